@@ -1,0 +1,1 @@
+"""What is known: models, clusters, costs, and the readers of other tools' files."""

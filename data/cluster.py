@@ -1,0 +1,175 @@
+r"""
+On what is trained: nodes of devices and the links between any two of them.
+
+Devices are numbered node by node in file order. The bandwidth from device i to device j (bytes per second, alone on
+the link) and the latency (seconds) are given in one of two ways:
+
+(1) levels: inside a node, between nodes of one rack, between racks;
+(2) a measured matrix, node by node or device by device, which may be asymmetric: row sends to column, the diagonal
+    is ignored. A node-by-node matrix keeps the node's own figure inside it.
+
+A node may state ``nic_bandwidth_gbps``, the sum of its network cards: ``taut.formulations.network`` shares it among
+the transfers that leave the node at the same time.
+"""
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from taut.data.device import DeviceSpec, Positive
+from taut.data.spec import Spec
+from taut.data.units import GIGABIT, GIGABYTE
+
+Microseconds = Annotated[float, Field(ge=0)]
+NodeCount = Annotated[int, Field(gt=0, le=100_000, strict=True)]
+UNIT_BYTES = {"B/s": 1.0, "MB/s": 1e6, "GB/s": GIGABYTE, "Gb/s": GIGABIT}
+Unit = Literal["B/s", "MB/s", "GB/s", "Gb/s"]
+
+
+class NodeSpec(Spec):
+    """``count`` equal nodes: their device type, how many devices each has, and the links inside."""
+
+    count: NodeCount = 1
+    device: DeviceSpec
+    gpus_per_node: Annotated[int, Field(gt=0, le=1024, strict=True)]
+    intra_bandwidth_gbps: Positive
+    intra_latency_us: Microseconds = 0.0
+    nic_bandwidth_gbps: Positive | None = None
+
+
+class RackSpec(Spec):
+    """Nodes (a list of numbers, or a range such as ``0-7``) that share a switch, and the rate between any two of them where it differs."""
+
+    nodes: list[Annotated[int, Field(ge=0, strict=True)]]
+    bandwidth_gbps: Positive | None = None
+    latency_us: Microseconds | None = None
+
+    @field_validator("nodes", mode="before")
+    @classmethod
+    def _range(cls, nodes: Any) -> Any:
+        if not isinstance(nodes, str):
+            return nodes
+        first, dash, last = nodes.partition("-")
+        if not (dash and first.isdigit() and last.isdigit() and int(first) <= int(last) < 100_000):
+            raise ValueError(f"is {nodes!r}, expected a list of node numbers or a range such as '0-7'")
+        return list(range(int(first), int(last) + 1))
+
+
+class NetworkSpec(Spec):
+    """
+    Links between nodes.
+
+    ``bandwidth_gbps`` and ``latency_us`` hold between any two nodes; with ``racks`` they hold between racks, and
+    inside a rack the rack's own figures hold where it states them.
+    """
+
+    bandwidth_gbps: Positive | None = None
+    latency_us: Microseconds = 0.0
+    racks: list[RackSpec] = []
+
+    @field_validator("racks", mode="before")
+    @classmethod
+    def _short_racks(cls, racks: Any) -> Any:
+        if not isinstance(racks, list):
+            return racks
+        return [{"nodes": rack} if isinstance(rack, list) else rack for rack in racks]
+
+
+class MatrixSpec(Spec):
+    """A measured bandwidth matrix: one row per node or per device, row sends to column, in ``unit``."""
+
+    unit: Unit
+    rows: list[list[float]]
+
+    @field_validator("rows")
+    @classmethod
+    def _positive(cls, rows: list[list[float]]) -> list[list[float]]:
+        for i, row in enumerate(rows):
+            if len(row) != len(rows):
+                raise ValueError(f"row {i} has {len(row)} entries, expected {len(rows)} as there are rows")
+            for j, entry in enumerate(row):
+                if i != j and not (math.isfinite(entry) and entry > 0):
+                    raise ValueError(f"row {i} column {j} is {entry}, expected a bandwidth > 0")
+        return rows
+
+
+class ClusterSpec(Spec):
+    """Every node, in order, with the network between them."""
+
+    name: str
+    nodes: list[NodeSpec]
+    network: NetworkSpec = NetworkSpec()
+    bandwidth_matrix: MatrixSpec | None = None
+    source: str = ""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ClusterSpec":
+        if not self.nodes:
+            raise ValueError("nodes: is an empty list, expected at least one node")
+        if self.bandwidth_matrix is not None:
+            size = len(self.bandwidth_matrix.rows)
+            if size not in (self.num_nodes, self.num_devices):
+                raise ValueError(
+                    f"bandwidth_matrix: has {size} rows, "
+                    f"expected {self.num_nodes} (one per node) or {self.num_devices} (one per device)"
+                )
+        elif self.num_nodes > 1 and self.network.bandwidth_gbps is None:
+            raise ValueError("network.bandwidth_gbps: missing, expected with more than one node")
+        self._check_racks()
+        self._check_device_names()
+        return self
+
+    def _check_racks(self) -> None:
+        seen: set[int] = set()
+        for index, rack in enumerate(self.network.racks):
+            for node in rack.nodes:
+                if node >= self.num_nodes or node in seen:
+                    fault = "named twice" if node in seen else f"expected below {self.num_nodes}"
+                    raise ValueError(f"network.racks.{index}: node {node}, {fault}")
+                seen.add(node)
+
+    def _check_device_names(self) -> None:
+        named: dict[str, DeviceSpec] = {}
+        for group in self.nodes:
+            if named.setdefault(group.device.name, group.device) != group.device:
+                raise ValueError(f"nodes: device {group.device.name!r} is described in two ways")
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes in the cluster."""
+        return sum(group.count for group in self.nodes)
+
+    @property
+    def num_devices(self) -> int:
+        """Devices in the cluster."""
+        return sum(group.count * group.gpus_per_node for group in self.nodes)
+
+    @property
+    def node_list(self) -> list[NodeSpec]:
+        """The group of every node, in node order."""
+        return [group for group in self.nodes for _ in range(group.count)]
+
+    @property
+    def devices(self) -> dict[str, DeviceSpec]:
+        """The device types by name, in order of first use."""
+        return {group.device.name: group.device for group in self.nodes}
+
+    @property
+    def measured_by_device(self) -> bool:
+        """Whether the bandwidth matrix has one row per device rather than per node."""
+        return self.bandwidth_matrix is not None and len(self.bandwidth_matrix.rows) != self.num_nodes
+
+    def scaled(self, factor: int) -> "ClusterSpec":
+        """
+        The same cluster with ``factor`` times as many nodes of every kind, all at the slowest stated network rate.
+
+        It answers whether more of the same hardware would hold a model, so it keeps capacities and drops measured
+        matrices and racks.
+        """
+        slowest = self.network.bandwidth_gbps or min(group.intra_bandwidth_gbps for group in self.nodes)
+        groups = [group.model_copy(update={"count": group.count * factor}) for group in self.nodes]
+        network = NetworkSpec(bandwidth_gbps=slowest, latency_us=self.network.latency_us)
+        return ClusterSpec(name=f"{self.name} x{factor}", nodes=groups, network=network)
+
+

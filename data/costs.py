@@ -1,0 +1,194 @@
+r"""
+What a layer costs: a table of measured or derived seconds and bytes.
+
+A row is keyed by (device type, layer kind, tp, micro_batch, seq, recompute) and holds, for one micro-batch on one
+device of a tensor group, without communication: forward, input-gradient and weight-gradient seconds, and the bytes of
+activations that stay for the backward pass, without and with sequence parallelism. Under recompute ``selective`` or
+``full`` the input-gradient seconds include the forward work that is done again.
+
+A missing micro-batch between two measured ones is interpolated linearly, with an ``ExtrapolationWarning``; any other
+missing key raises ``MissingProfileError``. Nothing is ever taken as zero.
+"""
+
+import csv
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from taut.data.spec import Spec
+from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
+
+Recompute = Literal["none", "selective", "full"]
+RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
+Seconds = Annotated[float, Field(ge=0)]
+Bytes = Annotated[int, Field(ge=0)]
+Degree = Annotated[int, Field(gt=0)]
+
+
+class Key(NamedTuple):
+    """What a cost is measured at."""
+
+    device: str
+    kind: str
+    tp: int
+    micro_batch: int
+    seq: int
+    recompute: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCost:
+    """Seconds and bytes of one layer, one micro-batch, one device."""
+
+    forward: float
+    input_grad: float
+    weight_grad: float
+    activation_bytes: int
+    activation_bytes_sp: int
+
+    @property
+    def seconds(self) -> float:
+        """Forward and backward together."""
+        return self.forward + self.input_grad + self.weight_grad
+
+
+class CostRow(Spec):
+    """One row of a cost table; the field names are the columns of a profile file."""
+
+    device: str
+    kind: str
+    tp: Degree
+    micro_batch: Degree
+    seq: Degree
+    recompute: Recompute = "none"
+    forward_s: Seconds
+    input_grad_s: Seconds
+    weight_grad_s: Seconds
+    activation_bytes: Bytes
+    activation_bytes_sp: Bytes | None = None
+
+    @property
+    def key(self) -> Key:
+        """What the row was measured at."""
+        return Key(self.device, self.kind, self.tp, self.micro_batch, self.seq, self.recompute)
+
+    @property
+    def cost(self) -> LayerCost:
+        """The row's figures; without a figure of its own, sequence parallelism is credited with nothing."""
+        with_sp = self.activation_bytes if self.activation_bytes_sp is None else self.activation_bytes_sp
+        return LayerCost(self.forward_s, self.input_grad_s, self.weight_grad_s, self.activation_bytes, with_sp)
+
+
+class CostTable(Spec):
+    """
+    Layer costs with their origin.
+
+    ``optimizer_s_per_parameter`` gives, by device type, the optimizer's seconds for one parameter held by a device;
+    a device that is absent has no priced optimizer and the plan says so. ``basis`` says in words where the figures
+    come from.
+    """
+
+    name: str
+    basis: str
+    rows: list[CostRow]
+    optimizer_s_per_parameter: dict[str, Seconds] = {}
+
+    @cached_property
+    def by_key(self) -> dict[Key, LayerCost]:
+        """The rows by key; of two rows with one key the first is refused by ``check``."""
+        return {row.key: row.cost for row in self.rows}
+
+    @cached_property
+    def micro_batches(self) -> dict[tuple[str, str, int, int, str], list[int]]:
+        """Measured micro-batches, ascending, by the other fields of the key."""
+        found: dict[tuple[str, str, int, int, str], list[int]] = {}
+        for key in self.by_key:
+            found.setdefault((key.device, key.kind, key.tp, key.seq, key.recompute), []).append(key.micro_batch)
+        return {other: sorted(batches) for other, batches in found.items()}
+
+    def prices(self, key: Key) -> bool:
+        """Whether the key is in the table or between two measured micro-batches."""
+        batches = self.micro_batches.get((key.device, key.kind, key.tp, key.seq, key.recompute), [])
+        return bool(batches) and batches[0] <= key.micro_batch <= batches[-1]
+
+    def at(self, key: Key) -> LayerCost:
+        """
+        Cost at a key, interpolated between the neighbouring micro-batches if need be.
+
+        Raises
+        ------
+        MissingProfileError
+            If neither the key nor neighbours on both sides are in the table.
+        """
+        if key in self.by_key:
+            return self.by_key[key]
+        if not self.prices(key):
+            raise MissingProfileError(f"{self.name}: no cost for {_words(key)}, and no neighbours to interpolate")
+        batches = self.micro_batches[(key.device, key.kind, key.tp, key.seq, key.recompute)]
+        below = max(batch for batch in batches if batch < key.micro_batch)
+        above = min(batch for batch in batches if batch > key.micro_batch)
+        warnings.warn(
+            f"{self.name}: {_words(key)} interpolated between micro_batch {below} and {above}",
+            ExtrapolationWarning,
+            stacklevel=2,
+        )
+        share = (key.micro_batch - below) / (above - below)
+        low, high = (self.by_key[key._replace(micro_batch=batch)] for batch in (below, above))
+        return _between(low, high, share)
+
+
+def _words(key: Key) -> str:
+    return ", ".join(f"{field}={value}" for field, value in zip(key._fields, key, strict=True))
+
+
+def _between(low: LayerCost, high: LayerCost, share: float) -> LayerCost:
+    def mix(a: float, b: float) -> float:
+        return a + share * (b - a)
+
+    return LayerCost(
+        mix(low.forward, high.forward),
+        mix(low.input_grad, high.input_grad),
+        mix(low.weight_grad, high.weight_grad),
+        round(mix(low.activation_bytes, high.activation_bytes)),
+        round(mix(low.activation_bytes_sp, high.activation_bytes_sp)),
+    )
+
+
+def read_costs(path: Path) -> CostTable:
+    """
+    Read a profile: a CSV file whose columns are the fields of ``CostRow``.
+
+    Empty cells take the field's default; lines that begin with ``#`` are comments.
+
+    Raises
+    ------
+    DataError
+        For a wrong header, a wrong value or a key that stands twice.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: cannot be read as CSV ({error}), expected a cost table") from None
+    rows: dict[Key, CostRow] = {}
+    for number, line in enumerate(lines, start=1):
+        row = _read_row(line, f"{path} row {number}")
+        if rows.setdefault(row.key, row) is not row:
+            raise DataError(f"{path} row {number}: {_words(row.key)} stands twice, expected once")
+    if not rows:
+        raise DataError(f"{path}: has no rows, expected columns {', '.join(CostRow.model_fields)}")
+    return CostTable(name=path.stem, basis=f"profile {path.name}", rows=list(rows.values()))
+
+
+def _read_row(line: dict[str, str], where: str) -> CostRow:
+    cells: dict[str, str | int] = {}
+    for field, text in line.items():
+        if field is None or text is None:
+            raise DataError(f"{where}: has another number of cells than the header, expected as many")
+        if text != "":
+            cells[field] = text
+    return CostRow.parse(cells, where)

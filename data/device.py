@@ -1,0 +1,52 @@
+r"""
+One type of accelerator, and what it is assumed to reach when nothing was profiled.
+
+The analytic cost of a layer (``taut.data.roofline``) needs peak rates and efficiencies: a matrix product of
+:math:`F` FLOP that moves :math:`b` bytes takes :math:`\max(F / (e_g P), b / (e_m W))` with peak :math:`P`, memory
+bandwidth :math:`W` and efficiencies :math:`e_g, e_m`. The defaults are stated assumptions, printed with every plan.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from taut.data.spec import Spec
+from taut.data.units import GIB, GIGABYTE, KIB, MICROSECOND, TERA
+
+Precision = Literal["bf16", "fp16", "fp32"]
+Positive = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+
+
+class DeviceSpec(Spec):
+    """A GPU type: memory, peak rates by precision, and efficiencies for the analytic cost."""
+
+    name: str
+    memory_gib: Positive
+    peak_tflops: dict[Precision, Positive]
+    memory_bandwidth_gbytes: Positive
+    gemm_efficiency: Fraction = 0.7
+    attention_efficiency: Fraction = 0.4
+    memory_efficiency: Fraction = 0.8
+    launch_us: Annotated[float, Field(ge=0)] = 100.0
+    source: str = ""
+
+    @property
+    def capacity_kib(self) -> int:
+        """Memory in KiB."""
+        return int(self.memory_gib * GIB) // KIB
+
+    def peak_flops(self, precision: Precision) -> float | None:
+        """Peak rate in FLOP per second, or None where the device does not compute in this precision."""
+        peak = self.peak_tflops.get(precision)
+        return None if peak is None else peak * TERA
+
+    @property
+    def memory_bandwidth(self) -> float:
+        """Peak memory bandwidth in bytes per second."""
+        return self.memory_bandwidth_gbytes * GIGABYTE
+
+    @property
+    def launch(self) -> float:
+        """Launch overhead of one pass over one layer, in seconds."""
+        return self.launch_us * MICROSECOND

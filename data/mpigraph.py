@@ -1,0 +1,139 @@
+"""
+Measured node-to-node bandwidth from mpiGraph.
+
+Two forms are read: mpiGraph's own text, whose ``Send`` block has one line per process (row sends to column) followed
+by a ``Recv`` block (row receives from column), and a plain CSV matrix with a header of host names (row sends to
+column). Figures are MB/s, the diagonal is loop-back and ignored.
+
+A figure between two nodes is that pair's bandwidth; the largest of a node's row is its ``nic_bandwidth``.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from taut.data.cluster import ClusterSpec, MatrixSpec, NetworkSpec, NodeSpec
+from taut.data.device import DeviceSpec
+from taut.data.read import read_text
+from taut.data.units import GIGABIT
+from taut.errors import DataError
+
+MEGABYTE = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class MpiGraph:
+    """Host names and the matrix of MB/s, row sends to column."""
+
+    hosts: tuple[str, ...]
+    rows: tuple[tuple[float, ...], ...]
+
+
+def read_mpigraph(path: Path) -> MpiGraph:
+    """
+    Read mpiGraph's text or a CSV matrix.
+
+    Raises
+    ------
+    DataError
+        If there is no matrix, it is not square, or an entry off the diagonal is not a positive number.
+    """
+    text = read_text(path, "mpiGraph output")
+    table = _csv_table(text) if "," in text.partition("\n")[0] else _text_table(text, path)
+    hosts = tuple(name for name, _ in table)
+    if not table:
+        raise DataError(f"{path}: has no Send or Recv block and no CSV matrix, expected mpiGraph output")
+    rows = tuple(_numbers(cells, row, len(table), path) for row, (_, cells) in enumerate(table, start=1))
+    return MpiGraph(hosts, rows)
+
+
+def _csv_table(text: str) -> list[tuple[str, list[str]]]:
+    lines = [line.split(",") for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [(line[0].strip(), line[1:]) for line in lines[1:]]
+
+
+def _text_table(text: str, path: Path) -> list[tuple[str, list[str]]]:
+    """Rows of the Send block, or of the Recv block turned over where there is no Send block."""
+    blocks: dict[str, list[tuple[str, list[str]]]] = {"to": [], "from": []}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) > 2 and words[1] in blocks:
+            blocks[words[1]].append((words[0], words[2:]))
+    if blocks["to"] or not blocks["from"]:
+        return blocks["to"]
+    received = blocks["from"]
+    if any(len(cells) != len(received) for _, cells in received):
+        raise DataError(f"{path}: the Recv block is not square, expected {len(received)} figures a row")
+    return [(name, [cells[j] for _, cells in received]) for j, (name, _) in enumerate(received)]
+
+
+def _numbers(cells: list[str], row: int, size: int, path: Path) -> tuple[float, ...]:
+    if len(cells) != size:
+        raise DataError(f"{path} row {row}: has {len(cells)} figures, expected {size} as there are rows")
+    return tuple(_number(cell, row, column, path) for column, cell in enumerate(cells, start=1))
+
+
+def _number(cell: str, row: int, column: int, path: Path) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        value = math.nan
+    if row != column and not (math.isfinite(value) and value > 0):
+        raise DataError(f"{path} row {row} column {column}: is {cell.strip()!r}, expected MB/s > 0")
+    return value if math.isfinite(value) else 0.0
+
+
+def cluster_from_mpigraph(
+    graph: MpiGraph,
+    *,
+    name: str,
+    device: DeviceSpec,
+    gpus_per_node: int,
+    intra_bandwidth_gbps: float,
+    intra_latency_us: float = 3.0,
+    latency_us: float = 5.0,
+) -> ClusterSpec:
+    """
+    Cluster whose nodes are the measured hosts.
+
+    Parameters
+    ----------
+    graph
+        What was measured; one process per host.
+    name, device, gpus_per_node, intra_bandwidth_gbps, intra_latency_us, latency_us
+        What mpiGraph does not measure; latencies are assumptions unless the caller knows better.
+
+    Raises
+    ------
+    DataError
+        If a host stands twice.
+    """
+    hosts = [host.partition(":")[0] for host in graph.hosts]
+    for host in hosts:
+        if hosts.count(host) > 1:
+            raise DataError(f"{name}: host {host} stands {hosts.count(host)} times, expected one process per host")
+    nodes = [
+        NodeSpec(
+            device=device,
+            gpus_per_node=gpus_per_node,
+            intra_bandwidth_gbps=intra_bandwidth_gbps,
+            intra_latency_us=intra_latency_us,
+            nic_bandwidth_gbps=_nic(row, i),
+        )
+        for i, row in enumerate(graph.rows)
+    ]
+    return ClusterSpec.parse(
+        {
+            "name": name,
+            "nodes": nodes,
+            "network": NetworkSpec(latency_us=latency_us),
+            "bandwidth_matrix": MatrixSpec(unit="MB/s", rows=[list(row) for row in graph.rows]),
+            "source": "mpiGraph, row sends to column; a node's nic_bandwidth is the largest of its row",
+        },
+        name,
+    )
+
+
+def _nic(row: tuple[float, ...], own: int) -> float | None:
+    others = [rate for j, rate in enumerate(row) if j != own]
+    return max(others) * MEGABYTE / GIGABIT if others else None

@@ -1,0 +1,143 @@
+r"""
+Quadratic assignment after Koopmans and Beckmann: items go to locations, and pairs of items pay for distance.
+
+Sets
+    Items and locations, both :math:`0, \dots, n - 1`.
+
+Data
+    - :math:`f_{ij}`: flow from item i to item j, for instance in bytes per step.
+    - :math:`d_{kl}`: distance from location k to location l, for instance in seconds per byte.
+
+    Either may be asymmetric, negative, and non-zero on its diagonal.
+
+Variables
+    :math:`\pi`: location :math:`\pi_i` of every item i.
+
+Objective
+    In the unit of flow times distance,
+
+    .. math:: \min_\pi \sum_{i, j} f_{ij} \, d_{\pi_i \pi_j}. \tag{1}
+
+Constraints
+    .. math:: \pi \text{ is a permutation of } 0, \dots, n - 1. \tag{2}
+
+References
+----------
+.. [1] Koopmans, T.C. and Beckmann, M. (1957). Assignment problems and the location of economic activities.
+       Econometrica 25: 53-76.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.errors import FormulationError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuadraticAssignment:
+    """
+    An instance of the quadratic assignment problem.
+
+    Parameters
+    ----------
+    flow
+        Flow between items (n, n). Copied, so that later changes to the argument have no effect.
+    distance
+        Distance between locations (n, n). Copied too.
+    name
+        What to call the instance in messages.
+
+    Raises
+    ------
+    FormulationError
+        If a matrix is not square, empty or not of finite real numbers, if the sizes differ, or if the entries are so
+        large that (1) overflows.
+    """
+
+    flow: npt.NDArray[np.float64]
+    distance: npt.NDArray[np.float64]
+    name: str = "quadratic assignment"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "flow", _square(self.flow, f"{self.name}: flow"))
+        object.__setattr__(self, "distance", _square(self.distance, f"{self.name}: distance"))
+        if self.flow.shape != self.distance.shape:
+            sizes = f"flow is {self.flow.shape} and distance {self.distance.shape}"
+            raise FormulationError(f"{self.name}: {sizes}, expected equal sizes")
+        largest = [float(np.abs(matrix).max()) for matrix in (self.flow, self.distance)]
+        if self.size**2 * largest[0] * largest[1] > np.finfo(np.float64).max / 16:
+            raise FormulationError(f"{self.name}: entries up to {largest[0]:g} and {largest[1]:g}, the cost overflows")
+
+    @property
+    def size(self) -> int:
+        """Number n of items and of locations."""
+        return len(self.flow)
+
+    @property
+    def integral(self) -> bool:
+        """Whether every flow and every distance is an integer, and so every cost."""
+        return all(bool(np.all(matrix == np.rint(matrix))) for matrix in (self.flow, self.distance))
+
+    def cost(self, permutation: Sequence[int] | npt.NDArray[np.integer]) -> float:
+        """
+        Price a permutation by (1).
+
+        Parameters
+        ----------
+        permutation
+            Location of every item (n,), counted from zero.
+
+        Returns
+        -------
+        float
+            Cost, in the unit of flow times distance.
+
+        Raises
+        ------
+        FormulationError
+            If (2) is violated.
+        """
+        broken = self.violations(permutation)
+        if broken:
+            raise FormulationError(f"{self.name}: {broken[0]}")
+        places = np.asarray(permutation)
+        return float(np.sum(self.flow * self.distance[np.ix_(places, places)]))
+
+    def violations(self, permutation: Sequence[int] | npt.NDArray[np.integer]) -> tuple[str, ...]:
+        """
+        Say how a permutation violates (2).
+
+        Parameters
+        ----------
+        permutation
+            Location of every item (n,), counted from zero.
+
+        Returns
+        -------
+        tuple
+            One sentence for each violation; empty if there is none.
+        """
+        places = np.asarray(permutation)
+        if places.shape != (self.size,):
+            return (f"the permutation has shape {places.shape}, expected ({self.size},)",)
+        if not np.issubdtype(places.dtype, np.integer):
+            return (f"the permutation holds {places.dtype}, expected integers",)
+        times = Counter(places.tolist())
+        outside = [f"location {k} does not exist" for k in times if not 0 <= k < self.size]
+        return (*outside, *(f"location {k} is taken {count} times" for k, count in times.items() if count > 1))
+
+
+def _square(matrix: npt.ArrayLike, what: str) -> npt.NDArray[np.float64]:
+    """Read-only copy of a matrix, which must be square, not empty, finite and real."""
+    entries = np.asarray(matrix)
+    if entries.ndim != 2 or entries.shape[0] != entries.shape[1] or entries.size == 0:
+        raise FormulationError(f"{what} has shape {entries.shape}, expected (n, n) with n > 0")
+    if entries.dtype.kind not in "biuf" or not np.all(np.isfinite(entries)):
+        raise FormulationError(f"{what} has entries that are not finite real numbers")
+    copy = entries.astype(np.float64)
+    copy.setflags(write=False)
+    return copy

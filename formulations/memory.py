@@ -1,0 +1,80 @@
+r"""
+Memory of a stage, and whether it fits.
+
+For stage x on range [i, j) under recompute r, with :math:`w, g, o` bytes per parameter for weight, gradient and
+optimizer state, :math:`\delta = dp` under ZeRO-1 and 1 otherwise, and :math:`q_x` micro-batches in flight,
+
+(1) bytes = parameters (w + g) + ceil(parameters * o / delta) + q_x activation + workspace + overhead;
+(2) q_x = min(pp - x, m) for 1F1B and m for GPipe;
+(3) feasible on a device type: ceil(bytes / 1024) + margin <= capacity, in KiB.
+
+Everything is integer, so a plan is feasible for every reader or for none.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.memory import MemoryModel
+from taut.data.units import KIB
+from taut.formulations.space import Candidate
+from taut.formulations.stages import StageTables
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """
+    Bytes of every range: fixed[r, i, j] + in_flight[x] * activation[r, i, j], (1).
+
+    ``budget[k]`` is the largest number of bytes that satisfies (3) on device type k.
+    """
+
+    fixed: Ints
+    activation: Ints
+    in_flight: Ints
+    budget: Ints
+
+    def bytes_of(self, stage: int, first: int, end: int, recompute: int) -> int:
+        """Bytes of stage number ``stage`` on layers [first, end)."""
+        per_micro_batch = self.activation[recompute, first, end]
+        return int(self.fixed[recompute, first, end] + self.in_flight[stage] * per_micro_batch)
+
+
+def stage_memory(
+    tables: StageTables, model: MemoryModel, candidate: Candidate, capacity_kib: list[int], *, margin: bool = True
+) -> StageMemory:
+    """
+    Memory of every range under a candidate.
+
+    Parameters
+    ----------
+    tables
+        Parameters, activations and workspace of every range.
+    model
+        Bytes per parameter, overhead, margin.
+    candidate
+        Degrees, schedule and ZeRO stage.
+    capacity_kib
+        Capacity by device type.
+    margin
+        Whether the margin is kept free.
+    """
+    per_parameter = model.parameter_bytes
+    shards = candidate.dp if candidate.zero == 1 else 1
+    states = -(-tables.parameters * per_parameter.state // shards)
+    weights = tables.parameters * (per_parameter.weight + per_parameter.gradient) + states
+    fixed = weights[None] + tables.workspace + model.overhead_bytes
+    free = [kib - (model.margin_kib(kib) if margin else 0) for kib in capacity_kib]
+    budget = np.array([kib * KIB for kib in free], dtype=np.int64)
+    return StageMemory(fixed, tables.activation, in_flight(candidate), budget)
+
+
+def in_flight(candidate: Candidate) -> Ints:
+    """Micro-batches whose activations a stage holds at once, by stage, (2)."""
+    m = candidate.num_micro_batches
+    if candidate.schedule == "gpipe":
+        return np.full(candidate.pp, m, dtype=np.int64)
+    return np.minimum(np.arange(candidate.pp, 0, -1), m).astype(np.int64)

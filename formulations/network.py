@@ -1,0 +1,125 @@
+r"""
+Links: what any two devices can exchange, and what is left when a node's network cards are shared.
+
+Sets: devices :math:`i, j`, nodes :math:`n(i)`, :math:`G_n` devices in node n.
+Data: bandwidth :math:`B_{ij}` (bytes/s, i to j), latency :math:`\lambda_{ij}` (s), and where stated the sum of a
+node's network cards :math:`N_n` (bytes/s). For devices in different nodes, tp the tensor degree,
+
+(1) in data-parallel rings, where every device of a node is busy,
+    :math:`B^{DP}_{ij} = \min(B_{ij}, N_{n(i)} / G_{n(i)}, N_{n(j)} / G_{n(j)})`;
+(2) in pipeline transfers, where a tensor group sends at once,
+    :math:`B^{PP}_{ij} = \min(B_{ij}, N_{n(i)} / \min(tp, G_{n(i)}), N_{n(j)} / \min(tp, G_{n(j)}))`.
+
+Inside a node and without stated cards both equal :math:`B_{ij}`.
+
+Unless the bandwidth was measured device by device, the devices of a node are interchangeable, and everything that
+depends on a pair of devices depends on their nodes alone.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.cluster import UNIT_BYTES, ClusterSpec
+from taut.data.units import GIGABIT, MICROSECOND
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Links:
+    """
+    Bandwidth and latency between sites.
+
+    A site is a node where the devices of a node are interchangeable, and a device otherwise; ``site_of`` maps
+    devices to sites. The diagonal of ``rate`` and ``latency`` describes two devices of one site.
+    """
+
+    node_of: Ints
+    site_of: Ints
+    node_of_site: Ints
+    rate: Floats
+    latency: Floats
+    cards: Floats
+    gpus_per_node: Ints
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes in the cluster."""
+        return len(self.gpus_per_node)
+
+    @property
+    def num_sites(self) -> int:
+        """Sites: nodes, or devices."""
+        return len(self.node_of_site)
+
+    @property
+    def by_node(self) -> bool:
+        """Whether the devices of a node are interchangeable."""
+        return self.num_sites == self.num_nodes
+
+    @cached_property
+    def same_node(self) -> NDArray[np.bool_]:
+        """Whether two sites lie in one node, (sites, sites)."""
+        return self.node_of_site[:, None] == self.node_of_site[None, :]
+
+    @cached_property
+    def data_rate(self) -> Floats:
+        """Bytes per second in data-parallel rings between sites, eq. (1)."""
+        return self._shared(self.gpus_per_node)
+
+    def pipeline_rate(self, tp: int) -> Floats:
+        """Bytes per second of one tensor rank's pipeline transfer between sites, eq. (2)."""
+        return self._shared(np.minimum(tp, self.gpus_per_node))
+
+    def _shared(self, senders: Ints) -> Floats:
+        share = (self.cards / senders)[self.node_of_site]
+        capped = np.minimum(self.rate, np.minimum(share[:, None], share[None, :]))
+        return np.where(self.same_node, self.rate, capped)
+
+    def hop_seconds(self, tp: int, message: float, *, both_ways: bool) -> Floats:
+        """Seconds of one pipeline hop of ``message`` bytes between sites; there, or there and back."""
+        seconds = self.latency + message / self.pipeline_rate(tp)
+        return seconds + seconds.T if both_ways else seconds
+
+
+def links(cluster: ClusterSpec) -> Links:
+    """The links of a cluster, from its levels or its measured matrix."""
+    nodes = cluster.node_list
+    gpus = np.array([node.gpus_per_node for node in nodes], dtype=np.int64)
+    cards = np.array([(node.nic_bandwidth_gbps or np.inf) * GIGABIT for node in nodes])
+    node_of = np.repeat(np.arange(len(nodes)), gpus)
+    site_of = np.arange(cluster.num_devices) if cluster.measured_by_device else node_of
+    node_of_site = node_of if cluster.measured_by_device else np.arange(len(nodes))
+    latency = _latency(cluster)[np.ix_(node_of_site, node_of_site)]
+    return Links(node_of, site_of, node_of_site, _rate(cluster), latency, cards, gpus)
+
+
+def _rate(cluster: ClusterSpec) -> Floats:
+    inside = np.array([node.intra_bandwidth_gbps * GIGABIT for node in cluster.node_list])
+    if cluster.bandwidth_matrix is None:
+        return _levels(cluster, "bandwidth_gbps", GIGABIT, inside)
+    matrix = cluster.bandwidth_matrix
+    rate = np.array(matrix.rows) * UNIT_BYTES[matrix.unit]
+    np.fill_diagonal(rate, np.inf if cluster.measured_by_device else inside)
+    return rate
+
+
+def _latency(cluster: ClusterSpec) -> Floats:
+    inside = np.array([node.intra_latency_us * MICROSECOND for node in cluster.node_list])
+    return _levels(cluster, "latency_us", MICROSECOND, inside)
+
+
+def _levels(cluster: ClusterSpec, field: str, unit: float, inside: Floats) -> Floats:
+    """Matrix between nodes from the network's figure, the racks' own figures, and the figure inside nodes."""
+    between = getattr(cluster.network, field)
+    matrix = np.full((cluster.num_nodes, cluster.num_nodes), np.nan if between is None else between * unit)
+    for rack in cluster.network.racks:
+        own = getattr(rack, field)
+        if own is not None:
+            matrix[np.ix_(rack.nodes, rack.nodes)] = own * unit
+    np.fill_diagonal(matrix, inside)
+    return matrix

@@ -1,0 +1,143 @@
+r"""
+Division of the layers into stages, with recompute per stage.
+
+Sets: stages x = 0..pp-1, layers 0..L-1, patterns q (below), recompute r.
+Data: seconds of a range under each pattern and recompute, bytes of a range, :math:`m` micro-batches, edge[j] seconds
+for a cut before layer j, tail[j] seconds that depend on stage 0 ending at layer j.
+Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{pp-1} = L`, recompute and pattern of every stage.
+
+(1) minimise  sum_x low(x) + (m - 1) max_x high(x) + sum_{x < pp-1} edge[e_x] + tail[e_0];
+(2) every stage fits its memory: fixed + in_flight[x] * activation <= budget[q];
+(3) gradient bytes of every stage <= gradient_cap.
+
+With one device type there is one pattern and low = high = seconds. With two classes of device (the slowest type, and
+all others as fast as the fastest of them), n_1 tensor groups being of the slow class, a stage's dp replicas are all
+fast (q = 0), all slow (1) or mixed (2). A pipeline passes each stage on one of its replicas, so low(x) is the fastest
+and high(x) the slowest class present, and
+
+(4) dp * #slow + #mixed <= n_1 <= dp * #slow + (dp - 1) * #mixed.
+
+This relaxes the problem only in that the pipeline that meets the slowest stage may take the fastest replica elsewhere;
+it is exact when no stage is mixed.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.costs import RECOMPUTE
+from taut.formulations.network import Links
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.stages import StageTables, ring_factor
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PartitionProblem:
+    """
+    Arrays of one candidate's partition problem.
+
+    ``low`` and ``high`` are (patterns, recompute, L+1, L+1) seconds, infinite where a recompute is not allowed;
+    ``fixed``, ``activation`` (recompute, L+1, L+1) and ``budget`` (patterns,) are bytes.
+    """
+
+    pp: int
+    dp: int
+    micro_batches: int
+    low: Floats
+    high: Floats
+    fixed: Ints
+    activation: Ints
+    in_flight: Ints
+    budget: Ints
+    gradients: Floats
+    slow_groups: int
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the model."""
+        return self.gradients.shape[0] - 1
+
+
+def partition_problem(problem: PlanningProblem, candidate: Candidate, *, margin: bool = True) -> PartitionProblem:
+    """
+    The partition problem of a candidate, every tensor group priced at the best links its device type offers.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is planned.
+    margin
+        Whether the memory margin is kept free.
+    """
+    tables = problem.tables(candidate)
+    memory = problem.stage_memory(candidate, margin=margin)
+    seconds = tables.seconds + _tensor_seconds(problem, tables, candidate)
+    allowed = np.array([name in problem.space.recompute for name in RECOMPUTE])
+    seconds = np.where(allowed[None, :, None, None], seconds, np.inf)
+    low, high, budget, slow = _patterns(problem, seconds, memory.budget, candidate)
+    return PartitionProblem(
+        pp=candidate.pp,
+        dp=candidate.dp,
+        micro_batches=candidate.num_micro_batches,
+        low=low,
+        high=high,
+        fixed=memory.fixed,
+        activation=memory.activation,
+        in_flight=memory.in_flight,
+        budget=budget,
+        gradients=problem.gradient_bytes(candidate),
+        slow_groups=slow,
+    )
+
+
+def _tensor_seconds(problem: PlanningProblem, tables: StageTables, candidate: Candidate) -> Floats:
+    """All-reduce seconds of every range over the best group that nodes of each type offer."""
+    tp = candidate.tp
+    if tp == 1:
+        return np.zeros(1)
+    best = [best_group(problem.links, problem.type_of_node == kind, tp) for kind in range(len(problem.device_types))]
+    inverse = np.array([rate for rate, _ in best])[:, None, None, None]
+    latency = np.array([seconds for _, seconds in best])[:, None, None, None]
+    return np.asarray(
+        ring_factor(tp) * tables.volume[None] * inverse + 2 * (tp - 1) * tables.reductions[None] * latency
+    )
+
+
+def best_group(links: Links, of_type: NDArray[np.bool_], tp: int) -> tuple[float, float]:
+    """
+    Seconds per byte and latency that no tensor group on nodes of one type beats.
+
+    A group inside a node is bounded by the best link inside any such node; where a site is a whole node that is
+    exact. A group that fills several nodes is bounded by the best link at all.
+    """
+    members = of_type[links.node_of_site]
+    inside = links.same_node & members[:, None] & members[None, :]
+    if tp > links.gpus_per_node.max():
+        inside = np.ones_like(inside)
+    if not links.by_node:
+        inside = inside & ~np.eye(links.num_sites, dtype=bool)
+    if not inside.any():
+        return 0.0, 0.0
+    return float(1.0 / links.rate[inside].max()), float(links.latency[inside].min())
+
+
+def _patterns(
+    problem: PlanningProblem, seconds: Floats, budget: Ints, candidate: Candidate
+) -> tuple[Floats, Floats, Ints, int]:
+    """Seconds (fastest and slowest class present), budgets and slow groups by pattern."""
+    if len(budget) == 1 or candidate.tp > problem.links.gpus_per_node.max():
+        # Groups that span nodes may mix types; the fastest type bounds them all.
+        return seconds.min(axis=0)[None], seconds.min(axis=0)[None], budget.max()[None], 0
+    slowest = int(np.argmax(seconds[:, 0, 0, -1]))
+    others = np.arange(len(budget)) != slowest
+    fast, slow = seconds[others].min(axis=0), seconds[slowest]
+    groups = problem.links.gpus_per_node[problem.type_of_node == slowest].sum() // candidate.tp
+    low = np.stack([fast, slow, np.minimum(fast, slow)])
+    high = np.stack([fast, slow, np.maximum(fast, slow)])
+    most = budget[others].max()
+    return low, high, np.array([most, budget[slowest], min(most, budget[slowest])]), int(groups)

@@ -1,0 +1,148 @@
+r"""
+Placement of a strategy's workers, in the latency model's own min-max form.
+
+Sets: positions :math:`p = z \cdot pp + x` (replica z, stage x), each holding R sites; a site is a node or a device as
+in ``Links``. R = 1 where the devices of a node are interchangeable and a tensor group lies in one node, R = tp / node
+size where it fills whole nodes, R = tp where devices were measured one by one.
+Data: stage seconds[x, k] on device type k; hop seconds between sites :math:`\lambda_{ab} + M_x / B_{ab}`, summed both
+ways unless priced one way; slowest link of a tensor group; gradient bytes by stage.
+Variables: the site of every (position, rank); a node site appears as often as it has tensor groups.
+
+Objective:
+
+(1) max over z of [sum_x t + (m - 1) max_x t + h max_y sum_x hop] + T_DP,
+
+with T_DP as in ``taut.formulations.latency`` eq. (4). It equals that evaluator's step time without the optimizer,
+and exists because a search prices millions of placements one small change at a time.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.costs import RECOMPUTE
+from taut.formulations.latency import Strategy, step_time
+from taut.formulations.memory import StageMemory
+from taut.formulations.network import Links
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.stages import ring_factor
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PlacementProblem:
+    """
+    Arrays of the min-max placement problem of one strategy.
+
+    ``stage_seconds`` is (pp, types) with infinity where a stage does not fit the type; ``ring_bytes`` and
+    ``ring_steps`` turn a group's slowest inverse rate and latency into seconds, by stage; ``gradients`` is zero for
+    stages whose all-reduce is not priced.
+    """
+
+    problem: PlanningProblem
+    strategy: Strategy
+    ranks: int
+    slots: Ints
+    stage_seconds: Floats
+    ring_bytes: Floats
+    ring_steps: Floats
+    hop_latency: Floats
+    hop_inverse: Floats
+    messages: Floats
+    gradients: Floats
+
+    @property
+    def candidate(self) -> Candidate:
+        """Degrees of the strategy."""
+        return self.strategy.candidate
+
+    @property
+    def links(self) -> Links:
+        """Links of the cluster."""
+        return self.problem.links
+
+    def cost(self, positions: Ints) -> float:
+        """Step time of a placement in seconds, by the one evaluator."""
+        return float(step_time(self.problem, self.strategy, self.devices(positions)).total)
+
+    def violations(self, positions: Ints) -> tuple[str, ...]:
+        """What is wrong with a placement: sites used too often, tensor groups torn apart."""
+        if sorted(positions.ravel().tolist()) != sorted(self.slots.ravel().tolist()):
+            return ("the sites are not used as often as they have tensor groups",)
+        nodes = self.links.node_of_site[positions]
+        if self.ranks == self.candidate.tp and not self.links.by_node and (nodes != nodes[:, :1]).any():
+            return ("a tensor group lies on several nodes",)
+        return ()
+
+    def devices(self, positions: Ints) -> Ints:
+        """Device of every worker, (pp, dp, tp), for sites by (position, rank)."""
+        candidate, links = self.candidate, self.links
+        if not links.by_node:
+            devices = positions
+        else:
+            share = candidate.tp // self.ranks
+            first = np.concatenate([[0], np.cumsum(links.gpus_per_node)])[:-1]
+            taken = _occurrence(positions.ravel()).reshape(positions.shape)
+            start = first[positions] + share * taken
+            devices = (start[..., None] + np.arange(share)).reshape(len(positions), candidate.tp)
+        return np.asarray(devices.reshape(candidate.dp, candidate.pp, candidate.tp).swapaxes(0, 1))
+
+
+def _occurrence(values: Ints) -> Ints:
+    """For every entry, how many equal ones stand before it."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    lengths = np.diff(np.r_[starts, len(ordered)])
+    counts = np.empty(len(values), dtype=np.int64)
+    counts[order] = np.arange(len(values)) - np.repeat(starts, lengths)
+    return counts
+
+
+def placement_problem(problem: PlanningProblem, strategy: Strategy) -> PlacementProblem:
+    """The placement problem of a strategy."""
+    candidate, links = strategy.candidate, problem.links
+    tables, memory = problem.tables(candidate), problem.stage_memory(candidate)
+    recompute = np.array([RECOMPUTE.index(name) for name in strategy.recompute])
+    first, end = np.array(strategy.stages).T
+    seconds = tables.seconds[:, recompute, first, end].T
+    fits = _fits(memory, recompute, first, end)
+    gradients = problem.gradient_bytes(candidate)[first, end]
+    if problem.latency_model != "amp":
+        gradients = np.where(np.arange(candidate.pp) == 0, gradients, 0.0)
+    inverse = 1.0 / links.pipeline_rate(candidate.tp)
+    both_ways = problem.latency_model != "amp"
+    slots = slot_sites(links, candidate.tp)
+    return PlacementProblem(
+        problem=problem,
+        strategy=strategy,
+        ranks=slots.shape[1],
+        slots=slots,
+        stage_seconds=np.where(fits, seconds, np.inf),
+        ring_bytes=ring_factor(candidate.tp) * tables.volume[recompute, first, end],
+        ring_steps=2.0 * (candidate.tp - 1) * tables.reductions[recompute, first, end],
+        hop_latency=links.latency + links.latency.T if both_ways else links.latency,
+        hop_inverse=inverse + inverse.T if both_ways else inverse,
+        messages=tables.message[end[:-1]],
+        gradients=gradients if candidate.dp > 1 else np.zeros(candidate.pp),
+    )
+
+
+def _fits(memory: StageMemory, recompute: Ints, first: Ints, end: Ints) -> NDArray[np.bool_]:
+    """Whether each stage fits each device type, (pp, types)."""
+    stages = zip(range(len(first)), first.tolist(), end.tolist(), recompute.tolist(), strict=True)
+    need = np.array([memory.bytes_of(x, i, j, r) for x, i, j, r in stages])
+    return np.asarray(need[:, None] <= memory.budget[None, :])
+
+
+def slot_sites(links: Links, tp: int) -> Ints:
+    """Sites of every slot, (slots, R), in device order: the places that tensor groups can take."""
+    if not links.by_node:
+        return np.arange(links.num_sites).reshape(-1, tp)
+    if tp > links.gpus_per_node.max():
+        return np.arange(links.num_nodes).reshape(-1, tp // int(links.gpus_per_node[0]))
+    return np.repeat(np.arange(links.num_nodes), links.gpus_per_node // tp)[:, None]

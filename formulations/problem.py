@@ -1,0 +1,120 @@
+r"""
+The planning problem: what is given, and the arrays that every candidate is priced with.
+
+One object holds model, cluster, cost table, memory model, latency model and space; candidates, stage tables and stage
+memory are derived from it and kept. ``Problem`` is what every problem here offers: a cost and its violations.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable
+from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
+from taut.formulations.memory import StageMemory, stage_memory
+from taut.formulations.network import Links, links
+from taut.formulations.space import Candidate, StrategySpace, candidates
+from taut.formulations.stages import StageTables, stage_tables
+
+LatencyModel = Literal["pipette", "pipette-printed", "amp"]
+LATENCY_MODELS: tuple[LatencyModel, ...] = ("pipette", "pipette-printed", "amp")
+
+Choice = TypeVar("Choice", contravariant=True)
+
+
+class Problem(Protocol[Choice]):
+    """What every problem offers: the cost of a choice, and what is wrong with it."""
+
+    def cost(self, choice: Choice, /) -> float:
+        """Objective of a choice that violates nothing."""
+        ...
+
+    def violations(self, choice: Choice, /) -> tuple[str, ...]:
+        """What is wrong with a choice, one line each; empty if it is feasible."""
+        ...
+
+
+@dataclass(frozen=True)
+class PlanningProblem:
+    """Everything that a plan is computed from."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    costs: CostTable
+    memory: MemoryModel
+    space: StrategySpace
+    latency_model: LatencyModel = "pipette"
+    _tables: dict[tuple[int, int, bool, bool], StageTables] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def links(self) -> Links:
+        """Bandwidth and latency between sites."""
+        return links(self.cluster)
+
+    @cached_property
+    def candidates(self) -> list[Candidate]:
+        """Every candidate of the space."""
+        return candidates(self.space, self.model, self.cluster, self.costs)
+
+    @cached_property
+    def device_types(self) -> list[str]:
+        """Names of the device types; their order is axis k everywhere."""
+        return list(self.cluster.devices)
+
+    @cached_property
+    def type_of_node(self) -> NDArray[np.int64]:
+        """Device type of every node."""
+        names = self.device_types
+        return np.array([names.index(node.device.name) for node in self.cluster.node_list], dtype=np.int64)
+
+    @cached_property
+    def capacity_kib(self) -> list[int]:
+        """Memory by device type, in KiB."""
+        return [device.capacity_kib for device in self.cluster.devices.values()]
+
+    @cached_property
+    def optimizer_seconds(self) -> NDArray[np.float64]:
+        """Optimizer seconds per parameter by device type; 0 in the printed latency models and where not priced."""
+        priced = self.costs.optimizer_s_per_parameter if self.latency_model == "pipette" else {}
+        return np.array([priced.get(name, 0.0) for name in self.device_types])
+
+    def tables(self, candidate: Candidate) -> StageTables:
+        """Seconds, bytes and messages of every range of layers under a candidate."""
+        single = candidate.pp == 1
+        key = (candidate.tp, candidate.micro_batch, candidate.sequence_parallel, single)
+        if key not in self._tables:
+            self._tables[key] = stage_tables(
+                self.model,
+                self.costs,
+                self.device_types,
+                precision=self.memory.precision,
+                tp=candidate.tp,
+                micro_batch=candidate.micro_batch,
+                sequence_parallel=candidate.sequence_parallel,
+                single_stage=single,
+            )
+        return self._tables[key]
+
+    def stage_memory(self, candidate: Candidate, *, margin: bool = True) -> StageMemory:
+        """Memory of every range of layers under a candidate."""
+        return stage_memory(self.tables(candidate), self.memory, candidate, self.capacity_kib, margin=margin)
+
+    def gradient_bytes(self, candidate: Candidate) -> NDArray[np.float64]:
+        """Bytes of gradients of every range on one tensor rank, (L+1, L+1)."""
+        return self.tables(candidate).parameters * float(self.memory.parameter_bytes.gradient)
+
+    def transfer_weight(self, candidate: Candidate) -> float:
+        """
+        How often a step pays the trip through the pipeline, the factor on T_PP.
+
+        ``pipette`` under 1F1B pays max(1, m / pp), as printed (pp - 1) m / pp; everything else pays one trip.
+        """
+        if candidate.schedule == "gpipe" or self.latency_model == "amp":
+            return 1.0
+        trips = candidate.num_micro_batches / candidate.pp
+        return max(1.0, trips) if self.latency_model == "pipette" else trips * (candidate.pp - 1)

@@ -1,0 +1,148 @@
+r"""
+The strategy space: every candidate that the planner considers.
+
+A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel). With D devices, global batch
+:math:`g` and L layers,
+
+(1) pp * tp * dp = D and pp <= L;
+(2) g = dp * micro_batch * m with m micro-batches a pipeline and step;
+(3) tp divides every layer (heads, key-value heads, feed-forward width), is at most ``max_tp``, and fits the nodes: it
+    divides the size of every node, or is a multiple of the one size that all nodes share;
+(4) every layer has a price at (tp, micro_batch) on every device type.
+
+Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
+one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
+from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.spec import Spec
+from taut.errors import DataError
+
+Schedule = Literal["1f1b", "gpipe"]
+FIXABLE = ("pp", "tp", "dp", "micro_batch", "schedule", "zero", "sequence_parallel")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Candidate:
+    """One choice of everything but stages, recompute and placement."""
+
+    pp: int
+    tp: int
+    dp: int
+    vpp: int
+    micro_batch: int
+    num_micro_batches: int
+    schedule: str
+    zero: int
+    sequence_parallel: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Fields as plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        text = f"pp={self.pp} tp={self.tp} dp={self.dp} micro_batch={self.micro_batch} {self.schedule}"
+        return text + (f" zero={self.zero}" if self.zero else "") + (" sp" if self.sequence_parallel else "")
+
+
+class StrategySpace(Spec):
+    """What is varied and what is fixed; the plan carries it, and ``verify`` enumerates it again."""
+
+    global_batch: int
+    max_tp: int
+    schedules: list[Schedule] = ["1f1b", "gpipe"]
+    zero: list[Literal[0, 1]] = [0, 1]
+    sequence_parallel: list[bool] = [False, True]
+    recompute: list[Recompute] = list(RECOMPUTE)
+    fixed: dict[str, int | str | bool] = {}
+
+
+def candidates(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> list[Candidate]:
+    """Every candidate of the space, in a fixed order, (1) to (4)."""
+    return sorted(
+        choice
+        for choice in _all(space, model, cluster)
+        if _allowed(choice, space.fixed) and priced(model, cluster, costs, choice.tp, choice.micro_batch)
+    )
+
+
+def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterator[Candidate]:
+    for tp in tensor_degrees(model, cluster, space.max_tp):
+        for pp in divisors(cluster.num_devices // tp):
+            dp = cluster.num_devices // tp // pp
+            if pp > len(model.blocks) or space.global_batch % dp:
+                continue
+            for micro_batch in divisors(space.global_batch // dp):
+                m = space.global_batch // dp // micro_batch
+                for schedule in space.schedules if pp > 1 else ["1f1b"]:
+                    for zero in space.zero if dp > 1 else [0]:
+                        for sharded in _sequence_parallel(space, model, tp):
+                            yield Candidate(pp, tp, dp, 1, micro_batch, m, schedule, zero, sharded)
+
+
+def _sequence_parallel(space: StrategySpace, model: ModelSpec, tp: int) -> list[bool]:
+    shards = tp > 1 and all(layer.seq % tp == 0 for layer in model.kinds.values())
+    return space.sequence_parallel if shards else [False]
+
+
+def _allowed(choice: Candidate, fixed: dict[str, int | str | bool]) -> bool:
+    return all(getattr(choice, field) == value for field, value in fixed.items())
+
+
+def divisors(number: int) -> list[int]:
+    """Divisors in ascending order."""
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return sorted({*small, *(number // d for d in small)})
+
+
+def tensor_degrees(model: ModelSpec, cluster: ClusterSpec, max_tp: int) -> list[int]:
+    """Tensor degrees that divide the devices, the layers and the nodes, (3)."""
+    sizes = {group.gpus_per_node for group in cluster.nodes}
+    return [
+        tp
+        for tp in divisors(cluster.num_devices)
+        if tp <= max_tp and model.splits(tp) and _fits_nodes(tp, sizes)
+    ]
+
+
+def _fits_nodes(tp: int, sizes: set[int]) -> bool:
+    inside = all(size % tp == 0 for size in sizes)
+    return inside or (len(sizes) == 1 and tp % next(iter(sizes)) == 0)
+
+
+def priced(model: ModelSpec, cluster: ClusterSpec, costs: CostTable, tp: int, micro_batch: int) -> bool:
+    """Whether every layer has a cost without recompute at (tp, micro_batch) on every device type, (4)."""
+    edges = [(EMBEDDING, model.blocks[0].seq), (HEAD, model.blocks[-1].seq)] if model.vocab else []
+    wanted = [*((layer.kind, layer.seq) for layer in model.kinds.values()), *edges]
+    return all(
+        costs.prices(Key(device, kind, tp, micro_batch, seq, "none"))
+        for device in cluster.devices
+        for kind, seq in wanted
+    )
+
+
+def check_fixed(fixed: dict[str, int | str | bool], global_batch: int, cluster: ClusterSpec) -> None:
+    """
+    Refuse fixed values that no candidate can have, whatever else is chosen.
+
+    Raises
+    ------
+    DataError
+        One line: the field, its value, what was expected.
+    """
+    devices = cluster.num_devices
+    for field, value in fixed.items():
+        if field not in FIXABLE:
+            raise DataError(f"--fix {field}={value}: unknown field, expected one of {', '.join(FIXABLE)}")
+        if field in ("pp", "tp", "dp") and (not isinstance(value, int) or value < 1 or devices % value):
+            raise DataError(f"--fix {field}={value}: expected a divisor of the {devices} devices")
+        if field == "dp" and isinstance(value, int) and global_batch % value:
+            raise DataError(f"--fix dp={value}: expected a divisor of the global batch {global_batch}")
+        if field == "micro_batch" and (not isinstance(value, int) or value < 1 or global_batch % value):
+            raise DataError(f"--fix micro_batch={value}: expected a divisor of the global batch {global_batch}")

@@ -1,0 +1,286 @@
+r"""
+Lower bounds on a candidate, each a minimum over partition, recompute and placement together.
+
+With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that stage 0's replicas touch, and
+:math:`g = \lceil dp / k \rceil` replicas on the fullest of them:
+
+(1) some replica's first run of stages inside a node has at most :math:`\lfloor c / g \rfloor` of them and every later
+    run at most c, so it makes at least :math:`I(k) = \lceil (pp - \lfloor c/g \rfloor) / c \rceil` hops between nodes;
+(2) all pipelines together connect the nodes into at most dp pieces, so their hops between nodes weigh at least the
+    n - dp lightest edges of a minimum spanning tree of the n nodes, and the slowest pipeline at least the dp-th part;
+(3) k nodes whose slowest link has inverse rate :math:`\tau` form a clique of links no slower, so the
+    :math:`(k-1)`-core of those links has k nodes: the least such :math:`\tau` bounds the ring between nodes;
+(4) T_DP >= 4 (g - 1)/g M/B(inside) + 2 (k - 1)/k M/B(between), with the best link inside any node and (3) between;
+    the communication is the least over k of (1) or (2) with (4).
+
+Three bounds follow, each at least as strong as the one before, named by what they minimise exactly:
+
+``relaxation``  ideal balance without memory, plus (4);
+``partition``   the exact partition (``taut.solver.partition``), plus (4) for the layers that stage 0 takes;
+``placement``   the same with (4) replaced by the exact placement for those layers (``taut.solver.subset``).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import minimum_spanning_tree
+
+from taut.formulations.latency import optimizer_shards
+from taut.formulations.network import Links
+from taut.formulations.partition import PartitionProblem, best_group, partition_problem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.stages import ring_factor
+from taut.solver.partition import Partition, solve_partition
+
+Floats = NDArray[np.float64]
+ROUNDING = 1e-12
+"""Relative allowance for the rounding of sums in floating point, taken off every bound."""
+
+
+@dataclass(frozen=True)
+class Communication:
+    """
+    Least communication seconds of a candidate.
+
+    ``edge[j]`` for a cut before layer j, ``tail[j]`` for a stage 0 that ends at layer j (optimizer included). For
+    ``amp``, whose ring is the slowest over all stages, ``ring`` seconds per gradient byte and ``ring_latency`` come
+    on top.
+    """
+
+    edge: Floats
+    tail: Floats
+    ring: float = 0.0
+    ring_latency: float = 0.0
+
+
+@dataclass
+class BestLinks:
+    """The best that any placement could get from the links, computed once for each question and kept."""
+
+    links: Links
+    _cores: dict[int, float] = field(default_factory=dict)
+    _hops: dict[tuple[int, float, bool], tuple[float, float]] = field(default_factory=dict)
+    _trees: dict[tuple[int, float, bool], Floats] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        inverse = 1.0 / self.links.data_rate
+        self.inverse = np.maximum(inverse, inverse.T)
+        self.between_nodes = self._by_node(np.where(self.links.same_node, np.inf, self.inverse))
+        self.steps = np.unique(self.between_nodes[np.isfinite(self.between_nodes)])
+
+    def _by_node(self, sites: Floats) -> Floats:
+        """Least entry between any two nodes."""
+        if self.links.by_node:
+            return sites
+        n = self.links.num_nodes
+        least = np.full((n, n), np.inf)
+        nodes = self.links.node_of_site
+        np.minimum.at(least, (nodes[:, None], nodes[None, :]), sites)
+        return least
+
+    @property
+    def inside(self) -> NDArray[np.bool_]:
+        """Pairs of sites that stand for two devices of one node."""
+        links = self.links
+        if links.by_node:
+            return np.asarray(np.diag(links.gpus_per_node > 1))
+        return links.same_node & ~np.eye(links.num_sites, dtype=bool)
+
+    def inside_inverse(self) -> float:
+        """Least seconds per byte between two devices of a node; infinite where nodes have one device."""
+        return float(self.inverse[self.inside].min(initial=np.inf))
+
+    def core(self, k: int) -> float:
+        """Seconds per byte that some link among any k nodes takes at least, (3)."""
+        if k < 2:
+            return 0.0
+        if k not in self._cores:
+            low, high = 0, len(self.steps) - 1
+            while low < high:
+                middle = (low + high) // 2
+                low, high = (low, middle) if self._has_core(self.steps[middle], k) else (middle + 1, high)
+            self._cores[k] = float(self.steps[low])
+        return self._cores[k]
+
+    def _has_core(self, step: float, k: int) -> bool:
+        linked = self.between_nodes <= step
+        alive = np.ones(len(linked), dtype=bool)
+        while True:
+            enough = alive & (linked[:, alive].sum(axis=1) >= k - 1)
+            if enough.sum() < k or (enough == alive).all():
+                return bool(enough.sum() >= k)
+            alive = enough
+
+    def hops(self, tp: int, message: float, both_ways: bool) -> tuple[float, float]:
+        """Least seconds of a hop inside a node (infinite if there is none) and between nodes."""
+        key = (tp, message, both_ways)
+        if key not in self._hops:
+            seconds = self.links.hop_seconds(tp, message, both_ways=both_ways)
+            apart = np.where(self.links.same_node, np.inf, seconds)
+            self._hops[key] = float(seconds[self.inside].min(initial=np.inf)), float(apart.min())
+        return self._hops[key]
+
+    def tree(self, tp: int, message: float, both_ways: bool) -> Floats:
+        """Edges of a minimum spanning tree over the nodes, hop seconds ascending, (2)."""
+        key = (tp, message, both_ways)
+        if key not in self._trees:
+            seconds = self.links.hop_seconds(tp, message, both_ways=both_ways)
+            between = self._by_node(np.where(self.links.same_node, np.inf, seconds))
+            between = np.minimum(between, between.T)
+            np.fill_diagonal(between, 0.0)
+            self._trees[key] = np.sort(minimum_spanning_tree(between).data)
+        return self._trees[key]
+
+
+def communication(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
+    """Least communication of a candidate, whatever its stages and placement, (1) to (4)."""
+    tables = problem.tables(candidate)
+    weight = problem.transfer_weight(candidate)
+    shards = optimizer_shards(candidate)
+    optimizer = float(problem.optimizer_seconds.min()) * tables.parameters[0] / shards
+    edge, between = _edges(problem, candidate, best)
+    gradients = problem.gradient_bytes(candidate)[0]
+    if problem.latency_model == "amp":
+        tail = np.full_like(edge, weight * min(between(k) for k in _spreads(problem, candidate)))
+        return Communication(weight * edge, tail, *_flat_ring(problem, candidate, best))
+    if candidate.pp == 1:
+        return Communication(edge, gradients * _every_device(problem.links, candidate, best) + optimizer)
+    choices = [
+        weight * between(k) + gradients * _ring_per_byte(candidate.dp, k, best) for k in _spreads(problem, candidate)
+    ]
+    return Communication(weight * edge, np.min(choices, axis=0) + optimizer)
+
+
+def _groups(problem: PlanningProblem, candidate: Candidate) -> int:
+    """Most tensor groups that one node holds, c; one where a group fills a node or more."""
+    return max(int(problem.links.gpus_per_node.max()) // candidate.tp, 1)
+
+
+def _spreads(problem: PlanningProblem, candidate: Candidate) -> range:
+    """Numbers of nodes that stage 0's replicas can touch."""
+    dp, groups = candidate.dp, _groups(problem, candidate)
+    if candidate.tp > problem.links.gpus_per_node.max():
+        return range(dp, dp + 1)
+    return range(-(-dp // groups), min(dp, problem.links.num_nodes) + 1)
+
+
+def _ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
+    """T_DP per gradient byte on k nodes at least, (4)."""
+    g = -(-dp // k)
+    inside = 4.0 * (g - 1) / g * best.inside_inverse() if g > 1 else 0.0
+    return inside + 2.0 * (k - 1) / k * best.core(k)
+
+
+def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
+    """T_DP per gradient byte of a single stage, whose replicas take every slot; exact where sites are nodes."""
+    n = links.num_nodes
+    if not links.by_node or candidate.tp > links.gpus_per_node.max():
+        return _ring_per_byte(candidate.dp, n if candidate.tp <= links.gpus_per_node.max() else candidate.dp, best)
+    groups = links.gpus_per_node // candidate.tp
+    inside = np.where(groups > 1, 4.0 * (groups - 1) / groups * np.diag(best.inverse), 0.0).max()
+    apart = best.between_nodes[~np.eye(n, dtype=bool)].max(initial=0.0)
+    return float(inside + 2.0 * (n - 1) / n * apart)
+
+
+def _edges(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks
+) -> tuple[Floats, Callable[[int], float]]:
+    """Least hop seconds by cut, and least further seconds for the hops between nodes given k, (1) and (2)."""
+    tables, pp, dp = problem.tables(candidate), candidate.pp, candidate.dp
+    both_ways = problem.latency_model != "amp"
+    edge = np.zeros(tables.num_layers + 1)
+    if pp == 1:
+        return edge, lambda k: 0.0
+    groups = _groups(problem, candidate)
+    pairs = {float(message): best.hops(candidate.tp, float(message), both_ways) for message in tables.message[1:-1]}
+    if groups == 1:
+        pairs = {message: (np.inf, apart) for message, (_, apart) in pairs.items()}
+    edge[1:-1] = [min(pairs[float(message)]) for message in tables.message[1:-1]]
+    further = min(apart - min(inside, apart) for inside, apart in pairs.values())
+    forest = 0.0
+    if tables.equal_messages and candidate.tp <= problem.links.gpus_per_node.max() and problem.links.num_nodes > 1:
+        forest = _forest(problem, candidate, best, float(tables.message[1]), float(edge[1]))
+
+    def between(k: int) -> float:
+        first_run = groups // (-(-dp // k))
+        hops = -(-(pp - first_run) // groups) if pp > first_run else 0
+        return max(hops * further, forest)
+
+    return edge, between
+
+
+def _forest(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, message: float, least: float
+) -> float:
+    """Seconds beyond pp - 1 least hops that the slowest pipeline takes at least, (2)."""
+    tree = best.tree(candidate.tp, message, problem.latency_model != "amp")
+    joined = max(problem.links.num_nodes - candidate.dp, 0)
+    total = tree[:joined].sum() - joined * least
+    return max(float(total) / candidate.dp, 0.0)
+
+
+def _flat_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[float, float]:
+    """Seconds per byte and latency seconds of AMP's ring over the best links that dp replicas can get."""
+    dp, groups = candidate.dp, _groups(problem, candidate)
+    if dp == 1:
+        return 0.0, 0.0
+    links = problem.links
+    fewest = dp if candidate.tp > links.gpus_per_node.max() else max(-(-dp // groups), 2)
+    options = [best.core(fewest)] if links.num_nodes > 1 else []
+    if dp <= groups:
+        options.append(best.inside_inverse())
+    latency = links.latency[~np.eye(links.num_sites, dtype=bool) | best.inside]
+    return ring_factor(dp) * min(options), 2 * (dp - 1) * float(latency.min(initial=np.inf))
+
+
+def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Communication) -> float:
+    """Bound ``relaxation``: perfect balance on the fastest device type, memory ignored, plus communication."""
+    tables, m, tp = problem.tables(candidate), candidate.num_micro_batches, candidate.tp
+    seconds = tables.seconds
+    if tp > 1:
+        kinds = range(len(problem.device_types))
+        groups = [best_group(problem.links, problem.type_of_node == kind, tp) for kind in kinds]
+        inverse, latency = min(rate for rate, _ in groups), min(steps for _, steps in groups)
+        rings = ring_factor(tp) * tables.volume * inverse + 2 * (tp - 1) * tables.reductions * latency
+        seconds = seconds + rings
+    layers = np.arange(tables.num_layers)
+    least = seconds.min(axis=(0, 1))
+    straggler = max(least[0, -1] / candidate.pp, least[layers, layers + 1].max())
+    cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0
+    gradients = problem.gradient_bytes(candidate)[0, -1] / candidate.pp
+    ring = comm.ring * gradients + comm.ring_latency
+    return float((least[0, -1] + (m - 1) * straggler + cuts + comm.tail[1:].min() + ring) * (1 - ROUNDING))
+
+
+def partition_bound(
+    problem: PlanningProblem,
+    candidate: Candidate,
+    comm: Communication,
+    *,
+    margin: bool = True,
+    stages: PartitionProblem | None = None,
+) -> tuple[float, Partition]:
+    """
+    Bound ``partition``: exact stages and recompute within memory, with the least communication.
+
+    Returns infinity where no division fits. For ``amp`` the largest stage's gradients are tried in ascending order
+    as a cap, since the ring is priced by them: the least over caps of (partition under the cap, ring at the cap).
+    """
+    stages = stages or partition_problem(problem, candidate, margin=margin)
+    if comm.ring == 0.0:
+        found = solve_partition(stages, comm.edge, comm.tail)
+        return (found.seconds + comm.ring_latency) * (1 - ROUNDING), found
+    least = solve_partition(stages, comm.edge, comm.tail)
+    best, best_found = np.inf, least
+    first, end = np.triu_indices(stages.gradients.shape[0], 1)
+    for cap in np.unique(stages.gradients[first, end]):
+        ring = comm.ring * cap + comm.ring_latency
+        if least.seconds + ring >= best:
+            break
+        found = solve_partition(stages, comm.edge, comm.tail, gradient_cap=float(cap))
+        if found.seconds + ring < best:
+            best, best_found = found.seconds + ring, found
+    return float(best * (1 - ROUNDING)), best_found

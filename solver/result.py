@@ -1,0 +1,102 @@
+"""What a search returns: limits in, status, bounds by candidate and incumbent out."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.formulations.latency import Strategy
+from taut.formulations.space import Candidate
+
+OPTIMALITY_GAP = 1e-6
+SOLVED = 1e-9
+"""Relative difference up to which a bound equals a value; both are sums of floats."""
+
+
+class Status(StrEnum):
+    """What is known when the search stops."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+class State(StrEnum):
+    """What is known of one candidate."""
+
+    INFEASIBLE = "infeasible"
+    PRUNED = "pruned"
+    SOLVED = "solved"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """
+    When to stop: seconds, deterministic work units, or a gap that is small enough.
+
+    A unit of work is one refinement of one candidate. ``workers`` threads anneal at the same time; the plan does not
+    depend on their number.
+    """
+
+    time_limit: float | None = None
+    work_limit: int | None = None
+    gap: float = OPTIMALITY_GAP
+    seed: int = 0
+    workers: int = 2
+
+
+@dataclass(slots=True, kw_only=True)
+class CandidateBound:
+    """The best bound known for a candidate, what it rests on, and the state that follows."""
+
+    candidate: Candidate
+    lower_bound: float
+    source: str
+    state: State = State.OPEN
+    witness: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incumbent:
+    """The best plan found: strategy, device of every worker (pp, dp, tp), seconds."""
+
+    strategy: Strategy
+    devices: NDArray[np.int64]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """Outcome of the branch and bound over candidates."""
+
+    status: Status
+    stopped_by: str | None
+    incumbent: Incumbent | None
+    lower_bound: float
+    bounds: list[CandidateBound]
+    work: int
+    wall_s: float
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap of the step time; None without an incumbent."""
+        return None if self.incumbent is None else relative_gap(self.incumbent.seconds, self.lower_bound)
+
+
+def relative_gap(objective: float, bound: float) -> float | None:
+    """(objective - bound) / |objective|; 0 where both are equal, None where it is not defined."""
+    if objective == bound:
+        return 0.0
+    if not math.isfinite(bound) or not math.isfinite(objective) or objective == 0.0:
+        return None
+    return max((objective - bound) / abs(objective), 0.0)
+
+
+Progress = Callable[[float, float, float, str], None]
+"""Called with elapsed seconds, incumbent, bound, and what was just done."""

@@ -1,0 +1,249 @@
+r"""
+Best-first branch and bound over all candidates.
+
+Every candidate c carries a lower bound LB(c) over its stages, recompute and placement together. The candidate with
+the least bound is refined, step by step, until none with a bound below the incumbent can be refined further:
+
+(1) ``relaxation``: closed form, for all candidates at once;
+(2) ``partition``: exact stages and recompute within memory, and a first placement;
+(3) ``placement``: exact for few tensor groups, annealing otherwise (which lowers the incumbent, not the bound).
+
+Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it.
+"""
+
+import heapq
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+
+from taut.data.units import KIB
+from taut.formulations.latency import Strategy, step_time, violations
+from taut.formulations.partition import partition_problem
+from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.anneal import Annealed, anneal, best_start
+from taut.solver.bounds import BestLinks, communication, partition_bound, relaxation_bound
+from taut.solver.joint import SubsetCache, has_joint, solve_joint
+from taut.solver.partition import Partition, least_excess
+from taut.solver.result import (
+    OPTIMALITY_GAP,
+    SOLVED,
+    CandidateBound,
+    Incumbent,
+    Limits,
+    Progress,
+    SearchResult,
+    State,
+    Status,
+    relative_gap,
+)
+
+RESTARTS = 4
+MOVES_PER_POSITION = 1500
+MOST_MOVES = 150_000
+
+
+@dataclass
+class Search:
+    """One run of the branch and bound: the heap, the incumbent and the bounds so far."""
+
+    problem: PlanningProblem
+    limits: Limits
+    progress: Progress | None = None
+    incumbent: Incumbent | None = None
+    bounds: list[CandidateBound] = field(default_factory=list)
+    work: int = 0
+
+    def __post_init__(self) -> None:
+        self._best_links = BestLinks(self.problem.links)
+        self._subsets = SubsetCache()
+        self._heap: list[tuple[float, int]] = []
+        self._started = time.perf_counter()
+        self._partitions: dict[int, Partition] = {}
+
+    def run(self) -> SearchResult:
+        """Search until proven, stopped or interrupted."""
+        stopped: str | None = None
+        try:
+            self._relax_all()
+            while self._heap and stopped is None:
+                stopped = self._step()
+        except KeyboardInterrupt:
+            stopped = "interrupt"
+        return self._result(stopped)
+
+    @property
+    def value(self) -> float:
+        """Seconds of the incumbent, infinite without one."""
+        return math.inf if self.incumbent is None else self.incumbent.seconds
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._started
+
+    def lower_bound(self) -> float:
+        """Global bound, valid at any moment."""
+        unsolved = (b.lower_bound for b in self.bounds if b.state in (State.OPEN, State.PRUNED))
+        return min(self.value, min(unsolved, default=math.inf))
+
+    def _relax_all(self) -> None:
+        """Give every candidate its first bound, (1)."""
+        self.bounds = [
+            CandidateBound(candidate=candidate, lower_bound=-math.inf, source="none")
+            for candidate in self.problem.candidates
+        ]
+        for index, bound in enumerate(self.bounds):
+            comm = communication(self.problem, bound.candidate, self._best_links)
+            bound.lower_bound = relaxation_bound(self.problem, bound.candidate, comm)
+            bound.source = "relaxation"
+            heapq.heappush(self._heap, (bound.lower_bound, index))
+
+    def _step(self) -> str | None:
+        """Refine the candidate with the least bound; returns why to stop, or None."""
+        if reason := self._reason_to_stop():
+            return reason
+        _, index = heapq.heappop(self._heap)
+        bound = self.bounds[index]
+        if bound.lower_bound >= self.value:
+            self._heap.clear()
+            return None
+        self.work += 1
+        if bound.source == "relaxation":
+            self._refine_partition(index)
+        else:
+            self._refine_placement(index)
+        if self.progress is not None:
+            self.progress(self.elapsed, self.value, self.lower_bound(), str(bound.candidate))
+        return None
+
+    def _reason_to_stop(self) -> str | None:
+        gap = relative_gap(self.value, self.lower_bound()) if self.incumbent else None
+        if gap is not None and gap <= self.limits.gap:
+            return "gap"
+        if self.limits.time_limit is not None and self.elapsed >= self.limits.time_limit:
+            return "time"
+        if self.limits.work_limit is not None and self.work >= self.limits.work_limit:
+            return "work"
+        return None
+
+    def _refine_partition(self, index: int) -> None:
+        """Exact stages within memory and a constructed placement, (2)."""
+        bound = self.bounds[index]
+        stages = partition_problem(self.problem, bound.candidate)
+        comm = communication(self.problem, bound.candidate, self._best_links)
+        value, found = partition_bound(self.problem, bound.candidate, comm, stages=stages)
+        if not found.feasible:
+            excess, stage = least_excess(stages)
+            bound.state, bound.lower_bound, bound.source = State.INFEASIBLE, math.inf, "memory"
+            bound.witness = {"missing_kib": -(-excess // KIB), "stage": stage}
+            return
+        bound.lower_bound, bound.source = max(bound.lower_bound, value), "partition"
+        self._partitions[index] = found
+        if bound.lower_bound < self.value:
+            problem = self._placement(bound.candidate, found)
+            self._offer(index, problem, best_start(problem, found.patterns))
+        if bound.state is State.OPEN:
+            heapq.heappush(self._heap, (bound.lower_bound, index))
+
+    def _refine_placement(self, index: int) -> None:
+        """Exact placement where it is cheap, annealing otherwise, (3)."""
+        bound, found = self.bounds[index], self._partitions[index]
+        if has_joint(self.problem, bound.candidate):
+            joint = solve_joint(self.problem, bound.candidate, self._best_links, self._subsets)
+            bound.lower_bound, bound.source = max(bound.lower_bound, joint.lower_bound), "placement"
+            if bound.lower_bound >= self.value:
+                return
+            problem = self._placement(bound.candidate, joint.partition)
+            exact = Annealed(seconds=problem.cost(joint.positions), positions=joint.positions)
+            self._offer(index, problem, exact)
+            found = joint.partition
+        if bound.state is State.OPEN and bound.lower_bound < self.value:
+            problem = self._placement(bound.candidate, found)
+            self._offer(index, problem, self._annealed(problem, found))
+
+    def _placement(self, candidate: Candidate, found: Partition) -> PlacementProblem:
+        strategy = Strategy(candidate=candidate, stages=found.stages, recompute=found.recompute)
+        return placement_problem(self.problem, strategy)
+
+    def _annealed(self, problem: PlacementProblem, found: Partition) -> Annealed:
+        """The best of some annealing runs, each from the best constructed placement."""
+        start = best_start(problem, found.patterns)
+        moves = min(MOVES_PER_POSITION * len(start.positions), MOST_MOVES)
+        seeds = [self.limits.seed * RESTARTS + restart for restart in range(RESTARTS)]
+        with ThreadPoolExecutor(max_workers=max(self.limits.workers, 1)) as pool:
+            runs = pool.map(lambda seed: anneal(problem, start, moves=moves, seed=seed), seeds)
+        return min(runs, key=lambda run: run.seconds)
+
+    def _offer(self, index: int, problem: PlacementProblem, placed: Annealed) -> None:
+        """Price a placement with the one evaluator; keep it if best, mark the candidate solved if its bound is met."""
+        bound = self.bounds[index]
+        devices = problem.devices(placed.positions)
+        if violations(self.problem, problem.strategy, devices):
+            return
+        seconds = float(step_time(self.problem, problem.strategy, devices).total)
+        if seconds < self.value:
+            self.incumbent = Incumbent(strategy=problem.strategy, devices=devices, seconds=seconds)
+        if seconds - bound.lower_bound <= SOLVED * seconds:
+            bound.state = State.SOLVED
+
+    def _result(self, stopped: str | None) -> SearchResult:
+        for bound in self.bounds:
+            if bound.state is State.OPEN and bound.lower_bound >= self.value:
+                bound.state = State.PRUNED
+        lower_bound = self.lower_bound()
+        gap = relative_gap(self.value, lower_bound) if self.incumbent else None
+        if self.incumbent is None:
+            done = stopped is None and all(b.state is State.INFEASIBLE for b in self.bounds)
+            status = Status.INFEASIBLE if done else Status.UNKNOWN
+        else:
+            status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
+        return SearchResult(
+            status=status,
+            stopped_by=stopped,
+            incumbent=self.incumbent,
+            lower_bound=lower_bound,
+            bounds=self.bounds,
+            work=self.work,
+            wall_s=self.elapsed,
+        )
+
+
+def search(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> SearchResult:
+    """
+    Best plan of a problem, with a bound on every candidate.
+
+    Parameters
+    ----------
+    problem
+        What is planned.
+    limits
+        When to stop.
+    progress
+        Called after every refinement.
+    """
+    return Search(problem, limits, progress).run()
+
+
+def bound_without_margin(problem: PlanningProblem) -> float:
+    """
+    Global lower bound if no memory margin had to be kept, in seconds.
+
+    The least partition bound over all candidates; those whose relaxation is no better are not refined.
+    """
+    best_links = BestLinks(problem.links)
+    relaxed = []
+    for candidate in problem.candidates:
+        comm = communication(problem, candidate, best_links)
+        relaxed.append((relaxation_bound(problem, candidate, comm), candidate, comm))
+    least = math.inf
+    for value, candidate, comm in sorted(relaxed, key=lambda entry: entry[0]):
+        if value >= least:
+            break
+        least = min(least, partition_bound(problem, candidate, comm, margin=False)[0])
+    return least
+
+

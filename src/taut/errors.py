@@ -1,0 +1,55 @@
+"""
+Everything that can go wrong, as one tree.
+
+::
+
+    TautError
+      DataError (ValueError)                wrong file, field, row or unit
+        MissingProfileError (LookupError)   no cost for this key and no neighbour to interpolate from
+      FormulationError (ValueError)         dimensions disagree, or the problem is not stated properly
+      SolverError (RuntimeError)            a solver stopped without the answer it must give
+      InfeasibleError                       proven: no plan satisfies the constraints
+      NothingFoundError                     neither a plan nor a proof within the limits
+      CertificateError                      a claim does not survive recomputation
+
+    ExtrapolationWarning (UserWarning)      a cost was interpolated between profiled ones
+
+The command line turns ``DataError`` and ``FormulationError`` into exit code 2, ``InfeasibleError`` into 3,
+``NothingFoundError`` into 4 and ``CertificateError`` into 1.
+"""
+
+
+class TautError(Exception):
+    """Base of every error that this library raises on purpose."""
+
+
+class DataError(TautError, ValueError):
+    """An input is wrong; the message names file, field or row, the value and what was expected."""
+
+
+class MissingProfileError(DataError, LookupError):
+    """No measured cost for this key, and no neighbour to interpolate from."""
+
+
+class FormulationError(TautError, ValueError):
+    """The problem as stated has inconsistent dimensions or empty sets."""
+
+
+class SolverError(TautError, RuntimeError):
+    """A solver stopped without the answer that it must give."""
+
+
+class InfeasibleError(TautError):
+    """Proven: no plan satisfies the constraints; the message says which, by how much, and the way out."""
+
+
+class NothingFoundError(TautError):
+    """Neither a plan nor a proof that none exists was found within the limits."""
+
+
+class CertificateError(TautError):
+    """A claim of a plan does not survive recomputation."""
+
+
+class ExtrapolationWarning(UserWarning):
+    """A cost was interpolated between profiled ones."""
