@@ -39,7 +39,11 @@ class NodeSpec(Spec):
 
 
 class RackSpec(Spec):
-    """Nodes (a list of numbers, or a range such as ``0-7``) that share a switch, and the rate between any two of them where it differs."""
+    """
+    Nodes that share a switch, and the rate between any two of them where it differs.
+
+    ``nodes`` is a list of numbers, or a range such as ``0-7``.
+    """
 
     nodes: list[Annotated[int, Field(ge=0, strict=True)]]
     bandwidth_gbps: Positive | None = None
@@ -171,5 +175,3 @@ class ClusterSpec(Spec):
         groups = [group.model_copy(update={"count": group.count * factor}) for group in self.nodes]
         network = NetworkSpec(bandwidth_gbps=slowest, latency_us=self.network.latency_us)
         return ClusterSpec(name=f"{self.name} x{factor}", nodes=groups, network=network)
-
-

@@ -19,6 +19,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from taut.data.read import read_text
 from taut.data.spec import Spec
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
 
@@ -169,11 +170,11 @@ def read_costs(path: Path) -> CostTable:
     DataError
         For a wrong header, a wrong value or a key that stands twice.
     """
+    text = read_text(path, "a cost table")
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read as CSV ({error}), expected a cost table") from None
+        lines = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+    except csv.Error as error:
+        raise DataError(f"{path}: {error}, expected a cost table") from None
     rows: dict[Key, CostRow] = {}
     for number, line in enumerate(lines, start=1):
         row = _read_row(line, f"{path} row {number}")

@@ -4,7 +4,8 @@ A dense transformer from a Hugging Face ``config.json``.
 Fields read (with their GPT-2 names): ``hidden_size`` (``n_embd``), ``num_hidden_layers`` (``n_layer``),
 ``num_attention_heads`` (``n_head``), ``num_key_value_heads``, ``intermediate_size`` (``n_inner``), ``vocab_size``,
 ``max_position_embeddings`` (``n_positions``), ``tie_word_embeddings``, ``hidden_act``. Multimodal files keep them
-under ``text_config``. Mixture-of-experts models are refused: they are not priced.
+under ``text_config``. Mixture-of-experts models, and heads of another width (``head_dim``) than an even share of the
+hidden size, are refused: they are not priced.
 """
 
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from taut.data.model import ModelSpec
 from taut.data.read import read_json
+from taut.data.spec import shorten
 from taut.errors import DataError
 
 _ALIASES = {
@@ -36,7 +38,7 @@ def read_config(path: Path) -> ModelSpec:
     Raises
     ------
     DataError
-        If the file is not such a description, lacks a field, or describes a mixture of experts.
+        If the file is not such a description, lacks a field, or describes what is not priced.
     """
     values = read_json(path, "a Hugging Face config.json")
     nested = values.get("text_config")
@@ -51,9 +53,14 @@ def read_config(path: Path) -> ModelSpec:
             raise DataError(f"{path}: {_ALIASES[ours][0]}: missing, expected a value")
     model_type = str(values.get("model_type", path.parent.name or path.stem))
     tied = values.get("tie_word_embeddings", model_type in _TIED_BY_DEFAULT)
-    return ModelSpec.parse(
+    model = ModelSpec.parse(
         {"name": _name(values, path), **shape, "gated_mlp": _gated(values), "tied_embedding": tied}, str(path)
     )
+    width = model.blocks[0].hidden // model.blocks[0].heads
+    if values.get("head_dim") not in (None, width):
+        stated = shorten(values["head_dim"])
+        raise DataError(f"{path}: head_dim is {stated}, expected hidden size / heads = {width} (others are not priced)")
+    return model
 
 
 def _first(values: dict[str, Any], names: tuple[str, ...]) -> Any:

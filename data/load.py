@@ -15,6 +15,7 @@ from typing import Any
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.huggingface import read_config
+from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.read import read_text, read_yaml
 from taut.errors import DataError
@@ -137,7 +138,7 @@ def _with_devices(values: dict[str, Any], source: str) -> dict[str, Any]:
 def _with_device(group: Any, where: str) -> Any:
     if not isinstance(group, dict) or not isinstance(group.get("device"), str):
         return group
-    return {**group, "device": device_named(group["device"], where)}
+    return {**group, "device": device_named(group["device"], f"{where}.device")}
 
 
 def device_named(name: str, where: str) -> DeviceSpec:
@@ -150,7 +151,7 @@ def device_named(name: str, where: str) -> DeviceSpec:
         If there is none; the message begins with ``where``.
     """
     if name not in _catalog("devices"):
-        raise DataError(f"{where}.device: is {name!r}, expected one of {', '.join(_catalog('devices'))}")
+        raise DataError(f"{where}: is {name!r}, expected one of {', '.join(_catalog('devices'))}")
     return _catalog_device(name)
 
 
@@ -173,9 +174,12 @@ def read_matrix(path: Path) -> list[list[float]]:
     Raises
     ------
     DataError
-        If an entry is not a number.
+        If the file is not CSV or an entry is not a number.
     """
-    lines = [line for line in csv.reader(read_text(path, "a CSV matrix").splitlines()) if line]
+    try:
+        lines = [line for line in csv.reader(read_text(path, "a CSV matrix").splitlines()) if line]
+    except csv.Error as error:
+        raise DataError(f"{path}: {error}, expected a CSV matrix") from None
     if lines and not all(_is_number(cell) for cell in lines[0]):
         lines = [line[1:] for line in lines[1:]]
     for number, line in enumerate(lines, start=1):
@@ -191,3 +195,16 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def load_memory_model(name: str) -> MemoryModel:
+    """
+    The memory model in a YAML file.
+
+    Raises
+    ------
+    DataError
+        If the file is missing or wrong.
+    """
+    path = Path(name)
+    return MemoryModel.parse({"name": path.stem, **read_yaml(path, "a memory model file")}, name)

@@ -17,11 +17,13 @@ The vocabulary is padded as Megatron-LM does, to a multiple of 128 times the ten
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from taut.data.spec import Spec
 
 Count = Annotated[int, Field(gt=0, le=10_000_000, strict=True)]
+MOST_LAYERS = 2048
+LayerCount = Annotated[int, Field(gt=0, le=MOST_LAYERS, strict=True)]
 BLOCK, EMBEDDING, HEAD = "block", "embedding", "head"
 VOCABULARY_MULTIPLE = 128
 
@@ -30,7 +32,7 @@ class LayerSpec(Spec):
     """One transformer layer (or ``count`` equal ones in a row); ``kind`` names its shape in the cost table."""
 
     kind: str = BLOCK
-    count: PositiveInt = 1
+    count: LayerCount = 1
     hidden: Count
     heads: Count
     kv_heads: Count | None = None
@@ -102,6 +104,15 @@ class LayerSpec(Spec):
         return 2.0 * self.seq * self.matrix_parameters() + self.attention_flops()
 
 
+def _form(layers: object) -> str:
+    return "number" if isinstance(layers, int | float | str) else "list"
+
+
+Layers = Annotated[
+    Annotated[LayerCount, Tag("number")] | Annotated[list[LayerSpec], Tag("list")], Discriminator(_form)
+]
+
+
 class ModelSpec(Spec):
     """
     A model: a stack of equal transformer layers, or an explicit list of unlike ones.
@@ -112,7 +123,7 @@ class ModelSpec(Spec):
     """
 
     name: str
-    layers: Count | list[LayerSpec]
+    layers: Layers
     hidden: Count | None = None
     heads: Count | None = None
     kv_heads: Count | None = None
@@ -138,6 +149,8 @@ class ModelSpec(Spec):
                 raise ValueError(f"{missing[0]} is missing, expected beside a number of layers")
         elif self.hidden or self.heads or self.kv_heads or self.ffn_hidden:
             raise ValueError("hidden, heads, kv_heads and ffn_hidden belong to the entries of a list of layers")
+        elif sum(layer.count for layer in self.layers) > MOST_LAYERS:
+            raise ValueError(f"layers: more than {MOST_LAYERS} in all, expected at most as many")
         kinds: dict[str, LayerSpec] = {}
         for layer in self.blocks:
             if kinds.setdefault(layer.kind, layer) != layer:
@@ -148,9 +161,7 @@ class ModelSpec(Spec):
     def blocks(self) -> tuple[LayerSpec, ...]:
         """The layers that are divided among pipeline stages, in order, each with ``count`` 1."""
         if isinstance(self.layers, list):
-            return tuple(
-                layer.model_copy(update={"count": 1}) for layer in self.layers for _ in range(layer.count)
-            )
+            return tuple(layer.model_copy(update={"count": 1}) for layer in self.layers for _ in range(layer.count))
         shape = LayerSpec(
             hidden=self.hidden or 0,
             heads=self.heads or 0,

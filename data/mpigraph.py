@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from taut.data.cluster import ClusterSpec, MatrixSpec, NetworkSpec, NodeSpec
+from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.read import read_text
 from taut.data.units import GIGABIT
@@ -39,7 +39,7 @@ def read_mpigraph(path: Path) -> MpiGraph:
         If there is no matrix, it is not square, or an entry off the diagonal is not a positive number.
     """
     text = read_text(path, "mpiGraph output")
-    table = _csv_table(text) if "," in text.partition("\n")[0] else _text_table(text, path)
+    table = _csv_table(text, path) if "," in text.partition("\n")[0] else _text_table(text, path)
     hosts = tuple(name for name, _ in table)
     if not table:
         raise DataError(f"{path}: has no Send or Recv block and no CSV matrix, expected mpiGraph output")
@@ -47,9 +47,13 @@ def read_mpigraph(path: Path) -> MpiGraph:
     return MpiGraph(hosts, rows)
 
 
-def _csv_table(text: str) -> list[tuple[str, list[str]]]:
+def _csv_table(text: str, path: Path) -> list[tuple[str, list[str]]]:
     lines = [line.split(",") for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    return [(line[0].strip(), line[1:]) for line in lines[1:]]
+    table = [(line[0].strip(), line[1:]) for line in lines[1:]]
+    columns, rows = [cell.strip() for cell in lines[0][1:]] if lines else [], [name for name, _ in table]
+    if columns != rows:
+        raise DataError(f"{path}: the header does not name the hosts of the rows in their order, expected it to")
+    return table
 
 
 def _text_table(text: str, path: Path) -> list[tuple[str, list[str]]]:
@@ -106,28 +110,28 @@ def cluster_from_mpigraph(
     Raises
     ------
     DataError
-        If a host stands twice.
+        If a host stands twice or a figure is out of range.
     """
     hosts = [host.partition(":")[0] for host in graph.hosts]
     for host in hosts:
         if hosts.count(host) > 1:
             raise DataError(f"{name}: host {host} stands {hosts.count(host)} times, expected one process per host")
     nodes = [
-        NodeSpec(
-            device=device,
-            gpus_per_node=gpus_per_node,
-            intra_bandwidth_gbps=intra_bandwidth_gbps,
-            intra_latency_us=intra_latency_us,
-            nic_bandwidth_gbps=_nic(row, i),
-        )
+        {
+            "device": device,
+            "gpus_per_node": gpus_per_node,
+            "intra_bandwidth_gbps": intra_bandwidth_gbps,
+            "intra_latency_us": intra_latency_us,
+            "nic_bandwidth_gbps": _nic(row, i),
+        }
         for i, row in enumerate(graph.rows)
     ]
     return ClusterSpec.parse(
         {
             "name": name,
             "nodes": nodes,
-            "network": NetworkSpec(latency_us=latency_us),
-            "bandwidth_matrix": MatrixSpec(unit="MB/s", rows=[list(row) for row in graph.rows]),
+            "network": {"latency_us": latency_us},
+            "bandwidth_matrix": {"unit": "MB/s", "rows": [list(row) for row in graph.rows]},
             "source": "mpiGraph, row sends to column; a node's nic_bandwidth is the largest of its row",
         },
         name,

@@ -73,8 +73,8 @@ def read_qaplib(path: str | PathLike[str]) -> QaplibInstance:
     Raises
     ------
     DataError
-        If the file cannot be read, n is not an integer from 1 to 4096, an entry is not a finite number, or the
-        entries are not as many as two matrices hold.
+        If the file cannot be read, n is not an integer from 1 to 4096, an entry is not a finite number, or
+        the entries are not as many as two matrices hold.
     """
     file = Path(path)
     words = _words(file)
@@ -104,8 +104,8 @@ def read_qaplib_solution(path: str | PathLike[str]) -> tuple[int, ...]:
     Raises
     ------
     DataError
-        If the file cannot be read, n is not an integer from 1 to 4096, the cost is not a finite number, or the
-        rest is not a permutation of 1, ..., n.
+        If the file cannot be read, n is not an integer from 1 to 4096, the cost is not a finite number, or
+        the rest is not a permutation of 1, ..., n.
     """
     file = Path(path)
     words = _words(file, commas=True)

@@ -21,7 +21,7 @@ class _PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            event = self.get_event()
+            event = self.peek_event()
             raise yaml.constructor.ConstructorError(
                 None, None, f"alias *{event.anchor} is not allowed", event.start_mark
             )
@@ -30,6 +30,8 @@ class _PlainLoader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()
         for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key is not a plain word", key_node.start_mark)
             key = key_node.value
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
@@ -47,12 +49,15 @@ def read_text(path: Path, expected: str) -> str:
         If the file is missing, too large or not UTF-8; the message says what was ``expected``.
     """
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise DataError(f"{path}: is larger than {MAX_BYTES} bytes, expected {expected}")
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        text = content.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
         raise DataError(f"{path}: {reason}, expected {expected}") from None
+    if len(content) > MAX_BYTES:
+        raise DataError(f"{path}: is larger than {MAX_BYTES} bytes, expected {expected}")
+    return text
 
 
 def read_yaml(path: Path, expected: str = "a YAML file") -> dict[str, Any]:
@@ -67,11 +72,14 @@ def read_yaml(path: Path, expected: str = "a YAML file") -> dict[str, Any]:
     text = read_text(path, expected)
     try:
         # A subclass of SafeLoader: plain values only.
-        values = yaml.load(text, Loader=_PlainLoader)  # noqa: S506
+        values = yaml.load(text, Loader=_PlainLoader)
     except yaml.YAMLError as error:
         _refuse_yaml(path, error, expected)
     except RecursionError:
         raise DataError(f"{path}: is nested too deeply, expected {expected}") from None
+    except (AttributeError, LookupError, ValueError) as error:
+        # What the converters of PyYAML raise for 2024-13-45 or !!int x passes through it.
+        raise DataError(f"{path}: holds a value of the wrong form ({error}), expected {expected}") from None
     return _mapping(values, path, expected)
 
 

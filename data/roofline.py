@@ -77,7 +77,9 @@ def roofline_costs(
         device.name: OPTIMIZER_TRAFFIC_BYTES / (device.memory_efficiency * device.memory_bandwidth)
         for device in devices
     }
-    return CostTable(name=f"roofline-{precision}", basis=_basis(devices), rows=rows, optimizer_s_per_parameter=optimizer)
+    return CostTable(
+        name=f"roofline-{precision}", basis=_basis(devices), rows=rows, optimizer_s_per_parameter=optimizer
+    )
 
 
 def _basis(devices: list[DeviceSpec]) -> str:
@@ -126,9 +128,7 @@ def _layer_rows(
         )
 
 
-def _activation_bytes(
-    layer: LayerSpec, recompute: str, batch: int, element: int, fused: bool
-) -> tuple[int, int]:
+def _activation_bytes(layer: LayerSpec, recompute: str, batch: int, element: int, fused: bool) -> tuple[int, int]:
     """Bytes that every tensor rank keeps, and bytes that the ranks share, (5) and (6)."""
     tokens, hidden = batch * layer.seq, layer.hidden
     if recompute == "full":

@@ -16,7 +16,7 @@ _WORDS = {
 
 
 class Spec(BaseModel):
-    """Base of the input models: immutable, no unknown fields, no infinities, no silent conversions of text."""
+    """Base of the input models: immutable, no unknown fields, no infinities."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -56,8 +56,8 @@ def digest(values: object) -> str:
 def first_complaint(error: ValidationError) -> str:
     """One line for the first thing pydantic found: field, value and what was expected."""
     first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"]) or "the file"
-    return f"{field}: {_reason(first)}"
+    field = ".".join(str(part) for part in first["loc"])
+    return f"{field}: {_reason(first)}" if field else _reason(first)
 
 
 def _reason(complaint: Any) -> str:

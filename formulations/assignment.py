@@ -54,8 +54,8 @@ class QuadraticAssignment:
     Raises
     ------
     FormulationError
-        If a matrix is not square, empty or not of finite real numbers, if the sizes differ, or if the entries are so
-        large that (1) overflows.
+        If a matrix is not square, empty or not of finite real numbers, if the sizes differ, or if the entries
+        are so large that (1) overflows.
     """
 
     flow: npt.NDArray[np.float64]
@@ -128,7 +128,10 @@ class QuadraticAssignment:
             return (f"the permutation holds {places.dtype}, expected integers",)
         times = Counter(places.tolist())
         outside = [f"location {k} does not exist" for k in times if not 0 <= k < self.size]
-        return (*outside, *(f"location {k} is taken {count} times" for k, count in times.items() if count > 1))
+        return (
+            *outside,
+            *(f"location {k} is taken {count} times" for k, count in times.items() if count > 1),
+        )
 
 
 def _square(matrix: npt.ArrayLike, what: str) -> npt.NDArray[np.float64]:

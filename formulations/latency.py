@@ -152,9 +152,7 @@ def _trip(problem: PlanningProblem, strategy: Strategy, tables: StageTables, dev
     return np.asarray(hop.sum(axis=-3).max(axis=-1))
 
 
-def _data_parallel(
-    problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints
-) -> Floats:
+def _data_parallel(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:
     """T_DP, eq. (4)."""
     gradients = problem.gradient_bytes(strategy.candidate)
     if strategy.candidate.dp == 1:

@@ -44,7 +44,12 @@ class StageMemory:
 
 
 def stage_memory(
-    tables: StageTables, model: MemoryModel, candidate: Candidate, capacity_kib: list[int], *, margin: bool = True
+    tables: StageTables,
+    model: MemoryModel,
+    candidate: Candidate,
+    capacity_kib: list[int],
+    *,
+    margin: bool = True,
 ) -> StageMemory:
     """
     Memory of every range under a candidate.

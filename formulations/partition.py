@@ -60,7 +60,7 @@ class PartitionProblem:
     @property
     def num_layers(self) -> int:
         """Layers of the model."""
-        return self.gradients.shape[0] - 1
+        return int(self.gradients.shape[0]) - 1
 
 
 def partition_problem(problem: PlanningProblem, candidate: Candidate, *, margin: bool = True) -> PartitionProblem:

@@ -106,7 +106,8 @@ class PlanningProblem:
 
     def gradient_bytes(self, candidate: Candidate) -> NDArray[np.float64]:
         """Bytes of gradients of every range on one tensor rank, (L+1, L+1)."""
-        return self.tables(candidate).parameters * float(self.memory.parameter_bytes.gradient)
+        per_parameter = float(self.memory.parameter_bytes.gradient)
+        return np.asarray(self.tables(candidate).parameters * per_parameter, dtype=np.float64)
 
     def transfer_weight(self, candidate: Candidate) -> float:
         """

@@ -104,11 +104,7 @@ def divisors(number: int) -> list[int]:
 def tensor_degrees(model: ModelSpec, cluster: ClusterSpec, max_tp: int) -> list[int]:
     """Tensor degrees that divide the devices, the layers and the nodes, (3)."""
     sizes = {group.gpus_per_node for group in cluster.nodes}
-    return [
-        tp
-        for tp in divisors(cluster.num_devices)
-        if tp <= max_tp and model.splits(tp) and _fits_nodes(tp, sizes)
-    ]
+    return [tp for tp in divisors(cluster.num_devices) if tp <= max_tp and model.splits(tp) and _fits_nodes(tp, sizes)]
 
 
 def _fits_nodes(tp: int, sizes: set[int]) -> bool:

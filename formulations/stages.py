@@ -19,6 +19,7 @@ For every range, at one (tp, micro_batch, sequence_parallel):
 A range's figures are sums over layer kinds of count times figure, so equal ranges get equal floats.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,9 +98,11 @@ def stage_tables(
     first, last = _edges(len(model.blocks))
     element = ELEMENT_BYTES[precision]
 
-    def ranges(per_kind: list[float], at_first: float, at_last: float) -> Floats:
-        body = np.tensordot(np.array(per_kind), count, axes=1)
-        return np.asarray(body + at_first * first + at_last * last)
+    def ranges(per_kind: Sequence[float], at_first: float, at_last: float) -> Floats:
+        total = at_first * first + at_last * last
+        for figure, times in zip(per_kind, count, strict=True):
+            total += figure * times
+        return np.asarray(total)
 
     def price(device: str, recompute: str) -> list[LayerCost]:
         return [_layer_cost(costs, device, layer, tp, micro_batch, recompute, element) for layer in kinds]
@@ -158,9 +161,7 @@ def _layer_cost(
     if recompute != "full":
         return plain
     kept = element * micro_batch * layer.output_elements
-    return LayerCost(
-        plain.forward, plain.input_grad + plain.forward, plain.weight_grad, kept, -(-kept // tp)
-    )
+    return LayerCost(plain.forward, plain.input_grad + plain.forward, plain.weight_grad, kept, -(-kept // tp))
 
 
 def _edge_costs(model: ModelSpec, costs: CostTable, device: str, tp: int, micro_batch: int) -> list[LayerCost]:

@@ -3,8 +3,8 @@ The strategy choice as one integer program: degrees, micro-batch, stages, recomp
 
 Sets
     Candidates c with :math:`pp_c` stages, :math:`dp_c` replicas, :math:`m_c` micro-batches; stages
-    :math:`x = 0, \dots, pp_c - 1`; layer positions :math:`0 \le i < j \le L`; recompute r; patterns q, one or,
-    for two classes of device, three (``taut.formulations.partition`` (4)).
+    :math:`x = 0, \dots, pp_c - 1`; layer positions :math:`0 \le i < j \le L`; recompute r; patterns q, one,
+    or three for two classes of device (``taut.formulations.partition`` (4)).
 
 Data
     Integers. Seconds s become nanoseconds :math:`\lfloor 10^9 s \rfloor`, bytes become KiB rounded up.
@@ -17,8 +17,8 @@ Variables
     - :math:`u_c \in \{0, 1\}`: candidate c is chosen;
     - :math:`a_{cxijrq} \in \{0, 1\}`: stage x of candidate c is layers [i, j) with recompute r and pattern q.
       Where any of the seconds is infinite there is no variable;
-    - :math:`M_m \ge 0` integer nanoseconds: the slowest stage, one for every :math:`m > 1` of the candidates, so
-      that for each number of micro-batches the makespan is linear.
+    - :math:`M_m \ge 0` integer nanoseconds: the slowest stage, one for every :math:`m > 1` of the candidates,
+      so that for each number of micro-batches the makespan is linear.
 
 Objective
     .. math:: \min \sum p \, a + \sum_m (m - 1) M_m
@@ -28,11 +28,12 @@ Constraints, (2) to (5) for every candidate c
     (2) at each (x, i), as many stages x - 1 end at i as stages x begin there; :math:`u_c` enters at (0, 0)
         and leaves at (pp_c, L);
     (3) :math:`M_{m_c} \ge \sum_{ijrq} h \, a` for each stage x;
-    (4) :math:`\sum_{ijr} k \, a \le K_{cq} u_c` for each stage x and pattern q;
+    (4) :math:`\sum_{ijr} k \, a \le K_{cq} u_c` for each stage x and pattern q; a stage that exceeds its budget
+        alone is bounded by 0, so that no tolerance of a solver can let it in;
     (5) :math:`dp_c S + X \le n_c u_c \le dp_c S + (dp_c - 1) X` for two classes, S stages slow and X mixed.
 
-Every price is rounded down, so the optimum is a lower bound on the optimum in seconds, and misses it by less than
-one nanosecond for each price counted, :math:`2 pp_c + m_c - 1` of them.
+Every price is rounded down, so the optimum is a lower bound on the optimum in seconds, and misses it by less
+than one nanosecond for each price counted, :math:`2 pp_c + m_c - 1` of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -86,7 +87,7 @@ class StrategyChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageColumns:
-    """What every variable a stands for, with p and h in nanoseconds and k in KiB, all (A,)."""
+    """What every variable a stands for; p and h in nanoseconds, k and K in KiB, all (A,)."""
 
     candidate: Ints
     stage: Ints
@@ -97,6 +98,12 @@ class StageColumns:
     price: Ints
     high: Ints
     need: Ints
+    budget: Ints
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether the stage alone keeps its budget."""
+        return self.need <= self.budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -178,8 +185,8 @@ def strategy_program(options: Sequence[Option]) -> StrategyProgram:
     Raises
     ------
     FormulationError
-        If there is no option, dimensions disagree, seconds are negative or too large, or a budget is not in whole
-        KiB.
+        If there is no option, dimensions disagree, seconds are negative or too large, or a budget is not
+        in whole KiB.
     """
     if not options:
         raise FormulationError("strategy program: there is no option, expected at least one")
@@ -195,7 +202,7 @@ def strategy_program(options: Sequence[Option]) -> StrategyProgram:
         options=tuple(options),
         stages=stages,
         objective=np.array([0] * len(options) + stages.price.tolist() + [m - 1 for m in micro_batches]),
-        upper=np.array([1] * count + [most] * len(micro_batches)),
+        upper=np.array([1] * len(options) + stages.fits.tolist() + [most] * len(micro_batches), dtype=np.int64),
         binary=np.arange(count + len(micro_batches)) < count,
         rows=tuple(_rows(options, parts, {m: count + number for number, m in enumerate(micro_batches)})),
     )
@@ -209,9 +216,7 @@ def _check(option: Option, where: str) -> None:
         raise FormulationError(f"{where}: {shapes}, expected ({size},) for {size - 1} layers")
     first, end = np.triu_indices(size, 1)
     prices = problem.low[..., first, end], problem.high[..., first, end], option.edge[1:], option.tail[1:]
-    if not all(
-        ((seconds >= 0) & ((seconds < MOST_SECONDS) | (seconds == np.inf))).all() for seconds in prices
-    ):
+    if not all(((seconds >= 0) & ((seconds < MOST_SECONDS) | (seconds == np.inf))).all() for seconds in prices):
         raise FormulationError(f"{where}: some seconds are outside 0 to {MOST_SECONDS:g}, and not infinite")
     if (problem.budget % KIB).any():
         raise FormulationError(f"{where}: budget {problem.budget.tolist()} bytes, expected whole KiB")
@@ -237,6 +242,7 @@ def _stage_columns(c: int, option: Option) -> StageColumns:
         price=nanoseconds(problem.low[pattern, *ranges]) + nanoseconds(cut) + nanoseconds(start),
         high=nanoseconds(problem.high[pattern, *ranges]),
         need=_kib(problem.fixed[ranges] + problem.in_flight[stage] * problem.activation[ranges]),
+        budget=problem.budget[pattern] // KIB,
     )
 
 
@@ -289,7 +295,7 @@ def _makespan_rows(part: StageColumns, columns: Ints, makespan: int) -> Iterator
 def _memory_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c: int) -> Iterator[Row]:
     """(4), one row for every stage and pattern."""
     for members in _groups(part.stage * len(problem.budget) + part.pattern):
-        budget = problem.budget[part.pattern[members[0]]] // KIB
+        budget = part.budget[members[0]]
         yield Row(np.append(columns[members], c), np.append(part.need[members], -budget), None, 0)
 
 
@@ -320,7 +326,8 @@ def _shape_violations(problem: PartitionProblem, choice: StrategyChoice) -> Iter
     chained = all(first == start for (first, _), start in zip(choice.stages, starts, strict=False))
     rising = all(first < end for first, end in choice.stages)
     if len(choice.stages) != problem.pp or not (chained and rising and starts[-1] == problem.num_layers):
-        yield f"stages {list(choice.stages)} do not divide {problem.num_layers} layers into {problem.pp} in order"
+        wanted = f"{problem.pp} in order over {problem.num_layers} layers"
+        yield f"stages {list(choice.stages)} are wrong, expected {wanted}"
     if len(choice.recompute) != problem.pp or not set(choice.recompute) <= set(RECOMPUTE):
         yield f"recompute {list(choice.recompute)} is not one of {list(RECOMPUTE)} for each stage"
     if len(choice.patterns) != problem.pp or not set(choice.patterns) <= set(range(len(problem.budget))):

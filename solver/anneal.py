@@ -3,31 +3,35 @@ Placement by simulated annealing: good placements fast, never a bound.
 
 The state is the string of positions :math:`p = z \cdot pp + x`, as in ``taut.formulations.placement``. Moves:
 
-(1) swap two positions; (2) migrate one position to another place of the string, shifting those between; (3) reverse a
-substring (the three moves of Yim et al., Pipette, section IV); (4) exchange the ends of two pipelines from one stage
-on; (5) where single sites can move, swap two of them, inside a node if a tensor group must lie in one.
+(1) swap two positions;
+(2) migrate one position to another place of the string, shifting those between;
+(3) reverse a substring (these are the three moves of Yim et al., Pipette, section IV);
+(4) exchange the ends of two pipelines from one stage on;
+(5) where single sites can move, swap two of them, inside a node if a tensor group must lie in one.
 
 A worse neighbour by :math:`\Delta` seconds is accepted with probability :math:`e^{-\Delta / T}`; the temperature T
-falls geometrically from :math:`T_0` to :math:`T_1`. The objective is the step time plus a small share of the mean
-pipeline time, which leads across the plateaus that a maximum leaves. Only replicas and rings that a move touches are
-priced again.
-
-Starts are placements that are best on uniform networks: chunks of g replicas fill the nodes stage by stage, which
-trades rings inside nodes (large g) against hops inside nodes (small g).
+falls geometrically. The objective is the step time plus a small share of the mean pipeline time, which leads across
+the plateaus that a maximum leaves. Only the replicas and rings that a move touches are priced again.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from taut.formulations.placement import PlacementProblem
+from taut.solver.starts import starts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 PLATEAU = 1e-3
 """Weight of the mean pipeline time beside the step time."""
+HOT, COLD = 5e-2, 1e-5
+"""First and last temperature as shares of the communication's size."""
+LONGEST = 4
+"""Migrated and reversed substrings reach over at most this many pipelines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,41 @@ class Annealed:
 
     seconds: float
     positions: Ints
+
+
+class _Prices(NamedTuple):
+    """
+    Arrays that price a placement; ``wide`` where a site is a whole node, ``flat`` for AMP's ring.
+
+    ``site_seconds[x, site]`` is stage x on one site; where a site is a whole tensor group it holds the group's
+    all-reduces, and ``ring_bytes`` is zero.
+    """
+
+    pp: int
+    micro_batches: int
+    weight: float
+    site_seconds: Floats
+    node_of_site: Ints
+    ring_bytes: Floats
+    ring_steps: Floats
+    inverse: Floats
+    latency: Floats
+    hop_latency: Floats
+    hop_inverse: Floats
+    messages: Floats
+    data_inverse: Floats
+    gradients: Floats
+    flat: bool
+    wide: bool
+
+
+class _Scratch(NamedTuple):
+    """Room for the distinct sites of one ring."""
+
+    members: Ints
+    replicas: Ints
+    inside: Floats
+    where: Ints
 
 
 def best_start(problem: PlacementProblem, patterns: tuple[int, ...]) -> Annealed:
@@ -50,141 +89,209 @@ def anneal(problem: PlacementProblem, start: Annealed, *, moves: int, seed: int)
 
     The same seed, start and number of moves give the same placement. Never worse than ``start``.
     """
-    if problem.candidate.pp * problem.candidate.dp * problem.ranks < 2:
+    if len(start.positions) * problem.ranks < 2:
         return start
     return _anneal(problem, start.positions, moves=moves, seed=seed)
 
 
+def move_cost(problem: PlacementProblem) -> int:
+    """Rough number of link look-ups that one move takes, by which callers choose how many to make."""
+    candidate = problem.candidate
+    pipelines = 2 * candidate.pp * problem.ranks * (1 + problem.ranks)
+    priced = np.count_nonzero(problem.gradients) / candidate.pp
+    ring = problem.ranks * min(candidate.dp, problem.links.num_sites) ** 2
+    return int(pipelines + 2 * priced * ring) + 1
+
+
 def _anneal(problem: PlacementProblem, positions: Ints, *, moves: int, seed: int) -> Annealed:
-    links, candidate = problem.links, problem.candidate
-    inverse, latency = 1.0 / links.rate, links.latency.copy()
-    if not links.by_node:
-        np.fill_diagonal(inverse, 0.0)
-        np.fill_diagonal(latency, 0.0)
-    ring = 1.0 / links.data_rate
-    amp = problem.problem.latency_model == "amp"
-    seconds, found = _run(
-        positions.copy(),
-        candidate.pp,
-        candidate.num_micro_batches,
-        problem.problem.transfer_weight(candidate),
-        problem.stage_seconds,
-        problem.problem.type_of_node,
-        problem.ring_bytes,
-        problem.ring_steps,
-        inverse,
-        latency,
-        problem.hop_latency,
-        problem.hop_inverse,
-        problem.messages,
-        links.node_of_site,
-        np.maximum(ring, ring.T),
-        problem.gradients,
-        amp,
-        links.by_node,
-        moves,
-        seed,
-    )
+    seconds, found = _run(_prices(problem), positions.copy(), moves, seed)
     return Annealed(seconds=float(seconds), positions=found)
 
 
-def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
-    """Constructed placements, (pp * dp, R) sites each, by chunk size."""
-    candidate = problem.candidate
-    pp, dp = candidate.pp, candidate.dp
-    _, per_node = np.unique(problem.links.node_of_site[problem.slots[:, 0]], return_counts=True)
-    most = int(per_node.max())
-    chunks = sorted({g for g in range(1, min(dp, most) + 1) if most % g == 0} | {dp})
-    built = [_filled(problem, _chunked(pp, dp, g), patterns) for g in chunks]
-    if len(set(per_node.tolist())) == 1 and len(set(patterns)) == 1:
-        built += [_runs(problem, most, g) for g in range(1, min(dp, most) + 1) if -(-dp // g) <= len(per_node)]
-    return built
-
-
-def _chunked(pp: int, dp: int, g: int) -> list[int]:
-    """Positions in the order in which they take slots: g replicas at a time, stage by stage."""
-    return [
-        z * pp + x for low in range(0, dp, g) for x in range(pp) for z in range(low, min(low + g, dp))
-    ]
-
-
-def _filled(problem: PlacementProblem, order: list[int], patterns: tuple[int, ...]) -> Ints:
-    """Sites by position: slots are taken in order, those of the slow class by the stages that want it."""
-    slow = _slow_slots(problem)
-    queues = {0: problem.slots[~slow].tolist()[::-1], 1: problem.slots[slow].tolist()[::-1]}
-    mixed = sum(patterns[position % problem.candidate.pp] == 2 for position in order)
-    spare = len(queues[1]) - sum(patterns[position % problem.candidate.pp] == 1 for position in order)
-    positions = np.zeros((len(order), problem.ranks), dtype=np.int64)
-    for position in order:
-        wanted = patterns[position % problem.candidate.pp]
-        if wanted == 2:
-            # Mixed stages share what the slow stages leave, evenly over their replicas.
-            wanted = 1 if spare * 2 >= mixed and spare > 0 else 0
-            mixed, spare = mixed - 1, spare - wanted
-        queue = queues[wanted] or queues[1 - wanted]
-        positions[position] = queue.pop()
-    return positions
-
-
-def _slow_slots(problem: PlacementProblem) -> NDArray[np.bool_]:
-    """Slots on the device type that is slowest on the whole model; none where there is one type."""
-    whole = problem.problem.tables(problem.candidate).seconds[:, 0, 0, -1]
-    types = problem.problem.type_of_node[problem.links.node_of_site[problem.slots[:, 0]]]
-    return np.asarray((types == int(np.argmax(whole))) & (len(whole) > 1))
-
-
-def _runs(problem: PlacementProblem, size: int, g: int) -> Ints:
-    """
-    Sites by position where nodes hold ``size`` slots: g replicas share the node of their first run of stages.
-
-    Later runs fill whole nodes, and what is left of a pipeline goes, longest first, where there is room.
-    """
-    pp, dp = problem.candidate.pp, problem.candidate.dp
-    first = min(size // g, pp)
-    room = np.full(len(problem.slots) // size, size)
-    node_of = np.full(pp * dp, -1)
-    node = -1
-    for z in range(dp):
-        node += z % g == 0
-        node_of[z * pp : z * pp + first] = node
-        room[node] -= first
-    pieces = [(z, x, min(x + size, pp)) for z in range(dp) for x in range(first, pp, size)]
-    for z, low, end in sorted(pieces, key=lambda piece: (piece[1] - piece[2], piece)):
-        for x in range(low, end):
-            fits = np.flatnonzero(room >= end - x)
-            target = node_of[z * pp + x - 1] if x > low and room[node_of[z * pp + x - 1]] > 0 else -1
-            if target < 0:
-                target = int(fits[np.argmin(room[fits])]) if len(fits) else int(np.argmax(room))
-            node_of[z * pp + x] = target
-            room[target] -= 1
-    order = np.argsort(node_of, kind="stable")
-    positions = np.zeros((pp * dp, problem.ranks), dtype=np.int64)
-    positions[order] = problem.slots
-    return positions
+def _prices(problem: PlacementProblem) -> _Prices:
+    links, planning = problem.links, problem.problem
+    inverse, latency = 1.0 / links.rate, links.latency.copy()
+    if not links.by_node or problem.ranks == problem.candidate.tp > 1:
+        # A site holds one device of a group: no link of the group lies inside it.
+        np.fill_diagonal(inverse, 0.0)
+        np.fill_diagonal(latency, 0.0)
+    ring = 1.0 / links.data_rate
+    seconds = problem.stage_seconds[:, planning.type_of_node[links.node_of_site]]
+    ring_bytes = problem.ring_bytes
+    if problem.ranks == 1:
+        seconds = seconds + np.outer(ring_bytes, np.diag(inverse)) + np.outer(problem.ring_steps, np.diag(latency))
+        ring_bytes = np.zeros_like(ring_bytes)
+    return _Prices(
+        pp=problem.candidate.pp,
+        micro_batches=problem.candidate.num_micro_batches,
+        weight=planning.transfer_weight(problem.candidate),
+        site_seconds=seconds,
+        node_of_site=links.node_of_site,
+        ring_bytes=ring_bytes,
+        ring_steps=problem.ring_steps,
+        inverse=inverse,
+        latency=latency,
+        hop_latency=problem.hop_latency,
+        hop_inverse=problem.hop_inverse,
+        messages=problem.messages,
+        data_inverse=np.maximum(ring, ring.T),
+        gradients=problem.gradients,
+        flat=planning.latency_model == "amp",
+        wide=links.by_node,
+    )
 
 
 @njit(cache=True, nogil=True)
-def _pipeline(pos, z, pp, m, h, stage_seconds, type_of_node, node_of_site, ring_bytes, ring_steps, inverse,
-              latency, hop_latency, hop_inverse, messages, wide):
+def _run(prices: _Prices, pos: Ints, moves: int, seed: int) -> tuple[float, Ints]:
+    """Anneal the positions in place; returns the best seconds and positions."""
+    np.random.seed(seed)
+    pp = prices.pp
+    dp = len(pos) // pp
+    scratch = _Scratch(
+        np.zeros(dp, np.int64),
+        np.zeros(dp, np.int64),
+        np.zeros(dp),
+        np.full(len(prices.node_of_site), -1, np.int64),
+    )
+    pipes, rings = np.zeros(dp), np.zeros(pp)
+    for z in range(dp):
+        pipes[z] = _pipeline(prices, pos, z)
+    for x in range(pp):
+        rings[x] = _ring(prices, scratch, pos, x)
+    best, best_pos = pipes.max() + rings.max(), pos.copy()
+    soft = best + PLATEAU * pipes.mean()
+    old, old_pipes, old_rings = pos.copy(), pipes.copy(), rings.copy()
+    spread = rings.max() + prices.weight * prices.messages.sum() * prices.hop_inverse.max() + 1e-300
+    if np.isfinite(pipes.max()):
+        spread += pipes.max() - pipes.min()
+    gradients = prices.gradients
+    # Rings are priced on stage 0 alone, except for AMP.
+    ringed = pp if prices.flat else 1
+    temperature = HOT * spread
+    cooling = (COLD / HOT) ** (1.0 / max(moves, 1))
+    for _ in range(moves):
+        temperature *= cooling
+        first, last, step = _move(prices, pos)
+        if step == 0:
+            continue
+        for z in range(first, last + 1, step):
+            pipes[z] = _pipeline(prices, pos, z)
+        for x in range(ringed):
+            if gradients[x] > 0.0 and _stage_changed(pos, old, x, pp, first, last, step):
+                rings[x] = _ring(prices, scratch, pos, x)
+        value = pipes.max() + rings.max()
+        softened = value + PLATEAU * pipes.mean()
+        if softened <= soft or np.random.random() < np.exp((soft - softened) / temperature):
+            soft = softened
+            _copy(pos, old, pipes, old_pipes, pp, first, last, step)
+            old_rings[:] = rings
+            if value < best:
+                best = value
+                best_pos[:] = pos
+        else:
+            _copy(old, pos, old_pipes, pipes, pp, first, last, step)
+            rings[:] = old_rings
+    return best, best_pos
+
+
+@njit(cache=True, nogil=True)
+def _copy(pos: Ints, to: Ints, pipes: Floats, to_pipes: Floats, pp: int, first: int, last: int, step: int) -> None:
+    """Copy the touched replicas' positions and seconds."""
+    for z in range(first, last + 1, step):
+        to_pipes[z] = pipes[z]
+        to[z * pp : (z + 1) * pp] = pos[z * pp : (z + 1) * pp]
+
+
+@njit(cache=True, nogil=True)
+def _stage_changed(pos: Ints, old: Ints, x: int, pp: int, first: int, last: int, step: int) -> bool:
+    for z in range(first, last + 1, step):
+        for y in range(pos.shape[1]):
+            if pos[z * pp + x, y] != old[z * pp + x, y]:
+                return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _move(prices: _Prices, pos: Ints) -> tuple[int, int, int]:
+    """Make one random move; returns the touched replicas as a range with a step, step 0 for no move."""
+    size, ranks, pp = pos.shape[0], pos.shape[1], prices.pp
+    kind = np.random.random()
+    a, b = np.random.randint(size), np.random.randint(size)
+    if ranks > 1 and kind < 0.3:
+        if not _swap_sites(prices, pos, a, b):
+            return 0, 0, 0
+    elif a == b:
+        return 0, 0, 0
+    elif kind < 0.75:
+        for y in range(ranks):
+            pos[a, y], pos[b, y] = pos[b, y], pos[a, y]
+    elif kind < 0.91 and abs(a - b) <= LONGEST * pp:
+        if kind < 0.83:
+            _migrate(pos, a, b)
+        else:
+            _reverse(pos, min(a, b), max(a, b))
+        return min(a, b) // pp, max(a, b) // pp, 1
+    elif a // pp != b // pp:
+        _exchange_ends(pos, a // pp * pp, b // pp * pp, b % pp, pp)
+    else:
+        return 0, 0, 0
+    first, last = min(a, b) // pp, max(a, b) // pp
+    return first, last, max(last - first, 1)
+
+
+@njit(cache=True, nogil=True)
+def _swap_sites(prices: _Prices, pos: Ints, a: int, b: int) -> bool:
+    """Move (5), unless it would take a device out of its group's node."""
+    y, w = np.random.randint(pos.shape[1]), np.random.randint(pos.shape[1])
+    if not prices.wide and prices.node_of_site[pos[a, y]] != prices.node_of_site[pos[b, w]]:
+        return False
+    pos[a, y], pos[b, w] = pos[b, w], pos[a, y]
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _migrate(pos: Ints, a: int, b: int) -> None:
+    """Move (2): take position a out and put it in at b."""
+    towards = 1 if b > a else -1
+    for y in range(pos.shape[1]):
+        moved = pos[a, y]
+        for p in range(a, b, towards):
+            pos[p, y] = pos[p + towards, y]
+        pos[b, y] = moved
+
+
+@njit(cache=True, nogil=True)
+def _reverse(pos: Ints, low: int, high: int) -> None:
+    """Move (3)."""
+    while low < high:
+        for y in range(pos.shape[1]):
+            pos[low, y], pos[high, y] = pos[high, y], pos[low, y]
+        low += 1
+        high -= 1
+
+
+@njit(cache=True, nogil=True)
+def _exchange_ends(pos: Ints, one: int, other: int, x: int, pp: int) -> None:
+    """Move (4): exchange stages x.. of the pipelines that begin at two positions."""
+    for s in range(x, pp):
+        for y in range(pos.shape[1]):
+            pos[one + s, y], pos[other + s, y] = pos[other + s, y], pos[one + s, y]
+
+
+@njit(cache=True, nogil=True)
+def _pipeline(prices: _Prices, pos: Ints, z: int) -> float:
     """Seconds of replica z: sum of stages, straggler and trip."""
-    ranks = pos.shape[1]
+    # Arrays are bound once: each look-up through the tuple would count a reference.
+    site_seconds = prices.site_seconds
+    hop_latency, hop_inverse, messages = prices.hop_latency, prices.hop_inverse, prices.messages
+    pp, ranks, has_ring = prices.pp, pos.shape[1], prices.ring_bytes[0] > 0.0
     total, worst = 0.0, 0.0
     for x in range(pp):
-        p = z * pp + x
         seconds = 0.0
         for y in range(ranks):
-            seconds = max(seconds, stage_seconds[x, type_of_node[node_of_site[pos[p, y]]]])
-        if ring_bytes[x] > 0.0:
-            rate, steps = 0.0, 0.0
-            for y in range(ranks):
-                if wide:
-                    rate = max(rate, inverse[pos[p, y], pos[p, y]])
-                    steps = max(steps, latency[pos[p, y], pos[p, y]])
-                for w in range(ranks):
-                    if w != y:
-                        rate = max(rate, inverse[pos[p, y], pos[p, w]])
-                        steps = max(steps, latency[pos[p, y], pos[p, w]])
-            seconds += ring_bytes[x] * rate + ring_steps[x] * steps
+            seconds = max(seconds, site_seconds[x, pos[z * pp + x, y]])
+        if has_ring:
+            seconds += _tensor_ring(prices, pos, z * pp + x, x)
         total += seconds
         worst = max(worst, seconds)
     trip = 0.0
@@ -194,167 +301,90 @@ def _pipeline(pos, z, pp, m, h, stage_seconds, type_of_node, node_of_site, ring_
             a, b = pos[z * pp + x, y], pos[z * pp + x + 1, y]
             hops += hop_latency[a, b] + messages[x] * hop_inverse[a, b]
         trip = max(trip, hops)
-    return total + (m - 1) * worst + h * trip
+    return float(total + (prices.micro_batches - 1) * worst + prices.weight * trip)
 
 
 @njit(cache=True, nogil=True)
-def _ring(pos, x, pp, message, ring, latency, node_of_site, amp, wide, members, count, where, inside):
-    """Data-parallel seconds of stage x; the last four arguments are scratch."""
+def _tensor_ring(prices: _Prices, pos: Ints, p: int, x: int) -> float:
+    """Tensor-parallel seconds of stage x on the group of sites at position p."""
+    inverse, latency = prices.inverse, prices.latency
+    rate, steps = 0.0, 0.0
+    for y in range(pos.shape[1]):
+        site = pos[p, y]
+        if prices.wide:
+            rate = max(rate, inverse[site, site])
+            steps = max(steps, latency[site, site])
+        for w in range(pos.shape[1]):
+            if w != y:
+                rate = max(rate, inverse[site, pos[p, w]])
+                steps = max(steps, latency[site, pos[p, w]])
+    return float(prices.ring_bytes[x] * rate + prices.ring_steps[x] * steps)
+
+
+@njit(cache=True, nogil=True)
+def _ring(prices: _Prices, scratch: _Scratch, pos: Ints, x: int) -> float:
+    """Data-parallel seconds of stage x, the slowest tensor rank."""
+    message, slowest = prices.gradients[x], 0.0
     if message == 0.0:
         return 0.0
-    dp, slowest = len(pos) // pp, 0.0
+    dp = len(pos) // prices.pp
     for y in range(pos.shape[1]):
-        distinct = 0
-        for z in range(dp):
-            site = pos[z * pp + x, y]
-            if where[site] < 0:
-                where[site] = distinct
-                members[distinct] = site
-                count[distinct] = 0
-                distinct += 1
-            count[where[site]] += 1
-        between, steps, most_inside, nodes = 0.0, 0.0, 0.0, 0.0
-        for a in range(distinct):
-            site = members[a]
-            replicas = count[a]
-            own = ring[site, site] if count[a] > 1 else 0.0
-            if count[a] > 1:
-                steps = max(steps, latency[site, site])
-            for b in range(distinct):
-                if b == a:
-                    continue
-                other = members[b]
-                steps = max(steps, latency[site, other])
-                if node_of_site[other] == node_of_site[site]:
-                    replicas += count[b]
-                    own = max(own, ring[site, other])
-                else:
-                    between = max(between, ring[site, other])
-            inside[a] = own
-            nodes += count[a] / replicas
-            most_inside = max(most_inside, 4.0 * (replicas - 1) / replicas * own)
-        if not wide:
-            # A node's slowest link is the slowest over its members, each with its own number of replicas.
-            most_inside = 0.0
-            for a in range(distinct):
-                own, replicas = inside[a], 0
-                for b in range(distinct):
-                    if node_of_site[members[b]] == node_of_site[members[a]]:
-                        replicas += count[b]
-                        own = max(own, inside[b])
-                most_inside = max(most_inside, 4.0 * (replicas - 1) / replicas * own)
-        if amp:
-            link = between
-            for a in range(distinct):
-                link = max(link, inside[a])
+        distinct = _distinct(scratch, pos, x, y, prices.pp)
+        inside, between, steps, touched = _slowest_links(prices, scratch, distinct)
+        if prices.flat:
+            link = max(between, scratch.inside[:distinct].max())
             seconds = 2.0 * (dp - 1) / dp * message * link + 2 * (dp - 1) * steps
         else:
-            seconds = message * (most_inside + 2.0 * (nodes - 1) / nodes * between)
+            seconds = message * (inside + 2.0 * (touched - 1) / touched * between)
         slowest = max(slowest, seconds)
-        for a in range(distinct):
-            where[members[a]] = -1
     return slowest
 
 
 @njit(cache=True, nogil=True)
-def _run(pos, pp, m, h, stage_seconds, type_of_node, ring_bytes, ring_steps, inverse, latency, hop_latency,
-         hop_inverse, messages, node_of_site, ring, gradients, amp, wide, moves, seed):
-    """Anneal the positions in place; returns the best seconds and positions."""
-    np.random.seed(seed)
-    size, ranks, dp = pos.shape[0], pos.shape[1], pos.shape[0] // pp
-    sites = len(node_of_site)
-    members, count, inside = np.zeros(dp, np.int64), np.zeros(dp, np.int64), np.zeros(dp)
-    where = np.full(sites, -1, np.int64)
-    pipes, rings = np.zeros(dp), np.zeros(pp)
-    for z in range(dp):
-        pipes[z] = _pipeline(pos, z, pp, m, h, stage_seconds, type_of_node, node_of_site, ring_bytes, ring_steps,
-                             inverse, latency, hop_latency, hop_inverse, messages, wide)
-    for x in range(pp):
-        rings[x] = _ring(pos, x, pp, gradients[x], ring, latency, node_of_site, amp, wide, members, count, where,
-                         inside)
-    value = pipes.max() + rings.max()
-    soft = value + PLATEAU * pipes.mean()
-    best, best_pos = value, pos.copy()
-    old, old_pipes, old_rings = pos.copy(), pipes.copy(), rings.copy()
-    spread = pipes.max() - pipes.min() + rings.max() + h * messages.sum() * hop_inverse.max()
-    hot, cold = 0.05 * spread + 1e-300, 1e-5 * spread + 1e-300
-    cooling = (cold / hot) ** (1.0 / max(moves, 1))
-    temperature = hot
-    free = ranks > 1
-    for _ in range(moves):
-        temperature *= cooling
-        kind = np.random.random()
-        a, b = np.random.randint(size), np.random.randint(size)
-        low, high, pair = min(a, b), max(a, b), False
-        if free and kind < 0.3:  # (5)
-            y, w = np.random.randint(ranks), np.random.randint(ranks)
-            if not wide and node_of_site[pos[a, y]] != node_of_site[pos[b, w]]:
-                continue
-            pair = True
-            pos[a, y], pos[b, w] = pos[b, w], pos[a, y]
-        elif a == b:
-            continue
-        elif kind < 0.75:  # (1)
-            pair = True
-            for y in range(ranks):
-                pos[a, y], pos[b, y] = pos[b, y], pos[a, y]
-        elif kind < 0.83 and high - low <= 4 * pp:  # (2)
-            for y in range(ranks):
-                if a < b:
-                    moved = pos[a, y]
-                    for p in range(a, b):
-                        pos[p, y] = pos[p + 1, y]
+def _distinct(scratch: _Scratch, pos: Ints, x: int, y: int, pp: int) -> int:
+    """List the distinct sites of tensor rank y of stage x with their replicas; returns how many."""
+    members, replicas, where = scratch.members, scratch.replicas, scratch.where
+    distinct = 0
+    for z in range(len(pos) // pp):
+        site = pos[z * pp + x, y]
+        if where[site] < 0:
+            where[site] = distinct
+            members[distinct] = site
+            replicas[distinct] = 0
+            distinct += 1
+        replicas[where[site]] += 1
+    for a in range(distinct):
+        where[members[a]] = -1
+    return distinct
+
+
+@njit(cache=True, nogil=True)
+def _slowest_links(prices: _Prices, scratch: _Scratch, distinct: int) -> tuple[float, float, float, float]:
+    """Largest 4 (g-1)/g / B inside a node, slowest link between nodes, latency, and nodes touched."""
+    members, replicas, slowest = scratch.members, scratch.replicas, scratch.inside
+    inverse, latency, nodes = prices.data_inverse, prices.latency, prices.node_of_site
+    inside, between, steps, touched = 0.0, 0.0, 0.0, 0.0
+    for a in range(distinct):
+        site, own = members[a], 0.0
+        if replicas[a] > 1:
+            own = inverse[site, site]
+            steps = max(steps, latency[site, site])
+        for b in range(distinct):
+            other = members[b]
+            if b != a:
+                steps = max(steps, latency[site, other])
+                if nodes[other] == nodes[site]:
+                    own = max(own, inverse[site, other])
                 else:
-                    moved = pos[a, y]
-                    for p in range(a, b, -1):
-                        pos[p, y] = pos[p - 1, y]
-                pos[b, y] = moved
-        elif kind < 0.91 and high - low <= 4 * pp:  # (3)
-            for y in range(ranks):
-                i, j = low, high
-                while i < j:
-                    pos[i, y], pos[j, y] = pos[j, y], pos[i, y]
-                    i += 1
-                    j -= 1
-        else:  # (4)
-            za, zb, x = a // pp, b // pp, b % pp
-            if za == zb:
-                continue
-            for s in range(x, pp):
-                for y in range(ranks):
-                    pos[za * pp + s, y], pos[zb * pp + s, y] = pos[zb * pp + s, y], pos[za * pp + s, y]
-            low, high, pair = za * pp + x, zb * pp + x, True
-        first, last = low // pp, high // pp
-        if pair:
-            first, last = min(low // pp, high // pp), max(low // pp, high // pp)
-        step = max(last - first, 1) if pair else 1
-        for z in range(first, last + 1, step):
-            pipes[z] = _pipeline(pos, z, pp, m, h, stage_seconds, type_of_node, node_of_site, ring_bytes,
-                                 ring_steps, inverse, latency, hop_latency, hop_inverse, messages, wide)
-        for x in range(pp):
-            if gradients[x] == 0.0:
-                continue
-            touched = False
-            for z in range(first, last + 1, step):
-                for y in range(ranks):
-                    touched = touched or pos[z * pp + x, y] != old[z * pp + x, y]
-            if touched:
-                rings[x] = _ring(pos, x, pp, gradients[x], ring, latency, node_of_site, amp, wide, members, count,
-                                 where, inside)
-        value = pipes.max() + rings.max()
-        new_soft = value + PLATEAU * pipes.mean()
-        if new_soft <= soft or np.random.random() < np.exp((soft - new_soft) / temperature):
-            soft = new_soft
-            for z in range(first, last + 1, step):
-                old_pipes[z] = pipes[z]
-                old[z * pp : (z + 1) * pp] = pos[z * pp : (z + 1) * pp]
-            old_rings[:] = rings
-            if value < best:
-                best = value
-                best_pos[:] = pos
-        else:
-            for z in range(first, last + 1, step):
-                pipes[z] = old_pipes[z]
-                pos[z * pp : (z + 1) * pp] = old[z * pp : (z + 1) * pp]
-            rings[:] = old_rings
-    return best, best_pos
+                    between = max(between, inverse[site, other])
+        slowest[a] = own
+    for a in range(distinct):
+        # A node's slowest link is the slowest over its members, and its replicas are theirs together.
+        own, together = 0.0, 0
+        for b in range(distinct):
+            if nodes[members[b]] == nodes[members[a]]:
+                own = max(own, slowest[b])
+                together += replicas[b]
+        inside = max(inside, 4.0 * (together - 1) / together * own)
+        touched += replicas[a] / together
+    return inside, between, steps, touched

@@ -21,11 +21,10 @@ Three bounds follow, each at least as strong as the one before, named by what th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import minimum_spanning_tree
 
 from taut.formulations.latency import optimizer_shards
 from taut.formulations.network import Links
@@ -33,6 +32,7 @@ from taut.formulations.partition import PartitionProblem, best_group, partition_
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.stages import ring_factor
+from taut.solver.bestlinks import BestLinks
 from taut.solver.partition import Partition, solve_partition
 
 Floats = NDArray[np.float64]
@@ -54,85 +54,6 @@ class Communication:
     tail: Floats
     ring: float = 0.0
     ring_latency: float = 0.0
-
-
-@dataclass
-class BestLinks:
-    """The best that any placement could get from the links, computed once for each question and kept."""
-
-    links: Links
-    _cores: dict[int, float] = field(default_factory=dict)
-    _hops: dict[tuple[int, float, bool], tuple[float, float]] = field(default_factory=dict)
-    _trees: dict[tuple[int, float, bool], Floats] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        inverse = 1.0 / self.links.data_rate
-        self.inverse = np.maximum(inverse, inverse.T)
-        self.between_nodes = self._by_node(np.where(self.links.same_node, np.inf, self.inverse))
-        self.steps = np.unique(self.between_nodes[np.isfinite(self.between_nodes)])
-
-    def _by_node(self, sites: Floats) -> Floats:
-        """Least entry between any two nodes."""
-        if self.links.by_node:
-            return sites
-        n = self.links.num_nodes
-        least = np.full((n, n), np.inf)
-        nodes = self.links.node_of_site
-        np.minimum.at(least, (nodes[:, None], nodes[None, :]), sites)
-        return least
-
-    @property
-    def inside(self) -> NDArray[np.bool_]:
-        """Pairs of sites that stand for two devices of one node."""
-        links = self.links
-        if links.by_node:
-            return np.asarray(np.diag(links.gpus_per_node > 1))
-        return links.same_node & ~np.eye(links.num_sites, dtype=bool)
-
-    def inside_inverse(self) -> float:
-        """Least seconds per byte between two devices of a node; infinite where nodes have one device."""
-        return float(self.inverse[self.inside].min(initial=np.inf))
-
-    def core(self, k: int) -> float:
-        """Seconds per byte that some link among any k nodes takes at least, (3)."""
-        if k < 2:
-            return 0.0
-        if k not in self._cores:
-            low, high = 0, len(self.steps) - 1
-            while low < high:
-                middle = (low + high) // 2
-                low, high = (low, middle) if self._has_core(self.steps[middle], k) else (middle + 1, high)
-            self._cores[k] = float(self.steps[low])
-        return self._cores[k]
-
-    def _has_core(self, step: float, k: int) -> bool:
-        linked = self.between_nodes <= step
-        alive = np.ones(len(linked), dtype=bool)
-        while True:
-            enough = alive & (linked[:, alive].sum(axis=1) >= k - 1)
-            if enough.sum() < k or (enough == alive).all():
-                return bool(enough.sum() >= k)
-            alive = enough
-
-    def hops(self, tp: int, message: float, both_ways: bool) -> tuple[float, float]:
-        """Least seconds of a hop inside a node (infinite if there is none) and between nodes."""
-        key = (tp, message, both_ways)
-        if key not in self._hops:
-            seconds = self.links.hop_seconds(tp, message, both_ways=both_ways)
-            apart = np.where(self.links.same_node, np.inf, seconds)
-            self._hops[key] = float(seconds[self.inside].min(initial=np.inf)), float(apart.min())
-        return self._hops[key]
-
-    def tree(self, tp: int, message: float, both_ways: bool) -> Floats:
-        """Edges of a minimum spanning tree over the nodes, hop seconds ascending, (2)."""
-        key = (tp, message, both_ways)
-        if key not in self._trees:
-            seconds = self.links.hop_seconds(tp, message, both_ways=both_ways)
-            between = self._by_node(np.where(self.links.same_node, np.inf, seconds))
-            between = np.minimum(between, between.T)
-            np.fill_diagonal(between, 0.0)
-            self._trees[key] = np.sort(minimum_spanning_tree(between).data)
-        return self._trees[key]
 
 
 def communication(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
@@ -170,7 +91,7 @@ def _spreads(problem: PlanningProblem, candidate: Candidate) -> range:
 def _ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
     """T_DP per gradient byte on k nodes at least, (4)."""
     g = -(-dp // k)
-    inside = 4.0 * (g - 1) / g * best.inside_inverse() if g > 1 else 0.0
+    inside = 4.0 * (g - 1) / g * best.inside_inverse if g > 1 else 0.0
     return inside + 2.0 * (k - 1) / k * best.core(k)
 
 
@@ -185,9 +106,7 @@ def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
     return float(inside + 2.0 * (n - 1) / n * apart)
 
 
-def _edges(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks
-) -> tuple[Floats, Callable[[int], float]]:
+def _edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Callable[[int], float]]:
     """Least hop seconds by cut, and least further seconds for the hops between nodes given k, (1) and (2)."""
     tables, pp, dp = problem.tables(candidate), candidate.pp, candidate.dp
     both_ways = problem.latency_model != "amp"
@@ -207,14 +126,12 @@ def _edges(
     def between(k: int) -> float:
         first_run = groups // (-(-dp // k))
         hops = -(-(pp - first_run) // groups) if pp > first_run else 0
-        return max(hops * further, forest)
+        return max(hops * further, forest) if hops else forest
 
     return edge, between
 
 
-def _forest(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, message: float, least: float
-) -> float:
+def _forest(problem: PlanningProblem, candidate: Candidate, best: BestLinks, message: float, least: float) -> float:
     """Seconds beyond pp - 1 least hops that the slowest pipeline takes at least, (2)."""
     tree = best.tree(candidate.tp, message, problem.latency_model != "amp")
     joined = max(problem.links.num_nodes - candidate.dp, 0)
@@ -231,7 +148,7 @@ def _flat_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     fewest = dp if candidate.tp > links.gpus_per_node.max() else max(-(-dp // groups), 2)
     options = [best.core(fewest)] if links.num_nodes > 1 else []
     if dp <= groups:
-        options.append(best.inside_inverse())
+        options.append(best.inside_inverse)
     latency = links.latency[~np.eye(links.num_sites, dtype=bool) | best.inside]
     return ring_factor(dp) * min(options), 2 * (dp - 1) * float(latency.min(initial=np.inf))
 
@@ -247,12 +164,14 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
         rings = ring_factor(tp) * tables.volume * inverse + 2 * (tp - 1) * tables.reductions * latency
         seconds = seconds + rings
     layers = np.arange(tables.num_layers)
-    least = seconds.min(axis=(0, 1))
-    straggler = max(least[0, -1] / candidate.pp, least[layers, layers + 1].max())
+    # Layer by layer: one type may be the fastest for some layers, another for the others.
+    least = seconds[:, :, layers, layers + 1].min(axis=(0, 1))
+    whole = least.sum()
+    straggler = max(whole / candidate.pp, least.max())
     cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0
     gradients = problem.gradient_bytes(candidate)[0, -1] / candidate.pp
     ring = comm.ring * gradients + comm.ring_latency
-    return float((least[0, -1] + (m - 1) * straggler + cuts + comm.tail[1:].min() + ring) * (1 - ROUNDING))
+    return float((whole + (m - 1) * straggler + cuts + comm.tail[1:].min() + ring) * (1 - ROUNDING))
 
 
 def partition_bound(
@@ -284,3 +203,22 @@ def partition_bound(
         if found.seconds + ring < best:
             best, best_found = found.seconds + ring, found
     return float(best * (1 - ROUNDING)), best_found
+
+
+def bound_without_margin(problem: PlanningProblem) -> float:
+    """
+    Global lower bound if no memory margin had to be kept, in seconds.
+
+    The least partition bound over all candidates; those whose relaxation is no better are not refined.
+    """
+    best_links = BestLinks(problem.links)
+    relaxed = []
+    for candidate in problem.candidates:
+        comm = communication(problem, candidate, best_links)
+        relaxed.append((relaxation_bound(problem, candidate, comm), candidate, comm))
+    least = np.inf
+    for value, candidate, comm in sorted(relaxed, key=lambda entry: entry[0]):
+        if value >= least:
+            break
+        least = min(least, partition_bound(problem, candidate, comm, margin=False)[0])
+    return least

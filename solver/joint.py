@@ -21,7 +21,8 @@ from taut.formulations.partition import partition_problem
 from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds import ROUNDING, BestLinks, communication
+from taut.solver.bestlinks import BestLinks
+from taut.solver.bounds import ROUNDING, communication
 from taut.solver.partition import Partition, solve_partition
 from taut.solver.subset import MOST_SLOTS, SubsetSolver
 
@@ -51,7 +52,9 @@ class SubsetCache:
         if key not in self._solvers:
             sites = slot_sites(problem.links, candidate.tp)[:, 0]
             hops = problem.links.hop_seconds(candidate.tp, message, both_ways=True)
-            self._solvers[key] = SubsetSolver(hops[np.ix_(sites, sites)], problem.links.node_of_site[sites], candidate.pp)
+            self._solvers[key] = SubsetSolver(
+                hops[np.ix_(sites, sites)], problem.links.node_of_site[sites], candidate.pp
+            )
         return self._solvers[key]
 
     def rings(self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver) -> Floats:
@@ -90,7 +93,12 @@ def has_joint(problem: PlanningProblem, candidate: Candidate) -> bool:
 
 
 def solve_joint(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, cache: SubsetCache, *, margin: bool = True
+    problem: PlanningProblem,
+    candidate: Candidate,
+    best: BestLinks,
+    cache: SubsetCache,
+    *,
+    margin: bool = True,
 ) -> Joint:
     """
     Bound ``placement`` of a candidate for which ``has_joint`` holds.
@@ -123,9 +131,7 @@ def solve_joint(
     return Joint(lower_bound=found.seconds * (1 - ROUNDING), partition=found, positions=positions)
 
 
-def _linked(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float
-) -> tuple[Floats, Floats]:
+def _linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> tuple[Floats, Floats]:
     """Edge and tail seconds where all hops but the further bytes of large messages are in the tail."""
     comm, weight = communication(problem, candidate, best), problem.transfer_weight(candidate)
     message = problem.tables(candidate).message

@@ -14,6 +14,7 @@ approximates, and also holds memory, recompute and two classes of device.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -24,6 +25,27 @@ from taut.formulations.partition import PartitionProblem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+Steps = NDArray[np.int16]
+BEYOND, FULL = -2, -1
+
+
+class _Ranges(NamedTuple):
+    """Figures of every range, as ``taut.formulations.partition`` names them."""
+
+    low: Floats
+    high: Floats
+    fixed: Ints
+    activation: Ints
+    in_flight: Ints
+    budget: Ints
+    gradients: Floats
+    gradient_cap: float
+    dp: int
+    slow: int
+    edge: Floats
+    tail: Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,22 +80,21 @@ def solve_partition(
     """
     if not np.isfinite(problem.high).any():
         return Partition(seconds=np.inf)
-    seconds, picks = _search(
-        problem.low,
-        problem.high,
-        problem.fixed,
-        problem.activation,
-        problem.in_flight,
-        problem.budget,
-        problem.gradients,
-        gradient_cap,
-        problem.micro_batches,
-        problem.dp,
-        problem.slow_groups,
-        edge,
-        tail,
-        _thresholds(problem.high),
+    ranges = _Ranges(
+        low=problem.low,
+        high=problem.high,
+        fixed=problem.fixed,
+        activation=problem.activation,
+        in_flight=problem.in_flight,
+        budget=problem.budget,
+        gradients=problem.gradients,
+        gradient_cap=gradient_cap,
+        dp=problem.dp,
+        slow=problem.slow_groups,
+        edge=edge,
+        tail=tail,
     )
+    seconds, picks = _search(ranges, problem.micro_batches, _thresholds(problem.high))
     if not np.isfinite(seconds):
         return Partition(seconds=np.inf)
     ends = picks[:, 0].tolist()
@@ -127,119 +148,126 @@ def _least_excess(fixed: Ints, activation: Ints, in_flight: Ints, budget: int) -
 
 
 @njit(cache=True, nogil=True)
-def _search(
-    low, high, fixed, activation, in_flight, budget, gradients, cap, m, dp, slow, edge, tail, thresholds
-):
+def _search(ranges: _Ranges, m: int, thresholds: Floats) -> tuple[float, Ints]:
     """Bisect to the least feasible threshold, then climb while it can pay, (2)."""
-    pp, count = len(in_flight), len(thresholds)
+    count, pp = len(thresholds), len(ranges.in_flight)
     picks, best_picks = np.zeros((pp, 3), np.int64), np.zeros((pp, 3), np.int64)
-    args = (low, high, fixed, activation, in_flight, budget, gradients, cap, dp, slow, edge, tail)
-    least = _stage_sum(args, thresholds[count - 1], best_picks)
+    least = _stage_sum(ranges, thresholds[count - 1], best_picks)
     if not np.isfinite(least):
         return np.inf, best_picks
-    best = (m - 1) * _highest(high, best_picks) + least
+    best = (m - 1) * _highest(ranges, best_picks) + least
     below, above = 0, count - 1
-    while below < above:
-        middle = (below + above) // 2
-        total = _stage_sum(args, thresholds[middle], picks)
+    climbing = False
+    while True:
+        climbing = climbing or below >= above
+        t = below if climbing else (below + above) // 2
+        if climbing and (t == count or (m - 1) * thresholds[t] + least >= best):
+            return best, best_picks
+        total = _stage_sum(ranges, thresholds[t], picks)
         if np.isfinite(total):
-            above = middle
-            value = (m - 1) * _highest(high, picks) + total
+            value = (m - 1) * _highest(ranges, picks) + total
             if value < best:
                 best = value
                 best_picks[:] = picks
+        if climbing or not np.isfinite(total):
+            below = t + 1
         else:
-            below = middle + 1
-    for t in range(below, count):
-        if (m - 1) * thresholds[t] + least >= best:
-            break
-        total = _stage_sum(args, thresholds[t], picks)
-        value = (m - 1) * _highest(high, picks) + total
-        if value < best:
-            best = value
-            best_picks[:] = picks
-    return best, best_picks
+            above = t
 
 
 @njit(cache=True, nogil=True)
-def _highest(high, picks):
+def _highest(ranges: _Ranges, picks: Ints) -> float:
     worst, first = 0.0, 0
     for x in range(picks.shape[0]):
-        worst = max(worst, high[picks[x, 2], picks[x, 1], first, picks[x, 0]])
+        worst = max(worst, ranges.high[picks[x, 2], picks[x, 1], first, picks[x, 0]])
         first = picks[x, 0]
     return worst
 
 
 @njit(cache=True, nogil=True)
-def _stage_sum(args, threshold, picks):
-    """D_threshold[0, 0, 0, 0] of (1), with the choices that reach it in ``picks``."""
-    low, high, fixed, activation, in_flight, budget, gradients, cap, dp, slow, edge, tail = args
-    patterns, recomputes, size = low.shape[0], low.shape[1], low.shape[2]
-    pp, layers = len(in_flight), size - 1
-    fast_most = pp if patterns > 1 else 0
-    slow_most = min(pp, slow // dp) if patterns > 1 else 0
-    value = np.full((pp + 1, size, fast_most + 1, slow_most + 1), np.inf)
-    step = np.full((pp, size, fast_most + 1, slow_most + 1, 3), -1, np.int16)
-    for a in range(fast_most + 1):
-        for b in range(slow_most + 1):
-            mixed = pp - a - b
-            if patterns == 1 or (mixed >= 0 and dp * b + mixed <= slow <= dp * b + (dp - 1) * mixed):
+def _stage_sum(ranges: _Ranges, threshold: float, picks: Ints) -> float:
+    """D_threshold[0, 0, 0, 0] of (1), with the end, recompute and pattern of every stage in ``picks``."""
+    patterns, layers, pp = ranges.low.shape[0], ranges.low.shape[2] - 1, len(ranges.in_flight)
+    fasts = pp if patterns > 1 else 0
+    slows = min(pp, ranges.slow // ranges.dp) if patterns > 1 else 0
+    value = np.full((pp + 1, layers + 1, fasts + 1, slows + 1), np.inf)
+    step = np.full((pp, layers + 1, fasts + 1, slows + 1, 3), -1, np.int16)
+    for a in range(fasts + 1):
+        for b in range(slows + 1):
+            if patterns == 1 or _counts_fit(ranges, a, b, pp):
                 value[pp, layers, a, b] = 0.0
     for x in range(pp - 1, -1, -1):
-        for i in range(x if x > 0 else 0, layers - (pp - 1 - x)):
-            if x == 0 and i > 0:
-                break
-            for j in range(i + 1, layers - (pp - 1 - x) + 1):
-                if gradients[i, j] > cap:
-                    continue
-                if x == pp - 1 and j < layers:
-                    continue
-                extra = (edge[j] if x < pp - 1 else 0.0) + (tail[j] if x == 0 else 0.0)
-                if not np.isfinite(extra):
-                    continue
-                reached = False
-                for q in range(patterns):
-                    seconds, choice = np.inf, -1
-                    for r in range(recomputes):
-                        if (
-                            low[q, r, i, j] < seconds
-                            and high[q, r, i, j] <= threshold
-                            and fixed[r, i, j] + in_flight[x] * activation[r, i, j] <= budget[q]
-                        ):
-                            seconds, choice = low[q, r, i, j], r
-                    if choice < 0:
-                        continue
-                    reached = True
-                    for a in range(min(x, fast_most) + 1):
-                        for b in range(min(x - a, slow_most) + 1):
-                            a2 = a + 1 if q == 0 and patterns > 1 else a
-                            b2 = b + 1 if q == 1 else b
-                            if b2 > slow_most:
-                                continue
-                            total = seconds + extra + value[x + 1, j, a2, b2]
-                            if total < value[x, i, a, b]:
-                                value[x, i, a, b] = total
-                                step[x, i, a, b, 0] = j
-                                step[x, i, a, b, 1] = choice
-                                step[x, i, a, b, 2] = q
-                if not reached and _beyond(high, i, j, threshold):
-                    break
-    if np.isfinite(value[0, 0, 0, 0]):
-        i, a, b = 0, 0, 0
-        for x in range(pp):
-            j, r, q = step[x, i, a, b, 0], step[x, i, a, b, 1], step[x, i, a, b, 2]
-            picks[x, 0], picks[x, 1], picks[x, 2] = j, r, q
-            a += 1 if q == 0 and patterns > 1 else 0
-            b += 1 if q == 1 else 0
-            i = j
-    return value[0, 0, 0, 0]
+        _extend(ranges, threshold, x, value, step)
+    i, a, b = 0, 0, 0
+    for x in range(pp if np.isfinite(value[0, 0, 0, 0]) else 0):
+        picks[x] = step[x, i, a, b]
+        a += 1 if picks[x, 2] == 0 and patterns > 1 else 0
+        b += 1 if picks[x, 2] == 1 else 0
+        i = picks[x, 0]
+    return float(value[0, 0, 0, 0])
 
 
 @njit(cache=True, nogil=True)
-def _beyond(high, i, j, threshold):
-    """Whether the range exceeds the threshold under every pattern and recompute, as all longer ones then do."""
-    for q in range(high.shape[0]):
-        for r in range(high.shape[1]):
-            if high[q, r, i, j] <= threshold:
-                return False
-    return True
+def _counts_fit(ranges: _Ranges, fasts: int, slows: int, pp: int) -> bool:
+    """Whether these numbers of all-fast and all-slow stages can use up the slow groups."""
+    mixed, dp = pp - fasts - slows, ranges.dp
+    return mixed >= 0 and dp * slows + mixed <= ranges.slow <= dp * slows + (dp - 1) * mixed
+
+
+@njit(cache=True, nogil=True)
+def _extend(ranges: _Ranges, threshold: float, x: int, value: Floats, step: Steps) -> None:
+    """Fill D[x] from D[x + 1] over the ranges [i, j) that stage x can take."""
+    patterns, layers, pp = ranges.low.shape[0], ranges.low.shape[2] - 1, len(ranges.in_flight)
+    # Arrays are bound once: each look-up through the tuple would count a reference.
+    gradients, edge, tail, budget = ranges.gradients, ranges.edge, ranges.tail, ranges.budget
+    low, high, fixed, activation = ranges.low, ranges.high, ranges.fixed, ranges.activation
+    held, cap = ranges.in_flight[x], ranges.gradient_cap
+    last_end = layers - (pp - 1 - x)
+    for i in range(x, 1 if x == 0 else last_end):
+        for j in range(layers if x == pp - 1 else i + 1, last_end + 1):
+            if gradients[i, j] > cap:
+                break
+            extra = (edge[j] if x < pp - 1 else 0.0) + (tail[j] if x == 0 else 0.0)
+            within = False
+            for q in range(patterns):
+                seconds, r = _cheapest(low, high, fixed, activation, held, budget[q], threshold, q, i, j)
+                within = within or r != BEYOND
+                if r < 0 or not np.isfinite(extra):
+                    continue
+                for a in range(min(x, value.shape[2] - 1) + 1):
+                    for b in range(min(x - a, value.shape[3] - 1) + 1):
+                        a2 = a + 1 if q == 0 and patterns > 1 else a
+                        b2 = b + 1 if q == 1 else b
+                        if a2 >= value.shape[2] or b2 >= value.shape[3]:
+                            continue
+                        total = seconds + extra + value[x + 1, j, a2, b2]
+                        if total < value[x, i, a, b]:
+                            value[x, i, a, b] = total
+                            step[x, i, a, b, 0], step[x, i, a, b, 1], step[x, i, a, b, 2] = j, r, q
+            if not within:
+                # Longer ranges take longer still.
+                break
+
+
+@njit(cache=True, nogil=True)
+def _cheapest(
+    low: Floats,
+    high: Floats,
+    fixed: Ints,
+    activation: Ints,
+    held: int,
+    room: int,
+    threshold: float,
+    q: int,
+    i: int,
+    j: int,
+) -> tuple[float, int]:
+    """Least seconds of a stage over its recompute; ``BEYOND`` if all exceed the threshold, ``FULL`` if memory."""
+    seconds, choice = np.inf, BEYOND
+    for r in range(low.shape[1]):
+        if high[q, r, i, j] > threshold:
+            continue
+        choice = max(choice, FULL)
+        if low[q, r, i, j] < seconds and fixed[r, i, j] + held * activation[r, i, j] <= room:
+            seconds, choice = low[q, r, i, j], r
+    return seconds, choice

@@ -24,8 +24,10 @@ from taut.formulations.partition import partition_problem
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.anneal import Annealed, anneal, best_start
-from taut.solver.bounds import BestLinks, communication, partition_bound, relaxation_bound
+from taut.solver.anneal import Annealed, anneal, best_start, move_cost
+from taut.solver.bestlinks import BestLinks
+from taut.solver.bounds import communication, partition_bound, relaxation_bound
+from taut.solver.interrupt import interrupt_requested
 from taut.solver.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.partition import Partition, least_excess
 from taut.solver.result import (
@@ -44,6 +46,8 @@ from taut.solver.result import (
 RESTARTS = 4
 MOVES_PER_POSITION = 1500
 MOST_MOVES = 150_000
+MOST_LOOK_UPS = 400_000_000
+"""Limits of one annealing run, so that Ctrl-C is answered within a second or two."""
 
 
 @dataclass
@@ -67,12 +71,10 @@ class Search:
     def run(self) -> SearchResult:
         """Search until proven, stopped or interrupted."""
         stopped: str | None = None
-        try:
+        with interrupt_requested() as interrupted:
             self._relax_all()
             while self._heap and stopped is None:
-                stopped = self._step()
-        except KeyboardInterrupt:
-            stopped = "interrupt"
+                stopped = "interrupt" if interrupted() else self._step()
         return self._result(stopped)
 
     @property
@@ -172,7 +174,7 @@ class Search:
     def _annealed(self, problem: PlacementProblem, found: Partition) -> Annealed:
         """The best of some annealing runs, each from the best constructed placement."""
         start = best_start(problem, found.patterns)
-        moves = min(MOVES_PER_POSITION * len(start.positions), MOST_MOVES)
+        moves = min(MOVES_PER_POSITION * len(start.positions), MOST_MOVES, MOST_LOOK_UPS // move_cost(problem))
         seeds = [self.limits.seed * RESTARTS + restart for restart in range(RESTARTS)]
         with ThreadPoolExecutor(max_workers=max(self.limits.workers, 1)) as pool:
             runs = pool.map(lambda seed: anneal(problem, start, moves=moves, seed=seed), seeds)
@@ -226,24 +228,3 @@ def search(problem: PlanningProblem, limits: Limits, progress: Progress | None =
         Called after every refinement.
     """
     return Search(problem, limits, progress).run()
-
-
-def bound_without_margin(problem: PlanningProblem) -> float:
-    """
-    Global lower bound if no memory margin had to be kept, in seconds.
-
-    The least partition bound over all candidates; those whose relaxation is no better are not refined.
-    """
-    best_links = BestLinks(problem.links)
-    relaxed = []
-    for candidate in problem.candidates:
-        comm = communication(problem, candidate, best_links)
-        relaxed.append((relaxation_bound(problem, candidate, comm), candidate, comm))
-    least = math.inf
-    for value, candidate, comm in sorted(relaxed, key=lambda entry: entry[0]):
-        if value >= least:
-            break
-        least = min(least, partition_bound(problem, candidate, comm, margin=False)[0])
-    return least
-
-

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Sizes = NDArray[np.int8]
 MOST_SLOTS = 16
 
 
@@ -40,8 +41,8 @@ class SubsetSolver:
     def __init__(self, hops: Floats, nodes: Ints, pp: int) -> None:
         self.pp, self.dp = pp, len(nodes) // pp
         self._hops = hops
-        self._path, self._sizes = _paths(hops, pp)
-        self._least = _least_cover(self._path, self._sizes, pp)
+        self._path, sizes = _paths(hops, pp)
+        self._least = _least_cover(self._path, sizes, pp)
         rank = np.array([np.count_nonzero(nodes[:u] == node) for u, node in enumerate(nodes)])
         self._starts = np.array([s for s in combinations(range(len(nodes)), self.dp) if _first_slots(s, nodes, rank)])
 
@@ -90,7 +91,8 @@ def _first_slots(starts: tuple[int, ...], nodes: Ints, rank: Ints) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _bits(mask):
+def _bits(mask: int) -> int:
+    """Number of members of a set."""
     count = 0
     while mask:
         mask &= mask - 1
@@ -99,7 +101,7 @@ def _bits(mask):
 
 
 @njit(cache=True, nogil=True)
-def _paths(hops, pp):
+def _paths(hops: Floats, pp: int) -> tuple[Floats, Sizes]:
     """path[Q, s] of (1) for sets of at most pp slots, and the size of every set."""
     n = hops.shape[0]
     sizes = np.zeros(1 << n, np.int8)
@@ -122,7 +124,7 @@ def _paths(hops, pp):
 
 
 @njit(cache=True, nogil=True)
-def _least_cover(path, sizes, pp):
+def _least_cover(path: Floats, sizes: Sizes, pp: int) -> float:
     """Seconds of (4): the slot that is hardest to visit by a path of pp slots."""
     n = path.shape[1]
     least = np.full(n, np.inf)
@@ -136,11 +138,11 @@ def _least_cover(path, sizes, pp):
         for v in range(n):
             if members >> v & 1:
                 least[v] = min(least[v], shortest)
-    return least.max()
+    return float(least.max())
 
 
 @njit(cache=True, nogil=True)
-def _cover(path, starts, pp, cutoff):
+def _cover(path: Floats, starts: Ints, pp: int, cutoff: float) -> tuple[float, Ints]:
     """
     Cover the slots by paths from the given starts, the longest as short as possible and below the cutoff, (3).
 
@@ -188,7 +190,7 @@ def _cover(path, starts, pp, cutoff):
 
 
 @njit(cache=True, nogil=True)
-def _walk(hops, path, start, members):
+def _walk(hops: Floats, path: Floats, start: int, members: int) -> Ints:
     """A shortest path from ``start`` through all of ``members``."""
     length = _bits(members)
     order = np.zeros(length, np.int64)

@@ -1,5 +1,59 @@
-"""Plans the training of large models on GPU clusters, and proves how good the plan is."""
+"""
+Plans the training of large models on GPU clusters, and proves how good the plan is.
 
+``plan`` is the main job; ``Plan`` its result. Names are loaded when they are first used, so that importing the
+package costs nothing.
+"""
+
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taut.data.cluster import ClusterSpec
+    from taut.data.costs import CostTable
+    from taut.data.load import load_cluster, load_model
+    from taut.data.memory import MemoryModel
+    from taut.data.model import ModelSpec
+    from taut.planning import Plan, plan
+    from taut.plot import plot_memory, plot_placement, plot_time
+    from taut.solver.verify import verify_document
+
+_HOMES = {
+    "ClusterSpec": "taut.data.cluster",
+    "CostTable": "taut.data.costs",
+    "MemoryModel": "taut.data.memory",
+    "ModelSpec": "taut.data.model",
+    "Plan": "taut.planning",
+    "load_cluster": "taut.data.load",
+    "load_model": "taut.data.load",
+    "plan": "taut.planning",
+    "plot_memory": "taut.plot",
+    "plot_placement": "taut.plot",
+    "plot_time": "taut.plot",
+    "verify_document": "taut.solver.verify",
+}
 
 __version__ = version("taut")
+__all__ = [
+    "ClusterSpec",
+    "CostTable",
+    "MemoryModel",
+    "ModelSpec",
+    "Plan",
+    "load_cluster",
+    "load_model",
+    "plan",
+    "plot_memory",
+    "plot_placement",
+    "plot_time",
+    "verify_document",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'taut' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

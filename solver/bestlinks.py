@@ -1,0 +1,100 @@
+r"""
+The best that any placement could get from the links: least rates, hops, cliques and trees.
+
+With nodes n and the inverse rates between them,
+
+(1) the k nodes that a ring touches form a clique, so the :math:`(k-1)`-core of the links no slower than the ring's
+    slowest has at least k nodes; the least inverse rate for which it has bounds the ring;
+(2) a minimum spanning tree's lightest edges bound what it takes to join the nodes into few pieces;
+(3) a hop is bounded by the least hop of its kind, inside a node or between nodes.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import minimum_spanning_tree
+
+from taut.formulations.network import Links
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class BestLinks:
+    """
+    The best that any placement could get from the links, computed once for each question and kept.
+
+    ``inside_inverse`` is the least seconds per byte between two devices of a node, infinite where nodes have one.
+    """
+
+    links: Links
+    _cores: dict[int, float] = field(default_factory=dict)
+    _hops: dict[tuple[int, float, bool], tuple[float, float]] = field(default_factory=dict)
+    _trees: dict[tuple[int, float, bool], Floats] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        inverse = 1.0 / self.links.data_rate
+        self.inverse = np.maximum(inverse, inverse.T)
+        self.between_nodes = self._by_node(np.where(self.links.same_node, np.inf, self.inverse))
+        self.steps = np.unique(self.between_nodes[np.isfinite(self.between_nodes)])
+        self.inside = self._inside()
+        self.inside_inverse = float(self.inverse[self.inside].min(initial=np.inf))
+
+    def _by_node(self, sites: Floats) -> Floats:
+        """Least entry between any two nodes."""
+        if self.links.by_node:
+            return sites
+        n = self.links.num_nodes
+        least = np.full((n, n), np.inf)
+        nodes = self.links.node_of_site
+        np.minimum.at(least, (nodes[:, None], nodes[None, :]), sites)
+        return least
+
+    def _inside(self) -> NDArray[np.bool_]:
+        """Pairs of sites that stand for two devices of one node."""
+        links = self.links
+        if links.by_node:
+            return np.asarray(np.diag(links.gpus_per_node > 1))
+        return links.same_node & ~np.eye(links.num_sites, dtype=bool)
+
+    def core(self, k: int) -> float:
+        """Seconds per byte that some link among any k nodes takes at least, (1)."""
+        if k < 2:
+            return 0.0
+        if k not in self._cores:
+            low, high = 0, len(self.steps) - 1
+            while low < high:
+                middle = (low + high) // 2
+                low, high = (low, middle) if self._has_core(self.steps[middle], k) else (middle + 1, high)
+            self._cores[k] = float(self.steps[low])
+        return self._cores[k]
+
+    def _has_core(self, step: float, k: int) -> bool:
+        linked = self.between_nodes <= step
+        alive = np.ones(len(linked), dtype=bool)
+        while True:
+            enough = alive & (linked[:, alive].sum(axis=1) >= k - 1)
+            if enough.sum() < k or (enough == alive).all():
+                return bool(enough.sum() >= k)
+            alive = enough
+
+    def hops(self, tp: int, message: float, both_ways: bool) -> tuple[float, float]:
+        """Least seconds of a hop inside a node (infinite if there is none) and between nodes, (3)."""
+        key = (tp, message, both_ways)
+        if key not in self._hops:
+            seconds = self.links.hop_seconds(tp, message, both_ways=both_ways)
+            apart = np.where(self.links.same_node, np.inf, seconds)
+            self._hops[key] = float(seconds[self.inside].min(initial=np.inf)), float(apart.min())
+        return self._hops[key]
+
+    def tree(self, tp: int, message: float, both_ways: bool) -> Floats:
+        """Edges of a minimum spanning tree over the nodes, hop seconds ascending, (2)."""
+        key = (tp, message, both_ways)
+        if key not in self._trees:
+            seconds = self.links.hop_seconds(tp, message, both_ways=both_ways)
+            between = self._by_node(np.where(self.links.same_node, np.inf, seconds))
+            between = np.minimum(between, between.T)
+            np.fill_diagonal(between, 0.0)
+            self._trees[key] = np.sort(minimum_spanning_tree(between).data)
+        return self._trees[key]

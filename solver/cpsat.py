@@ -1,0 +1,101 @@
+"""
+The strategy program solved by CP-SAT of OR-Tools.
+
+CP-SAT computes in integers, so its optimum and its bound are exact for the program as stated. With one worker the
+search is deterministic: the same program and seed give the same choice, unless a time limit cuts it short.
+"""
+
+import time
+from importlib.metadata import version
+
+from ortools.sat.python import cp_model
+
+from taut.errors import SolverError
+from taut.formulations.strategy import StrategyProgram
+from taut.solver.program import ProgramResult, Progress, Status, checked_result
+
+SOLVER = f"cp-sat {'.'.join(version('ortools').split('.')[:2])}"
+STATUSES: dict[str, Status] = {
+    "OPTIMAL": "optimal",
+    "FEASIBLE": "feasible",
+    "INFEASIBLE": "infeasible",
+    "UNKNOWN": "unknown",
+}
+
+
+class _Reporter(cp_model.CpSolverSolutionCallback):
+    """Passes every better choice on."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self.progress = progress
+
+    def on_solution_callback(self) -> None:
+        self.progress(round(self.objective_value), int(self.best_objective_bound))
+
+
+def solve_cpsat(
+    program: StrategyProgram,
+    *,
+    time_limit: float | None = None,
+    workers: int = 1,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ProgramResult:
+    """
+    Best choice of a strategy program, with CP-SAT's bound.
+
+    Parameters
+    ----------
+    program
+        What to solve.
+    time_limit
+        Seconds after which the best choice so far is returned; None for none.
+    workers, seed
+        Threads, and the seed of the search. Several threads are not deterministic.
+    progress
+        Called at every better choice.
+
+    Raises
+    ------
+    SolverError
+        If CP-SAT refuses the program, or its answer does not survive the check.
+    """
+    started = time.perf_counter()
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = workers
+    solver.parameters.random_seed = seed
+    if time_limit is not None:
+        solver.parameters.max_time_in_seconds = time_limit
+    model = _model(program)
+    name = solver.status_name(solver.solve(model, _Reporter(progress) if progress else None))
+    if name not in STATUSES:
+        raise SolverError(f"{SOLVER}: {name}: {model.validate() or 'no answer'}")
+    status, answer = STATUSES[name], solver.response_proto
+    found = status in ("optimal", "feasible")
+    # Without a choice a bound of 0 is only where the search begins.
+    bounded = found or (status == "unknown" and answer.inner_objective_lower_bound > 0)
+    return checked_result(
+        program,
+        status,
+        list(answer.solution) if found else None,
+        claimed_ns=round(answer.objective_value) if found else None,
+        lower_bound_ns=int(answer.inner_objective_lower_bound) if bounded else None,
+        solver=SOLVER,
+        runtime=time.perf_counter() - started,
+    )
+
+
+def _model(program: StrategyProgram) -> cp_model.CpModel:
+    """The program's columns, rows and objective."""
+    model = cp_model.CpModel()
+    columns = [model.new_int_var(0, upper, "") for upper in program.upper.tolist()]
+    for row in program.rows:
+        terms = [columns[column] for column in row.columns.tolist()]
+        model.add_linear_constraint(
+            cp_model.LinearExpr.weighted_sum(terms, row.coefficients.tolist()),
+            cp_model.INT_MIN if row.lower is None else row.lower,
+            cp_model.INT_MAX if row.upper is None else row.upper,
+        )
+    model.minimize(cp_model.LinearExpr.weighted_sum(columns, program.objective.tolist()))
+    return model

@@ -1,0 +1,227 @@
+"""
+The plan as a document: the stable JSON form, and the way back to the problem it was computed from.
+
+A document carries everything that a check needs: resolved inputs with digests, the space, the strategy and placement,
+predictions, and one bound per candidate. Unknown (infinite) figures are null.
+"""
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable
+from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
+from taut.data.spec import digest, first_complaint
+from taut.errors import DataError
+from taut.formulations.latency import Strategy
+from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
+from taut.formulations.space import Candidate, StrategySpace
+
+FORMAT = "taut-plan/1"
+
+
+class _Section(BaseModel):
+    """A part of the document; fields beside the known ones are kept out of the checks."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class StrategySection(_Section):
+    """The chosen strategy."""
+
+    pp: int
+    tp: int
+    dp: int
+    vpp: int
+    micro_batch: int
+    num_micro_batches: int
+    schedule: str
+    zero: int
+    sequence_parallel: bool
+    stages: list[list[int]]
+    recompute: list[str]
+
+
+class PlacementSection(_Section):
+    """Device of every worker: ``devices[stage][replica][tensor rank]``."""
+
+    order: str
+    devices: list[list[list[int]]]
+
+
+class PredictedSection(_Section):
+    """What the plan is predicted to do."""
+
+    step_time_s: float
+    breakdown_s: dict[str, float]
+    memory_bytes: list[int]
+    margin_bytes: list[int]
+    capacity_bytes: list[int]
+    tokens_per_s: float
+    mfu: float
+
+
+class CandidateSection(_Section):
+    """One candidate's bound."""
+
+    strategy: dict[str, int | str | bool]
+    state: str
+    lower_bound_s: float | None
+    source: str
+    witness: dict[str, int | float | str]
+
+
+class CertificateSection(_Section):
+    """Objective, bound and what they rest on."""
+
+    objective_s: float
+    lower_bound_s: float | None
+    gap: float | None
+    communication_gap: float | None
+    verified_gap: float | None
+    lower_bound_no_margin_s: float | None
+    latency_model: str
+    problem_sha256: str
+    space: dict[str, Any]
+    candidates: list[CandidateSection]
+
+
+class InputSection(_Section):
+    """One resolved input with its name and digest."""
+
+    name: str
+    sha256: str
+    spec: dict[str, Any]
+
+
+class PlanDocument(_Section):
+    """The whole plan."""
+
+    format: Literal["taut-plan/1"]
+    status: Literal["optimal", "feasible"]
+    strategy: StrategySection
+    placement: PlacementSection
+    predicted: PredictedSection
+    certificate: CertificateSection
+    inputs: dict[Literal["model", "cluster", "costs", "memory_model"], InputSection]
+    provenance: dict[str, Any]
+
+
+def parse_document(values: object, source: str) -> PlanDocument:
+    """
+    Plan document from plain values.
+
+    Raises
+    ------
+    DataError
+        One line: source, field, what was expected.
+    """
+    try:
+        return PlanDocument.model_validate(values)
+    except ValidationError as error:
+        raise DataError(f"{source}: {first_complaint(error)}, expected a {FORMAT} document") from None
+
+
+def inputs_of(problem: PlanningProblem) -> dict[str, Any]:
+    """The resolved inputs, each with name and SHA-256."""
+    specs: dict[str, ModelSpec | ClusterSpec | CostTable | MemoryModel] = {
+        "model": problem.model,
+        "cluster": problem.cluster,
+        "costs": problem.costs,
+        "memory_model": problem.memory,
+    }
+    return {
+        role: {"name": spec.name, "sha256": spec.digest(), "spec": spec.model_dump(mode="json")}
+        for role, spec in specs.items()
+    }
+
+
+def problem_digest(inputs: dict[str, Any], space: dict[str, Any], latency_model: str) -> str:
+    """SHA-256 over the inputs' digests, the space and the latency model: what a bound is a claim about."""
+    return digest(
+        {
+            "inputs": {role: inputs[role]["sha256"] for role in inputs},
+            "space": space,
+            "latency": latency_model,
+        }
+    )
+
+
+def problem_of(document: PlanDocument, source: str) -> PlanningProblem:
+    """
+    The problem that a document states.
+
+    Raises
+    ------
+    DataError
+        If an input is malformed.
+    """
+    missing = {"model", "cluster", "costs", "memory_model"} - set(document.inputs)
+    if missing:
+        raise DataError(f"{source}: inputs.{min(missing)}: missing, expected a value")
+    specs = {role: section.spec for role, section in document.inputs.items()}
+    return PlanningProblem(
+        ModelSpec.parse(specs["model"], f"{source}: inputs.model"),
+        ClusterSpec.parse(specs["cluster"], f"{source}: inputs.cluster"),
+        CostTable.parse(specs["costs"], f"{source}: inputs.costs"),
+        MemoryModel.parse(specs["memory_model"], f"{source}: inputs.memory_model"),
+        StrategySpace.parse(document.certificate.space, f"{source}: certificate.space"),
+        _latency_model(document.certificate.latency_model, source),
+    )
+
+
+def _latency_model(name: str, source: str) -> LatencyModel:
+    for known in LATENCY_MODELS:
+        if name == known:
+            return known
+    raise DataError(f"{source}: certificate.latency_model: is {name!r}, expected one of {', '.join(LATENCY_MODELS)}")
+
+
+def strategy_values(strategy: Strategy) -> dict[str, Any]:
+    """The strategy section."""
+    stages = [list(stage) for stage in strategy.stages]
+    return {**strategy.candidate.as_dict(), "stages": stages, "recompute": list(strategy.recompute)}
+
+
+def strategy_of(section: StrategySection, source: str) -> Strategy:
+    """
+    The strategy that a section states.
+
+    Raises
+    ------
+    DataError
+        If a stage is not a pair of layer numbers.
+    """
+    values = section.model_dump(exclude={"stages", "recompute"})
+    for x, stage in enumerate(section.stages):
+        if len(stage) != 2:
+            raise DataError(f"{source}: strategy.stages.{x}: is {stage}, expected [first, end]")
+    stages = tuple((first, end) for first, end in section.stages)
+    return Strategy(candidate=Candidate(**values), stages=stages, recompute=tuple(section.recompute))
+
+
+def devices_of(section: PlacementSection, source: str) -> NDArray[np.int64]:
+    """
+    Devices as an array (pp, dp, tp).
+
+    Raises
+    ------
+    DataError
+        If the lists are ragged.
+    """
+    if section.order != "pp,dp,tp":
+        raise DataError(f"{source}: placement.order: is {section.order!r}, expected 'pp,dp,tp'")
+    shapes = {(len(stage), len(group)) for stage in section.devices for group in stage}
+    if len(shapes) != 1:
+        raise DataError(f"{source}: placement.devices: stages differ in shape, expected [pp][dp][tp]")
+    return np.array(section.devices, dtype=np.int64)
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is unknown."""
+    return value if value is not None and math.isfinite(value) else None

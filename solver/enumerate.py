@@ -1,0 +1,90 @@
+r"""
+Exhaustive search: the oracle for tiny instances.
+
+Every candidate, every division of the layers into stages, every recompute of every stage and every placement that
+keeps the tensor-group rule is priced by the one evaluator. Devices are permuted as they are, without any use of
+symmetry, so at most 8 of them are accepted.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, permutations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.errors import FormulationError
+from taut.formulations.latency import Strategy, memory_bytes, step_time
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+
+Ints = NDArray[np.int64]
+MOST_DEVICES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enumerated:
+    """Least step time of a problem or a candidate, infinite and without strategy where nothing is feasible."""
+
+    seconds: float
+    strategy: Strategy | None = None
+    devices: Ints | None = None
+
+
+def enumerate_all(problem: PlanningProblem) -> Enumerated:
+    """Optimum of a problem by enumeration of its candidates."""
+    results = (enumerate_candidate(problem, candidate) for candidate in problem.candidates)
+    return min(results, key=lambda result: result.seconds, default=Enumerated(seconds=np.inf))
+
+
+def enumerate_candidate(problem: PlanningProblem, candidate: Candidate) -> Enumerated:
+    """
+    Optimum of one candidate by enumeration.
+
+    Raises
+    ------
+    FormulationError
+        If there are more than 8 devices.
+    """
+    if problem.cluster.num_devices > MOST_DEVICES:
+        raise FormulationError(f"{problem.cluster.num_devices} devices, expected at most {MOST_DEVICES} to enumerate")
+    placements = _placements(problem, candidate)
+    best = Enumerated(seconds=np.inf)
+    for strategy in _strategies(problem, candidate):
+        allowed = placements[_fits(problem, strategy, placements)]
+        if len(allowed) == 0:
+            continue
+        seconds = step_time(problem, strategy, allowed).total
+        least = int(np.argmin(seconds))
+        if seconds[least] < best.seconds:
+            best = Enumerated(seconds=float(seconds[least]), strategy=strategy, devices=allowed[least])
+    return best
+
+
+def _placements(problem: PlanningProblem, candidate: Candidate) -> Ints:
+    """Every assignment of devices to workers that keeps the tensor-group rule, (placements, pp, dp, tp)."""
+    count = problem.cluster.num_devices
+    orders = np.array(list(permutations(range(count))), dtype=np.int64)
+    devices = orders.reshape(-1, candidate.pp, candidate.dp, candidate.tp)
+    nodes = problem.links.node_of[devices]
+    size = int(problem.links.gpus_per_node.max())
+    spread = np.sort(nodes, axis=-1)
+    touched = 1 + (np.diff(spread, axis=-1) != 0).sum(axis=-1)
+    most = 1 if candidate.tp <= size else candidate.tp // size
+    return np.asarray(devices[(touched <= most).all(axis=(1, 2))])
+
+
+def _strategies(problem: PlanningProblem, candidate: Candidate) -> Iterator[Strategy]:
+    layers = len(problem.model.blocks)
+    for inner in combinations(range(1, layers), candidate.pp - 1):
+        stages = tuple(zip((0, *inner), (*inner, layers), strict=True))
+        for recompute in product(problem.space.recompute, repeat=candidate.pp):
+            yield Strategy(candidate=candidate, stages=stages, recompute=recompute)
+
+
+def _fits(problem: PlanningProblem, strategy: Strategy, placements: Ints) -> NDArray[np.bool_]:
+    """Which placements keep every stage within the memory of every device that runs it."""
+    need = np.array(memory_bytes(problem, strategy))
+    budget = problem.stage_memory(strategy.candidate).budget
+    room = budget[problem.type_of_node[problem.links.node_of[placements]]].min(axis=(-1, -2))
+    return np.asarray((need <= room).all(axis=-1))

@@ -1,0 +1,285 @@
+"""
+The command line: results on stdout, progress on stderr, one clear line for what is wrong.
+
+Exit codes: 0 done; 1 a check failed; 2 bad usage or bad input; 3 proven infeasible; 4 nothing found within the limit.
+"""
+
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from taut import __version__
+from taut.errors import CertificateError, DataError, InfeasibleError, NothingFoundError, TautError
+
+app = typer.Typer(
+    help="Plans the training of large models on GPU clusters, and proves how good the plan is.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+importer = typer.Typer(help="Build a cluster file from another tool's output.", no_args_is_help=True)
+app.add_typer(importer, name="import")
+
+INTERRUPTED = 130
+"""What Typer makes of Ctrl-C."""
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"taut {__version__}")
+        raise typer.Exit
+
+
+@app.command(name="plan")
+def plan_command(
+    model: Annotated[str, typer.Argument(help="Catalog name, our YAML file, or a Hugging Face config.json.")],
+    cluster: Annotated[str, typer.Argument(help="Catalog name, NAME:NODES, or our YAML file.")],
+    global_batch: Annotated[int, typer.Option(help="Sequences per step.")],
+    seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
+    profile: Annotated[str | None, typer.Option(help="CSV of measured layer costs.")] = None,
+    memory_model: Annotated[str | None, typer.Option(help="YAML file of the memory model.")] = None,
+    latency_model: Annotated[str, typer.Option(help="pipette, pipette-printed or amp.")] = "pipette",
+    precision: Annotated[str | None, typer.Option(help="bf16, fp16 or fp32.")] = None,
+    fix: Annotated[str, typer.Option(help="Values that must hold, such as tp=8,pp=4,schedule=1f1b.")] = "",
+    max_tp: Annotated[int | None, typer.Option(help="Largest tensor degree; default: the node size.")] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds to search.")] = None,
+    work_limit: Annotated[int | None, typer.Option(help="Refinements to make: deterministic work.")] = None,
+    gap: Annotated[float, typer.Option(help="Relative gap that is good enough, such as 0.01.")] = 1e-6,
+    seed: Annotated[int, typer.Option(help="Seed of the annealing.")] = 0,
+    workers: Annotated[int, typer.Option(help="Threads; the plan does not depend on them.")] = 2,
+    out: Annotated[Path | None, typer.Option(help="Write the plan as JSON.")] = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Find the best strategy and placement, with a proven gap. Ctrl-C keeps the best plan so far."""
+    from taut.planning import plan
+    from taut.progress import progress_lines
+
+    _check_limits(time_limit, work_limit, gap, workers, max_tp)
+    _check_folder(out)
+    with progress_lines(quiet) as progress:
+        found = plan(
+            model,
+            cluster,
+            global_batch=global_batch,
+            seq=seq,
+            profile=profile,
+            memory_model=memory_model,
+            latency_model=latency_model,
+            precision=precision,
+            fix=_parse_fix(fix),
+            max_tp=max_tp,
+            time_limit=time_limit,
+            work_limit=work_limit,
+            gap=gap,
+            seed=seed,
+            workers=workers,
+            progress=progress,
+        )
+    if out is not None:
+        found.write(out)
+    typer.echo(json.dumps(found.document) if as_json else str(found))
+
+
+def _check_limits(
+    time_limit: float | None, work_limit: int | None, gap: float, workers: int, max_tp: int | None
+) -> None:
+    named = {"--time-limit": time_limit, "--work-limit": work_limit, "--workers": workers, "--max-tp": max_tp}
+    for name, value in named.items():
+        if value is not None and not value > 0:
+            raise DataError(f"{name} {value}: expected a number above 0")
+    if not 0 <= gap < 1:
+        raise DataError(f"--gap {gap:g}: expected a share from 0 to 1, such as 0.01")
+
+
+def _check_folder(out: Path | None) -> None:
+    """Refuse before the search what could not be written after it."""
+    if out is not None and not out.parent.is_dir():
+        raise DataError(f"{out}: there is no folder {out.parent}, expected a writable file name")
+
+
+def _parse_fix(text: str) -> dict[str, int | str | bool]:
+    """Fixed values from ``tp=8,schedule=1f1b``."""
+    fixed: dict[str, int | str | bool] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals or not value:
+            raise DataError(f"--fix {part}: expected NAME=VALUE, such as tp=8")
+        if name in fixed:
+            raise DataError(f"--fix {text}: {name} stands twice, expected once")
+        words: dict[str, bool] = {"true": True, "false": False}
+        fixed[name] = words[value] if value in words else int(value) if value.isdecimal() else value
+    return fixed
+
+
+@app.command()
+def verify(
+    path: Annotated[Path, typer.Argument(help="A plan written by taut.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Check a plan's certificate without trusting the search. Exit code 0 if it holds, 1 if not."""
+    from taut.data.read import read_json
+    from taut.report import percent
+    from taut.solver.verify import verify_document
+
+    outcome = verify_document(read_json(path, "a plan"), str(path))
+    if as_json:
+        report = {"holds": outcome.holds, "faults": list(outcome.faults), "verified_gap": outcome.gap}
+        typer.echo(json.dumps(report))
+    elif outcome.holds:
+        typer.echo(
+            f"{path}: holds; step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
+            f"verified gap {percent(outcome.gap)}, {outcome.candidates} candidates"
+        )
+    if not outcome.holds:
+        raise CertificateError(f"{path}: does not hold: " + "; ".join(outcome.faults))
+
+
+@app.command()
+def show(
+    path: Annotated[Path, typer.Argument(help="A plan written by taut.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Print a plan in words: strategy, where time and memory go, bound and gap."""
+    from taut.data.read import read_json
+    from taut.report import summary
+    from taut.solver.document import parse_document
+
+    values = read_json(path, "a plan")
+    parse_document(values, str(path))
+    try:
+        words = summary(values)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: lacks or contradicts a figure ({error!r}), expected a plan written by taut") from None
+    typer.echo(json.dumps(values) if as_json else words)
+
+
+@app.command()
+def catalog(
+    section: Annotated[str, typer.Argument(help="models, clusters or devices; all without it.")] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """List the built-in models, clusters and devices with their sources."""
+    from taut.listing import catalog_listing, catalog_text
+
+    listing = catalog_listing(section)
+    typer.echo(json.dumps(listing) if as_json else catalog_text(listing))
+
+
+@app.command()
+def place(
+    instance: Annotated[Path, typer.Argument(help="A QAPLIB instance (.dat).")],
+    time_limit: Annotated[float, typer.Option(help="Seconds to search.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Solve a quadratic assignment problem: objective, lower bound, gap, permutation."""
+    from taut.data.qaplib import read_qaplib
+    from taut.formulations.assignment import QuadraticAssignment
+    from taut.progress import progress_lines
+    from taut.report import percent
+    from taut.solver.quadratic import place as solve
+
+    if not time_limit > 0:
+        raise DataError(f"--time-limit {time_limit}: expected a number above 0")
+    read = read_qaplib(instance)
+    problem = QuadraticAssignment(flow=read.flow, distance=read.distance, name=read.name)
+    with progress_lines(quiet) as progress:
+        result = solve(
+            problem,
+            seed=seed,
+            time_limit=time_limit,
+            progress=None if progress is None else lambda t, value, bound: progress(t, value, bound, read.name),
+        )
+    if as_json:
+        report: dict[str, Any] = {
+            "objective": result.objective,
+            "lower_bound": result.lower_bound,
+            "gap": result.gap,
+            "status": result.status,
+            "permutation": list(result.permutation),
+            "wall_s": result.wall_s,
+        }
+        typer.echo(json.dumps(report))
+        return
+    typer.echo(
+        f"{read.name}: objective {result.objective:g}, lower bound {result.lower_bound:g} ({result.bound_source}), "
+        f"gap {percent(result.gap)}, {result.status}\npermutation {' '.join(map(str, result.permutation))}"
+    )
+
+
+@importer.command()
+def mpigraph(
+    path: Annotated[Path, typer.Argument(help="mpiGraph's text, or a CSV matrix in MB/s (row sends to column).")],
+    device: Annotated[str, typer.Option(help="Device type of every node, from the catalog.")],
+    gpus_per_node: Annotated[int, typer.Option(help="Devices of every node.")],
+    intra_bandwidth_gbps: Annotated[float, typer.Option(help="Gb/s between two devices of a node.")],
+    out: Annotated[Path, typer.Option(help="Cluster file to write.")],
+    intra_latency_us: Annotated[float, typer.Option(help="Latency inside a node (assumed).")] = 3.0,
+    latency_us: Annotated[float, typer.Option(help="Latency between nodes (assumed).")] = 5.0,
+    name: Annotated[str, typer.Option(help="Name of the cluster; default: the file's.")] = "",
+) -> None:
+    """Build a cluster from mpiGraph output."""
+    from taut.data.load import device_named
+    from taut.data.mpigraph import cluster_from_mpigraph, read_mpigraph
+    from taut.listing import cluster_yaml
+    from taut.planning import write_atomically
+
+    cluster = cluster_from_mpigraph(
+        read_mpigraph(path),
+        name=name or path.stem,
+        device=device_named(device, "--device"),
+        gpus_per_node=gpus_per_node,
+        intra_bandwidth_gbps=intra_bandwidth_gbps,
+        intra_latency_us=intra_latency_us,
+        latency_us=latency_us,
+    )
+    write_atomically(out, cluster_yaml(cluster))
+    typer.echo(f"{out}: {cluster.num_nodes} nodes, {cluster.num_devices} devices", err=True)
+
+
+def main() -> None:
+    """Run the command line; every error becomes one line and an exit code."""
+    warnings.showwarning = lambda message, *_: print(f"taut: warning: {message}", file=sys.stderr)
+    try:
+        code = app(standalone_mode=False)
+    except TautError as error:
+        _stop(str(error), _exit_code(error))
+    except MemoryError:
+        _stop("not enough memory for a problem of this size, expected a smaller one", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    except Exception as error:
+        # Typer keeps the base class of its usage errors to itself; all of them can word themselves.
+        if not hasattr(error, "format_message"):
+            raise
+        _stop(error.format_message(), 2)
+    if code == INTERRUPTED:
+        _stop("interrupted before there was a plan", 4)
+    sys.exit(code)
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    """Print a message, if any, in one line, and exit."""
+    if message:
+        print(f"taut: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _exit_code(error: TautError) -> int:
+    if isinstance(error, InfeasibleError):
+        return 3
+    if isinstance(error, NothingFoundError):
+        return 4
+    return 1 if isinstance(error, CertificateError) else 2

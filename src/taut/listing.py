@@ -1,0 +1,93 @@
+"""The catalog in words, and a cluster as our YAML."""
+
+from typing import Any
+
+import yaml
+
+from taut.data.cluster import ClusterSpec
+from taut.data.load import catalog_clusters, catalog_devices, catalog_models
+from taut.errors import DataError
+
+SECTIONS = ("models", "clusters", "devices")
+
+
+def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
+    """
+    Catalog entries by section.
+
+    Raises
+    ------
+    DataError
+        If there is no such section.
+    """
+    if section and section not in SECTIONS:
+        raise DataError(f"catalog {section!r}: expected one of {', '.join(SECTIONS)}")
+    listing = {"models": _models, "clusters": _clusters, "devices": _devices}
+    return {name: rows() for name, rows in listing.items() if section in ("", name)}
+
+
+def _models() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "parameters": model.parameters(),
+            "layers": len(model.blocks),
+            "hidden": model.blocks[0].hidden,
+            "seq": model.blocks[0].seq,
+            "source": model.source,
+        }
+        for name, model in catalog_models().items()
+    ]
+
+
+def _clusters() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "nodes": cluster.num_nodes,
+            "devices": cluster.num_devices,
+            "types": ", ".join(cluster.devices),
+            "source": cluster.source,
+        }
+        for name, cluster in catalog_clusters().items()
+    ]
+
+
+def _devices() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "memory_gib": device.memory_gib,
+            "peak_tflops": ", ".join(f"{precision} {peak:g}" for precision, peak in device.peak_tflops.items()),
+            "memory_gbytes_per_s": device.memory_bandwidth_gbytes,
+            "source": device.source,
+        }
+        for name, device in catalog_devices().items()
+    ]
+
+
+def catalog_text(listing: dict[str, list[dict[str, Any]]]) -> str:
+    """The listing as aligned text, one entry a line."""
+    return "\n\n".join(_table(section, rows) for section, rows in listing.items())
+
+
+def _table(section: str, rows: list[dict[str, Any]]) -> str:
+    columns = list(rows[0])
+    cells = [columns, *([_cell(row[column]) for column in columns] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+    return "\n".join([section, *(line.rstrip() for line in lines)])
+
+
+def _cell(value: object) -> str:
+    return f"{value / 1e9:.4g}e9" if isinstance(value, int) and value > 10**7 else str(value)
+
+
+def cluster_yaml(cluster: ClusterSpec) -> str:
+    """A cluster as a file that ``load_cluster`` reads back to the same cluster."""
+    known = catalog_devices()
+    values = cluster.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    for group, spec in zip(values["nodes"], cluster.nodes, strict=True):
+        if known.get(spec.device.name) == spec.device:
+            group["device"] = spec.device.name
+    return yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=100_000)

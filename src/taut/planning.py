@@ -1,0 +1,288 @@
+"""
+The main job: from a model and a cluster to a plan with a proven gap.
+
+The way a plan takes: specs (``taut.data``) become a ``PlanningProblem`` (``taut.formulations``), the branch and bound
+(``taut.solver.search``) finds strategy, stages and placement with a bound on every candidate, and the certificate
+(``taut.solver.certificate``) writes down everything that ``taut verify`` needs.
+"""
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable, read_costs
+from taut.data.device import Precision
+from taut.data.load import load_cluster, load_memory_model, load_model
+from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
+from taut.data.roofline import roofline_costs
+from taut.errors import DataError, InfeasibleError, NothingFoundError
+from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
+from taut.formulations.space import StrategySpace, check_fixed, divisors, tensor_degrees
+from taut.solver.certificate import plan_document
+from taut.solver.infeasible import explain_infeasible
+from taut.solver.result import OPTIMALITY_GAP, Limits, Progress, Status
+from taut.solver.search import search
+from taut.solver.verify import Verification, verify_document
+
+
+MOST_SEQUENCES = 10_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """
+    A plan: strategy, placement, predictions and certificate, as the document that is written to JSON.
+
+    The properties name what is asked for most; everything else is in ``document``.
+    """
+
+    document: dict[str, Any]
+
+    @property
+    def status(self) -> str:
+        """``optimal`` or ``feasible``."""
+        return str(self.document["status"])
+
+    @property
+    def strategy(self) -> dict[str, Any]:
+        """Degrees, micro-batch, schedule, stages and recompute."""
+        return dict(self.document["strategy"])
+
+    @property
+    def devices(self) -> list[list[list[int]]]:
+        """Device of every worker: ``devices[stage][replica][tensor rank]``."""
+        return cast("list[list[list[int]]]", self.document["placement"]["devices"])
+
+    @property
+    def step_time_s(self) -> float:
+        """Predicted seconds of one training step."""
+        return float(self.document["predicted"]["step_time_s"])
+
+    @property
+    def lower_bound_s(self) -> float | None:
+        """Seconds that no plan of the space can beat; None if nothing was proven."""
+        bound = self.document["certificate"]["lower_bound_s"]
+        return None if bound is None else float(bound)
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap between step time and bound."""
+        gap = self.document["certificate"]["gap"]
+        return None if gap is None else float(gap)
+
+    def verify(self) -> Verification:
+        """Check the certificate without trusting the search."""
+        return verify_document(json.loads(json.dumps(self.document)))
+
+    def write(self, path: str | Path) -> None:
+        """Write the document as JSON, whole or not at all."""
+        write_atomically(Path(path), json.dumps(self.document) + "\n")
+
+    def __str__(self) -> str:
+        """The plan in words."""
+        from taut.report import summary
+
+        return summary(self.document)
+
+
+def plan(
+    model: ModelSpec | str,
+    cluster: ClusterSpec | str,
+    *,
+    global_batch: int,
+    seq: int | None = None,
+    profile: CostTable | str | None = None,
+    memory_model: MemoryModel | str | None = None,
+    latency_model: str = "pipette",
+    precision: str | None = None,
+    fix: dict[str, int | str | bool] | None = None,
+    max_tp: int | None = None,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    gap: float = OPTIMALITY_GAP,
+    seed: int = 0,
+    workers: int = 2,
+    progress: Progress | None = None,
+) -> Plan:
+    """
+    Plan the training of a model on a cluster.
+
+    Parameters
+    ----------
+    model, cluster
+        Specs, catalog names (``gpt3-175b``, ``dgx-a100:16``) or files.
+    global_batch
+        Sequences per step.
+    seq
+        Sequence length in tokens, if it is to differ from the model's.
+    profile
+        Measured layer costs; an analytic roofline without them.
+    memory_model
+        Bytes per parameter, overhead and margin; defaults without it.
+    latency_model
+        ``pipette``, ``pipette-printed`` or ``amp``.
+    precision
+        ``bf16``, ``fp16`` or ``fp32``; by default bf16 where every device computes in it, fp16 elsewhere.
+    fix
+        Degrees and choices that must have these values.
+    max_tp
+        Largest tensor degree; by default the largest node.
+    time_limit, work_limit, gap
+        When to stop: seconds, refinements of candidates, relative gap.
+    seed, workers
+        Seed of the annealing, and threads it runs on; the plan does not depend on the number of threads.
+    progress
+        Called with elapsed seconds, incumbent, bound and what was just done.
+
+    Raises
+    ------
+    DataError
+        If an input is wrong or no candidate exists.
+    InfeasibleError
+        If no plan fits the devices' memory.
+    NothingFoundError
+        If a limit or an interrupt came before the first plan.
+    """
+    problem = planning_problem(
+        model,
+        cluster,
+        global_batch=global_batch,
+        seq=seq,
+        profile=profile,
+        memory_model=memory_model,
+        latency_model=latency_model,
+        precision=precision,
+        fix=fix,
+        max_tp=max_tp,
+    )
+    limits = Limits(time_limit=time_limit, work_limit=work_limit, gap=gap, seed=seed, workers=workers)
+    result = search(problem, limits, progress)
+    if result.status is Status.INFEASIBLE:
+        raise InfeasibleError(explain_infeasible(problem, result))
+    if result.incumbent is None:
+        bound = f"no plan is faster than {result.lower_bound:.6g} s"
+        raise NothingFoundError(f"no plan found before the {result.stopped_by or 'end'}; {bound}")
+    return Plan(plan_document(problem, result, limits))
+
+
+def planning_problem(
+    model: ModelSpec | str,
+    cluster: ClusterSpec | str,
+    *,
+    global_batch: int,
+    seq: int | None = None,
+    profile: CostTable | str | None = None,
+    memory_model: MemoryModel | str | None = None,
+    latency_model: str = "pipette",
+    precision: str | None = None,
+    fix: dict[str, int | str | bool] | None = None,
+    max_tp: int | None = None,
+) -> PlanningProblem:
+    """
+    The problem that ``plan`` solves; parameters as there.
+
+    Raises
+    ------
+    DataError
+        If an input is wrong or no candidate exists.
+    """
+    model = load_model(model, seq=seq) if isinstance(model, str) else model
+    cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    memory = _memory_model(memory_model, precision, cluster)
+    fixed = dict(fix or {})
+    if not 1 <= global_batch <= MOST_SEQUENCES:
+        raise DataError(f"--global-batch {global_batch}: expected a number of sequences from 1 to {MOST_SEQUENCES}")
+    check_fixed(fixed, global_batch, cluster)
+    largest = max(group.gpus_per_node for group in cluster.nodes)
+    space = StrategySpace(global_batch=global_batch, max_tp=max_tp or largest, fixed=fixed)
+    costs = _costs(profile, model, cluster, memory, space)
+    problem = PlanningProblem(model, cluster, costs, memory, space, _known(latency_model))
+    if not problem.candidates:
+        raise DataError(_no_candidate(problem))
+    return problem
+
+
+def _known(latency_model: str) -> LatencyModel:
+    for known in LATENCY_MODELS:
+        if latency_model == known:
+            return known
+    raise DataError(f"--latency-model {latency_model}: expected one of {', '.join(LATENCY_MODELS)}")
+
+
+def _memory_model(given: MemoryModel | str | None, precision: str | None, cluster: ClusterSpec) -> MemoryModel:
+    """The given memory model or the default one, in the asked precision."""
+    if given is not None:
+        memory = load_memory_model(given) if isinstance(given, str) else given
+        return (
+            memory
+            if precision is None
+            else MemoryModel.parse({**memory.model_dump(), "precision": precision}, "--precision")
+        )
+    common: Precision = "bf16" if all("bf16" in d.peak_tflops for d in cluster.devices.values()) else "fp16"
+    return MemoryModel.parse({"precision": precision or common}, "--precision")
+
+
+def _costs(
+    profile: CostTable | str | None,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    memory: MemoryModel,
+    space: StrategySpace,
+) -> CostTable:
+    """The profile, or the roofline over every key that the space can ask for."""
+    if profile is not None:
+        return read_costs(Path(profile)) if isinstance(profile, str) else profile
+    return roofline_costs(
+        model,
+        cluster.devices.values(),
+        precision=memory.precision,
+        tensor_degrees=tensor_degrees(model, cluster, space.max_tp),
+        micro_batches=divisors(space.global_batch),
+    )
+
+
+def _no_candidate(problem: PlanningProblem) -> str:
+    """Why the space is empty, in one line."""
+    space, devices = problem.space, problem.cluster.num_devices
+    rule = (
+        f"pp*tp*dp = {devices} devices, dp divides the global batch {space.global_batch}, "
+        f"pp is at most {len(problem.model.blocks)} layers, tp divides the heads, ffn and node size"
+    )
+    if space.fixed:
+        fixed = ",".join(f"{field}={value}" for field, value in space.fixed.items())
+        return f"--fix {fixed}: no candidate has these values, expected {rule}"
+    if not problem.costs.basis.startswith("analytic"):
+        return (
+            f"{problem.costs.name}: prices no candidate, expected costs for every layer kind at one (tp, micro_batch)"
+        )
+    return f"no candidate exists, expected {rule}"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """
+    Write a file whole or not at all.
+
+    Raises
+    ------
+    DataError
+        If the folder does not exist or cannot be written.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(temporary, 0o666 & ~umask)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror}), expected a writable file name") from None

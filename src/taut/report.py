@@ -1,0 +1,122 @@
+"""The plan in words: strategy, where the time and the memory go, bound and gap, and what they rest on."""
+
+from collections import Counter
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+GIB = 1024**3
+PARTS = {
+    "compute": "computation",
+    "tensor_parallel": "tensor-parallel all-reduces",
+    "pipeline_transfers": "pipeline transfers",
+    "data_parallel": "data-parallel all-reduce",
+    "optimizer": "optimizer",
+}
+
+
+def summary(document: dict[str, Any], *, width: int = 110) -> str:
+    """
+    Text of a plan document.
+
+    Parameters
+    ----------
+    document
+        A plan in the ``taut-plan/1`` format.
+    width
+        Columns of the text.
+    """
+    console = Console(file=StringIO(), width=width, color_system=None)
+    console.print("\n".join(_head(document)), highlight=False)
+    console.print(_time_table(document))
+    console.print(_stage_table(document))
+    console.print("\n".join(_proof(document)), highlight=False)
+    output = console.file
+    assert isinstance(output, StringIO)
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+
+
+def _head(document: dict[str, Any]) -> list[str]:
+    strategy, predicted, inputs = document["strategy"], document["predicted"], document["inputs"]
+    devices = strategy["pp"] * strategy["tp"] * strategy["dp"]
+    space = document["certificate"]["space"]
+    degrees = f"pipeline {strategy['pp']}, tensor {strategy['tp']}, data {strategy['dp']}"
+    sharding = f"ZeRO-{strategy['zero']}" + (", sequence parallel" if strategy["sequence_parallel"] else "")
+    return [
+        f"{inputs['model']['name']} on {inputs['cluster']['name']}: {devices} devices, "
+        f"global batch {space['global_batch']}",
+        "",
+        f"strategy    {degrees}; {strategy['schedule']}, {sharding}",
+        f"            micro-batch {strategy['micro_batch']}, "
+        f"{strategy['num_micro_batches']} of them a pipeline and step",
+        f"step time   {predicted['step_time_s']:.4g} s: {predicted['tokens_per_s']:.4g} tokens/s, "
+        f"model FLOP utilisation {predicted['mfu']:.1%}",
+        "",
+    ]
+
+
+def _time_table(document: dict[str, Any]) -> Table:
+    table = Table(title="where the step's time goes", title_justify="left", box=None, pad_edge=False)
+    table.add_column("part")
+    table.add_column("seconds", justify="right")
+    table.add_column("share", justify="right")
+    total = document["predicted"]["step_time_s"]
+    for part, words in PARTS.items():
+        seconds = document["predicted"]["breakdown_s"][part]
+        table.add_row(words, f"{seconds:.4f}", f"{seconds / total:.1%}")
+    return table
+
+
+def _stage_table(document: dict[str, Any]) -> Table:
+    """One row per run of stages that differ in their layer numbers alone."""
+    table = Table(title="\nstages", title_justify="left", box=None, pad_edge=False)
+    for column in ("stage", "layers", "recompute", "memory GiB", "margin", "capacity", "first device"):
+        table.add_column(column, justify="left" if column in ("stage", "layers", "recompute") else "right")
+    for x, (first, end) in enumerate(document["strategy"]["stages"]):
+        predicted = document["predicted"]
+        table.add_row(
+            str(x),
+            f"{first}-{end - 1} ({end - first})",
+            document["strategy"]["recompute"][x],
+            f"{predicted['memory_bytes'][x] / GIB:.2f}",
+            f"{predicted['margin_bytes'][x] / GIB:.2f}",
+            f"{predicted['capacity_bytes'][x] / GIB:.2f}",
+            str(document["placement"]["devices"][x][0][0]),
+        )
+    return table
+
+
+def _proof(document: dict[str, Any]) -> list[str]:
+    certificate = document["certificate"]
+    states = Counter(f"{entry['state']} ({entry['source']})" for entry in certificate["candidates"])
+    fixed = certificate["space"]["fixed"]
+    lines = [
+        "",
+        f"status      {document['status']}: lower bound {_seconds(certificate['lower_bound_s'])}, "
+        f"gap {percent(certificate['gap'])}, of the communication {percent(certificate['communication_gap'])}",
+        f"            without a memory margin no plan is faster than "
+        f"{_seconds(certificate['lower_bound_no_margin_s'])}",
+        f"space       {len(certificate['candidates'])} candidates: "
+        + ", ".join(f"{count} {state}" for state, count in states.most_common()),
+    ]
+    if fixed:
+        lines.append("            fixed by the user: " + ", ".join(f"{k}={v}" for k, v in fixed.items()))
+    memory = document["inputs"]["memory_model"]
+    lines += [
+        f"priced by   latency model {certificate['latency_model']}; {document['inputs']['costs']['spec']['basis']}",
+        f"memory      model {memory['name']}: {memory['spec']['precision']}, "
+        f"overhead {memory['spec']['overhead_gib']:g} GiB, margin {memory['spec']['margin']:.0%}",
+        "The gap is a claim about these prices, not about the machine; `taut verify` derives it again.",
+    ]
+    return lines
+
+
+def _seconds(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.6g} s"
+
+
+def percent(value: float | None) -> str:
+    """A gap as text; ``unknown`` where it is not defined."""
+    return "unknown" if value is None else f"{100 * value:.3g} %"

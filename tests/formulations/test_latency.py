@@ -1,0 +1,257 @@
+"""Every term of the step time against hand-computed values."""
+
+import numpy as np
+import pytest
+
+from taut.formulations.latency import StepTime, memory_bytes, step_time, violations
+from taut.formulations.problem import LatencyModel, PlanningProblem
+from taut.formulations.space import Candidate
+from tests.small import candidate, cluster, costs, in_order, model, problem, strategy
+
+GRADIENT = 4.0
+"""Bytes of a main gradient in fp32 beside bf16 weights."""
+MESSAGE = 12_800.0
+"""100 tokens x 64 channels x 2 bytes."""
+LAYER = 12 * 64 * 64 + 13 * 64
+"""Parameters of a plain layer: 12 h^2 of matrices, 9 h of biases (3 + 1 + 4 + 1) and 4 h of norms."""
+
+
+def priced(given: PlanningProblem, choice: Candidate, *ends: int, recompute: str = "none") -> StepTime:
+    return step_time(given, strategy(choice, *ends, recompute=recompute), in_order(choice))
+
+
+def test_one_device_takes_its_layers_times_micro_batches() -> None:
+    """Without any parallelism the step is m times all layers."""
+    # 4 layers x 3 s; m = 8 micro-batches one after the other: 12 + 7 x 12 = 96 s.
+    time = priced(problem(cluster(1, 1)), candidate(1, 1, 1), 4)
+    assert time.total == pytest.approx(96.0)
+    assert time.compute == pytest.approx(96.0)
+
+
+def test_even_pipeline_pays_bubble_straggler_and_hidden_trips() -> None:
+    """Pipette on even stages: sum of stages, (m - 1) stragglers, and m / pp trips there and back."""
+    # Stages of 6 s: 12 + 7 x 6 = 54 s. A hop: 12,800 B at 1 GB/s, both ways = 25.6 us; 8 / 2 = 4 trips.
+    time = priced(problem(cluster(2, 1)), candidate(2, 1, 1), 2, 4)
+    assert time.compute == pytest.approx(54.0)
+    assert time.pipeline_transfers == pytest.approx(4 * 25.6e-6)
+    assert time.total == pytest.approx(54.0 + 4 * 25.6e-6, rel=1e-12)
+
+
+def test_uneven_pipeline_is_paced_by_its_longest_stage() -> None:
+    """On uneven stages the straggler is the longest stage, the sum stays."""
+    # Stages of 3 and 9 s: 12 + 7 x 9 = 75 s.
+    assert priced(problem(cluster(2, 1)), candidate(2, 1, 1), 1, 4).compute == pytest.approx(75.0)
+
+
+def test_unlike_layers_send_what_the_cut_layer_puts_out() -> None:
+    """The message of a hop is the output of the layer before the cut."""
+    # Cut after layer 0 (hidden 64): 12,800 B; after layer 1 (hidden 32): 6,400 B; m = 8, pp = 2: 4 trips both ways.
+    given = problem(cluster(2, 1), model(unlike=True))
+    choice = candidate(2, 1, 1)
+    assert priced(given, choice, 1, 4).pipeline_transfers == pytest.approx(4 * 2 * 12_800e-9)
+    assert priced(given, choice, 2, 4).pipeline_transfers == pytest.approx(4 * 2 * 6_400e-9)
+
+
+@pytest.mark.parametrize(
+    ("latency_model", "schedule", "trips"),
+    [
+        ("pipette", "1f1b", 2.0),  # max(1, m / pp) = 8 / 4
+        ("pipette", "gpipe", 1.0),
+        ("pipette-printed", "1f1b", 6.0),  # m / pp x (pp - 1) = 2 x 3
+        ("pipette-printed", "gpipe", 1.0),
+        ("amp", "1f1b", 1.0),
+        ("amp", "gpipe", 1.0),
+    ],
+)
+def test_trips_by_latency_model_and_schedule(latency_model: LatencyModel, schedule: str, trips: float) -> None:
+    """The factor on T_PP is the one that each latency model states; AMP's hops go one way."""
+    # 3 hops of 12.8 us one way at 1 GB/s.
+    given = problem(cluster(4, 1), latency_model=latency_model)
+    ways = 1 if latency_model == "amp" else 2
+    time = priced(given, candidate(4, 1, 1, schedule=schedule), 1, 2, 3, 4)
+    assert time.pipeline_transfers == pytest.approx(trips * ways * 3 * 12.8e-6)
+    assert time.compute == pytest.approx(12.0 + 7 * 3.0)
+
+
+def test_few_micro_batches_pay_one_full_trip_except_as_printed() -> None:
+    """With m < pp the trip is paid once in pipette, and m / pp (pp - 1) times as printed."""
+    # m = 2, pp = 4: max(1, 1/2) = 1; printed 1/2 x 3 = 1.5. 3 hops there and back: 76.8 us.
+    choice = candidate(4, 1, 1, m=2)
+    pipette = problem(cluster(4, 1), global_batch=2)
+    printed = problem(cluster(4, 1), global_batch=2, latency_model="pipette-printed")
+    assert priced(pipette, choice, 1, 2, 3, 4).pipeline_transfers == pytest.approx(76.8e-6)
+    assert priced(printed, choice, 1, 2, 3, 4).pipeline_transfers == pytest.approx(1.5 * 76.8e-6)
+
+
+def test_asymmetric_links_are_summed_both_ways() -> None:
+    """A hop sends the activation one way and the gradient back, each at its own rate."""
+    # 12,800 B at 2 GB/s there (6.4 us), at 0.5 GB/s back (25.6 us); 4 trips; AMP: there alone, once.
+    rows = [[0.0, 2.0], [0.5, 0.0]]
+    choice = candidate(2, 1, 1)
+    assert priced(problem(cluster(2, 1, rows=rows)), choice, 2, 4).pipeline_transfers == pytest.approx(4 * 32e-6)
+    amp = problem(cluster(2, 1, rows=rows), latency_model="amp")
+    assert priced(amp, choice, 2, 4).pipeline_transfers == pytest.approx(6.4e-6)
+
+
+def test_latency_is_paid_on_every_hop() -> None:
+    """Each hop adds the latency of both directions."""
+    # One hop: 2 x (50 us + 12.8 us), 4 trips.
+    given = problem(cluster(2, 1, latency_us=50))
+    assert priced(given, candidate(2, 1, 1), 2, 4).pipeline_transfers == pytest.approx(4 * 2 * 62.8e-6)
+
+
+def test_slowest_pipeline_counts() -> None:
+    """Of two pipelines the one over the slower links sets the step time."""
+    # Replica 0 on nodes 0, 2 (1 GB/s), replica 1 on nodes 1, 3 (0.1 GB/s): 4 trips of 2 x 128 us, m = 4: 2 trips.
+    rows = np.ones((4, 4))
+    rows[1, 3] = rows[3, 1] = 0.1
+    choice = candidate(2, 1, 2, m=4)
+    time = priced(problem(cluster(4, 1, rows=rows.tolist())), choice, 2, 4)
+    assert time.pipeline_transfers == pytest.approx(2 * 2 * 128e-6)
+
+
+def test_tensor_ring_is_paid_per_layer_and_micro_batch() -> None:
+    """Four all-reduces a layer, six under full recompute, over the slowest link of the group."""
+    # ring = 2 (2-1)/2 x 12,800 / 10 GB/s + 2 x 1 x 3 us = 1.28 + 6 = 7.28 us; 4 layers x 4; m = 8 micro-batches.
+    given = problem(cluster(1, 2, intra_latency_us=3))
+    choice = candidate(1, 2, 1)
+    assert priced(given, choice, 4).tensor_parallel == pytest.approx(8 * 4 * 4 * 7.28e-6)
+    full = priced(given, choice, 4, recompute="full")
+    assert full.tensor_parallel == pytest.approx(8 * 4 * 6 * 7.28e-6)
+    # Full recompute repeats the forward second of each layer: 8 x 4 x 4 s.
+    assert full.compute == pytest.approx(128.0)
+
+
+def test_tensor_group_runs_at_its_slowest_link_in_either_direction() -> None:
+    """A device-by-device matrix with one slow direction slows the whole ring."""
+    # The slow direction is 0.1 GB/s: ring = 12,800 / 0.1e9 = 128 us.
+    rows = [[0.0, 10.0], [0.1, 0.0]]
+    time = priced(problem(cluster(1, 2, rows=rows)), candidate(1, 2, 1), 4)
+    assert time.tensor_parallel == pytest.approx(8 * 16 * 128e-6)
+
+
+def test_sequence_parallelism_divides_the_pipeline_message() -> None:
+    """With sequence parallelism a tensor rank sends its share of the activation."""
+    # 12,800 / 2 B at 1 GB/s both ways, 4 trips.
+    given = problem(cluster(2, 2))
+    choice = candidate(2, 2, 1, sequence_parallel=True)
+    assert priced(given, choice, 2, 4).pipeline_transfers == pytest.approx(4 * 2 * 6.4e-6)
+
+
+def test_data_ring_between_nodes_counts_stage_zero() -> None:
+    """Pipette's ring moves the gradients of stage 0 alone."""
+    # Two replicas on two nodes: 2 (2-1)/2 x (3 layers) x 4 B / 1 GB/s.
+    given = problem(cluster(4, 1), global_batch=8)
+    time = priced(given, candidate(2, 1, 2, m=4), 3, 4)
+    assert time.data_parallel == pytest.approx(3 * LAYER * GRADIENT / 1e9)
+
+
+def test_data_ring_inside_a_node_is_paid_twice() -> None:
+    """The hierarchical ring makes two passes inside nodes and one between them."""
+    # 2 nodes x 2 replicas: 4 (2-1)/2 M / 10 GB/s + 2 (2-1)/2 M / 1 GB/s with M the gradients of 4 layers.
+    gradients = 4 * LAYER * GRADIENT
+    time = priced(problem(cluster(2, 2), global_batch=8), candidate(1, 1, 4, m=2), 4)
+    assert time.data_parallel == pytest.approx(2 * gradients / 10e9 + gradients / 1e9)
+
+
+def test_uneven_nodes_wait_for_the_fullest() -> None:
+    """With 2 replicas on one node and 1 on another the node with two sets the inner rings."""
+    # Stage 0 on devices 0, 1 (node 0) and 2 (node 1): 4 (1/2) M / 10e9 + 2 (1/2) M / 1e9, M the gradients of a layer.
+    given = problem(cluster(3, 2), model(2), global_batch=3)
+    choice = candidate(2, 1, 3, m=1)
+    gradients = LAYER * GRADIENT
+    time = priced(given, choice, 1, 2)
+    assert time.data_parallel == pytest.approx(2 * gradients / 10e9 + gradients / 1e9)
+
+
+def test_amp_ring_is_flat_and_takes_the_slowest_stage() -> None:
+    """AMP's ring is one ring over the slowest link of the group, the largest over all stages."""
+    # Stage 1 holds 3 of 4 layers; its replicas on nodes 2, 3: ring = 2 (2-1)/2 x 3 layers / 1 GB/s + 2 x 50 us.
+    given = problem(cluster(4, 1, latency_us=50), latency_model="amp")
+    time = priced(given, candidate(2, 1, 2, m=4), 1, 4)
+    assert time.data_parallel == pytest.approx(3 * LAYER * GRADIENT / 1e9 + 100e-6)
+
+
+def test_network_cards_are_shared_by_rings_and_transfers() -> None:
+    """A node's cards are divided by its devices in rings and by the tensor group in pipeline transfers."""
+    # Cards of 4 Gb/s = 0.5 GB/s on nodes of 2: rings at 0.25 GB/s; pipeline transfers of tp = 1 at 0.5 GB/s.
+    given = problem(cluster(2, 2, nic_gbps=4))
+    ring = priced(given, candidate(1, 1, 4, m=2), 4).data_parallel
+    gradients = 4 * LAYER * GRADIENT
+    assert ring == pytest.approx(2 * gradients / 10e9 + gradients / 0.25e9)
+    # Stages on devices 0, 2 and 1, 3: every hop crosses nodes.
+    choice = candidate(2, 1, 2, m=4)
+    time = step_time(given, strategy(choice, 2, 4), np.array([[[0], [1]], [[2], [3]]]))
+    assert time.pipeline_transfers == pytest.approx(2 * 2 * MESSAGE / 0.5e9)
+
+
+def test_stage_runs_at_its_slowest_device_type() -> None:
+    """A stage on a slower device type takes that type's seconds."""
+    # Type b is 3 times slower: stages of 6 and 18 s: 24 + 7 x 18 = 150 s; the other way round the same.
+    nodes = cluster(2, 1, devices=("a", "b"))
+    given = problem(nodes, table=costs(model(), devices={"a": 1.0, "b": 3.0}))
+    assert priced(given, candidate(2, 1, 1), 2, 4).compute == pytest.approx(150.0)
+
+
+def test_optimizer_runs_on_stage_zero_and_is_shared_under_zero_one() -> None:
+    """The optimizer takes its rate times the parameters of stage 0, over dp under ZeRO-1; printed models omit it."""
+    # 1 us a parameter, 2 layers in stage 0.
+    table = costs(model(), optimizer=1e-6)
+    given = problem(cluster(4, 1), table=table)
+    plain = priced(given, candidate(2, 1, 2, m=4), 2, 4)
+    shared = priced(given, candidate(2, 1, 2, m=4, zero=1), 2, 4)
+    assert plain.optimizer == pytest.approx(2 * LAYER * 1e-6)
+    assert shared.optimizer == pytest.approx(LAYER * 1e-6)
+    printed = problem(cluster(4, 1), table=table, latency_model="pipette-printed")
+    assert priced(printed, candidate(2, 1, 2, m=4), 2, 4).optimizer == 0.0
+
+
+def test_many_placements_price_as_each_alone() -> None:
+    """A batch of placements gives each one's own price."""
+    rng = np.random.default_rng(1)
+    given = problem(cluster(2, 2, rows=rng.uniform(0.5, 2, (4, 4)).tolist()))
+    choice = candidate(2, 1, 2, m=4)
+    placements = np.array([rng.permutation(4).reshape(2, 2, 1) for _ in range(10)])
+    together = step_time(given, strategy(choice, 2, 4), placements).total
+    alone = [float(step_time(given, strategy(choice, 2, 4), devices).total) for devices in placements]
+    assert together == pytest.approx(alone, rel=1e-14)
+
+
+def test_memory_counts_parameters_and_micro_batches_in_flight() -> None:
+    """A stage's bytes are its states and the activations of the micro-batches in flight."""
+    # Stage 0 of 1F1B holds 2 micro-batches of 2 layers x 1000 B, stage 1 one; 18 bytes a parameter.
+    given = problem(cluster(2, 1))
+    assert memory_bytes(given, strategy(candidate(2, 1, 1), 2, 4)) == [
+        2 * LAYER * 18 + 2 * 2 * 1000,
+        2 * LAYER * 18 + 1 * 2 * 1000,
+    ]
+
+
+def test_zero_one_shares_states_and_gpipe_holds_every_micro_batch() -> None:
+    """ZeRO-1 divides the 12 bytes of states by dp; GPipe keeps all m micro-batches."""
+    given = problem(cluster(4, 1))
+    choice = candidate(2, 1, 2, m=4, zero=1, schedule="gpipe")
+    assert memory_bytes(given, strategy(choice, 2, 4)) == [2 * LAYER * 12 + 4 * 2 * 1000] * 2
+
+
+def test_full_recompute_keeps_less_and_needs_workspace() -> None:
+    """Under full recompute a tenth stays, and one layer's activations come back for a moment."""
+    # Stage 0: 2 in flight x 2 layers x 100 B, and 1000 - 100 B of workspace.
+    given = problem(cluster(2, 1))
+    need = memory_bytes(given, strategy(candidate(2, 1, 1), 2, 4, recompute="full"))
+    assert need[0] == 2 * LAYER * 18 + 2 * 2 * 100 + 900
+
+
+def test_violations_name_what_is_wrong() -> None:
+    """Stages, devices, tensor groups and memory are each refused with a line of their own."""
+    given = problem(cluster(2, 2))
+    choice = candidate(2, 2, 1)
+    good = in_order(choice)
+    assert violations(given, strategy(choice, 2, 4), good) == ()
+    assert "stages" in violations(given, strategy(choice, 2, 3), good)[0]
+    assert "stages" in violations(given, strategy(choice, 0, 4), good)[0]
+    assert "exactly once" in violations(given, strategy(choice, 2, 4), np.zeros_like(good))[0]
+    torn = np.array([[[0, 2]], [[1, 3]]])
+    assert "tensor group" in violations(given, strategy(choice, 2, 4), torn)[0]
+    tight = problem(cluster(2, 2, memory_gib=1e-4))
+    assert "KiB" in violations(tight, strategy(choice, 2, 4), good)[0]

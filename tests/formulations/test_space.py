@@ -1,0 +1,79 @@
+"""What is a candidate and what is not."""
+
+import pytest
+
+from taut.data.model import ModelSpec
+from taut.errors import DataError
+from taut.formulations.space import check_fixed, divisors, tensor_degrees
+from tests.small import cluster, costs, model, problem
+
+
+def test_candidates_of_a_tiny_space_are_listed_by_hand() -> None:
+    """Two nodes of one device, batch 2, two layers: five degrees and schedules."""
+    # pp=1: dp=2, micro_batch 1, ZeRO 0 or 1. pp=2: dp=1, micro_batch 1 or 2, either schedule, ZeRO 0.
+    found = {str(c) for c in problem(cluster(2, 1), model(2), global_batch=2, max_tp=1).candidates}
+    assert found == {
+        "pp=1 tp=1 dp=2 micro_batch=1 1f1b",
+        "pp=1 tp=1 dp=2 micro_batch=1 1f1b zero=1",
+        "pp=2 tp=1 dp=1 micro_batch=1 1f1b",
+        "pp=2 tp=1 dp=1 micro_batch=2 1f1b",
+        "pp=2 tp=1 dp=1 micro_batch=1 gpipe",
+        "pp=2 tp=1 dp=1 micro_batch=2 gpipe",
+    }
+
+
+def test_every_candidate_uses_every_device_and_the_whole_batch() -> None:
+    """pp tp dp is the number of devices, dp micro_batch m the global batch."""
+    for choice in problem(cluster(2, 4), model(6), global_batch=8).candidates:
+        assert choice.pp * choice.tp * choice.dp == 8
+        assert choice.dp * choice.micro_batch * choice.num_micro_batches == 8
+        assert choice.pp <= 6
+
+
+def test_fixed_values_and_listed_choices_restrict_the_space() -> None:
+    """Fixed fields hold in every candidate, unlisted schedules and ZeRO stages are absent."""
+    given = problem(cluster(2, 4), global_batch=8, schedules=["gpipe"], zero=[1], fixed={"tp": 2})
+    assert {c.tp for c in given.candidates} == {2}
+    assert {c.schedule for c in given.candidates if c.pp > 1} == {"gpipe"}
+    assert {c.zero for c in given.candidates if c.dp > 1} == {1}
+
+
+def test_tensor_degrees_divide_layers_and_nodes() -> None:
+    """tp divides heads, key-value heads or is divided by them, the feed-forward width and the node."""
+    wide = ModelSpec.parse(
+        {"name": "m", "layers": 2, "hidden": 96, "heads": 12, "kv_heads": 2, "ffn_hidden": 256, "seq": 8}, "m"
+    )
+    assert tensor_degrees(wide, cluster(2, 8), 8) == [1, 2, 4]
+    assert tensor_degrees(wide, cluster(2, 6), 6) == [1, 2]
+    assert tensor_degrees(wide, cluster(4, 1), 4) == [1, 2, 4]
+
+
+def test_what_is_not_priced_is_not_in_the_space() -> None:
+    """Micro-batches beyond the cost table make no candidate."""
+    given = problem(cluster(1, 1), table=costs(model()), global_batch=64)
+    assert max(c.micro_batch for c in given.candidates) == 16
+
+
+@pytest.mark.parametrize(
+    ("fixed", "words"),
+    [
+        ({"dp": 3}, "divisor of the 8 devices"),
+        ({"tp": 7}, "divisor of the 8 devices"),
+        ({"dp": 8}, "divisor of the global batch 4"),
+        ({"micro_batch": 3}, "divisor of the global batch 4"),
+        ({"vpp": 2}, "unknown field"),
+        ({"pp": 0}, "divisor"),
+        ({"pp": "x"}, "divisor"),
+    ],
+)
+def test_fixed_values_that_no_candidate_can_have_are_refused(fixed: dict[str, int | str | bool], words: str) -> None:
+    """The message names field, value and what was expected."""
+    with pytest.raises(DataError, match=words):
+        check_fixed(fixed, 4, cluster(2, 4))
+
+
+def test_divisors_are_complete() -> None:
+    """Divisors of a square, a prime and one."""
+    assert divisors(36) == [1, 2, 3, 4, 6, 9, 12, 18, 36]
+    assert divisors(13) == [1, 13]
+    assert divisors(1) == [1]

@@ -1,0 +1,169 @@
+"""Random small planning problems, of every shape that the bounds must hold for."""
+
+import numpy as np
+
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import RECOMPUTE, CostRow, CostTable
+from taut.data.memory import MemoryModel
+from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.formulations.latency import Strategy, memory_bytes
+from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
+from taut.formulations.space import StrategySpace, divisors, tensor_degrees
+
+SHAPES = [(1, 4), (2, 2), (4, 1), (2, 3), (3, 2), (6, 1), (2, 1), (1, 2), (5, 1)]
+LARGE_SHAPES = [(2, 4), (4, 2), (8, 1)]
+
+
+def random_problem(seed: int, *, large: bool = False) -> PlanningProblem:
+    """
+    A random problem: up to 6 devices (8 if ``large``), levels, racks or measured matrices, one or two device types.
+
+    Layers are alike or unlike, with or without vocabulary; memory is tight in most instances.
+    """
+    rng = np.random.default_rng(seed)
+    nodes, gpus = (LARGE_SHAPES if large else SHAPES)[rng.integers(len(LARGE_SHAPES if large else SHAPES))]
+    model = _model(rng, large)
+    cluster = _cluster(rng, nodes, gpus, memory_gib=1.0)
+    batch = int(rng.choice([2, 4, 6, 8, 12]))
+    max_tp = int(rng.choice([gpus, gpus, nodes * gpus]))
+    space = StrategySpace(
+        global_batch=batch,
+        max_tp=max_tp,
+        schedules=list(rng.choice(["1f1b", "gpipe"], size=rng.integers(1, 3), replace=False)),
+        zero=[[0], [1], [0, 1]][rng.integers(3)],
+        sequence_parallel=[[False], [False, True]][rng.integers(2)],
+        recompute=list(RECOMPUTE)
+        if rng.random() < 0.7 and not large
+        else [["none"], ["none", "full"]][rng.integers(2)],
+    )
+    costs = _costs(rng, model, cluster, space)
+    memory = MemoryModel(precision="bf16", overhead_gib=0.0, margin=float(rng.choice([0.0, 0.1])))
+    latency_model = LATENCY_MODELS[rng.integers(len(LATENCY_MODELS))]
+    roomy = PlanningProblem(model, cluster, costs, memory, space, latency_model)
+    if rng.random() < 0.25 or not roomy.candidates:
+        return roomy
+    return PlanningProblem(model, _tightened(rng, roomy), costs, memory, space, latency_model)
+
+
+def _model(rng: np.random.Generator, large: bool) -> ModelSpec:
+    vocab = {"vocab": 64, "tied_embedding": bool(rng.random() < 0.5)}
+    layers = int(rng.integers(2, 4 if large else 6))
+    if rng.random() < 0.5:
+        shape = {"name": "alike", "layers": layers, "hidden": 64, "heads": 4, "kv_heads": 2, "seq": 16}
+        return ModelSpec.parse({**shape, **(vocab if rng.random() < 0.5 else {})}, "alike")
+    kinds = [
+        {
+            "kind": f"k{i}",
+            "hidden": int(rng.choice([16, 32, 64])),
+            "heads": 4,
+            "seq": int(rng.choice([8, 16])),
+        }
+        for i in range(layers)
+    ]
+    return ModelSpec.parse({"name": "unlike", "layers": kinds, **(vocab if rng.random() < 0.3 else {})}, "unlike")
+
+
+def _cluster(rng: np.random.Generator, nodes: int, gpus: int, memory_gib: float) -> ClusterSpec:
+    types = 2 if nodes > 1 and rng.random() < 0.4 else 1
+    split = int(rng.integers(1, nodes)) if types == 2 else nodes
+    groups = [
+        {
+            "count": count,
+            "device": _device(f"d{i}", memory_gib),
+            "gpus_per_node": gpus,
+            "intra_bandwidth_gbps": float(rng.uniform(0.5, 5)),
+            "intra_latency_us": float(rng.choice([0, 20])),
+            **({"nic_bandwidth_gbps": float(rng.uniform(0.2, 2))} if rng.random() < 0.4 else {}),
+        }
+        for i, count in enumerate([split, nodes - split][:types])
+    ]
+    values = {"name": "random", "nodes": groups, "network": _network(rng, nodes)}
+    kind = rng.random()
+    size = nodes if kind < 0.4 else nodes * gpus
+    if kind < 0.7:
+        rows = rng.uniform(0.1, 2, (size, size))
+        values["bandwidth_matrix"] = {"unit": "Gb/s", "rows": rows.tolist()}
+    return ClusterSpec.parse(values, "random")
+
+
+def _device(name: str, memory_gib: float) -> dict[str, object]:
+    return {"name": name, "memory_gib": memory_gib, "peak_tflops": {"bf16": 1}, "memory_bandwidth_gbytes": 1}
+
+
+def _network(rng: np.random.Generator, nodes: int) -> dict[str, object]:
+    network: dict[str, object] = {
+        "bandwidth_gbps": float(rng.uniform(0.1, 1)),
+        "latency_us": float(rng.choice([0, 50])),
+    }
+    if nodes > 2 and rng.random() < 0.5:
+        cut = int(rng.integers(1, nodes))
+        network["racks"] = [
+            {"nodes": list(range(cut)), "bandwidth_gbps": float(rng.uniform(0.5, 2))},
+            {
+                "nodes": list(range(cut, nodes)),
+                "bandwidth_gbps": float(rng.uniform(0.5, 2)),
+                "latency_us": 10,
+            },
+        ]
+    return network
+
+
+def _costs(rng: np.random.Generator, model: ModelSpec, cluster: ClusterSpec, space: StrategySpace) -> CostTable:
+    kinds = [(layer.kind, layer.seq) for layer in model.kinds.values()]
+    edges = [(EMBEDDING, model.blocks[0].seq), (HEAD, model.blocks[-1].seq)] if model.vocab else []
+    rows = [
+        row
+        for device in cluster.devices
+        for tp in tensor_degrees(model, cluster, space.max_tp)
+        for batch in divisors(space.global_batch)
+        for kind, seq in kinds + edges
+        for row in _rows(rng, device, kind, seq, tp, batch, layered=(kind, seq) in kinds)
+    ]
+    optimizer = {device: float(rng.uniform(0, 1e-8)) for device in cluster.devices}
+    return CostTable(name="random", basis="random", rows=rows, optimizer_s_per_parameter=optimizer)
+
+
+def _rows(
+    rng: np.random.Generator, device: str, kind: str, seq: int, tp: int, batch: int, *, layered: bool
+) -> list[CostRow]:
+    forward, grads = rng.uniform(1e-4, 2e-3), rng.uniform(1e-4, 2e-3, 2)
+    kept = [
+        int(rng.integers(50_000, 100_000)),
+        int(rng.integers(30_000, 50_000)),
+        int(rng.integers(5_000, 30_000)),
+    ]
+    again = [0.0, 0.3 * forward, forward]
+    return [
+        CostRow(
+            device=device,
+            kind=kind,
+            tp=tp,
+            micro_batch=batch,
+            seq=seq,
+            recompute=recompute,
+            forward_s=forward,
+            input_grad_s=grads[0] + extra,
+            weight_grad_s=grads[1],
+            activation_bytes=batch * stays,
+            activation_bytes_sp=batch * stays // tp,
+        )
+        for recompute, extra, stays in zip(RECOMPUTE, again, kept, strict=True)
+        if layered or recompute == "none"
+    ]
+
+
+def _tightened(rng: np.random.Generator, problem: PlanningProblem) -> ClusterSpec:
+    """The cluster with memories near what some even division of some candidate needs."""
+    groups = []
+    devices: dict[str, object] = {}
+    for group in problem.cluster.nodes:
+        candidate = problem.candidates[rng.integers(len(problem.candidates))]
+        layers = len(problem.model.blocks)
+        ends = [round((x + 1) * layers / candidate.pp) for x in range(candidate.pp)]
+        stages = tuple(zip([0, *ends[:-1]], ends, strict=True))
+        recompute = (problem.space.recompute[rng.integers(len(problem.space.recompute))],) * candidate.pp
+        need = max(memory_bytes(problem, Strategy(candidate=candidate, stages=stages, recompute=recompute)))
+        memory = float(need) / 2**30 * float(rng.uniform(0.9, 1.3)) / (1 - problem.memory.margin)
+        device = group.device.model_copy(update={"memory_gib": memory})
+        groups.append(group.model_copy(update={"device": devices.setdefault(device.name, device)}))
+    return problem.cluster.model_copy(update={"nodes": groups})

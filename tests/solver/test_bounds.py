@@ -1,0 +1,131 @@
+"""No bound is above the optimum found by enumeration, on random instances of every shape."""
+
+import numpy as np
+import pytest
+
+from taut.solver.bestlinks import BestLinks
+from taut.solver.bounds import bound_without_margin, communication, partition_bound, relaxation_bound
+from taut.solver.enumerate import enumerate_all, enumerate_candidate
+from taut.solver.joint import SubsetCache, has_joint, solve_joint
+from taut.solver.result import Limits
+from taut.solver.search import search
+from tests.instances import random_problem
+from tests.small import candidate, cluster, costs, model, problem
+
+TOLERANCE = 1 + 1e-9
+
+
+def check_search(seed: int, *, large: bool = False) -> None:
+    """Global bound <= optimum <= plan; infeasible if and only if the enumeration finds nothing."""
+    given = random_problem(seed, large=large)
+    optimum = enumerate_all(given)
+    result = search(given, Limits(workers=1))
+    if not np.isfinite(optimum.seconds):
+        assert result.incumbent is None, seed
+        assert result.status == "infeasible", seed
+        return
+    assert result.incumbent is not None, seed
+    assert result.lower_bound <= optimum.seconds * TOLERANCE, seed
+    assert result.incumbent.seconds >= optimum.seconds / TOLERANCE, seed
+    if result.status == "optimal":
+        assert result.incumbent.seconds == pytest.approx(optimum.seconds, rel=2e-6), seed
+
+
+@pytest.mark.parametrize("block", range(25))
+def test_global_bound_is_valid_on_random_instances(block: int) -> None:
+    """500 instances: the search's bound never exceeds the enumerated optimum, and infeasibility is exact."""
+    for seed in range(1000 + block * 20, 1000 + block * 20 + 20):
+        check_search(seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_global_bound_is_valid_on_eight_devices(seed: int) -> None:
+    """The same with all 40,320 placements of eight devices."""
+    check_search(seed, large=True)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_candidate_bounds_are_valid_and_ordered(block: int) -> None:
+    """Each of the three bounds of a candidate is at most its optimum, and the later are no weaker."""
+    for seed in range(block * 10, block * 10 + 10):
+        given = random_problem(seed)
+        best, cache = BestLinks(given.links), SubsetCache()
+        for choice in given.candidates[::5]:
+            optimum = enumerate_candidate(given, choice).seconds
+            comm = communication(given, choice, best)
+            relaxed = relaxation_bound(given, choice, comm)
+            exact = partition_bound(given, choice, comm)[0]
+            assert relaxed <= exact * TOLERANCE, (seed, choice)
+            assert exact <= optimum * TOLERANCE, (seed, choice)
+            if has_joint(given, choice):
+                joint = solve_joint(given, choice, best, cache).lower_bound
+                assert joint <= optimum * TOLERANCE, (seed, choice)
+
+
+def test_exact_placement_closes_equal_devices() -> None:
+    """With one device type and equal messages the placement bound is the optimum itself."""
+    closed = 0
+    for seed in range(300):
+        given = random_problem(seed)
+        if len(given.device_types) > 1 or not given.candidates:
+            continue
+        best, cache = BestLinks(given.links), SubsetCache()
+        choice = given.candidates[-1]
+        uniform = len({node.intra_bandwidth_gbps for node in given.cluster.node_list}) == 1
+        if not (has_joint(given, choice) and given.tables(choice).equal_messages and uniform):
+            continue
+        optimum = enumerate_candidate(given, choice).seconds
+        joint = solve_joint(given, choice, best, cache).lower_bound
+        if np.isfinite(optimum):
+            assert joint == pytest.approx(optimum, rel=1e-9), (seed, choice)
+            closed += 1
+    assert closed >= 10
+
+
+def test_bound_without_margin_is_below_the_optimum_with_it() -> None:
+    """Dropping the margin can only help."""
+    for seed in range(40):
+        given = random_problem(seed)
+        free = bound_without_margin(given)
+        optimum = enumerate_all(given).seconds
+        assert free <= optimum * TOLERANCE, seed
+
+
+def test_hops_between_nodes_are_counted() -> None:
+    """Four stages of one pipeline on nodes of two devices: at least one hop between nodes, two inside."""
+    # 12,800 B both ways: 2.56 us inside at 10 GB/s, 25.6 us between at 1 GB/s; m / pp = 2 trips.
+    given = problem(cluster(2, 2))
+    choice = candidate(4, 1, 1)
+    comm = communication(given, choice, BestLinks(given.links))
+    assert comm.edge[1:4].tolist() == pytest.approx([2 * 2.56e-6] * 3)
+    assert comm.tail[1] == pytest.approx(2 * (25.6e-6 - 2.56e-6))
+
+
+def test_ring_bound_uses_the_best_clique() -> None:
+    """Three replicas on four nodes of which one is slow: the ring can avoid it, four cannot."""
+    rows = np.ones((4, 4))
+    rows[3, :] = rows[:, 3] = 0.1
+    best = BestLinks(problem(cluster(4, 1, rows=rows.tolist())).links)
+    assert best.core(3) == pytest.approx(1e-9)
+    assert best.core(4) == pytest.approx(1e-8)
+    assert best.core(1) == 0.0
+
+
+def test_spanning_tree_joins_two_fast_pairs_by_a_slow_link() -> None:
+    """Two pairs of nodes with slow links between: one pipeline must cross once, two need not."""
+    rows = np.full((4, 4), 0.1)
+    rows[0, 1] = rows[1, 0] = rows[2, 3] = rows[3, 2] = 1.0
+    given = problem(cluster(4, 1, rows=rows.tolist()))
+    tree = BestLinks(given.links).tree(1, 12_800.0, True)
+    assert tree.tolist() == pytest.approx([25.6e-6, 25.6e-6, 256e-6])
+    one = communication(given, candidate(4, 1, 1), BestLinks(given.links))
+    assert one.tail[1] == pytest.approx(2 * (256e-6 - 25.6e-6))
+
+
+def test_amp_ring_caps_the_largest_stage() -> None:
+    """AMP's bound weighs the largest stage's gradients against the balance of the stages."""
+    spec = model(4, unlike=True)
+    given = problem(cluster(4, 1), spec, table=costs(spec), latency_model="amp")
+    choice = candidate(2, 1, 2, m=4)
+    bound = partition_bound(given, choice, communication(given, choice, BestLinks(given.links)))[0]
+    assert bound == pytest.approx(enumerate_candidate(given, choice).seconds, rel=1e-9)
