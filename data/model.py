@@ -108,9 +108,7 @@ def _form(layers: object) -> str:
     return "number" if isinstance(layers, int | float | str) else "list"
 
 
-Layers = Annotated[
-    Annotated[LayerCount, Tag("number")] | Annotated[list[LayerSpec], Tag("list")], Discriminator(_form)
-]
+Layers = Annotated[Annotated[LayerCount, Tag("number")] | Annotated[list[LayerSpec], Tag("list")], Discriminator(_form)]
 
 
 class ModelSpec(Spec):

@@ -64,7 +64,7 @@ class Links:
     @cached_property
     def same_node(self) -> NDArray[np.bool_]:
         """Whether two sites lie in one node, (sites, sites)."""
-        return self.node_of_site[:, None] == self.node_of_site[None, :]
+        return np.equal.outer(self.node_of_site, self.node_of_site)
 
     @cached_property
     def data_rate(self) -> Floats:

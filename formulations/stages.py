@@ -26,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost
+from taut.data.device import Precision
 from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
-from taut.data.roofline import ELEMENT_BYTES, Precision
+from taut.data.roofline import ELEMENT_BYTES
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -49,7 +50,7 @@ class StageTables:
     @property
     def num_layers(self) -> int:
         """Layers of the model."""
-        return self.parameters.shape[0] - 1
+        return int(self.parameters.shape[0]) - 1
 
     @property
     def equal_messages(self) -> bool:

@@ -17,6 +17,7 @@ import re
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from math import floor, inf
@@ -25,11 +26,13 @@ from pathlib import Path
 import pulp
 
 from taut.errors import SolverError
-from taut.formulations.strategy import Row, StrategyProgram
-from taut.solver.program import ProgramResult, Progress, Status, checked_result
+from taut.formulations.strategy import NANOSECONDS, Row, StrategyProgram
+from taut.solver.program import ProgramResult, checked_result
+from taut.solver.result import Progress, Status
 
 SOLVER = f"cbc via pulp {'.'.join(pulp.__version__.split('.')[:2])}"
-PROVEN = ("optimal", "infeasible")
+FOUND = (Status.OPTIMAL, Status.FEASIBLE)
+PROVEN = (Status.OPTIMAL, Status.INFEASIBLE)
 LARGEST = 10**13
 """PuLP hands numbers over with 13 digits."""
 
@@ -69,14 +72,14 @@ def solve_cbc(
     def ask(*more: str) -> ProgramResult:
         left = None if time_limit is None else max(time_limit - (time.perf_counter() - started), 0.1)
         status, log = _run(problem, [*options, *more], left)
-        values = [column.value() or 0.0 for column in columns] if status in ("optimal", "feasible") else None
+        values = [column.value() or 0.0 for column in columns] if status in FOUND else None
         return _answer(program, status, values, log)
 
     best = answer = ask()
     cheaper = True
     while cheaper and answer.status in PROVEN:
         if progress and best.objective_ns is not None:
-            progress(best.objective_ns, None)
+            progress(time.perf_counter() - started, best.objective_ns / NANOSECONDS, -inf, SOLVER)
         cutoff = [] if best.objective_ns is None else [f"cutoff {best.objective_ns - 0.5}"]
         answer = ask("preprocess off", "presolve off", *cutoff)
         cheaper = _cost(answer) < _cost(best)
@@ -91,12 +94,12 @@ def _cost(result: ProgramResult) -> float:
 def _concluded(best: ProgramResult, last: ProgramResult) -> ProgramResult:
     """The best choice, proven if the last run came to its end, and else with that run's bound."""
     if last.status in PROVEN:
-        status: Status = "infeasible" if best.choice is None else "optimal"
+        status = Status.INFEASIBLE if best.choice is None else Status.OPTIMAL
         return replace(best, status=status, lower_bound_ns=best.objective_ns)
     bounds = [bound for bound in (last.lower_bound_ns, best.objective_ns) if bound is not None]
     return replace(
         best,
-        status="unknown" if best.choice is None else "feasible",
+        status=Status.UNKNOWN if best.choice is None else Status.FEASIBLE,
         lower_bound_ns=None if last.lower_bound_ns is None else min(bounds),
     )
 
@@ -146,11 +149,11 @@ def _quiet() -> AbstractContextManager[None]:
 def _status(problem: pulp.LpProblem) -> Status:
     """How CBC ended, in our words."""
     if problem.status == pulp.LpStatusInfeasible:
-        return "infeasible"
+        return Status.INFEASIBLE
     if problem.status == pulp.LpStatusNotSolved:
-        return "unknown"
+        return Status.UNKNOWN
     if problem.status == pulp.LpStatusOptimal:
-        return "optimal" if problem.sol_status == pulp.LpSolutionOptimal else "feasible"
+        return Status.OPTIMAL if problem.sol_status == pulp.LpSolutionOptimal else Status.FEASIBLE
     raise SolverError(f"{SOLVER}: ended as {pulp.LpStatus[problem.status]}, expected a choice or none")
 
 
@@ -166,16 +169,19 @@ def _model(program: StrategyProgram) -> tuple[pulp.LpProblem, list[pulp.LpVariab
     problem = pulp.LpProblem("strategy", pulp.LpMinimize)
     problem.setObjective(pulp.LpAffineExpression(zip(columns, program.objective.tolist(), strict=True)))
     for row in program.rows:
-        problem.addConstraint(_constraint(columns, row))
+        for constraint in _constraints(columns, row):
+            problem.addConstraint(constraint)
     return problem, columns
 
 
-def _constraint(columns: list[pulp.LpVariable], row: Row) -> pulp.LpConstraint:
-    """A row with one side, or with two equal ones."""
+def _constraints(columns: list[pulp.LpVariable], row: Row) -> Iterator[pulp.LpConstraint]:
+    """The sides of a row; two equal ones are one equation."""
     terms = zip([columns[column] for column in row.columns.tolist()], row.coefficients.tolist(), strict=True)
     expression = pulp.LpAffineExpression(terms)
     if row.lower == row.upper:
-        return pulp.LpConstraint(expression, pulp.LpConstraintEQ, rhs=row.lower)
-    if row.lower is None:
-        return pulp.LpConstraint(expression, pulp.LpConstraintLE, rhs=row.upper)
-    return pulp.LpConstraint(expression, pulp.LpConstraintGE, rhs=row.lower)
+        yield pulp.LpConstraint(expression, pulp.LpConstraintEQ, rhs=row.lower)
+        return
+    if row.lower is not None:
+        yield pulp.LpConstraint(expression, pulp.LpConstraintGE, rhs=row.lower)
+    if row.upper is not None:
+        yield pulp.LpConstraint(expression, pulp.LpConstraintLE, rhs=row.upper)

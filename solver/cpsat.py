@@ -8,19 +8,16 @@ search is deterministic: the same program and seed give the same choice, unless 
 import time
 from importlib.metadata import version
 
+import numpy as np
 from ortools.sat.python import cp_model
 
 from taut.errors import SolverError
-from taut.formulations.strategy import StrategyProgram
-from taut.solver.program import ProgramResult, Progress, Status, checked_result
+from taut.formulations.strategy import NANOSECONDS, StrategyProgram
+from taut.solver.program import ProgramResult, checked_result
+from taut.solver.result import Progress, Status
 
 SOLVER = f"cp-sat {'.'.join(version('ortools').split('.')[:2])}"
-STATUSES: dict[str, Status] = {
-    "OPTIMAL": "optimal",
-    "FEASIBLE": "feasible",
-    "INFEASIBLE": "infeasible",
-    "UNKNOWN": "unknown",
-}
+FOUND = (Status.OPTIMAL, Status.FEASIBLE)
 
 
 class _Reporter(cp_model.CpSolverSolutionCallback):
@@ -31,7 +28,8 @@ class _Reporter(cp_model.CpSolverSolutionCallback):
         self.progress = progress
 
     def on_solution_callback(self) -> None:
-        self.progress(round(self.objective_value), int(self.best_objective_bound))
+        seconds = self.objective_value / NANOSECONDS, self.best_objective_bound / NANOSECONDS
+        self.progress(self.wall_time, *seconds, SOLVER)
 
 
 def solve_cpsat(
@@ -69,17 +67,18 @@ def solve_cpsat(
         solver.parameters.max_time_in_seconds = time_limit
     model = _model(program)
     name = solver.status_name(solver.solve(model, _Reporter(progress) if progress else None))
-    if name not in STATUSES:
+    if name.lower() not in list(Status):
         raise SolverError(f"{SOLVER}: {name}: {model.validate() or 'no answer'}")
-    status, answer = STATUSES[name], solver.response_proto
-    found = status in ("optimal", "feasible")
+    status, answer = Status(name.lower()), solver.response_proto
+    found = status in FOUND
     # Without a choice a bound of 0 is only where the search begins.
-    bounded = found or (status == "unknown" and answer.inner_objective_lower_bound > 0)
+    bounded = found or (status is Status.UNKNOWN and answer.inner_objective_lower_bound > 0)
     return checked_result(
         program,
         status,
         list(answer.solution) if found else None,
-        claimed_ns=round(answer.objective_value) if found else None,
+        # CP-SAT states its objective as a float, which is off by more than rounding; its values are integers.
+        claimed_ns=int(np.array(answer.solution) @ program.objective) if found else None,
         lower_bound_ns=int(answer.inner_objective_lower_bound) if bounded else None,
         solver=SOLVER,
         runtime=time.perf_counter() - started,

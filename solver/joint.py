@@ -84,7 +84,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether the subset dynamic program applies: few tensor groups, each in one node of interchangeable devices."""
     groups = candidate.pp * candidate.dp
     return (
-        1 < candidate.pp
+        candidate.pp > 1
         and groups <= MOST_SLOTS
         and problem.links.by_node
         and candidate.tp <= problem.links.gpus_per_node.min()

@@ -5,16 +5,12 @@ A backend's numbers are not taken on trust: the choice is read out of its values
 the program, and priced again in integers. An answer that does not survive this raises ``SolverError``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from taut.errors import FormulationError, SolverError
 from taut.formulations.strategy import StrategyChoice, StrategyProgram
-
-Status = Literal["optimal", "feasible", "infeasible", "unknown"]
-Progress = Callable[[int | None, int | None], None]
-"""Called with the nanoseconds of the incumbent and of the bound, each None while there is none."""
+from taut.solver.result import Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +59,19 @@ def checked_result(
     Raises
     ------
     SolverError
-        If the choice violates a constraint, its cost is not what the solver says, or the bound exceeds it.
+        If the choice violates a constraint, its cost is not what the solver says, or the bound exceeds it, or is
+        below it at an optimum.
     """
     choice, cost = (None, None) if values is None else _priced(program, values, solver)
     if cost is not None and claimed_ns is not None:
         excess = cost - claimed_ns
-        if excess > tolerance_ns or (status == "optimal" and excess < -tolerance_ns):
+        if excess > tolerance_ns or (status is Status.OPTIMAL and excess < -tolerance_ns):
             raise SolverError(f"{solver}: claims {claimed_ns!r} ns for a choice that costs {cost} ns")
-    if cost is not None and lower_bound_ns is not None and lower_bound_ns > cost:
+    if (
+        cost is not None
+        and lower_bound_ns is not None
+        and not (lower_bound_ns == cost or (lower_bound_ns < cost and status is Status.FEASIBLE))
+    ):
         raise SolverError(f"{solver}: claims a bound of {lower_bound_ns} ns, but a choice costs {cost} ns")
     return ProgramResult(
         status=status,

@@ -302,7 +302,7 @@ def _rounds(
     problem: QuadraticAssignment, generator: np.random.Generator, seconds: float, target: float, *, tabu: bool
 ) -> Iterator[_Found]:
     """Permutations from annealing out of random starts, each followed by tabu search from where it ended."""
-    share = 0.2 if problem.size <= _TABU_FIRST else 0.8
+    share, growth = (0.2, 3) if problem.size <= _TABU_FIRST else (0.8, 8)
     share = share if tabu and problem.size <= _TABU_LAST else 1.0
     end, allotted = perf_counter() + seconds, min(seconds / 20, 1.0)
     # A short round first, for easy instances and early interrupts, then rounds as long as the time allows.
@@ -315,7 +315,7 @@ def _rounds(
             yield from _tabu_search(problem, found, generator, (1 - share) * allotted, target)
         if perf_counter() >= end:
             return
-        allotted *= 8
+        allotted *= growth
 
 
 class _State(NamedTuple):

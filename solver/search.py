@@ -17,7 +17,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-
 from taut.data.units import KIB
 from taut.formulations.latency import Strategy, step_time, violations
 from taut.formulations.partition import partition_problem

@@ -29,7 +29,6 @@ from taut.solver.result import OPTIMALITY_GAP, Limits, Progress, Status
 from taut.solver.search import search
 from taut.solver.verify import Verification, verify_document
 
-
 MOST_SEQUENCES = 10_000_000
 
 

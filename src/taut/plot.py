@@ -283,15 +283,15 @@ def _draw_marks(ax: "Axes", grid: _Grid, unit: float) -> None:
     def mark(label: str, marker: str, size: float, cells: Sequence[tuple[float, float]], **style: Any) -> None:
         if cells:
             y, x = zip(*cells, strict=True)
-            ax.scatter(x, y, (size * unit) ** 2, marker=marker, label=label, **style)
+            ax.scatter(x, y, size**2, marker=marker, label=label, **style)
 
     # In the corner of their cell, as another stage's activations may go the same way.
     returns = [(b + 0.36, a + 0.36) for a, b in grid.hops if a != b]
-    frame, width = {"facecolor": "none", "edgecolor": RING}, min(1.5, 0.12 * unit)
-    mark("data-parallel all-reduce of stage 0", "s", 0.8, grid.ring, lw=width, **frame)
-    mark("its slowest link", "s", 0.8, grid.slowest, lw=2.2 * width, **frame)
-    mark("activations to the next stage (number: hops)", "o", 0.62, list(grid.hops), color=HOP, lw=0)
-    mark("their gradients, back", "o", 0.2, returns, facecolor="white", edgecolor=HOP, lw=width)
+    frame, width, disc = {"facecolor": "none", "edgecolor": RING}, min(1.5, 0.12 * unit), max(unit, 7.0)
+    mark("data-parallel all-reduce of stage 0", "s", 0.8 * unit, grid.ring, lw=width, **frame)
+    mark("its slowest link", "s", 0.8 * unit, grid.slowest, lw=2.2 * width, **frame)
+    mark("activations to the next stage (number: hops)", "o", 0.62 * disc, list(grid.hops), color=HOP, lw=0)
+    mark("their gradients, back", "o", 0.2 * disc, returns, facecolor="white", edgecolor=HOP, lw=width)
     if grid.ring or grid.hops:
         ax.legend(
             loc="upper center",
@@ -299,7 +299,7 @@ def _draw_marks(ax: "Axes", grid: _Grid, unit: float) -> None:
             ncols=2,
             frameon=False,
             fontsize=9,
-            markerscale=12 / unit,
+            markerscale=12 / disc,
         )
 
 

@@ -23,7 +23,7 @@ def test_candidates_of_a_tiny_space_are_listed_by_hand() -> None:
 
 
 def test_every_candidate_uses_every_device_and_the_whole_batch() -> None:
-    """pp tp dp is the number of devices, dp micro_batch m the global batch."""
+    """The product pp tp dp is the number of devices, dp micro_batch m the global batch."""
     for choice in problem(cluster(2, 4), model(6), global_batch=8).candidates:
         assert choice.pp * choice.tp * choice.dp == 8
         assert choice.dp * choice.micro_batch * choice.num_micro_batches == 8
@@ -39,7 +39,7 @@ def test_fixed_values_and_listed_choices_restrict_the_space() -> None:
 
 
 def test_tensor_degrees_divide_layers_and_nodes() -> None:
-    """tp divides heads, key-value heads or is divided by them, the feed-forward width and the node."""
+    """The tensor degree divides heads, key-value heads or is divided by them, the feed-forward width and the node."""
     wide = ModelSpec.parse(
         {"name": "m", "layers": 2, "hidden": 96, "heads": 12, "kv_heads": 2, "ffn_hidden": 256, "seq": 8}, "m"
     )

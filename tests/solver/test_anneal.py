@@ -6,10 +6,10 @@ import pytest
 from taut.formulations.latency import Strategy, violations
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.solver.anneal import anneal, best_start
-from taut.solver.enumerate import enumerate_candidate
-from taut.solver.partition import Partition
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import communication, partition_bound
+from taut.solver.enumerate import enumerate_candidate
+from taut.solver.partition import Partition
 from tests.instances import random_problem
 from tests.small import candidate, cluster, problem, strategy
 

@@ -1,6 +1,6 @@
 """Exact placement by subsets against all permutations."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -41,10 +41,8 @@ def test_subset_placement_is_exact(seed: int) -> None:
     assert sorted(found.slots.ravel().tolist()) == list(range(6))
 
 
-def _value(
-    hops: NDArray[np.float64], ring: NDArray[np.float64], slots: NDArray[np.int64], weight: float
-) -> float:
-    longest = max(sum(hops[a, b] for a, b in zip(row[:-1], row[1:], strict=True)) for row in slots.tolist())
+def _value(hops: NDArray[np.float64], ring: NDArray[np.float64], slots: NDArray[np.int64], weight: float) -> float:
+    longest = max(sum(hops[a, b] for a, b in pairwise(row)) for row in slots.tolist())
     return float(longest) + ring_seconds(ring, tuple(slots[:, 0].tolist()), weight)
 
 
