@@ -69,8 +69,8 @@ def classes(dp: int, slow_groups: int) -> Option:
     fast = one.partition.low[0]
     low, high = np.stack([fast, 2 * fast, fast]), np.stack([fast, 2 * fast, 2 * fast])
     budget = np.full(3, 100 * 1024)
-    changes = {"dp": dp, "slow_groups": slow_groups, "low": low, "high": high, "budget": budget}
-    return one._replace(partition=replace(one.partition, **changes))
+    partition = replace(one.partition, dp=dp, slow_groups=slow_groups, low=low, high=high, budget=budget)
+    return one._replace(partition=partition)
 
 
 def choice(candidate: int, ends: list[int], recompute: list[str], patterns: list[int] | None = None) -> StrategyChoice:
