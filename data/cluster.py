@@ -22,7 +22,9 @@ from taut.data.spec import Spec
 from taut.data.units import GIGABIT, GIGABYTE
 
 Microseconds = Annotated[float, Field(ge=0)]
-NodeCount = Annotated[int, Field(gt=0, le=100_000, strict=True)]
+NodeCount = Annotated[int, Field(gt=0, strict=True)]
+MOST_NODES = 8192
+"""More nodes would not leave room for matrices between nodes."""
 UNIT_BYTES = {"B/s": 1.0, "MB/s": 1e6, "GB/s": GIGABYTE, "Gb/s": GIGABIT}
 Unit = Literal["B/s", "MB/s", "GB/s", "Gb/s"]
 
@@ -111,6 +113,8 @@ class ClusterSpec(Spec):
     def _consistent(self) -> "ClusterSpec":
         if not self.nodes:
             raise ValueError("nodes: is an empty list, expected at least one node")
+        if self.num_nodes > MOST_NODES:
+            raise ValueError(f"nodes: {self.num_nodes} in all, expected at most {MOST_NODES}")
         if self.bandwidth_matrix is not None:
             size = len(self.bandwidth_matrix.rows)
             if size not in (self.num_nodes, self.num_devices):

@@ -21,12 +21,13 @@ from pydantic import Field
 
 from taut.data.read import read_text
 from taut.data.spec import Spec
+from taut.data.units import MOST_BYTES
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
 
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 Seconds = Annotated[float, Field(ge=0)]
-Bytes = Annotated[int, Field(ge=0)]
+Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES)]
 Degree = Annotated[int, Field(gt=0)]
 
 

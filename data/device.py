@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from taut.data.spec import Spec
-from taut.data.units import GIB, GIGABYTE, KIB, MICROSECOND, TERA
+from taut.data.units import GIB, GIGABYTE, KIB, MICROSECOND, MOST_GIB, TERA
 
 Precision = Literal["bf16", "fp16", "fp32"]
 Positive = Annotated[float, Field(gt=0)]
@@ -22,7 +22,7 @@ class DeviceSpec(Spec):
     """A GPU type: memory, peak rates by precision, and efficiencies for the analytic cost."""
 
     name: str
-    memory_gib: Positive
+    memory_gib: Annotated[float, Field(gt=0, le=MOST_GIB)]
     peak_tflops: dict[Precision, Positive]
     memory_bandwidth_gbytes: Positive
     gemm_efficiency: Fraction = 0.7

@@ -12,7 +12,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from taut.data.cluster import ClusterSpec
+from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.huggingface import read_config
 from taut.data.memory import MemoryModel
@@ -119,8 +119,8 @@ def _unknown(what: str, name: str, known: dict[str, Any], otherwise: str) -> str
 
 
 def _repeated(cluster: ClusterSpec, name: str, count: str) -> ClusterSpec:
-    if not count.isascii() or not count.isdigit() or not 0 < int(count) <= 100_000:
-        raise DataError(f"cluster {name!r}: node count is {count!r}, expected a whole number from 1 to 100000")
+    if not (count.isascii() and count.isdigit() and 0 < int(count) <= MOST_NODES):
+        raise DataError(f"cluster {name!r}: node count is {count!r}, expected a whole number from 1 to {MOST_NODES}")
     if cluster.num_nodes != 1:
         raise DataError(f"cluster {name!r}: {cluster.name} has {cluster.num_nodes} nodes, expected no node count")
     group = cluster.nodes[0].model_copy(update={"count": int(count)})

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from taut.data.device import Precision
 from taut.data.spec import Spec
-from taut.data.units import GIB
+from taut.data.units import GIB, MOST_GIB
 
 
 class ParameterBytes(NamedTuple):
@@ -50,7 +50,7 @@ class MemoryModel(Spec):
 
     name: str = "analytic"
     precision: Precision = "bf16"
-    overhead_gib: Annotated[float, Field(ge=0)] = 2.0
+    overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
 
     @property

@@ -23,6 +23,7 @@ from taut.data.spec import Spec
 
 Count = Annotated[int, Field(gt=0, le=10_000_000, strict=True)]
 MOST_LAYERS = 2048
+MOST_PARAMETERS = 10**15
 LayerCount = Annotated[int, Field(gt=0, le=MOST_LAYERS, strict=True)]
 BLOCK, EMBEDDING, HEAD = "block", "embedding", "head"
 VOCABULARY_MULTIPLE = 128
@@ -149,11 +150,16 @@ class ModelSpec(Spec):
             raise ValueError("hidden, heads, kv_heads and ffn_hidden belong to the entries of a list of layers")
         elif sum(layer.count for layer in self.layers) > MOST_LAYERS:
             raise ValueError(f"layers: more than {MOST_LAYERS} in all, expected at most as many")
+        self._check_kinds()
+        if self.parameters() > MOST_PARAMETERS:
+            raise ValueError(f"has {self.parameters():.4g} parameters, expected at most {MOST_PARAMETERS:g}")
+        return self
+
+    def _check_kinds(self) -> None:
         kinds: dict[str, LayerSpec] = {}
         for layer in self.blocks:
             if kinds.setdefault(layer.kind, layer) != layer:
                 raise ValueError(f"layers: kind {layer.kind!r} has two shapes, expected one kind per shape")
-        return self
 
     @cached_property
     def blocks(self) -> tuple[LayerSpec, ...]:

@@ -26,6 +26,7 @@ from collections.abc import Iterable
 from taut.data.costs import RECOMPUTE, CostRow, CostTable
 from taut.data.device import DeviceSpec, Precision
 from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
+from taut.data.units import MOST_BYTES
 from taut.errors import DataError
 
 ELEMENT_BYTES: dict[Precision, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
@@ -123,8 +124,8 @@ def _layer_rows(
             forward_s=forward,
             input_grad_s=matrix + 2 * attention + rest + device.launch + again[recompute],
             weight_grad_s=matrix + device.launch,
-            activation_bytes=replicated + -(-split // tp),
-            activation_bytes_sp=-(-(replicated + split) // tp),
+            activation_bytes=min(replicated + -(-split // tp), MOST_BYTES),
+            activation_bytes_sp=min(-(-(replicated + split) // tp), MOST_BYTES),
         )
 
 
@@ -156,8 +157,8 @@ def _embedding_row(model: ModelSpec, device: DeviceSpec, precision: Precision, t
         forward_s=traffic + device.launch,
         input_grad_s=0.0,
         weight_grad_s=traffic + device.launch,
-        activation_bytes=mask,
-        activation_bytes_sp=-(-mask // tp),
+        activation_bytes=min(mask, MOST_BYTES),
+        activation_bytes_sp=min(-(-mask // tp), MOST_BYTES),
     )
 
 
@@ -178,8 +179,8 @@ def _head_row(model: ModelSpec, device: DeviceSpec, precision: Precision, tp: in
         forward_s=matrix + loss + device.launch,
         input_grad_s=matrix + loss + device.launch,
         weight_grad_s=matrix + device.launch,
-        activation_bytes=inputs + logits,
-        activation_bytes_sp=-(-inputs // tp) + logits,
+        activation_bytes=min(inputs + logits, MOST_BYTES),
+        activation_bytes_sp=min(-(-inputs // tp) + logits, MOST_BYTES),
     )
 
 

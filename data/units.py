@@ -8,3 +8,7 @@ MICROSECOND = 1e-6
 
 GIGABIT = 1e9 / 8
 """Bytes in one gigabit (1e9 bits)."""
+
+MOST_GIB = 2**20
+MOST_BYTES = MOST_GIB * GIB
+"""No device has more memory than this, and larger figures would overflow further on."""

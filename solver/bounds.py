@@ -203,22 +203,3 @@ def partition_bound(
         if found.seconds + ring < best:
             best, best_found = found.seconds + ring, found
     return float(best * (1 - ROUNDING)), best_found
-
-
-def bound_without_margin(problem: PlanningProblem) -> float:
-    """
-    Global lower bound if no memory margin had to be kept, in seconds.
-
-    The least partition bound over all candidates; those whose relaxation is no better are not refined.
-    """
-    best_links = BestLinks(problem.links)
-    relaxed = []
-    for candidate in problem.candidates:
-        comm = communication(problem, candidate, best_links)
-        relaxed.append((relaxation_bound(problem, candidate, comm), candidate, comm))
-    least = np.inf
-    for value, candidate, comm in sorted(relaxed, key=lambda entry: entry[0]):
-        if value >= least:
-            break
-        least = min(least, partition_bound(problem, candidate, comm, margin=False)[0])
-    return least

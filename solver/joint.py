@@ -22,7 +22,7 @@ from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import ROUNDING, communication
+from taut.solver.bounds import ROUNDING, communication, partition_bound, relaxation_bound
 from taut.solver.partition import Partition, solve_partition
 from taut.solver.subset import MOST_SLOTS, SubsetSolver
 
@@ -140,3 +140,26 @@ def _linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, sma
     edge = weight * np.maximum(message - smallest, 0.0) * fastest
     least = float(comm.edge[1:-1].min())
     return edge, comm.tail + (candidate.pp - 1) * least
+
+
+def bound_without_margin(problem: PlanningProblem) -> float:
+    """
+    Global lower bound if no memory margin had to be kept, in seconds.
+
+    The least bound over all candidates, each by the strongest method that applies; those whose weaker bound is no
+    better than the least so far are not refined.
+    """
+    best, cache = BestLinks(problem.links), SubsetCache()
+    relaxed = []
+    for candidate in problem.candidates:
+        comm = communication(problem, candidate, best)
+        relaxed.append((relaxation_bound(problem, candidate, comm), candidate, comm))
+    least = np.inf
+    for value, candidate, comm in sorted(relaxed, key=lambda entry: entry[0]):
+        if value >= least:
+            break
+        bound = partition_bound(problem, candidate, comm, margin=False)[0]
+        if bound < least and has_joint(problem, candidate):
+            bound = max(bound, solve_joint(problem, candidate, best, cache, margin=False).lower_bound)
+        least = min(least, bound)
+    return float(least)

@@ -24,7 +24,7 @@ from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import bound_without_margin, communication, partition_bound, relaxation_bound
+from taut.solver.bounds import communication, partition_bound, relaxation_bound
 from taut.solver.certificate import communication_gap, predicted
 from taut.solver.document import (
     CandidateSection,
@@ -35,7 +35,7 @@ from taut.solver.document import (
     problem_of,
     strategy_of,
 )
-from taut.solver.joint import SubsetCache, has_joint, solve_joint
+from taut.solver.joint import SubsetCache, bound_without_margin, has_joint, solve_joint
 from taut.solver.partition import least_excess
 from taut.solver.result import OPTIMALITY_GAP, Incumbent, relative_gap
 

@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 a check failed; 2 bad usage or bad input; 3 proven infeasi
 import json
 import sys
 import warnings
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -251,7 +252,7 @@ def mpigraph(
 
 def main() -> None:
     """Run the command line; every error becomes one line and an exit code."""
-    warnings.showwarning = lambda message, *_: print(f"taut: warning: {message}", file=sys.stderr)
+    warnings.showwarning = _warn
     try:
         code = app(standalone_mode=False)
     except TautError as error:
@@ -275,6 +276,16 @@ def _stop(message: str, code: int) -> NoReturn:
     if message:
         print(f"taut: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)
+
+
+@cache
+def _warn_once(words: str) -> None:
+    print(f"taut: warning: {words}", file=sys.stderr)
+
+
+def _warn(message: Warning | str, *where: object) -> None:
+    """One line on stderr for every warning, once."""
+    _warn_once(str(message))
 
 
 def _exit_code(error: TautError) -> int:

@@ -31,6 +31,8 @@ from taut.solver.verify import Verification, verify_document
 
 MOST_SEQUENCES = 10_000_000
 
+MOST_SEQUENCES = 10_000_000
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -28,7 +28,7 @@ def summary(document: dict[str, Any], *, width: int = 110) -> str:
     width
         Columns of the text.
     """
-    console = Console(file=StringIO(), width=width, color_system=None)
+    console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
     console.print("\n".join(_head(document)), highlight=False)
     console.print(_time_table(document))
     console.print(_stage_table(document))

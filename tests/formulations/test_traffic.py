@@ -16,7 +16,7 @@ def test_pipeline_sends_every_micro_batch_there_and_back() -> None:
 
 
 def test_rings_send_to_the_next_worker() -> None:
-    """Four replicas: 2 x 3/4 of the gradients (4 B a parameter) to the next; two tensor ranks: 2 x 1/2 of 16 all-reduces."""
+    """Four replicas send 2 x 3/4 of the gradients (4 B a parameter), two tensor ranks 2 x 1/2 of 16 all-reduces."""
     data = worker_flow(problem(cluster(4, 1)), strategy(candidate(1, 1, 4, m=2), 4))
     assert data[0, 1] == data[3, 0] == pytest.approx(1.5 * 4 * LAYER * 4)
     assert np.count_nonzero(data) == 4

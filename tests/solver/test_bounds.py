@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import bound_without_margin, communication, partition_bound, relaxation_bound
+from taut.solver.bounds import communication, partition_bound, relaxation_bound
 from taut.solver.enumerate import enumerate_all, enumerate_candidate
-from taut.solver.joint import SubsetCache, has_joint, solve_joint
+from taut.solver.joint import SubsetCache, bound_without_margin, has_joint, solve_joint
 from taut.solver.result import Limits
 from taut.solver.search import search
 from tests.instances import random_problem
