@@ -12,6 +12,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+from taut.data.calibration import Calibration
 from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.huggingface import read_config
@@ -40,6 +41,31 @@ def catalog_clusters() -> dict[str, ClusterSpec]:
 def catalog_devices() -> dict[str, DeviceSpec]:
     """Built-in device types by name."""
     return {name: _catalog_device(name) for name in _catalog("devices")}
+
+
+def catalog_calibrations() -> dict[str, Calibration]:
+    """Built-in calibrations by name."""
+    return {
+        name: Calibration.parse({"name": name, **values}, f"catalog calibration {name}")
+        for name, values in _catalog("calibrations").items()
+    }
+
+
+def load_calibration(name: str) -> Calibration:
+    """
+    A calibration by catalog name or YAML file.
+
+    Raises
+    ------
+    DataError
+        If there is no such calibration or file, or the file is wrong.
+    """
+    if name in _catalog("calibrations"):
+        return catalog_calibrations()[name]
+    if not name.endswith((".yaml", ".yml")):
+        raise DataError(_unknown("calibration", name, _catalog("calibrations"), "a .yaml file"))
+    path = Path(name)
+    return Calibration.parse({"name": path.stem, **read_yaml(path, "a calibration file")}, name)
 
 
 def _catalog_model(name: str) -> ModelSpec:

@@ -39,7 +39,8 @@ def read_mpigraph(path: Path) -> MpiGraph:
         If there is no matrix, it is not square, or an entry off the diagonal is not a positive number.
     """
     text = read_text(path, "mpiGraph output")
-    table = _csv_table(text, path) if "," in text.partition("\n")[0] else _text_table(text, path)
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    table = _csv_table(lines, path) if lines and "," in lines[0] else _text_table(lines, path)
     hosts = tuple(name for name, _ in table)
     if not table:
         raise DataError(f"{path}: has no Send or Recv block and no CSV matrix, expected mpiGraph output")
@@ -47,19 +48,18 @@ def read_mpigraph(path: Path) -> MpiGraph:
     return MpiGraph(hosts, rows)
 
 
-def _csv_table(text: str, path: Path) -> list[tuple[str, list[str]]]:
-    lines = [line.split(",") for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    table = [(line[0].strip(), line[1:]) for line in lines[1:]]
-    columns, rows = [cell.strip() for cell in lines[0][1:]] if lines else [], [name for name, _ in table]
-    if columns != rows:
+def _csv_table(lines: list[str], path: Path) -> list[tuple[str, list[str]]]:
+    header, *cells = [[cell.strip() for cell in line.split(",")] for line in lines]
+    table = [(line[0], line[1:]) for line in cells]
+    if header[1:] != [name for name, _ in table]:
         raise DataError(f"{path}: the header does not name the hosts of the rows in their order, expected it to")
     return table
 
 
-def _text_table(text: str, path: Path) -> list[tuple[str, list[str]]]:
+def _text_table(lines: list[str], path: Path) -> list[tuple[str, list[str]]]:
     """Rows of the Send block, or of the Recv block turned over where there is no Send block."""
     blocks: dict[str, list[tuple[str, list[str]]]] = {"to": [], "from": []}
-    for line in text.splitlines():
+    for line in lines:
         words = line.split()
         if len(words) > 2 and words[1] in blocks:
             blocks[words[1]].append((words[0], words[2:]))

@@ -1,16 +1,18 @@
 r"""
-Layer costs from peak rates, when no profile exists.
+Layer costs from peak rates and coefficients, when no profile exists.
 
-For micro-batch :math:`b`, sequence :math:`s`, hidden size :math:`h`, :math:`\beta` bytes per element and :math:`t`
-tensor ranks, one device takes
+For micro-batch :math:`b`, sequence :math:`s`, hidden size :math:`h`, feed-forward size :math:`f`, :math:`\beta` bytes
+per element and :math:`t` tensor ranks, a pass over a layer is work of four kinds; with peak rate :math:`P` and peak
+memory bandwidth :math:`W`,
 
-(1) for a matrix product over :math:`n` parameters, in each of its three passes,
-    :math:`\max(2 b s n / (e_g P),\ \beta n / (e_m W))`;
-(2) for the attention core forward :math:`4 b s w h / t / (e_a P)`, backward twice that;
-(3) for the memory-bound rest of a layer (norms, dropout, residual sums, activation function) forward
-    :math:`\beta b s (10 h + 4 f / t) / (e_m W)`, backward the same;
-(4) a launch overhead per pass, and for the optimizer the bytes of states per parameter, read and written,
-    over :math:`e_m W`.
+(1) gemm: :math:`2 b s n / P` for :math:`n` matrix parameters, in each of the three passes;
+(2) attention: :math:`4 b s w h / t / P` forward, twice that in the input gradient;
+(3) memory: :math:`\beta n / W` for the weights in each pass, and :math:`\beta b s (10 h + 4 f / t) / W` for the
+    norms, dropout, residual sums and activation function, forward and in the input gradient;
+(4) launch: one in each pass.
+
+Seconds are the coefficients of a calibration times these (``taut.data.calibration``); without one, the inverse of the
+device's stated efficiencies. The optimizer moves 30 bytes per parameter.
 
 Activations that stay for the backward pass (Korthikanti et al., arXiv 2205.05198, eqs. 1-6, stated there for 2-byte
 elements):
@@ -22,7 +24,9 @@ elements):
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
+from taut.data.calibration import Calibration, uncalibrated
 from taut.data.costs import RECOMPUTE, CostRow, CostTable
 from taut.data.device import DeviceSpec, Precision
 from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
@@ -34,6 +38,61 @@ OPTIMIZER_TRAFFIC_BYTES = 30
 """Bytes that Adam moves per parameter: gradient and three fp32 states read, states and weights written."""
 
 
+class Work(NamedTuple):
+    """Work of one pass: FLOP of matrix products and attention, bytes of memory traffic, launches."""
+
+    gemm: float = 0.0
+    attention: float = 0.0
+    memory: float = 0.0
+    launch: float = 0.0
+
+    def plus(self, other: "Work") -> "Work":
+        """Both, one after the other."""
+        return Work(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def seconds(self, device: DeviceSpec, precision: Precision, calibration: Calibration) -> float:
+        """Seconds on a device, (1) to (4) weighted by the calibration."""
+        peak = device.peak_flops(precision) or 0.0
+        compute = (calibration["gemm"] * self.gemm + calibration["attention"] * self.attention) / peak
+        traffic = calibration["memory"] * self.memory / device.memory_bandwidth
+        return compute + traffic + calibration["launch"] * self.launch
+
+
+class LayerWork(NamedTuple):
+    """Work of a layer's forward, input-gradient and weight-gradient passes for one micro-batch on one rank."""
+
+    forward: Work
+    input_grad: Work
+    weight_grad: Work
+
+
+def block_work(layer: LayerSpec, tp: int, batch: int, element: int, recompute: str) -> LayerWork:
+    """Work of a transformer layer, (1) to (4); the input gradient includes what is recomputed."""
+    tokens, parameters = batch * layer.seq, layer.matrix_parameters(tp)
+    matrix = Work(gemm=2.0 * tokens * parameters, memory=float(element * parameters), launch=1.0)
+    attention = Work(attention=batch * layer.attention_flops() / tp)
+    rest = Work(memory=element * tokens * (10 * layer.hidden + 4 * layer.ffn / tp))
+    forward = matrix.plus(attention).plus(rest)
+    again = {"none": Work(), "selective": attention, "full": forward}[recompute]
+    backward = matrix.plus(attention).plus(attention).plus(rest).plus(again)
+    return LayerWork(forward, backward, matrix)
+
+
+def embedding_work(model: ModelSpec, batch: int, element: int) -> LayerWork:
+    """Work of the token embedding: rows read and written forward, gradients scattered backward."""
+    copy = Work(memory=2.0 * element * batch * model.blocks[0].output_elements, launch=1.0)
+    return LayerWork(copy, Work(), copy)
+
+
+def head_work(model: ModelSpec, tp: int, batch: int, element: int) -> LayerWork:
+    """Work of the head and the loss, whose fp32 logits are written and read."""
+    last, vocab = model.blocks[-1], model.padded_vocab(tp)
+    parameters = vocab * last.hidden // tp
+    matrix = Work(gemm=2.0 * batch * last.seq * parameters, memory=float(element * parameters), launch=1.0)
+    with_loss = matrix.plus(Work(memory=8.0 * batch * last.seq * vocab / tp))
+    return LayerWork(with_loss, with_loss, matrix)
+
+
 def roofline_costs(
     model: ModelSpec,
     devices: Iterable[DeviceSpec],
@@ -42,9 +101,10 @@ def roofline_costs(
     tensor_degrees: Iterable[int],
     micro_batches: Iterable[int],
     fused_attention: bool = True,
+    calibration: Calibration | None = None,
 ) -> CostTable:
     """
-    Cost table of a model from the devices' peak rates and stated efficiencies.
+    Cost table of a model from the devices' peak rates.
 
     Parameters
     ----------
@@ -56,6 +116,8 @@ def roofline_costs(
         The keys to price.
     fused_attention
         Whether the attention scores stay out of memory, as FlashAttention keeps them.
+    calibration
+        Coefficients for every device; without it each device's stated efficiencies.
 
     Raises
     ------
@@ -67,23 +129,23 @@ def roofline_costs(
         if device.peak_flops(precision) is None:
             known = ", ".join(device.peak_tflops)
             raise DataError(f"device {device.name}: no peak rate for precision {precision}, expected one of {known}")
+    chosen = {device.name: calibration or uncalibrated(device) for device in devices}
     rows = [
         row
         for device in devices
         for tp in degrees
         for batch in batches
-        for row in _rows(model, device, precision, tp, batch, fused_attention)
+        for row in _rows(model, device, precision, tp, batch, fused_attention, chosen[device.name])
     ]
     optimizer = {
-        device.name: OPTIMIZER_TRAFFIC_BYTES / (device.memory_efficiency * device.memory_bandwidth)
+        device.name: chosen[device.name]["optimizer"] * OPTIMIZER_TRAFFIC_BYTES / device.memory_bandwidth
         for device in devices
     }
-    return CostTable(
-        name=f"roofline-{precision}", basis=_basis(devices), rows=rows, optimizer_s_per_parameter=optimizer
-    )
+    basis = _stated(devices) if calibration is None else f"calibration {calibration.name}, {calibration.source}"
+    return CostTable(name=f"roofline-{precision}", basis=basis, rows=rows, optimizer_s_per_parameter=optimizer)
 
 
-def _basis(devices: list[DeviceSpec]) -> str:
+def _stated(devices: list[DeviceSpec]) -> str:
     stated = "; ".join(
         f"{device.name}: gemm {device.gemm_efficiency:g}, attention {device.attention_efficiency:g}, "
         f"memory {device.memory_efficiency:g}, launch {device.launch_us:g} us"
@@ -93,43 +155,49 @@ def _basis(devices: list[DeviceSpec]) -> str:
 
 
 def _rows(
-    model: ModelSpec, device: DeviceSpec, precision: Precision, tp: int, batch: int, fused: bool
+    model: ModelSpec,
+    device: DeviceSpec,
+    precision: Precision,
+    tp: int,
+    batch: int,
+    fused: bool,
+    calibration: Calibration,
 ) -> Iterable[CostRow]:
-    for layer in model.kinds.values():
-        if layer.splits(tp):
-            yield from _layer_rows(layer, device, precision, tp, batch, fused)
-    if model.vocab:
-        yield _embedding_row(model, device, precision, tp, batch)
-        yield _head_row(model, device, precision, tp, batch)
+    element = ELEMENT_BYTES[precision]
 
-
-def _layer_rows(
-    layer: LayerSpec, device: DeviceSpec, precision: Precision, tp: int, batch: int, fused: bool
-) -> Iterable[CostRow]:
-    matrix = _matrix_seconds(layer.matrix_parameters(tp), batch * layer.seq, device, precision)
-    attention = batch * layer.attention_flops() / tp / (device.attention_efficiency * _peak(device, precision))
-    elements = batch * layer.seq * (10 * layer.hidden + 4 * layer.ffn / tp)
-    rest = ELEMENT_BYTES[precision] * elements / (device.memory_efficiency * device.memory_bandwidth)
-    forward = matrix + attention + rest + device.launch  # (1) to (4)
-    again = {"none": 0.0, "selective": attention, "full": forward}
-    for recompute in RECOMPUTE:
-        replicated, split = _activation_bytes(layer, recompute, batch, ELEMENT_BYTES[precision], fused)
-        yield CostRow(
-            device=device.name,
-            kind=layer.kind,
-            tp=tp,
-            micro_batch=batch,
-            seq=layer.seq,
-            recompute=recompute,
-            forward_s=forward,
-            input_grad_s=matrix + 2 * attention + rest + device.launch + again[recompute],
-            weight_grad_s=matrix + device.launch,
-            activation_bytes=min(replicated + -(-split // tp), MOST_BYTES),
-            activation_bytes_sp=min(-(-(replicated + split) // tp), MOST_BYTES),
+    def row(kind: str, seq: int, recompute: str, work: LayerWork, kept: tuple[int, int]) -> CostRow:
+        forward, input_grad, weight_grad = (part.seconds(device, precision, calibration) for part in work)
+        replicated, split = kept
+        return CostRow.model_validate(
+            {
+                "device": device.name,
+                "kind": kind,
+                "tp": tp,
+                "micro_batch": batch,
+                "seq": seq,
+                "recompute": recompute,
+                "forward_s": forward,
+                "input_grad_s": input_grad,
+                "weight_grad_s": weight_grad,
+                "activation_bytes": min(replicated + -(-split // tp), MOST_BYTES),
+                "activation_bytes_sp": min(-(-(replicated + split) // tp), MOST_BYTES),
+            }
         )
 
+    for layer in model.kinds.values():
+        for recompute in RECOMPUTE if layer.splits(tp) else ():
+            kept = activation_bytes(layer, recompute, batch, element, fused)
+            yield row(layer.kind, layer.seq, recompute, block_work(layer, tp, batch, element, recompute), kept)
+    if model.vocab:
+        first, last = model.blocks[0], model.blocks[-1]
+        mask = (batch * first.output_elements, 0)
+        yield row(EMBEDDING, first.seq, "none", embedding_work(model, batch, element), mask)
+        logits = 4 * batch * last.seq * model.padded_vocab(tp)
+        inputs = 2 * element * batch * last.output_elements
+        yield row(HEAD, last.seq, "none", head_work(model, tp, batch, element), (inputs, logits))
 
-def _activation_bytes(layer: LayerSpec, recompute: str, batch: int, element: int, fused: bool) -> tuple[int, int]:
+
+def activation_bytes(layer: LayerSpec, recompute: str, batch: int, element: int, fused: bool) -> tuple[int, int]:
     """Bytes that every tensor rank keeps, and bytes that the ranks share, (5) and (6)."""
     tokens, hidden = batch * layer.seq, layer.hidden
     if recompute == "full":
@@ -142,53 +210,3 @@ def _activation_bytes(layer: LayerSpec, recompute: str, batch: int, element: int
     if recompute == "none" and not fused:
         split += (2 * element + 1) * layer.heads * layer.window * tokens
     return replicated, split
-
-
-def _embedding_row(model: ModelSpec, device: DeviceSpec, precision: Precision, tp: int, batch: int) -> CostRow:
-    elements = batch * model.blocks[0].output_elements
-    traffic = ELEMENT_BYTES[precision] * 2 * elements / (device.memory_efficiency * device.memory_bandwidth)
-    mask = elements
-    return CostRow(
-        device=device.name,
-        kind=EMBEDDING,
-        tp=tp,
-        micro_batch=batch,
-        seq=model.blocks[0].seq,
-        forward_s=traffic + device.launch,
-        input_grad_s=0.0,
-        weight_grad_s=traffic + device.launch,
-        activation_bytes=min(mask, MOST_BYTES),
-        activation_bytes_sp=min(-(-mask // tp), MOST_BYTES),
-    )
-
-
-def _head_row(model: ModelSpec, device: DeviceSpec, precision: Precision, tp: int, batch: int) -> CostRow:
-    last, element = model.blocks[-1], ELEMENT_BYTES[precision]
-    vocab = model.padded_vocab(tp)
-    matrix = _matrix_seconds(vocab * last.hidden // tp, batch * last.seq, device, precision)
-    # The loss reads and writes the logits in fp32; they stay for the backward pass with the two inputs.
-    logits = 4 * batch * last.seq * vocab // tp
-    loss = 2 * logits / (device.memory_efficiency * device.memory_bandwidth)
-    inputs = 2 * element * batch * last.output_elements
-    return CostRow(
-        device=device.name,
-        kind=HEAD,
-        tp=tp,
-        micro_batch=batch,
-        seq=last.seq,
-        forward_s=matrix + loss + device.launch,
-        input_grad_s=matrix + loss + device.launch,
-        weight_grad_s=matrix + device.launch,
-        activation_bytes=min(inputs + logits, MOST_BYTES),
-        activation_bytes_sp=min(-(-inputs // tp) + logits, MOST_BYTES),
-    )
-
-
-def _peak(device: DeviceSpec, precision: Precision) -> float:
-    return device.peak_flops(precision) or 0.0
-
-
-def _matrix_seconds(parameters: int, tokens: int, device: DeviceSpec, precision: Precision) -> float:
-    compute = 2.0 * tokens * parameters / (device.gemm_efficiency * _peak(device, precision))
-    traffic = ELEMENT_BYTES[precision] * parameters / (device.memory_efficiency * device.memory_bandwidth)
-    return max(compute, traffic)

@@ -20,6 +20,13 @@ class Spec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    def __copy__(self) -> Self:
+        """Copy without what was cached for the original, which a changed copy must compute anew."""
+        copied = super().__copy__()
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
+
     @classmethod
     def parse(cls, values: object, source: str) -> Self:
         """

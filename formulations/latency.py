@@ -14,6 +14,8 @@ Data: ``StageTables`` of the candidate, ``Links`` of the cluster.
     T_DP is the largest over y on stage 0, in ``amp`` over all stages;
 (5) T = max_z T_pipe[z] + T_DP + T_opt, T_opt the optimizer on stage 0's parameters (divided by dp under ZeRO-1).
 
+A calibration multiplies the terms, and adds a constant.
+
 Sources: Yim et al. (Pipette) eqs. 3-6; Li et al. (AMP) eqs. 3-5.
 """
 
@@ -56,6 +58,7 @@ class StepTime:
     pipeline_transfers: Floats
     data_parallel: Floats
     optimizer: Floats
+    constant: Floats
 
 
 def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> StepTime:
@@ -96,12 +99,13 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
         return np.asarray(np.take_along_axis(seconds, worst, axis=-1)[..., 0])
 
     return StepTime(
-        total=of_worst(pipeline) + data + optimizer,
+        total=of_worst(pipeline) + data + optimizer + problem.constant_seconds,
         compute=of_worst(pipelined(compute)),
         tensor_parallel=of_worst(pipelined(tensor)),
         pipeline_transfers=of_worst(transfers),
         data_parallel=data,
         optimizer=optimizer,
+        constant=np.full_like(optimizer, problem.constant_seconds),
     )
 
 

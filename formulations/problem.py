@@ -12,6 +12,7 @@ from typing import Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.memory import MemoryModel
@@ -41,7 +42,11 @@ class Problem(Protocol[Choice]):
 
 @dataclass(frozen=True)
 class PlanningProblem:
-    """Everything that a plan is computed from."""
+    """
+    Everything that a plan is computed from.
+
+    A calibration multiplies the communication here; its other coefficients are in the cost table already.
+    """
 
     model: ModelSpec
     cluster: ClusterSpec
@@ -49,6 +54,7 @@ class PlanningProblem:
     memory: MemoryModel
     space: StrategySpace
     latency_model: LatencyModel = "pipette"
+    calibration: Calibration | None = None
     _tables: dict[tuple[int, int, bool, bool], StageTables] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -83,6 +89,15 @@ class PlanningProblem:
         priced = self.costs.optimizer_s_per_parameter if self.latency_model == "pipette" else {}
         return np.array([priced.get(name, 0.0) for name in self.device_types])
 
+    def coefficient(self, term: str) -> float:
+        """Coefficient of a communication term; 1 without a calibration."""
+        return 1.0 if self.calibration is None else self.calibration[term]
+
+    @property
+    def constant_seconds(self) -> float:
+        """Seconds of every step that no term explains; 0 without a calibration."""
+        return 0.0 if self.calibration is None else self.calibration["constant"]
+
     def tables(self, candidate: Candidate) -> StageTables:
         """Seconds, bytes and messages of every range of layers under a candidate."""
         single = candidate.pp == 1
@@ -97,6 +112,7 @@ class PlanningProblem:
                 micro_batch=candidate.micro_batch,
                 sequence_parallel=candidate.sequence_parallel,
                 single_stage=single,
+                tensor_parallel=self.coefficient("tensor_parallel"),
             )
         return self._tables[key]
 
@@ -105,16 +121,20 @@ class PlanningProblem:
         return stage_memory(self.tables(candidate), self.memory, candidate, self.capacity_kib, margin=margin)
 
     def gradient_bytes(self, candidate: Candidate) -> NDArray[np.float64]:
-        """Bytes of gradients of every range on one tensor rank, (L+1, L+1)."""
-        per_parameter = float(self.memory.parameter_bytes.gradient)
+        """Bytes of gradients of every range on one tensor rank, times the ring's coefficient, (L+1, L+1)."""
+        per_parameter = self.coefficient("data_parallel") * self.memory.parameter_bytes.gradient
         return np.asarray(self.tables(candidate).parameters * per_parameter, dtype=np.float64)
 
     def transfer_weight(self, candidate: Candidate) -> float:
         """
         How often a step pays the trip through the pipeline, the factor on T_PP.
 
-        ``pipette`` under 1F1B pays max(1, m / pp), as printed (pp - 1) m / pp; everything else pays one trip.
+        ``pipette`` under 1F1B pays max(1, m / pp), as printed (pp - 1) m / pp; everything else pays one trip, and
+        a calibration multiplies all of them.
         """
+        return self.coefficient("pipeline") * self._trips(candidate)
+
+    def _trips(self, candidate: Candidate) -> float:
         if candidate.schedule == "gpipe" or self.latency_model == "amp":
             return 1.0
         trips = candidate.num_micro_batches / candidate.pp

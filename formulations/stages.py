@@ -41,7 +41,7 @@ class StageTables:
 
     seconds: Floats
     volume: Floats
-    reductions: Ints
+    reductions: Floats
     parameters: Ints
     activation: Ints
     workspace: Ints
@@ -74,6 +74,7 @@ def stage_tables(
     micro_batch: int,
     sequence_parallel: bool,
     single_stage: bool,
+    tensor_parallel: float = 1.0,
 ) -> StageTables:
     """
     Figures of every range of layers at one (tp, micro_batch, sequence_parallel).
@@ -88,6 +89,8 @@ def stage_tables(
         Degrees that change a layer's cost.
     single_stage
         Whether embedding and head share a stage: a tied head then adds no parameters.
+    tensor_parallel
+        Coefficient of the all-reduces.
 
     Raises
     ------
@@ -126,8 +129,8 @@ def stage_tables(
     )
     return StageTables(
         seconds=np.array(seconds),
-        volume=np.array([ranges([REDUCTIONS[r] * out for out in output], 0, 0) for r in RECOMPUTE]),
-        reductions=np.array([ranges([REDUCTIONS[r]] * len(kinds), 0, 0) for r in RECOMPUTE]).astype(np.int64),
+        volume=tensor_parallel * np.array([ranges([REDUCTIONS[r] * out for out in output], 0, 0) for r in RECOMPUTE]),
+        reductions=tensor_parallel * np.array([ranges([REDUCTIONS[r]] * len(kinds), 0, 0) for r in RECOMPUTE]),
         parameters=parameters.astype(np.int64),
         activation=np.array([ranges(kept[r], *at_edges) for r in RECOMPUTE]).astype(np.int64),
         workspace=np.array([_largest(kept["none"], kept[r], count) for r in RECOMPUTE]),

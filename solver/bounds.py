@@ -61,11 +61,12 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
     tables = problem.tables(candidate)
     weight = problem.transfer_weight(candidate)
     shards = optimizer_shards(candidate)
-    optimizer = float(problem.optimizer_seconds.min()) * tables.parameters[0] / shards
+    optimizer = float(problem.optimizer_seconds.min()) * tables.parameters[0] / shards + problem.constant_seconds
     edge, between = _edges(problem, candidate, best)
     gradients = problem.gradient_bytes(candidate)[0]
     if problem.latency_model == "amp":
-        tail = np.full_like(edge, weight * min(between(k) for k in _spreads(problem, candidate)))
+        farthest = weight * min(between(k) for k in _spreads(problem, candidate))
+        tail = np.full_like(edge, farthest + problem.constant_seconds)
         return Communication(weight * edge, tail, *_flat_ring(problem, candidate, best))
     if candidate.pp == 1:
         return Communication(edge, gradients * _every_device(problem.links, candidate, best) + optimizer)

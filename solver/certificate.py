@@ -20,7 +20,7 @@ from taut.solver.document import FORMAT, finite, inputs_of, problem_digest, stra
 from taut.solver.joint import bound_without_margin
 from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, relative_gap
 
-BREAKDOWN = ("compute", "tensor_parallel", "pipeline_transfers", "data_parallel", "optimizer")
+BREAKDOWN = ("compute", "tensor_parallel", "pipeline_transfers", "data_parallel", "optimizer", "constant")
 
 
 def plan_document(problem: PlanningProblem, result: SearchResult, limits: Limits) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _stage_capacity(problem: PlanningProblem, incumbent: Incumbent) -> list[int]
 
 def communication_gap(time: StepTime, lower_bound: float) -> float | None:
     """Gap of the communication part, (2); None where it is not defined."""
-    paid = float(time.compute + time.tensor_parallel + time.optimizer)
+    paid = float(time.compute + time.tensor_parallel + time.optimizer + time.constant)
     communication = float(time.total) - paid
     slack = float(time.total) - lower_bound
     if slack <= 0.0:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.memory import MemoryModel
@@ -108,7 +109,7 @@ class PlanDocument(_Section):
     placement: PlacementSection
     predicted: PredictedSection
     certificate: CertificateSection
-    inputs: dict[Literal["model", "cluster", "costs", "memory_model"], InputSection]
+    inputs: dict[Literal["model", "cluster", "costs", "memory_model", "calibration"], InputSection]
     provenance: dict[str, Any]
 
 
@@ -129,12 +130,14 @@ def parse_document(values: object, source: str) -> PlanDocument:
 
 def inputs_of(problem: PlanningProblem) -> dict[str, Any]:
     """The resolved inputs, each with name and SHA-256."""
-    specs: dict[str, ModelSpec | ClusterSpec | CostTable | MemoryModel] = {
+    specs: dict[str, ModelSpec | ClusterSpec | CostTable | MemoryModel | Calibration] = {
         "model": problem.model,
         "cluster": problem.cluster,
         "costs": problem.costs,
         "memory_model": problem.memory,
     }
+    if problem.calibration is not None:
+        specs["calibration"] = problem.calibration
     return {
         role: {"name": spec.name, "sha256": spec.digest(), "spec": spec.model_dump(mode="json")}
         for role, spec in specs.items()
@@ -172,6 +175,7 @@ def problem_of(document: PlanDocument, source: str) -> PlanningProblem:
         MemoryModel.parse(specs["memory_model"], f"{source}: inputs.memory_model"),
         StrategySpace.parse(document.certificate.space, f"{source}: certificate.space"),
         _latency_model(document.certificate.latency_model, source),
+        Calibration.parse(specs["calibration"], f"{source}: inputs.calibration") if "calibration" in specs else None,
     )
 
 

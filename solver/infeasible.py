@@ -75,7 +75,7 @@ def _times_nodes(problem: PlanningProblem) -> int | None:
     factor = 2
     while factor <= MOST_TIMES_NODES:
         cluster = problem.cluster.scaled(factor)
-        if _fits(PlanningProblem(problem.model, cluster, problem.costs, problem.memory, space, problem.latency_model)):
+        if _fits(replace(problem, cluster=cluster, space=space, _tables={})):
             return factor
         factor *= 2
     return None

@@ -89,6 +89,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate) -> bool:
         and problem.links.by_node
         and candidate.tp <= problem.links.gpus_per_node.min()
         and problem.latency_model != "amp"
+        and problem.transfer_weight(candidate) > 0.0
     )
 
 
@@ -114,6 +115,7 @@ def solve_joint(
     stages = partition_problem(problem, candidate, margin=margin)
     gradients = problem.gradient_bytes(candidate)[0]
     optimizer = problem.optimizer_seconds.min() * tables.parameters[0] / optimizer_shards(candidate)
+    optimizer = optimizer + problem.constant_seconds
     exact: dict[int, Ints] = {}
     while True:
         found = solve_partition(stages, edge, tail)

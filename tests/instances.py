@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from taut.data.calibration import TERMS, Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostRow, CostTable
 from taut.data.memory import MemoryModel
@@ -39,10 +40,18 @@ def random_problem(seed: int, *, large: bool = False) -> PlanningProblem:
     costs = _costs(rng, model, cluster, space)
     memory = MemoryModel(precision="bf16", overhead_gib=0.0, margin=float(rng.choice([0.0, 0.1])))
     latency_model = LATENCY_MODELS[rng.integers(len(LATENCY_MODELS))]
-    roomy = PlanningProblem(model, cluster, costs, memory, space, latency_model)
+    calibration = _calibration(rng) if rng.random() < 0.3 else None
+    roomy = PlanningProblem(model, cluster, costs, memory, space, latency_model, calibration)
     if rng.random() < 0.25 or not roomy.candidates:
         return roomy
-    return PlanningProblem(model, _tightened(rng, roomy), costs, memory, space, latency_model)
+    return PlanningProblem(model, _tightened(rng, roomy), costs, memory, space, latency_model, calibration)
+
+
+def _calibration(rng: np.random.Generator) -> Calibration:
+    """Random coefficients, some of them zero."""
+    values = np.where(rng.random(len(TERMS)) < 0.2, 0.0, rng.uniform(0.1, 3, len(TERMS)))
+    coefficients = dict(zip(TERMS, values.tolist(), strict=True)) | {"constant": float(rng.uniform(0, 0.01))}
+    return Calibration(name="random", coefficients=coefficients)
 
 
 def _model(rng: np.random.Generator, large: bool) -> ModelSpec:

@@ -9,7 +9,7 @@ import sys
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 importer = typer.Typer(help="Build a cluster file from another tool's output.", no_args_is_help=True)
 app.add_typer(importer, name="import")
+fitter = typer.Typer(help="Calibrate from measured runs.", no_args_is_help=True)
+app.add_typer(fitter, name="fit")
 
 INTERRUPTED = 130
 """What Typer makes of Ctrl-C."""
@@ -50,6 +52,7 @@ def plan_command(
     profile: Annotated[str | None, typer.Option(help="CSV of measured layer costs.")] = None,
     memory_model: Annotated[str | None, typer.Option(help="YAML file of the memory model.")] = None,
     latency_model: Annotated[str, typer.Option(help="pipette, pipette-printed or amp.")] = "pipette",
+    calibration: Annotated[str | None, typer.Option(help="Fitted coefficients: catalog name or YAML file.")] = None,
     precision: Annotated[str | None, typer.Option(help="bf16, fp16 or fp32.")] = None,
     fix: Annotated[str, typer.Option(help="Values that must hold, such as tp=8,pp=4,schedule=1f1b.")] = "",
     max_tp: Annotated[int | None, typer.Option(help="Largest tensor degree; default: the node size.")] = None,
@@ -77,6 +80,7 @@ def plan_command(
             profile=profile,
             memory_model=memory_model,
             latency_model=latency_model,
+            calibration=calibration,
             precision=precision,
             fix=_parse_fix(fix),
             max_tp=max_tp,
@@ -167,14 +171,52 @@ def show(
 
 @app.command()
 def catalog(
-    section: Annotated[str, typer.Argument(help="models, clusters or devices; all without it.")] = "",
+    section: Annotated[str, typer.Argument(help="models, clusters, devices or calibrations; all without it.")] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """List the built-in models, clusters and devices with their sources."""
+    """List the built-in models, clusters, devices and calibrations with their sources."""
     from taut.listing import catalog_listing, catalog_text
 
     listing = catalog_listing(section)
     typer.echo(json.dumps(listing) if as_json else catalog_text(listing))
+
+
+@app.command()
+def predict(
+    rows: Annotated[Path, typer.Argument(help="CSV of configurations, one a row.")],
+    out: Annotated[Path, typer.Option(help="CSV to write: the rows with the predicted columns beside them.")],
+    calibration: Annotated[
+        str | None, typer.Option(help="Fitted coefficients for all rows: catalog name or YAML file.")
+    ] = None,
+) -> None:
+    """Step time with its band, memory and fit of given configurations; a wrong row gets an error text."""
+    from taut.data.load import load_calibration
+    from taut.planning import write_atomically
+    from taut.predict import predict_file
+
+    chosen = None if calibration is None else load_calibration(calibration)
+    write_atomically(out, predict_file(rows, chosen))
+
+
+@fitter.command()
+def latency(
+    samples: Annotated[Path, typer.Argument(help="CSV of configurations with a column measured_s.")],
+    out: Annotated[Path, typer.Option(help="Calibration file to write.")],
+    cluster: Annotated[str, typer.Option(help="Catalog cluster whose links the runs used.")] = "",
+    source: Annotated[str, typer.Option(help="Where the samples come from, for the file.")] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """Fit the coefficients of the step time to measured runs of one device and software stack."""
+    import yaml
+
+    from taut.planning import write_atomically
+    from taut.predict import fit_latency
+
+    found = fit_latency(samples, name=out.stem, source=source or samples.name, cluster=cluster)
+    values = found.model_dump(exclude={"name"})
+    write_atomically(out, yaml.safe_dump(values, sort_keys=False))
+    words = f"{out}: {found.samples} samples, mean error on unseen runs {100 * (found.mape or 0.0):.1f} %"
+    typer.echo(json.dumps(found.model_dump()) if as_json else words)
 
 
 @app.command()
@@ -283,8 +325,15 @@ def _warn_once(words: str) -> None:
     print(f"taut: warning: {words}", file=sys.stderr)
 
 
-def _warn(message: Warning | str, *where: object) -> None:
-    """One line on stderr for every warning, once."""
+def _warn(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """One line on stderr for every warning, once; the signature is that of ``warnings.showwarning``."""
     _warn_once(str(message))
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import yaml
 
 from taut.data.cluster import ClusterSpec
-from taut.data.load import catalog_clusters, catalog_devices, catalog_models
+from taut.data.load import catalog_calibrations, catalog_clusters, catalog_devices, catalog_models
 from taut.errors import DataError
 
-SECTIONS = ("models", "clusters", "devices")
+SECTIONS = ("models", "clusters", "devices", "calibrations")
 
 
 def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
@@ -22,7 +22,7 @@ def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
     """
     if section and section not in SECTIONS:
         raise DataError(f"catalog {section!r}: expected one of {', '.join(SECTIONS)}")
-    listing = {"models": _models, "clusters": _clusters, "devices": _devices}
+    listing = {"models": _models, "clusters": _clusters, "devices": _devices, "calibrations": _calibrations}
     return {name: rows() for name, rows in listing.items() if section in ("", name)}
 
 
@@ -63,6 +63,21 @@ def _devices() -> list[dict[str, Any]]:
             "source": device.source,
         }
         for name, device in catalog_devices().items()
+    ]
+
+
+def _calibrations() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "stack": entry.stack,
+            "device": entry.device,
+            "nodes": entry.nodes,
+            "samples": entry.samples,
+            "mape": "" if entry.mape is None else f"{entry.mape:.1%}",
+            "source": entry.source,
+        }
+        for name, entry in catalog_calibrations().items()
     ]
 
 

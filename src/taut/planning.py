@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, read_costs
 from taut.data.device import Precision
-from taut.data.load import load_cluster, load_memory_model, load_model
+from taut.data.load import load_calibration, load_cluster, load_memory_model, load_model
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.roofline import roofline_costs
@@ -100,6 +101,7 @@ def plan(
     profile: CostTable | str | None = None,
     memory_model: MemoryModel | str | None = None,
     latency_model: str = "pipette",
+    calibration: Calibration | str | None = None,
     precision: str | None = None,
     fix: dict[str, int | str | bool] | None = None,
     max_tp: int | None = None,
@@ -127,6 +129,8 @@ def plan(
         Bytes per parameter, overhead and margin; defaults without it.
     latency_model
         ``pipette``, ``pipette-printed`` or ``amp``.
+    calibration
+        Coefficients fitted on measured runs, by catalog name or file; the stated efficiencies without it.
     precision
         ``bf16``, ``fp16`` or ``fp32``; by default bf16 where every device computes in it, fp16 elsewhere.
     fix
@@ -157,6 +161,7 @@ def plan(
         profile=profile,
         memory_model=memory_model,
         latency_model=latency_model,
+        calibration=calibration,
         precision=precision,
         fix=fix,
         max_tp=max_tp,
@@ -180,6 +185,7 @@ def planning_problem(
     profile: CostTable | str | None = None,
     memory_model: MemoryModel | str | None = None,
     latency_model: str = "pipette",
+    calibration: Calibration | str | None = None,
     precision: str | None = None,
     fix: dict[str, int | str | bool] | None = None,
     max_tp: int | None = None,
@@ -201,8 +207,9 @@ def planning_problem(
     check_fixed(fixed, global_batch, cluster)
     largest = max(group.gpus_per_node for group in cluster.nodes)
     space = StrategySpace(global_batch=global_batch, max_tp=max_tp or largest, fixed=fixed)
-    costs = _costs(profile, model, cluster, memory, space)
-    problem = PlanningProblem(model, cluster, costs, memory, space, _known(latency_model))
+    chosen = load_calibration(calibration) if isinstance(calibration, str) else calibration
+    costs = _costs(profile, model, cluster, memory, space, chosen)
+    problem = PlanningProblem(model, cluster, costs, memory, space, _known(latency_model), chosen)
     if not problem.candidates:
         raise DataError(_no_candidate(problem))
     return problem
@@ -234,6 +241,7 @@ def _costs(
     cluster: ClusterSpec,
     memory: MemoryModel,
     space: StrategySpace,
+    calibration: Calibration | None,
 ) -> CostTable:
     """The profile, or the roofline over every key that the space can ask for."""
     if profile is not None:
@@ -244,6 +252,7 @@ def _costs(
         precision=memory.precision,
         tensor_degrees=tensor_degrees(model, cluster, space.max_tp),
         micro_batches=divisors(space.global_batch),
+        calibration=calibration,
     )
 
 

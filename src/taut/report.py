@@ -14,6 +14,7 @@ PARTS = {
     "pipeline_transfers": "pipeline transfers",
     "data_parallel": "data-parallel all-reduce",
     "optimizer": "optimizer",
+    "constant": "constant of the calibration",
 }
 
 
@@ -65,6 +66,8 @@ def _time_table(document: dict[str, Any]) -> Table:
     total = document["predicted"]["step_time_s"]
     for part, words in PARTS.items():
         seconds = document["predicted"]["breakdown_s"][part]
+        if part == "constant" and seconds == 0.0:
+            continue
         table.add_row(words, f"{seconds:.4f}", f"{seconds / total:.1%}")
     return table
 

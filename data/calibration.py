@@ -1,0 +1,111 @@
+r"""
+A calibration: non-negative coefficients that turn terms of the step time into a machine's seconds.
+
+The step time is a sum of terms, each priced at peak rates (``taut.data.roofline``, ``taut.formulations.terms``):
+
+==================  ===============================================================  =========================
+term                at coefficient 1                                                 unit of the coefficient
+==================  ===============================================================  =========================
+gemm                matrix products at the device's peak rate                        1 (inverse efficiency)
+attention           attention cores at the device's peak rate                        1 (inverse efficiency)
+memory              bytes read and written at the device's peak bandwidth            1 (inverse efficiency)
+launch              one pass over one layer, micro-batch and stage                   seconds
+tensor_parallel     all-reduces of tensor groups over the stated links               1
+pipeline            hops between stages over the stated links                        1
+data_parallel       gradient rings over the stated links                             1
+optimizer           optimizer traffic at the device's peak memory bandwidth          1 (inverse efficiency)
+constant            one step                                                         seconds
+==================  ===============================================================  =========================
+
+Since a calibration only multiplies terms, the planner's bounds hold with it as they do without.
+
+``residuals`` holds quantiles of prediction / measurement - 1 on runs that the fit had not seen (cross-validation).
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from taut.data.device import DeviceSpec
+from taut.data.spec import Spec
+
+TERMS = (
+    "gemm",
+    "attention",
+    "memory",
+    "launch",
+    "tensor_parallel",
+    "pipeline",
+    "data_parallel",
+    "optimizer",
+    "constant",
+)
+Coefficient = Annotated[float, Field(ge=0)]
+LOW, HIGH = 0.1, 0.9
+"""Quantiles that bound the 80 % band."""
+
+
+class Calibration(Spec):
+    """
+    Coefficients by term, with the software stack and device they were fitted on and the errors on unseen runs.
+
+    ``nodes`` says whether the runs took one node or many; ``cluster`` is the catalog's cluster whose links the terms
+    were priced with.
+    """
+
+    name: str
+    stack: str = ""
+    device: str = ""
+    nodes: Literal["one", "many", "any"] = "any"
+    cluster: str = ""
+    coefficients: dict[str, Coefficient]
+    residuals: dict[str, float] = {}
+    samples: Annotated[int, Field(ge=0)] = 0
+    mape: Annotated[float, Field(ge=0)] | None = None
+    source: str = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> "Calibration":
+        for term in TERMS:
+            if term not in self.coefficients:
+                raise ValueError(f"coefficients.{term}: missing, expected a number of at least 0")
+        for term in self.coefficients:
+            if term not in TERMS:
+                raise ValueError(f"coefficients.{term}: unknown term, expected one of {', '.join(TERMS)}")
+        for quantile, error in self.residuals.items():
+            if not error > -1:
+                raise ValueError(f"residuals.{quantile}: is {error}, expected a relative error above -1")
+        return self
+
+    def __getitem__(self, term: str) -> float:
+        """Coefficient of a term."""
+        return self.coefficients[term]
+
+    def band(self, seconds: float) -> tuple[float, float]:
+        """
+        Seconds between which 80 % of measurements are expected for a prediction.
+
+        An error quantile q of prediction / measurement - 1 puts the measurement at prediction / (1 + q). Without
+        residuals both ends are the prediction.
+        """
+        low, high = self.residuals.get(str(HIGH), 0.0), self.residuals.get(str(LOW), 0.0)
+        return seconds / (1 + low), seconds / (1 + high)
+
+
+def uncalibrated(device: DeviceSpec) -> Calibration:
+    """The device's stated efficiencies as coefficients; links and optimizer as stated, no constant."""
+    return Calibration(
+        name=f"stated efficiencies of {device.name}",
+        device=device.name,
+        coefficients={
+            "gemm": 1 / device.gemm_efficiency,
+            "attention": 1 / device.attention_efficiency,
+            "memory": 1 / device.memory_efficiency,
+            "launch": device.launch,
+            "tensor_parallel": 1.0,
+            "pipeline": 1.0,
+            "data_parallel": 1.0,
+            "optimizer": 1 / device.memory_efficiency,
+            "constant": 0.0,
+        },
+    )

@@ -1,0 +1,132 @@
+"""
+Training configurations as rows of a CSV file, with or without a measured step time.
+
+The columns are the fields of ``ConfigurationRow``; an empty cell takes the default. A row that is wrong keeps its
+place and carries its complaint, so that one bad row does not cost the others.
+"""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from taut.data.device import Precision
+from taut.data.read import read_text
+from taut.data.spec import Spec
+from taut.errors import DataError
+
+Whole = Annotated[int, Field(gt=0, le=100_000_000)]
+DEFAULT_VOCABULARY = 51200
+"""GPT-2's vocabulary as Megatron-LM pads it."""
+
+
+class ConfigurationRow(Spec):
+    """One run: device, model shape, degrees, batch, schedule, and the stack whose calibration applies."""
+
+    gpu: str
+    n_gpus: Whole
+    gpus_per_node: Whole = 8
+    hidden: Whole
+    layers: Whole
+    heads: Whole | None = None
+    kv_heads: Whole | None = None
+    ffn_hidden: Whole | None = None
+    seq: Whole = 2048
+    vocab: Annotated[int, Field(ge=0)] = DEFAULT_VOCABULARY
+    tp: Whole = 1
+    pp: Whole = 1
+    dp: Whole = 1
+    vpp: Whole = 1
+    micro_batch: Whole = 1
+    global_batch: Whole
+    schedule: Literal["1f1b", "gpipe"] = "1f1b"
+    recompute: Literal["none", "selective", "full"] = "none"
+    zero: Annotated[int, Field(ge=0, le=1)] = 0
+    precision: Precision | None = None
+    stack: str = ""
+    measured_s: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ConfigurationRow":
+        if self.tp * self.pp * self.dp != self.n_gpus:
+            raise ValueError(f"n_gpus is {self.n_gpus}, expected tp*pp*dp = {self.tp * self.pp * self.dp}")
+        if self.global_batch % (self.dp * self.micro_batch):
+            raise ValueError(
+                f"global_batch is {self.global_batch}, expected a multiple of dp*micro_batch = "
+                f"{self.dp * self.micro_batch}"
+            )
+        if self.layers % (self.pp * self.vpp):
+            raise ValueError(f"layers is {self.layers}, expected a multiple of pp*vpp = {self.pp * self.vpp}")
+        if self.vpp > 1 and (self.pp == 1 or self.num_micro_batches % self.pp):
+            raise ValueError(f"vpp is {self.vpp}, expected 1 unless pp > 1 divides the micro-batches")
+        if self.hidden % self.attention_heads or self.attention_heads % self.key_value_heads:
+            raise ValueError(
+                f"heads is {self.attention_heads}, expected a divisor of hidden and a multiple of kv_heads"
+            )
+        if self.attention_heads % self.tp or (self.ffn_hidden or 4 * self.hidden) % self.tp:
+            raise ValueError(f"tp is {self.tp}, expected a divisor of heads and ffn_hidden")
+        return self
+
+    @property
+    def num_micro_batches(self) -> int:
+        """Micro-batches of a pipeline and step."""
+        return self.global_batch // self.dp // self.micro_batch
+
+    @property
+    def attention_heads(self) -> int:
+        """Heads; one for every 128 channels unless stated, or one in all where that does not divide."""
+        return self.heads or (self.hidden // 128 if self.hidden % 128 == 0 else 1)
+
+    @property
+    def key_value_heads(self) -> int:
+        """Heads of keys and values; all heads unless stated."""
+        return self.kv_heads or self.attention_heads
+
+    @property
+    def gated(self) -> bool:
+        """Whether the feed-forward part is taken to be gated: it is stated and not four times the hidden size."""
+        return self.ffn_hidden is not None and self.ffn_hidden != 4 * self.hidden
+
+
+@dataclass(frozen=True, slots=True)
+class SampleLine:
+    """One line of the file: its cells, and the row they make or the complaint."""
+
+    cells: dict[str, str]
+    row: ConfigurationRow | None
+    error: str
+
+
+def read_samples(path: Path) -> list[SampleLine]:
+    """
+    Read configurations.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, lacks a required column or has an unknown one.
+    """
+    text = read_text(path, "a CSV file of configurations")
+    lines = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+    columns = list(lines.fieldnames or [])
+    for column in columns:
+        if column not in ConfigurationRow.model_fields:
+            known = ", ".join(ConfigurationRow.model_fields)
+            raise DataError(f"{path}: column {column!r} is unknown, expected some of {known}")
+    for name, field in ConfigurationRow.model_fields.items():
+        if field.is_required() and name not in columns:
+            raise DataError(f"{path}: column {name} is missing, expected {', '.join(ConfigurationRow.model_fields)}")
+    return [_line(cells, number) for number, cells in enumerate(lines, start=1)]
+
+
+def _line(cells: dict[str, str], number: int) -> SampleLine:
+    known = {name: text for name, text in cells.items() if name is not None and text is not None}
+    if len(known) != len(cells) or None in cells:
+        return SampleLine(known, None, f"row {number}: has another number of cells than the header")
+    try:
+        filled = {name: text.strip() for name, text in known.items() if text.strip()}
+        return SampleLine(known, ConfigurationRow.parse(filled, f"row {number}"), "")
+    except DataError as error:
+        return SampleLine(known, None, str(error))

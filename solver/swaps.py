@@ -1,0 +1,273 @@
+r"""
+Swaps of two items in quadratic assignment: what they change, and the kernels of annealing and tabu search.
+
+Sets and data are those of :mod:`taut.formulations.assignment`. The state is a permutation :math:`\pi` with the
+distances that it sees, :math:`b_{ij} = d_{\pi_i \pi_j}`, kept up to date.
+
+Changes. With :math:`F = f + f^T`, symmetric matrices and zeros on the diagonals of :math:`F` and :math:`b`, swapping
+the locations of items r and s changes the cost by a product of contiguous rows,
+
+.. math:: \Delta_{rs} = \sum_k (F_{rk} - F_{sk}) (b_{sk} - b_{rk}) + 2 F_{rs} b_{rs}
+    + (f_{rr} - f_{ss}) (b_{ss} - b_{rr}). \tag{1}
+
+If one matrix is symmetric, only the sum of the two triangles of the other counts, and it may be made symmetric.
+If neither is, the rows are :math:`(f_{r \cdot}, f_{\cdot r})` and :math:`(b_{r \cdot}, b_{\cdot r})`. A swap of u
+and v changes the other :math:`\Delta_{rs}` by what the rows of u and v say alone,
+
+.. math:: \Delta_{rs} \leftarrow \Delta_{rs} + (x_r - x_s)(y_r - y_s), \qquad
+    x = F_{u \cdot} - F_{v \cdot}, \quad y = b_{v \cdot} - b_{u \cdot} \text{ (after the swap)}. \tag{2}
+
+Two items, or two locations, are alike if swapping them leaves the problem as it is; such swaps are not tried.
+
+Annealing [1]_ tries the pairs :math:`r < s` in lexicographic order, over and over. At temperature T, which every
+trial multiplies by the same factor, it accepts a swap with probability
+
+.. math:: \min(1, e^{-\Delta_{rs} / T}). \tag{3}
+
+Tabu search [2]_ makes the swap of least :math:`\Delta_{rs}`, be it a loss, that is not tabu. Step t makes a location
+that an item leaves tabu for it until step
+
+.. math:: t + \lfloor 0.9 n \rfloor + U, \qquad U \text{ uniform on } 0, \dots, \lfloor n / 5 \rfloor + 1. \tag{4}
+
+A swap is tabu if it takes both items to such locations, unless it leads below the best cost so far. What was tabu for
+neither item in the last :math:`5 n^2` steps is made first.
+
+References
+----------
+.. [1] Connolly, D.T. (1990). An improved annealing scheme for the QAP. European Journal of Operational Research
+       46: 93-100.
+.. [2] Taillard, E. (1991). Robust taboo search for the quadratic assignment problem. Parallel Computing
+       17: 443-455.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from taut.formulations.assignment import QuadraticAssignment
+
+_Floats = npt.NDArray[np.float64]
+_Ints = npt.NDArray[np.int64]
+_Bits = npt.NDArray[np.uint64]
+
+_SUM = {"reassoc", "contract", "nsz"}  # Lets the compiler vectorise sums, but keeps infinities.
+
+
+class State(NamedTuple):
+    """What kernels read and change: rows and diagonals of (1), what is alike, permutations, random bits."""
+
+    flow: _Floats
+    flow_loop: _Floats
+    flow_kind: _Ints
+    placed: _Floats
+    placed_loop: _Floats
+    placed_kind: _Ints
+    permutation: _Ints
+    best: _Ints
+    bits: _Bits
+
+
+def arrange(problem: QuadraticAssignment, permutation: _Ints, generator: np.random.Generator) -> State:
+    """Lay the data out for the kernels, at a permutation."""
+    flow, distance = problem.flow.copy(), problem.distance[np.ix_(permutation, permutation)]
+    loops = flow.diagonal().copy(), distance.diagonal().copy()
+    for matrix in (flow, distance):
+        np.fill_diagonal(matrix, 0.0)
+    if np.array_equal(distance, distance.T):
+        flow += flow.T
+    elif np.array_equal(flow, flow.T):
+        distance += distance.T
+    else:
+        flow, distance = np.hstack((flow, flow.T)), np.hstack((distance, distance.T))
+    kinds = [_alike(rows, loop) for rows, loop in zip((flow, distance), loops, strict=True)]
+    bits = generator.integers(1, 2**63, 1, dtype=np.uint64)
+    return State(flow, loops[0], kinds[0], distance, loops[1], kinds[1], permutation.copy(), permutation.copy(), bits)
+
+
+@njit(cache=True, nogil=True)
+def _draw(bits: _Bits) -> np.uint64:
+    """Next 64 random bits, by xorshift."""
+    word: np.uint64 = bits[0]
+    word ^= word << np.uint64(13)
+    word ^= word >> np.uint64(7)
+    word ^= word << np.uint64(17)
+    bits[0] = word
+    return word
+
+
+@njit(cache=True, nogil=True)
+def _draw_below(bits: _Bits, end: int) -> int:
+    """Random integer from 0 to end - 1."""
+    return int(np.int64(((_draw(bits) >> np.uint64(32)) * np.uint64(end)) >> np.uint64(32)))
+
+
+@njit(cache=True, nogil=True)
+def _alike(rows: _Floats, loops: _Floats) -> _Ints:
+    """First index that each may be swapped with, leaving the rows of (1) as they are."""
+    size, width = rows.shape
+    first = np.arange(size)
+    for i in range(size):
+        for j in range(i):
+            if first[j] != j or loops[i] != loops[j] or rows[i, j] != rows[j, i]:
+                continue
+            for k in range(width):
+                if rows[i, k] != rows[j, k] and k % size != i and k % size != j:
+                    break
+            else:
+                first[i] = j
+                break
+    return first
+
+
+@njit(cache=True, nogil=True, fastmath=_SUM)
+def _change(flow: _Floats, placed: _Floats, flow_loop: _Floats, placed_loop: _Floats, r: int, s: int) -> float:
+    """Change of the cost (1) if items r and s swap locations."""
+    size, width = flow.shape
+    flow_r, flow_s, placed_r, placed_s = flow[r], flow[s], placed[r], placed[s]
+    total = 0.0
+    for k in range(width):
+        total += (flow_r[k] - flow_s[k]) * (placed_s[k] - placed_r[k])
+    back = s + width - size
+    between = (flow_r[s] + flow_r[back]) * (placed_r[s] + placed_r[back])
+    loops = (flow_loop[r] - flow_loop[s]) * (placed_loop[s] - placed_loop[r])
+    return float(total + (between if width > size else 0.5 * between) + loops)
+
+
+@njit(cache=True, nogil=True)
+def _swap(placed: _Floats, placed_loop: _Floats, placed_kind: _Ints, permutation: _Ints, r: int, s: int) -> None:
+    """Swap the locations of items r and s."""
+    size, width = placed.shape
+    permutation[r], permutation[s] = permutation[s], permutation[r]
+    placed_kind[r], placed_kind[s] = placed_kind[s], placed_kind[r]
+    placed_loop[r], placed_loop[s] = placed_loop[s], placed_loop[r]
+    for k in range(width):
+        placed[r, k], placed[s, k] = placed[s, k], placed[r, k]
+    for shift in range(0, width, size):
+        for k in range(size):
+            placed[k, shift + r], placed[k, shift + s] = placed[k, shift + s], placed[k, shift + r]
+
+
+@njit(cache=True, nogil=True)
+def mean_change(state: State, draws: int) -> float:
+    """Mean absolute change of random swaps, of those that change anything."""
+    size, total, count = len(state.permutation), 0.0, 0
+    for _ in range(draws):
+        r, s = _draw_below(state.bits, size), _draw_below(state.bits, size)
+        change = abs(_change(state.flow, state.placed, state.flow_loop, state.placed_loop, r, s)) if r != s else 0.0
+        total += change
+        count += change > 0
+    return total / max(count, 1)
+
+
+@njit(cache=True, nogil=True)
+def anneal_moves(
+    state: State,
+    cost: float,
+    least: float,
+    last: tuple[int, int],
+    moves: int,
+    heat: float,
+    cooling: float,
+    target: float,
+) -> tuple[int, int]:
+    """Try swaps in the order of pairs after the last one, and say which was the last."""
+    # Handing the state as a whole to the inner functions would cost several times the work they do.
+    flow, flow_loop, flow_kind, placed, placed_loop, placed_kind, permutation, best, bits = state
+    size = len(permutation)
+    r, s = last
+    for _ in range(moves):
+        s += 1
+        if s == size:
+            r = r + 1 if r + 2 < size else 0
+            s = r + 1
+        heat *= cooling
+        if flow_kind[r] == flow_kind[s] or placed_kind[r] == placed_kind[s]:
+            continue
+        change = _change(flow, placed, flow_loop, placed_loop, r, s)
+        # Beyond 30 times the heat one swap in 1e13 would be accepted.
+        if change > 0 and (
+            change >= 30 * heat or (_draw(bits) >> np.uint64(11)) * 2.0**-53 >= math.exp(-change / heat)
+        ):
+            continue
+        _swap(placed, placed_loop, placed_kind, permutation, r, s)
+        cost += change
+        if cost < least:
+            least = cost
+            best[:] = permutation
+            if least <= target:
+                break
+    return r, s
+
+
+@njit(cache=True, nogil=True)
+def _choose(
+    changes: _Floats,
+    until: _Ints,
+    permutation: _Ints,
+    flow_kind: _Ints,
+    placed_kind: _Ints,
+    now: int,
+    gain: float,
+) -> tuple[int, int]:
+    """Best swap that is not tabu, that beats the best cost, or that was not made for very long."""
+    size = len(permutation)
+    long_ago = now - 5 * size * size
+    r, s, least, best_forced = -1, -1, np.inf, False
+    for i in range(size):
+        for j in range(i + 1, size):
+            change = changes[i, j]
+            there, back = until[i, permutation[j]], until[j, permutation[i]]
+            forced = change < gain or (there < long_ago and back < long_ago)
+            if forced < best_forced or (forced == best_forced and change >= least):
+                continue
+            idle = flow_kind[i] == flow_kind[j] or placed_kind[i] == placed_kind[j]
+            if not idle and (forced or there < now or back < now):
+                r, s, least, best_forced = i, j, change, forced
+    return r, s
+
+
+@njit(cache=True, nogil=True, fastmath=_SUM)
+def _update(changes: _Floats, flow: _Floats, placed: _Floats, u: int, v: int) -> None:
+    """Bring the changes of all pairs without u and v up to date (2), after u and v have swapped locations."""
+    size, width = flow.shape
+    x, y = flow[u] - flow[v], placed[v] - placed[u]
+    for shift in range(0, width, size):
+        for i in range(size):
+            row, x_i, y_i = changes[i], x[shift + i], y[shift + i]
+            for j in range(i + 1, size):
+                row[j] += (x_i - x[shift + j]) * (y_i - y[shift + j])
+
+
+@njit(cache=True, nogil=True)
+def tabu_moves(state: State, cost: float, least: float, until: _Ints, begin: int, moves: int, target: float) -> None:
+    """Make the best swap that is allowed, again and again; the locations left are tabu for about n swaps."""
+    flow, flow_loop, flow_kind, placed, placed_loop, placed_kind, permutation, best, bits = state
+    size = len(permutation)
+    changes = np.zeros((size, size))
+    for i in range(size):
+        for j in range(i + 1, size):
+            changes[i, j] = _change(flow, placed, flow_loop, placed_loop, i, j)
+    # Changes below this come from rounding.
+    slack = 1e-9 * np.abs(changes).max()
+    for now in range(begin, begin + moves):
+        r, s = _choose(changes, until, permutation, flow_kind, placed_kind, now, least - cost - slack)
+        if r < 0:
+            continue
+        for item in (r, s):
+            until[item, permutation[item]] = now + int(0.9 * size) + _draw_below(bits, size // 5 + 2)
+        cost += changes[r, s]
+        _swap(placed, placed_loop, placed_kind, permutation, r, s)
+        if cost < least - slack:
+            least = cost
+            best[:] = permutation
+            if least <= target:
+                break
+        _update(changes, flow, placed, r, s)
+        for k in range(size):
+            for fixed in (r, s):
+                if k != fixed:
+                    i, j = min(k, fixed), max(k, fixed)
+                    changes[i, j] = _change(flow, placed, flow_loop, placed_loop, i, j)

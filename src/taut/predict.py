@@ -1,0 +1,270 @@
+"""
+Step time and memory of given configurations, with an error band where a calibration knows one.
+
+Rows of one device, node size, precision and stack are priced together (``taut.formulations.terms``). A row that is
+wrong, or whose device or stack is unknown, gets an error text in its place.
+"""
+
+import csv
+from collections import defaultdict
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.calibration import TERMS, Calibration, uncalibrated
+from taut.data.device import DeviceSpec, Precision
+from taut.data.load import catalog_calibrations, catalog_devices, load_cluster
+from taut.data.memory import MemoryModel
+from taut.data.roofline import ELEMENT_BYTES
+from taut.data.samples import ConfigurationRow, SampleLine, read_samples
+from taut.data.units import GIGABIT, KIB, MICROSECOND
+from taut.errors import DataError
+from taut.formulations.terms import Configurations, Machine, memory_bytes, step_terms
+from taut.solver.fit import fit_calibration
+
+Floats = NDArray[np.float64]
+RESULTS = ("step_time_s", "step_time_low_s", "step_time_high_s", "memory_bytes", "fits", "error")
+DEFAULT_CLUSTERS = {"a100": "dgx-a100", "h100": "dgx-h100", "v100": "pipette-mid-range", "t4": "g4dn.12xlarge"}
+ALIASES = {"a100": "a100-80gb", "h100": "h100-80gb", "v100": "v100-32gb", "t4": "t4-16gb"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """One row's figures, or why there are none; the band is None without a calibration."""
+
+    step_time_s: float | None = None
+    band: tuple[float, float] | None = None
+    memory_bytes: int | None = None
+    fits: bool | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """What rows share that are priced together."""
+
+    device: DeviceSpec
+    machine: Machine
+    precision: Precision
+    calibration: Calibration
+
+
+def predict(rows: list[ConfigurationRow], calibration: Calibration | None = None) -> list[Prediction]:
+    """
+    Predict configurations.
+
+    Parameters
+    ----------
+    rows
+        What to price.
+    calibration
+        Coefficients for all rows; without it each row's stack and device choose one of the catalog.
+    """
+    results: list[Prediction] = [Prediction()] * len(rows)
+    groups: dict[tuple[str, int, Precision | None, str, bool], list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        many = row.n_gpus > row.gpus_per_node
+        groups[row.gpu, row.gpus_per_node, row.precision, row.stack, many].append(index)
+    for indices in groups.values():
+        try:
+            setting = _setting(rows[indices[0]], calibration)
+            priced = _priced([rows[index] for index in indices], setting)
+        except DataError as error:
+            priced = [Prediction(error=str(error))] * len(indices)
+        for index, prediction in zip(indices, priced, strict=True):
+            results[index] = prediction
+    return results
+
+
+def _priced(rows: list[ConfigurationRow], setting: _Setting) -> list[Prediction]:
+    seconds, needed = price(columns_of(rows), setting.machine, setting.precision, setting.calibration)
+    capacity = setting.device.capacity_kib
+    room = (capacity - MemoryModel().margin_kib(capacity)) * KIB
+    known = bool(setting.calibration.residuals)
+    return [
+        Prediction(
+            step_time_s=value,
+            band=setting.calibration.band(value) if known else None,
+            memory_bytes=need,
+            fits=need <= room,
+        )
+        for value, need in zip(seconds.tolist(), needed.tolist(), strict=True)
+    ]
+
+
+def price(
+    configurations: Configurations, machine: Machine, precision: Precision, calibration: Calibration
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Seconds and bytes of configurations on one machine; the fast inner part of ``predict``."""
+    memory, element = MemoryModel(precision=precision), ELEMENT_BYTES[precision]
+    terms = step_terms(configurations, machine, element, memory.parameter_bytes.gradient)
+    seconds = terms @ np.array([calibration[term] for term in TERMS])
+    return seconds, memory_bytes(configurations, element, memory.parameter_bytes, memory.overhead_bytes)
+
+
+def columns_of(rows: list[ConfigurationRow]) -> Configurations:
+    """Rows as columns."""
+
+    def column(values: list[int]) -> NDArray[np.int64]:
+        return np.array(values, dtype=np.int64)
+
+    codes = {"none": 0, "selective": 1, "full": 2}
+    return Configurations(
+        hidden=column([row.hidden for row in rows]),
+        layers=column([row.layers for row in rows]),
+        heads=column([row.attention_heads for row in rows]),
+        kv_heads=column([row.key_value_heads for row in rows]),
+        ffn_hidden=column([row.ffn_hidden or 4 * row.hidden for row in rows]),
+        seq=column([row.seq for row in rows]),
+        vocab=column([row.vocab for row in rows]),
+        gated=column([row.gated for row in rows]),
+        tp=column([row.tp for row in rows]),
+        pp=column([row.pp for row in rows]),
+        dp=column([row.dp for row in rows]),
+        vpp=column([row.vpp for row in rows]),
+        micro_batch=column([row.micro_batch for row in rows]),
+        num_micro_batches=column([row.num_micro_batches for row in rows]),
+        gpipe=column([row.schedule == "gpipe" for row in rows]),
+        recompute=column([codes[row.recompute] for row in rows]),
+        zero=column([row.zero for row in rows]),
+        sequence_parallel=column([0 for _ in rows]),
+    )
+
+
+def _setting(row: ConfigurationRow, calibration: Calibration | None) -> _Setting:
+    """Device, links, precision and calibration of a row."""
+    device = find_device(row.gpu)
+    chosen = calibration or _calibration(row, device)
+    precision: Precision = row.precision or ("bf16" if "bf16" in device.peak_tflops else "fp16")
+    peak = device.peak_flops(precision)
+    if peak is None:
+        raise DataError(f"precision is {precision}, expected one of {', '.join(device.peak_tflops)} on {device.name}")
+    machine = machine_of(chosen.cluster or _default_cluster(device), device, row.gpus_per_node, peak)
+    return _Setting(device=device, machine=machine, precision=precision, calibration=chosen)
+
+
+def find_device(name: str) -> DeviceSpec:
+    """
+    The catalog's device of this name, whatever the case; ``A100`` is the 80 GB one.
+
+    Raises
+    ------
+    DataError
+        If there is none.
+    """
+    devices, lower = catalog_devices(), name.strip().lower()
+    lower = ALIASES.get(lower, lower)
+    if lower not in devices:
+        raise DataError(f"gpu is {name!r}, expected one of {', '.join(devices)}")
+    return devices[lower]
+
+
+def _default_cluster(device: DeviceSpec) -> str:
+    return next((name for start, name in DEFAULT_CLUSTERS.items() if device.name.startswith(start)), "dgx-a100")
+
+
+def _calibration(row: ConfigurationRow, device: DeviceSpec) -> Calibration:
+    """The catalog's calibration for a row's stack, or its device; stated efficiencies where there is none."""
+    nodes = "one" if row.n_gpus <= row.gpus_per_node else "many"
+    known = list(catalog_calibrations().values())
+    if row.stack and row.stack not in {entry.stack for entry in known}:
+        stacks = ", ".join(sorted({entry.stack for entry in known}))
+        raise DataError(f"stack is {row.stack!r}, expected one of {stacks}, or none")
+    fitting = [
+        entry
+        for entry in known
+        if entry.nodes in (nodes, "any") and (entry.stack == row.stack if row.stack else entry.device == device.name)
+    ]
+    return fitting[0] if fitting else uncalibrated(device)
+
+
+def machine_of(cluster: str, device: DeviceSpec, gpus_per_node: int, peak: float) -> Machine:
+    """Rates of a device in nodes of this size, with the links of a catalog cluster."""
+    spec = load_cluster(cluster)
+    node, network = spec.nodes[0], spec.network
+    return Machine(
+        gpus_per_node=gpus_per_node,
+        peak=peak,
+        memory_bandwidth=device.memory_bandwidth,
+        inside_rate=node.intra_bandwidth_gbps * GIGABIT,
+        inside_latency=node.intra_latency_us * MICROSECOND,
+        between_rate=(network.bandwidth_gbps or node.intra_bandwidth_gbps) * GIGABIT,
+        between_latency=network.latency_us * MICROSECOND,
+        cards=(node.nic_bandwidth_gbps or np.inf) * GIGABIT,
+    )
+
+
+def predict_file(path: Path, calibration: Calibration | None = None) -> str:
+    """
+    The file's rows with the predicted columns beside them, as CSV text.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read or its header is wrong; wrong rows get an error text.
+    """
+    lines = read_samples(path)
+    predictions = iter(predict([line.row for line in lines if line.row is not None], calibration))
+    out = StringIO()
+    columns = list(lines[0].cells) if lines else []
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*columns, *RESULTS])
+    for line in lines:
+        found = next(predictions) if line.row is not None else Prediction(error=line.error)
+        writer.writerow([*(line.cells.get(column, "") for column in columns), *_cells(found)])
+    return out.getvalue()
+
+
+def _cells(found: Prediction) -> list[str]:
+    if found.error or found.step_time_s is None:
+        return ["", "", "", "", "", found.error]
+    low, high = ("", "") if found.band is None else (f"{end:.6g}" for end in found.band)
+    return [f"{found.step_time_s:.6g}", low, high, str(found.memory_bytes), str(found.fits).lower(), ""]
+
+
+def fit_latency(path: Path, *, name: str, source: str = "", cluster: str = "") -> Calibration:
+    """
+    Calibration from measured runs of one device and stack: rows with ``measured_s``.
+
+    Parameters
+    ----------
+    path
+        CSV file of configurations with their measured step times.
+    name, source, cluster
+        What the calibration says of itself; the catalog cluster whose links price the terms.
+
+    Raises
+    ------
+    DataError
+        If a row is wrong or lacks its measurement, or the rows are of several devices, stacks or node sizes.
+    """
+    rows = [_measured(line, number, path) for number, line in enumerate(read_samples(path), start=1)]
+    kinds = {(row.gpu.lower(), row.gpus_per_node, row.precision, row.stack) for row in rows}
+    if len(kinds) != 1:
+        raise DataError(f"{path}: {len(kinds)} kinds of (gpu, gpus_per_node, precision, stack), expected one")
+    device = find_device(rows[0].gpu)
+    setting = _setting(rows[0], uncalibrated(device).model_copy(update={"cluster": cluster}))
+    memory, element = MemoryModel(precision=setting.precision), ELEMENT_BYTES[setting.precision]
+    terms = step_terms(columns_of(rows), setting.machine, element, memory.parameter_bytes.gradient)
+    many = {row.n_gpus > row.gpus_per_node for row in rows}
+    return fit_calibration(
+        terms,
+        np.array([row.measured_s for row in rows], dtype=float),
+        device,
+        name=name,
+        stack=rows[0].stack,
+        nodes="any" if len(many) > 1 else "many" if many == {True} else "one",
+        cluster=cluster or _default_cluster(device),
+        source=source,
+    )
+
+
+def _measured(line: SampleLine, number: int, path: Path) -> ConfigurationRow:
+    if line.row is None:
+        raise DataError(f"{path} {line.error}")
+    if line.row.measured_s is None:
+        raise DataError(f"{path} row {number}: measured_s: missing, expected seconds")
+    return line.row

@@ -1,0 +1,131 @@
+"""Cost tables: reading, interpolation, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from taut.data.costs import CostRow, CostTable, Key, LayerCost, read_costs
+from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
+
+HEADER = (
+    "device,kind,tp,micro_batch,seq,recompute,forward_s,input_grad_s,weight_grad_s,activation_bytes,activation_bytes_sp"
+)
+ROW = "a100,block,2,4,128,none,0.001,0.0015,0.0005,1000,600"
+
+
+def row(micro_batch: int, seconds: float, kept: int) -> CostRow:
+    return CostRow(
+        device="d",
+        kind="block",
+        tp=1,
+        micro_batch=micro_batch,
+        seq=8,
+        forward_s=seconds,
+        input_grad_s=2 * seconds,
+        weight_grad_s=3 * seconds,
+        activation_bytes=kept,
+    )
+
+
+def key(micro_batch: int, *, tp: int = 1) -> Key:
+    return Key("d", "block", tp, micro_batch, 8, "none")
+
+
+TABLE = CostTable(name="table", basis="by hand", rows=[row(2, 0.2, 100), row(8, 0.5, 401)])
+
+
+def write(folder: Path, *lines: str) -> Path:
+    path = folder / "profile.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_profile_is_read_as_written(tmp_path: Path) -> None:
+    """Every column reaches its field; comments and blank lines are skipped, and the file names the basis."""
+    table = read_costs(write(tmp_path, "# measured on a Friday", HEADER, "", ROW))
+    assert table.name == "profile"
+    assert table.basis == "profile profile.csv"
+    cost = table.at(Key("a100", "block", 2, 4, 128, "none"))
+    assert cost == LayerCost(0.001, 0.0015, 0.0005, 1000, 600)
+    assert cost.seconds == pytest.approx(0.003)
+
+
+def test_empty_cells_take_defaults(tmp_path: Path) -> None:
+    """An empty recompute is none, and without a figure of its own sequence parallelism is credited with nothing."""
+    table = read_costs(write(tmp_path, HEADER, "a100,block,2,4,128,,0.001,0.0015,0.0005,1000,"))
+    assert table.at(Key("a100", "block", 2, 4, 128, "none")).activation_bytes_sp == 1000
+
+
+def test_spreadsheet_export_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    """A mark before the first column's name, as spreadsheets write it, is not part of the name."""
+    path = tmp_path / "profile.csv"
+    path.write_text(f"{HEADER}\r\n{ROW}\r\n", encoding="utf-8-sig", newline="")
+    assert len(read_costs(path).rows) == 1
+
+
+def test_key_in_the_table_is_exact() -> None:
+    """A measured micro-batch is returned as it stands, without a warning."""
+    assert TABLE.at(key(8)) == LayerCost(0.5, 1.0, 1.5, 401, 401)
+
+
+def test_micro_batch_between_two_is_interpolated_with_a_warning() -> None:
+    """Between micro-batches 2 and 8 the costs at 4 are a third of the way, and the plan is warned of it."""
+    with pytest.warns(ExtrapolationWarning, match="micro_batch=4.* interpolated between micro_batch 2 and 8"):
+        cost = TABLE.at(key(4))
+    # 0.2 + (0.5 - 0.2) / 3 = 0.3 s; 100 + 301 / 3 = 200.33 bytes, rounded to 200.
+    assert cost.forward == pytest.approx(0.3)
+    assert cost.input_grad == pytest.approx(0.6)
+    assert cost.weight_grad == pytest.approx(0.9)
+    assert cost.activation_bytes == 200
+
+
+@pytest.mark.parametrize("missing", [key(1), key(9), key(4, tp=2), key(2)._replace(recompute="full")])
+def test_anything_else_missing_is_refused(missing: Key) -> None:
+    """Outside the measured micro-batches, or at another key, nothing is guessed."""
+    assert not TABLE.prices(missing)
+    with pytest.raises(MissingProfileError, match=f"table: no cost for device=d, kind=block, tp={missing.tp}"):
+        TABLE.at(missing)
+
+
+def test_missing_profile_is_a_data_error_and_a_lookup_error() -> None:
+    """Callers may catch a missing price as bad data or as a failed look-up."""
+    assert issubclass(MissingProfileError, DataError)
+    assert issubclass(MissingProfileError, LookupError)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([HEADER], r"has no rows, expected columns device, kind, tp"),
+        ([], "has no rows"),
+        ([HEADER, ROW, ROW], "row 2: device=a100, kind=block, tp=2, micro_batch=4.* stands twice, expected once"),
+        ([HEADER, ROW + ",7"], "row 1: has another number of cells than the header"),
+        ([HEADER, "a100,block,2"], "row 1: has another number of cells than the header"),
+        ([HEADER.replace("kind", "layer"), ROW], "row 1: (kind: missing|layer: unknown field)"),
+        ([HEADER, ROW, ROW.replace("0.0015", "-1")], "row 2: input_grad_s: is '-1', expected"),
+        ([HEADER, ROW.replace("0.0015", "nan")], "row 1: input_grad_s: is 'nan', expected a finite number"),
+        ([HEADER, ROW.replace("0.0015", "fast")], "row 1: input_grad_s: is 'fast', expected to be a valid number"),
+        ([HEADER, ROW.replace(",2,4,", ",0,4,")], "row 1: tp: is '0', expected to be greater than 0"),
+        ([HEADER, ROW.replace(",none,", ",some,")], "row 1: recompute: is 'some', expected to be 'none'"),
+        ([HEADER, ROW.replace("1000,", "1" + "0" * 30 + ",")], "row 1: activation_bytes: is '1000"),
+        ([HEADER, ROW.replace("block", "x" * 200_000)], "field larger than field limit"),
+    ],
+)
+def test_wrong_profiles_are_refused_in_one_line(tmp_path: Path, lines: list[str], words: str) -> None:
+    """The message names the file, the row, the column and the value."""
+    with pytest.raises(DataError, match=rf"profile\.csv:? ?{words}") as caught:
+        read_costs(write(tmp_path, *lines))
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    """A missing file, a folder and a binary file each say what they are."""
+    binary = tmp_path / "binary.csv"
+    binary.write_bytes(b"\xff\xfe\x00\x01")
+    for path, words in [
+        (tmp_path / "nowhere.csv", "No such file"),
+        (tmp_path, "Is a directory"),
+        (binary, "not UTF-8"),
+    ]:
+        with pytest.raises(DataError, match=f"{words}.*expected a cost table"):
+            read_costs(path)

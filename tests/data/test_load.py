@@ -1,0 +1,268 @@
+"""Catalog, files and names: what is found, and what is refused."""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from taut.data.load import (
+    catalog_clusters,
+    catalog_devices,
+    catalog_models,
+    load_cluster,
+    load_memory_model,
+    load_model,
+    read_matrix,
+)
+from taut.data.read import read_json, read_yaml
+from taut.errors import DataError
+
+NODE = "{count: 2, device: t4-16gb, gpus_per_node: 4, intra_bandwidth_gbps: 50}"
+
+
+def listed(section: str) -> list[str]:
+    text = (files("taut.data") / "catalog" / f"{section}.yaml").read_text(encoding="utf-8")
+    return list(yaml.safe_load(text))
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("name", listed("models"))
+def test_every_listed_model_loads(name: str) -> None:
+    """A catalog model loads under its name, says where its shape comes from, and has layers."""
+    model = load_model(name)
+    assert model == catalog_models()[name]
+    assert model.name == name
+    assert model.source
+    assert model.blocks
+
+
+@pytest.mark.parametrize("name", listed("clusters"))
+def test_every_listed_cluster_loads(name: str) -> None:
+    """A catalog cluster loads under its name, says its source, and is made of catalog devices."""
+    cluster = load_cluster(name)
+    assert cluster == catalog_clusters()[name]
+    assert cluster.name == name
+    assert cluster.source
+    assert all(catalog_devices()[known] == device for known, device in cluster.devices.items())
+
+
+@pytest.mark.parametrize("name", listed("devices"))
+def test_every_listed_device_loads(name: str) -> None:
+    """A catalog device has its name, a source and a rate in fp16."""
+    device = catalog_devices()[name]
+    assert device.name == name
+    assert device.source
+    assert device.peak_flops("fp16") is not None
+
+
+def test_catalog_holds_what_the_papers_use() -> None:
+    """The sizes of the clusters are the papers': 16 x 8 (Pipette), 4 x 4 (AMP), 12, 24, 48 and 96 x 8 (HETHUB)."""
+    sizes = {name: (cluster.num_nodes, cluster.num_devices) for name, cluster in catalog_clusters().items()}
+    assert sizes["pipette-high-end"] == sizes["pipette-mid-range"] == (16, 128)
+    assert sizes["amp-homogeneous"] == sizes["amp-heterogeneous"] == (4, 16)
+    assert [sizes[f"hethub-{n}n{8 * n}d"] for n in (12, 24, 48, 96)] == [(12, 96), (24, 192), (48, 384), (96, 768)]
+
+
+def test_node_count_repeats_a_catalog_node() -> None:
+    """``NAME:COUNT`` is that many of the node, under the whole name."""
+    cluster = load_cluster("dgx-a100:16")
+    assert (cluster.name, cluster.num_nodes, cluster.num_devices) == ("dgx-a100:16", 16, 128)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dgx-a100:0", "cluster 'dgx-a100:0': node count is '0', expected a whole number from 1 to"),
+        ("dgx-a100:-2", "node count is '-2'"),
+        ("dgx-a100:1.5", "node count is '1.5'"),
+        ("dgx-a100:many", "node count is 'many'"),
+        ("dgx-a100:²", "node count is '²'"),
+        ("dgx-a100:99999999999", "node count is '99999999999'"),
+        ("amp-homogeneous:2", "amp-homogeneous has 4 nodes, expected no node count"),
+        ("dgx-b999", "cluster 'dgx-b999' is not in the catalog, expected one of dgx-a100, dgx-h100"),
+    ],
+)
+def test_wrong_cluster_names_are_refused(name: str, words: str) -> None:
+    """The message says what the name lacks, and which names there are."""
+    with pytest.raises(DataError, match=words):
+        load_cluster(name)
+
+
+def test_unknown_model_is_refused_with_the_known_ones() -> None:
+    """The message lists the catalog and the kinds of file."""
+    with pytest.raises(DataError, match=r"model 'gpt-5' is not in the catalog, expected one of gpt2-345m.*config.json"):
+        load_model("gpt-5")
+
+
+def test_sequence_length_replaces_the_models_own() -> None:
+    """Another sequence length changes nothing else; a model of unlike layers has no single one to replace."""
+    assert load_model("gpt2-345m", seq=2048) == load_model("gpt2-345m").model_copy(update={"seq": 2048})
+    assert load_model("gpt2-345m", seq=2048).tokens == 2048
+    with pytest.raises(DataError, match="gpt2-345m: seq: is 0, expected to be greater than 0"):
+        load_model("gpt2-345m", seq=0)
+    with pytest.raises(DataError, match="transgan-generator: seq 64 asked for, expected none"):
+        load_model("transgan-generator", seq=64)
+
+
+def test_model_file_takes_its_name_from_the_file(tmp_path: Path) -> None:
+    """A YAML file of ours is a model; its name is the file's unless it says otherwise."""
+    path = write(tmp_path, "tiny.yaml", "{layers: 2, hidden: 8, heads: 2, seq: 4}")
+    assert load_model(path).name == "tiny"
+    path = write(tmp_path, "tiny.yml", "{name: other, layers: 2, hidden: 8, heads: 2, seq: 4}")
+    assert load_model(path).name == "other"
+
+
+def test_cluster_file_names_catalog_devices_or_describes_them(tmp_path: Path) -> None:
+    """``device`` is a catalog name or a description in place."""
+    own = "{name: own, memory_gib: 1, peak_tflops: {bf16: 1}, memory_bandwidth_gbytes: 1}"
+    nodes = f"nodes: [{NODE}, {NODE.replace('t4-16gb', own)}]\nnetwork: {{bandwidth_gbps: 10}}\n"
+    cluster = load_cluster(write(tmp_path, "mine.yaml", nodes))
+    assert cluster.name == "mine"
+    assert list(cluster.devices) == ["t4-16gb", "own"]
+    with pytest.raises(DataError, match=r"other.yaml: nodes.0.device: is 'b200', expected one of a100-40gb"):
+        load_cluster(write(tmp_path, "other.yaml", nodes.replace("t4-16gb", "b200")))
+
+
+def test_matrix_file_is_found_beside_the_cluster_file(tmp_path: Path) -> None:
+    """The path of a matrix is relative to the cluster file; header and names are dropped; its unit is stated beside."""
+    (tmp_path / "measured").mkdir()
+    write(tmp_path, "measured/links.csv", "host,a,b\na,0,3.5\nb,2,0\n")
+    text = f"nodes: [{NODE}]\nbandwidth_matrix: measured/links.csv\nbandwidth_unit: GB/s\n"
+    matrix = load_cluster(write(tmp_path, "mine.yaml", text)).bandwidth_matrix
+    assert matrix is not None
+    assert matrix.rows == [[0, 3.5], [2, 0]]
+    assert matrix.unit == "GB/s"
+
+
+@pytest.mark.parametrize(
+    ("matrix", "unit", "words"),
+    [
+        ("0,1\n1,0\n", "", "mine.yaml: bandwidth_unit: missing, expected the unit of links.csv"),
+        ("0,1\n1,0\n", "bandwidth_unit: miles", "mine.yaml: bandwidth_matrix.unit: is 'miles', expected"),
+        ("0,1\nfast,0\n", "bandwidth_unit: GB/s", "links.csv row 2 column 1: is 'fast', expected a bandwidth"),
+        ("0,1\n1\n", "bandwidth_unit: GB/s", "row 1 has 1 entries, expected 2"),
+        ("0,-1\n1,0\n", "bandwidth_unit: GB/s", "row 0 column 1 is -1.0, expected a bandwidth > 0"),
+        ("0,nan\n1,0\n", "bandwidth_unit: GB/s", "is nan, expected a finite number"),
+        ("", "bandwidth_unit: GB/s", "has 0 rows, expected 2"),
+        ("0,1,1\n1,0,1\n1,1,0\n", "bandwidth_unit: GB/s", "has 3 rows, expected 2"),
+        (f"0,{'1' * 200_000}\n1,0\n", "bandwidth_unit: GB/s", "links.csv: field larger than field limit"),
+    ],
+)
+def test_wrong_matrix_files_are_refused(tmp_path: Path, matrix: str, unit: str, words: str) -> None:
+    """A matrix file needs a unit, numbers, and as many rows as nodes or devices."""
+    write(tmp_path, "links.csv", matrix)
+    path = write(tmp_path, "mine.yaml", f"nodes: [{NODE}]\nbandwidth_matrix: links.csv\n{unit}\n")
+    with pytest.raises(DataError, match=words) as caught:
+        load_cluster(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_matrix_file_is_named(tmp_path: Path) -> None:
+    """The message names the matrix file, not the cluster file alone; a name that no file can have is refused too."""
+    text = f"nodes: [{NODE}]\nbandwidth_unit: GB/s\nbandwidth_matrix: "
+    with pytest.raises(DataError, match=r"links.csv: No such file or directory, expected a CSV matrix"):
+        load_cluster(write(tmp_path, "mine.yaml", text + "links.csv\n"))
+    with pytest.raises(DataError, match="expected a CSV matrix"):
+        load_cluster(write(tmp_path, "mine.yaml", text + '"links\\0.csv"\n'))
+
+
+def test_matrix_without_header_keeps_every_number(tmp_path: Path) -> None:
+    """A file of numbers alone has neither header nor names to drop."""
+    assert read_matrix(Path(write(tmp_path, "links.csv", "0,1\n\n2,0\n"))) == [[0, 1], [2, 0]]
+
+
+def test_memory_model_file_is_read(tmp_path: Path) -> None:
+    """Fields that a memory model file leaves out keep their defaults."""
+    memory = load_memory_model(write(tmp_path, "tight.yaml", "{margin: 0.2}"))
+    assert (memory.name, memory.margin, memory.overhead_gib) == ("tight", 0.2, 2.0)
+
+
+LAUGHS = "a: &a [ha, ha]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (LAUGHS, r"bad.yaml line 2: alias \*a is not allowed"),
+        ("a: 1\nb: 2\na: 3\n", "bad.yaml line 3: key 'a' stands twice"),
+        ("nodes: [{count: 1, count: 2}]", "bad.yaml line 1: key 'count' stands twice"),
+        ("? [1, 2]\n: 3\n", "bad.yaml line 1: a key is not a plain word"),
+        ("[" * 5000 + "]" * 5000, "bad.yaml: is nested too deeply"),
+        ("a: [1, 2\n", "bad.yaml line 2: expected ',' or ']'"),
+        ("a: !!python/object:os.system {}\n", "bad.yaml line 1: could not determine a constructor"),
+        ("a: 2024-13-45\n", r"bad.yaml: holds a value of the wrong form \(month must be in 1..12\)"),
+        ("a: !!int x\n", "bad.yaml: holds a value of the wrong form"),
+        ("a: !!bool x\n", "bad.yaml: holds a value of the wrong form"),
+        ("a: !!int ''\n", "bad.yaml: holds a value of the wrong form"),
+        ("a: !!timestamp x\n", "bad.yaml: holds a value of the wrong form"),
+        ("a: \0\n", "bad.yaml: is not YAML"),
+        ("- 1\n", "bad.yaml: holds list"),
+        ("", "bad.yaml: holds NoneType"),
+    ],
+)
+def test_wrong_yaml_is_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:
+    """Bombs, depth, repeated keys, foreign objects and broken values end in one line, not in a traceback or in swap."""
+    path = write(tmp_path, "bad.yaml", text)
+    with pytest.raises(DataError, match=words) as caught:
+        read_yaml(Path(path), "a cluster file")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith("expected a cluster file")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"a": 1', "bad.json line 1: Expecting ',' delimiter"),
+        ('{"a": NaN}', "bad.json: holds NaN"),
+        ('{"a": Infinity}', "bad.json: holds Infinity"),
+        ("[1]", "bad.json: holds list"),
+        ("[" * 100_000, "bad.json: is nested too deeply"),
+        ("9" * 5000, "bad.json: Exceeds the limit"),
+        ("", "bad.json line 1: Expecting value"),
+    ],
+)
+def test_wrong_json_is_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:
+    """Truncated, deep, infinite or unfit JSON ends in one line."""
+    with pytest.raises(DataError, match=words) as caught:
+        read_json(Path(write(tmp_path, "bad.json", text)), "a plan")
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    """A missing file, a folder and a binary file each say what they are."""
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00\x01")
+    expected: dict[Path, str] = {
+        tmp_path / "nowhere.yaml": "No such file or directory",
+        tmp_path: "Is a directory",
+        binary: "is not UTF-8 text",
+    }
+    for path, words in expected.items():
+        with pytest.raises(DataError, match=f"{words}, expected a cluster file"):
+            read_yaml(path, "a cluster file")
+
+
+def test_too_large_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond a stated size a file is refused, even one that has no size of its own, such as a device."""
+    monkeypatch.setattr("taut.data.read.MAX_BYTES", 10)
+    with pytest.raises(DataError, match="is larger than 10 bytes, expected a cluster file"):
+        read_yaml(Path(write(tmp_path, "large.yaml", "a: " + "x" * 100)), "a cluster file")
+    if Path("/dev/zero").exists():
+        with pytest.raises(DataError, match="/dev/zero: is larger than 10 bytes"):
+            read_yaml(Path("/dev/zero"), "a cluster file")
+
+
+@pytest.mark.parametrize("values", [{"layers": "2"}, {"layers": 2, "hidden": "8", "heads": 2, "seq": 4}])
+def test_text_is_no_number_in_a_model_file(tmp_path: Path, values: dict[str, Any]) -> None:
+    """A quoted count is refused rather than converted."""
+    with pytest.raises(DataError, match=r"is '[28]', expected to be a valid integer"):
+        load_model(write(tmp_path, "quoted.yaml", yaml.safe_dump(values)))

@@ -1,0 +1,52 @@
+"""How memory is accounted."""
+
+import pytest
+
+from taut.data.device import Precision
+from taut.data.memory import MemoryModel
+from taut.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("precision", "kept", "total"),
+    # Megatron-LM's table: weights, gradients, optimizer states; 18, 20 and 16 bytes a parameter in all.
+    [("bf16", (2, 4, 12), 18), ("fp16", (2, 2, 16), 20), ("fp32", (4, 4, 8), 16)],
+)
+def test_bytes_per_parameter_are_megatrons(precision: Precision, kept: tuple[int, int, int], total: int) -> None:
+    """Mixed-precision Adam takes the documented bytes per parameter."""
+    found = MemoryModel(precision=precision).parameter_bytes
+    assert found == kept
+    assert sum(found) == total
+
+
+@pytest.mark.parametrize(
+    ("margin", "capacity_kib", "kept_free"),
+    # 5 % of 1000 is 50; of 1001 it is 50.05, rounded up to 51; of 16 GiB (16,777,216 KiB) 838,860.8, rounded up.
+    [(0.05, 1000, 50), (0.05, 1001, 51), (0.05, 16_777_216, 838_861), (0.0, 1000, 0), (0.5, 3, 2)],
+)
+def test_margin_is_rounded_up(margin: float, capacity_kib: int, kept_free: int) -> None:
+    """The margin is a whole number of KiB, never less than its share."""
+    assert MemoryModel(margin=margin).margin_kib(capacity_kib) == kept_free
+
+
+def test_overhead_is_whole_bytes() -> None:
+    """The overhead is rounded to a byte: 0.1 GiB is 107,374,182.4 bytes."""
+    assert MemoryModel(overhead_gib=2).overhead_bytes == 2 * 1024**3
+    assert MemoryModel(overhead_gib=0.1).overhead_bytes == 107_374_182
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"margin": 1}, "m.yaml: margin: is 1, expected to be less than 1"),
+        ({"margin": -0.1}, "m.yaml: margin: is -0.1, expected to be greater than or equal to 0"),
+        ({"overhead_gib": -1}, "m.yaml: overhead_gib: is -1, expected"),
+        ({"overhead_gib": 1e308}, r"m.yaml: overhead_gib: is 1e\+308, expected"),
+        ({"precision": "int8"}, "m.yaml: precision: is 'int8', expected to be 'bf16', 'fp16' or 'fp32'"),
+        ({"colour": "red"}, "m.yaml: colour: unknown field"),
+    ],
+)
+def test_impossible_memory_models_are_refused(values: dict[str, object], words: str) -> None:
+    """The message names the file, the field, its value and what was expected."""
+    with pytest.raises(DataError, match=words):
+        MemoryModel.parse(values, "m.yaml")
