@@ -6,7 +6,8 @@ With the cost z of :mod:`taut.formulations.assignment`, the bound L of :mod:`tau
 (1) up to n = 8 every permutation is priced, and L is the least cost;
 (2) above, rounds of growing length :math:`t_1 = \min(S / 20, 1), \; t_{m+1} = g \, t_m` fill the time, the last one
     stretched to its end; annealing from a random permutation gets the share a of each, and tabu search from where
-    that ended the rest: :math:`(a, g) = (0.2, 3)` up to n = 45, (0.8, 8) up to n = 1024, (1, 8) beyond;
+    that ended the rest: :math:`(a, g) = (0.2, 3)` up to n = 45, (0.8, 8) up to n = 1024, and a = 1
+    beyond or where annealing alone is asked for;
 (3) when a share w of its time is over, annealing is at the temperature
     :math:`T = 0.4 \, (0.01 / 0.4)^w \; \overline{|\Delta|}`, with the mean change of random swaps that change anything;
 (4) the search ends early where L is met, :math:`z \le L + 10^{-9} |L|`; the gap is :math:`(z - L) / |z|`.
@@ -80,9 +81,8 @@ def place(
     """
     Find a cheap permutation, and bound how much cheaper any other can be.
 
-    Up to n = 8 every permutation is priced. Above, annealing [2]_ and robust tabu search [3]_ alternate until
-    the time is over or the bound (2) is met. An interrupt (Ctrl-C) ends the search with the best permutation so
-    far.
+    Small problems are enumerated, (1); otherwise annealing and robust tabu search alternate, (2), until the time is
+    over or the bound is met. An interrupt (Ctrl-C) ends the search with the best permutation so far.
 
     Parameters
     ----------
@@ -139,30 +139,13 @@ def anneal(
     """
     Find a cheap permutation by simulated annealing alone.
 
-    Tries the swaps in a fixed order of pairs [2]_, cooling geometrically, and starts again from random
-    permutations. An interrupt (Ctrl-C) ends it with the best permutation so far.
-
-    Parameters
-    ----------
-    problem
-        Flow and distance (n, n).
-    seed
-        Not negative. One seed gives one order of work; the time decides how much of it is done.
-    time_limit
-        Seconds, all of which are used.
-    progress
-        Called between kernel calls with the elapsed seconds, the best objective and -inf, for annealing gives no
-        bound.
+    Cools as in (3), and starts again from random permutations. Parameters, errors and interrupts as for ``place``,
+    but all of the time is used, and ``progress`` receives -inf for the bound that annealing does not give.
 
     Returns
     -------
     tuple
         Location of every item, counted from zero.
-
-    Raises
-    ------
-    FormulationError
-        If the time limit is negative or not a number.
     """
     begin, best = perf_counter(), np.arange(problem.size)
     with suppress(KeyboardInterrupt):

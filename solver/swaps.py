@@ -24,13 +24,13 @@ trial multiplies by the same factor, it accepts a swap with probability
 
 .. math:: \min(1, e^{-\Delta_{rs} / T}). \tag{3}
 
-Tabu search [2]_ makes the swap of least :math:`\Delta_{rs}`, be it a loss, that is not tabu. Step t makes a location
-that an item leaves tabu for it until step
+Tabu search [2]_ makes the swap of least :math:`\Delta_{rs}`, be it a loss, that is not tabu. A location that an item
+leaves in step t is tabu for it until step
 
 .. math:: t + \lfloor 0.9 n \rfloor + U, \qquad U \text{ uniform on } 0, \dots, \lfloor n / 5 \rfloor + 1. \tag{4}
 
-A swap is tabu if it takes both items to such locations, unless it leads below the best cost so far. What was tabu for
-neither item in the last :math:`5 n^2` steps is made first.
+A swap is tabu if it takes both items to such locations. Swaps that lead below the best cost so far, or that were tabu
+for neither item during the last :math:`5 n^2` steps, come first, tabu or not.
 
 References
 ----------
@@ -164,16 +164,9 @@ def mean_change(state: State, draws: int) -> float:
 
 @njit(cache=True, nogil=True)
 def anneal_moves(
-    state: State,
-    cost: float,
-    least: float,
-    last: tuple[int, int],
-    moves: int,
-    heat: float,
-    cooling: float,
-    target: float,
+    state: State, cost: float, least: float, last: tuple[int, int], moves: int, heat: float, cooling: float, target: float
 ) -> tuple[int, int]:
-    """Try swaps in the order of pairs after the last one, and say which was the last."""
+    """Try swaps in the order of pairs after the last one, (3), and say which was the last."""
     # Handing the state as a whole to the inner functions would cost several times the work they do.
     flow, flow_loop, flow_kind, placed, placed_loop, placed_kind, permutation, best, bits = state
     size = len(permutation)
@@ -204,13 +197,7 @@ def anneal_moves(
 
 @njit(cache=True, nogil=True)
 def _choose(
-    changes: _Floats,
-    until: _Ints,
-    permutation: _Ints,
-    flow_kind: _Ints,
-    placed_kind: _Ints,
-    now: int,
-    gain: float,
+    changes: _Floats, until: _Ints, permutation: _Ints, flow_kind: _Ints, placed_kind: _Ints, now: int, gain: float
 ) -> tuple[int, int]:
     """Best swap that is not tabu, that beats the best cost, or that was not made for very long."""
     size = len(permutation)
@@ -243,7 +230,7 @@ def _update(changes: _Floats, flow: _Floats, placed: _Floats, u: int, v: int) ->
 
 @njit(cache=True, nogil=True)
 def tabu_moves(state: State, cost: float, least: float, until: _Ints, begin: int, moves: int, target: float) -> None:
-    """Make the best swap that is allowed, again and again; the locations left are tabu for about n swaps."""
+    """Make the best swap that is allowed, again and again; the locations left are tabu for a while, (4)."""
     flow, flow_loop, flow_kind, placed, placed_loop, placed_kind, permutation, best, bits = state
     size = len(permutation)
     changes = np.zeros((size, size))

@@ -60,11 +60,7 @@ def test_imports_are_absolute_and_ours_by_their_full_name(path: Path) -> None:
         assert imported.partition(".")[0] not in LAYERS, f"{name(path)} line {line}: import taut.{imported}"
 
 
-@pytest.mark.parametrize(
-    ("layer", "path"),
-    [(layer, path) for layer in LAYERS for path in SOURCES[layer]],
-    ids=lambda value: Path(value).name,
-)
+@pytest.mark.parametrize(("layer", "path"), [(layer, path) for layer in LAYERS for path in SOURCES[layer]])
 def test_layers_import_only_what_lies_below(layer: str, path: Path) -> None:
     """Data imports no layer but itself, formulations data, solver both; none imports the face."""
     for line, imported in imports(path):

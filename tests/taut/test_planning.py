@@ -26,14 +26,16 @@ def found() -> Plan:
 
 
 def measured() -> ClusterSpec:
-    """The same nodes with a measured matrix, so that the placement matters."""
-    rows = np.random.default_rng(7).uniform(5.0, 50.0, (4, 4)).tolist()
-    return load_cluster("amp-homogeneous").model_copy(update={"bandwidth_matrix": MatrixSpec(unit="Gb/s", rows=rows)})
+    """Eight such nodes with a measured matrix, too many for an exact placement, so that annealing takes part."""
+    rows = np.random.default_rng(7).uniform(5.0, 50.0, (8, 8)).tolist()
+    matrix = MatrixSpec(unit="Gb/s", rows=rows)
+    return load_cluster("g4dn.12xlarge:8").model_copy(update={"bandwidth_matrix": matrix})
 
 
 def repeated(**options: Any) -> dict[str, Any]:
     """Document of a search that is stopped after a fixed amount of work, without its wall time."""
-    document = plan("gpt2-345m", measured(), global_batch=BATCH, work_limit=20, **options).document
+    document = plan("gpt2-345m", measured(), global_batch=BATCH, work_limit=40, **options).document
+    assert document["provenance"]["stopped_by"] == "work"
     assert document["provenance"].pop("wall_s") >= 0
     return document
 
@@ -227,7 +229,7 @@ def test_cluster_with_too_many_devices_for_the_model_is_refused() -> None:
     """With fewer layers and sequences than the devices need there is no candidate, and the rule is said."""
     # 16 devices: tp is at most 2 (2 heads), pp at most 2 layers, dp divides a batch of 1.
     small = taut.ModelSpec(name="small", layers=2, hidden=8, heads=2, seq=4)
-    with pytest.raises(DataError, match="no candidate exists, expected pp.tp.dp = 16 devices, dp divides the global"):
+    with pytest.raises(DataError, match=r"no candidate exists, expected pp.tp.dp = 16 devices, dp divides the global"):
         plan(small, "amp-homogeneous", global_batch=1)
 
 

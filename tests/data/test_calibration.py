@@ -1,0 +1,65 @@
+"""Calibrations: complete, non-negative, with a band that their residuals state."""
+
+import pytest
+
+from taut.data.calibration import TERMS, Calibration, uncalibrated
+from taut.data.load import catalog_calibrations, catalog_devices, load_calibration
+from taut.errors import DataError
+
+ONES = dict.fromkeys(TERMS, 1.0)
+
+
+def test_band_divides_by_one_plus_the_error_quantiles() -> None:
+    """Predictions between 10 % too low and 20 % too high put 12 s between 10 and 13.33 s."""
+    calibration = Calibration(name="c", coefficients=ONES, residuals={"0.1": -0.1, "0.9": 0.2})
+    assert calibration.band(12.0) == pytest.approx((10.0, 12 / 0.9))
+
+
+def test_without_residuals_the_band_is_the_prediction() -> None:
+    """A calibration that knows no errors claims none."""
+    assert Calibration(name="c", coefficients=ONES).band(3.0) == (3.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"coefficients": {**ONES, "gemm": -1}}, "coefficients.gemm"),
+        ({"coefficients": {"gemm": 1.0}}, "coefficients.attention: missing"),
+        ({"coefficients": {**ONES, "magic": 1.0}}, "magic: unknown term"),
+        ({"coefficients": ONES, "residuals": {"0.1": -1.0}}, "relative error above -1"),
+        ({"coefficients": {**ONES, "constant": float("nan")}}, "constant"),
+    ],
+)
+def test_wrong_calibrations_are_refused_in_one_line(values: dict[str, object], words: str) -> None:
+    """Missing, unknown and negative coefficients and impossible errors name their field."""
+    with pytest.raises(DataError, match=words) as refusal:
+        Calibration.parse({"name": "c", **values}, "c.yaml")
+    assert "\n" not in str(refusal.value)
+
+
+def test_uncalibrated_device_states_inverse_efficiencies() -> None:
+    """An efficiency of 0.7 is a coefficient of 1 / 0.7; links and optimizer are as stated."""
+    device = catalog_devices()["a100-80gb"]
+    found = uncalibrated(device)
+    assert found["gemm"] == pytest.approx(1 / 0.7)
+    assert found["launch"] == pytest.approx(100e-6)
+    assert found["tensor_parallel"] == found["pipeline"] == found["data_parallel"] == 1.0
+    assert found["constant"] == 0.0
+
+
+def test_shipped_calibrations_say_what_they_rest_on() -> None:
+    """Every built-in calibration names stack, device, source, samples and its error on unseen runs."""
+    shipped = catalog_calibrations()
+    assert shipped
+    for name, entry in shipped.items():
+        assert load_calibration(name) == entry
+        assert entry.stack and entry.source and entry.device in catalog_devices()
+        assert entry.samples >= 20
+        assert entry.mape is not None and entry.mape < 0.1
+        assert entry.residuals["0.1"] < entry.residuals["0.9"]
+
+
+def test_unknown_calibration_is_refused() -> None:
+    """The message lists what there is."""
+    with pytest.raises(DataError, match="megatron-deepspeed-a100-one"):
+        load_calibration("nope")
