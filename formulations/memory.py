@@ -22,6 +22,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.stages import StageTables
 
 Ints = NDArray[np.int64]
+MOST_BYTES = 2**62
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,10 @@ def stage_memory(
     fixed = weights[None] + tables.workspace + model.overhead_bytes
     free = [kib - (model.margin_kib(kib) if margin else 0) for kib in capacity_kib]
     budget = np.array([kib * KIB for kib in free], dtype=np.int64)
-    return StageMemory(fixed, tables.activation, in_flight(candidate), budget)
+    held = in_flight(candidate)
+    # Products with the micro-batches in flight must stay within 64 bits; what is cut off exceeds any device.
+    activation = np.minimum(tables.activation, MOST_BYTES // int(held.max()))
+    return StageMemory(fixed, activation, held, budget)
 
 
 def in_flight(candidate: Candidate) -> Ints:

@@ -63,7 +63,9 @@ class PartitionProblem:
         return int(self.gradients.shape[0]) - 1
 
 
-def partition_problem(problem: PlanningProblem, candidate: Candidate, *, margin: bool = True) -> PartitionProblem:
+def partition_problem(
+    problem: PlanningProblem, candidate: Candidate, *, margin: bool = True, cautious: bool = False
+) -> PartitionProblem:
     """
     The partition problem of a candidate, every tensor group priced at the best links its device type offers.
 
@@ -73,13 +75,19 @@ def partition_problem(problem: PlanningProblem, candidate: Candidate, *, margin:
         What is planned.
     margin
         Whether the memory margin is kept free.
+    cautious
+        Whether every stage is priced on the slowest type and must fit the smallest: its divisions fit any placement,
+        and its optimum is no bound.
     """
     tables = problem.tables(candidate)
     memory = problem.stage_memory(candidate, margin=margin)
     seconds = tables.seconds + _tensor_seconds(problem, tables, candidate)
     allowed = np.array([name in problem.space.recompute for name in RECOMPUTE])
     seconds = np.where(allowed[None, :, None, None], seconds, np.inf)
-    low, high, budget, slow = _patterns(problem, seconds, memory.budget, candidate)
+    if cautious:
+        low, high, budget, slow = seconds.max(axis=0)[None], seconds.max(axis=0)[None], memory.budget.min()[None], 0
+    else:
+        low, high, budget, slow = _patterns(problem, seconds, memory.budget, candidate)
     return PartitionProblem(
         pp=candidate.pp,
         dp=candidate.dp,

@@ -16,7 +16,9 @@ one tensor rank has no sequence parallelism. Stages, recompute per stage and pla
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
@@ -25,6 +27,7 @@ from taut.data.spec import Spec
 from taut.errors import DataError
 
 Schedule = Literal["1f1b", "gpipe"]
+MOST_SEQUENCES = 10_000_000
 FIXABLE = ("pp", "tp", "dp", "micro_batch", "schedule", "zero", "sequence_parallel")
 
 
@@ -54,8 +57,8 @@ class Candidate:
 class StrategySpace(Spec):
     """What is varied and what is fixed; the plan carries it, and ``verify`` enumerates it again."""
 
-    global_batch: int
-    max_tp: int
+    global_batch: Annotated[int, Field(gt=0, le=MOST_SEQUENCES)]
+    max_tp: Annotated[int, Field(gt=0)]
     schedules: list[Schedule] = ["1f1b", "gpipe"]
     zero: list[Literal[0, 1]] = [0, 1]
     sequence_parallel: list[bool] = [False, True]
@@ -136,9 +139,11 @@ def check_fixed(fixed: dict[str, int | str | bool], global_batch: int, cluster: 
     for field, value in fixed.items():
         if field not in FIXABLE:
             raise DataError(f"--fix {field}={value}: unknown field, expected one of {', '.join(FIXABLE)}")
-        if field in ("pp", "tp", "dp") and (not isinstance(value, int) or value < 1 or devices % value):
+        if field in ("pp", "tp", "dp") and not _divides(value, devices):
             raise DataError(f"--fix {field}={value}: expected a divisor of the {devices} devices")
-        if field == "dp" and isinstance(value, int) and global_batch % value:
-            raise DataError(f"--fix dp={value}: expected a divisor of the global batch {global_batch}")
-        if field == "micro_batch" and (not isinstance(value, int) or value < 1 or global_batch % value):
-            raise DataError(f"--fix micro_batch={value}: expected a divisor of the global batch {global_batch}")
+        if field in ("dp", "micro_batch") and not _divides(value, global_batch):
+            raise DataError(f"--fix {field}={value}: expected a divisor of the global batch {global_batch}")
+
+
+def _divides(value: int | str | bool, number: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0 and number % value == 0

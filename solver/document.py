@@ -221,8 +221,11 @@ def devices_of(section: PlacementSection, source: str) -> NDArray[np.int64]:
     if section.order != "pp,dp,tp":
         raise DataError(f"{source}: placement.order: is {section.order!r}, expected 'pp,dp,tp'")
     shapes = {(len(stage), len(group)) for stage in section.devices for group in stage}
-    if len(shapes) != 1:
+    if len(shapes) != 1 or not all(section.devices):
         raise DataError(f"{source}: placement.devices: stages differ in shape, expected [pp][dp][tp]")
+    numbers = [device for stage in section.devices for group in stage for device in group]
+    if not all(0 <= device < len(numbers) for device in numbers):
+        raise DataError(f"{source}: placement.devices: expected device numbers from 0 to {len(numbers) - 1}")
     return np.array(section.devices, dtype=np.int64)
 
 

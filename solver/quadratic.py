@@ -1,18 +1,18 @@
 r"""
 Quadratic assignment: rounds of annealing and tabu search, against a lower bound.
 
-With the cost z of :mod:`taut.formulations.assignment`, the bound L of :mod:`taut.solver.gilmore_lawler` and S seconds:
+With the cost z of :mod:`taut.formulations.assignment`, the bound L of :mod:`taut.solver.gilmore_lawler`, the two
+searches of :mod:`taut.solver.swaps` and S seconds:
 
 (1) up to n = 8 every permutation is priced, and L is the least cost;
 (2) above, rounds of growing length :math:`t_1 = \min(S / 20, 1), \; t_{m+1} = g \, t_m` fill the time, the last one
     stretched to its end; annealing from a random permutation gets the share a of each, and tabu search from where
-    that ended the rest: :math:`(a, g) = (0.2, 3)` up to n = 45, (0.8, 8) up to n = 1024, and a = 1
-    beyond or where annealing alone is asked for;
+    that ended the rest: :math:`(a, g) = (0.2, 3)` up to n = 45, (0.8, 8) above; a = 1 where n exceeds 1024 or
+    annealing alone is asked for;
 (3) when a share w of its time is over, annealing is at the temperature
     :math:`T = 0.4 \, (0.01 / 0.4)^w \; \overline{|\Delta|}`, with the mean change of random swaps that change anything;
-(4) the search ends early where L is met, :math:`z \le L + 10^{-9} |L|`; the gap is :math:`(z - L) / |z|`.
-
-What a swap changes, and the two searches step by step, are in :mod:`taut.solver.swaps`.
+(4) the search ends early where L is met, :math:`z \le L + 10^{-9} |L|`, for a sum of floats may miss the bound that it
+    meets by units in the last place; the gap is :math:`(z - L) / |z|`.
 """
 
 import math
@@ -36,7 +36,6 @@ Progress = Callable[[float, float, float], None]
 
 _Ints = npt.NDArray[np.int64]
 _Found = tuple[float, _Ints]
-
 _ENUMERATED = 8
 _TABU_FIRST = 45  # Up to this n tabu search beats annealing in the same time on QAPLIB, above it annealing leads.
 _TABU_LAST = 1024  # Above this n the table of all changes takes longer to fill than a call may last.
@@ -113,10 +112,8 @@ def place(
             bound, source = problem.cost(best), "enumeration"
         else:
             bound, source = gilmore_lawler(problem), "gilmore-lawler"
-        # A sum of floats may miss the bound that it meets by units in the last place.
         target = bound + 1e-9 * abs(bound)
-        seconds = _seconds_left(begin, time_limit)
-        for cost, permutation in _search(problem, best, seed, seconds, target, tabu=True):
+        for cost, permutation in _search(problem, best, seed, _seconds_left(begin, time_limit), target, tabu=True):
             best = permutation
             if progress:
                 progress(perf_counter() - begin, cost, bound)
@@ -149,8 +146,7 @@ def anneal(
     """
     begin, best = perf_counter(), np.arange(problem.size)
     with suppress(KeyboardInterrupt):
-        seconds = _seconds_left(begin, time_limit)
-        for cost, permutation in _search(problem, best, seed, seconds, -math.inf, tabu=False):
+        for cost, permutation in _search(problem, best, seed, _seconds_left(begin, time_limit), -math.inf, tabu=False):
             best = permutation
             if progress:
                 progress(perf_counter() - begin, cost, -math.inf)
@@ -241,8 +237,7 @@ def _tabu_search(
     problem: QuadraticAssignment, first: _Found, generator: np.random.Generator, seconds: float, target: float
 ) -> Iterator[_Found]:
     """Search by tabu: as many swaps as a modest machine makes in this time, fewer where the clock runs ahead."""
-    size = len(first[1])
-    state = arrange(problem, first[1], generator)
+    size, state = len(first[1]), arrange(problem, first[1], generator)
     until = -np.arange(size * size).reshape(size, size)
     planned, moves = int(seconds * 2e8 / size**2), int(max(10, 2e7 / (size * (size + 20))))
     begin, done, least = perf_counter(), 1, first[0]

@@ -17,6 +17,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from taut.data.units import KIB
 from taut.formulations.latency import Strategy, step_time, violations
 from taut.formulations.partition import partition_problem
@@ -28,7 +30,7 @@ from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import communication, partition_bound, relaxation_bound
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.joint import SubsetCache, has_joint, solve_joint
-from taut.solver.partition import Partition, least_excess
+from taut.solver.partition import Partition, least_excess, solve_partition
 from taut.solver.result import (
     OPTIMALITY_GAP,
     SOLVED,
@@ -164,6 +166,18 @@ class Search:
             found = joint.partition
         if bound.state is State.OPEN and bound.lower_bound < self.value:
             problem = self._placement(bound.candidate, found)
+            self._offer(index, problem, self._annealed(problem, found))
+        if bound.state is State.OPEN and len(self.problem.device_types) > 1:
+            self._offer_cautious(index)
+
+    def _offer_cautious(self, index: int) -> None:
+        """Stages that fit every device type, for when the relaxed ones fit no placement or place badly."""
+        candidate = self.bounds[index].candidate
+        stages = partition_problem(self.problem, candidate, cautious=True)
+        no_edges = np.zeros(stages.num_layers + 1)
+        found = solve_partition(stages, no_edges, no_edges)
+        if found.feasible:
+            problem = self._placement(candidate, found)
             self._offer(index, problem, self._annealed(problem, found))
 
     def _placement(self, candidate: Candidate, found: Partition) -> PlacementProblem:

@@ -2,42 +2,32 @@ r"""
 Swaps of two items in quadratic assignment: what they change, and the kernels of annealing and tabu search.
 
 Sets and data are those of :mod:`taut.formulations.assignment`. The state is a permutation :math:`\pi` with the
-distances that it sees, :math:`b_{ij} = d_{\pi_i \pi_j}`, kept up to date.
-
-Changes. With :math:`F = f + f^T`, symmetric matrices and zeros on the diagonals of :math:`F` and :math:`b`, swapping
-the locations of items r and s changes the cost by a product of contiguous rows,
+distances that it sees, :math:`b_{ij} = d_{\pi_i \pi_j}`, kept up to date. If both matrices are symmetric, with
+:math:`F = f + f^T` and zeros on the diagonals of F and b, swapping the locations of items r and s changes the cost by
 
 .. math:: \Delta_{rs} = \sum_k (F_{rk} - F_{sk}) (b_{sk} - b_{rk}) + 2 F_{rs} b_{rs}
     + (f_{rr} - f_{ss}) (b_{ss} - b_{rr}). \tag{1}
 
-If one matrix is symmetric, only the sum of the two triangles of the other counts, and it may be made symmetric.
-If neither is, the rows are :math:`(f_{r \cdot}, f_{\cdot r})` and :math:`(b_{r \cdot}, b_{\cdot r})`. A swap of u
-and v changes the other :math:`\Delta_{rs}` by what the rows of u and v say alone,
+a product of contiguous rows. If one matrix is symmetric, only the sum of the two triangles of the other counts, and it
+may be made symmetric. If neither is, the rows are :math:`(f_{r \cdot}, f_{\cdot r})` and :math:`(b_{r \cdot},
+b_{\cdot r})`. A swap of u and v changes the other :math:`\Delta_{rs}` by what the rows of u and v say alone,
 
 .. math:: \Delta_{rs} \leftarrow \Delta_{rs} + (x_r - x_s)(y_r - y_s), \qquad
     x = F_{u \cdot} - F_{v \cdot}, \quad y = b_{v \cdot} - b_{u \cdot} \text{ (after the swap)}. \tag{2}
 
 Two items, or two locations, are alike if swapping them leaves the problem as it is; such swaps are not tried.
+Annealing [1]_ tries the other pairs :math:`r < s` in lexicographic order, over and over. At temperature T, which falls
+by the same factor at every trial, it accepts a swap with probability :math:`\min(1, e^{-\Delta_{rs} / T})`, (3).
 
-Annealing [1]_ tries the pairs :math:`r < s` in lexicographic order, over and over. At temperature T, which every
-trial multiplies by the same factor, it accepts a swap with probability
-
-.. math:: \min(1, e^{-\Delta_{rs} / T}). \tag{3}
-
-Tabu search [2]_ makes the swap of least :math:`\Delta_{rs}`, be it a loss, that is not tabu. A location that an item
-leaves in step t is tabu for it until step
-
-.. math:: t + \lfloor 0.9 n \rfloor + U, \qquad U \text{ uniform on } 0, \dots, \lfloor n / 5 \rfloor + 1. \tag{4}
-
-A swap is tabu if it takes both items to such locations. Swaps that lead below the best cost so far, or that were tabu
-for neither item during the last :math:`5 n^2` steps, come first, tabu or not.
+Tabu search [2]_ makes the swap of least :math:`\Delta_{rs}`, be it a loss, that is not tabu: (4) a location that an
+item leaves in step t is tabu for it up to step :math:`t + \lfloor 0.9 n \rfloor + U`, U uniform on :math:`0, \dots,
+\lfloor n / 5 \rfloor + 1`, and so is a swap that takes both items to such locations. Swaps that lead below the best
+cost so far, or were tabu for neither item during the last :math:`5 n^2` steps, come first, tabu or not.
 
 References
 ----------
-.. [1] Connolly, D.T. (1990). An improved annealing scheme for the QAP. European Journal of Operational Research
-       46: 93-100.
-.. [2] Taillard, E. (1991). Robust taboo search for the quadratic assignment problem. Parallel Computing
-       17: 443-455.
+.. [1] Connolly, D.T. (1990). An improved annealing scheme for the QAP. European J. of Operational Research 46: 93-100.
+.. [2] Taillard, E. (1991). Robust taboo search for the quadratic assignment problem. Parallel Computing 17: 443-455.
 """
 
 import math
@@ -52,7 +42,7 @@ from taut.formulations.assignment import QuadraticAssignment
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]
 _Bits = npt.NDArray[np.uint64]
-
+_Pair = tuple[int, int]
 _SUM = {"reassoc", "contract", "nsz"}  # Lets the compiler vectorise sums, but keeps infinities.
 
 
@@ -164,8 +154,8 @@ def mean_change(state: State, draws: int) -> float:
 
 @njit(cache=True, nogil=True)
 def anneal_moves(
-    state: State, cost: float, least: float, last: tuple[int, int], moves: int, heat: float, cooling: float, target: float
-) -> tuple[int, int]:
+    state: State, cost: float, least: float, last: _Pair, moves: int, heat: float, cooling: float, target: float
+) -> _Pair:
     """Try swaps in the order of pairs after the last one, (3), and say which was the last."""
     # Handing the state as a whole to the inner functions would cost several times the work they do.
     flow, flow_loop, flow_kind, placed, placed_loop, placed_kind, permutation, best, bits = state
@@ -198,7 +188,7 @@ def anneal_moves(
 @njit(cache=True, nogil=True)
 def _choose(
     changes: _Floats, until: _Ints, permutation: _Ints, flow_kind: _Ints, placed_kind: _Ints, now: int, gain: float
-) -> tuple[int, int]:
+) -> _Pair:
     """Best swap that is not tabu, that beats the best cost, or that was not made for very long."""
     size = len(permutation)
     long_ago = now - 5 * size * size

@@ -19,6 +19,7 @@ from typing import Any
 
 from taut.data.spec import digest
 from taut.data.units import KIB
+from taut.errors import DataError
 from taut.formulations.latency import StepTime, Strategy, step_time, violations
 from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
@@ -77,21 +78,14 @@ def verify_document(values: object, source: str = "plan") -> Verification:
     Raises
     ------
     DataError
-        If the document is malformed, rather than wrong.
+        If this is not a plan document: a section is missing or a field has the wrong type.
     """
     document = parse_document(values, source)
-    problem = problem_of(document, source)
-    strategy = strategy_of(document.strategy, source)
-    check = _Check(
-        problem,
-        document,
-        strategy,
-        Incumbent(
-            strategy=strategy,
-            devices=devices_of(document.placement, source),
-            seconds=document.certificate.objective_s,
-        ),
-    )
+    try:
+        check = _examined(document, source)
+    except DataError as error:
+        # The document has the right form, but what it states cannot be.
+        return Verification(faults=(str(error),), objective=math.nan, lower_bound=-math.inf, candidates=0)
     faults = check.digests() or check.plan()
     if not faults:
         faults = [*check.prediction(), *check.certificate()]
@@ -101,6 +95,14 @@ def verify_document(values: object, source: str = "plan") -> Verification:
         lower_bound=check.lower_bound,
         candidates=len(document.certificate.candidates),
     )
+
+
+def _examined(document: PlanDocument, source: str) -> "_Check":
+    """The document's problem, strategy and placement, read back."""
+    strategy = strategy_of(document.strategy, source)
+    devices = devices_of(document.placement, source)
+    incumbent = Incumbent(strategy=strategy, devices=devices, seconds=document.certificate.objective_s)
+    return _Check(problem_of(document, source), document, strategy, incumbent)
 
 
 @dataclass

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from taut.data.load import load_cluster, load_model
     from taut.data.memory import MemoryModel
     from taut.data.model import ModelSpec
+    from taut.placement_plot import plot_placement
     from taut.planning import Plan, plan
-    from taut.plot import plot_memory, plot_placement, plot_time
+    from taut.plot import plot_memory, plot_time
     from taut.solver.verify import verify_document
 
 _HOMES = {
@@ -29,7 +30,7 @@ _HOMES = {
     "load_model": "taut.data.load",
     "plan": "taut.planning",
     "plot_memory": "taut.plot",
-    "plot_placement": "taut.plot",
+    "plot_placement": "taut.placement_plot",
     "plot_time": "taut.plot",
     "verify_document": "taut.solver.verify",
 }

@@ -23,16 +23,12 @@ from taut.data.model import ModelSpec
 from taut.data.roofline import roofline_costs
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
-from taut.formulations.space import StrategySpace, check_fixed, divisors, tensor_degrees
+from taut.formulations.space import MOST_SEQUENCES, StrategySpace, check_fixed, divisors, tensor_degrees
 from taut.solver.certificate import plan_document
 from taut.solver.infeasible import explain_infeasible
 from taut.solver.result import OPTIMALITY_GAP, Limits, Progress, Status
 from taut.solver.search import search
 from taut.solver.verify import Verification, verify_document
-
-MOST_SEQUENCES = 10_000_000
-
-MOST_SEQUENCES = 10_000_000
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,10 @@ def plan_of(devices: Any, nodes: int, rows: Any = None, bound: float | None = 1.
     cluster: dict[str, Any] = {"name": "c", "nodes": [node], "network": {"bandwidth_gbps": 100}}
     if rows is not None:
         cluster["bandwidth_matrix"] = {"unit": "Gb/s", "rows": np.asarray(rows, dtype=float).tolist()}
-    parts = ("compute", "tensor_parallel", "pipeline_transfers", "data_parallel", "optimizer")
+    parts = ("compute", "tensor_parallel", "pipeline_transfers", "data_parallel", "optimizer", "constant")
     predicted = {
         "step_time_s": 2.0,
-        "breakdown_s": dict(zip(parts, (1.0, 0.5, 0.25, 0.125, 0.125), strict=True)),
+        "breakdown_s": dict(zip(parts, (1.0, 0.5, 0.25, 0.125, 0.125, 0.0), strict=True)),
         "memory_bytes": [(x + 1) * GIB for x in range(pp)],
         "margin_bytes": [GIB] * pp,
         "capacity_bytes": [16 * GIB] * pp,
@@ -210,6 +210,15 @@ def test_time_is_stacked_up_to_the_step_time() -> None:
     assert ax.get_xlabel() == "step time (s)"
 
 
+def test_time_shows_the_constant_of_a_calibration() -> None:
+    """A constant that is not zero is one more part of the bar."""
+    plan = plan_of(FOUR_NODES, 4)
+    plan.document["predicted"]["breakdown_s"]["constant"] = 0.5
+    # The other parts end at 2.0.
+    last = plot_time(plan).containers[-1][0]
+    assert (last.get_x(), last.get_width()) == (2.0, 0.5)
+
+
 def test_time_without_a_bound_shows_no_line() -> None:
     """Where nothing was proven nothing is drawn."""
     assert not plot_time(plan_of(FOUR_NODES, 4, bound=None)).collections
@@ -233,6 +242,6 @@ def test_missing_matplotlib_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_importing_the_module_is_light() -> None:
     """Neither matplotlib nor a solver is loaded before the first drawing."""
     heavy = ("matplotlib", "numba", "ortools", "scipy", "pulp")
-    check = f"import sys, taut.plot; sys.exit(' '.join(set({heavy}) & set(sys.modules)) or 0)"
+    check = f"import sys, taut.placement_plot, taut.plot; sys.exit(' '.join(set({heavy}) & set(sys.modules)) or 0)"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,0 +1,5 @@
+"""``python -m taut`` is the command line."""
+
+from taut.cli import main
+
+main()
