@@ -2,10 +2,9 @@
 A dense transformer from a Hugging Face ``config.json``.
 
 Fields read (with their GPT-2 names): ``hidden_size`` (``n_embd``), ``num_hidden_layers`` (``n_layer``),
-``num_attention_heads`` (``n_head``), ``num_key_value_heads``, ``intermediate_size`` (``n_inner``), ``vocab_size``,
-``max_position_embeddings`` (``n_positions``), ``tie_word_embeddings``, ``hidden_act``. Multimodal files keep them
-under ``text_config``. Mixture-of-experts models, and heads of another width (``head_dim``) than an even share of the
-hidden size, are refused: they are not priced.
+``num_attention_heads`` (``n_head``), ``num_key_value_heads``, ``head_dim``, ``intermediate_size`` (``n_inner``),
+``vocab_size``, ``max_position_embeddings`` (``n_positions``), ``tie_word_embeddings``, ``hidden_act``. Multimodal files
+keep them under ``text_config``. Mixtures of experts and latent attention are refused: they are not priced.
 """
 
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 from taut.data.model import ModelSpec
 from taut.data.read import read_json
-from taut.data.spec import shorten
 from taut.errors import DataError
 
 _ALIASES = {
@@ -21,6 +19,7 @@ _ALIASES = {
     "layers": ("num_hidden_layers", "n_layer", "num_layers"),
     "heads": ("num_attention_heads", "n_head"),
     "kv_heads": ("num_key_value_heads",),
+    "head_dim": ("head_dim",),
     "ffn_hidden": ("intermediate_size", "n_inner", "ffn_dim"),
     "vocab": ("vocab_size",),
     "seq": ("max_position_embeddings", "n_positions", "n_ctx"),
@@ -47,20 +46,19 @@ def read_config(path: Path) -> ModelSpec:
     for field in _EXPERTS:
         if (values.get(field) or 0) not in (0, 1):
             raise DataError(f"{path}: {field} is {values[field]}, expected a dense model (experts are not priced)")
+    if values.get("kv_lora_rank"):
+        raise DataError(
+            f"{path}: kv_lora_rank is {values['kv_lora_rank']}, expected plain attention (latent is not priced)"
+        )
     shape = {ours: _first(values, theirs) for ours, theirs in _ALIASES.items()}
     for ours in _REQUIRED:
         if shape[ours] is None:
             raise DataError(f"{path}: {_ALIASES[ours][0]}: missing, expected a value")
     model_type = str(values.get("model_type", path.parent.name or path.stem))
     tied = values.get("tie_word_embeddings", model_type in _TIED_BY_DEFAULT)
-    model = ModelSpec.parse(
+    return ModelSpec.parse(
         {"name": _name(values, path), **shape, "gated_mlp": _gated(values), "tied_embedding": tied}, str(path)
     )
-    width = model.blocks[0].hidden // model.blocks[0].heads
-    if values.get("head_dim") not in (None, width):
-        stated = shorten(values["head_dim"])
-        raise DataError(f"{path}: head_dim is {stated}, expected hidden size / heads = {width} (others are not priced)")
-    return model
 
 
 def _first(values: dict[str, Any], names: tuple[str, ...]) -> Any:

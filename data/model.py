@@ -3,11 +3,12 @@ What is trained: a model as a chain of layers.
 
 Data of one layer, per sample: tokens :math:`s`, hidden size :math:`h`, attention heads :math:`a` and key-value heads
 :math:`a_{kv}`, hidden size of the feed-forward part :math:`f`, and the attention window :math:`w` (all :math:`s` tokens
-unless stated). With :math:`h_{kv} = h a_{kv} / a` and :math:`g = 3` for a gated feed-forward part, 2 otherwise:
+unless stated). With heads of :math:`h_a = h / a` channels unless stated,
+:math:`h_q = a h_a`, :math:`h_{kv} = a_{kv} h_a` and :math:`g = 3` for a gated feed-forward part, 2 otherwise:
 
-(1) matrix parameters of a layer: :math:`2 h^2 + 2 h h_{kv} + g h f`, split evenly over tensor ranks;
+(1) matrix parameters of a layer: :math:`2 h h_q + 2 h h_{kv} + g h f`, split evenly over tensor ranks;
 (2) small parameters: without gating two layer norms and all biases, with gating two RMS norms, as in GPT and Llama;
-(3) forward FLOP: :math:`2 s` per matrix parameter, and :math:`4 s w h` for the attention core (scores and values,
+(3) forward FLOP: :math:`2 s` per matrix parameter, and :math:`4 s w h_q` for the attention core (scores and values,
     the full square: causal masks are left to the efficiency of the kernel);
 (4) output of a layer: :math:`s h` elements, which a pipeline hop carries.
 
@@ -37,6 +38,7 @@ class LayerSpec(Spec):
     hidden: Count
     heads: Count
     kv_heads: Count | None = None
+    head_dim: Count | None = None
     ffn_hidden: Count | None = None
     seq: Count
     gated_mlp: bool = False
@@ -46,7 +48,7 @@ class LayerSpec(Spec):
     def _consistent(self) -> "LayerSpec":
         if self.kind in (EMBEDDING, HEAD):
             raise ValueError(f"kind is {self.kind!r}, which is reserved; expected another name")
-        if self.hidden % self.heads:
+        if self.head_dim is None and self.hidden % self.heads:
             raise ValueError(f"hidden is {self.hidden}, expected a multiple of heads ({self.heads})")
         if self.heads % self.key_value_heads:
             raise ValueError(f"heads is {self.heads}, expected a multiple of kv_heads ({self.key_value_heads})")
@@ -68,9 +70,14 @@ class LayerSpec(Spec):
         return min(self.attention_window or self.seq, self.seq)
 
     @property
+    def query_hidden(self) -> int:
+        """Width of the queries and of the attention's output; the hidden size unless ``head_dim`` says otherwise."""
+        return self.heads * (self.head_dim or self.hidden // self.heads)
+
+    @property
     def kv_hidden(self) -> int:
         """Width of the keys (and of the values)."""
-        return self.hidden // self.heads * self.key_value_heads
+        return self.query_hidden // self.heads * self.key_value_heads
 
     @property
     def output_elements(self) -> int:
@@ -85,7 +92,7 @@ class LayerSpec(Spec):
     def matrix_parameters(self, tp: int = 1) -> int:
         """Parameters of the matrices on one of ``tp`` tensor ranks, eq. (1); few key-value heads are replicated."""
         kv_width = self.kv_hidden // min(tp, self.key_value_heads)
-        projections = 2 * self.hidden * self.hidden // tp + 2 * self.hidden * kv_width
+        projections = 2 * self.hidden * self.query_hidden // tp + 2 * self.hidden * kv_width
         return projections + (3 if self.gated_mlp else 2) * self.hidden * self.ffn // tp
 
     def parameters(self, tp: int = 1) -> int:
@@ -93,12 +100,12 @@ class LayerSpec(Spec):
         if self.gated_mlp:
             return self.matrix_parameters(tp) + 2 * self.hidden
         kv_width = self.kv_hidden // min(tp, self.key_value_heads)
-        biases = (self.hidden + self.ffn) // tp + 2 * kv_width + 2 * self.hidden
+        biases = (self.query_hidden + self.ffn) // tp + 2 * kv_width + 2 * self.hidden
         return self.matrix_parameters(tp) + biases + 4 * self.hidden
 
     def attention_flops(self) -> float:
         """FLOP of the attention core of one sample, forward, eq. (3)."""
-        return 4.0 * self.seq * self.window * self.hidden
+        return 4.0 * self.seq * self.window * self.query_hidden
 
     def forward_flops(self) -> float:
         """FLOP of one sample, forward, eq. (3)."""
@@ -126,6 +133,7 @@ class ModelSpec(Spec):
     hidden: Count | None = None
     heads: Count | None = None
     kv_heads: Count | None = None
+    head_dim: Count | None = None
     ffn_hidden: Count | None = None
     seq: Count | None = None
     vocab: Count | None = None
@@ -146,8 +154,8 @@ class ModelSpec(Spec):
             missing = [field for field in ("hidden", "heads", "seq") if getattr(self, field) is None]
             if missing:
                 raise ValueError(f"{missing[0]} is missing, expected beside a number of layers")
-        elif self.hidden or self.heads or self.kv_heads or self.ffn_hidden:
-            raise ValueError("hidden, heads, kv_heads and ffn_hidden belong to the entries of a list of layers")
+        elif self.hidden or self.heads or self.kv_heads or self.head_dim or self.ffn_hidden:
+            raise ValueError("hidden, heads, head_dim and their like belong to the entries of a list of layers")
         elif sum(layer.count for layer in self.layers) > MOST_LAYERS:
             raise ValueError(f"layers: more than {MOST_LAYERS} in all, expected at most as many")
         self._check_kinds()
@@ -170,6 +178,7 @@ class ModelSpec(Spec):
             hidden=self.hidden or 0,
             heads=self.heads or 0,
             kv_heads=self.kv_heads,
+            head_dim=self.head_dim,
             ffn_hidden=self.ffn_hidden,
             seq=self.seq or 0,
             gated_mlp=self.gated_mlp,

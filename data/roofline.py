@@ -6,7 +6,8 @@ per element and :math:`t` tensor ranks, a pass over a layer is work of four kind
 memory bandwidth :math:`W`,
 
 (1) gemm: :math:`2 b s n / P` for :math:`n` matrix parameters, in each of the three passes;
-(2) attention: :math:`4 b s w h / t / P` forward, twice that in the input gradient;
+(2) attention: :math:`4 b s w h_q / t / P` forward, with :math:`h_q` the width of the queries, twice that in the
+    input gradient;
 (3) memory: :math:`\beta n / W` for the weights in each pass, and :math:`\beta b s (10 h + 4 f / t) / W` for the
     norms, dropout, residual sums and activation function, forward and in the input gradient;
 (4) launch: one in each pass.
@@ -205,7 +206,7 @@ def activation_bytes(layer: LayerSpec, recompute: str, batch: int, element: int,
     # Inputs of the two norms and of the two blocks; plain layers also keep two dropout masks of one byte.
     replicated = tokens * hidden * (4 * element + (0 if layer.gated_mlp else 2))
     # Queries, keys, values, attention output, and the feed-forward part before and after its function.
-    widths = 2 * hidden + 2 * layer.kv_hidden + (3 if layer.gated_mlp else 2) * layer.ffn
+    widths = 2 * layer.query_hidden + 2 * layer.kv_hidden + (3 if layer.gated_mlp else 2) * layer.ffn
     split = tokens * element * widths
     if recompute == "none" and not fused:
         split += (2 * element + 1) * layer.heads * layer.window * tokens

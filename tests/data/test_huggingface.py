@@ -92,11 +92,21 @@ def test_mixtures_of_experts_are_refused(tmp_path: Path, field: str) -> None:
     assert read(tmp_path, {**LLAMA, field: None}).layers == 32
 
 
-def test_heads_of_another_width_are_refused(tmp_path: Path) -> None:
-    """A ``head_dim`` that is not hidden size over heads would be priced wrongly; the even share is accepted."""
-    with pytest.raises(DataError, match=r"config.json: head_dim is 256, expected hidden size / heads = 128"):
-        read(tmp_path, {**LLAMA, "head_dim": 256})
-    assert read(tmp_path, {**LLAMA, "head_dim": 128}).heads == 32
+def test_heads_of_their_own_width_are_priced(tmp_path: Path) -> None:
+    """Qwen3 0.6B has 16 heads of 128 channels at hidden size 1024: 596,042,752 parameters without its head norms."""
+    # A layer: 2 x 1024 x 2048 + 2 x 1024 x 1024 + 3 x 1024 x 3072 + 2 x 1024 = 15,730,688; 28 of them, a tied
+    # embedding of 151,936 x 1024 and a norm of 1024. The published 596,049,920 adds 28 x 2 x 128 head norms.
+    config = {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8}
+    more = {"head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936, "max_position_embeddings": 40960}
+    model = read(tmp_path, {**config, **more, "hidden_act": "silu", "tie_word_embeddings": True})
+    assert model.parameters() == 596_042_752
+    assert model.blocks[0].query_hidden == 2048
+
+
+def test_latent_attention_is_refused(tmp_path: Path) -> None:
+    """Compressed keys and values are not priced."""
+    with pytest.raises(DataError, match="kv_lora_rank is 512"):
+        read(tmp_path, {**LLAMA, "kv_lora_rank": 512})
 
 
 @pytest.mark.parametrize(
