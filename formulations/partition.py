@@ -134,6 +134,11 @@ def best_group(links: Links, of_type: NDArray[np.bool_], tp: int) -> tuple[float
     return float(1.0 / links.rate[inside].max()), float(links.latency[inside].min())
 
 
+def slowest_type(problem: PlanningProblem, candidate: Candidate) -> int:
+    """The device type that takes longest for the whole model; it makes the slow class."""
+    return int(np.argmax(problem.tables(candidate).seconds[:, 0, 0, -1]))
+
+
 def _patterns(
     problem: PlanningProblem, seconds: Floats, budget: Ints, candidate: Candidate
 ) -> tuple[Floats, Floats, Ints, int]:
@@ -141,7 +146,7 @@ def _patterns(
     if len(budget) == 1 or candidate.tp > problem.links.gpus_per_node.max():
         # Groups that span nodes may mix types; the fastest type bounds them all.
         return seconds.min(axis=0)[None], seconds.min(axis=0)[None], budget.max()[None], 0
-    slowest = int(np.argmax(seconds[:, 0, 0, -1]))
+    slowest = slowest_type(problem, candidate)
     others = np.arange(len(budget)) != slowest
     fast, slow = seconds[others].min(axis=0), seconds[slowest]
     groups = problem.links.gpus_per_node[problem.type_of_node == slowest].sum() // candidate.tp

@@ -13,6 +13,7 @@ With two classes of device, slots are taken from the class that each stage wants
 import numpy as np
 from numpy.typing import NDArray
 
+from taut.formulations.partition import slowest_type
 from taut.formulations.placement import PlacementProblem
 
 Ints = NDArray[np.int64]
@@ -56,9 +57,9 @@ def _filled(problem: PlacementProblem, order: list[int], patterns: tuple[int, ..
 
 def _slow_slots(problem: PlacementProblem) -> NDArray[np.bool_]:
     """Slots on the device type that is slowest on the whole model; none where there is one type."""
-    whole = problem.problem.tables(problem.candidate).seconds[:, 0, 0, -1]
     types = problem.problem.type_of_node[problem.links.node_of_site[problem.slots[:, 0]]]
-    return np.asarray((types == int(np.argmax(whole))) & (len(whole) > 1))
+    several = len(problem.problem.device_types) > 1
+    return np.asarray((types == slowest_type(problem.problem, problem.candidate)) & several)
 
 
 def _runs(problem: PlacementProblem, size: int, g: int) -> Ints:

@@ -17,7 +17,7 @@ LARGE_SHAPES = [(2, 4), (4, 2), (8, 1)]
 
 def random_problem(seed: int, *, large: bool = False) -> PlanningProblem:
     """
-    A random problem: up to 6 devices (8 if ``large``), levels, racks or measured matrices, one or two device types.
+    A random problem: up to 6 devices (8 if ``large``), levels, racks or measured matrices, one to three device types.
 
     Layers are alike or unlike, with or without vocabulary; memory is tight in most instances.
     """
@@ -73,8 +73,9 @@ def _model(rng: np.random.Generator, large: bool) -> ModelSpec:
 
 
 def _cluster(rng: np.random.Generator, nodes: int, gpus: int, memory_gib: float) -> ClusterSpec:
-    types = 2 if nodes > 1 and rng.random() < 0.4 else 1
-    split = int(rng.integers(1, nodes)) if types == 2 else nodes
+    types = int(rng.integers(2, min(nodes, 3) + 1)) if nodes > 1 and rng.random() < 0.4 else 1
+    cuts = np.sort(rng.choice(np.arange(1, nodes), types - 1, replace=False)).tolist()
+    counts = [end - first for first, end in zip([0, *cuts], [*cuts, nodes], strict=True)]
     groups = [
         {
             "count": count,
@@ -84,7 +85,7 @@ def _cluster(rng: np.random.Generator, nodes: int, gpus: int, memory_gib: float)
             "intra_latency_us": float(rng.choice([0, 20])),
             **({"nic_bandwidth_gbps": float(rng.uniform(0.2, 2))} if rng.random() < 0.4 else {}),
         }
-        for i, count in enumerate([split, nodes - split][:types])
+        for i, count in enumerate(counts)
     ]
     values = {"name": "random", "nodes": groups, "network": _network(rng, nodes)}
     kind = rng.random()

@@ -12,13 +12,8 @@ from taut.data.costs import RECOMPUTE
 from taut.errors import FormulationError
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import (
-    Option,
-    StrategyChoice,
-    StrategyProgram,
-    nanoseconds,
-    strategy_program,
-)
+from taut.formulations.strategy import Option, StrategyChoice, StrategyProgram, nanoseconds
+from taut.formulations.strategy_rows import strategy_program
 
 LAYERS = 3
 

@@ -12,7 +12,8 @@ from taut.data.costs import RECOMPUTE
 from taut.errors import FormulationError, SolverError
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Option, StrategyChoice, StrategyProgram, nanoseconds, strategy_program
+from taut.formulations.strategy import Option, StrategyChoice, StrategyProgram, nanoseconds
+from taut.formulations.strategy_rows import strategy_program
 from taut.solver.cbc import solve_cbc
 from taut.solver.cpsat import solve_cpsat
 from taut.solver.partition import solve_partition
