@@ -301,7 +301,9 @@ def _pipeline(prices: _Prices, pos: Ints, z: int) -> float:
             a, b = pos[z * pp + x, y], pos[z * pp + x + 1, y]
             hops += hop_latency[a, b] + messages[x] * hop_inverse[a, b]
         trip = max(trip, hops)
-    return float(total + (prices.micro_batches - 1) * worst + prices.weight * trip)
+    if prices.micro_batches > 1:
+        total += (prices.micro_batches - 1) * worst
+    return float(total + prices.weight * trip)
 
 
 @njit(cache=True, nogil=True)

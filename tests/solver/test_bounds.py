@@ -16,13 +16,17 @@ TOLERANCE = 1 + 1e-9
 
 
 def check_search(seed: int, *, large: bool = False) -> None:
-    """Global bound <= optimum <= plan; infeasible if and only if the enumeration finds nothing."""
+    """
+    Global bound <= optimum <= plan, and no plan where the enumeration finds none.
+
+    With one device type infeasibility is proven; with several, classes relax memory, and it may stay unknown.
+    """
     given = random_problem(seed, large=large)
     optimum = enumerate_all(given)
     result = search(given, Limits(workers=1))
     if not np.isfinite(optimum.seconds):
         assert result.incumbent is None, seed
-        assert result.status == "infeasible", seed
+        assert result.status == "infeasible" or (len(given.device_types) > 1 and result.status == "unknown"), seed
         return
     assert result.incumbent is not None, seed
     assert result.lower_bound <= optimum.seconds * TOLERANCE, seed
