@@ -152,7 +152,8 @@ def _search(ranges: _Ranges, m: int, thresholds: Floats) -> tuple[float, Ints]:
     """Bisect to the least feasible threshold, then climb while it can pay, (2)."""
     count, pp = len(thresholds), len(ranges.in_flight)
     picks, best_picks = np.zeros((pp, 3), np.int64), np.zeros((pp, 3), np.int64)
-    least = _stage_sum(ranges, thresholds[count - 1], best_picks)
+    sums, step = _tables(ranges)
+    least = _stage_sum(ranges, thresholds[count - 1], best_picks, sums, step)
     if not np.isfinite(least):
         return np.inf, best_picks
     best = (m - 1) * _highest(ranges, best_picks) + least
@@ -163,7 +164,7 @@ def _search(ranges: _Ranges, m: int, thresholds: Floats) -> tuple[float, Ints]:
         t = below if climbing else (below + above) // 2
         if climbing and (t == count or (m - 1) * thresholds[t] + least >= best):
             return best, best_picks
-        total = _stage_sum(ranges, thresholds[t], picks)
+        total = _stage_sum(ranges, thresholds[t], picks, sums, step)
         if np.isfinite(total):
             value = (m - 1) * _highest(ranges, picks) + total
             if value < best:
@@ -185,15 +186,23 @@ def _highest(ranges: _Ranges, picks: Ints) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _stage_sum(ranges: _Ranges, threshold: float, picks: Ints) -> float:
+def _tables(ranges: _Ranges) -> tuple[Floats, Steps]:
+    """Room for D[x, i, a, b] and its choices; a and b reach no further than the groups of their class."""
+    layers, pp, dp = ranges.low.shape[2] - 1, len(ranges.in_flight), ranges.dp
+    fasts, slows = 0, 0
+    if ranges.low.shape[0] > 1:
+        fasts, slows = min(pp, max(pp * dp - ranges.slow, 0) // dp), min(pp, ranges.slow // dp)
+    value = np.empty((pp + 1, layers + 1, fasts + 1, slows + 1))
+    return value, np.empty((pp, layers + 1, fasts + 1, slows + 1, 3), np.int16)
+
+
+@njit(cache=True, nogil=True)
+def _stage_sum(ranges: _Ranges, threshold: float, picks: Ints, value: Floats, step: Steps) -> float:
     """D_threshold[0, 0, 0, 0] of (1), with the end, recompute and pattern of every stage in ``picks``."""
     patterns, layers, pp = ranges.low.shape[0], ranges.low.shape[2] - 1, len(ranges.in_flight)
-    fasts = pp if patterns > 1 else 0
-    slows = min(pp, ranges.slow // ranges.dp) if patterns > 1 else 0
-    value = np.full((pp + 1, layers + 1, fasts + 1, slows + 1), np.inf)
-    step = np.full((pp, layers + 1, fasts + 1, slows + 1, 3), -1, np.int16)
-    for a in range(fasts + 1):
-        for b in range(slows + 1):
+    value[:] = np.inf
+    for a in range(value.shape[2]):
+        for b in range(value.shape[3]):
             if patterns == 1 or _counts_fit(ranges, a, b, pp):
                 value[pp, layers, a, b] = 0.0
     for x in range(pp - 1, -1, -1):
