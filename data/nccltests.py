@@ -1,0 +1,214 @@
+"""
+What nccl-tests (``all_reduce_perf`` and its like) printed, as text or JSON.
+
+Of every message size the figures out of place are read: time (microseconds), algorithm and bus bandwidth (GB/s), and
+of every rank its host. Text has a header that names the columns, of which older versions have fewer, and rows under
+it; the JSON of option ``-J`` has the same. Empty messages are left out.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from taut.data.read import read_json, read_text
+from taut.data.spec import shorten
+from taut.errors import DataError
+
+EXPECTED = "nccl-tests output"
+
+_RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\son\s+(\S+)\s+device\s")
+_GROUP = re.compile(r"\sGroup\s+(\d{1,9})\s")
+_START = re.compile(r"#\s*Collective test starting:\s*(\S+)")
+_TIMESTAMP = re.compile(r"\s\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclRow:
+    """One message size out of place: bytes, microseconds, algorithm and bus bandwidth in GB/s."""
+
+    size: int
+    time_us: float
+    algbw: float
+    busbw: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclRun:
+    """One run: the collective, the host of every rank, and a row per measurement."""
+
+    collective: str
+    hosts: tuple[str, ...]
+    rows: tuple[NcclRow, ...]
+
+    @property
+    def ranks_per_host(self) -> dict[str, int]:
+        """Ranks by host, in order of first rank."""
+        return dict(Counter(self.hosts))
+
+
+def read_nccltests(path: Path, collective: str = "") -> NcclRun:
+    """
+    Read what a run printed, or the file of its option ``-J``.
+
+    Parameters
+    ----------
+    path
+        Text or JSON.
+    collective
+        Such as ``all_reduce``, for text of older versions, which does not name it.
+
+    Raises
+    ------
+    DataError
+        If ranks, collective or rows are missing, do not agree, or a row found wrong elements.
+    """
+    text = read_text(path, EXPECTED)
+    if text.lstrip().startswith("{"):
+        report = read_json(path, EXPECTED)
+        named, hosts, rows = _named(report), _hosts_json(report, path), _rows_json(report, path)
+    else:
+        lines = text.splitlines()
+        named, hosts, rows = _named_text(lines), _hosts_text(lines, path), _rows_text(lines, path)
+    rows = tuple(row for row in rows if row.size > 0)
+    if not rows:
+        raise DataError(f"{path}: has no row of figures, expected {EXPECTED}")
+    return NcclRun(collective=_agreed(named, collective, path), hosts=hosts, rows=rows)
+
+
+def _agreed(named: set[str], stated: str, path: Path) -> str:
+    """The one collective that the file names or the caller states."""
+    found = {PurePosixPath(name).name.partition("_perf")[0] for name in named} | ({stated} if stated else set())
+    if len(found) != 1:
+        fault = f"has the collectives {', '.join(sorted(found))}" if found else "names no collective"
+        raise DataError(f"{path}: {fault}, expected one, such as all_reduce, named or stated")
+    return found.pop()
+
+
+def _in_order(ranks: Mapping[int, str], groups: set[int], path: Path) -> tuple[str, ...]:
+    """Hosts by rank."""
+    if not ranks or sorted(ranks) != list(range(len(ranks))):
+        raise DataError(f"{path}: names the ranks {shorten(sorted(ranks))}, expected 0, 1, ... and their hosts")
+    if len(groups) > 1:
+        raise DataError(f"{path}: has {len(groups)} groups of ranks, expected one communicator")
+    return tuple(ranks[rank] for rank in range(len(ranks)))
+
+
+def _named_text(lines: list[str]) -> set[str]:
+    return {match[1] for line in lines if (match := _START.match(line))}
+
+
+def _hosts_text(lines: list[str], path: Path) -> tuple[str, ...]:
+    found = [(match, line) for line in lines if (match := _RANK.match(line))]
+    groups = {int(group[1]) for _, line in found if (group := _GROUP.search(line))}
+    return _in_order({int(match[1]): match[2] for match, _ in found}, groups, path)
+
+
+def _rows_text(lines: list[str], path: Path) -> tuple[NcclRow, ...]:
+    """Rows under the header that names their columns; what stands before and between is not read."""
+    header: list[str] = []
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        words = _TIMESTAMP.sub("", line).lstrip("# ").split()
+        if line.startswith("#"):
+            header = _header(words) or header
+        elif header and words and words[0].isdecimal():
+            where = f"{path} line {number}"
+            rows.append(_row(_cells(words, header, where), where))
+    return tuple(rows)
+
+
+def _header(words: list[str]) -> list[str]:
+    """Column names, if this line has them, with the time's column named as ever."""
+    names = ["time" if word == "cputime" else word for word in words if word != "timestamp"]
+    return names if names[:1] in (["size"], ["bytes"]) and {"time", "algbw", "busbw"} <= set(names) else []
+
+
+def _cells(words: list[str], header: list[str], where: str) -> dict[str, object]:
+    """
+    Cells of a row by column name.
+
+    Older versions leave columns of text blank, so figures are counted from the right.
+    """
+    first = header.index("time")
+    figures = len(header) - first
+    if not 3 <= len(words) - figures <= first:
+        raise DataError(f"{where}: has {len(words)} columns, expected {len(header)} as the header has")
+    own = dict(zip(header[first : first + 4], words[len(words) - figures :], strict=False))
+    return {"size": words[0], **own}
+
+
+def _row(cells: Mapping[str, object], where: str) -> NcclRow:
+    wrong = cells.get("#wrong")
+    if wrong not in (None, "N/A") and _figure(cells, "#wrong", where) != 0:
+        raise DataError(f"{where}: #wrong is {shorten(wrong)}, expected 0 or N/A, as wrong results say nothing")
+    time = _figure(cells, "time", where)
+    if time == 0:
+        raise DataError(f"{where}: time is {shorten(cells.get('time'))}, expected microseconds > 0")
+    return NcclRow(
+        size=int(_figure(cells, "size", where)),
+        time_us=time,
+        algbw=_figure(cells, "algbw", where),
+        busbw=_figure(cells, "busbw", where),
+    )
+
+
+def _figure(cells: Mapping[str, object], name: str, where: str) -> float:
+    try:
+        value = float(str(cells.get(name)))
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise DataError(f"{where}: {name} is {shorten(cells.get(name))}, expected a number from 0 on")
+    return value
+
+
+def _named(report: dict[str, Any]) -> set[str]:
+    args = report.get("args")
+    return {args[0]} if isinstance(args, list) and args and isinstance(args[0], str) else set()
+
+
+def _hosts_json(report: dict[str, Any], path: Path) -> tuple[str, ...]:
+    """
+    Hosts by rank.
+
+    The file lists the first rank of every process alone, so each stands for threads x devices of its process.
+    """
+    config = report.get("config")
+    config = config if isinstance(config, dict) else {}
+    listed: Any = config.get("devices", report.get("devices"))
+    each = _count(config, "nthreads", path) * _count(config, "ngpus", path)
+    try:
+        first = {int(entry["rank"]): str(entry["hostname"]) for entry in listed}
+        groups = {int(entry.get("group", 0)) for entry in listed}
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        raise DataError(f"{path}: devices: is {shorten(listed)}, expected a rank and a hostname of each") from None
+    if any(rank % each for rank in first):
+        each = 1
+    return _in_order({rank + i: host for rank, host in first.items() for i in range(each)}, groups, path)
+
+
+def _count(config: dict[str, Any], name: str, path: Path) -> int:
+    value = config.get(name, 1)
+    if not isinstance(value, int) or not 0 < value <= 1024:
+        raise DataError(f"{path}: config.{name}: is {shorten(value)}, expected a whole number from 1 to 1024")
+    return value
+
+
+def _rows_json(report: dict[str, Any], path: Path) -> tuple[NcclRow, ...]:
+    results = report.get("results")
+    if not isinstance(results, list):
+        raise DataError(f"{path}: results: is {shorten(results)}, expected a list of rows")
+    return tuple(_row_json(entry, f"{path}: results.{i}") for i, entry in enumerate(results))
+
+
+def _row_json(entry: object, where: str) -> NcclRow:
+    own = entry.get("out_of_place") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(own, dict):
+        raise DataError(f"{where}: out_of_place: is {shorten(own)}, expected time, alg_bw and bus_bw")
+    time = own.get("time", own.get("cpu_time"))
+    names = {"size": entry.get("size"), "time": time, "algbw": own.get("alg_bw"), "busbw": own.get("bus_bw")}
+    return _row({**names, "#wrong": own.get("nwrong")}, where)

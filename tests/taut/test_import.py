@@ -1,0 +1,125 @@
+"""The verbs of ``taut import`` that read NVIDIA's tools: a cluster file that ``plan`` reads, or one line."""
+
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from taut import cli
+from taut.data.load import load_cluster
+
+RANKS = "".join(f"#  Rank {i:2d} Group  0 Pid 1 on box device {i:2d} [0000:0{i}:00] GPU\n" for i in range(2))
+HEADER = "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
+ROWS = "1024 256 float sum -1 12.0 0.1 0.1 0 12.0 0.1 0.1 0\n4096 1024 float sum -1 20.0 6.0 6.0 N/A 20.0 6.0 6.0 N/A\n"
+NCCL = "# Collective test starting: all_reduce_perf\n" + RANKS + HEADER + ROWS
+CASE = {
+    "name": "device_to_device_memcpy_read_ce",
+    "status": "Passed",
+    "bandwidth_description": "memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)",
+    "bandwidth_matrix": [["N/A", "10.5"], ["11.5", "N/A"]],
+}
+NVBANDWIDTH = json.dumps({"nvbandwidth": {"testcases": [CASE]}})
+TOPO = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV2\t0-7\nGPU1\tNV2\t X \t0-7\n"
+TEXTS = {"nccl-tests": NCCL, "nvbandwidth": NVBANDWIDTH, "topo": TOPO}
+
+
+class Outcome(NamedTuple):
+    """Exit code and the two streams of one call."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Call ``main`` as the installed command does."""
+
+    def call(*words: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["taut", *map(str, words)])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return Outcome(int(stop.value.code or 0), *capsys.readouterr())
+
+    return call
+
+
+def call(run: Run, verb: str, folder: Path, text: str, *options: object, device: str = "t4-16gb") -> Outcome:
+    path = folder / "box.txt"
+    path.write_text(text, encoding="utf-8")
+    return run("import", verb, path, "--device", device, "--out", folder / "cluster.yaml", *options)
+
+
+@pytest.mark.parametrize(("verb", "inside"), [("nccl-tests", 48.0), ("nvbandwidth", 84.0), ("topo", 400.0)])
+def test_import_writes_a_cluster_that_plan_reads(tmp_path: Path, run: Run, verb: str, inside: float) -> None:
+    """Every verb writes one node of two devices, and says so on stderr."""
+    outcome, out = call(run, verb, tmp_path, TEXTS[verb]), tmp_path / "cluster.yaml"
+    assert outcome == Outcome(0, "", f"{out}: 1 nodes, 2 devices\n")
+    cluster = load_cluster(str(out))
+    # 6 GB/s are 48 Gb/s; the slower way, 10.5 GB/s, is 84 Gb/s; two links of 200 Gb/s are 400.
+    assert cluster.name == "box"
+    assert cluster.nodes[0].intra_bandwidth_gbps == pytest.approx(inside)
+    assert run("plan", "gpt2-345m", out, "--global-batch", 4, "--work-limit", 5, "--quiet").code == 0
+
+
+def test_options_reach_the_cluster(tmp_path: Path, run: Run) -> None:
+    """Node count, network, link rate, test and name are those of the command line."""
+    options = ("--nodes", 2, "--gpus-per-node", 4, "--bandwidth-gbps", 50, "--nic-bandwidth-gbps", 100, "--name", "own")
+    assert call(run, "nccl-tests", tmp_path, NCCL, *options).code == 0
+    found = load_cluster(str(tmp_path / "cluster.yaml"))
+    assert (found.name, found.num_nodes, found.num_devices, found.network.bandwidth_gbps) == ("own", 2, 8, 50.0)
+    assert (found.nodes[0].nic_bandwidth_gbps, found.nodes[0].intra_latency_us) == (100.0, 6.0)
+    assert call(run, "topo", tmp_path, TOPO, "--nvlink-gbps", 400, "--intra-latency-us", 2).code == 0
+    found = load_cluster(str(tmp_path / "cluster.yaml"))
+    assert (found.nodes[0].intra_bandwidth_gbps, found.nodes[0].intra_latency_us) == (800.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("verb", "text", "options", "words"),
+    [
+        (
+            "nccl-tests",
+            NCCL.replace("12.0 0.1", "fast 0.1", 1),
+            [],
+            "box.txt line 5: time is 'fast', expected a number",
+        ),
+        (
+            "nccl-tests",
+            NCCL,
+            ["--nodes", "2"],
+            "box: network.bandwidth_gbps: missing, expected with more than one node",
+        ),
+        ("nccl-tests", NCCL, ["--collective", "sendrecv"], "has the collectives all_reduce, sendrecv, expected one"),
+        ("nvbandwidth", NVBANDWIDTH, ["--test", "other"], "box.txt: other is missing, expected Passed"),
+        ("nvbandwidth", NCCL, [], "expected the JSON of nvbandwidth -j"),
+        ("topo", TOPO.replace("NV2", "NV?"), [], "box.txt line 2: GPU0 column 2 is 'NV?', expected one of PIX"),
+        ("topo", TOPO, ["--nvlink-gbps", "nan"], "box: nodes.0.intra_bandwidth_gbps: is nan, expected a finite number"),
+    ],
+)
+def test_wrong_input_is_one_line_and_no_file(
+    tmp_path: Path, run: Run, verb: str, text: str, options: list[str], words: str
+) -> None:
+    """Exit code 2, one line on stderr that says where and what, and no cluster file."""
+    outcome = call(run, verb, tmp_path, text, *options)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert outcome.err.startswith("taut: ")
+    assert words in outcome.err
+    assert not (tmp_path / "cluster.yaml").exists()
+
+
+@pytest.mark.parametrize("verb", TEXTS)
+def test_unknown_device_and_missing_file_are_refused(tmp_path: Path, run: Run, verb: str) -> None:
+    """The device must be the catalog's, and the file must be there."""
+    assert "--device: is 'b999', expected one of" in call(run, verb, tmp_path, TEXTS[verb], device="b999").err
+    outcome = run("import", verb, tmp_path / "none", "--device", "t4-16gb", "--out", tmp_path / "cluster.yaml")
+    assert outcome.code == 2
+    assert "none: No such file or directory, expected" in outcome.err
