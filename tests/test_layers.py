@@ -87,12 +87,16 @@ def test_face_reaches_solver_libraries_through_the_solver_alone(path: Path) -> N
         assert imported.partition(".")[0] not in SOLVERS, f"{name(path)} line {line}: imports {imported}"
 
 
-@pytest.mark.parametrize("path", [FACE[0].with_name("__init__.py"), FACE[0].with_name("cli.py")], ids=name)
+@pytest.mark.parametrize(
+    "path", [FACE[0].with_name(file) for file in ("__init__.py", "cli.py", "importers.py")], ids=name
+)
 def test_package_and_command_line_load_lazily(path: Path) -> None:
-    """At their top level, package and command line import nothing of ours but errors and the version."""
+    """At their top level, package and command line import nothing of ours but errors, the version and each other."""
     for node in tree(path).body:
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("taut"):
-            assert node.module in ("taut", "taut.errors"), f"{name(path)} line {node.lineno}: imports {node.module}"
+            assert node.module in ("taut", "taut.errors", "taut.importers"), (
+                f"{name(path)} line {node.lineno}: imports {node.module}"
+            )
 
 
 def public(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
