@@ -30,6 +30,12 @@ from taut.solver.result import OPTIMALITY_GAP, Limits, Progress, Status
 from taut.solver.search import search
 from taut.solver.verify import Verification, verify_document
 
+_STOPPED = {
+    "time": "the time limit came first",
+    "work": "the work limit came first",
+    "interrupt": "interrupted before there was one",
+}
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -167,8 +173,8 @@ def plan(
     if result.status is Status.INFEASIBLE:
         raise InfeasibleError(explain_infeasible(problem, result))
     if result.incumbent is None:
-        bound = f"no plan is faster than {result.lower_bound:.6g} s"
-        raise NothingFoundError(f"no plan found before the {result.stopped_by or 'end'}; {bound}")
+        why = _STOPPED.get(result.stopped_by or "", "every candidate left mixes devices in ways that did not fit")
+        raise NothingFoundError(f"no plan found: {why}; no plan is faster than {result.lower_bound:.6g} s")
     return Plan(plan_document(problem, result, limits))
 
 

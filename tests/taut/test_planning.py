@@ -282,7 +282,9 @@ def test_model_that_cannot_fit_raises_with_the_way_out() -> None:
 
 def test_limit_before_the_first_plan_raises_with_the_bound() -> None:
     """Nothing found is an exception that says which limit came first and what was proven."""
-    with pytest.raises(NothingFoundError, match=r"no plan found before the time; no plan is faster than [\d.e-]+ s"):
+    with pytest.raises(
+        NothingFoundError, match=r"no plan found: the time limit came first; no plan is faster than [\d.e-]+ s"
+    ):
         plan("gpt2-345m", "amp-homogeneous", global_batch=BATCH, time_limit=1e-9)
 
 
