@@ -5,8 +5,8 @@ Devices are numbered node by node in file order. The bandwidth from device i to 
 the link) and the latency (seconds) are given in one of two ways:
 
 (1) levels: inside a node, between nodes of one rack, between racks;
-(2) a measured matrix, node by node or device by device, which may be asymmetric: row sends to column, the diagonal
-    is ignored. A node-by-node matrix keeps the node's own figure inside it.
+(2) a measured matrix of either, node by node or device by device, which may be asymmetric: row sends to column, the
+    diagonal is ignored. A node-by-node matrix keeps the node's own figure inside it.
 
 A node may state ``nic_bandwidth_gbps``, the sum of its network cards: ``taut.formulations.network`` shares it among
 the transfers that leave the node at the same time.
@@ -100,6 +100,23 @@ class MatrixSpec(Spec):
         return rows
 
 
+class LatencySpec(Spec):
+    """A measured latency matrix: one row per node or per device, row to column, in microseconds."""
+
+    rows_us: list[list[float]]
+
+    @field_validator("rows_us")
+    @classmethod
+    def _not_negative(cls, rows: list[list[float]]) -> list[list[float]]:
+        for i, row in enumerate(rows):
+            if len(row) != len(rows):
+                raise ValueError(f"row {i} has {len(row)} entries, expected {len(rows)} as there are rows")
+            for j, entry in enumerate(row):
+                if i != j and not (math.isfinite(entry) and entry >= 0):
+                    raise ValueError(f"row {i} column {j} is {entry}, expected a latency of at least 0")
+        return rows
+
+
 class ClusterSpec(Spec):
     """Every node, in order, with the network between them."""
 
@@ -107,6 +124,7 @@ class ClusterSpec(Spec):
     nodes: list[NodeSpec]
     network: NetworkSpec = NetworkSpec()
     bandwidth_matrix: MatrixSpec | None = None
+    latency_matrix: LatencySpec | None = None
     source: str = ""
 
     @model_validator(mode="after")
@@ -124,6 +142,13 @@ class ClusterSpec(Spec):
                 )
         elif self.num_nodes > 1 and self.network.bandwidth_gbps is None:
             raise ValueError("network.bandwidth_gbps: missing, expected with more than one node")
+        if self.latency_matrix is not None:
+            size = len(self.latency_matrix.rows_us)
+            if size not in (self.num_nodes, self.num_devices):
+                raise ValueError(
+                    f"latency_matrix: has {size} rows, "
+                    f"expected {self.num_nodes} (one per node) or {self.num_devices} (one per device)"
+                )
         self._check_racks()
         self._check_device_names()
         return self
@@ -165,8 +190,10 @@ class ClusterSpec(Spec):
 
     @property
     def measured_by_device(self) -> bool:
-        """Whether the bandwidth matrix has one row per device rather than per node."""
-        return self.bandwidth_matrix is not None and len(self.bandwidth_matrix.rows) != self.num_nodes
+        """Whether a matrix has one row per device rather than per node."""
+        sizes = [len(self.bandwidth_matrix.rows)] if self.bandwidth_matrix is not None else []
+        sizes += [len(self.latency_matrix.rows_us)] if self.latency_matrix is not None else []
+        return any(size != self.num_nodes for size in sizes)
 
     def scaled(self, factor: int) -> "ClusterSpec":
         """

@@ -3,7 +3,7 @@ From what a user names to a spec: a catalog entry, one of our YAML files, or a H
 
 A cluster name may repeat a catalog entry: ``dgx-a100:16`` is sixteen of its nodes. In a cluster file ``device`` is a
 catalog name or a description in place, and ``bandwidth_matrix`` is the path of a CSV matrix (relative to the file,
-its unit in ``bandwidth_unit``) or the rows in place.
+its unit in ``bandwidth_unit``) or the rows in place; ``latency_matrix`` likewise, in microseconds.
 """
 
 import csv
@@ -182,15 +182,16 @@ def device_named(name: str, where: str) -> DeviceSpec:
 
 
 def _with_matrix(values: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Replace the path of a bandwidth matrix by its rows."""
+    """Replace the paths of measured matrices by their rows."""
     unit = values.pop("bandwidth_unit", None)
-    matrix = values.get("bandwidth_matrix")
+    matrix, latency = values.get("bandwidth_matrix"), values.get("latency_matrix")
+    if isinstance(latency, str):
+        values = {**values, "latency_matrix": {"rows_us": read_matrix(path.parent / latency)}}
     if not isinstance(matrix, str):
         return values
     if unit is None:
         raise DataError(f"{path}: bandwidth_unit: missing, expected the unit of {matrix}")
-    rows = read_matrix(path.parent / matrix)
-    return {**values, "bandwidth_matrix": {"unit": unit, "rows": rows}}
+    return {**values, "bandwidth_matrix": {"unit": unit, "rows": read_matrix(path.parent / matrix)}}
 
 
 def read_matrix(path: Path) -> list[list[float]]:

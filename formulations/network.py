@@ -94,8 +94,15 @@ def links(cluster: ClusterSpec) -> Links:
     node_of = np.repeat(np.arange(len(nodes)), gpus)
     site_of = np.arange(cluster.num_devices) if cluster.measured_by_device else node_of
     node_of_site = node_of if cluster.measured_by_device else np.arange(len(nodes))
-    latency = _latency(cluster)[np.ix_(node_of_site, node_of_site)]
-    return Links(node_of, site_of, node_of_site, _rate(cluster), latency, cards, gpus)
+    rate, latency = (_between_sites(matrix, node_of_site) for matrix in (_rate(cluster), _latency(cluster)))
+    if cluster.measured_by_device:
+        np.fill_diagonal(rate, np.inf)
+    return Links(node_of, site_of, node_of_site, rate, latency, cards, gpus)
+
+
+def _between_sites(matrix: Floats, node_of_site: Ints) -> Floats:
+    """A matrix between sites; one between nodes is repeated for their devices."""
+    return matrix if len(matrix) == len(node_of_site) else matrix[np.ix_(node_of_site, node_of_site)]
 
 
 def _rate(cluster: ClusterSpec) -> Floats:
@@ -103,14 +110,20 @@ def _rate(cluster: ClusterSpec) -> Floats:
     if cluster.bandwidth_matrix is None:
         return _levels(cluster, "bandwidth_gbps", GIGABIT, inside)
     matrix = cluster.bandwidth_matrix
-    rate = np.array(matrix.rows) * UNIT_BYTES[matrix.unit]
-    np.fill_diagonal(rate, np.inf if cluster.measured_by_device else inside)
-    return rate
+    return _measured(np.array(matrix.rows) * UNIT_BYTES[matrix.unit], inside)
 
 
 def _latency(cluster: ClusterSpec) -> Floats:
     inside = np.array([node.intra_latency_us * MICROSECOND for node in cluster.node_list])
-    return _levels(cluster, "latency_us", MICROSECOND, inside)
+    if cluster.latency_matrix is None:
+        return _levels(cluster, "latency_us", MICROSECOND, inside)
+    return _measured(np.array(cluster.latency_matrix.rows_us) * MICROSECOND, inside)
+
+
+def _measured(matrix: Floats, inside: Floats) -> Floats:
+    """A measured matrix; one between nodes keeps each node's own figure inside it."""
+    np.fill_diagonal(matrix, inside if len(matrix) == len(inside) else 0.0)
+    return matrix
 
 
 def _levels(cluster: ClusterSpec, field: str, unit: float, inside: Floats) -> Floats:

@@ -73,9 +73,12 @@ class PlacementProblem:
         """What is wrong with a placement: sites used too often, tensor groups torn apart."""
         if sorted(positions.ravel().tolist()) != sorted(self.slots.ravel().tolist()):
             return ("the sites are not used as often as they have tensor groups",)
-        nodes = self.links.node_of_site[positions]
-        if self.ranks == self.candidate.tp and not self.links.by_node and (nodes != nodes[:, :1]).any():
-            return ("a tensor group lies on several nodes",)
+        if not self.links.by_node:
+            size = int(self.links.gpus_per_node.max())
+            allowed = max(self.candidate.tp // size, 1)
+            nodes = self.links.node_of_site[positions]
+            if any(len(set(group)) > allowed for group in nodes.tolist()):
+                return (f"a tensor group lies on more than {allowed} nodes",)
         return ()
 
     def devices(self, positions: Ints) -> Ints:

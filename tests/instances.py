@@ -24,7 +24,7 @@ def random_problem(seed: int, *, large: bool = False) -> PlanningProblem:
     rng = np.random.default_rng(seed)
     nodes, gpus = (LARGE_SHAPES if large else SHAPES)[rng.integers(len(LARGE_SHAPES if large else SHAPES))]
     model = _model(rng, large)
-    cluster = _cluster(rng, nodes, gpus, memory_gib=1.0)
+    cluster = _with_latencies(seed, _cluster(rng, nodes, gpus, memory_gib=1.0))
     batch = int(rng.choice([2, 4, 6, 8, 12]))
     max_tp = int(rng.choice([gpus, gpus, nodes * gpus]))
     space = StrategySpace(
@@ -94,6 +94,16 @@ def _cluster(rng: np.random.Generator, nodes: int, gpus: int, memory_gib: float)
         rows = rng.uniform(0.1, 2, (size, size))
         values["bandwidth_matrix"] = {"unit": "Gb/s", "rows": rows.tolist()}
     return ClusterSpec.parse(values, "random")
+
+
+def _with_latencies(seed: int, cluster: ClusterSpec) -> ClusterSpec:
+    """The cluster, one in four with measured latencies between nodes or devices, either way its own."""
+    rng = np.random.default_rng((seed, 1))
+    size = int(rng.choice([cluster.num_nodes, cluster.num_devices]))
+    rows = rng.uniform(0, 200, (size, size)).tolist()
+    if rng.random() < 0.75:
+        return cluster
+    return ClusterSpec.parse({**cluster.model_dump(), "latency_matrix": {"rows_us": rows}}, "random")
 
 
 def _device(name: str, memory_gib: float) -> dict[str, object]:

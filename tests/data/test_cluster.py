@@ -148,3 +148,21 @@ def test_impossible_racks_are_refused(racks: object, words: str) -> None:
     """Racks name existing nodes, each at most once."""
     with pytest.raises(DataError, match=words):
         parse(network={"bandwidth_gbps": 10, "racks": racks})
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([[0, 1], [1]], "row 1 has 1 entries"),
+        ([[0, -1], [1, 0]], "row 0 column 1 is -1"),
+        ([[0, 1, 2], [1, 0, 2], [1, 2, 0]], "latency_matrix: has 3 rows"),
+    ],
+)
+def test_wrong_latency_matrices_are_refused(rows: list[list[float]], words: str) -> None:
+    """A ragged, negative or wrongly sized latency matrix is one line that names the entry or the size."""
+    device = {"name": "d", "memory_gib": 1, "peak_tflops": {"bf16": 1}, "memory_bandwidth_gbytes": 1}
+    node = {"count": 2, "device": device, "gpus_per_node": 2, "intra_bandwidth_gbps": 10}
+    values = {"name": "c", "nodes": [node], "network": {"bandwidth_gbps": 1}, "latency_matrix": {"rows_us": rows}}
+    with pytest.raises(DataError, match=words) as refusal:
+        ClusterSpec.parse(values, "c.yaml")
+    assert "\n" not in str(refusal.value)

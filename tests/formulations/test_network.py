@@ -57,3 +57,16 @@ def test_hop_goes_there_and_back_unless_one_way() -> None:
     found = links(cluster(2, 1, rows=[[0.0, 2.0], [0.5, 0.0]]))
     assert found.hop_seconds(1, 1e6, both_ways=True)[0, 1] == pytest.approx(0.5e-3 + 2e-3)
     assert found.hop_seconds(1, 1e6, both_ways=False)[0, 1] == pytest.approx(0.5e-3)
+
+
+def test_measured_latency_may_be_asymmetric_and_by_node_or_device() -> None:
+    """By node the node's own latency holds inside; by device every pair has its own, and rates are repeated."""
+    values = cluster(2, 2, intra_latency_us=3).model_dump()
+    by_node = links(ClusterSpec.parse({**values, "latency_matrix": {"rows_us": [[9, 50], [70, 9]]}}, "c"))
+    assert by_node.latency == pytest.approx(np.array([[3e-6, 50e-6], [70e-6, 3e-6]]))
+    rows = np.arange(16.0).reshape(4, 4).tolist()
+    by_device = links(ClusterSpec.parse({**values, "latency_matrix": {"rows_us": rows}}, "c"))
+    assert not by_device.by_node
+    assert by_device.latency[1, 2] == pytest.approx(6e-6)
+    assert by_device.latency[2, 1] == pytest.approx(9e-6)
+    assert by_device.rate[0].tolist() == [np.inf, 10e9, 1e9, 1e9]
