@@ -107,6 +107,12 @@ def _proof(document: dict[str, Any]) -> list[str]:
     if fixed:
         lines.append("            fixed by the user: " + ", ".join(f"{k}={v}" for k, v in fixed.items()))
     memory = document["inputs"]["memory_model"]
+    calibration = document["inputs"].get("calibration")
+    free = [term for term, value in (calibration["spec"]["coefficients"] if calibration else {}).items() if value == 0]
+    if free:
+        lines.append(
+            f"caution     the calibration prices these terms at 0, so the plan does not weigh them: {', '.join(free)}"
+        )
     lines += [
         f"priced by   latency model {certificate['latency_model']}; {document['inputs']['costs']['spec']['basis']}",
         f"memory      model {memory['name']}: {memory['spec']['precision']}, "

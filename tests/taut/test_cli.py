@@ -3,48 +3,22 @@
 import json
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from taut import cli
 from taut.data.load import load_cluster
 from taut.errors import DataError, FormulationError
+from tests.taut.conftest import Outcome, Run
 
 PLAN = ("plan", "gpt2-345m", "g4dn.12xlarge", "--global-batch", "8")
 NODE = "{count: 2, device: t4-16gb, gpus_per_node: 4, intra_bandwidth_gbps: 50}"
 NETWORK = "network: {bandwidth_gbps: 10}"
 MODEL = "layers: 4\nhidden: 12\nheads: 4\nseq: 8\n"
-
-
-class Outcome(NamedTuple):
-    """Exit code and the two streams of one call."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Call ``main`` as the installed command does."""
-
-    def call(*words: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["taut", *map(str, words)])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return Outcome(int(stop.value.code or 0), *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -1,16 +1,12 @@
 """The verbs of ``taut import`` that read NVIDIA's tools: a cluster file that ``plan`` reads, or one line."""
 
 import json
-import sys
-import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from taut import cli
 from taut.data.load import load_cluster
+from tests.taut.conftest import Outcome, Run
 
 RANKS = "".join(f"#  Rank {i:2d} Group  0 Pid 1 on box device {i:2d} [0000:0{i}:00] GPU\n" for i in range(2))
 HEADER = "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
@@ -25,32 +21,6 @@ CASE = {
 NVBANDWIDTH = json.dumps({"nvbandwidth": {"testcases": [CASE]}})
 TOPO = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV2\t0-7\nGPU1\tNV2\t X \t0-7\n"
 TEXTS = {"nccl-tests": NCCL, "nvbandwidth": NVBANDWIDTH, "topo": TOPO}
-
-
-class Outcome(NamedTuple):
-    """Exit code and the two streams of one call."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Call ``main`` as the installed command does."""
-
-    def call(*words: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["taut", *map(str, words)])
-        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        return Outcome(int(stop.value.code or 0), *capsys.readouterr())
-
-    return call
 
 
 def call(run: Run, verb: str, folder: Path, text: str, *options: object, device: str = "t4-16gb") -> Outcome:

@@ -63,6 +63,7 @@ def test_prediction_is_the_planners_price(name: str) -> None:
     )
     row = configuration(**shape, n_gpus=8, tp=8, pp=1, dp=1, global_batch=8, micro_batch=2)
     predicted = predict([row], calibration or uncalibrated(one_node.device))[0]
+    assert ("caution" in str(found)) == bool(name)
     assert found.strategy["recompute"] == ["none"]
     assert predicted.step_time_s == pytest.approx(found.step_time_s, rel=1e-9)
     assert predicted.memory_bytes == found.document["predicted"]["memory_bytes"][0]

@@ -1,0 +1,36 @@
+"""Calling the command line in this process."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from taut import cli
+
+
+class Outcome(NamedTuple):
+    """Exit code and the two streams of one call."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Call ``main`` as the installed command does."""
+
+    def call(*words: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["taut", *map(str, words)])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        return Outcome(int(stop.value.code or 0), *capsys.readouterr())
+
+    return call
