@@ -14,6 +14,7 @@ import csv
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -29,6 +30,7 @@ RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 Seconds = Annotated[float, Field(ge=0)]
 Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES)]
 Degree = Annotated[int, Field(gt=0)]
+OPTIMIZER_REMARK = "optimizer_s_per_parameter"
 
 
 class Key(NamedTuple):
@@ -59,7 +61,12 @@ class LayerCost:
 
 
 class CostRow(Spec):
-    """One row of a cost table; the field names are the columns of a profile file."""
+    """
+    One row of a cost table; the field names are the columns of a profile file.
+
+    ``peak_bytes`` is the most memory that the layer took while it was measured, and ``spread`` the relative distance
+    between the quartiles of the repeats, the largest of the three passes; both only inform.
+    """
 
     device: str
     kind: str
@@ -72,6 +79,8 @@ class CostRow(Spec):
     weight_grad_s: Seconds
     activation_bytes: Bytes
     activation_bytes_sp: Bytes | None = None
+    peak_bytes: Bytes | None = None
+    spread: Annotated[float, Field(ge=0)] | None = None
 
     @property
     def key(self) -> Key:
@@ -164,16 +173,17 @@ def read_costs(path: Path) -> CostTable:
     """
     Read a profile: a CSV file whose columns are the fields of ``CostRow``.
 
-    Empty cells take the field's default; lines that begin with ``#`` are comments.
+    Empty cells take the field's default. Lines that begin with ``#`` say where the figures come from, and
+    ``# optimizer_s_per_parameter DEVICE: SECONDS`` prices the optimizer on a device.
 
     Raises
     ------
     DataError
         For a wrong header, a wrong value or a key that stands twice.
     """
-    text = read_text(path, "a cost table")
+    text = read_text(path, "a cost table").splitlines()
     try:
-        lines = list(csv.DictReader(line for line in text.splitlines() if not line.startswith("#")))
+        lines = list(csv.DictReader(line for line in text if not line.startswith("#")))
     except csv.Error as error:
         raise DataError(f"{path}: {error}, expected a cost table") from None
     rows: dict[Key, CostRow] = {}
@@ -183,7 +193,38 @@ def read_costs(path: Path) -> CostTable:
             raise DataError(f"{path} row {number}: {_words(row.key)} stands twice, expected once")
     if not rows:
         raise DataError(f"{path}: has no rows, expected columns {', '.join(CostRow.model_fields)}")
-    return CostTable(name=path.stem, basis=f"profile {path.name}", rows=list(rows.values()))
+    remarks = [line.lstrip("# ").strip() for line in text if line.startswith("#")]
+    said = " ".join(remark for remark in remarks if remark and not remark.startswith(OPTIMIZER_REMARK))
+    basis = f"profile {path.name}" + (f": {said}" if said else "")
+    optimizer = dict(_optimizer(remark, path) for remark in remarks if remark.startswith(OPTIMIZER_REMARK))
+    values = {"name": path.stem, "basis": basis, "rows": list(rows.values()), "optimizer_s_per_parameter": optimizer}
+    return CostTable.parse(values, str(path))
+
+
+def _optimizer(remark: str, path: Path) -> tuple[str, float]:
+    device, _, seconds = remark.removeprefix(OPTIMIZER_REMARK).partition(":")
+    try:
+        return device.strip(), float(seconds)
+    except ValueError:
+        raise DataError(f"{path}: {remark!r}: expected {OPTIMIZER_REMARK} DEVICE: SECONDS") from None
+
+
+def costs_csv(table: CostTable) -> str:
+    """A table as the text of a profile that ``read_costs`` reads back."""
+    out = StringIO()
+    out.write("".join(f"# {line}\n" for line in table.basis.splitlines()))
+    for device, seconds in table.optimizer_s_per_parameter.items():
+        out.write(f"# {OPTIMIZER_REMARK} {device}: {seconds:.6g}\n")
+    used = [name for name in CostRow.model_fields if any(getattr(row, name) is not None for row in table.rows)]
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(used)
+    for row in table.rows:
+        writer.writerow(_cell(getattr(row, name)) for name in used)
+    return out.getvalue()
+
+
+def _cell(value: str | float | None) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _read_row(line: dict[str, str], where: str) -> CostRow:

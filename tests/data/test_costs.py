@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.data.costs import CostRow, CostTable, Key, LayerCost, read_costs
+from taut.data.costs import CostRow, CostTable, Key, LayerCost, costs_csv, read_costs
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
 
 HEADER = (
@@ -129,3 +129,26 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     ]:
         with pytest.raises(DataError, match=f"{words}.*expected a cost table"):
             read_costs(path)
+
+
+def test_a_written_table_reads_back(tmp_path: Path) -> None:
+    """Rows, provenance and the optimizer's price survive the way through a file."""
+    row = CostRow(
+        device="d", kind="block", tp=1, micro_batch=2, seq=8, forward_s=0.125, input_grad_s=0.25, weight_grad_s=0.5,
+        activation_bytes=64, spread=0.01,
+    )  # fmt: skip
+    table = CostTable(name="t", basis="measured\non a desk", rows=[row], optimizer_s_per_parameter={"d": 2e-11})
+    path = tmp_path / "t.csv"
+    path.write_text(costs_csv(table), encoding="utf-8")
+    found = read_costs(path)
+    assert found.rows == [row]
+    assert found.optimizer_s_per_parameter == {"d": 2e-11}
+    assert found.basis == "profile t.csv: measured on a desk"
+
+
+def test_a_wrong_optimizer_remark_is_refused(tmp_path: Path) -> None:
+    """A price that is not a number is named with its file."""
+    path = tmp_path / "t.csv"
+    path.write_text(f"# optimizer_s_per_parameter d: fast\n{HEADER}\n{ROW}\n", encoding="utf-8")
+    with pytest.raises(DataError, match="d: fast': expected optimizer_s_per_parameter DEVICE: SECONDS"):
+        read_costs(path)
