@@ -41,10 +41,10 @@ def write(folder: Path, *lines: str) -> Path:
 
 
 def test_profile_is_read_as_written(tmp_path: Path) -> None:
-    """Every column reaches its field; comments and blank lines are skipped, and the file names the basis."""
+    """Every column reaches its field; blank lines are skipped, and the remarks say the basis."""
     table = read_costs(write(tmp_path, "# measured on a Friday", HEADER, "", ROW))
     assert table.name == "profile"
-    assert table.basis == "profile profile.csv"
+    assert table.basis == "profile profile.csv: measured on a Friday"
     cost = table.at(Key("a100", "block", 2, 4, 128, "none"))
     assert cost == LayerCost(0.001, 0.0015, 0.0005, 1000, 600)
     assert cost.seconds == pytest.approx(0.003)
