@@ -1,21 +1,24 @@
 r"""
 A calibration: non-negative coefficients that turn terms of the step time into a machine's seconds.
 
-The step time is a sum of terms, each priced at peak rates (``taut.data.roofline``, ``taut.formulations.terms``):
+The step time is a sum of terms (``taut.data.work``, ``taut.formulations.terms``):
 
 ==================  ===============================================================  =========================
 term                at coefficient 1                                                 unit of the coefficient
 ==================  ===============================================================  =========================
-gemm                matrix products at the device's peak rate                        1 (inverse efficiency)
-attention           attention cores at the device's peak rate                        1 (inverse efficiency)
+gemm                matrix products by the device's operator model                   1
+attention           attention cores by the device's operator model                   1
 memory              bytes read and written at the device's peak bandwidth            1 (inverse efficiency)
-launch              one pass over one layer, micro-batch and stage                   seconds
+launch              launches of a pass that its work does not hide                   1
 tensor_parallel     all-reduces of tensor groups over the stated links               1
 pipeline            hops between stages over the stated links                        1
 data_parallel       gradient rings over the stated links                             1
 optimizer           optimizer traffic at the device's peak memory bandwidth          1 (inverse efficiency)
 constant            one step                                                         seconds
 ==================  ===============================================================  =========================
+
+Beside the coefficients stand two properties of the software stack that the terms themselves depend on: ``launch_us``,
+what the host takes to launch one pass over one layer, and whether attention is fused.
 
 Since a calibration only multiplies terms, the planner's bounds hold with it as they do without.
 
@@ -26,8 +29,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from taut.data.device import DeviceSpec
+from taut.data.device import DeviceSpec, Precision
 from taut.data.spec import Spec
+from taut.data.units import MICROSECOND
 
 TERMS = (
     "gemm",
@@ -49,14 +53,17 @@ class Calibration(Spec):
     """
     Coefficients by term, with the software stack and device they were fitted on and the errors on unseen runs.
 
-    ``nodes`` says whether the runs took one node or many; ``cluster`` is the catalog's cluster whose links the terms
-    were priced with.
+    ``nodes`` says whether the runs took one node or many, ``precision`` their number format where it matters;
+    ``cluster`` is the catalog's cluster whose links the terms were priced with.
     """
 
     name: str
     stack: str = ""
     device: str = ""
     nodes: Literal["one", "many", "any"] = "any"
+    precision: Precision | None = None
+    launch_us: Annotated[float, Field(ge=0)] | None = None
+    fused_attention: bool = True
     cluster: str = ""
     coefficients: dict[str, Coefficient]
     residuals: dict[str, float] = {}
@@ -81,6 +88,11 @@ class Calibration(Spec):
         """Coefficient of a term."""
         return self.coefficients[term]
 
+    @property
+    def launch(self) -> float | None:
+        """Seconds that the host takes to launch a pass, or None for the device's."""
+        return None if self.launch_us is None else self.launch_us * MICROSECOND
+
     def band(self, seconds: float) -> tuple[float, float]:
         """
         Seconds between which 80 % of measurements are expected for a prediction.
@@ -93,15 +105,15 @@ class Calibration(Spec):
 
 
 def uncalibrated(device: DeviceSpec) -> Calibration:
-    """The device's stated efficiencies as coefficients; links and optimizer as stated, no constant."""
+    """Operators as the device's model has them, memory traffic at its stated efficiency, links as stated."""
     return Calibration(
         name=f"stated efficiencies of {device.name}",
         device=device.name,
         coefficients={
-            "gemm": 1 / device.gemm_efficiency,
-            "attention": 1 / device.attention_efficiency,
+            "gemm": 1.0,
+            "attention": 1.0,
             "memory": 1 / device.memory_efficiency,
-            "launch": device.launch,
+            "launch": 1.0,
             "tensor_parallel": 1.0,
             "pipeline": 1.0,
             "data_parallel": 1.0,

@@ -1,9 +1,10 @@
 r"""
 One type of accelerator, and what it is assumed to reach when nothing was profiled.
 
-The analytic cost of a layer (``taut.data.roofline``) needs peak rates and efficiencies: a matrix product of
-:math:`F` FLOP that moves :math:`b` bytes takes :math:`\max(F / (e_g P), b / (e_m W))` with peak :math:`P`, memory
-bandwidth :math:`W` and efficiencies :math:`e_g, e_m`. The defaults are stated assumptions, printed with every plan.
+The analytic cost of a layer (``taut.data.analytic``) needs peak rates, the share of the memory bandwidth that traffic
+reaches, and the time that the host takes to launch a pass. Matrix products and attention follow an operator model
+(``taut.data.operators``); a device without one reaches the stated shares of its peak. The defaults are assumptions,
+printed with every plan.
 """
 
 from typing import Annotated, Literal
@@ -13,7 +14,7 @@ from pydantic import Field
 from taut.data.spec import Spec
 from taut.data.units import GIB, GIGABYTE, KIB, MICROSECOND, MOST_GIB, TERA
 
-Precision = Literal["bf16", "fp16", "fp32"]
+Precision = Literal["bf16", "fp16", "fp32", "fp8"]
 Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 
@@ -40,6 +41,10 @@ class DeviceSpec(Spec):
         """Peak rate in FLOP per second, or None where the device does not compute in this precision."""
         peak = self.peak_tflops.get(precision)
         return None if peak is None else peak * TERA
+
+    def attention_flops(self, precision: Precision) -> float:
+        """Peak rate of attention cores in FLOP per second: bf16's where matrix products run in fp8."""
+        return self.peak_flops("bf16" if precision == "fp8" else precision) or 0.0
 
     @property
     def memory_bandwidth(self) -> float:

@@ -7,6 +7,7 @@ its unit in ``bandwidth_unit``) or the rows in place; ``latency_matrix`` likewis
 """
 
 import csv
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -14,10 +15,12 @@ from typing import Any
 
 from taut.data.calibration import Calibration
 from taut.data.cluster import MOST_NODES, ClusterSpec
+from taut.data.costs import CostTable, read_costs
 from taut.data.device import DeviceSpec
 from taut.data.huggingface import read_config
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
+from taut.data.operators import OperatorModel
 from taut.data.read import read_text, read_yaml
 from taut.errors import DataError
 
@@ -51,6 +54,44 @@ def catalog_calibrations() -> dict[str, Calibration]:
     }
 
 
+def catalog_operators() -> dict[str, OperatorModel]:
+    """Built-in operator models by device name, with the device's half-precision peak rates."""
+    return {name: _catalog_operator(name) for name in _catalog("operators")}
+
+
+def catalog_profiles() -> dict[str, CostTable]:
+    """Built-in cost tables by name, measured by ``taut profile``."""
+    return {name: _catalog_profile(name) for name in _profile_names()}
+
+
+def load_costs(name: str) -> CostTable:
+    """
+    A cost table by catalog name or CSV file.
+
+    Raises
+    ------
+    DataError
+        If there is no such table or file, or the file is wrong.
+    """
+    if name in _profile_names():
+        return _catalog_profile(name)
+    path = Path(name)
+    if path.suffix != ".csv" and not path.exists():
+        raise DataError(_unknown("profile", name, _profile_names(), "a .csv file"))
+    return read_costs(path)
+
+
+@cache
+def _profile_names() -> tuple[str, ...]:
+    folder = files("taut.data") / "catalog" / "profiles"
+    return tuple(sorted(file.name.removesuffix(".csv") for file in folder.iterdir() if file.name.endswith(".csv")))
+
+
+def _catalog_profile(name: str) -> CostTable:
+    with as_file(files("taut.data") / "catalog" / "profiles" / f"{name}.csv") as path:
+        return read_costs(path)
+
+
 def load_calibration(name: str) -> Calibration:
     """
     A calibration by catalog name or YAML file.
@@ -74,6 +115,15 @@ def _catalog_model(name: str) -> ModelSpec:
 
 def _catalog_device(name: str) -> DeviceSpec:
     return DeviceSpec.parse({"name": name, **_catalog("devices")[name]}, f"catalog device {name}")
+
+
+def _catalog_operator(name: str) -> OperatorModel:
+    device = _catalog_device(name)
+    rates = {
+        "peak_tflops": device.peak_tflops.get("bf16") or device.peak_tflops.get("fp16"),
+        "memory_bandwidth_gbytes": device.memory_bandwidth_gbytes,
+    }
+    return OperatorModel.parse({"device": name, **rates, **_catalog("operators")[name]}, f"catalog operators of {name}")
 
 
 def _catalog_cluster(name: str) -> ClusterSpec:
@@ -140,7 +190,7 @@ def load_cluster(name: str) -> ClusterSpec:
     return ClusterSpec.parse(_with_matrix(_with_devices(values, name), path), name)
 
 
-def _unknown(what: str, name: str, known: dict[str, Any], otherwise: str) -> str:
+def _unknown(what: str, name: str, known: Iterable[str], otherwise: str) -> str:
     return f"{what} {name!r} is not in the catalog, expected one of {', '.join(known)}, or {otherwise}"
 
 

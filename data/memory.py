@@ -10,10 +10,12 @@ precision   weights  gradients  states
 bf16        2        4          12
 fp16        2        2          16
 fp32        4        4          8
+fp8         2        4          12
 ==========  =======  =========  ======
 
 Source: Megatron-LM documentation, "Distributed optimizer" (fp16: 20 or 4 + 16/d, bf16: 18 or 6 + 12/d, fp32: 16 or
-8 + 8/d bytes). Gradients are summed over the replicas in the type they are kept in.
+8 + 8/d bytes); fp8 keeps bf16 weights (Transformer Engine). Gradients are summed over the replicas in the type they
+are kept in.
 """
 
 from typing import Annotated, NamedTuple
@@ -32,11 +34,26 @@ class ParameterBytes(NamedTuple):
     gradient: int
     state: int
 
+    def exchanged(self, zero: int, num_micro_batches: int) -> float:
+        """
+        Bytes per parameter that all-reduces of a step carry, or what does as much.
+
+        A reduce-scatter and an all-gather are half an all-reduce each. Stages 0 and 1 sum the gradients once a step;
+        stage 2 scatters them after every micro-batch and gathers the weights once; stage 3 gathers the weights for
+        both passes of every micro-batch (Rajbhandari et al., arXiv 1910.02054, section 7).
+        """
+        if zero == 3:
+            return num_micro_batches * (self.gradient + 2 * self.weight) / 2
+        if zero == 2:
+            return (num_micro_batches * self.gradient + self.weight) / 2
+        return float(self.gradient)
+
 
 PARAMETER_BYTES: dict[Precision, ParameterBytes] = {
     "bf16": ParameterBytes(2, 4, 12),
     "fp16": ParameterBytes(2, 2, 16),
     "fp32": ParameterBytes(4, 4, 8),
+    "fp8": ParameterBytes(2, 4, 12),
 }
 
 

@@ -38,20 +38,24 @@ class ConfigurationRow(Spec):
     tp: Whole = 1
     pp: Whole = 1
     dp: Whole = 1
+    cp: Whole = 1
     vpp: Whole = 1
     micro_batch: Whole = 1
     global_batch: Whole
     schedule: Literal["1f1b", "gpipe"] = "1f1b"
     recompute: Literal["none", "selective", "full"] = "none"
-    zero: Annotated[int, Field(ge=0, le=1)] = 0
+    zero: Annotated[int, Field(ge=0, le=3)] = 0
     precision: Precision | None = None
     stack: str = ""
     measured_s: Annotated[float, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> "ConfigurationRow":
-        if self.tp * self.pp * self.dp != self.n_gpus:
-            raise ValueError(f"n_gpus is {self.n_gpus}, expected tp*pp*dp = {self.tp * self.pp * self.dp}")
+        degrees = self.tp * self.pp * self.dp * self.cp
+        if degrees != self.n_gpus:
+            raise ValueError(f"n_gpus is {self.n_gpus}, expected tp*pp*dp*cp = {degrees}")
+        if self.seq % self.cp:
+            raise ValueError(f"cp is {self.cp}, expected a divisor of seq {self.seq}")
         if self.global_batch % (self.dp * self.micro_batch):
             raise ValueError(
                 f"global_batch is {self.global_batch}, expected a multiple of dp*micro_batch = "

@@ -9,10 +9,11 @@ Data: ``StageTables`` of the candidate, ``Links`` of the cluster.
 (2) hop(x, y, z) = latency + message / B^PP there and, except in ``amp``, back; T_PP[z] = max over y of the sum of hops;
 (3) T_pipe[z] = sum_x t + (m - 1) max_x t + h T_PP[z], h from ``PlanningProblem.transfer_weight``;
 (4) data-parallel time of a stage, tensor rank y, replicas on nodes n with g_n of them, k nodes in all:
-    max over n of 4 (g_n - 1)/g_n M/B(n) + 2 (k - 1)/k M/B(between), with B the slowest link of each kind, M the
-    stage's gradient bytes; in ``amp`` one ring over the slowest link of the whole group, with its latency;
+    max over n of 4 (g_n - 1)/g_n M/B(n) + 2 (k - 1)/k M/B(between), with B the slowest link of each kind, M the bytes
+    that the stage exchanges (its gradients under ZeRO-0 and 1; ``ParameterBytes.exchanged``); in ``amp`` one ring over
+    the slowest link of the whole group, with its latency;
     T_DP is the largest over y on stage 0, in ``amp`` over all stages;
-(5) T = max_z T_pipe[z] + T_DP + T_opt, T_opt the optimizer on stage 0's parameters (divided by dp under ZeRO-1).
+(5) T = max_z T_pipe[z] + T_DP + T_opt, T_opt the optimizer on stage 0's parameters (divided by dp under ZeRO).
 
 A calibration multiplies the terms, and adds a constant.
 
@@ -211,7 +212,7 @@ def _optimizer(problem: PlanningProblem, strategy: Strategy, tables: StageTables
 
 def optimizer_shards(candidate: Candidate) -> int:
     """Replicas that share the optimizer's work."""
-    return candidate.dp if candidate.zero == 1 else 1
+    return candidate.dp if candidate.zero else 1
 
 
 def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:

@@ -2,9 +2,10 @@ r"""
 Memory of a stage, and whether it fits.
 
 For stage x on range [i, j) under recompute r, with :math:`w, g, o` bytes per parameter for weight, gradient and
-optimizer state, :math:`\delta = dp` under ZeRO-1 and 1 otherwise, and :math:`q_x` micro-batches in flight,
+optimizer state, and :math:`q_x` micro-batches in flight,
 
-(1) bytes = parameters (w + g) + ceil(parameters * o / delta) + q_x activation + workspace + overhead;
+(1) bytes = ceil(parameters w / d_3) + ceil(parameters g / d_2) + ceil(parameters o / d_1) + q_x activation + workspace
+    + overhead, with d_k = dp under ZeRO stage k or above, else 1 (Rajbhandari et al., arXiv 1910.02054);
 (2) q_x = min(pp - x, m) for 1F1B and m for GPipe;
 (3) feasible on a device type: ceil(bytes / 1024) + margin <= capacity, in KiB.
 
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taut.data.memory import MemoryModel
+from taut.data.memory import MemoryModel, ParameterBytes
 from taut.data.units import KIB
 from taut.formulations.space import Candidate
 from taut.formulations.stages import StageTables
@@ -69,16 +70,22 @@ def stage_memory(
         Whether the margin is kept free.
     """
     per_parameter = model.parameter_bytes
-    shards = candidate.dp if candidate.zero == 1 else 1
-    states = -(-tables.parameters * per_parameter.state // shards)
-    weights = tables.parameters * (per_parameter.weight + per_parameter.gradient) + states
-    fixed = weights[None] + tables.workspace + model.overhead_bytes
+    held_bytes = parameter_memory(tables.parameters, per_parameter, candidate.zero, candidate.dp)
+    fixed = held_bytes[None] + tables.workspace + model.overhead_bytes
     free = [kib - (model.margin_kib(kib) if margin else 0) for kib in capacity_kib]
     budget = np.array([kib * KIB for kib in free], dtype=np.int64)
     held = in_flight(candidate)
     # Products with the micro-batches in flight must stay within 64 bits; what is cut off exceeds any device.
     activation = np.minimum(tables.activation, MOST_BYTES // int(held.max()))
     return StageMemory(fixed, activation, held, budget)
+
+
+def parameter_memory(parameters: Ints, per_parameter: ParameterBytes, zero: int, dp: int) -> Ints:
+    """Bytes of weights, gradients and optimizer states of so many parameters, (1)."""
+    first, second, third = (dp if zero >= stage else 1 for stage in (1, 2, 3))
+    weights, gradients = parameters * per_parameter.weight, parameters * per_parameter.gradient
+    states = parameters * per_parameter.state
+    return np.asarray(-(-weights // third) - (-gradients // second) - (-states // first))
 
 
 def in_flight(candidate: Candidate) -> Ints:

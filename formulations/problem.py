@@ -121,8 +121,9 @@ class PlanningProblem:
         return stage_memory(self.tables(candidate), self.memory, candidate, self.capacity_kib, margin=margin)
 
     def gradient_bytes(self, candidate: Candidate) -> NDArray[np.float64]:
-        """Bytes of gradients of every range on one tensor rank, times the ring's coefficient, (L+1, L+1)."""
-        per_parameter = self.coefficient("data_parallel") * self.memory.parameter_bytes.gradient
+        """Bytes that data-parallel rings carry for every range, times the ring's coefficient, (L+1, L+1)."""
+        exchanged = self.memory.parameter_bytes.exchanged(candidate.zero, candidate.num_micro_batches)
+        per_parameter = self.coefficient("data_parallel") * exchanged
         return np.asarray(self.tables(candidate).parameters * per_parameter, dtype=np.float64)
 
     def transfer_weight(self, candidate: Candidate) -> float:

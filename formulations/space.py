@@ -60,7 +60,7 @@ class StrategySpace(Spec):
     global_batch: Annotated[int, Field(gt=0, le=MOST_SEQUENCES)]
     max_tp: Annotated[int, Field(gt=0)]
     schedules: list[Schedule] = ["1f1b", "gpipe"]
-    zero: list[Literal[0, 1]] = [0, 1]
+    zero: list[Literal[0, 1, 2, 3]] = [0, 1]
     sequence_parallel: list[bool] = [False, True]
     recompute: list[Recompute] = list(RECOMPUTE)
     fixed: dict[str, int | str | bool] = {}

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost
 from taut.data.device import Precision
 from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
-from taut.data.roofline import ELEMENT_BYTES
+from taut.data.work import ELEMENT_BYTES
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

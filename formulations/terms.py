@@ -7,11 +7,12 @@ longest, since it holds the head,
 
 (1) seconds of a kind of work = (sum over stages + (m - 1) last stage) / 1 for 1F1B and GPipe; interleaving divides
     the bubble, sum - last, by vpp;
-(2) tensor_parallel: the all-reduces of (1), ring(M, tp, B) with its latency;
+(2) tensor_parallel: the all-reduces of (1), ring(M, tp, B) with its latency, and for cp context ranks, each of which
+    has 1 / cp of every sequence, the ring that passes keys and values around;
 (3) pipeline: trips (max(1, m / pp) for 1F1B, 1 for GPipe) times vpp pp - 1 hops there and back, of which those that
     leave a node run at the node's cards shared by the tensor group;
-(4) data_parallel: the hierarchical ring of stage 0's gradients; optimizer: stage 0's parameters, over dp under
-    ZeRO-1; constant: 1.
+(4) data_parallel: the hierarchical ring of what stage 0 exchanges; optimizer: stage 0's parameters, over dp cp under
+    ZeRO; constant: 1.
 
 The dot product of a row with a calibration's coefficients is the step time. It equals the evaluator
 (``taut.formulations.latency``, model ``pipette``) on these configurations, and prices them hundreds of times faster.
@@ -24,9 +25,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from taut.data.analytic import OPTIMIZER_TRAFFIC_BYTES
 from taut.data.calibration import TERMS
+from taut.data.costs import RECOMPUTE
 from taut.data.memory import ParameterBytes
-from taut.data.roofline import OPTIMIZER_TRAFFIC_BYTES
+from taut.data.work import LayerShape, Rates, block_passes, embedding_passes, head_passes, recomputed
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -35,11 +38,10 @@ VOCABULARY_MULTIPLE = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Peak rates of a device and rates of its links, in SI units; ``cards`` is a node's, infinite if not stated."""
+    """What a device makes of work, and rates of links in SI units; ``cards`` is a node's, infinite if not stated."""
 
     gpus_per_node: int
-    peak: float
-    memory_bandwidth: float
+    rates: Rates
     inside_rate: float
     inside_latency: float
     between_rate: float
@@ -67,6 +69,7 @@ class Configurations:
     tp: Ints
     pp: Ints
     dp: Ints
+    cp: Ints
     vpp: Ints
     micro_batch: Ints
     num_micro_batches: Ints
@@ -84,7 +87,7 @@ class Configurations:
         return Configurations(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
 
 
-def step_terms(configurations: Configurations, machine: Machine, element: int, gradient: int) -> Floats:
+def step_terms(configurations: Configurations, machine: Machine, per_parameter: ParameterBytes) -> Floats:
     """
     Terms of the step time at coefficient 1, (configurations, terms) in the order of ``TERMS``.
 
@@ -93,30 +96,35 @@ def step_terms(configurations: Configurations, machine: Machine, element: int, g
     configurations
         What is priced; layers divide evenly over stages and chunks.
     machine
-        Peak rates and links.
-    element, gradient
-        Bytes of an activation and of a summed gradient.
+        Rates and links.
+    per_parameter
+        Bytes of a parameter's weight and gradient.
     """
-    c = configurations
-    work = _layer_work(c, element)
-    head, embedding = _head_work(c, element), _embedding_work(c, element)
+    c, element = configurations, machine.rates.element
+    layer, head, embedding = (
+        _layer_work(c, machine.rates),
+        _head_work(c, machine.rates),
+        _embedding_work(c, machine.rates),
+    )
     bubbles = (c.pp - 1) / c.vpp
-    per_stage = c.layers / c.pp
     # (1): m passes of the last stage, and the other stages once for the first and last micro-batch.
-    passes = per_stage * (c.num_micro_batches + bubbles)
-    terms = np.empty((len(c), len(TERMS)))
-    scale = np.array([machine.peak, machine.peak, machine.memory_bandwidth, 1.0])
+    passes = c.layers / c.pp * (c.num_micro_batches + bubbles)
     others = np.where(c.pp > 1, 1.0 / c.vpp, c.num_micro_batches)[:, None]
-    total = passes[:, None] * work + c.num_micro_batches[:, None] * head + others * embedding
-    terms[:, :4] = total / scale
-    terms[:, 4] = passes * _tensor_ring(c, machine, element)
+    terms = np.empty((len(c), len(TERMS)))
+    terms[:, :4] = passes[:, None] * layer + c.num_micro_batches[:, None] * head + others * embedding
+    terms[:, 4] = passes * (_tensor_ring(c, machine, element) + _context_ring(c, machine, element))
     terms[:, 5] = _pipeline(c, machine, element)
     parameters = first_stage_parameters(c)
-    terms[:, 6] = _data_ring(c, machine, gradient * parameters)
-    shards = np.where(c.zero == 1, c.dp, 1)
-    terms[:, 7] = OPTIMIZER_TRAFFIC_BYTES * parameters / shards / machine.memory_bandwidth
+    terms[:, 6] = _data_ring(c, machine, _exchanged(c, per_parameter) * parameters)
+    shards = np.where(c.zero > 0, c.dp * c.cp, 1)
+    terms[:, 7] = OPTIMIZER_TRAFFIC_BYTES * parameters / shards / machine.rates.memory_bandwidth
     terms[:, 8] = 1.0
     return terms
+
+
+def local_tokens(c: Configurations) -> Ints:
+    """Tokens of a micro-batch on one context rank."""
+    return np.asarray(c.micro_batch * c.seq // c.cp)
 
 
 def _matrix_parameters(c: Configurations) -> Floats:
@@ -155,34 +163,32 @@ def _final_norm(c: Configurations) -> Ints:
     return np.asarray(np.where(c.gated == 1, c.hidden, 2 * c.hidden) * (c.vocab > 0))
 
 
-def _layer_work(c: Configurations, element: int) -> Floats:
-    """FLOP, attention FLOP, bytes and launches of one layer and micro-batch, all passes."""
-    tokens, parameters = c.micro_batch * c.seq, _matrix_parameters(c)
-    again_attention, again_all = (c.recompute > 0).astype(float), (c.recompute == 2).astype(float)
-    rest = element * tokens * (10 * c.hidden + 4 * c.ffn_hidden / c.tp)
-    return np.stack(
-        [
-            (3 + again_all) * 2.0 * tokens * parameters,
-            (3 + again_attention) * 4.0 * tokens * c.seq * c.hidden / c.tp,
-            (3 + again_all) * element * parameters + (2 + again_all) * rest,
-            3 + again_all,
-        ],
-        axis=1,
+def _layer_work(c: Configurations, rates: Rates) -> Floats:
+    """Terms of one layer and micro-batch, all passes, (configurations, 4)."""
+    shape = LayerShape.of(
+        batch=c.micro_batch,
+        seq=c.seq / c.cp,
+        window=c.seq,
+        hidden=c.hidden,
+        heads=c.heads / c.tp,
+        kv_heads=c.kv_heads / np.minimum(c.tp, c.kv_heads),
+        head_dim=c.hidden // c.heads,
+        ffn=c.ffn_hidden / c.tp,
+        up=1 + c.gated,
     )
+    plain = block_passes(shape, rates)
+    recompute = c.recompute[:, None]
+    again = [sum(recomputed(plain, kind)) for kind in RECOMPUTE[1:]]
+    return np.asarray(np.where(recompute == 2, again[1], np.where(recompute == 1, again[0], sum(plain))))
 
 
-def _head_work(c: Configurations, element: int) -> Floats:
-    tokens, vocab = c.micro_batch * c.seq, padded_vocabulary(c)
-    parameters = vocab * c.hidden // c.tp
-    traffic = 3.0 * element * parameters + 2 * 8.0 * tokens * vocab / c.tp
-    zero = np.zeros(len(c))
-    return np.stack([6.0 * tokens * parameters, zero, traffic, 3.0 * (c.vocab > 0)], axis=1)
+def _head_work(c: Configurations, rates: Rates) -> Floats:
+    passes = head_passes(local_tokens(c), c.hidden, padded_vocabulary(c) // c.tp, rates)
+    return np.asarray(sum(passes) * (c.vocab > 0)[:, None])
 
 
-def _embedding_work(c: Configurations, element: int) -> Floats:
-    traffic = 4.0 * element * c.micro_batch * c.seq * c.hidden * (c.vocab > 0)
-    zero = np.zeros(len(c))
-    return np.stack([zero, zero, traffic, 2.0 * (c.vocab > 0)], axis=1)
+def _embedding_work(c: Configurations, rates: Rates) -> Floats:
+    return np.asarray(sum(embedding_passes(local_tokens(c), c.hidden, rates)) * (c.vocab > 0)[:, None])
 
 
 def _tensor_ring(c: Configurations, machine: Machine, element: int) -> Floats:
@@ -190,18 +196,35 @@ def _tensor_ring(c: Configurations, machine: Machine, element: int) -> Floats:
     inside = c.tp <= machine.gpus_per_node
     rate = np.where(inside, machine.inside_rate, min(machine.between_rate, machine.inside_rate))
     latency = np.where(inside, machine.inside_latency, max(machine.between_latency, machine.inside_latency))
-    message = element * c.micro_batch * c.seq * c.hidden
+    message = element * local_tokens(c) * c.hidden
     reductions = np.where(c.recompute == 2, 6, 4)
     ring = 2.0 * (c.tp - 1) / c.tp * message / rate + 2.0 * (c.tp - 1) * latency
     return np.asarray(reductions * ring)
 
 
+def _context_ring(c: Configurations, machine: Machine, element: int) -> Floats:
+    """Seconds to pass keys and values, and their gradients, around the context ranks, a layer and micro-batch, (2)."""
+    rate = np.where(c.tp * c.cp <= machine.gpus_per_node, machine.inside_rate, machine.between_rate)
+    kv_width = c.hidden // c.heads * c.kv_heads // np.minimum(c.tp, c.kv_heads)
+    message = 2.0 * element * local_tokens(c) * kv_width
+    return np.asarray((c.cp - 1) * (3 + (c.recompute > 0)) * message / rate)
+
+
+def _exchanged(c: Configurations, per_parameter: ParameterBytes) -> Floats:
+    """Bytes per parameter that the data-parallel rings carry in a step, as ``ParameterBytes.exchanged``."""
+    m = c.num_micro_batches
+    by_stage = [np.asarray([per_parameter.exchanged(zero, 1)] * len(c)) for zero in (0, 1)]
+    second = (m * per_parameter.gradient + per_parameter.weight) / 2
+    third = m * (per_parameter.gradient + 2 * per_parameter.weight) / 2
+    return np.choose(c.zero, [*by_stage, second, third])
+
+
 def _pipeline(c: Configurations, machine: Machine, element: int) -> Floats:
     """Trips times hops, (3)."""
-    stage = c.tp * c.dp
+    stage = c.tp * c.cp * c.dp
     per_node = np.maximum(machine.gpus_per_node // stage, 1)
     leaving = np.where(stage >= machine.gpus_per_node, c.pp - 1, -(-c.pp // per_node) - 1)
-    message = element * c.micro_batch * c.seq * c.hidden / np.where(c.sequence_parallel == 1, c.tp, 1)
+    message = element * local_tokens(c) * c.hidden / np.where(c.sequence_parallel == 1, c.tp, 1)
     shared = np.minimum(machine.between_rate, machine.cards / np.minimum(c.tp, machine.gpus_per_node))
     between = 2 * (machine.between_latency + message / shared)
     within = 2 * (machine.inside_latency + message / machine.inside_rate)
@@ -215,28 +238,32 @@ def _pipeline(c: Configurations, machine: Machine, element: int) -> Floats:
 
 def _data_ring(c: Configurations, machine: Machine, message: Floats) -> Floats:
     """Hierarchical ring of stage 0, whose replicas fill nodes in order, (4)."""
-    groups = np.maximum(machine.gpus_per_node // c.tp, 1)
-    inside = np.where(c.tp <= machine.gpus_per_node, np.minimum(c.dp, groups), 1)
-    nodes = np.where(c.tp <= machine.gpus_per_node, -(-c.dp // groups), c.dp)
+    groups, replicas = np.maximum(machine.gpus_per_node // c.tp, 1), c.dp * c.cp
+    inside = np.where(c.tp <= machine.gpus_per_node, np.minimum(replicas, groups), 1)
+    nodes = np.where(c.tp <= machine.gpus_per_node, -(-replicas // groups), replicas)
     rate = min(machine.between_rate, machine.cards / machine.gpus_per_node)
     within = 4.0 * (inside - 1) / inside * message / machine.inside_rate
     return np.asarray(within + 2.0 * (nodes - 1) / nodes * message / rate)
 
 
-def memory_bytes(c: Configurations, element: int, per_parameter: ParameterBytes, overhead: int) -> Ints:
+def memory_bytes(c: Configurations, rates: Rates, per_parameter: ParameterBytes, overhead: int) -> Ints:
     """Bytes of the fullest device: stage 0 with its micro-batches in flight, or the last stage with the logits."""
-    shards = np.where(c.zero == 1, c.dp, 1)
     flight = np.where(c.gpipe == 1, c.num_micro_batches, np.minimum(c.pp, c.num_micro_batches))
     flight = np.where((c.vpp > 1) & (c.gpipe == 0), np.ceil(flight * (1 + (c.pp - 1) / (c.pp * c.vpp))), flight)
     last = np.where(c.gpipe == 1, c.num_micro_batches, 1)
-    kept, plain = _activation(c, element, c.recompute), _activation(c, element, np.zeros_like(c.recompute))
+    element = rates.element
+    kept, plain = _activation(c, rates, c.recompute), _activation(c, rates, np.zeros_like(c.recompute))
     per_stage = c.layers // c.pp
     head, mask = _edge_activation(c, element)
     first_bytes = per_stage * kept + mask + np.where(c.pp == 1, head, 0)
 
+    shards = c.dp * c.cp
+    first_shards, second_shards, third_shards = (np.where(c.zero >= stage, shards, 1) for stage in (1, 2, 3))
+
     def states(parameters: Floats) -> Floats:
-        state = -(-parameters * per_parameter.state // shards)
-        return np.asarray(parameters * (per_parameter.weight + per_parameter.gradient) + state)
+        weights = -(-parameters * per_parameter.weight // third_shards)
+        gradients = -(-parameters * per_parameter.gradient // second_shards)
+        return np.asarray(weights + gradients - (-parameters * per_parameter.state // first_shards))
 
     first = states(first_stage_parameters(c)) + flight * first_bytes
     end = states(_last_stage_parameters(c)) + last * (per_stage * kept + head)
@@ -244,13 +271,15 @@ def memory_bytes(c: Configurations, element: int, per_parameter: ParameterBytes,
     return np.asarray(fullest, dtype=np.int64)
 
 
-def _activation(c: Configurations, element: int, recompute: Ints) -> Floats:
-    """Bytes that one layer keeps for one micro-batch on one tensor rank, with a fused attention kernel."""
-    tokens = c.micro_batch * c.seq
+def _activation(c: Configurations, rates: Rates, recompute: Ints) -> Floats:
+    """Bytes that one layer keeps for one micro-batch on one tensor rank."""
+    tokens, element = local_tokens(c), rates.element
     kv_hidden = c.hidden // c.heads * c.kv_heads
     replicated = tokens * c.hidden * (4 * element + np.where(c.gated == 1, 0, 2))
     widths = 2 * c.hidden + 2 * kv_hidden + np.where(c.gated == 1, 3, 2) * c.ffn_hidden
     split = tokens * element * widths
+    if not rates.fused_attention:
+        split = split + np.where(recompute == 0, (2 * element + 1) * c.heads * c.seq * tokens, 0)
     full = recompute == 2
     replicated, split = np.where(full, element * tokens * c.hidden, replicated), np.where(full, 0, split)
     sharded = -(-(replicated + split) // c.tp)
@@ -259,9 +288,9 @@ def _activation(c: Configurations, element: int, recompute: Ints) -> Floats:
 
 def _edge_activation(c: Configurations, element: int) -> tuple[Floats, Floats]:
     """Bytes of the head (inputs and fp32 logits) and of the embedding's dropout mask."""
-    some, output = c.vocab > 0, c.micro_batch * c.seq * c.hidden
+    some, output = c.vocab > 0, local_tokens(c) * c.hidden
     shards = np.where(c.sequence_parallel == 1, c.tp, 1)
-    logits = 4 * c.micro_batch * c.seq * padded_vocabulary(c)
+    logits = 4 * local_tokens(c) * padded_vocabulary(c)
     inputs = 2 * element * output
     head = np.where(c.sequence_parallel == 1, -(-(inputs + logits) // c.tp), inputs + -(-logits // c.tp))
     return np.asarray(head * some), np.asarray(-(-output // shards) * some)

@@ -3,13 +3,19 @@ Fitting a calibration: non-negative least squares on relative error.
 
 Samples i with terms :math:`x_{ik}` at coefficient 1 (``taut.formulations.terms``) and measured seconds :math:`y_i`,
 
-(1) minimise :math:`\sum_i w_i (\sum_k c_k x_{ik} / y_i - 1)^2 + \lambda^2 n \sum_k (c_k / p_k - 1)^2` over
+(1) minimise :math:`\sum_i w_i (\sum_k c_k x_{ik} / y_i - 1)^2 + \lambda^2 \sum_k (c_k / p_k - 1)^2` over
     :math:`c \ge 0`, with p what the device states and a small :math:`\lambda`: where samples cannot tell terms apart
-    the stated efficiencies do, instead of one term taking what belongs to another;
+    the stated coefficients do, instead of one term taking what belongs to another, and few samples move them less;
 (2) weights :math:`w_i = 1 / \max(|r_i|, \rho)` from the residuals r of the fit before, from all ones, a fixed number
     of times: this leads from squares towards absolute relative errors, so that few odd runs do not set the rest;
-(3) error on unseen runs: K folds, each predicted by a fit on the others; its quantiles are the calibration's band.
+(3) error on unseen runs: K folds, each predicted by a fit on the others; its quantiles are the calibration's band,
+    towards the larger error where few samples leave a choice;
+(4) properties of the stack that the terms depend on, launch seconds and whether attention is fused: of the given
+    combinations the first whose error of (3) is within 2 % of the least, or with few samples the first of all.
 """
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +29,25 @@ Floats = NDArray[np.float64]
 ROUNDS = 8
 SMALLEST_RESIDUAL = 0.02
 """Residuals below run-to-run noise weigh the same."""
-PULL = 0.003
-"""Lambda of (1): a coefficient at twice the stated one costs as much as 0.3 % of error on every run."""
+PULL = 0.03
+"""Lambda of (1): a coefficient at twice the stated one costs as much as an error of 3 % on one run."""
+LAUNCHES_US = (100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 800.0)
+FEWEST, ENOUGH = 4, 20
+"""Samples below which there is no fit, and below which the stack's properties are not chosen by them."""
+CLOSE = 1.02
 SMALLEST_STATED = 0.01
 """Stands for a stated coefficient of zero, as the constant's is."""
 QUANTILES = (0.05, LOW, 0.25, 0.5, 0.75, HIGH, 0.95)
+
+
+class Stack(NamedTuple):
+    """Properties of a software stack that the terms depend on, (4)."""
+
+    launch_us: float
+    fused_attention: bool
+
+
+STACKS = [Stack(launch, fused) for fused in (True, False) for launch in LAUNCHES_US]
 
 
 def fit_coefficients(terms: Floats, seconds: Floats, stated: Floats) -> Floats:
@@ -52,7 +72,7 @@ def fit_coefficients(terms: Floats, seconds: Floats, stated: Floats) -> Floats:
         raise FormulationError("samples need finite terms and measured seconds above 0, at least one of them")
     scale = np.where(stated > 0, stated, SMALLEST_STATED)
     relative, weights = terms / seconds[:, None] * scale, np.ones(len(seconds))
-    pull = PULL * np.sqrt(len(seconds)) * np.ones(len(scale))
+    pull = PULL * np.ones(len(scale))
     for _ in range(ROUNDS):
         rows = np.vstack([relative * weights[:, None], np.diag(pull)])
         coefficients, _ = nnls(rows, np.concatenate([weights, pull]))
@@ -75,56 +95,65 @@ def cross_validate(terms: Floats, seconds: Floats, stated: Floats, *, folds: int
     """
     order = np.random.default_rng(seed).permutation(len(seconds))
     errors = np.empty(len(seconds))
-    for fold in range(folds):
-        unseen = order[fold::folds]
+    for fold in range(min(folds, len(seconds))):
+        unseen = order[fold :: min(folds, len(seconds))]
         seen = np.setdiff1d(order, unseen)
         errors[unseen] = terms[unseen] @ fit_coefficients(terms[seen], seconds[seen], stated) / seconds[unseen] - 1
     return errors
 
 
+def stated_coefficients(device: DeviceSpec) -> Floats:
+    """What the device states, in the order of ``TERMS``."""
+    return np.array([uncalibrated(device)[term] for term in TERMS])
+
+
 def fit_calibration(
-    terms: Floats,
-    seconds: Floats,
-    device: DeviceSpec,
-    *,
-    name: str,
-    stack: str = "",
-    nodes: str = "any",
-    cluster: str = "",
-    source: str = "",
+    terms_by_stack: Mapping[Stack, Floats], seconds: Floats, device: DeviceSpec, about: Mapping[str, Any]
 ) -> Calibration:
     """
     Calibration from samples, with the error band of ten-fold cross-validation.
 
     Parameters
     ----------
-    terms, seconds
-        As in ``fit_coefficients``; at least 20 samples.
+    terms_by_stack
+        Terms as in ``fit_coefficients`` by the stack's properties, (4).
+    seconds
+        Measured step times.
     device
-        What the samples ran on; its stated efficiencies decide where the samples do not.
-    name, stack, nodes, cluster, source
-        What the calibration says of itself.
+        What the samples ran on; what it states decides where the samples do not.
+    about
+        What the calibration says of itself: fields of ``Calibration`` such as its name and stack.
 
     Raises
     ------
     FormulationError
-        If there are fewer than 20 samples: the band would mean nothing.
+        If there are fewer than four samples.
     """
-    if len(seconds) < 20:
-        raise FormulationError(f"{len(seconds)} samples, expected at least 20 for a fit with an error band")
-    stated = np.array([uncalibrated(device)[term] for term in TERMS])
-    errors = cross_validate(terms, seconds, stated)
+    if len(seconds) < FEWEST:
+        raise FormulationError(f"{len(seconds)} samples, expected at least {FEWEST} for a fit with an error band")
+    stated = stated_coefficients(device)
+    unseen = {stack: cross_validate(terms, seconds, stated) for stack, terms in terms_by_stack.items()}
+    stack = _chosen({stack: float(np.abs(errors).mean()) for stack, errors in unseen.items()}, len(seconds))
+    errors, coefficients = unseen[stack], fit_coefficients(terms_by_stack[stack], seconds, stated)
     return Calibration.model_validate(
         {
-            "name": name,
-            "stack": stack,
+            **about,
             "device": device.name,
-            "nodes": nodes,
-            "cluster": cluster,
-            "coefficients": dict(zip(TERMS, fit_coefficients(terms, seconds, stated).tolist(), strict=True)),
-            "residuals": {str(q): float(np.quantile(errors, q)) for q in QUANTILES},
+            **stack._asdict(),
+            "coefficients": dict(zip(TERMS, coefficients.tolist(), strict=True)),
+            "residuals": {str(q): _outer_quantile(errors, q) for q in QUANTILES},
             "samples": len(seconds),
             "mape": float(np.abs(errors).mean()),
-            "source": source,
         }
     )
+
+
+def _chosen(mean_error: Mapping[Stack, float], samples: int) -> Stack:
+    """The stack that the samples speak for, (4)."""
+    enough = max(mean_error.values()) if samples < ENOUGH else CLOSE * min(mean_error.values())
+    return next(stack for stack, error in mean_error.items() if error <= enough)
+
+
+def _outer_quantile(errors: Floats, share: float) -> float:
+    """The quantile, of two neighbouring errors the one farther out, (3)."""
+    return float(np.quantile(errors, share, method="lower" if share < 0.5 else "higher"))

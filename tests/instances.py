@@ -31,7 +31,7 @@ def random_problem(seed: int, *, large: bool = False) -> PlanningProblem:
         global_batch=batch,
         max_tp=max_tp,
         schedules=list(rng.choice(["1f1b", "gpipe"], size=rng.integers(1, 3), replace=False)),
-        zero=[[0], [1], [0, 1]][rng.integers(3)],
+        zero=[[0], [1], [0, 1], [2], [0, 3]][rng.integers(5)],
         sequence_parallel=[[False], [False, True]][rng.integers(2)],
         recompute=list(RECOMPUTE)
         if rng.random() < 0.7 and not large

@@ -14,8 +14,9 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 
 from taut import __version__
+from taut.cost_importers import importer
 from taut.errors import CertificateError, DataError, InfeasibleError, NothingFoundError, TautError
-from taut.importers import importer
+from taut.profiling.command import profile_command
 
 app = typer.Typer(
     help="Plans the training of large models on GPU clusters, and proves how good the plan is.",
@@ -49,7 +50,7 @@ def plan_command(
     cluster: Annotated[str, typer.Argument(help="Catalog name, NAME:NODES, or our YAML file.")],
     global_batch: Annotated[int, typer.Option(help="Sequences per step.")],
     seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
-    profile: Annotated[str | None, typer.Option(help="CSV of measured layer costs.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Measured layer costs: catalog name or CSV file.")] = None,
     memory_model: Annotated[str | None, typer.Option(help="YAML file of the memory model.")] = None,
     latency_model: Annotated[str, typer.Option(help="pipette, pipette-printed or amp.")] = "pipette",
     calibration: Annotated[str | None, typer.Option(help="Fitted coefficients: catalog name or YAML file.")] = None,
@@ -171,10 +172,12 @@ def show(
 
 @app.command()
 def catalog(
-    section: Annotated[str, typer.Argument(help="models, clusters, devices or calibrations; all without it.")] = "",
+    section: Annotated[
+        str, typer.Argument(help="models, clusters, devices, calibrations or profiles; all without it.")
+    ] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """List the built-in models, clusters, devices and calibrations with their sources."""
+    """List the built-in models, clusters, devices, calibrations and profiles with their sources."""
     from taut.listing import catalog_listing, catalog_text
 
     listing = catalog_listing(section)
@@ -260,6 +263,9 @@ def place(
         f"{read.name}: objective {result.objective:g}, lower bound {result.lower_bound:g} ({result.bound_source}), "
         f"gap {percent(result.gap)}, {result.status}\npermutation {' '.join(map(str, result.permutation))}"
     )
+
+
+app.command(name="profile")(profile_command)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import typer
 if TYPE_CHECKING:
     from taut.data.cluster import ClusterSpec
 
-importer = typer.Typer(help="Build a cluster file from another tool's output.", no_args_is_help=True)
+importer = typer.Typer(help="Build a cluster file or a cost table from another tool's output.", no_args_is_help=True)
 
 DeviceOption = Annotated[str, typer.Option(help="Device type of every node, from the catalog.")]
 OutOption = Annotated[Path, typer.Option(help="Cluster file to write.")]

@@ -5,10 +5,10 @@ from typing import Any
 import yaml
 
 from taut.data.cluster import ClusterSpec
-from taut.data.load import catalog_calibrations, catalog_clusters, catalog_devices, catalog_models
+from taut.data.load import catalog_calibrations, catalog_clusters, catalog_devices, catalog_models, catalog_profiles
 from taut.errors import DataError
 
-SECTIONS = ("models", "clusters", "devices", "calibrations")
+SECTIONS = ("models", "clusters", "devices", "calibrations", "profiles")
 
 
 def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
@@ -22,7 +22,13 @@ def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
     """
     if section and section not in SECTIONS:
         raise DataError(f"catalog {section!r}: expected one of {', '.join(SECTIONS)}")
-    listing = {"models": _models, "clusters": _clusters, "devices": _devices, "calibrations": _calibrations}
+    listing = {
+        "models": _models,
+        "clusters": _clusters,
+        "devices": _devices,
+        "calibrations": _calibrations,
+        "profiles": _profiles,
+    }
     return {name: rows() for name, rows in listing.items() if section in ("", name)}
 
 
@@ -78,6 +84,20 @@ def _calibrations() -> list[dict[str, Any]]:
             "source": entry.source,
         }
         for name, entry in catalog_calibrations().items()
+    ]
+
+
+def _profiles() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "devices": ", ".join(sorted({row.device for row in table.rows})),
+            "tp": ", ".join(map(str, sorted({row.tp for row in table.rows}))),
+            "micro_batch": ", ".join(map(str, sorted({row.micro_batch for row in table.rows}))),
+            "rows": len(table.rows),
+            "source": table.basis,
+        }
+        for name, table in catalog_profiles().items()
     ]
 
 

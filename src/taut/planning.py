@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from taut.data.analytic import analytic_costs
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import CostTable, read_costs
+from taut.data.costs import CostTable
 from taut.data.device import Precision
-from taut.data.load import load_calibration, load_cluster, load_memory_model, load_model
+from taut.data.load import catalog_operators, load_calibration, load_cluster, load_costs, load_memory_model, load_model
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.data.roofline import roofline_costs
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
 from taut.formulations.space import MOST_SEQUENCES, StrategySpace, check_fixed, divisors, tensor_degrees
@@ -126,7 +126,7 @@ def plan(
     seq
         Sequence length in tokens, if it is to differ from the model's.
     profile
-        Measured layer costs; an analytic roofline without them.
+        Measured layer costs, by catalog name or file; analytic costs without them.
     memory_model
         Bytes per parameter, overhead and margin; defaults without it.
     latency_model
@@ -134,7 +134,7 @@ def plan(
     calibration
         Coefficients fitted on measured runs, by catalog name or file; the stated efficiencies without it.
     precision
-        ``bf16``, ``fp16`` or ``fp32``; by default bf16 where every device computes in it, fp16 elsewhere.
+        ``bf16``, ``fp16`` or ``fp32``; by default the first of them in which every device computes.
     fix
         Degrees and choices that must have these values.
     max_tp
@@ -233,8 +233,14 @@ def _memory_model(given: MemoryModel | str | None, precision: str | None, cluste
             if precision is None
             else MemoryModel.parse({**memory.model_dump(), "precision": precision}, "--precision")
         )
-    common: Precision = "bf16" if all("bf16" in d.peak_tflops for d in cluster.devices.values()) else "fp16"
-    return MemoryModel.parse({"precision": precision or common}, "--precision")
+    return MemoryModel.parse({"precision": precision or _common(cluster)}, "--precision")
+
+
+def _common(cluster: ClusterSpec) -> Precision:
+    """The first usual precision in which every device computes; fp16 where there is none."""
+    usual: tuple[Precision, ...] = ("bf16", "fp16", "fp32")
+    computed = [spec.peak_tflops for spec in cluster.devices.values()]
+    return next((precision for precision in usual if all(precision in peaks for peaks in computed)), "fp16")
 
 
 def _costs(
@@ -245,15 +251,16 @@ def _costs(
     space: StrategySpace,
     calibration: Calibration | None,
 ) -> CostTable:
-    """The profile, or the roofline over every key that the space can ask for."""
+    """The profile, or analytic costs over every key that the space can ask for."""
     if profile is not None:
-        return read_costs(Path(profile)) if isinstance(profile, str) else profile
-    return roofline_costs(
+        return load_costs(profile) if isinstance(profile, str) else profile
+    return analytic_costs(
         model,
         cluster.devices.values(),
         precision=memory.precision,
         tensor_degrees=tensor_degrees(model, cluster, space.max_tp),
         micro_batches=divisors(space.global_batch),
+        operators=catalog_operators(),
         calibration=calibration,
     )
 

@@ -10,20 +10,21 @@ from collections import defaultdict
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.device import DeviceSpec, Precision
-from taut.data.load import catalog_calibrations, catalog_devices, load_cluster
+from taut.data.load import catalog_calibrations, catalog_devices, catalog_operators, load_cluster
 from taut.data.memory import MemoryModel
-from taut.data.roofline import ELEMENT_BYTES
 from taut.data.samples import ConfigurationRow, SampleLine, read_samples
 from taut.data.units import GIGABIT, KIB, MICROSECOND
+from taut.data.work import rates_of
 from taut.errors import DataError
 from taut.formulations.terms import Configurations, Machine, memory_bytes, step_terms
-from taut.solver.fit import fit_calibration
+from taut.solver.fit import STACKS, Stack, fit_calibration
 
 Floats = NDArray[np.float64]
 RESULTS = ("step_time_s", "step_time_low_s", "step_time_high_s", "memory_bytes", "fits", "error")
@@ -99,10 +100,10 @@ def price(
     configurations: Configurations, machine: Machine, precision: Precision, calibration: Calibration
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Seconds and bytes of configurations on one machine; the fast inner part of ``predict``."""
-    memory, element = MemoryModel(precision=precision), ELEMENT_BYTES[precision]
-    terms = step_terms(configurations, machine, element, memory.parameter_bytes.gradient)
+    memory = MemoryModel(precision=precision)
+    terms = step_terms(configurations, machine, memory.parameter_bytes)
     seconds = terms @ np.array([calibration[term] for term in TERMS])
-    return seconds, memory_bytes(configurations, element, memory.parameter_bytes, memory.overhead_bytes)
+    return seconds, memory_bytes(configurations, machine.rates, memory.parameter_bytes, memory.overhead_bytes)
 
 
 def columns_of(rows: list[ConfigurationRow]) -> Configurations:
@@ -124,6 +125,7 @@ def columns_of(rows: list[ConfigurationRow]) -> Configurations:
         tp=column([row.tp for row in rows]),
         pp=column([row.pp for row in rows]),
         dp=column([row.dp for row in rows]),
+        cp=column([row.cp for row in rows]),
         vpp=column([row.vpp for row in rows]),
         micro_batch=column([row.micro_batch for row in rows]),
         num_micro_batches=column([row.num_micro_batches for row in rows]),
@@ -139,10 +141,9 @@ def _setting(row: ConfigurationRow, calibration: Calibration | None) -> _Setting
     device = find_device(row.gpu)
     chosen = calibration or _calibration(row, device)
     precision: Precision = row.precision or ("bf16" if "bf16" in device.peak_tflops else "fp16")
-    peak = device.peak_flops(precision)
-    if peak is None:
+    if device.peak_flops(precision) is None:
         raise DataError(f"precision is {precision}, expected one of {', '.join(device.peak_tflops)} on {device.name}")
-    machine = machine_of(chosen.cluster or _default_cluster(device), device, row.gpus_per_node, peak)
+    machine = machine_of(chosen.cluster or _default_cluster(device), device, row.gpus_per_node, precision, chosen)
     return _Setting(device=device, machine=machine, precision=precision, calibration=chosen)
 
 
@@ -173,22 +174,35 @@ def _calibration(row: ConfigurationRow, device: DeviceSpec) -> Calibration:
     if row.stack and row.stack not in {entry.stack for entry in known}:
         stacks = ", ".join(sorted({entry.stack for entry in known}))
         raise DataError(f"stack is {row.stack!r}, expected one of {stacks}, or none")
+    precision = row.precision or ("bf16" if "bf16" in device.peak_tflops else "fp16")
     fitting = [
         entry
         for entry in known
-        if entry.nodes in (nodes, "any") and (entry.stack == row.stack if row.stack else entry.device == device.name)
+        if entry.nodes in (nodes, "any")
+        and entry.precision in (None, precision)
+        and (entry.stack == row.stack if row.stack else entry.device == device.name)
     ]
+    fitting.sort(key=lambda entry: entry.device != device.name)
+    # A stack that was measured in another precision alone still knows the device's links and launches best.
+    fitting = fitting or [entry for entry in known if row.stack and entry.stack == row.stack]
     return fitting[0] if fitting else uncalibrated(device)
 
 
-def machine_of(cluster: str, device: DeviceSpec, gpus_per_node: int, peak: float) -> Machine:
-    """Rates of a device in nodes of this size, with the links of a catalog cluster."""
+def machine_of(
+    cluster: str, device: DeviceSpec, gpus_per_node: int, precision: Precision, calibration: Calibration
+) -> Machine:
+    """Rates of a device in nodes of this size under a calibration's stack, with the links of a catalog cluster."""
     spec = load_cluster(cluster)
     node, network = spec.nodes[0], spec.network
     return Machine(
         gpus_per_node=gpus_per_node,
-        peak=peak,
-        memory_bandwidth=device.memory_bandwidth,
+        rates=rates_of(
+            device,
+            precision,
+            catalog_operators().get(device.name),
+            launch=calibration.launch,
+            fused_attention=calibration.fused_attention,
+        ),
         inside_rate=node.intra_bandwidth_gbps * GIGABIT,
         inside_latency=node.intra_latency_us * MICROSECOND,
         between_rate=(network.bandwidth_gbps or node.intra_bandwidth_gbps) * GIGABIT,
@@ -242,24 +256,41 @@ def fit_latency(path: Path, *, name: str, source: str = "", cluster: str = "") -
         If a row is wrong or lacks its measurement, or the rows are of several devices, stacks or node sizes.
     """
     rows = [_measured(line, number, path) for number, line in enumerate(read_samples(path), start=1)]
-    kinds = {(row.gpu.lower(), row.gpus_per_node, row.precision, row.stack) for row in rows}
+    kinds = {(row.gpu.lower(), row.gpus_per_node, row.stack) for row in rows}
     if len(kinds) != 1:
-        raise DataError(f"{path}: {len(kinds)} kinds of (gpu, gpus_per_node, precision, stack), expected one")
+        raise DataError(f"{path}: {len(kinds)} kinds of (gpu, gpus_per_node, stack), expected one")
+    return calibrate(rows, {"name": name, "stack": rows[0].stack, "source": source, "cluster": cluster})
+
+
+def calibrate(rows: list[ConfigurationRow], about: dict[str, Any]) -> Calibration:
+    """Calibration from runs of one device, node size and stack, with what it says of itself."""
     device = find_device(rows[0].gpu)
-    setting = _setting(rows[0], uncalibrated(device).model_copy(update={"cluster": cluster}))
-    memory, element = MemoryModel(precision=setting.precision), ELEMENT_BYTES[setting.precision]
-    terms = step_terms(columns_of(rows), setting.machine, element, memory.parameter_bytes.gradient)
     many = {row.n_gpus > row.gpus_per_node for row in rows}
-    return fit_calibration(
-        terms,
-        np.array([row.measured_s for row in rows], dtype=float),
-        device,
-        name=name,
-        stack=rows[0].stack,
-        nodes="any" if len(many) > 1 else "many" if many == {True} else "one",
-        cluster=cluster or _default_cluster(device),
-        source=source,
-    )
+    precisions = {row.precision for row in rows}
+    about = {
+        **about,
+        "cluster": about["cluster"] or _default_cluster(device),
+        "nodes": "any" if len(many) > 1 else "many" if many == {True} else "one",
+        "precision": precisions.pop() if len(precisions) == 1 else None,
+    }
+    seconds = np.array([row.measured_s for row in rows], dtype=float)
+    return fit_calibration(terms_by_stack(rows, device, about["cluster"]), seconds, device, about)
+
+
+def terms_by_stack(rows: list[ConfigurationRow], device: DeviceSpec, cluster: str) -> dict[Stack, Floats]:
+    """Terms of runs under every stack that a fit tries."""
+    stated, columns = uncalibrated(device), columns_of(rows)
+    of_precision: dict[Precision | None, list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        of_precision[row.precision].append(index)
+    terms = {stack: np.empty((len(rows), len(TERMS))) for stack in STACKS}
+    for stack, found in terms.items():
+        said = stated.model_copy(update={"cluster": cluster, **stack._asdict()})
+        for members in of_precision.values():
+            setting = _setting(rows[members[0]], said)
+            memory = MemoryModel(precision=setting.precision)
+            found[members] = step_terms(columns.take(np.array(members)), setting.machine, memory.parameter_bytes)
+    return terms
 
 
 def _measured(line: SampleLine, number: int, path: Path) -> ConfigurationRow:

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from taut.report import percent
@@ -10,6 +10,34 @@ from taut.solver.result import Progress, relative_gap
 
 SECONDS_BETWEEN = 1.0
 SECONDS_BETWEEN_LIVE = 0.1
+
+
+@contextmanager
+def live_lines(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """
+    A way to say how far one is, for the duration of the work.
+
+    Parameters
+    ----------
+    quiet
+        Whether nothing is to be printed.
+    """
+    live, stream = sys.stderr.isatty(), sys.stderr
+    last = time.monotonic()
+
+    def say(line: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if quiet or now - last < (SECONDS_BETWEEN_LIVE if live else SECONDS_BETWEEN):
+            return
+        last = now
+        print(f"\r\x1b[2K{line}" if live else line, end="" if live else "\n", file=stream, flush=True)
+
+    try:
+        yield say
+    finally:
+        if live and not quiet:
+            print("\r\x1b[2K", end="", file=stream, flush=True)
 
 
 @contextmanager
@@ -25,21 +53,10 @@ def progress_lines(quiet: bool) -> Iterator[Progress | None]:
     if quiet:
         yield None
         return
-    live, stream = sys.stderr.isatty(), sys.stderr
-    last = time.monotonic()
+    with live_lines(quiet) as say:
 
-    def report(elapsed: float, incumbent: float, bound: float, doing: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last < (SECONDS_BETWEEN_LIVE if live else SECONDS_BETWEEN):
-            return
-        last = now
-        gap = percent(relative_gap(incumbent, bound))
-        line = f"{elapsed:7.1f}s  incumbent {incumbent:.6g}  bound {bound:.6g}  gap {gap}  {doing}"
-        print(f"\r\x1b[2K{line}" if live else line, end="" if live else "\n", file=stream, flush=True)
+        def report(elapsed: float, incumbent: float, bound: float, doing: str) -> None:
+            gap = percent(relative_gap(incumbent, bound))
+            say(f"{elapsed:7.1f}s  incumbent {incumbent:.6g}  bound {bound:.6g}  gap {gap}  {doing}")
 
-    try:
         yield report
-    finally:
-        if live:
-            print("\r\x1b[2K", end="", file=stream, flush=True)

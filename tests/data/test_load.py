@@ -59,7 +59,7 @@ def test_every_listed_device_loads(name: str) -> None:
     device = catalog_devices()[name]
     assert device.name == name
     assert device.source
-    assert device.peak_flops("fp16") is not None
+    assert any(device.peak_flops(precision) for precision in ("fp16", "fp32"))
 
 
 def test_catalog_holds_what_the_papers_use() -> None:
@@ -97,7 +97,9 @@ def test_wrong_cluster_names_are_refused(name: str, words: str) -> None:
 
 def test_unknown_model_is_refused_with_the_known_ones() -> None:
     """The message lists the catalog and the kinds of file."""
-    with pytest.raises(DataError, match=r"model 'gpt-5' is not in the catalog, expected one of gpt2-345m.*config.json"):
+    with pytest.raises(
+        DataError, match=r"model 'gpt-5' is not in the catalog, expected one of .*gpt2-345m.*config.json"
+    ):
         load_model("gpt-5")
 
 

@@ -22,7 +22,7 @@ def test_empty_cells_take_defaults() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"n_gpus": 16}, r"expected tp\*pp\*dp = 8"),
+        ({"n_gpus": 16}, r"expected tp\*pp\*dp\*cp = 8"),
         ({"global_batch": 15}, r"expected a multiple of dp\*micro_batch"),
         ({"layers": 7}, r"expected a multiple of pp\*vpp"),
         ({"vpp": 4, "micro_batch": 8}, "vpp is 4"),
@@ -30,7 +30,7 @@ def test_empty_cells_take_defaults() -> None:
         ({"heads": 1}, "tp is 2"),
         ({"hidden": 0}, "hidden"),
         ({"schedule": "zigzag"}, "schedule"),
-        ({"zero": 3}, "zero"),
+        ({"zero": 4}, "zero"),
         ({"measured_s": -1}, "measured_s"),
     ],
 )

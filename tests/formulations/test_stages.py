@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from taut.data.analytic import analytic_costs
 from taut.data.device import DeviceSpec
 from taut.data.model import ModelSpec
-from taut.data.roofline import roofline_costs
 from taut.formulations.memory import in_flight
 from taut.formulations.stages import StageTables, stage_tables
 from tests.small import candidate, costs, model
@@ -16,7 +16,7 @@ DEVICE = DeviceSpec(name="d", memory_gib=1, peak_tflops={"bf16": 1.0}, memory_ba
 def with_vocabulary(*, tied: bool, single_stage: bool) -> tuple[ModelSpec, StageTables]:
     shape = {"layers": 3, "hidden": 64, "heads": 4, "seq": 16, "vocab": 200, "tied_embedding": tied}
     spec = ModelSpec.parse({"name": "m", **shape}, "m")
-    table = roofline_costs(spec, [DEVICE], precision="bf16", tensor_degrees=[1], micro_batches=[1])
+    table = analytic_costs(spec, [DEVICE], precision="bf16", tensor_degrees=[1], micro_batches=[1])
     tables = stage_tables(
         spec,
         table,

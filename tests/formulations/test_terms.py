@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from taut.data.analytic import analytic_costs
 from taut.data.calibration import TERMS, Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.data.roofline import roofline_costs
+from taut.data.work import rates_of
 from taut.formulations.latency import Strategy, memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
@@ -40,15 +41,15 @@ def random_case(seed: int) -> tuple[PlanningProblem, Strategy, Configurations, C
     }
     network = {"bandwidth_gbps": 200, "latency_us": 5}
     cluster = ClusterSpec.parse({"name": "c", "nodes": [group], "network": network}, "c")
-    coefficients = dict(zip(TERMS, rng.uniform(0.1, 3, len(TERMS)).tolist(), strict=True)) | {"launch": 1e-4}
+    coefficients = dict(zip(TERMS, rng.uniform(0.1, 3, len(TERMS)).tolist(), strict=True))
     calibration = Calibration(name="random", coefficients=coefficients)
-    costs = roofline_costs(
+    costs = analytic_costs(
         model, [DEVICE], precision="bf16", tensor_degrees=[tp], micro_batches=[batch], calibration=calibration
     )
     space = StrategySpace(global_batch=dp * batch * m, max_tp=16)
     problem = PlanningProblem(model, cluster, costs, MemoryModel(), space, "pipette", calibration)
     schedule = "gpipe" if pp > 1 and rng.random() < 0.3 else "1f1b"
-    zero, sharded = int(rng.integers(0, 2)), bool(tp > 1 and rng.random() < 0.5)
+    zero, sharded = int(rng.integers(0, 4)), bool(tp > 1 and rng.random() < 0.5)
     candidate = Candidate(pp, tp, dp, 1, batch, m, schedule, zero, sharded)
     ends = [layers // pp * (x + 1) for x in range(pp)]
     recompute = int(rng.integers(0, 3))
@@ -59,7 +60,8 @@ def random_case(seed: int) -> tuple[PlanningProblem, Strategy, Configurations, C
     )
     values = {
         **{key: value for key, value in shape.items()},
-        **{"layers": layers, "gated": int(gated), "tp": tp, "pp": pp, "dp": dp, "vpp": 1, "micro_batch": batch},
+        **{"layers": layers, "gated": int(gated), "tp": tp, "pp": pp, "dp": dp, "cp": 1, "vpp": 1},
+        "micro_batch": batch,
         **{"num_micro_batches": m, "gpipe": int(schedule == "gpipe"), "recompute": recompute, "zero": zero},
         "sequence_parallel": int(sharded),
     }
@@ -71,8 +73,7 @@ def machine(problem: PlanningProblem) -> Machine:
     links = problem.links
     return Machine(
         gpus_per_node=int(links.gpus_per_node[0]),
-        peak=312e12,
-        memory_bandwidth=2000e9,
+        rates=rates_of(DEVICE, "bf16", None),
         inside_rate=300e9,
         inside_latency=3e-6,
         between_rate=25e9,
@@ -89,7 +90,7 @@ def test_closed_form_equals_the_evaluator(block: int) -> None:
         candidate = strategy.candidate
         devices = np.arange(problem.cluster.num_devices).reshape(candidate.pp, candidate.dp, candidate.tp)
         wanted = float(step_time(problem, strategy, devices).total)
-        terms = step_terms(columns, machine(problem), 2, 4)[0]
+        terms = step_terms(columns, machine(problem), problem.memory.parameter_bytes)[0]
         found = float(terms @ np.array([calibration[term] for term in TERMS]))
         assert found == pytest.approx(wanted, rel=1e-9), (seed, candidate)
 
@@ -101,5 +102,5 @@ def test_closed_memory_equals_the_memory_model(block: int) -> None:
         problem, strategy, columns, _ = random_case(seed)
         wanted = max(memory_bytes(problem, strategy))
         memory = problem.memory
-        found = int(closed_memory(columns, 2, memory.parameter_bytes, memory.overhead_bytes)[0])
+        found = int(closed_memory(columns, machine(problem).rates, memory.parameter_bytes, memory.overhead_bytes)[0])
         assert found == wanted, (seed, strategy.candidate)

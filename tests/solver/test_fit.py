@@ -6,9 +6,10 @@ import pytest
 from taut.data.calibration import TERMS, uncalibrated
 from taut.data.load import catalog_devices
 from taut.errors import FormulationError
-from taut.solver.fit import cross_validate, fit_calibration, fit_coefficients
+from taut.solver.fit import Stack, cross_validate, fit_calibration, fit_coefficients
 
 DEVICE = catalog_devices()["a100-80gb"]
+FAST, SLOW = Stack(100.0, True), Stack(800.0, False)
 STATED = np.array([uncalibrated(DEVICE)[term] for term in TERMS])
 
 
@@ -57,7 +58,7 @@ def test_cross_validation_sees_the_noise() -> None:
     terms, true, seconds = samples(4, 0.1, 400)
     errors = cross_validate(terms, seconds, STATED)
     assert 0.06 < np.abs(errors).mean() < 0.12
-    calibration = fit_calibration(terms, seconds, DEVICE, name="c")
+    calibration = fit_calibration({FAST: terms}, seconds, DEVICE, {"name": "c"})
     fresh = np.random.default_rng(9).normal(0, 0.1, 400)
     predicted = terms @ np.array([calibration[term] for term in TERMS])
     low, high = np.array([calibration.band(value) for value in predicted]).T
@@ -65,9 +66,34 @@ def test_cross_validation_sees_the_noise() -> None:
     assert 0.72 < ((low <= measured) & (measured <= high)).mean() < 0.88
 
 
-@pytest.mark.parametrize("count", [0, 5])
+@pytest.mark.parametrize("count", [0, 3])
 def test_too_few_samples_are_refused(count: int) -> None:
-    """A band needs at least twenty samples."""
+    """Cross-validation needs at least four samples."""
     terms, _, seconds = samples(5, 0.0)
-    with pytest.raises(FormulationError, match="samples"):
-        fit_calibration(terms[:count], seconds[:count], DEVICE, name="c")
+    with pytest.raises(FormulationError, match=f"{count} samples, expected at least 4"):
+        fit_calibration({FAST: terms[:count]}, seconds[:count], DEVICE, {"name": "c"})
+
+
+def test_few_samples_give_the_widest_band_they_can() -> None:
+    """With eight samples the ends of the band are their smallest and largest error on unseen runs."""
+    terms, _, seconds = samples(6, 0.1, 8)
+    calibration = fit_calibration({FAST: terms}, seconds, DEVICE, {"name": "c"})
+    errors = cross_validate(terms, seconds, STATED)
+    assert calibration.residuals["0.1"] == pytest.approx(errors.min())
+    assert calibration.residuals["0.9"] == pytest.approx(errors.max())
+
+
+@pytest.mark.parametrize(("count", "chosen"), [(100, SLOW), (19, FAST)])
+def test_the_stack_is_chosen_where_samples_suffice(count: int, chosen: Stack) -> None:
+    """A hundred samples made with slow launches tell the stack; nineteen leave the first one."""
+    terms, _, seconds = samples(7, 0.01, count)
+    other = terms * np.random.default_rng(8).lognormal(0, 1, terms.shape)
+    found = fit_calibration({FAST: other, SLOW: terms}, seconds, DEVICE, {"name": "c"})
+    assert (found.launch_us, found.fused_attention) == chosen
+
+
+def test_equally_good_stacks_leave_the_first() -> None:
+    """Where the stacks predict alike the first one is taken, not one that wins by chance."""
+    terms, _, seconds = samples(9, 0.05, 100)
+    found = fit_calibration({FAST: terms, SLOW: terms * 1.0001}, seconds, DEVICE, {"name": "c"})
+    assert found.launch_us == FAST.launch_us

@@ -258,8 +258,8 @@ def test_profile_that_prices_no_candidate_is_refused(tmp_path: Path) -> None:
         plan("gpt2-345m", "amp-homogeneous", global_batch=BATCH, profile=str(path))
 
 
-def test_profile_replaces_the_roofline(found: Plan) -> None:
-    """With twice the roofline's seconds as a profile a step takes longer, and the inputs name the profile."""
+def test_profile_replaces_the_analytic_costs(found: Plan) -> None:
+    """With twice the analytic seconds as a profile a step takes longer, and the inputs name the profile."""
     table = CostTable.parse(found.document["inputs"]["costs"]["spec"], "costs")
     slower = [
         row.model_copy(

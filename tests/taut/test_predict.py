@@ -32,7 +32,7 @@ def test_each_row_gets_its_result_or_its_error(tmp_path: Path) -> None:
         "A100,9,2048,24,16,2048,2,2,2,1,16,full,fp16,",
         "Z9,8,2048,24,16,2048,2,2,2,1,16,full,fp16,",
         "A100,8,2048,24,16,2048,2,2,2,1,16,full,fp16,unheard-of",
-        "H100,8,2048,24,16,2048,2,2,2,1,16,none,bf16,",
+        "L40S-48GB,8,2048,24,16,2048,2,2,2,1,16,none,bf16,",
         "T4,8,2048,24,16,2048,2,2,2,1,16,none,bf16,",
     ]
     path.write_text("\n".join([HEAD, *rows]) + "\n")

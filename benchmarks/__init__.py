@@ -1,0 +1,1 @@
+"""Long studies on public data; none of it is part of the project."""

@@ -1,0 +1,271 @@
+"""
+Public measurements of training runs as rows that ``taut predict`` reads.
+
+Every function reads one file of a folder that holds the campaigns (none is part of the project) and returns the runs
+that are even configurations, with the seconds that were measured. What a source does not state is an assumption, named
+here. A run whose own figures contradict each other is left out or corrected, and the comment says so.
+"""
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from taut.data.samples import ConfigurationRow
+from taut.errors import DataError
+
+Line = dict[str, str]
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama3.1_8b": {"hidden": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "ffn_hidden": 14336, "vocab": 128256},
+    "llama3.1_70b": {"hidden": 8192, "layers": 80, "heads": 64, "kv_heads": 8, "ffn_hidden": 28672, "vocab": 128256},
+    "llama3.1_405b": {
+        "hidden": 16384,
+        "layers": 126,
+        "heads": 128,
+        "kv_heads": 8,
+        "ffn_hidden": 53248,
+        "vocab": 128256,
+    },
+    "llama2_13b": {"hidden": 5120, "layers": 40, "heads": 40, "ffn_hidden": 13824, "vocab": 32000},
+    "llama2_70b": {"hidden": 8192, "layers": 80, "heads": 64, "kv_heads": 8, "ffn_hidden": 28672, "vocab": 32000},
+    "gpt_175b": {"hidden": 12288, "layers": 96, "heads": 96, "vocab": 51200},
+    "gpt_5b": {"hidden": 4096, "layers": 24, "heads": 32, "vocab": 51200},
+    "nemotron_15b": {"hidden": 6144, "layers": 32, "heads": 48, "kv_heads": 8, "vocab": 256000},
+    "nemotron_340b": {"hidden": 18432, "layers": 96, "heads": 96, "kv_heads": 8, "vocab": 256000},
+    "mpt_125m": {"hidden": 768, "layers": 12, "heads": 12, "vocab": 50368},
+    "mpt_350m": {"hidden": 1024, "layers": 24, "heads": 16, "vocab": 50368},
+    "mpt_760m": {"hidden": 1536, "layers": 24, "heads": 12, "vocab": 50368},
+    "mpt_1b": {"hidden": 2048, "layers": 24, "heads": 16, "vocab": 50368},
+    "mpt_3b": {"hidden": 2560, "layers": 32, "heads": 20, "vocab": 50368},
+    "mpt_7b": {"hidden": 4096, "layers": 32, "heads": 32, "vocab": 50368},
+    "mpt_13b": {"hidden": 5120, "layers": 40, "heads": 40, "vocab": 50368},
+    "mpt_30b": {"hidden": 7168, "layers": 48, "heads": 56, "vocab": 50368},
+    "mpt_70b": {"hidden": 8192, "layers": 80, "heads": 64, "vocab": 50368},
+}
+"""Published shapes; the 5B GPT of Paxml is the NeMo recipe's, Nemotron 4's heads are its technical report's."""
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Measured runs of one stack on one device, and the catalog cluster whose links they used."""
+
+    name: str
+    stack: str
+    cluster: str
+    source: str
+    rows: list[ConfigurationRow]
+    left_out: int = 0
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a calibration from these runs says of itself."""
+        return {name: getattr(self, name) for name in ("name", "stack", "cluster", "source")}
+
+
+def lines_of(path: Path) -> list[Line]:
+    """Rows of a CSV file whose comment lines begin with '#', unless they are the header."""
+    text = path.read_text(encoding="utf-8").splitlines()
+    return list(csv.DictReader(line for line in text if not line.startswith("#") or line.startswith("# GPUs")))
+
+
+def accepted(rows: list[dict[str, Any]]) -> tuple[list[ConfigurationRow], int]:
+    """Rows that are even configurations, and how many are not."""
+    kept = []
+    for values in rows:
+        try:
+            kept.append(ConfigurationRow.parse({k: v for k, v in values.items() if v not in ("", None)}, "row"))
+        except DataError:
+            continue
+    return kept, len(rows) - len(kept)
+
+
+def vtrain(path: Path, nodes: str) -> Campaign:
+    """VTrain's runs: Megatron-DeepSpeed on A100, fp16, with activation checkpointing."""
+    rows = []
+    for line in lines_of(path):
+        cells = {key.strip().lstrip("# ").lower(): value for key, value in line.items()}
+        values: dict[str, Any] = {
+            "gpu": "a100-80gb",
+            "n_gpus": cells["gpus"],
+            "hidden": cells["hidden size"],
+            "layers": cells["layers"],
+            "heads": cells["attention heads"],
+            "seq": cells["sequence length"],
+            "tp": cells["tensor parallelism"],
+            "pp": cells["pipeline parallelism"],
+            "dp": cells["data parallelism"],
+            "micro_batch": cells["micro batch"],
+            "global_batch": cells["global batch"],
+        }
+        seconds = float(cells["iteration time (ms)"]) / 1e3
+        rows.append({**values, "recompute": "full", "precision": "fp16", "measured_s": seconds})
+    kept, left_out = accepted(rows)
+    source = f"vTrain (arXiv 2312.12391), {'one node' if nodes == 'one' else 'up to 64 nodes'} of 8 A100"
+    name = f"megatron-deepspeed-a100-{nodes}"
+    return Campaign(name, "megatron-deepspeed-a100", "vtrain-multi-node", source, kept, left_out)
+
+
+def bloom(path: Path) -> Campaign:
+    """
+    BLOOM's trials on Jean Zay: Megatron-DeepSpeed on A100 80 GB.
+
+    Three one-stage runs state a batch of 2048 in the table and 512 in the heading above it; their own TFLOP/s agree
+    with 512 alone, which is taken. Two runs whose seconds and TFLOP/s look swapped are left out.
+    """
+    rows = []
+    for line in lines_of(path):
+        if not line["sec_per_iter"] or not line["layers"] or "swapped" in line["flags"]:
+            continue
+        values = {
+            "gpu": "a100-80gb",
+            **{key: line[key] for key in ("n_gpus", "hidden", "layers", "heads", "seq", "tp", "pp", "dp", "precision")},
+            "vocab": line["vocab"].replace("k", "000").rpartition("_")[2],
+            "micro_batch": line["mbs"],
+            "global_batch": 512 if "heading_says_GBS=512" in line["flags"] else line["gbs"],
+            "zero": line["zero_stage"],
+            "recompute": line["recompute"] or "full",
+            "measured_s": line["sec_per_iter"],
+        }
+        rows.append(values)
+    kept, left_out = accepted(rows)
+    source = "BigScience tr11-176B chronicles (second iteration of each trial), Jean Zay, 8 A100 80 GB a node"
+    return Campaign("megatron-deepspeed-bloom", "megatron-deepspeed-bloom", "jean-zay", source, kept, left_out)
+
+
+def nvidia(path: Path, family: str, precisions: str) -> Campaign:
+    """
+    NVIDIA's published DGX H100 runs: NeMo Megatron, MaxText or Paxml (the last two fully sharded).
+
+    Recompute is not stated and taken as none; the sequence is that of the recipe. Fine-tuning rows are not training
+    from scratch and left out.
+    """
+    rows = [values for line in lines_of(path) if (values := _nvidia_row(line, family, precisions))]
+    kept, left_out = accepted(rows)
+    source = "NVIDIA dgxc-benchmarking 24.11 to 25.04, DGX H100 80 GB"
+    return Campaign(_named(f"{family}-h100", precisions), f"{family}-h100", "dgx-h100", source, kept, left_out)
+
+
+def _named(stack: str, precisions: str) -> str:
+    return stack if " " in precisions else f"{stack}-{precisions}"
+
+
+def _nvidia_row(line: Line, family: str, precisions: str) -> dict[str, Any] | None:
+    model, sharded = line["model"], line["model"].startswith(("maxtext", "paxml"))
+    if family != (model.partition("_")[0] if sharded else "nemo"):
+        return None
+    precision = line["precision"].lower()
+    if precision not in precisions.split() or "finetuning" in line["file"]:
+        return None
+    size = model.rpartition("_")[2]
+    seq = 2048 if size in ("175b", "5b") else 4096 if "nemotron" in model else 8192
+    if "maxtext" in model:
+        seq = 4096 if "LLama2" in line["title"] else 8192
+    known = {"nemo_megatron_175b": "gpt_175b", "paxml_175b": "gpt_175b", "paxml_5b": "gpt_5b"}
+    shape = SHAPES[known.get(model, "llama2_70b" if seq == 4096 and sharded else model.replace("maxtext", "llama3.1"))]
+    degrees = {key: int(line[key]) for key in ("tp", "pp", "cp")}
+    gpus = int(line["n_gpus"])
+    dp = gpus // (degrees["tp"] * degrees["pp"] * degrees["cp"])
+    return {
+        "gpu": "h100-80gb",
+        "n_gpus": gpus,
+        **shape,
+        **({"layers": line["layers_override"]} if line["layers_override"] else {}),
+        **degrees,
+        "dp": dp,
+        "seq": seq,
+        "vpp": line["vp"] if line["vp"].isdigit() and degrees["pp"] > 1 else 1,
+        "micro_batch": line["mbs"],
+        "global_batch": line["gbs"],
+        "zero": 3 if sharded else 1,
+        "precision": precision,
+        "measured_s": line["step_s"],
+    }
+
+
+CHECKPOINTS = {"selective": "selective", "selective_op": "selective", "selective_layer": "selective", "": "none"}
+
+
+def torchtitan(path: Path, device: str, precisions: str) -> Campaign:
+    """Torchtitan's runs: FSDP2 (ZeRO-3), with tensor and pipeline degrees; their rates turned into seconds a step."""
+    rows = [values for line in lines_of(path) if (values := _torchtitan_row(line, device, precisions))]
+    kept, left_out = accepted(rows)
+    source = "pytorch/torchtitan benchmarks and docs/performance.md"
+    stack = "torchtitan-" + device.partition("-")[0]
+    return Campaign(_named(stack, precisions), stack, _cluster_of(device), source, kept, left_out)
+
+
+def _cluster_of(device: str) -> str:
+    return "dgx-" + device.partition("-")[0]
+
+
+def _torchtitan_row(line: Line, device: str, precisions: str) -> dict[str, Any] | None:
+    speed = line.get("tps_per_gpu") or line.get("wps_per_gpu") or ""
+    precision = "fp8" if line.get("float8") == "1" or "float8" in line["model"] else "bf16"
+    if not line["gpu"].lower().startswith(device[:4]) or speed in ("", "OOM") or precision not in precisions.split():
+        return None
+    size = line["model"].split("+")[0].lower().rpartition("-")[2]
+    shape = SHAPES[("llama2_" if line["model"].startswith("llama2") else "llama3.1_") + size]
+    tp, pp, cp = (int(line.get(key) or 1) for key in ("tp", "pp", "cp"))
+    gpus = int(line["n_gpus"])
+    dp = gpus // (tp * pp * cp)
+    local = int(line["local_batch"])
+    batch = local * dp
+    return {
+        "gpu": device,
+        "n_gpus": gpus,
+        **shape,
+        "seq": line["seq"],
+        **{"tp": tp, "pp": pp, "dp": dp, "cp": cp},
+        "micro_batch": 1 if pp > 1 else local,
+        "global_batch": batch,
+        "zero": 3,
+        "recompute": CHECKPOINTS.get(line["act_ckpt"].rstrip("?"), line["act_ckpt"]),
+        "precision": precision,
+        "measured_s": batch * int(line["seq"]) / (float(speed) * gpus),
+    }
+
+
+def llm_foundry(path: Path, device: str, precision: str) -> Campaign:
+    """MosaicML's runs of MPT models: FSDP with full or gradient sharding (ZeRO-3 and ZeRO-2)."""
+    rows = []
+    for line in lines_of(path):
+        if line["gpu"].replace("_", "-").lower() != device or not line["precision"].endswith(precision):
+            continue
+        gpus, batch = int(line["n_gpus"]), int(line["gbs"])
+        rows.append(
+            {
+                "gpu": device,
+                "n_gpus": gpus,
+                **SHAPES["mpt_" + line["model"]],
+                "seq": line["seq"],
+                "dp": gpus,
+                "micro_batch": line["mbs"],
+                "global_batch": batch,
+                "zero": 3 if line["sharding"] == "FULL_SHARD" else 2,
+                "recompute": "full" if line["act_ckpt"] == "True" else "none",
+                "precision": precision,
+                "measured_s": int(line["gbs_tokens"]) / float(line["tokens_per_s"]),
+            }
+        )
+    kept, left_out = accepted(rows)
+    stack, source = "llm-foundry-" + device.partition("-")[0], "mosaicml/llm-foundry scripts/train/benchmarking"
+    return Campaign(f"llm-foundry-{device}-{precision}", stack, _cluster_of(device), source, kept, left_out)
+
+
+def campaigns(folder: Path) -> Iterator[Campaign]:
+    """Every campaign of the folder."""
+    yield vtrain(folder / "vtrain_single.csv", "one")
+    yield vtrain(folder / "vtrain_multi.csv", "many")
+    yield bloom(folder / "bloom_a100.csv")
+    for family, groups in (("nemo", ("bf16", "fp8")), ("maxtext", ("bf16", "fp8")), ("paxml", ("bf16 fp8",))):
+        yield from (nvidia(folder / "nvidia_dgxc_h100.csv", family, precisions) for precisions in groups)
+    readers: list[tuple[Callable[[Path, str, str], Campaign], str, str, str]] = [
+        (torchtitan, "torchtitan_h100_h200.csv", "h100-80gb", "bf16 fp8"),
+        (torchtitan, "torchtitan_2024_a100_fsdp.csv", "a100-80gb", "bf16"),
+        (llm_foundry, "llm_foundry_mpt_a100_h100.csv", "a100-40gb", "bf16"),
+        (llm_foundry, "llm_foundry_mpt_a100_h100.csv", "a100-80gb", "bf16"),
+        (llm_foundry, "llm_foundry_mpt_a100_h100.csv", "h100-80gb", "bf16"),
+        (llm_foundry, "llm_foundry_mpt_a100_h100.csv", "h100-80gb", "fp8"),
+    ]
+    yield from (reader(folder / name, device, precision) for reader, name, device, precision in readers)

@@ -1,0 +1,65 @@
+"""
+How many configurations of one job are priced in a second, on one core.
+
+Run ``python -m benchmarks.prediction_speed [CONFIGURATIONS]``. The job is GPT-3 175B on 512 A100: every (tp, pp, dp,
+vpp, micro-batch, recompute, ZeRO stage) that divides it, repeated until there are as many as asked. Printed are the
+closed form on columns (``taut.predict.price``) and ``taut.predict.predict`` on rows, which also checks and groups.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from taut.data.load import load_calibration
+from taut.data.samples import ConfigurationRow
+from taut.errors import DataError
+from taut.predict import columns_of, find_device, machine_of, predict, price
+
+REPEATS = 5
+
+
+def configurations() -> Iterator[ConfigurationRow]:
+    """Every even configuration of the job."""
+    powers = [2**exponent for exponent in range(10)]
+    shape = {"gpu": "a100", "n_gpus": 512, "hidden": 12288, "layers": 96, "heads": 96, "global_batch": 1536}
+    for tp in powers[:4]:
+        for pp in [1, 2, 4, 8, 16, 32]:
+            for micro_batch in [1, 2, 3, 4, 6, 8]:
+                for recompute in ("none", "selective", "full"):
+                    for zero in (0, 1):
+                        choice = {"tp": tp, "pp": pp, "dp": 512 // tp // pp, "micro_batch": micro_batch}
+                        try:
+                            yield ConfigurationRow.parse(
+                                {**shape, **choice, "recompute": recompute, "zero": zero, "precision": "fp16"}, "row"
+                            )
+                        except DataError:
+                            continue
+
+
+def best_rate(work: Callable[[], object], count: int) -> float:
+    """Configurations a second, the best of a few repeats."""
+    least = float("inf")
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        work()
+        least = min(least, time.perf_counter() - start)
+    return count / least
+
+
+def main() -> None:
+    """Time both ways and print the rates."""
+    asked = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    job = list(configurations())
+    rows = (job * (asked // len(job) + 1))[:asked]
+    calibration = load_calibration("megatron-deepspeed-a100-many")
+    machine = machine_of(calibration.cluster, find_device("a100"), 8, "fp16", calibration)
+    columns = columns_of(rows)
+    closed = best_rate(lambda: price(columns, machine, "fp16", calibration), asked)
+    checked = best_rate(lambda: predict(rows, calibration), asked)
+    print(f"{len(job)} configurations of one job, repeated to {asked}")
+    print(f"closed form on columns   {closed:12,.0f} a second")
+    print(f"predict() on rows        {checked:12,.0f} a second")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+r"""
+AMP's profile: seconds of every layer, forward, at micro-batch 1.
+
+The file has a row for each layer of each series, ``file,layer,seconds``; a series is a model, an AWS instance (G4 is
+g4dn with T4, P3 is p3 with V100) and a tensor degree, such as ``gpt2_G4_2``. One process waited for its device after
+each layer; the all-reduces of the tensor group are inside. For a layer with :math:`t` seconds, device, degree
+:math:`n`, :math:`M` bytes of output of one sequence and bandwidth :math:`B` inside a node,
+
+(1) equal layers have one cost, their mean: the series of one T4 rises by a fifth over 24 equal layers;
+(2) :math:`w`, what grows with the micro-batch b (``taut.data.microbatch``, (1) and (2)), is the analytic work of one
+    sequence with an unfused attention core, plus the two all-reduces, :math:`2 \cdot 2 (n - 1)/n \cdot M / B`; the rest
+    of t is launches, :math:`l = t - w`;
+(3) forward :math:`l + b w`, backward :math:`l + 2 b w`, half of it each gradient's: the arithmetic is done twice, and
+    launched once. Where launches are all there is, measured backward passes take as long as forward ones: 0.8 to 1.2
+    times in Sailor's profiles of OPT-350M over four A100 or GH200 (eth-easl/sailor); elsewhere twice as long.
+
+GPT-2's series have 30 entries: embedding and its transposition, 24 blocks, then final norm, head and the logits'
+conversion (the loss is not among them). TransGAN's have 56, of which 24 are blocks; the rest reshape, and are free.
+Source: AMP (Li et al., arXiv 2210.07297), known_cost.
+"""
+
+import csv
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from taut.data.analytic import analytic_costs
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostRow, CostTable, Key
+from taut.data.device import DeviceSpec, Precision
+from taut.data.microbatch import growing, sequence_seconds
+from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.read import read_text
+from taut.data.units import GIGABIT
+from taut.data.work import ELEMENT_BYTES
+from taut.errors import DataError
+
+COLUMNS = ("file", "layer", "seconds")
+INSTANCES = {"t4-16gb": "G4", "v100-16gb": "P3"}
+DEGREES = (1, 2, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class AmpLayers:
+    """Which entries of a model's series are which kind of layer: (kind, first, end), end exclusive, in order."""
+
+    length: int
+    parts: tuple[tuple[str, int, int], ...]
+
+    def blocks_before(self, entry: int) -> int:
+        """Blocks among the entries before ``entry``."""
+        blocks = [(first, end) for kind, first, end in self.parts if kind not in (EMBEDDING, HEAD)]
+        return sum(min(max(entry - first, 0), end - first) for first, end in blocks)
+
+
+AMP_LAYERS = {
+    "gpt2": AmpLayers(30, ((EMBEDDING, 0, 2), ("block", 2, 26), (HEAD, 26, 30))),
+    "transgan": AmpLayers(56, (("wide", 3, 15), ("narrow", 41, 53))),
+}
+
+
+def read_amp_profile(path: Path) -> dict[str, list[float]]:
+    """
+    Seconds of every layer, by series.
+
+    Raises
+    ------
+    DataError
+        If a column is missing, a layer is out of order, or a figure is no number of seconds above 0.
+    """
+    try:
+        lines = list(csv.DictReader(line for line in _lines(path) if not line.startswith("#")))
+    except csv.Error as error:
+        raise DataError(f"{path}: {error}, expected AMP's profile") from None
+    series: dict[str, list[float]] = {}
+    for number, line in enumerate(lines, start=1):
+        name, layer, seconds = (line.get(column) for column in COLUMNS)
+        if name is None or layer is None or seconds is None:
+            raise DataError(f"{path} row {number}: lacks a cell, expected the columns {','.join(COLUMNS)}")
+        found = series.setdefault(name, [])
+        if layer.strip() != str(len(found)):
+            raise DataError(f"{path} row {number}: layer of {name} is {layer!r}, expected {len(found)}")
+        found.append(_seconds(seconds, f"{path} row {number}"))
+    if not series:
+        raise DataError(f"{path}: has no rows, expected the columns {','.join(COLUMNS)}")
+    return series
+
+
+def _lines(path: Path) -> list[str]:
+    return read_text(path, "AMP's profile").splitlines()
+
+
+def _seconds(text: str, where: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise DataError(f"{where}: seconds is {text!r}, expected a number above 0")
+    return seconds
+
+
+def amp_costs(
+    path: Path,
+    name: str,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    *,
+    micro_batches: Iterable[int] = (1,),
+    precision: Precision = "fp16",
+    devices: Mapping[str, DeviceSpec] | None = None,
+) -> CostTable:
+    """
+    Cost table from AMP's profile, (1) to (3); its seconds include the all-reduces of tensor groups.
+
+    Parameters
+    ----------
+    path
+        The profile.
+    name
+        AMP's name of the model, ``gpt2`` or ``transgan``.
+    model
+        The same model as ours: its kinds are those of ``AMP_LAYERS``.
+    cluster
+        Whose device types are priced; its bandwidths inside nodes carry the all-reduces.
+    micro_batches
+        The keys to price.
+    precision
+        Number format of the runs.
+    devices
+        Devices whose stated rates price the work, by name, where they are not the cluster's.
+
+    Raises
+    ------
+    DataError
+        If the file is wrong, or lacks the model on one of the cluster's device types.
+    """
+    series, batches = read_amp_profile(path), sorted(set(micro_batches))
+    specs = {**cluster.devices, **(devices or {})}
+    rates = {group.device.name: group.intra_bandwidth_gbps * GIGABIT for group in cluster.nodes}
+    measured = {key: seconds for device in specs for key, seconds in _measured(series, name, model, device, path)}
+    degrees = [tp for tp in DEGREES if all(any(k.tp == tp and k.device == d for k in measured) for d in specs)]
+    if not degrees:
+        raise DataError(f"{path}: has no tensor degree of {name} on all of {', '.join(specs)}, expected one")
+    added = sequence_seconds(model, specs.values(), precision=precision, tensor_degrees=degrees, fused_attention=False)
+    kept = analytic_costs(
+        model,
+        specs.values(),
+        precision=precision,
+        tensor_degrees=degrees,
+        micro_batches=batches,
+        fused_attention=False,
+    )
+    rows = []
+    for row in kept.rows:
+        if row.recompute == "none":
+            key = row.key._replace(micro_batch=1)
+            work = added[key].forward + _reductions(model, key, precision) / rates[key.device]
+            growth = growing(measured[key], work, _least(measured, model, key))
+            rows.append(_row(row, measured[key] - growth, growth))
+    basis = f"AMP's profile {path.name}: {name}, forward at micro-batch 1, all-reduces of tensor groups included"
+    return CostTable(name=path.stem, basis=basis, rows=rows)
+
+
+def _measured(
+    series: Mapping[str, list[float]], name: str, model: ModelSpec, device: str, path: Path
+) -> Iterator[tuple[Key, float]]:
+    """Seconds of every kind on a device, by key, (1)."""
+    layers = AMP_LAYERS[name]
+    seq = {EMBEDDING: model.blocks[0].seq, HEAD: model.blocks[-1].seq, **{k: s.seq for k, s in model.kinds.items()}}
+    for tp in DEGREES:
+        entries = series.get(f"{name}_{INSTANCES.get(device, device)}_{tp}")
+        if entries is None:
+            continue
+        if len(entries) != layers.length:
+            raise DataError(f"{path}: {name} on {device} has {len(entries)} layers, expected {layers.length}")
+        for kind, first, end in layers.parts:
+            shared = end - first if kind in model.kinds else 1
+            yield Key(device, kind, tp, 1, seq[kind], "none"), sum(entries[first:end]) / shared
+
+
+def _reductions(model: ModelSpec, key: Key, precision: Precision) -> float:
+    """Bytes that the two forward all-reduces of one sequence put on each link, (2)."""
+    if key.kind not in model.kinds or key.tp == 1:
+        return 0.0
+    message = ELEMENT_BYTES[precision] * model.kinds[key.kind].output_elements
+    return 2 * 2 * (key.tp - 1) / key.tp * message
+
+
+def _least(measured: Mapping[Key, float], model: ModelSpec, key: Key) -> float:
+    """The least seconds of a block on the same device at the same degree; a layer's own where it is no block."""
+    if key.kind not in model.kinds:
+        return measured[key]
+    return min(measured[key._replace(kind=kind, seq=layer.seq)] for kind, layer in model.kinds.items())
+
+
+def _row(row: CostRow, launches: float, growth: float) -> CostRow:
+    """The row's seconds, (3)."""
+    forward = launches + row.micro_batch * growth
+    gradient = launches / 2 + row.micro_batch * growth
+    return row.model_copy(update={"forward_s": forward, "input_grad_s": gradient, "weight_grad_s": gradient})

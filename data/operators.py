@@ -1,0 +1,183 @@
+r"""
+What a matrix product or an attention core takes on a device, in closed form.
+
+With peak rate :math:`P` (FLOP per second), peak memory bandwidth :math:`W` (bytes per second) and two-byte elements, a
+product of an :math:`m \times k` with a :math:`k \times n` matrix, :math:`F = 2 m n k` FLOP, takes
+
+(1) :math:`t = c_1 F / P + c_2 (F / P) \, F / (F + F_0) + c_3 \, 2 m n / W + c_4 \, 2 (m + n) k / W + c_5`,
+
+the time at the best rate; what long kernels lose to the power limit, with :math:`F_0 = 10^{12}`; the output; the
+inputs; and the launch. What small sizes lose, :math:`2 m n k_0 / P` and its like, has the form of the traffic terms.
+A causal attention core over :math:`b` samples of :math:`s` tokens with :math:`a` heads of :math:`d` channels,
+:math:`a_{kv}` key-value heads and window :math:`w` (:math:`s` unless stated) takes, forward,
+
+(2) :math:`t = c_1 \, 4 b a s w d / P + c_2 \, 2 b a s w / W + c_3 \, 4 b s (a + a_{kv}) d / W + c_4`,
+
+the products, counted over the full square as in ``taut.data.model``; the work on each score; queries, keys, values and
+output; and the launch. Its backward pass makes five products where the forward pass makes two:
+
+(3) :math:`5 / 2` times the forward time (FlashAttention-2, arXiv 2307.08691, section 4.1).
+
+A layer's input gradient is the product :math:`(m, k, n)` and its weight gradient :math:`(n, k, m)` in the order of
+(1). The terms are linear in the coefficients, so seconds stay linear in a calibration's. ``benchmarks/operators.py``
+fits them to public operator tables of half-precision kernels.
+"""
+
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field, model_validator
+
+from taut.data.device import Positive
+from taut.data.spec import Spec
+from taut.data.units import GIGABYTE, TERA
+
+Floats = NDArray[np.float64]
+Coefficient = Annotated[float, Field(ge=0)]
+GEMM_TERMS = ("product", "sustained", "output", "inputs", "launch")
+ATTENTION_TERMS = ("product", "scores", "traffic", "launch")
+ELEMENT = 2
+"""Bytes of a half-precision number."""
+SUSTAINED_FLOP = 1e12
+"""F_0 of (1)."""
+ATTENTION_BACKWARD = 2.5
+"""The ratio of (3)."""
+
+
+class FitError(Spec):
+    """
+    Relative errors of a fit on shapes that it had not seen, in shares of the measured seconds.
+
+    ``large_mean`` and ``large_median`` are those of the operators above 20 GFLOP, of which there are ``large_samples``.
+    """
+
+    samples: Annotated[int, Field(gt=0)]
+    mean: Coefficient
+    median: Coefficient
+    p90: Coefficient
+    large_samples: Annotated[int, Field(ge=0)] = 0
+    large_mean: Coefficient | None = None
+    large_median: Coefficient | None = None
+
+
+class OperatorModel(Spec):
+    """
+    Coefficients of (1) and (2) for one device, with the peak rates that they are relative to.
+
+    ``source`` says what was fitted, ``assumed`` what was not; an error is None where nothing was fitted.
+    """
+
+    device: str
+    peak_tflops: Positive
+    memory_bandwidth_gbytes: Positive
+    gemm: dict[str, Coefficient]
+    attention: dict[str, Coefficient]
+    gemm_error: FitError | None = None
+    attention_error: FitError | None = None
+    source: str = ""
+    assumed: str = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> "OperatorModel":
+        for name, terms in (("gemm", GEMM_TERMS), ("attention", ATTENTION_TERMS)):
+            given = getattr(self, name)
+            for term in terms:
+                if term not in given:
+                    raise ValueError(f"{name}.{term}: missing, expected a number of at least 0")
+            for term in given:
+                if term not in terms:
+                    raise ValueError(f"{name}.{term}: unknown term, expected one of {', '.join(terms)}")
+        return self
+
+    @property
+    def peak(self) -> float:
+        """Peak rate in FLOP per second."""
+        return self.peak_tflops * TERA
+
+    @property
+    def memory_bandwidth(self) -> float:
+        """Peak memory bandwidth in bytes per second."""
+        return self.memory_bandwidth_gbytes * GIGABYTE
+
+    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike) -> Floats:
+        """Seconds of matrix products, (1); sizes are numbers or arrays that broadcast."""
+        terms = gemm_terms(m, n, k, self.peak, self.memory_bandwidth)
+        return _weighted(terms, [self.gemm[term] for term in GEMM_TERMS])
+
+    def attention_seconds(
+        self,
+        batch: ArrayLike,
+        seq: ArrayLike,
+        heads: ArrayLike,
+        kv_heads: ArrayLike,
+        head_dim: ArrayLike,
+        window: ArrayLike | None = None,
+    ) -> Floats:
+        """Seconds of attention cores forward, (2); sizes are numbers or arrays that broadcast."""
+        sizes = (batch, seq, heads, kv_heads, head_dim, seq if window is None else window)
+        terms = attention_terms(*sizes, self.peak, self.memory_bandwidth)
+        return _weighted(terms, [self.attention[term] for term in ATTENTION_TERMS])
+
+
+def _weighted(terms: Floats, coefficients: list[float]) -> Floats:
+    # A sum in fixed order, where a matrix product would round by the number of rows.
+    return np.asarray((terms * np.array(coefficients)).sum(axis=-1))
+
+
+def gemm_terms(m: ArrayLike, n: ArrayLike, k: ArrayLike, peak: float, memory_bandwidth: float) -> Floats:
+    """
+    Terms of (1) at coefficient 1, (..., terms) in the order of ``GEMM_TERMS``.
+
+    Parameters
+    ----------
+    m, n, k
+        Rows and columns of the output, and the length of the sums; numbers or arrays that broadcast.
+    peak, memory_bandwidth
+        FLOP per second and bytes per second.
+    """
+    rows, columns, sums = np.broadcast_arrays(*(np.asarray(size, dtype=np.float64) for size in (m, n, k)))
+    flop = 2.0 * rows * columns * sums
+    product = flop / peak
+    terms = (
+        product,
+        product * flop / (flop + SUSTAINED_FLOP),
+        ELEMENT * rows * columns / memory_bandwidth,
+        ELEMENT * (rows + columns) * sums / memory_bandwidth,
+        np.ones_like(flop),
+    )
+    return np.stack(terms, axis=-1)
+
+
+def attention_terms(
+    batch: ArrayLike,
+    seq: ArrayLike,
+    heads: ArrayLike,
+    kv_heads: ArrayLike,
+    head_dim: ArrayLike,
+    window: ArrayLike,
+    peak: float,
+    memory_bandwidth: float,
+) -> Floats:
+    """
+    Terms of (2) at coefficient 1, (..., terms) in the order of ``ATTENTION_TERMS``.
+
+    Parameters
+    ----------
+    batch, seq, heads, kv_heads, head_dim, window
+        Samples, tokens, heads of the queries and of the keys, channels of a head, and tokens that one token attends
+        to; numbers or arrays that broadcast.
+    peak, memory_bandwidth
+        FLOP per second and bytes per second.
+    """
+    samples, tokens, queries, keys, channels, reach = np.broadcast_arrays(
+        *(np.asarray(size, dtype=np.float64) for size in (batch, seq, heads, kv_heads, head_dim, window))
+    )
+    scores = samples * queries * tokens * reach
+    terms = (
+        4.0 * scores * channels / peak,
+        ELEMENT * scores / memory_bandwidth,
+        2.0 * ELEMENT * samples * tokens * (queries + keys) * channels / memory_bandwidth,
+        np.ones_like(scores),
+    )
+    return np.stack(terms, axis=-1)

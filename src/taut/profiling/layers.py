@@ -1,0 +1,175 @@
+r"""
+The sweep: layer costs of a model over tensor degrees and micro-batches, as rows of a cost table.
+
+For every layer kind, the embedding and the head, every tensor degree :math:`t` that can split it and every micro-batch:
+
+(1) forward, input-gradient and weight-gradient seconds without recompute, and for layers with full recompute, each
+    measured (``taut.profiling.passes``). There are no rows for selective recompute: the fused attention core keeps no
+    scores, so there is nothing that it could give up, and the planner takes the rows without recompute for it;
+(2) activation bytes measured without recompute; under full recompute the layer's input; with sequence parallelism
+    derived, :math:`\lceil outside / t \rceil + inside`; tokens of the embedding are not divided;
+(3) peak bytes, on a GPU alone: the most that the allocator gave out over the repeats, beyond what it had given out
+    before, with weights, summed gradients, inputs and everything temporary. On a CPU PyTorch does not count.
+
+What does not fit the device's memory is left out.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import torch
+
+from taut.data.costs import CostRow, Recompute
+from taut.data.device import Precision
+from taut.data.memory import PARAMETER_BYTES
+from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.profiling.optimizer import adam_seconds_per_parameter
+from taut.profiling.passes import Passes, kept_bytes
+from taut.profiling.timing import Timing, time_passes
+from taut.profiling.transformer import Slice, slice_of
+
+DTYPES: dict[Precision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+Found = TypeVar("Found")
+
+
+class Point(NamedTuple):
+    """What is measured at once: one layer kind, ``embedding`` or ``head``, at one tensor degree and micro-batch."""
+
+    kind: str
+    tp: int
+    micro_batch: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} tp={self.tp} micro_batch={self.micro_batch}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """
+    What is to be measured, and how.
+
+    ``gpu`` is the device type that the rows carry, ``device`` where the work is done; ``tensor_degrees`` are degrees
+    that can split every layer.
+    """
+
+    model: ModelSpec
+    gpu: str
+    device: torch.device
+    precision: Precision
+    tensor_degrees: Sequence[int]
+    micro_batches: Sequence[int]
+    warm_up: int
+    repeats: int
+
+    @property
+    def points(self) -> list[Point]:
+        """Every point, small micro-batches first."""
+        kinds = [*self.model.kinds, *((EMBEDDING, HEAD) if self.model.vocab else ())]
+        return [Point(k, tp, batch) for tp in self.tensor_degrees for batch in self.micro_batches for k in kinds]
+
+    @property
+    def gradient_dtype(self) -> torch.dtype:
+        """Number format in which gradients are summed over micro-batches."""
+        return torch.float32 if PARAMETER_BYTES[self.precision].gradient == 4 else DTYPES[self.precision]
+
+    def slice_at(self, point: Point) -> Slice:
+        """The slice at a point, on the device."""
+        return slice_of(self.model, *point, device=self.device, dtype=DTYPES[self.precision])
+
+    def seq_of(self, kind: str) -> int:
+        """Tokens of a sequence in a layer kind."""
+        edges = {EMBEDDING: self.model.blocks[0], HEAD: self.model.blocks[-1]}
+        return (edges.get(kind) or self.model.kinds[kind]).seq
+
+
+def measure(sweep: Sweep, point: Point) -> list[CostRow] | None:
+    """Rows of the cost table at a point, (1) to (3); None if they do not fit the device's memory."""
+    return unless_out_of_memory(lambda: _rows(sweep, point))
+
+
+def optimizer_seconds(sweep: Sweep) -> float | None:
+    """Optimizer seconds for one parameter, on the first layer at the least tensor degree; None if it does not fit."""
+    point = Point(sweep.model.blocks[0].kind, min(sweep.tensor_degrees), 1)
+
+    def found() -> float:
+        module = sweep.slice_at(point).module
+        return adam_seconds_per_parameter(module, sweep.gradient_dtype, warm_up=sweep.warm_up, repeats=sweep.repeats)
+
+    return unless_out_of_memory(found)
+
+
+def unless_out_of_memory(work: Callable[[], Found]) -> Found | None:
+    """What the work yields, or None if the device's memory did not suffice."""
+    try:
+        return work()
+    except RuntimeError as error:
+        if not (isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)):
+            raise
+    # Out here nothing of the failed attempt is alive any more, so that its memory can go back.
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    return None
+
+
+def _rows(sweep: Sweep, point: Point) -> list[CostRow]:
+    before = _allocated(sweep.device)
+    piece = sweep.slice_at(point)
+    recomputes: tuple[Recompute, ...] = ("none",) if point.kind in (EMBEDDING, HEAD) else ("none", "full")
+    kept = {recompute: _kept(piece, point, recompute) for recompute in recomputes}
+    passes = Passes(piece, sweep.gradient_dtype)
+    found = []
+    for recompute in recomputes:
+        _forget_peak(sweep.device)
+        timing = time_passes(
+            partial(passes.repeat, recompute), sweep.device, warm_up=sweep.warm_up, repeats=sweep.repeats
+        )
+        peak = _peak(sweep.device, before)
+        found.append(_row(sweep, point, recompute, timing, kept[recompute], peak))
+    return found
+
+
+def _kept(piece: Slice, point: Point, recompute: str) -> tuple[int, int]:
+    """Activation bytes without and with sequence parallelism, (2)."""
+    if recompute == "full":
+        kept = piece.inputs.untyped_storage().nbytes()
+        return kept, -(-kept // point.tp)
+    outside, inside = kept_bytes(piece)
+    shards = 1 if point.kind == EMBEDDING else point.tp
+    return outside + inside, -(-outside // shards) + inside
+
+
+def _row(
+    sweep: Sweep, point: Point, recompute: Recompute, timing: Timing, kept: tuple[int, int], peak: int | None
+) -> CostRow:
+    forward, backward, _, input_grad, weight_grad = timing.seconds
+    share = input_grad / (input_grad + weight_grad)
+    return CostRow(
+        device=sweep.gpu,
+        kind=point.kind,
+        tp=point.tp,
+        micro_batch=point.micro_batch,
+        seq=sweep.seq_of(point.kind),
+        recompute=recompute,
+        forward_s=forward,
+        input_grad_s=share * backward,
+        weight_grad_s=(1.0 - share) * backward,
+        activation_bytes=kept[0],
+        activation_bytes_sp=kept[1],
+        peak_bytes=peak,
+        spread=timing.spread,
+    )
+
+
+def _allocated(device: torch.device) -> int:
+    return torch.cuda.memory_allocated() if device.type == "cuda" else 0
+
+
+def _forget_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _peak(device: torch.device, before: int) -> int | None:
+    return torch.cuda.max_memory_allocated() - before if device.type == "cuda" else None

@@ -1,0 +1,1 @@
+"""Papers' searches and predictions beside their published measurements, one module a paper."""
