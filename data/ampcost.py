@@ -39,24 +39,37 @@ from taut.errors import DataError
 COLUMNS = ("file", "layer", "seconds")
 INSTANCES = {"t4-16gb": "G4", "v100-16gb": "P3"}
 DEGREES = (1, 2, 4)
+LOSS_BYTES = (32, 8)
+"""Bytes per fp32 logit, forward: maximum, difference, exponential, sum and quotient, each read and all but the maximum
+and the sum written; backward: scaled in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class AmpLayers:
-    """Which entries of a model's series are which kind of layer: (kind, first, end), end exclusive, in order."""
+    """
+    Which entries of a model's series are which layers, in order: (kind, first, end, layers), end exclusive.
+
+    As many equal ``layers`` share the entries; where they are fewer, the first entries are the layers, and what follows
+    is priced with them.
+    """
 
     length: int
-    parts: tuple[tuple[str, int, int], ...]
+    parts: tuple[tuple[str, int, int, int], ...]
 
     def blocks_before(self, entry: int) -> int:
         """Blocks among the entries before ``entry``."""
-        blocks = [(first, end) for kind, first, end in self.parts if kind not in (EMBEDDING, HEAD)]
-        return sum(min(max(entry - first, 0), end - first) for first, end in blocks)
+        blocks = [(first, layers) for kind, first, _, layers in self.parts if kind not in (EMBEDDING, HEAD)]
+        return sum(min(max(entry - first, 0), layers) for first, layers in blocks)
+
+    @property
+    def alike(self) -> set[str]:
+        """Kinds of blocks that nothing else is priced with."""
+        return {kind for kind, first, end, layers in self.parts if end - first == layers}
 
 
 AMP_LAYERS = {
-    "gpt2": AmpLayers(30, ((EMBEDDING, 0, 2), ("block", 2, 26), (HEAD, 26, 30))),
-    "transgan": AmpLayers(56, (("wide", 3, 15), ("narrow", 41, 53))),
+    "gpt2": AmpLayers(30, ((EMBEDDING, 0, 2, 1), ("block", 2, 26, 24), (HEAD, 26, 30, 1))),
+    "transgan": AmpLayers(56, (("wide", 3, 14, 11), ("upsampling", 14, 41, 1), ("narrow", 41, 53, 12))),
 }
 
 
@@ -157,8 +170,9 @@ def amp_costs(
         if row.recompute == "none":
             key = row.key._replace(micro_batch=1)
             work = added[key].forward + _reductions(model, key, precision) / rates[key.device]
-            growth = growing(measured[key], work, _least(measured, model, key))
-            rows.append(_row(row, measured[key] - growth, growth))
+            growth = growing(measured[key], work, _least(measured, model, key, AMP_LAYERS[name]))
+            loss = _loss(model, specs[key.device], key)
+            rows.append(_row(row, measured[key] - growth, growth, loss))
     basis = f"AMP's profile {path.name}: {name}, forward at micro-batch 1, all-reduces of tensor groups included"
     return CostTable(name=path.stem, basis=basis, rows=rows)
 
@@ -175,9 +189,8 @@ def _measured(
             continue
         if len(entries) != layers.length:
             raise DataError(f"{path}: {name} on {device} has {len(entries)} layers, expected {layers.length}")
-        for kind, first, end in layers.parts:
-            shared = end - first if kind in model.kinds else 1
-            yield Key(device, kind, tp, 1, seq[kind], "none"), sum(entries[first:end]) / shared
+        for kind, first, end, equal in layers.parts:
+            yield Key(device, kind, tp, 1, seq[kind], "none"), sum(entries[first:end]) / equal
 
 
 def _reductions(model: ModelSpec, key: Key, precision: Precision) -> float:
@@ -188,15 +201,29 @@ def _reductions(model: ModelSpec, key: Key, precision: Precision) -> float:
     return 2 * 2 * (key.tp - 1) / key.tp * message
 
 
-def _least(measured: Mapping[Key, float], model: ModelSpec, key: Key) -> float:
-    """The least seconds of a block on the same device at the same degree; a layer's own where it is no block."""
-    if key.kind not in model.kinds:
+def _least(measured: Mapping[Key, float], model: ModelSpec, key: Key, layers: AmpLayers) -> float:
+    """The least seconds of a block on the same device at the same degree; a layer's own where it is not a block alone."""
+    if key.kind not in layers.alike:
         return measured[key]
-    return min(measured[key._replace(kind=kind, seq=layer.seq)] for kind, layer in model.kinds.items())
+    return min(measured[key._replace(kind=kind, seq=model.kinds[kind].seq)] for kind in layers.alike)
 
 
-def _row(row: CostRow, launches: float, growth: float) -> CostRow:
-    """The row's seconds, (3)."""
-    forward = launches + row.micro_batch * growth
-    gradient = launches / 2 + row.micro_batch * growth
-    return row.model_copy(update={"forward_s": forward, "input_grad_s": gradient, "weight_grad_s": gradient})
+def _loss(model: ModelSpec, device: DeviceSpec, key: Key) -> tuple[float, float]:
+    """Seconds of the loss of one sequence, forward and backward, (4); none but the head's."""
+    if key.kind != HEAD:
+        return 0.0, 0.0
+    logits = key.seq * model.padded_vocab(key.tp) / key.tp
+    rate = device.memory_efficiency * device.memory_bandwidth
+    forward, backward = LOSS_BYTES
+    return forward * logits / rate, backward * logits / rate
+
+
+def _row(row: CostRow, launches: float, growth: float, loss: tuple[float, float]) -> CostRow:
+    """The row's seconds, (3) and (4)."""
+    b, (forward, backward) = row.micro_batch, loss
+    seconds = {
+        "forward_s": launches + b * (growth + forward),
+        "input_grad_s": launches / 2 + b * (growth + backward),
+        "weight_grad_s": launches / 2 + b * growth,
+    }
+    return row.model_copy(update=seconds)

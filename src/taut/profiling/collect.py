@@ -67,8 +67,8 @@ def cost_table(sweep: Sweep, found: Collected) -> CostTable:
         If nothing was measured.
     """
     if not found.rows:
-        why = "interrupted" if found.interrupted else "no point fits the device's memory"
-        raise NothingFoundError(f"nothing measured: {why}; smaller --micro-batch or larger --tp take less memory")
+        too_large = "nothing fits the device's memory, expected a smaller --micro-batch or a larger --tp"
+        raise NothingFoundError(f"no row: {'interrupted before the first' if found.interrupted else too_large}")
     return CostTable(
         name=sweep.model.name,
         basis="\n".join(remarks(sweep, found)),

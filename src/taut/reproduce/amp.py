@@ -39,6 +39,7 @@ from taut.data.ampcost import AMP_LAYERS, amp_costs
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
+from taut.data.device import DeviceSpec
 from taut.data.load import load_cluster, load_model
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
@@ -54,6 +55,9 @@ Floats = NDArray[np.float64]
 MEMORY = MemoryModel(precision="fp16")
 REDUCED_BYTES = 4
 """Bytes of a gradient in the all-reduce, fp32."""
+SUSTAINED = {"t4-16gb": 0.7 * 585 / 1590}
+"""Share of the peak rate in long runs. A T4's peak is stated at its boost clock, 1590 MHz; within its 70 W it is sure of
+the base clock alone, 585 MHz, of which it is taken to reach what ``DeviceSpec`` assumes of any peak."""
 COLUMNS = ("mbs", "tmp", "dp", "pp", "ds_partition", "amp_predicted_s", "measured_s")
 
 
@@ -146,8 +150,14 @@ class AmpCluster:
             raise DataError(f"--setting {setting}: expected one of {', '.join(SETTINGS)}")
         self.setting = SETTINGS[setting]
         self.cluster, self.model = load_cluster(self.setting.cluster), load_model(self.setting.model)
-        batches = divisors(self.setting.global_batch)
-        self.costs = amp_costs(profile, self.setting.profile, self.model, self.cluster, micro_batches=batches)
+        self.costs = amp_costs(
+            profile,
+            self.setting.profile,
+            self.model,
+            self.cluster,
+            micro_batches=divisors(self.setting.global_batch),
+            devices=_sustained(self.cluster),
+        )
         self._problems: dict[int, PlanningProblem] = {}
 
     @cached_property
@@ -187,6 +197,15 @@ class AmpCluster:
         gradient = ELEMENT_BYTES[MEMORY.precision] * self.model.embedding_parameters(trial.tp)
         sharing = min(self.cluster.nodes[0].gpus_per_node, trial.tp * trial.dp)
         return gradient * sharing / ((self.cluster.network.bandwidth_gbps or math.inf) * GIGABIT)
+
+
+def _sustained(cluster: ClusterSpec) -> dict[str, DeviceSpec]:
+    """The cluster's devices that cannot hold the clock of their peak, at the share they hold."""
+    return {
+        name: device.model_copy(update={"gemm_efficiency": SUSTAINED[name]})
+        for name, device in cluster.devices.items()
+        if name in SUSTAINED
+    }
 
 
 def _problem(
