@@ -16,10 +16,10 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from benchmarks.campaigns import Campaign, campaigns
+from benchmarks.campaigns import Campaign, campaigns, checks
 from taut.data.calibration import HIGH, LOW, Calibration
 from taut.data.samples import ConfigurationRow
-from taut.predict import calibrate, find_device, terms_by_stack
+from taut.predict import calibrate, find_device, predict, terms_by_stack
 from taut.solver.fit import FEWEST, Stack, cross_validate, fit_coefficients, stated_coefficients
 
 Floats = NDArray[np.float64]
@@ -81,6 +81,26 @@ def regret(rows: list[ConfigurationRow], terms: Floats, seconds: Floats, stated:
     return {"jobs": len(regrets), "mean regret %": mean}
 
 
+def check(campaign: Campaign) -> dict[str, Any]:
+    """Errors of a campaign's runs, predicted with the calibration of another."""
+    rows = [row.model_copy(update={"stack": campaign.stack}) for row in campaign.rows]
+    errors = np.array(
+        [
+            (found.step_time_s or np.nan) / (row.measured_s or np.nan) - 1
+            for row, found in zip(rows, predict(rows), strict=True)
+        ]
+    )
+    return {
+        "campaign": campaign.name,
+        "runs": len(rows),
+        "left out": campaign.left_out,
+        "calibration": campaign.stack,
+        "MAPE %": 100 * np.abs(errors).mean(),
+        "mean error %": 100 * errors.mean(),
+        "largest error %": 100 * np.abs(errors).max(),
+    }
+
+
 def main() -> None:
     """Fit, print, and write what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -90,6 +110,7 @@ def main() -> None:
     options = parser.parse_args()
     studied = [study(campaign) for campaign in campaigns(options.data) if len(campaign.rows) >= FEWEST]
     table = as_table([figures for _, figures in studied])
+    table += "\n\n" + as_table([check(campaign) for campaign in checks(options.data)])
     print(table)
     if options.write_table:
         options.write_table.write_text(table + "\n", encoding="utf-8")

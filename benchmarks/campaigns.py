@@ -253,6 +253,66 @@ def llm_foundry(path: Path, device: str, precision: str) -> Campaign:
     return Campaign(f"llm-foundry-{device}-{precision}", stack, _cluster_of(device), source, kept, left_out)
 
 
+def megatron_core(path: Path) -> Campaign:
+    """
+    The scaling table of Megatron-Core on H100: sequence 4096, vocabulary 131072, step times from its own FLOP formula.
+
+    Micro-batch and virtual stages are not stated; 1 is taken for both.
+    """
+    rows = [
+        {
+            "gpu": "h100-80gb",
+            **{key: line[key] for key in ("n_gpus", "hidden", "layers", "heads", "tp", "pp", "dp")},
+            "seq": 4096,
+            "vocab": 131072,
+            "global_batch": line["gbs"],
+            "zero": 1,
+            "precision": "bf16",
+            "measured_s": line["iter_s_derived"],
+        }
+        for line in lines_of(path)
+    ]
+    kept, left_out = accepted(rows)
+    source = "NVIDIA/Megatron-LM images/model_table.png, Megatron-Core 0.8"
+    return Campaign("megatron-core-h100", "nemo-h100", "dgx-h100", source, kept, left_out)
+
+
+def megatron_bridge(path: Path) -> Campaign:
+    """Dense pre-training runs on DGX H100 from Megatron-Bridge's summary; sequence and degrees as stated."""
+    rows = []
+    for line in lines_of(path):
+        shape = SHAPES.get(line["model"].lower().replace("llama3_", "llama3.1_"))
+        if shape is None or line["system"] != "DGX-H100" or line["kind"] != "Pre-Training Performance":
+            continue
+        gpus, degrees = int(line["n_gpus"]), {key: int(line[key]) for key in ("tp", "pp", "cp")}
+        tokens = int(line["gbs"]) * int(line["seq"])
+        rows.append(
+            {
+                "gpu": "h100-80gb",
+                "n_gpus": gpus,
+                **shape,
+                **degrees,
+                "dp": gpus // (degrees["tp"] * degrees["pp"] * degrees["cp"]),
+                "vpp": line["vp"] if line["vp"].isdigit() and degrees["pp"] > 1 else 1,
+                "seq": line["seq"],
+                "micro_batch": line["mbs"],
+                "global_batch": line["gbs"],
+                "zero": 3 if line["fsdp"].isdigit() and int(line["fsdp"]) > 1 else 1,
+                "precision": "bf16" if line["precision"].startswith("BF16") else "fp8",
+                "measured_s": tokens / gpus / float(line["tokens_per_s_per_gpu"].split()[0]),
+            }
+        )
+    kept, left_out = accepted(rows)
+    source = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary"
+    return Campaign("megatron-bridge-h100", "nemo-h100", "dgx-h100", source, kept, left_out)
+
+
+def checks(folder: Path) -> Iterator[Campaign]:
+    """Campaigns that are predicted with another one's calibration, their ``stack``, and not fitted."""
+    yield megatron_core(folder / "megatron_core_h100_model_table.csv")
+    yield megatron_bridge(folder / "megatron_bridge_h100_b200_gb200.csv")
+
+
 def campaigns(folder: Path) -> Iterator[Campaign]:
     """Every campaign of the folder."""
     yield vtrain(folder / "vtrain_single.csv", "one")

@@ -3,20 +3,22 @@ AMP's profile: seconds of every layer, forward, at micro-batch 1.
 
 The file has a row for each layer of each series, ``file,layer,seconds``; a series is a model, an AWS instance (G4 is
 g4dn with T4, P3 is p3 with V100) and a tensor degree, such as ``gpt2_G4_2``. One process waited for its device after
-each layer; the all-reduces of the tensor group are inside. For a layer with :math:`t` seconds, device, degree
-:math:`n`, :math:`M` bytes of output of one sequence and bandwidth :math:`B` inside a node,
+each layer; the all-reduces of the tensor group are inside. For a layer with :math:`t` seconds at degree :math:`n`,
+:math:`M` bytes of output of one sequence and bandwidth :math:`B` inside a node,
 
 (1) equal layers have one cost, their mean: the series of one T4 rises by a fifth over 24 equal layers;
 (2) :math:`w`, what grows with the micro-batch b (``taut.data.microbatch``, (1) and (2)), is the analytic work of one
     sequence with an unfused attention core, plus the two all-reduces, :math:`2 \cdot 2 (n - 1)/n \cdot M / B`; the rest
     of t is launches, :math:`l = t - w`;
-(3) forward :math:`l + b w`, backward :math:`l + 2 b w`, half of it each gradient's: the arithmetic is done twice, and
-    launched once. Where launches are all there is, measured backward passes take as long as forward ones: 0.8 to 1.2
-    times in Sailor's profiles of OPT-350M over four A100 or GH200 (eth-easl/sailor); elsewhere twice as long.
+(3) forward :math:`l + b w`, backward :math:`l + 2 b w`, half of it each gradient's. What grows is done twice, as AMP
+    assumes; launches are done once: where a layer takes no longer than its launches, backward passes were measured to
+    take 0.8 to 1.2 times as long as forward ones (Sailor's profiles of OPT-350M on four A100 and on four GH200);
+(4) the loss is not in the series. Unfused, it passes over the fp32 logits: bytes over the device's memory bandwidth at
+    its stated efficiency, in the head's seconds.
 
-GPT-2's series have 30 entries: embedding and its transposition, 24 blocks, then final norm, head and the logits'
-conversion (the loss is not among them). TransGAN's have 56, of which 24 are blocks; the rest reshape, and are free.
-Source: AMP (Li et al., arXiv 2210.07297), known_cost.
+GPT-2's series have 30 entries: embedding and a transposition, 24 blocks, then another, final norm, head, and the logits
+made fp32. TransGAN's have 56, of which 24 are blocks; what upsamples between the two widths is priced with the last
+wide block. Source: AMP (Li et al., arXiv 2210.07297), known_cost.
 """
 
 import csv
@@ -29,7 +31,7 @@ from taut.data.analytic import analytic_costs
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostRow, CostTable, Key
 from taut.data.device import DeviceSpec, Precision
-from taut.data.microbatch import growing, sequence_seconds
+from taut.data.microbatch import LAW, growing, sequence_seconds
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.data.read import read_text
 from taut.data.units import GIGABIT
@@ -40,8 +42,8 @@ COLUMNS = ("file", "layer", "seconds")
 INSTANCES = {"t4-16gb": "G4", "v100-16gb": "P3"}
 DEGREES = (1, 2, 4)
 LOSS_BYTES = (32, 8)
-"""Bytes per fp32 logit, forward: maximum, difference, exponential, sum and quotient, each read and all but the maximum
-and the sum written; backward: scaled in place."""
+"""Per fp32 logit. Forward: maximum, difference, exponential, sum and quotient read it, and all but maximum and sum
+write it; backward: it is scaled in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def amp_costs(
     devices: Mapping[str, DeviceSpec] | None = None,
 ) -> CostTable:
     """
-    Cost table from AMP's profile, (1) to (3); its seconds include the all-reduces of tensor groups.
+    Cost table from AMP's profile, (1) to (4); its seconds include the all-reduces of tensor groups.
 
     Parameters
     ----------
@@ -173,7 +175,7 @@ def amp_costs(
             growth = growing(measured[key], work, _least(measured, model, key, AMP_LAYERS[name]))
             loss = _loss(model, specs[key.device], key)
             rows.append(_row(row, measured[key] - growth, growth, loss))
-    basis = f"AMP's profile {path.name}: {name}, forward at micro-batch 1, all-reduces of tensor groups included"
+    basis = f"AMP's profile {path.name}, {name}, with the all-reduces of tensor groups; {LAW}"
     return CostTable(name=path.stem, basis=basis, rows=rows)
 
 
@@ -202,7 +204,7 @@ def _reductions(model: ModelSpec, key: Key, precision: Precision) -> float:
 
 
 def _least(measured: Mapping[Key, float], model: ModelSpec, key: Key, layers: AmpLayers) -> float:
-    """The least seconds of a block on the same device at the same degree; a layer's own where it is not a block alone."""
+    """The least seconds of a block on the same device at the same degree; a layer's own unless it is a block alone."""
     if key.kind not in layers.alike:
         return measured[key]
     return min(measured[key._replace(kind=kind, seq=model.kinds[kind].seq)] for kind in layers.alike)

@@ -20,11 +20,23 @@ are kept in.
 
 from typing import Annotated, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from taut.data.device import Precision
 from taut.data.spec import Spec
 from taut.data.units import GIB, MOST_GIB
+
+MEMORY_TERMS = (
+    "weights",
+    "gradients",
+    "states",
+    "activations",
+    "checkpoints",
+    "workspace",
+    "logits",
+    "buffers",
+)
+Coefficient = Annotated[float, Field(ge=0, le=1000)]
 
 
 class ParameterBytes(NamedTuple):
@@ -59,16 +71,45 @@ PARAMETER_BYTES: dict[Precision, ParameterBytes] = {
 
 class MemoryModel(Spec):
     """
-    The analytic memory model's assumptions.
+    The terms of a device's memory (``taut.formulations.memory``) weighed: the analytic model, or one fitted on runs.
 
-    ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device; ``margin`` is the share of a device's
-    memory that stays free because predictions err.
+    ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, ``coefficients`` multiply the other
+    terms (1 where none is given), and ``margin`` is the share of a device's memory that stays free because
+    predictions err. ``sequence_parallel`` says whether the stack's tensor ranks share what lies between their blocks,
+    where a configuration does not say. A fitted model says of which ``stack`` and ``device``, from how many samples,
+    with which mean error on unseen ones, and at which ``level`` the margin may be exceeded; ``ranges`` holds least and
+    most of what the samples had.
     """
 
     name: str = "analytic"
     precision: Precision = "bf16"
     overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    coefficients: dict[str, Coefficient] = {}
+    sequence_parallel: bool = False
+    stack: str = ""
+    device: str = ""
+    level: Annotated[float, Field(gt=0, lt=1)] | None = None
+    samples: Annotated[int, Field(ge=0)] = 0
+    mape: Annotated[float, Field(ge=0)] | None = None
+    ranges: dict[str, tuple[float, float]] = {}
+    source: str = ""
+
+    @model_validator(mode="after")
+    def _known_terms(self) -> "MemoryModel":
+        for term in self.coefficients:
+            if term not in MEMORY_TERMS:
+                raise ValueError(f"coefficients.{term}: unknown term, expected one of {', '.join(MEMORY_TERMS)}")
+        return self
+
+    def coefficient(self, term: str) -> float:
+        """Coefficient of a term."""
+        return self.coefficients.get(term, 1.0)
+
+    def outside(self, **values: float) -> list[str]:
+        """Names of the values that lie outside what the samples had."""
+        known = ((name, value, self.ranges[name]) for name, value in values.items() if name in self.ranges)
+        return [name for name, value, (least, most) in known if not least <= value <= most]
 
     @property
     def parameter_bytes(self) -> ParameterBytes:

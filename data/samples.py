@@ -6,6 +6,7 @@ place and carries its complaint, so that one bad row does not cost the others.
 """
 
 import csv
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,12 +19,18 @@ from taut.data.spec import Spec
 from taut.errors import DataError
 
 Whole = Annotated[int, Field(gt=0, le=100_000_000)]
+CHANNELS_OF_A_HEAD = 128
 DEFAULT_VOCABULARY = 51200
 """GPT-2's vocabulary as Megatron-LM pads it."""
 
 
 class ConfigurationRow(Spec):
-    """One run: device, model shape, degrees, batch, schedule, and the stack whose calibration applies."""
+    """
+    One run: device, model shape, degrees, batch, schedule, and the stack whose calibration applies.
+
+    ``measured_s`` is the seconds of a step, ``measured_bytes`` the most memory that a device took: one of the given
+    stage, or of all.
+    """
 
     gpu: str
     n_gpus: Whole
@@ -48,6 +55,8 @@ class ConfigurationRow(Spec):
     precision: Precision | None = None
     stack: str = ""
     measured_s: Annotated[float, Field(gt=0)] | None = None
+    measured_bytes: Annotated[float, Field(gt=0)] | None = None
+    stage: Annotated[int, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> "ConfigurationRow":
@@ -61,8 +70,11 @@ class ConfigurationRow(Spec):
                 f"global_batch is {self.global_batch}, expected a multiple of dp*micro_batch = "
                 f"{self.dp * self.micro_batch}"
             )
-        if self.layers % (self.pp * self.vpp):
-            raise ValueError(f"layers is {self.layers}, expected a multiple of pp*vpp = {self.pp * self.vpp}")
+        if self.stage is not None and self.stage >= self.pp:
+            raise ValueError(f"stage is {self.stage}, expected one below pp = {self.pp}")
+        if self.layers < self.pp or (self.vpp > 1 and self.layers % (self.pp * self.vpp)):
+            wanted = f"a multiple of pp*vpp = {self.pp * self.vpp}" if self.vpp > 1 else f"at least pp = {self.pp}"
+            raise ValueError(f"layers is {self.layers}, expected {wanted}")
         if self.vpp > 1 and (self.pp == 1 or self.num_micro_batches % self.pp):
             raise ValueError(f"vpp is {self.vpp}, expected 1 unless pp > 1 divides the micro-batches")
         if self.hidden % self.attention_heads or self.attention_heads % self.key_value_heads:
@@ -80,8 +92,12 @@ class ConfigurationRow(Spec):
 
     @property
     def attention_heads(self) -> int:
-        """Heads; one for every 128 channels unless stated, or one in all where that does not divide."""
-        return self.heads or (self.hidden // 128 if self.hidden % 128 == 0 else 1)
+        """Heads; unless stated, of the counts that suit hidden, tp and kv_heads the nearest to one per 128 channels."""
+        if self.heads is not None:
+            return self.heads
+        step = math.lcm(self.tp, self.kv_heads or 1)
+        counts = [count for count in range(step, self.hidden + 1, step) if self.hidden % count == 0]
+        return min(counts, key=lambda count: abs(count - self.hidden / CHANNELS_OF_A_HEAD), default=step)
 
     @property
     def key_value_heads(self) -> int:

@@ -1,15 +1,24 @@
 r"""
 Memory of a stage, and whether it fits.
 
-For stage x on range [i, j) under recompute r, with :math:`w, g, o` bytes per parameter for weight, gradient and
-optimizer state, and :math:`q_x` micro-batches in flight,
+For stage x on range [i, j) under recompute r, with P parameters on a tensor rank, :math:`w, g, o` bytes of weight,
+gradient and optimizer state for each, :math:`d_k = dp` under ZeRO stage k or above and 1 otherwise, and :math:`q_x`
+micro-batches in flight, the terms are
 
-(1) bytes = ceil(parameters w / d_3) + ceil(parameters g / d_2) + ceil(parameters o / d_1) + q_x activation + workspace
-    + overhead, with d_k = dp under ZeRO stage k or above, else 1 (Rajbhandari et al., arXiv 1910.02054);
-(2) q_x = min(pp - x, m) for 1F1B and m for GPipe;
-(3) feasible on a device type: ceil(bytes / 1024) + margin <= capacity, in KiB.
+(1) weights: :math:`\lceil P w / d_3 \rceil`, gradients: :math:`\lceil P g / d_2 \rceil`, states:
+    :math:`\lceil P o / d_1 \rceil` (Rajbhandari et al., arXiv 1910.02054). Under stage 3 the weights are gathered layer
+    by layer, the next while one is in use: twice the largest layer's; a pipeline, which would gather anew for every
+    micro-batch, keeps the stage's weights and gradients whole as well (PyTorch's FSDP within a pipeline);
+(2) activations, under full recompute checkpoints: :math:`q_x` times what stays of a micro-batch, with
+    :math:`q_x = \min(pp - x, m)` for 1F1B and m for GPipe;
+(3) workspace, logits, buffers: what recomputing, the loss and messages hold for a moment
+    (``taut.formulations.stages``).
 
-Everything is integer, so a plan is feasible for every reader or for none.
+(4) bytes = sum over terms of coefficient times term + overhead;
+(5) feasible on a device type: ceil(bytes / 1024) + margin <= capacity, in KiB.
+
+Coefficients are 1 in the analytic model and fitted otherwise. Every term is rounded up to a whole byte, so a plan is
+feasible for every reader or for none.
 """
 
 from dataclasses import dataclass
@@ -17,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel, ParameterBytes
 from taut.data.units import KIB
 from taut.formulations.space import Candidate
@@ -24,14 +34,15 @@ from taut.formulations.stages import StageTables
 
 Ints = NDArray[np.int64]
 MOST_BYTES = 2**62
+HELD, PASSING = ("weights", "gradients", "states"), ("workspace", "logits", "buffers")
 
 
 @dataclass(frozen=True)
 class StageMemory:
     """
-    Bytes of every range: fixed[r, i, j] + in_flight[x] * activation[r, i, j], (1).
+    Bytes of every range: fixed[r, i, j] + in_flight[x] * activation[r, i, j], (4).
 
-    ``budget[k]`` is the largest number of bytes that satisfies (3) on device type k.
+    ``budget[k]`` is the largest number of bytes that satisfies (5) on device type k.
     """
 
     fixed: Ints
@@ -69,23 +80,43 @@ def stage_memory(
     margin
         Whether the margin is kept free.
     """
-    per_parameter = model.parameter_bytes
-    held_bytes = parameter_memory(tables.parameters, per_parameter, candidate.zero, candidate.dp)
-    fixed = held_bytes[None] + tables.workspace + model.overhead_bytes
+    held = held_bytes(tables.parameters, tables.largest, model.parameter_bytes, candidate)
+    whole = [weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)]
+    passing = [weighed(model, term, getattr(tables, term)) for term in PASSING]
+    fixed = sum(whole)[None] + passing[0] + passing[1][None] + passing[2][None] + model.overhead_bytes
     free = [kib - (model.margin_kib(kib) if margin else 0) for kib in capacity_kib]
     budget = np.array([kib * KIB for kib in free], dtype=np.int64)
-    held = in_flight(candidate)
+    flight = in_flight(candidate)
+    kept = np.stack([weighed(model, kept_term(r), tables.activation[k]) for k, r in enumerate(RECOMPUTE)])
     # Products with the micro-batches in flight must stay within 64 bits; what is cut off exceeds any device.
-    activation = np.minimum(tables.activation, MOST_BYTES // int(held.max()))
-    return StageMemory(fixed, activation, held, budget)
+    activation = np.minimum(kept, MOST_BYTES // int(flight.max()))
+    return StageMemory(fixed, activation, flight, budget)
 
 
-def parameter_memory(parameters: Ints, per_parameter: ParameterBytes, zero: int, dp: int) -> Ints:
-    """Bytes of weights, gradients and optimizer states of so many parameters, (1)."""
+def kept_term(recompute: str) -> str:
+    """The term that what stays for the backward pass counts to, (2)."""
+    return "checkpoints" if recompute == "full" else "activations"
+
+
+def weighed(model: MemoryModel, term: str, figure: Ints) -> Ints:
+    """Coefficient times term, rounded up to whole bytes."""
+    coefficient = model.coefficient(term)
+    return figure if coefficient == 1.0 else np.ceil(coefficient * figure).astype(np.int64)
+
+
+def held_bytes(
+    parameters: Ints, largest: Ints, per_parameter: ParameterBytes, candidate: Candidate
+) -> tuple[Ints, Ints, Ints]:
+    """Bytes of weights, gradients and optimizer states of a range with so many parameters, (1)."""
+    zero, dp = candidate.zero, candidate.dp
     first, second, third = (dp if zero >= stage else 1 for stage in (1, 2, 3))
-    weights, gradients = parameters * per_parameter.weight, parameters * per_parameter.gradient
-    states = parameters * per_parameter.state
-    return np.asarray(-(-weights // third) - (-gradients // second) - (-states // first))
+    weight, gradient, state = (parameters * count for count in per_parameter)
+    weights, gradients = -(-weight // third), -(-gradient // second)
+    if zero == 3 and dp > 1:
+        whole = candidate.pp > 1
+        weights = weights + (weight if whole else 2 * largest * per_parameter.weight)
+        gradients = gradients + (gradient if whole else 0)
+    return np.asarray(weights), np.asarray(gradients), np.asarray(-(-state // first))
 
 
 def in_flight(candidate: Candidate) -> Ints:

@@ -12,8 +12,10 @@ For every range, at one (tp, micro_batch, sequence_parallel):
 (2) volume[r, i, j] bytes and reductions[r, i, j] of tensor-parallel all-reduces;
     ring(M, n, B) = 2 (n-1)/n M/B + 2 (n-1) latency;
 (3) parameters[i, j] of one tensor rank;
-(4) activation[r, i, j] bytes kept per micro-batch in flight, and workspace[r, i, j] bytes for the layer that is
-    being recomputed;
+(4) activation[r, i, j] bytes kept per micro-batch in flight, workspace[r, i, j] bytes for the layer that is being
+    recomputed, logits[i, j] bytes of the loss's passing copies (2 of half precision and the fp32 gradient: 8 an entry),
+    buffers[i, j] bytes of messages under way (one received, one sent) and of the gathered input under sequence
+    parallelism, and largest[i, j] parameters of the largest layer;
 (5) message[j] bytes between the stage that ends before layer j and the next one, on one tensor rank.
 
 A range's figures are sums over layer kinds of count times figure, so equal ranges get equal floats.
@@ -32,6 +34,7 @@ from taut.data.work import ELEMENT_BYTES
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+LOGIT_BYTES = 8
 REDUCTIONS = {"none": 4, "selective": 4, "full": 6}
 
 
@@ -45,6 +48,9 @@ class StageTables:
     parameters: Ints
     activation: Ints
     workspace: Ints
+    logits: Ints
+    buffers: Ints
+    largest: Ints
     message: Floats
 
     @property
@@ -133,7 +139,13 @@ def stage_tables(
         reductions=tensor_parallel * np.array([ranges([REDUCTIONS[r]] * len(kinds), 0, 0) for r in RECOMPUTE]),
         parameters=parameters.astype(np.int64),
         activation=np.array([ranges(kept[r], *at_edges) for r in RECOMPUTE]).astype(np.int64),
-        workspace=np.array([_largest(kept["none"], kept[r], count) for r in RECOMPUTE]),
+        workspace=np.array([_largest(_brought_back(kept["none"], kept[r]), count) for r in RECOMPUTE]),
+        logits=(_logits(model, micro_batch, tp) * last).astype(np.int64),
+        buffers=_largest([_buffers(int(out), tp, sequence_parallel, single_stage) for out in output], count),
+        largest=np.maximum(
+            _largest([layer.parameters(tp) for layer in kinds], count),
+            (model.embedding_parameters(tp) * first).astype(np.int64),
+        ),
         message=_messages(model, kinds, output, tp if sequence_parallel else 1),
     )
 
@@ -182,10 +194,26 @@ def _most(by_device: list[list[LayerCost]], sequence_parallel: bool) -> list[int
     return [max(getattr(cost, field) for cost in costs) for costs in zip(*by_device, strict=True)]
 
 
-def _largest(plain: list[int], kept: list[int], count: Floats) -> Ints:
-    """Bytes that recomputing the largest layer of a range brings back for a moment, (4)."""
-    brought_back = np.array([max(a - b, 0) for a, b in zip(plain, kept, strict=True)], dtype=np.int64)
-    return np.asarray(np.max(np.where(count > 0, brought_back[:, None, None], 0), axis=0), dtype=np.int64)
+def _brought_back(plain: list[int], kept: list[int]) -> list[int]:
+    """Bytes that recomputing a layer brings back for a moment, by kind, (4)."""
+    return [max(a - b, 0) for a, b in zip(plain, kept, strict=True)]
+
+
+def _largest(per_kind: list[int], count: Floats) -> Ints:
+    """The largest figure of any layer kind in a range."""
+    figures = np.array(per_kind, dtype=np.int64)
+    return np.asarray(np.max(np.where(count > 0, figures[:, None, None], 0), axis=0), dtype=np.int64)
+
+
+def _logits(model: ModelSpec, micro_batch: int, tp: int) -> int:
+    return LOGIT_BYTES * micro_batch * model.blocks[-1].seq * (model.padded_vocab(tp) // tp)
+
+
+def _buffers(output: int, tp: int, sequence_parallel: bool, single_stage: bool) -> int:
+    """Bytes of messages under way at a layer whose output takes so many bytes, (4)."""
+    message = -(-output // tp) if sequence_parallel else output
+    gathered = output if sequence_parallel and tp > 1 else 0
+    return gathered + (0 if single_stage else 2 * message)
 
 
 def _messages(model: ModelSpec, kinds: list[LayerSpec], output: list[float], shards: int) -> Floats:

@@ -1,9 +1,9 @@
 r"""
 The step time of many ordinary configurations at once, as terms that a calibration weighs.
 
-A configuration is a stack of L equal layers divided evenly over pp stages of vpp chunks, on n equal nodes in
-Megatron-LM's order (tensor ranks fastest, then replicas, then stages). With m micro-batches and the last stage the
-longest, since it holds the head,
+A configuration is a stack of L equal layers divided over pp stages of vpp chunks, the longest of :math:`\lceil L / pp
+\rceil` layers, on n equal nodes in Megatron-LM's order (tensor ranks fastest, then replicas, then stages). With m
+micro-batches and the last stage the slowest, since it holds the head, and the first as long as any,
 
 (1) seconds of a kind of work = (sum over stages + (m - 1) last stage) / 1 for 1F1B and GPipe; interleaving divides
     the bubble, sum - last, by vpp;
@@ -16,11 +16,9 @@ longest, since it holds the head,
 
 The dot product of a row with a calibration's coefficients is the step time. It equals the evaluator
 (``taut.formulations.latency``, model ``pipette``) on these configurations, and prices them hundreds of times faster.
-
-Memory is that of ``taut.formulations.memory`` on the first and the last stage, the larger of the two.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +28,15 @@ from taut.data.calibration import TERMS
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import ParameterBytes
 from taut.data.work import LayerShape, Rates, block_passes, embedding_passes, head_passes, recomputed
+from taut.formulations.configurations import (
+    Configurations,
+    first_stage_parameters,
+    local_tokens,
+    longest_stage,
+    padded_vocabulary,
+)
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-VOCABULARY_MULTIPLE = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,44 +52,6 @@ class Machine:
     cards: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configurations:
-    """
-    Configurations as columns of equal length.
-
-    ``recompute`` is 0 for none, 1 for selective, 2 for full; ``gpipe``, ``gated``, ``sequence_parallel`` and ``tied``
-    are 0 or 1; ``kv_heads`` is the number of key-value heads.
-    """
-
-    hidden: Ints
-    layers: Ints
-    heads: Ints
-    kv_heads: Ints
-    ffn_hidden: Ints
-    seq: Ints
-    vocab: Ints
-    gated: Ints
-    tp: Ints
-    pp: Ints
-    dp: Ints
-    cp: Ints
-    vpp: Ints
-    micro_batch: Ints
-    num_micro_batches: Ints
-    gpipe: Ints
-    recompute: Ints
-    zero: Ints
-    sequence_parallel: Ints
-
-    def __len__(self) -> int:
-        """Number of configurations."""
-        return len(self.hidden)
-
-    def take(self, rows: Ints) -> "Configurations":
-        """The configurations at these rows."""
-        return Configurations(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
-
-
 def step_terms(configurations: Configurations, machine: Machine, per_parameter: ParameterBytes) -> Floats:
     """
     Terms of the step time at coefficient 1, (configurations, terms) in the order of ``TERMS``.
@@ -94,7 +59,7 @@ def step_terms(configurations: Configurations, machine: Machine, per_parameter: 
     Parameters
     ----------
     configurations
-        What is priced; layers divide evenly over stages and chunks.
+        What is priced; with more than one chunk layers divide evenly over stages and chunks.
     machine
         Rates and links.
     per_parameter
@@ -106,9 +71,7 @@ def step_terms(configurations: Configurations, machine: Machine, per_parameter: 
         _head_work(c, machine.rates),
         _embedding_work(c, machine.rates),
     )
-    bubbles = (c.pp - 1) / c.vpp
-    # (1): m passes of the last stage, and the other stages once for the first and last micro-batch.
-    passes = c.layers / c.pp * (c.num_micro_batches + bubbles)
+    passes = _passes(c)
     others = np.where(c.pp > 1, 1.0 / c.vpp, c.num_micro_batches)[:, None]
     terms = np.empty((len(c), len(TERMS)))
     terms[:, :4] = passes[:, None] * layer + c.num_micro_batches[:, None] * head + others * embedding
@@ -120,47 +83,6 @@ def step_terms(configurations: Configurations, machine: Machine, per_parameter: 
     terms[:, 7] = OPTIMIZER_TRAFFIC_BYTES * parameters / shards / machine.rates.memory_bandwidth
     terms[:, 8] = 1.0
     return terms
-
-
-def local_tokens(c: Configurations) -> Ints:
-    """Tokens of a micro-batch on one context rank."""
-    return np.asarray(c.micro_batch * c.seq // c.cp)
-
-
-def _matrix_parameters(c: Configurations) -> Floats:
-    kv_width = c.hidden // c.heads * c.kv_heads // np.minimum(c.tp, c.kv_heads)
-    gates = np.where(c.gated == 1, 3, 2)
-    return np.asarray(2 * c.hidden**2 // c.tp + 2 * c.hidden * kv_width + gates * c.hidden * c.ffn_hidden // c.tp)
-
-
-def _layer_parameters(c: Configurations) -> Floats:
-    kv_width = c.hidden // c.heads * c.kv_heads // np.minimum(c.tp, c.kv_heads)
-    biases = (c.hidden + c.ffn_hidden) // c.tp + 2 * kv_width + 2 * c.hidden
-    small = np.where(c.gated == 1, 2 * c.hidden, biases + 4 * c.hidden)
-    return np.asarray(_matrix_parameters(c) + small)
-
-
-def padded_vocabulary(c: Configurations) -> Ints:
-    """Vocabulary after padding to a multiple of 128 times the tensor degree."""
-    multiple = VOCABULARY_MULTIPLE * c.tp
-    return np.asarray(-(-c.vocab // multiple) * multiple)
-
-
-def first_stage_parameters(c: Configurations) -> Floats:
-    """Parameters of one tensor rank of stage 0: its layers, the embedding, and the head if it is the only stage."""
-    table = padded_vocabulary(c) * c.hidden // c.tp
-    head = np.where(c.pp == 1, table + _final_norm(c), 0)
-    return np.asarray(c.layers // c.pp * _layer_parameters(c) + table + head)
-
-
-def _last_stage_parameters(c: Configurations) -> Floats:
-    return np.asarray(
-        c.layers // c.pp * _layer_parameters(c) + padded_vocabulary(c) * c.hidden // c.tp + _final_norm(c)
-    )
-
-
-def _final_norm(c: Configurations) -> Ints:
-    return np.asarray(np.where(c.gated == 1, c.hidden, 2 * c.hidden) * (c.vocab > 0))
 
 
 def _layer_work(c: Configurations, rates: Rates) -> Floats:
@@ -210,6 +132,13 @@ def _context_ring(c: Configurations, machine: Machine, element: int) -> Floats:
     return np.asarray((c.cp - 1) * (3 + (c.recompute > 0)) * message / rate)
 
 
+def _passes(c: Configurations) -> Floats:
+    """Layers that a step waits for: m times those of the longest stage, and of the others once, (1)."""
+    plain = c.layers + (c.num_micro_batches - 1) * longest_stage(c)
+    interleaved = c.layers / c.pp * (c.num_micro_batches + (c.pp - 1) / c.vpp)
+    return np.asarray(np.where(c.vpp > 1, interleaved, plain), dtype=np.float64)
+
+
 def _exchanged(c: Configurations, per_parameter: ParameterBytes) -> Floats:
     """Bytes per parameter that the data-parallel rings carry in a step, as ``ParameterBytes.exchanged``."""
     m = c.num_micro_batches
@@ -244,53 +173,3 @@ def _data_ring(c: Configurations, machine: Machine, message: Floats) -> Floats:
     rate = min(machine.between_rate, machine.cards / machine.gpus_per_node)
     within = 4.0 * (inside - 1) / inside * message / machine.inside_rate
     return np.asarray(within + 2.0 * (nodes - 1) / nodes * message / rate)
-
-
-def memory_bytes(c: Configurations, rates: Rates, per_parameter: ParameterBytes, overhead: int) -> Ints:
-    """Bytes of the fullest device: stage 0 with its micro-batches in flight, or the last stage with the logits."""
-    flight = np.where(c.gpipe == 1, c.num_micro_batches, np.minimum(c.pp, c.num_micro_batches))
-    flight = np.where((c.vpp > 1) & (c.gpipe == 0), np.ceil(flight * (1 + (c.pp - 1) / (c.pp * c.vpp))), flight)
-    last = np.where(c.gpipe == 1, c.num_micro_batches, 1)
-    element = rates.element
-    kept, plain = _activation(c, rates, c.recompute), _activation(c, rates, np.zeros_like(c.recompute))
-    per_stage = c.layers // c.pp
-    head, mask = _edge_activation(c, element)
-    first_bytes = per_stage * kept + mask + np.where(c.pp == 1, head, 0)
-
-    shards = c.dp * c.cp
-    first_shards, second_shards, third_shards = (np.where(c.zero >= stage, shards, 1) for stage in (1, 2, 3))
-
-    def states(parameters: Floats) -> Floats:
-        weights = -(-parameters * per_parameter.weight // third_shards)
-        gradients = -(-parameters * per_parameter.gradient // second_shards)
-        return np.asarray(weights + gradients - (-parameters * per_parameter.state // first_shards))
-
-    first = states(first_stage_parameters(c)) + flight * first_bytes
-    end = states(_last_stage_parameters(c)) + last * (per_stage * kept + head)
-    fullest = np.where(c.pp == 1, first, np.maximum(first, end)) + (plain - kept) + overhead
-    return np.asarray(fullest, dtype=np.int64)
-
-
-def _activation(c: Configurations, rates: Rates, recompute: Ints) -> Floats:
-    """Bytes that one layer keeps for one micro-batch on one tensor rank."""
-    tokens, element = local_tokens(c), rates.element
-    kv_hidden = c.hidden // c.heads * c.kv_heads
-    replicated = tokens * c.hidden * (4 * element + np.where(c.gated == 1, 0, 2))
-    widths = 2 * c.hidden + 2 * kv_hidden + np.where(c.gated == 1, 3, 2) * c.ffn_hidden
-    split = tokens * element * widths
-    if not rates.fused_attention:
-        split = split + np.where(recompute == 0, (2 * element + 1) * c.heads * c.seq * tokens, 0)
-    full = recompute == 2
-    replicated, split = np.where(full, element * tokens * c.hidden, replicated), np.where(full, 0, split)
-    sharded = -(-(replicated + split) // c.tp)
-    return np.asarray(np.where(c.sequence_parallel == 1, sharded, replicated + -(-split // c.tp)))
-
-
-def _edge_activation(c: Configurations, element: int) -> tuple[Floats, Floats]:
-    """Bytes of the head (inputs and fp32 logits) and of the embedding's dropout mask."""
-    some, output = c.vocab > 0, local_tokens(c) * c.hidden
-    shards = np.where(c.sequence_parallel == 1, c.tp, 1)
-    logits = 4 * local_tokens(c) * padded_vocabulary(c)
-    inputs = 2 * element * output
-    head = np.where(c.sequence_parallel == 1, -(-(inputs + logits) // c.tp), inputs + -(-logits // c.tp))
-    return np.asarray(head * some), np.asarray(-(-output // shards) * some)

@@ -17,6 +17,7 @@ from taut import __version__
 from taut.cost_importers import importer
 from taut.errors import CertificateError, DataError, InfeasibleError, NothingFoundError, TautError
 from taut.profiling.command import profile_command
+from taut.reproduce.command import reproducer
 
 app = typer.Typer(
     help="Plans the training of large models on GPU clusters, and proves how good the plan is.",
@@ -27,6 +28,7 @@ app = typer.Typer(
 app.add_typer(importer, name="import")
 fitter = typer.Typer(help="Calibrate from measured runs.", no_args_is_help=True)
 app.add_typer(fitter, name="fit")
+app.add_typer(reproducer, name="reproduce")
 
 INTERRUPTED = 130
 """What Typer makes of Ctrl-C."""

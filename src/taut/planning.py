@@ -20,6 +20,7 @@ from taut.data.costs import CostTable
 from taut.data.device import Precision
 from taut.data.load import catalog_operators, load_calibration, load_cluster, load_costs, load_memory_model, load_model
 from taut.data.memory import MemoryModel
+from taut.data.microbatch import with_micro_batches
 from taut.data.model import ModelSpec
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
@@ -251,16 +252,26 @@ def _costs(
     space: StrategySpace,
     calibration: Calibration | None,
 ) -> CostTable:
-    """The profile, or analytic costs over every key that the space can ask for."""
+    """The profile, extended where it has micro-batch 1 alone, or analytic costs over the keys of the space."""
+    devices, micro_batches, operators = cluster.devices.values(), divisors(space.global_batch), catalog_operators()
     if profile is not None:
-        return load_costs(profile) if isinstance(profile, str) else profile
+        measured = load_costs(profile) if isinstance(profile, str) else profile
+        return with_micro_batches(
+            measured,
+            model,
+            devices,
+            memory.precision,
+            micro_batches,
+            operators=operators,
+            calibration=calibration,
+        )
     return analytic_costs(
         model,
-        cluster.devices.values(),
+        devices,
         precision=memory.precision,
         tensor_degrees=tensor_degrees(model, cluster, space.max_tp),
-        micro_batches=divisors(space.global_batch),
-        operators=catalog_operators(),
+        micro_batches=micro_batches,
+        operators=operators,
         calibration=calibration,
     )
 

@@ -23,7 +23,9 @@ from taut.data.samples import ConfigurationRow, SampleLine, read_samples
 from taut.data.units import GIGABIT, KIB, MICROSECOND
 from taut.data.work import rates_of
 from taut.errors import DataError
-from taut.formulations.terms import Configurations, Machine, memory_bytes, step_terms
+from taut.formulations.configurations import Configurations
+from taut.formulations.memory_terms import memory_bytes
+from taut.formulations.terms import Machine, step_terms
 from taut.solver.fit import STACKS, Stack, fit_calibration
 
 Floats = NDArray[np.float64]

@@ -24,7 +24,8 @@ def test_empty_cells_take_defaults() -> None:
     [
         ({"n_gpus": 16}, r"expected tp\*pp\*dp\*cp = 8"),
         ({"global_batch": 15}, r"expected a multiple of dp\*micro_batch"),
-        ({"layers": 7}, r"expected a multiple of pp\*vpp"),
+        ({"layers": 1}, "layers is 1, expected at least pp = 2"),
+        ({"layers": 7, "vpp": 2, "micro_batch": 1}, r"expected a multiple of pp\*vpp = 4"),
         ({"vpp": 4, "micro_batch": 8}, "vpp is 4"),
         ({"heads": 7}, "expected a divisor of hidden"),
         ({"heads": 1}, "tp is 2"),

@@ -10,11 +10,12 @@ import pytest
 from taut.data.costs import read_costs
 from taut.data.load import catalog_models, catalog_profiles, load_costs
 from taut.errors import DataError
-from taut.profiling.layers import Point
+from taut.profiling.layers import Point, measure
 from tests.taut.conftest import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MODEL = "layers: 2\nhidden: 16\nheads: 4\nseq: 8\nvocab: 300\ntied_embedding: true\n"
+MEASURE = "taut.profiling.collect.measure"
 SHORT = ("--device", "cpu", "--repeats", 2, "--warm-up", 1)
 
 
@@ -65,16 +66,14 @@ def test_default_degrees_are_those_that_split_the_model(tmp_path: Path, run: Run
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The points before the interrupt are written, and file and stderr say that it came."""
-    from taut.profiling import collect
-
-    whole, out = collect.measure, tmp_path / "costs.csv"
+    out = tmp_path / "costs.csv"
 
     def interrupted(sweep: Any, point: Point) -> Any:
         if point == Point("head", 1, 1):
             raise KeyboardInterrupt
-        return whole(sweep, point)
+        return measure(sweep, point)
 
-    monkeypatch.setattr(collect, "measure", interrupted)
+    monkeypatch.setattr(MEASURE, interrupted)
     outcome = run("profile", model, *SHORT, "--tp", "1", "--quiet", "--out", out)
     assert outcome == (0, "", "taut: warning: interrupted after 2 of 12 points\n")
     table = read_costs(out)
@@ -95,7 +94,7 @@ def test_nothing_measured_is_said(
         if outcome is not None:
             raise outcome
 
-    monkeypatch.setattr("taut.profiling.collect.measure", nothing)
+    monkeypatch.setattr(MEASURE, nothing)
     out = tmp_path / "costs.csv"
     found = run("profile", model, *SHORT, "--quiet", "--out", out)
     assert (found.code, found.out) == (4, "")
@@ -106,10 +105,7 @@ def test_nothing_measured_is_said(
 
 def test_what_does_not_fit_is_said(tmp_path: Path, run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Points without enough memory are named on stderr, even when quiet."""
-    from taut.profiling import collect
-
-    whole = collect.measure
-    monkeypatch.setattr(collect, "measure", lambda s, point: None if point.kind == "head" else whole(s, point))
+    monkeypatch.setattr(MEASURE, lambda sweep, point: None if point.kind == "head" else measure(sweep, point))
     asked = ("--tp", "1", "--micro-batch", "2", "--quiet")
     outcome = run("profile", model, *SHORT, *asked, "--out", tmp_path / "costs.csv")
     assert outcome.code == 0

@@ -1,5 +1,7 @@
 """The catalog's name for the device that PyTorch names."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -43,6 +45,22 @@ def test_memory_must_agree() -> None:
     """An A100 with a quarter of its memory is not the catalog's."""
     with pytest.raises(DataError, match=r"with 20\.0 GiB is not in the catalog"):
         guess("NVIDIA A100-SXM4-80GB MIG 2g.20gb", 20 * GIB, KNOWN)
+
+
+@pytest.mark.parametrize("driver", ["570.1", None])
+def test_gpu_is_named_with_its_driver(monkeypatch: pytest.MonkeyPatch, driver: str | None) -> None:
+    """The remark on a GPU has PyTorch's name for it and the driver's version, where its tool is there to ask."""
+
+    def ask(words: list[str], **_: object) -> SimpleNamespace:
+        if driver is None:
+            raise FileNotFoundError(words[0])
+        return SimpleNamespace(stdout=f"{driver}\n{driver}\n")
+
+    monkeypatch.setattr("subprocess.run", ask)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
+    said = machine(torch.device("cuda"))
+    assert said.startswith(f"NVIDIA H200, PyTorch {torch.__version__}")
+    assert said.endswith(f"driver {driver or 'unknown'}")
 
 
 def test_machine_names_no_host() -> None:

@@ -1,16 +1,20 @@
 """The sweep: every asked key is measured, and what does not fit is left out."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from taut.data.costs import CostRow
 from taut.data.model import ModelSpec
+from taut.profiling import kernels
 from taut.profiling.collect import collect, cost_table
 from taut.profiling.kernels import kernel_rows, kernels_csv
 from taut.profiling.layers import Point, measure, optimizer_seconds
 from taut.profiling.passes import PASSES
+from taut.profiling.timing import Timing
+from taut.profiling.transformer import slice_of
 from tests.taut.profiling.conftest import gated_model, plain_model, sweep_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -70,11 +74,8 @@ def test_sequence_parallelism_divides_what_lies_outside() -> None:
 
 def test_backward_is_divided_as_its_parts_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """The seconds of one backward pass are split in the ratio of input and weight gradient."""
-    from taut.profiling import layers
-    from taut.profiling.timing import Timing
-
     said = Timing(seconds=(1.0, 6.0, 9.0, 3.0, 1.0), spread=0.5)
-    monkeypatch.setattr(layers, "time_passes", lambda *_, **__: said)
+    monkeypatch.setattr("taut.profiling.layers.time_passes", lambda *_, **__: said)
     (row,) = measure(sweep_of(plain_model()), Point("head", 1, 1)) or []
     # Backward takes 6 s; apart the passes take 3 s and 1 s: 4.5 s and 1.5 s.
     assert (row.forward_s, row.input_grad_s, row.weight_grad_s, row.spread) == (1.0, 4.5, 1.5, 0.5)
@@ -93,12 +94,10 @@ def test_optimizer_is_priced_per_parameter(precision: str) -> None:
 )
 def test_what_does_not_fit_is_left_out(monkeypatch: pytest.MonkeyPatch, error: RuntimeError) -> None:
     """A point that runs out of memory is named in the remarks, and the others are measured."""
-    from taut.profiling import layers
-
-    whole = layers.slice_of
     sweep = sweep_of(plain_model(), tensor_degrees=[1], micro_batches=[1, 2])
     monkeypatch.setattr(
-        layers, "slice_of", lambda m, kind, *p, **o: failing(error)() if kind == "head" else whole(m, kind, *p, **o)
+        "taut.profiling.layers.slice_of",
+        lambda model, kind, *at, **how: failing(error)() if kind == "head" else slice_of(model, kind, *at, **how),
     )
     found = collect(sweep, kernels=True, say=silent)
     assert found.left_out == [Point("head", 1, 1), Point("head", 1, 2)]
@@ -135,6 +134,15 @@ def test_kernel_table_is_written_with_its_origin() -> None:
     assert len(lines) == 3 + len(rows)
 
 
+def test_kernels_of_a_gpu_are_what_operators_launched() -> None:
+    """On a GPU an operator's row is a launched kernel, under the outermost operator or node of the backward graph."""
+    node = SimpleNamespace(name="autograd::engine::evaluate_function: MmBackward0", cpu_parent=None, kernels=[])
+    launched = [SimpleNamespace(name="gemm", duration=7), SimpleNamespace(name="reduce", duration=2)]
+    product = SimpleNamespace(name="aten::mm", cpu_parent=node, kernels=launched)
+    found = list(kernels._kernels([node, product], torch.device("cuda")))
+    assert found == [("MmBackward0", "gemm", 7.0), ("MmBackward0", "reduce", 2.0)]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_is_measured_too() -> None:
     """On a GPU seconds are the stream's, the peak holds at least what is kept, and kernels are the device's own."""
@@ -148,6 +156,6 @@ def test_cuda_is_measured_too() -> None:
         assert row.peak_bytes is not None
         assert row.peak_bytes > row.activation_bytes
     assert optimizer_seconds(sweep)
-    kernels = kernel_rows(sweep, Point("block", 1, 1)) or []
-    assert {row.phase for row in kernels} == set(PASSES)
-    assert not any(row.kernel.startswith("aten::") for row in kernels)
+    launched = kernel_rows(sweep, Point("block", 1, 1)) or []
+    assert {row.phase for row in launched} == set(PASSES)
+    assert not any(row.kernel.startswith("aten::") for row in launched)

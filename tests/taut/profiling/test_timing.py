@@ -48,3 +48,28 @@ def test_one_repeat_has_no_spread(clock: Clock) -> None:
     timing = time_passes(clock.passes, CPU, warm_up=0, repeats=1)
     assert timing.seconds == pytest.approx((1.0, 10.0))
     assert timing.spread is None
+
+
+def test_events_of_the_stream_are_read_once_it_is_done(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """On a GPU the marks are events, whose milliseconds are asked for after everything is done."""
+    synchronized: list[float] = []
+
+    class Event:
+        """A mark at the clock's time."""
+
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            """Take the time."""
+            self.at = clock.now
+
+        def elapsed_time(self, later: "Event") -> float:
+            """Milliseconds until a later event."""
+            assert len(synchronized) == clock.begun
+            return 1000 * (later.at - self.at)
+
+    monkeypatch.setattr("torch.cuda.Event", Event)
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: synchronized.append(clock.now))
+    timing = time_passes(clock.passes, torch.device("cuda"), warm_up=1, repeats=1)
+    assert timing.seconds == pytest.approx((2.0, 20.0))
