@@ -8,8 +8,9 @@ each layer; the all-reduces of the tensor group are inside. For a layer with :ma
 
 (1) equal layers have one cost, their mean: the series of one T4 rises by a fifth over 24 equal layers;
 (2) :math:`w`, what grows with the micro-batch b (``taut.data.microbatch``, (1) and (2)), is the analytic work of one
-    sequence with an unfused attention core, plus the two all-reduces, :math:`2 \cdot 2 (n - 1)/n \cdot M / B`; the rest
-    of t is launches, :math:`l = t - w`;
+    sequence with an unfused attention core, plus the two all-reduces, :math:`2 \cdot 2 (n - 1)/n \cdot M / (0.8 B)`, as
+    NCCL's rings reach 0.76 to 0.89 of nominal link rates (vTrain's public tables for A100 and V100); the rest of t is
+    launches, :math:`l = t - w`;
 (3) forward :math:`l + b w`, backward :math:`l + 2 b w`, half of it each gradient's. What grows is done twice, as AMP
     assumes; launches are done once: where a layer takes no longer than its launches, backward passes were measured to
     take 0.8 to 1.2 times as long as forward ones (Sailor's profiles of OPT-350M on four A100 and on four GH200);
@@ -41,6 +42,7 @@ from taut.errors import DataError
 COLUMNS = ("file", "layer", "seconds")
 INSTANCES = {"t4-16gb": "G4", "v100-16gb": "P3"}
 DEGREES = (1, 2, 4)
+RING_EFFICIENCY = 0.8
 LOSS_BYTES = (32, 8)
 """Per fp32 logit. Forward: maximum, difference, exponential, sum and quotient read it, and all but maximum and sum
 write it; backward: it is scaled in place."""
@@ -153,7 +155,7 @@ def amp_costs(
     """
     series, batches = read_amp_profile(path), sorted(set(micro_batches))
     specs = {**cluster.devices, **(devices or {})}
-    rates = {group.device.name: group.intra_bandwidth_gbps * GIGABIT for group in cluster.nodes}
+    rates = {group.device.name: RING_EFFICIENCY * group.intra_bandwidth_gbps * GIGABIT for group in cluster.nodes}
     measured = {key: seconds for device in specs for key, seconds in _measured(series, name, model, device, path)}
     degrees = [tp for tp in DEGREES if all(any(k.tp == tp and k.device == d for k in measured) for d in specs)]
     if not degrees:

@@ -46,9 +46,9 @@ from taut.reproduce.amp_trials import Trial, read_trials
 MEMORY = MemoryModel(precision="fp16")
 REDUCED_BYTES = 4
 """Bytes of a gradient in the all-reduce, fp32."""
-SUSTAINED = {"t4-16gb": 0.7 * 585 / 1590}
+SUSTAINED = {"t4-16gb": 0.6 * 585 / 1590}
 """Share of the peak rate in long runs. A T4's peak is stated at its boost clock, 1590 MHz; within its 70 W only the
-base clock, 585 MHz, is sure, and of its rate the T4 is taken to reach what ``DeviceSpec`` assumes of any peak."""
+base clock, 585 MHz, is sure, and of its rate the T4 is taken to reach the share that the catalog states of a V100."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,217 @@
+r"""
+Whether candidates fit, by how much they do not, and what those that fit cost at least.
+
+With need[x, i, j] = least bytes of stage x on layers [i, j) over its recompute, and room bytes on a device,
+
+(1) the best division of a candidate has the least worst excess :math:`\max_x` need[x, i, j] - room, and among those
+    the least sum of missing bytes :math:`\sum_x \max(need[x, i, j] - room, 0)`; both are found backwards over x;
+(2) with two classes of device, room depends on which of them a stage's replicas take: the least worst excess is then
+    the least number of bytes that, added to every device, lets a division fit, found by bisection;
+(3) candidates that differ in micro-batch and schedule alone need least with the smallest micro-batch under 1F1B, so
+    where that one does not fit, none of them is asked;
+(4) the bound of a problem is the least bound ``partition`` (``taut.solver.bounds``) over the candidates that fit.
+
+Where three types of device, or groups that mix types, would let the classes of (2) relax memory, a candidate counts
+as fitting only if its stages fit the smallest device.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.costs import RECOMPUTE
+from taut.formulations.partition import PartitionProblem, partition_problem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.bestlinks import BestLinks
+from taut.solver.bounds import communication, partition_bound, relaxation_bound
+from taut.solver.partition import Partition, least_excess, solve_partition
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+FORBIDDEN = np.iinfo(np.int64).max // 4
+"""Bytes of what is not allowed: more than any device has, and small enough to be added to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """Stages and recompute of a candidate, with the bytes that every stage needs and those it may take."""
+
+    candidate: Candidate
+    stages: tuple[tuple[int, int], ...]
+    recompute: tuple[str, ...]
+    needed: tuple[int, ...]
+    room: tuple[int, ...]
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Bytes that every stage lacks, 0 where it fits."""
+        return tuple(max(needed - room, 0) for needed, room in zip(self.needed, self.room, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """The candidate with the least bound of those that fit, and that bound in seconds."""
+
+    candidate: Candidate
+    lower_bound: float
+
+
+def fits(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether a division of the candidate certainly fits some placement."""
+    stages = partition_problem(problem, candidate, cautious=_relaxed(problem, candidate))
+    return _fits_with(stages, 0)
+
+
+def _relaxed(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether the classes of device leave out what memory forbids."""
+    types = len(problem.device_types)
+    return types > 2 or (types == 2 and candidate.tp > int(problem.links.gpus_per_node.max()))
+
+
+def _fits_with(stages: PartitionProblem, extra: int) -> bool:
+    """Whether a division fits if every device had so many bytes more, (2)."""
+    if len(stages.budget) == 1:
+        return least_excess(replace(stages, budget=stages.budget + extra))[0] == 0
+    return _any_division(stages, extra).feasible
+
+
+def _any_division(stages: PartitionProblem, extra: int) -> Partition:
+    """Some division that fits with so many bytes more; seconds are left out, so one pass decides."""
+    free = np.where(np.isfinite(stages.low), 0.0, np.inf)
+    costless = replace(stages, low=free, high=free, micro_batches=1, budget=stages.budget + extra)
+    no_edges = np.zeros(stages.num_layers + 1)
+    return solve_partition(costless, no_edges, no_edges)
+
+
+def least_need(problem: PlanningProblem, candidate: Candidate) -> int:
+    """Bytes that the worst stage of the best division needs, whatever the devices have."""
+    stages = partition_problem(problem, candidate)
+    return least_excess(replace(stages, budget=np.zeros(1, dtype=np.int64)))[0]
+
+
+def missing_bytes(stages: PartitionProblem, below: int) -> int | None:
+    """Least worst excess of a candidate that does not fit, (2), if it is below the given bytes."""
+    low, high = 0, below - 1
+    if not _fits_with(stages, high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fits_with(stages, middle) else (middle, high)
+    return high
+
+
+def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candidate]]) -> Division:
+    """
+    Best division of the candidate that lacks least.
+
+    Parameters
+    ----------
+    problem
+        A problem in which no candidate fits.
+    least
+        Bytes that every candidate lacks at least, with the candidate.
+    """
+    ranked = sorted(least)
+    if len(problem.device_types) == 1:
+        return best_division(partition_problem(problem, ranked[0][1]), ranked[0][1])
+    fewest, nearest = FORBIDDEN, ranked[0][1]
+    for missing, candidate in ranked:
+        if missing >= fewest:
+            break
+        found = missing_bytes(partition_problem(problem, candidate), fewest)
+        if found is not None:
+            fewest, nearest = found, candidate
+    return best_division(partition_problem(problem, nearest), nearest, fewest)
+
+
+def best_division(stages: PartitionProblem, candidate: Candidate, excess: int = 0) -> Division:
+    """The best division of a candidate, (1), or with two classes of device one that lacks ``excess`` at most, (2)."""
+    need = _need(stages)
+    if len(stages.budget) == 1:
+        ends = _least_missing(need.min(axis=1) - int(stages.budget[0]))
+        patterns: tuple[int, ...] = (0,) * stages.pp
+    else:
+        found = _any_division(stages, excess)
+        ends, patterns = [end for _, end in found.stages], found.patterns
+    ranges = tuple(zip([0, *ends[:-1]], ends, strict=True))
+    chosen = [int(need[x, :, i, j].argmin()) for x, (i, j) in enumerate(ranges)]
+    return Division(
+        candidate=candidate,
+        stages=ranges,
+        recompute=tuple(RECOMPUTE[r] for r in chosen),
+        needed=tuple(int(need[x, r, i, j]) for x, (r, (i, j)) in enumerate(zip(chosen, ranges, strict=True))),
+        room=tuple(int(stages.budget[q]) for q in patterns),
+    )
+
+
+def _need(stages: PartitionProblem) -> Ints:
+    """Bytes of every stage, recompute and range, (pp, recompute, L+1, L+1)."""
+    held = stages.in_flight[:, None, None, None] * stages.activation
+    layers = np.arange(stages.num_layers + 1)
+    allowed = np.isfinite(stages.low.min(axis=0)) & (layers[:, None] < layers[None, :])
+    return np.asarray(np.where(allowed, stages.fixed + held, FORBIDDEN))
+
+
+def _least_missing(excess: Ints) -> list[int]:
+    """Ends of the stages with the least worst excess, then the least sum of missing bytes, (1)."""
+    pp, size = excess.shape[0], excess.shape[1]
+    worst, total = np.full(size, FORBIDDEN), np.full(size, np.inf)
+    worst[-1], total[-1] = -FORBIDDEN, 0.0
+    for x in reversed(range(pp)):
+        worst = np.maximum(excess[x], worst).min(axis=1)
+    most, steps = worst[0], np.zeros((pp, size), dtype=np.int64)
+    for x in reversed(range(pp)):
+        reached = np.where(excess[x] <= most, np.maximum(excess[x], 0), np.inf) + total
+        steps[x], total = reached.argmin(axis=1), reached.min(axis=1)
+    ends, first = [], 0
+    for x in range(pp):
+        first = int(steps[x, first])
+        ends.append(first)
+    return ends
+
+
+def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]:
+    """Candidates by the one of their kind that needs least memory, (3)."""
+    kinds: dict[tuple[int, int, int, bool], list[Candidate]] = {}
+    for candidate in candidates:
+        kind = (candidate.pp, candidate.tp, candidate.zero, candidate.sequence_parallel)
+        kinds.setdefault(kind, []).append(candidate)
+    return {min(kind, key=lambda one: (one.micro_batch, one.schedule)): kind for kind in kinds.values()}
+
+
+def best_fit(
+    problem: PlanningProblem, *, refused: Collection[Candidate] = (), stop: Callable[[], bool] = lambda: False
+) -> Fit | None:
+    """
+    The candidate with the least bound of those that fit, (3) and (4); None where none fits or ``stop`` says so.
+
+    Parameters
+    ----------
+    problem
+        What is planned.
+    refused
+        Candidates that are known not to fit.
+    stop
+        Asked before every candidate.
+    """
+    best, links = None, BestLinks(problem.links)
+    relaxed = []
+    for lean, kind in leanest(set(problem.candidates).difference(refused)).items():
+        if stop():
+            return None
+        if fits(problem, lean):
+            pairs = [(candidate, communication(problem, candidate, links)) for candidate in kind]
+            relaxed += [(relaxation_bound(problem, candidate, comm), candidate, comm) for candidate, comm in pairs]
+    for value, candidate, comm in sorted(relaxed, key=lambda entry: entry[:2]):
+        if best is not None and value >= best.lower_bound:
+            break
+        if stop():
+            return None
+        bound, found = partition_bound(problem, candidate, comm)
+        better = found.feasible and (best is None or bound < best.lower_bound)
+        if better and (not _relaxed(problem, candidate) or fits(problem, candidate)):
+            best = Fit(candidate=candidate, lower_bound=max(bound, value))
+    return best
