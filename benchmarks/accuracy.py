@@ -17,9 +17,10 @@ import yaml
 from numpy.typing import NDArray
 
 from benchmarks.campaigns import Campaign, campaigns, checks
+from taut.calibrate import calibrate, terms_by_stack
 from taut.data.calibration import HIGH, LOW, Calibration
 from taut.data.samples import ConfigurationRow
-from taut.predict import calibrate, find_device, predict, terms_by_stack
+from taut.predict import find_device, predict
 from taut.solver.fit import FEWEST, Stack, cross_validate, fit_coefficients, stated_coefficients
 
 Floats = NDArray[np.float64]
@@ -120,14 +121,17 @@ def main() -> None:
 
 def as_catalog(found: list[Calibration]) -> str:
     """The calibrations as the catalog's YAML, figures rounded to six digits."""
-    values = {entry.name: _rounded(entry.model_dump(exclude={"name"})) for entry in found}
+    values = {entry.name: rounded(entry.model_dump(exclude={"name"})) for entry in found}
     text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=140)
     return "# Fitted by benchmarks/accuracy.py on public campaigns; coefficients only, no measurements.\n" + text
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """A plain value with its floats at six digits."""
     if isinstance(value, dict):
-        return {key: _rounded(part) for key, part in value.items()}
+        return {key: rounded(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(part) for part in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 

@@ -188,7 +188,7 @@ CHECKPOINTS = {"selective": "selective", "selective_op": "selective", "selective
 
 def torchtitan(path: Path, device: str, precisions: str) -> Campaign:
     """Torchtitan's runs: FSDP2 (ZeRO-3), with tensor and pipeline degrees; their rates turned into seconds a step."""
-    rows = [values for line in lines_of(path) if (values := _torchtitan_row(line, device, precisions))]
+    rows = [values for line in lines_of(path) if (values := torchtitan_row(line, device, precisions))]
     kept, left_out = accepted(rows)
     source = "pytorch/torchtitan benchmarks and docs/performance.md"
     stack = "torchtitan-" + device.partition("-")[0]
@@ -199,7 +199,8 @@ def _cluster_of(device: str) -> str:
     return "dgx-" + device.partition("-")[0]
 
 
-def _torchtitan_row(line: Line, device: str, precisions: str) -> dict[str, Any] | None:
+def torchtitan_row(line: Line, device: str, precisions: str) -> dict[str, Any] | None:
+    """One run of torchtitan as a row, or None if it is of another device or precision."""
     speed = line.get("tps_per_gpu") or line.get("wps_per_gpu") or ""
     precision = "fp8" if line.get("float8") == "1" or "float8" in line["model"] else "bf16"
     if not line["gpu"].lower().startswith(device[:4]) or speed in ("", "OOM") or precision not in precisions.split():

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from taut.data.load import load_calibration
+from taut.data.memory import MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.errors import DataError
 from taut.predict import columns_of, find_device, machine_of, predict, price
@@ -54,7 +55,7 @@ def main() -> None:
     calibration = load_calibration("megatron-deepspeed-a100-many")
     machine = machine_of(calibration.cluster, find_device("a100"), 8, "fp16", calibration)
     columns = columns_of(rows)
-    closed = best_rate(lambda: price(columns, machine, "fp16", calibration), asked)
+    closed = best_rate(lambda: price(columns, machine, calibration, MemoryModel(precision="fp16")), asked)
     checked = best_rate(lambda: predict(rows, calibration), asked)
     print(f"{len(job)} configurations of one job, repeated to {asked}")
     print(f"closed form on columns   {closed:12,.0f} a second")

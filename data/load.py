@@ -16,7 +16,7 @@ from typing import Any
 from taut.data.calibration import Calibration
 from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.costs import CostTable, read_costs
-from taut.data.device import DeviceSpec
+from taut.data.device import DeviceSpec, Precision
 from taut.data.huggingface import read_config
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
@@ -90,6 +90,21 @@ def _profile_names() -> tuple[str, ...]:
 def _catalog_profile(name: str) -> CostTable:
     with as_file(files("taut.data") / "catalog" / "profiles" / f"{name}.csv") as path:
         return read_costs(path)
+
+
+def catalog_memory_models() -> dict[str, MemoryModel]:
+    """Built-in memory models by name."""
+    return {
+        name: MemoryModel.parse({"name": name, **values}, f"catalog memory model {name}")
+        for name, values in _catalog("memory_models").items()
+    }
+
+
+def memory_model_of(stack: str, device: DeviceSpec, precision: Precision) -> MemoryModel:
+    """The catalog's memory model of a stack, the device's own if there are several, or the analytic one."""
+    fitted = [entry for entry in catalog_memory_models().values() if stack and entry.stack == stack]
+    fitted.sort(key=lambda entry: (entry.device != device.name, entry.precision != precision))
+    return fitted[0].model_copy(update={"precision": precision}) if fitted else MemoryModel(precision=precision)
 
 
 def load_calibration(name: str) -> Calibration:
@@ -276,12 +291,16 @@ def _is_number(cell: str) -> bool:
 
 def load_memory_model(name: str) -> MemoryModel:
     """
-    The memory model in a YAML file.
+    A memory model by catalog name or YAML file.
 
     Raises
     ------
     DataError
-        If the file is missing or wrong.
+        If there is no such model or file, or the file is wrong.
     """
+    if name in _catalog("memory_models"):
+        return catalog_memory_models()[name]
+    if not name.endswith((".yaml", ".yml")):
+        raise DataError(_unknown("memory model", name, _catalog("memory_models"), "a .yaml file"))
     path = Path(name)
     return MemoryModel.parse({"name": path.stem, **read_yaml(path, "a memory model file")}, name)

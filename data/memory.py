@@ -18,13 +18,14 @@ Source: Megatron-LM documentation, "Distributed optimizer" (fp16: 20 or 4 + 16/d
 are kept in.
 """
 
+import math
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
 
 from taut.data.device import Precision
 from taut.data.spec import Spec
-from taut.data.units import GIB, MOST_GIB
+from taut.data.units import GIB, KIB, MOST_GIB
 
 MEMORY_TERMS = (
     "weights",
@@ -73,20 +74,23 @@ class MemoryModel(Spec):
     """
     The terms of a device's memory (``taut.formulations.memory``) weighed: the analytic model, or one fitted on runs.
 
-    ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, ``coefficients`` multiply the other
-    terms (1 where none is given), and ``margin`` is the share of a device's memory that stays free because
-    predictions err. ``sequence_parallel`` says whether the stack's tensor ranks share what lies between their blocks,
-    where a configuration does not say. A fitted model says of which ``stack`` and ``device``, from how many samples,
-    with which mean error on unseen ones, and at which ``level`` the margin may be exceeded; ``ranges`` holds least and
-    most of what the samples had.
+    ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, and ``coefficients`` multiply the other
+    terms (1 where none is given). Because predictions err, ``margin`` is the share of a device's memory that stays
+    free, and ``margin_gib`` stays free beside it. ``sequence_parallel`` says whether the stack's tensor ranks share
+    what lies between their blocks, and ``fused_attention`` whether attention scores stay out of memory, where a
+    configuration or a cost table does not say. A fitted model says of which ``stack`` and
+    ``device``, from how many samples, with which mean error on unseen ones, and at which ``level`` the margin may be
+    exceeded; ``ranges`` holds least and most of what the samples had.
     """
 
     name: str = "analytic"
     precision: Precision = "bf16"
     overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    margin_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 0.0
     coefficients: dict[str, Coefficient] = {}
     sequence_parallel: bool = False
+    fused_attention: bool = True
     stack: str = ""
     device: str = ""
     level: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -123,4 +127,4 @@ class MemoryModel(Spec):
 
     def margin_kib(self, capacity_kib: int) -> int:
         """KiB that stay free on a device with this capacity, rounded up."""
-        return -int(-self.margin * capacity_kib // 1)
+        return -int(-self.margin * capacity_kib // 1) + math.ceil(self.margin_gib * GIB / KIB)

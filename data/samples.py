@@ -7,13 +7,17 @@ place and carries its complaint, so that one bad row does not cost the others.
 
 import csv
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from taut.data.device import Precision
+from taut.data.memory_network import FEATURES
 from taut.data.read import read_text
 from taut.data.spec import Spec
 from taut.errors import DataError
@@ -150,3 +154,32 @@ def _line(cells: dict[str, str], number: int) -> SampleLine:
         return SampleLine(known, ConfigurationRow.parse(filled, f"row {number}"), "")
     except DataError as error:
         return SampleLine(known, None, str(error))
+
+
+def network_features(rows: Sequence[ConfigurationRow], names: Sequence[str] = FEATURES) -> NDArray[np.float64]:
+    """
+    What a ``MemoryNetwork`` sees of configurations, (rows, names).
+
+    Parameters
+    ----------
+    rows
+        Configurations; what ``names`` leaves out (by default sequence, vocabulary, recompute, sharding and more) is
+        not seen, and has to be the same in all of them.
+    names
+        Features in order, of ``taut.data.memory_network.ALL_FEATURES``.
+    """
+    return np.array([_figures(row, names) for row in rows], dtype=np.float64).reshape(len(rows), len(names))
+
+
+def _figures(row: ConfigurationRow, names: Sequence[str]) -> list[float]:
+    """Features of a configuration; heads and widths that it does not state take their defaults."""
+    derived: dict[str, float] = {
+        "heads": row.attention_heads,
+        "kv_heads": row.key_value_heads,
+        "ffn_hidden": row.ffn_hidden or 4 * row.hidden,
+        "mini_batch": row.global_batch // row.dp,
+        "gpipe": row.schedule == "gpipe",
+        "selective": row.recompute == "selective",
+        "full": row.recompute == "full",
+    }
+    return [derived[name] if name in derived else getattr(row, name) for name in names]

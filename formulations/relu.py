@@ -42,7 +42,7 @@ from taut.errors import FormulationError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-BITS = 12
+BITS = 16
 MOST = 2.0**53
 """Beyond it not every integer is a float."""
 EPSILON = 2.0**-52
@@ -191,5 +191,7 @@ def _check(network: ReluNetwork, features: Floats, bits: int) -> None:
         # Features are shifted, by no more than their size.
         sums = (scale * np.abs(weights) + 1) @ (2 * reach if layer == 0 else reach) + scale**2 * np.abs(bias) + 1
         if not (sums < MOST).all():
-            raise FormulationError(f"network: layer {layer} reaches {sums.max():.3g} at {bits} bits, expected below 2^53")
+            raise FormulationError(
+                f"network: layer {layer} reaches {sums.max():.3g} at {bits} bits, expected below 2^53"
+            )
         reach = sums / scale

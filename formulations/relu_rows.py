@@ -70,7 +70,7 @@ def embedded_columns(network: IntegerNetwork, before: int, limit: int) -> Column
         before, inputs = before + len(parts[-1].upper), units
         kept = np.flatnonzero(network.most[layer])
         units = _Units(before + np.arange(len(kept)), kept)
-        parts.append(_layer(network, layer, inputs, units))
+        parts.append(_layer(network, layer, inputs, units, before + len(kept)))
     return Columns(
         np.concatenate([part.upper for part in parts]),
         np.concatenate([part.binary for part in parts]),
@@ -85,14 +85,13 @@ def _feature_rows(network: IntegerNetwork, features: _Units) -> Iterator[Row]:
         yield Row(np.append(having, column), np.append(-values[having], 1), 0, 0)
 
 
-def _layer(network: IntegerNetwork, layer: int, inputs: _Units, units: _Units) -> Columns:
-    """Columns of a hidden layer, first the activations and then the flags, with (6) to (8)."""
+def _layer(network: IntegerNetwork, layer: int, inputs: _Units, units: _Units, flags: int) -> Columns:
+    """Columns of a hidden layer, first the activations and from ``flags`` on the flags, with (6) to (8)."""
     most, flagged = network.most[layer][units.numbers], network.lower[layer][units.numbers] < 0
     rows: list[Row] = []
-    flag = units.columns[:1].sum() + len(flagged)
-    for number, (unit, column) in enumerate(zip(units.numbers.tolist(), units.columns.tolist(), strict=True)):
-        rows += _unit_rows(network, layer, unit, inputs, column, int(flag) if flagged[number] else None)
-        flag += flagged[number]
+    for place, (unit, column) in enumerate(zip(units.numbers.tolist(), units.columns.tolist(), strict=True)):
+        flag = flags + int(flagged[:place].sum()) if flagged[place] else None
+        rows += _unit_rows(network, layer, unit, inputs, column, flag)
     upper = np.append(most, np.ones(int(flagged.sum()), dtype=np.int64))
     return Columns(upper, np.arange(len(upper)) >= len(most), tuple(rows))
 

@@ -102,8 +102,8 @@ class StrategyProgram:
     """
     The choice as an integer program in plain arrays, as ``taut.formulations.strategy_rows`` states it.
 
-    Columns are all u, then all a, then all M, and none is below 0. ``objective`` and ``upper`` are (n,)
-    integers, ``binary`` (n,) says which columns are u or a.
+    Columns are all u, then all a, then all M, then those of whatever else is stated, and none is below 0.
+    ``objective`` and ``upper`` are (n,) integers, ``binary`` (n,) says which columns are no more than 0 or 1.
     """
 
     options: tuple[Option, ...]
@@ -147,7 +147,7 @@ class StrategyProgram:
         FormulationError
             If not exactly one candidate is chosen.
         """
-        taken = np.flatnonzero((np.asarray(values) > 0.5) & self.binary)
+        taken = np.flatnonzero(np.asarray(values)[: len(self.options) + len(self.stages.stage)] > 0.5)
         chosen = taken[taken < len(self.options)].tolist()
         if len(chosen) != 1:
             raise FormulationError(f"strategy program: candidates {chosen} are chosen, expected one")

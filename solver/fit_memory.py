@@ -8,14 +8,15 @@ stage that was measured, if the sample says which), one byte of overhead among t
     :math:`c \ge 0`, with p the analytic model's coefficients: the formulas hold until samples speak against them;
 (2) :math:`s_i` is the fullest stage under the coefficients before, and the weights :math:`w_i` are those of absolute
     errors (``taut.solver.fit``), both renewed a fixed number of times;
-(3) error on unseen samples: K folds, each predicted by a fit on the others;
-(4) margin: with q the :math:`\lceil (n + 1) (1 - \alpha) \rceil`-th smallest of the n errors
-    :math:`y / \hat y - 1` of (3), a new sample like these exceeds :math:`(1 + q)` times its prediction with a chance of
-    about :math:`\alpha` (split-conformal prediction, Vovk et al. 2005); so the share :math:`q / (1 + q)` of a device's
-    memory stays free. With fewer than :math:`1 / \alpha - 1` samples q is the largest error, and the level what that
-    bears out.
+(3) error on unseen samples: K folds, each predicted by a fit on the others; :math:`\lambda` is of a few values the one
+    with the least of it, for many samples bear more freedom than few;
+(4) margin: the :math:`\lceil (n + 1) (1 - \alpha) \rceil`-th smallest of the n excesses :math:`y - \hat y` of (3): a
+    new sample like these exceeds its prediction by more with a chance of about :math:`\alpha` (split-conformal
+    prediction, Vovk et al. 2005). With fewer than :math:`1 / \alpha - 1` samples it is the largest, and the level what
+    that bears out.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,8 +30,8 @@ from taut.errors import FormulationError
 from taut.solver.fit import ROUNDS, SMALLEST_RESIDUAL
 
 Floats = NDArray[np.float64]
-PULL = 0.2
-"""Lambda of (1): a coefficient at twice the analytic one costs as much as an error of 20 % on one sample."""
+PULLS = (0.05, 0.1, 0.2, 0.4)
+"""Lambda of (1): at 0.1 a coefficient at twice the analytic one costs as much as an error of 10 % on one sample."""
 OVERHEAD_GIB = 4.0
 """The overhead that (1) pulls towards: context, communicators and a fragmented allocator."""
 FEWEST, FOLDS = 4, 10
@@ -67,14 +68,17 @@ def fit_memory(
         raise FormulationError(
             f"{len(measured)} samples, expected at least {FEWEST} with finite terms and bytes above 0"
         )
-    coefficients, errors = memory_coefficients(terms, measured), unseen_errors(terms, measured, seed=seed)
-    excess, borne = conformal_excess(errors, level)
+    by_pull = {pull: unseen_errors(terms, measured, pull, seed=seed) for pull in PULLS}
+    pull = min(PULLS, key=lambda pull: float(np.abs(by_pull[pull]).mean()))
+    coefficients, errors = memory_coefficients(terms, measured, pull), by_pull[pull]
+    margin, borne = conformal_margin(measured * -errors, level)
     return MemoryModel.model_validate(
         {
             **about,
             "overhead_gib": coefficients[-1] / GIB,
             "coefficients": dict(zip(MEMORY_TERMS, coefficients[:-1].tolist(), strict=True)),
-            "margin": excess / (1 + excess),
+            "margin": 0.0,
+            "margin_gib": margin / GIB,
             "level": borne,
             "samples": len(measured),
             "mape": float(np.abs(errors).mean()),
@@ -87,15 +91,15 @@ def predicted(terms: Floats, coefficients: Floats) -> Floats:
     return np.asarray((terms @ coefficients[:-1] + coefficients[-1]).max(axis=1))
 
 
-def memory_coefficients(terms: Floats, measured: Floats) -> Floats:
+def memory_coefficients(terms: Floats, measured: Floats, pull: float) -> Floats:
     """Non-negative coefficients of (1) and (2), with the overhead's bytes last."""
     coefficients, weights = PRIOR, np.ones(len(measured))
-    rows, pull = np.arange(len(measured)), np.diag(np.full(len(PRIOR), PULL))
+    rows, pulls = np.arange(len(measured)), np.full(len(PRIOR), pull)
     for _ in range(ROUNDS):
         fullest = (terms @ coefficients[:-1]).argmax(axis=1)
         relative = np.column_stack([terms[rows, fullest], np.ones(len(rows))]) * PRIOR / measured[:, None]
-        stacked = np.vstack([relative * weights[:, None], pull])
-        scaled, _ = nnls(stacked, np.concatenate([weights, np.diag(pull)]))
+        stacked = np.vstack([relative * weights[:, None], np.diag(pulls)])
+        scaled, _ = nnls(stacked, np.concatenate([weights, pulls]))
         coefficients = scaled * PRIOR
         residuals = np.abs(predicted(terms, coefficients) / measured - 1)
         weights = 1 / np.sqrt(np.maximum(residuals, SMALLEST_RESIDUAL))
@@ -103,22 +107,22 @@ def memory_coefficients(terms: Floats, measured: Floats) -> Floats:
     return np.asarray(coefficients)
 
 
-def unseen_errors(terms: Floats, measured: Floats, *, folds: int = FOLDS, seed: int = 0) -> Floats:
+def unseen_errors(terms: Floats, measured: Floats, pull: float, *, folds: int = FOLDS, seed: int = 0) -> Floats:
     """Relative errors prediction / measurement - 1 of every sample by a fit that has not seen it, (3)."""
     order, parts = np.random.default_rng(seed).permutation(len(measured)), min(folds, len(measured))
     errors = np.empty(len(measured))
     for fold in range(parts):
         unseen = order[fold::parts]
         seen = np.setdiff1d(order, unseen)
-        coefficients = memory_coefficients(terms[seen], measured[seen])
+        coefficients = memory_coefficients(terms[seen], measured[seen], pull)
         errors[unseen] = predicted(terms[unseen], coefficients) / measured[unseen] - 1
     return errors
 
 
-def conformal_excess(errors: Floats, level: float) -> tuple[float, float]:
-    """The excess q of (4), at least 0, and the level that it bears out."""
-    excess, count = np.sort(1 / (1 + errors) - 1), len(errors)
-    rank = int(np.ceil((count + 1) * (1 - level)))
+def conformal_margin(excesses: Floats, level: float) -> tuple[float, float]:
+    """The margin of (4) from excesses in bytes, at least 0, and the level that it bears out."""
+    ordered, count = np.sort(excesses), len(excesses)
+    rank = math.ceil((count + 1) * (1 - level))
     if rank > count:
-        return max(float(excess[-1]), 0.0), 1 / (count + 1)
-    return max(float(excess[rank - 1]), 0.0), level
+        return max(float(ordered[-1]), 0.0), 1 / (count + 1)
+    return max(float(ordered[rank - 1]), 0.0), level

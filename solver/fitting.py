@@ -31,7 +31,7 @@ from taut.solver.partition import Partition, least_excess, solve_partition
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-FORBIDDEN = np.iinfo(np.int64).max // 4
+FORBIDDEN = 2**62
 """Bytes of what is not allowed: more than any device has, and small enough to be added to."""
 
 
@@ -53,10 +53,10 @@ class Division:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """The candidate with the least bound of those that fit, and that bound in seconds."""
+    """A candidate that fits: the one with the least bound, and that bound in seconds, or any without a bound."""
 
     candidate: Candidate
-    lower_bound: float
+    lower_bound: float | None = None
 
 
 def fits(problem: PlanningProblem, candidate: Candidate) -> bool:
@@ -197,7 +197,7 @@ def best_fit(
     stop
         Asked before every candidate.
     """
-    best, links = None, BestLinks(problem.links)
+    best, least, links = None, np.inf, BestLinks(problem.links)
     relaxed = []
     for lean, kind in leanest(set(problem.candidates).difference(refused)).items():
         if stop():
@@ -206,12 +206,11 @@ def best_fit(
             pairs = [(candidate, communication(problem, candidate, links)) for candidate in kind]
             relaxed += [(relaxation_bound(problem, candidate, comm), candidate, comm) for candidate, comm in pairs]
     for value, candidate, comm in sorted(relaxed, key=lambda entry: entry[:2]):
-        if best is not None and value >= best.lower_bound:
+        if value >= least:
             break
         if stop():
             return None
-        bound, found = partition_bound(problem, candidate, comm)
-        better = found.feasible and (best is None or bound < best.lower_bound)
-        if better and (not _relaxed(problem, candidate) or fits(problem, candidate)):
-            best = Fit(candidate=candidate, lower_bound=max(bound, value))
-    return best
+        bound = max(partition_bound(problem, candidate, comm)[0], value)
+        if bound < least and (not _relaxed(problem, candidate) or fits(problem, candidate)):
+            best, least = candidate, bound
+    return None if best is None else Fit(candidate=best, lower_bound=least)

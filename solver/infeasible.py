@@ -1,81 +1,199 @@
 """
-Why no plan fits, by how much, and the nearest way out: each computed, none guessed.
+Why no plan fits, by how much, and the ways out: each computed, none guessed.
 
-The nearest candidate is the one whose best division of layers exceeds memory least. Ways out are tried in order of
-what they cost: dropping fixed values, keeping no margin, more of the same nodes, larger devices.
+The nearest candidate is the one whose best division of layers exceeds memory least; every stage of that division that
+does not fit is named with its device and the bytes that are missing (``taut.solver.fitting``). Ways out that need no
+more hardware come first, by their lower bound (``taut.solver.changes``), then more nodes and larger devices
+(``taut.solver.hardware``). Bounds are compared with that of the same problem on devices of unlimited memory.
+
+Ctrl-C leaves what was found by then.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
 
+import numpy as np
+
+from taut.data.costs import CostTable
 from taut.data.units import GIB, KIB
-from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
-from taut.solver.partition import least_excess
+from taut.solver.changes import WayOut, changes
+from taut.solver.fitting import Division, best_fit, least_need, nearest_division
+from taut.solver.hardware import more_hardware, without_memory_limits
+from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import SearchResult, State
 
-MOST_TIMES_NODES = 64
+MOST_NAMED = 3
+"""Stages that the sentence names beside the worst one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """
+    A stage that does not fit: its first device in node order, its bytes, the device's, and the bytes that lack.
+
+    ``devices`` devices hold the stage alike. What a device has beside its margin is ``needed_bytes - missing_bytes``.
+    """
+
+    stage: int
+    device: int
+    device_type: str
+    devices: int
+    missing_bytes: int
+    capacity_bytes: int
+    needed_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Infeasibility:
+    """
+    The nearest division, the stages that do not fit, and the ways out, the cheapest first.
+
+    ``unlimited_bound`` are seconds that no plan would beat if memory were unlimited; ``complete`` is false where Ctrl-C
+    came before all ways out were tried.
+    """
+
+    division: Division
+    shortfalls: tuple[Shortfall, ...]
+    ways_out: tuple[WayOut, ...]
+    unlimited_bound: float | None
+    complete: bool
+
+    def slowdown(self, way: WayOut) -> float | None:
+        """Bound of a way out relative to that without memory limits, less 1; below 0 with more hardware."""
+        if not self.unlimited_bound or way.lower_bound is None:
+            return None
+        return way.lower_bound / self.unlimited_bound - 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        division = self.division
+        return {
+            "status": "infeasible",
+            "candidate": {
+                **division.candidate.as_dict(),
+                "stages": [list(stage) for stage in division.stages],
+                "recompute": list(division.recompute),
+            },
+            "devices": [asdict(shortfall) for shortfall in self.shortfalls],
+            "unlimited_memory_lower_bound_s": self.unlimited_bound,
+            "ways_out": [
+                {
+                    "change": way.change,
+                    "detail": way.detail,
+                    "step_time_lower_bound_s": way.lower_bound,
+                    "slowdown": self.slowdown(way),
+                    "candidate": way.candidate.as_dict(),
+                }
+                for way in self.ways_out
+            ],
+            "complete": self.complete,
+        }
+
+    def __str__(self) -> str:
+        """One sentence."""
+        return (
+            f"no plan fits: the nearest, {self.division.candidate}, even with the best stages and recompute lacks "
+            f"{_missing(self.shortfalls)}; {self._ways()}"
+        )
+
+    def _ways(self) -> str:
+        tried = "" if self.complete else "; interrupted before all were tried"
+        if not self.ways_out:
+            return f"no way out found{tried}"
+        nearest, *others = self.ways_out
+        also = "; or: " + ", ".join(self._priced(way) for way in others) if others else ""
+        limit = f" against {self.unlimited_bound:.3g} s with unlimited memory" if self.unlimited_bound else ""
+        return f"nearest way out: {self._priced(nearest, limit)}{also}{tried}"
+
+    def _priced(self, way: WayOut, limit: str = "") -> str:
+        slowdown = self.slowdown(way)
+        if way.lower_bound is None or slowdown is None:
+            return way.detail
+        return f"{way.detail} (at least {way.lower_bound:.3g} s a step, {100 * slowdown:+.0f} %{limit})"
+
+
+def diagnose(
+    problem: PlanningProblem, result: SearchResult, *, pricing: Callable[[int], CostTable] | None = None
+) -> Infeasibility:
+    """
+    Which devices lack memory, how much, and what would make a plan fit.
+
+    Parameters
+    ----------
+    problem, result
+        What was planned, and its search, which proved every candidate infeasible.
+    pricing
+        Costs for tensor degrees up to the given one; without it those that the problem has.
+    """
+    refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
+    division = nearest_division(
+        problem, [(int(bound.witness["missing_kib"]) * KIB, bound.candidate) for bound in refused]
+    )
+    with interrupt_requested() as interrupted:
+        ways = changes(problem, cache(pricing or (lambda largest: problem.costs)), interrupted)
+        ways += more_hardware(problem, _sufficient(problem, division), interrupted)
+        unlimited = best_fit(without_memory_limits(problem), stop=interrupted)
+        return Infeasibility(
+            division=division,
+            shortfalls=_shortfalls(problem, division),
+            ways_out=tuple(ways),
+            unlimited_bound=None if unlimited is None else unlimited.lower_bound,
+            complete=not interrupted(),
+        )
 
 
 def explain_infeasible(problem: PlanningProblem, result: SearchResult) -> str:
-    """One sentence: the device that lacks memory, the bytes that are missing, and the nearest way out."""
-    refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
-    nearest = min(refused, key=lambda bound: (bound.witness["missing_kib"], bound.candidate))
-    missing, stage = int(nearest.witness["missing_kib"]) * KIB, int(nearest.witness["stage"])
-    candidate = nearest.candidate
-    device = stage * candidate.dp * candidate.tp
-    node = problem.cluster.node_list[int(problem.links.node_of[device])]
-    margin = problem.memory.margin_kib(node.device.capacity_kib) * KIB
-    return (
-        f"no plan fits: the nearest, {candidate}, even with the best stages and recompute lacks {_gib(missing)} "
-        f"({missing} bytes) on device {device} ({node.device.name}, stage {stage}), which has "
-        f"{node.device.memory_gib:g} GiB less {_gib(margin)} of margin; nearest way out: "
-        f"{next(_ways_out(problem, missing))}"
-    )
+    """One sentence: the stages and devices that lack memory, the bytes, and the ways out."""
+    return str(diagnose(problem, result))
+
+
+def _sufficient(problem: PlanningProblem, division: Division) -> int:
+    """Bytes that every device must have beside its margin for the leanest candidate."""
+    if len(problem.device_types) == 1:
+        return max(division.needed)
+    return min(least_need(problem, candidate) for candidate in problem.candidates)
+
+
+def _shortfalls(problem: PlanningProblem, division: Division) -> tuple[Shortfall, ...]:
+    """The stages that do not fit, the worst first; stages take the devices of a type in node order."""
+    budget = problem.stage_memory(division.candidate).budget.tolist()
+    kinds = [budget.index(room) for room in division.room]
+    of_device = problem.type_of_node[problem.links.node_of]
+    each = division.candidate.dp * division.candidate.tp
+    found = []
+    for x, (kind, missing) in enumerate(zip(kinds, division.missing, strict=True)):
+        if missing:
+            devices = np.flatnonzero(of_device == kind)
+            found.append(
+                Shortfall(
+                    stage=x,
+                    device=int(devices[min(kinds[:x].count(kind) * each, len(devices) - 1)]),
+                    device_type=problem.device_types[kind],
+                    devices=each,
+                    missing_bytes=missing,
+                    capacity_bytes=problem.capacity_kib[kind] * KIB,
+                    needed_bytes=division.needed[x],
+                )
+            )
+    return tuple(sorted(found, key=lambda shortfall: -shortfall.missing_bytes))
+
+
+def _missing(shortfalls: tuple[Shortfall, ...]) -> str:
+    """The worst stage in full, the next ones in short."""
+    worst, *others = shortfalls
+    margin = worst.capacity_bytes - worst.needed_bytes + worst.missing_bytes
+    words = [
+        f"{_gib(worst.missing_bytes)} ({worst.missing_bytes} bytes) on device {worst.device} ({worst.device_type}, "
+        f"stage {worst.stage}), which has {worst.capacity_bytes / GIB:g} GiB less {_gib(margin)} of margin"
+    ]
+    words += [f"{_gib(one.missing_bytes)} on device {one.device} (stage {one.stage})" for one in others[:MOST_NAMED]]
+    if len(others) > MOST_NAMED:
+        words.append(f"up to {_gib(others[MOST_NAMED].missing_bytes)} on {len(others) - MOST_NAMED} more stages")
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _gib(count: int) -> str:
     return f"{count / GIB:.2f} GiB"
-
-
-def _ways_out(problem: PlanningProblem, missing: int) -> Iterator[str]:
-    """What would make a plan fit, the cheapest first; the last one always does."""
-    if problem.space.fixed:
-        free = replace(problem, space=problem.space.model_copy(update={"fixed": {}}), _tables={})
-        if _fits(free):
-            fixed = ",".join(f"{field}={value}" for field, value in problem.space.fixed.items())
-            yield f"drop --fix {fixed}"
-    if problem.memory.margin > 0 and _fits(problem, margin=False):
-        yield f"keep no memory margin (now {problem.memory.margin:.0%})"
-    if factor := _times_nodes(problem):
-        nodes = problem.cluster.num_nodes
-        yield f"{factor * nodes} such nodes instead of {nodes}"
-    most = max(device.memory_gib for device in problem.cluster.devices.values())
-    needed = most + missing / GIB / (1 - problem.memory.margin)
-    yield f"devices with {needed:.1f} GiB instead of {most:g} GiB"
-
-
-def _fits(problem: PlanningProblem, *, margin: bool = True) -> bool:
-    """Whether any candidate has a division of layers within memory."""
-    return any(
-        least_excess(partition_problem(problem, candidate, margin=margin))[0] == 0 for candidate in problem.candidates
-    )
-
-
-def _times_nodes(problem: PlanningProblem) -> int | None:
-    """How many times as many nodes hold the model, by doubling; None if even the most do not."""
-    # Of the candidates at given degrees these need least memory, so the others need not be asked.
-    lean = {
-        "fixed": {"micro_batch": 1},
-        "schedules": ["1f1b"],
-        "zero": [max(problem.space.zero)],
-        "sequence_parallel": [True] if True in problem.space.sequence_parallel else [False],
-    }
-    space = problem.space.model_copy(update=lean)
-    factor = 2
-    while factor <= MOST_TIMES_NODES:
-        cluster = problem.cluster.scaled(factor)
-        if _fits(replace(problem, cluster=cluster, space=space, _tables={})):
-            return factor
-        factor *= 2
-    return None

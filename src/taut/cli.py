@@ -16,6 +16,7 @@ import typer
 from taut import __version__
 from taut.cost_importers import importer
 from taut.errors import CertificateError, DataError, InfeasibleError, NothingFoundError, TautError
+from taut.fitters import fitter
 from taut.profiling.command import profile_command
 from taut.reproduce.command import reproducer
 
@@ -26,7 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(importer, name="import")
-fitter = typer.Typer(help="Calibrate from measured runs.", no_args_is_help=True)
 app.add_typer(fitter, name="fit")
 app.add_typer(reproducer, name="reproduce")
 
@@ -74,26 +74,31 @@ def plan_command(
 
     _check_limits(time_limit, work_limit, gap, workers, max_tp)
     _check_folder(out)
-    with progress_lines(quiet) as progress:
-        found = plan(
-            model,
-            cluster,
-            global_batch=global_batch,
-            seq=seq,
-            profile=profile,
-            memory_model=memory_model,
-            latency_model=latency_model,
-            calibration=calibration,
-            precision=precision,
-            fix=_parse_fix(fix),
-            max_tp=max_tp,
-            time_limit=time_limit,
-            work_limit=work_limit,
-            gap=gap,
-            seed=seed,
-            workers=workers,
-            progress=progress,
-        )
+    try:
+        with progress_lines(quiet) as progress:
+            found = plan(
+                model,
+                cluster,
+                global_batch=global_batch,
+                seq=seq,
+                profile=profile,
+                memory_model=memory_model,
+                latency_model=latency_model,
+                calibration=calibration,
+                precision=precision,
+                fix=_parse_fix(fix),
+                max_tp=max_tp,
+                time_limit=time_limit,
+                work_limit=work_limit,
+                gap=gap,
+                seed=seed,
+                workers=workers,
+                progress=progress,
+            )
+    except InfeasibleError as error:
+        if as_json:
+            typer.echo(json.dumps(error.report))
+        raise
     if out is not None:
         found.write(out)
     typer.echo(json.dumps(found.document) if as_json else str(found))
@@ -201,27 +206,6 @@ def predict(
 
     chosen = None if calibration is None else load_calibration(calibration)
     write_atomically(out, predict_file(rows, chosen))
-
-
-@fitter.command()
-def latency(
-    samples: Annotated[Path, typer.Argument(help="CSV of configurations with a column measured_s.")],
-    out: Annotated[Path, typer.Option(help="Calibration file to write.")],
-    cluster: Annotated[str, typer.Option(help="Catalog cluster whose links the runs used.")] = "",
-    source: Annotated[str, typer.Option(help="Where the samples come from, for the file.")] = "",
-    as_json: JsonFlag = False,
-) -> None:
-    """Fit the coefficients of the step time to measured runs of one device and software stack."""
-    import yaml
-
-    from taut.planning import write_atomically
-    from taut.predict import fit_latency
-
-    found = fit_latency(samples, name=out.stem, source=source or samples.name, cluster=cluster)
-    values = found.model_dump(exclude={"name"})
-    write_atomically(out, yaml.safe_dump(values, sort_keys=False))
-    words = f"{out}: {found.samples} samples, mean error on unseen runs {100 * (found.mape or 0.0):.1f} %"
-    typer.echo(json.dumps(found.model_dump()) if as_json else words)
 
 
 @app.command()

@@ -18,6 +18,8 @@ The command line turns ``DataError`` and ``FormulationError`` into exit code 2, 
 ``NothingFoundError`` into 4 and ``CertificateError`` into 1.
 """
 
+from typing import Any
+
 
 class TautError(Exception):
     """Base of every error that this library raises on purpose."""
@@ -40,7 +42,15 @@ class SolverError(TautError, RuntimeError):
 
 
 class InfeasibleError(TautError):
-    """Proven: no plan satisfies the constraints; the message says which, by how much, and the way out."""
+    """
+    Proven: no plan satisfies the constraints; the message says which, by how much, and the way out.
+
+    ``report`` holds the same and more as plain values, where it was computed.
+    """
+
+    def __init__(self, message: str, report: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class NothingFoundError(TautError):

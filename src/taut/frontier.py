@@ -25,8 +25,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from taut.data.units import GIB, KIB
+from taut.data.units import GIB
 from taut.errors import DataError
+from taut.memory_limits import gib_of, kib_of
 from taut.planning import Plan
 from taut.report import percent
 from taut.solver.result import Status, relative_gap
@@ -34,11 +35,6 @@ from taut.solver.result import Status, relative_gap
 DEGREES = ("pp", "tp", "dp", "micro_batch", "schedule", "zero", "sequence_parallel")
 COLUMNS = ("limit_gib", "status", "step_time_s", "lower_bound_s", "gap", "tokens_per_s", "memory_bytes", "needs_gib")
 EXACT = 1e-6
-
-
-def kib_of(gib: float) -> int:
-    """Whole KiB of a limit."""
-    return int(gib * GIB) // KIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +93,7 @@ class Frontier:
     """
     The points in ascending order of their limits, and below which limit no plan fits.
 
-    ``nearest`` names the candidate that needs least memory; ``interrupted`` says that limits are left unsearched.
+    ``leanest`` names the candidate and stage that need least; ``interrupted`` says that limits are left unsearched.
     """
 
     model: str
@@ -108,7 +104,7 @@ class Frontier:
     margin: float
     capacity_gib: float
     least_gib: float
-    nearest: str
+    leanest: str
     points: tuple[FrontierPoint, ...]
     interrupted: bool = False
 
@@ -124,11 +120,11 @@ class Frontier:
         Both are infinite where no plan fits; the lower is 0 above the largest limit searched.
         """
         limit = kib_of(limit_gib)
-        if limit < kib_of(self.least_gib):
+        above = self.points[bisect_left(self.points, limit, key=lambda point: kib_of(point.limit_gib)) :]
+        if limit < kib_of(self.least_gib) or any(point.status is Status.INFEASIBLE for point in above):
             return math.inf, math.inf
         fitting = (p.step_time_s for p in self.planned if p.step_time_s is not None and _needs(p) <= limit)
-        above = bisect_left(self.points, limit, key=lambda point: kib_of(point.limit_gib))
-        bounds = (point.lower_bound_s for point in self.points[above:] if point.lower_bound_s is not None)
+        bounds = (point.lower_bound_s for point in above if point.lower_bound_s is not None)
         return next(bounds, 0.0), min(fitting, default=math.inf)
 
     @property
@@ -143,13 +139,13 @@ class Frontier:
         limits = {kib_of(point.limit_gib) + after for point in self.points for after in (0, 1)}
         limits |= {_needs(point) - before for point in self.planned for before in (0, 1)}
         least, most = (kib_of(end) for end in self.span_gib)
-        pairs = [self.at(limit * KIB / GIB) for limit in limits if least <= limit <= most]
+        pairs = [self.at(gib_of(limit)) for limit in limits if least <= limit <= most]
         gaps = [relative_gap(upper, lower) for lower, upper in pairs]
         return max((gap for gap in gaps if gap is not None), default=None)
 
     def as_dict(self) -> dict[str, Any]:
         """The frontier as plain values, for JSON."""
-        names = ("model", "cluster", "global_batch", "latency_model", "margin", "capacity_gib", "least_gib", "nearest")
+        names = ("model", "cluster", "global_batch", "latency_model", "margin", "capacity_gib", "least_gib", "leanest")
         head = {name: getattr(self, name) for name in names}
         tail = {"widest_gap": self.widest_gap, "interrupted": self.interrupted}
         return head | tail | {"points": [point.as_dict() for point in self.points]}
@@ -191,7 +187,10 @@ class Frontier:
     def __str__(self) -> str:
         """The frontier in words, the largest limit first."""
         console = Console(file=StringIO(), width=120, color_system=None, force_jupyter=False)
-        console.print(f"{self.model} on {self.cluster}, global batch {self.global_batch}\n", highlight=False)
+        console.print(
+            f"{self.model} on {self.cluster}, global batch {self.global_batch}: step time by memory limit\n",
+            highlight=False,
+        )
         console.print(_table(self.points))
         console.print("\n" + "\n".join(self._notes()), highlight=False)
         output = console.file
@@ -199,17 +198,22 @@ class Frontier:
         return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
     def _notes(self) -> list[str]:
-        notes = [f"No plan fits less than {_up(self.least_gib)} GiB: {self.nearest} needs least."]
+        notes = [f"No plan fits less than {_up(self.least_gib)} GiB: {self.leanest}."]
         if self.planned:
             least, most = self.span_gib
             known = self.widest_gap
-            words = "proven at every limit" if known is not None and known <= EXACT else "no limit's gap is wider"
-            span = f"from {_up(least)} to {_down(most)} GiB"
-            notes.insert(0, f"Between the limits too: {words} {span} (gap {percent(known)}).")
+            exact = known is not None and known <= EXACT
+            words = "is proven" if exact else f"has a gap of at most {percent(known)}"
+            notes.insert(
+                0, f"At every limit from {_up(least)} to {_down(most)} GiB, these and all between, it {words}."
+            )
         if self.interrupted:
             notes.append("Interrupted: smaller limits were not searched.")
         margin = f"the margin stays {self.margin:.3g} of what is left"
-        return [*notes, f"A limit lowers the memory of every device; {margin}. A plan needs the limit in the last column."]
+        return [
+            *notes,
+            f"A limit lowers the memory of every device; {margin}. A plan needs the limit in the last column.",
+        ]
 
 
 def _needs(point: FrontierPoint) -> int:

@@ -5,7 +5,9 @@ from pathlib import Path
 from taut.errors import DataError
 
 
-def check_limits(time_limit: float | None, work_limit: int | None, gap: float, workers: int, max_tp: int | None) -> None:
+def check_limits(
+    time_limit: float | None, work_limit: int | None, gap: float, workers: int, max_tp: int | None
+) -> None:
     """
     Refuse limits of a search that are out of range.
 

@@ -18,7 +18,15 @@ from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.device import Precision
-from taut.data.load import catalog_operators, load_calibration, load_cluster, load_costs, load_memory_model, load_model
+from taut.data.load import (
+    catalog_operators,
+    load_calibration,
+    load_cluster,
+    load_costs,
+    load_memory_model,
+    load_model,
+    memory_model_of,
+)
 from taut.data.memory import MemoryModel
 from taut.data.microbatch import with_micro_batches
 from taut.data.model import ModelSpec
@@ -26,7 +34,7 @@ from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
 from taut.formulations.space import MOST_SEQUENCES, StrategySpace, check_fixed, divisors, tensor_degrees
 from taut.solver.certificate import plan_document
-from taut.solver.infeasible import explain_infeasible
+from taut.solver.infeasible import diagnose
 from taut.solver.result import OPTIMALITY_GAP, Limits, Progress, Status
 from taut.solver.search import search
 from taut.solver.verify import Verification, verify_document
@@ -129,7 +137,8 @@ def plan(
     profile
         Measured layer costs, by catalog name or file; analytic costs without them.
     memory_model
-        Bytes per parameter, overhead and margin; defaults without it.
+        Catalog name, file or model of a device's memory; without it the one fitted for the calibration's stack, or
+        the analytic one.
     latency_model
         ``pipette``, ``pipette-printed`` or ``amp``.
     calibration
@@ -172,7 +181,8 @@ def plan(
     limits = Limits(time_limit=time_limit, work_limit=work_limit, gap=gap, seed=seed, workers=workers)
     result = search(problem, limits, progress)
     if result.status is Status.INFEASIBLE:
-        raise InfeasibleError(explain_infeasible(problem, result))
+        why_not = diagnose(problem, result, pricing=lambda max_tp: _wider_costs(problem, profile, max_tp))
+        raise InfeasibleError(str(why_not), why_not.as_dict())
     if result.incumbent is None:
         why = _STOPPED.get(result.stopped_by or "", "every candidate left mixes devices in ways that did not fit")
         raise NothingFoundError(f"no plan found: {why}; no plan is faster than {result.lower_bound:.6g} s")
@@ -203,14 +213,16 @@ def planning_problem(
     """
     model = load_model(model, seq=seq) if isinstance(model, str) else model
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
-    memory = _memory_model(memory_model, precision, cluster)
+    chosen = load_calibration(calibration) if isinstance(calibration, str) else calibration
+    memory = _memory_model(memory_model, precision, cluster, chosen)
     fixed = dict(fix or {})
     if not 1 <= global_batch <= MOST_SEQUENCES:
         raise DataError(f"--global-batch {global_batch}: expected a number of sequences from 1 to {MOST_SEQUENCES}")
     check_fixed(fixed, global_batch, cluster)
     largest = max(group.gpus_per_node for group in cluster.nodes)
     space = StrategySpace(global_batch=global_batch, max_tp=max_tp or largest, fixed=fixed)
-    chosen = load_calibration(calibration) if isinstance(calibration, str) else calibration
+    if fixed.get("zero") in (2, 3):
+        space = space.model_copy(update={"zero": [*space.zero, fixed["zero"]]})
     costs = _costs(profile, model, cluster, memory, space, chosen)
     problem = PlanningProblem(model, cluster, costs, memory, space, _known(latency_model), chosen)
     if not problem.candidates:
@@ -225,16 +237,18 @@ def _known(latency_model: str) -> LatencyModel:
     raise DataError(f"--latency-model {latency_model}: expected one of {', '.join(LATENCY_MODELS)}")
 
 
-def _memory_model(given: MemoryModel | str | None, precision: str | None, cluster: ClusterSpec) -> MemoryModel:
-    """The given memory model or the default one, in the asked precision."""
-    if given is not None:
-        memory = load_memory_model(given) if isinstance(given, str) else given
-        return (
-            memory
-            if precision is None
-            else MemoryModel.parse({**memory.model_dump(), "precision": precision}, "--precision")
-        )
-    return MemoryModel.parse({"precision": precision or _common(cluster)}, "--precision")
+def _memory_model(
+    given: MemoryModel | str | None, precision: str | None, cluster: ClusterSpec, calibration: Calibration | None
+) -> MemoryModel:
+    """The given memory model, or the one fitted for the calibration's stack, or the analytic one."""
+    memory = load_memory_model(given) if isinstance(given, str) else given
+    if memory is None:
+        common = MemoryModel.parse({"precision": precision or _common(cluster)}, "--precision").precision
+        devices = list(cluster.devices.values())
+        return memory_model_of(calibration.stack if calibration else "", devices[0], common)
+    if precision is None:
+        return memory
+    return MemoryModel.parse({**memory.model_dump(), "precision": precision}, "--precision")
 
 
 def _common(cluster: ClusterSpec) -> Precision:
@@ -274,6 +288,12 @@ def _costs(
         operators=operators,
         calibration=calibration,
     )
+
+
+def _wider_costs(problem: PlanningProblem, profile: CostTable | str | None, max_tp: int) -> CostTable:
+    """Costs of a problem for tensor degrees up to the given one."""
+    space = problem.space.model_copy(update={"max_tp": max_tp})
+    return _costs(profile, problem.model, problem.cluster, problem.memory, space, problem.calibration)
 
 
 def _no_candidate(problem: PlanningProblem) -> str:

@@ -7,26 +7,30 @@ wrong, or whose device or stack is unknown, gets an error text in its place.
 
 import csv
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.device import DeviceSpec, Precision
-from taut.data.load import catalog_calibrations, catalog_devices, catalog_operators, load_cluster
+from taut.data.load import (
+    catalog_calibrations,
+    catalog_devices,
+    catalog_operators,
+    load_cluster,
+    memory_model_of,
+)
 from taut.data.memory import MemoryModel
-from taut.data.samples import ConfigurationRow, SampleLine, read_samples
+from taut.data.samples import ConfigurationRow, read_samples
 from taut.data.units import GIGABIT, KIB, MICROSECOND
 from taut.data.work import rates_of
 from taut.errors import DataError
 from taut.formulations.configurations import Configurations
 from taut.formulations.memory_terms import memory_bytes
 from taut.formulations.terms import Machine, step_terms
-from taut.solver.fit import STACKS, Stack, fit_calibration
 
 Floats = NDArray[np.float64]
 RESULTS = ("step_time_s", "step_time_low_s", "step_time_high_s", "memory_bytes", "fits", "error")
@@ -46,13 +50,14 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Setting:
+class Setting:
     """What rows share that are priced together."""
 
     device: DeviceSpec
     machine: Machine
     precision: Precision
     calibration: Calibration
+    memory: MemoryModel
 
 
 def predict(rows: list[ConfigurationRow], calibration: Calibration | None = None) -> list[Prediction]:
@@ -73,7 +78,7 @@ def predict(rows: list[ConfigurationRow], calibration: Calibration | None = None
         groups[row.gpu, row.gpus_per_node, row.precision, row.stack, many].append(index)
     for indices in groups.values():
         try:
-            setting = _setting(rows[indices[0]], calibration)
+            setting = setting_of(rows[indices[0]], calibration)
             priced = _priced([rows[index] for index in indices], setting)
         except DataError as error:
             priced = [Prediction(error=str(error))] * len(indices)
@@ -82,10 +87,10 @@ def predict(rows: list[ConfigurationRow], calibration: Calibration | None = None
     return results
 
 
-def _priced(rows: list[ConfigurationRow], setting: _Setting) -> list[Prediction]:
-    seconds, needed = price(columns_of(rows), setting.machine, setting.precision, setting.calibration)
+def _priced(rows: list[ConfigurationRow], setting: Setting) -> list[Prediction]:
+    seconds, needed = price(sharded(rows, setting.memory), setting.machine, setting.calibration, setting.memory)
     capacity = setting.device.capacity_kib
-    room = (capacity - MemoryModel().margin_kib(capacity)) * KIB
+    room = (capacity - setting.memory.margin_kib(capacity)) * KIB
     known = bool(setting.calibration.residuals)
     return [
         Prediction(
@@ -98,14 +103,20 @@ def _priced(rows: list[ConfigurationRow], setting: _Setting) -> list[Prediction]
     ]
 
 
+def sharded(rows: list[ConfigurationRow], memory: MemoryModel) -> Configurations:
+    """Rows as columns, with sequence parallelism where the stack has it."""
+    columns = columns_of(rows)
+    shared = (columns.tp > 1) & memory.sequence_parallel
+    return replace(columns, sequence_parallel=shared.astype(np.int64))
+
+
 def price(
-    configurations: Configurations, machine: Machine, precision: Precision, calibration: Calibration
+    configurations: Configurations, machine: Machine, calibration: Calibration, memory: MemoryModel
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Seconds and bytes of configurations on one machine; the fast inner part of ``predict``."""
-    memory = MemoryModel(precision=precision)
     terms = step_terms(configurations, machine, memory.parameter_bytes)
     seconds = terms @ np.array([calibration[term] for term in TERMS])
-    return seconds, memory_bytes(configurations, machine.rates, memory.parameter_bytes, memory.overhead_bytes)
+    return seconds, memory_bytes(configurations, machine.rates, memory)
 
 
 def columns_of(rows: list[ConfigurationRow]) -> Configurations:
@@ -138,15 +149,16 @@ def columns_of(rows: list[ConfigurationRow]) -> Configurations:
     )
 
 
-def _setting(row: ConfigurationRow, calibration: Calibration | None) -> _Setting:
+def setting_of(row: ConfigurationRow, calibration: Calibration | None) -> Setting:
     """Device, links, precision and calibration of a row."""
     device = find_device(row.gpu)
     chosen = calibration or _calibration(row, device)
     precision: Precision = row.precision or ("bf16" if "bf16" in device.peak_tflops else "fp16")
     if device.peak_flops(precision) is None:
         raise DataError(f"precision is {precision}, expected one of {', '.join(device.peak_tflops)} on {device.name}")
-    machine = machine_of(chosen.cluster or _default_cluster(device), device, row.gpus_per_node, precision, chosen)
-    return _Setting(device=device, machine=machine, precision=precision, calibration=chosen)
+    machine = machine_of(chosen.cluster or default_cluster(device), device, row.gpus_per_node, precision, chosen)
+    memory = memory_model_of(row.stack or chosen.stack, device, precision)
+    return Setting(device=device, machine=machine, precision=precision, calibration=chosen, memory=memory)
 
 
 def find_device(name: str) -> DeviceSpec:
@@ -165,7 +177,8 @@ def find_device(name: str) -> DeviceSpec:
     return devices[lower]
 
 
-def _default_cluster(device: DeviceSpec) -> str:
+def default_cluster(device: DeviceSpec) -> str:
+    """The catalog's cluster whose links stand for a device's where no calibration says."""
     return next((name for start, name in DEFAULT_CLUSTERS.items() if device.name.startswith(start)), "dgx-a100")
 
 
@@ -239,65 +252,3 @@ def _cells(found: Prediction) -> list[str]:
         return ["", "", "", "", "", found.error]
     low, high = ("", "") if found.band is None else (f"{end:.6g}" for end in found.band)
     return [f"{found.step_time_s:.6g}", low, high, str(found.memory_bytes), str(found.fits).lower(), ""]
-
-
-def fit_latency(path: Path, *, name: str, source: str = "", cluster: str = "") -> Calibration:
-    """
-    Calibration from measured runs of one device and stack: rows with ``measured_s``.
-
-    Parameters
-    ----------
-    path
-        CSV file of configurations with their measured step times.
-    name, source, cluster
-        What the calibration says of itself; the catalog cluster whose links price the terms.
-
-    Raises
-    ------
-    DataError
-        If a row is wrong or lacks its measurement, or the rows are of several devices, stacks or node sizes.
-    """
-    rows = [_measured(line, number, path) for number, line in enumerate(read_samples(path), start=1)]
-    kinds = {(row.gpu.lower(), row.gpus_per_node, row.stack) for row in rows}
-    if len(kinds) != 1:
-        raise DataError(f"{path}: {len(kinds)} kinds of (gpu, gpus_per_node, stack), expected one")
-    return calibrate(rows, {"name": name, "stack": rows[0].stack, "source": source, "cluster": cluster})
-
-
-def calibrate(rows: list[ConfigurationRow], about: dict[str, Any]) -> Calibration:
-    """Calibration from runs of one device, node size and stack, with what it says of itself."""
-    device = find_device(rows[0].gpu)
-    many = {row.n_gpus > row.gpus_per_node for row in rows}
-    precisions = {row.precision for row in rows}
-    about = {
-        **about,
-        "cluster": about["cluster"] or _default_cluster(device),
-        "nodes": "any" if len(many) > 1 else "many" if many == {True} else "one",
-        "precision": precisions.pop() if len(precisions) == 1 else None,
-    }
-    seconds = np.array([row.measured_s for row in rows], dtype=float)
-    return fit_calibration(terms_by_stack(rows, device, about["cluster"]), seconds, device, about)
-
-
-def terms_by_stack(rows: list[ConfigurationRow], device: DeviceSpec, cluster: str) -> dict[Stack, Floats]:
-    """Terms of runs under every stack that a fit tries."""
-    stated, columns = uncalibrated(device), columns_of(rows)
-    of_precision: dict[Precision | None, list[int]] = defaultdict(list)
-    for index, row in enumerate(rows):
-        of_precision[row.precision].append(index)
-    terms = {stack: np.empty((len(rows), len(TERMS))) for stack in STACKS}
-    for stack, found in terms.items():
-        said = stated.model_copy(update={"cluster": cluster, **stack._asdict()})
-        for members in of_precision.values():
-            setting = _setting(rows[members[0]], said)
-            memory = MemoryModel(precision=setting.precision)
-            found[members] = step_terms(columns.take(np.array(members)), setting.machine, memory.parameter_bytes)
-    return terms
-
-
-def _measured(line: SampleLine, number: int, path: Path) -> ConfigurationRow:
-    if line.row is None:
-        raise DataError(f"{path} {line.error}")
-    if line.row.measured_s is None:
-        raise DataError(f"{path} row {number}: measured_s: missing, expected seconds")
-    return line.row

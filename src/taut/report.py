@@ -115,11 +115,21 @@ def _proof(document: dict[str, Any]) -> list[str]:
         )
     lines += [
         f"priced by   latency model {certificate['latency_model']}; {document['inputs']['costs']['spec']['basis']}",
-        f"memory      model {memory['name']}: {memory['spec']['precision']}, "
-        f"overhead {memory['spec']['overhead_gib']:g} GiB, margin {memory['spec']['margin']:.0%}",
+        f"memory      model {memory['name']}: {_memory_words(memory['spec'])}",
         "The gap is a claim about these prices, not about the machine; `taut verify` derives it again.",
     ]
     return lines
+
+
+def _memory_words(spec: dict[str, Any]) -> str:
+    """What a memory model rests on."""
+    words = f"{spec['precision']}, overhead {spec['overhead_gib']:.3g} GiB"
+    if not spec["samples"]:
+        return f"{words}, margin {spec['margin']:.0%} of the capacity"
+    return (
+        f"{words}, fitted on {spec['samples']} runs ({100 * spec['mape']:.1f}% off on unseen ones), margin "
+        f"{spec['margin_gib']:.2f} GiB, exceeded with a chance of {100 * spec['level']:.3g}%"
+    )
 
 
 def _seconds(value: float | None) -> str:

@@ -10,11 +10,12 @@ from taut.data.device import DeviceSpec
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.work import rates_of
+from taut.formulations.configurations import Configurations
 from taut.formulations.latency import Strategy, memory_bytes, step_time
+from taut.formulations.memory_terms import memory_bytes as closed_memory
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
-from taut.formulations.terms import Configurations, Machine, step_terms
-from taut.formulations.terms import memory_bytes as closed_memory
+from taut.formulations.terms import Machine, step_terms
 
 DEVICE = DeviceSpec(name="d", memory_gib=80, peak_tflops={"bf16": 312}, memory_bandwidth_gbytes=2000)
 
@@ -102,5 +103,5 @@ def test_closed_memory_equals_the_memory_model(block: int) -> None:
         problem, strategy, columns, _ = random_case(seed)
         wanted = max(memory_bytes(problem, strategy))
         memory = problem.memory
-        found = int(closed_memory(columns, machine(problem).rates, memory.parameter_bytes, memory.overhead_bytes)[0])
+        found = int(closed_memory(columns, machine(problem).rates, memory)[0])
         assert found == wanted, (seed, strategy.candidate)

@@ -1,0 +1,125 @@
+"""
+Public measurements of device memory as rows that ``taut fit memory`` reads.
+
+Every function reads one file of a folder that holds the campaigns (none is part of the project). Figures in GB that a
+tool printed are taken as GiB, as such tools count; what a source does not state is an assumption, named here.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.campaigns import accepted, lines_of, torchtitan_row
+from taut.data.samples import ConfigurationRow
+from taut.data.units import GIB
+
+MEBIBYTE = 2**20
+
+
+@dataclass(frozen=True)
+class MemoryCampaign:
+    """Measured memory of one stack, precision and device, and runs that ended out of memory."""
+
+    name: str
+    stack: str
+    source: str
+    rows: list[ConfigurationRow]
+    out_of_memory: list[ConfigurationRow]
+    left_out: int
+    sequence_parallel: bool = False
+    fused_attention: bool = True
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a memory model from these runs says of itself."""
+        names = ("name", "stack", "source", "sequence_parallel", "fused_attention")
+        return {name: getattr(self, name) for name in names}
+
+
+def bloom(path: Path) -> MemoryCampaign:
+    """
+    BLOOM's trials: the most memory on the first or last node, read by hand, in whole GiB.
+
+    Vocabulary 250880 where the source leaves it open, full recompute, ZeRO as stated. One run whose figure the source's
+    reader found suspicious (65 GiB at micro-batch 2, 56 at 4) is left out; the batch is cut to whole micro-batches.
+    """
+    rows: list[dict[str, Any]] = []
+    for line in lines_of(path):
+        if not line["mem_GB"] or not line["layers"] or "suspicious" in line["flags"]:
+            continue
+        degrees = {key: int(line[key]) for key in ("tp", "pp", "dp")}
+        together = degrees["dp"] * int(line["mbs"])
+        values = {
+            "gpu": "a100-80gb",
+            "n_gpus": degrees["tp"] * degrees["pp"] * degrees["dp"],
+            **{key: line[key] for key in ("hidden", "layers", "heads", "seq", "precision")},
+            **degrees,
+            "vocab": 250880,
+            "micro_batch": line["mbs"],
+            "global_batch": together * max(int(line["gbs"]) // together, 1),
+            "zero": line["zero_stage"],
+            "recompute": "full",
+        }
+        measured = "" if line["mem_GB"] == "OOM" else float(line["mem_GB"]) * GIB
+        rows.append({**values, "measured_bytes": measured})
+    kept, left_out = accepted(rows)
+    source = "BigScience tr11-176B chronicles, Jean Zay, A100 80 GB"
+    return _campaign("megatron-deepspeed-bloom", source, kept, left_out)
+
+
+def torchtitan(path: Path) -> MemoryCampaign:
+    """
+    Torchtitan's peak memory on H100 in December 2024: FSDP2 (ZeRO-3), sequence parallelism with tensor degrees.
+
+    Runs with 8-bit products hold bf16 weights, so they are taken as bf16; the run on H200 half a year later is another
+    version of the software, which needs 14 GiB less for the same configuration, and is left out.
+    """
+    rows = []
+    for line in lines_of(path):
+        if not line["peak_mem_GiB"] or line["gpu"].startswith("H200"):
+            continue
+        values = torchtitan_row({**line, "gbs": ""}, "h100-80gb", "bf16 fp8")
+        if values is not None:
+            measured = {"measured_bytes": float(line["peak_mem_GiB"]) * GIB}
+            rows.append({**values, "precision": "bf16", "measured_s": "", **measured})
+    kept, left_out = accepted(rows)
+    source = "pytorch/torchtitan benchmarks, December 2024"
+    return _campaign("torchtitan-h100", source, kept, left_out, sequence_parallel=True)
+
+
+def sailor(path: Path) -> MemoryCampaign:
+    """Sailor's validation runs of OPT-350M on GH200: fp32, tensor degree 4, the most allocated memory of each stage."""
+    rows = []
+    for line in lines_of(path):
+        if line["campaign"] != "memory":
+            continue
+        dp, pp = int(line["dp"]), int(line["pp"])
+        rows.append(
+            {
+                "gpu": "gh200-96gb",
+                "n_gpus": 4 * dp * pp,
+                "gpus_per_node": 4,
+                **{"hidden": 1024, "layers": 24, "heads": 16, "seq": 2048, "vocab": 50272},
+                **{"tp": 4, "pp": pp, "dp": dp, "stage": line["stage"]},
+                "micro_batch": line["mbs"],
+                "global_batch": line["gbs"],
+                "precision": "fp32",
+                "measured_bytes": float(line["max_allocated"]) * MEBIBYTE,
+            }
+        )
+    kept, left_out = accepted(rows)
+    return _campaign("aceso-gh200", "eth-easl/sailor, Aceso's runtime on Alps", kept, left_out, fused_attention=False)
+
+
+def _campaign(name: str, source: str, rows: list[ConfigurationRow], left_out: int, **stack: bool) -> MemoryCampaign:
+    measured = [row for row in rows if row.measured_bytes is not None]
+    beyond = [row for row in rows if row.measured_bytes is None]
+    return MemoryCampaign(name, name, source, measured, beyond, left_out, **stack)
+
+
+def memory_campaigns(folder: Path) -> Iterator[MemoryCampaign]:
+    """Every campaign of the folder."""
+    yield bloom(folder / "bloom_a100.csv")
+    yield torchtitan(folder / "torchtitan_h100_h200.csv")
+    yield sailor(folder / "sailor_per_stage_gh200.csv")

@@ -1,0 +1,196 @@
+r"""
+Changes without more hardware that make a plan fit, each computed and its seconds bounded.
+
+A change frees what the space or its fixed values forbid, and keeps every other constraint: recompute, ZeRO stages, a
+smaller micro-batch, more pipeline stages, a larger tensor degree, another schedule, sequence parallelism, no margin.
+Pipeline stages and tensor ranks are had at the cost of replicas, so ``dp`` is freed with either.
+
+(1) Each change is tried alone; a changed problem is bounded by its candidates that fit (``taut.solver.fitting``).
+(2) Where none is enough alone, all are made at once and then taken back one by one while a plan still fits.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from taut.data.costs import RECOMPUTE, CostTable
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import FIXABLE, Candidate, StrategySpace, tensor_degrees
+from taut.solver.fitting import Fit, best_fit, fits, leanest
+
+Stop = Callable[[], bool]
+"""Tells whether to stop; asked before everything that takes long."""
+Pricing = Callable[[int], CostTable]
+"""Costs for tensor degrees up to the given one."""
+Change = Callable[[PlanningProblem, Pricing], PlanningProblem | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayOut:
+    """
+    A change that makes a plan fit.
+
+    ``change`` names what is changed, ``detail`` says to what, ``problem`` is the problem after it, ``candidate`` one
+    that fits there, and ``lower_bound`` are seconds that no plan of it beats, None where that was not computed.
+    """
+
+    change: str
+    detail: str
+    problem: PlanningProblem = field(repr=False, compare=False)
+    candidate: Candidate
+    lower_bound: float | None
+
+
+def changes(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> list[WayOut]:
+    """
+    Every change without more hardware that makes a plan fit, by lower bound.
+
+    Parameters
+    ----------
+    problem
+        A problem in which no candidate fits.
+    pricing, stop
+        As their types say.
+    """
+    found = {way.detail: way for way in _alone(problem, pricing, stop)}
+    if not found and (way := _together(problem, pricing, stop)):
+        found[way.detail] = way
+    return sorted(found.values(), key=lambda way: way.lower_bound or 0.0)
+
+
+def _alone(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> Iterator[WayOut]:
+    """Single changes, (1); of those that come to the same, the first one is kept by the caller's order."""
+    known: set[str] = set()
+    for name, change in CHANGES.items():
+        changed = None if stop() else change(problem, pricing)
+        fit = changed and _fit(problem, changed, stop)
+        if changed and fit:
+            way = _way(name, problem, changed, fit)
+            if way.detail not in known:
+                known.add(way.detail)
+                yield way
+
+
+def _fit(problem: PlanningProblem, changed: PlanningProblem, stop: Stop) -> Fit | None:
+    """The best candidate that fits; those of the old space need no second look unless their memory changed."""
+    same = changed.space.recompute == problem.space.recompute and changed.memory == problem.memory
+    return best_fit(changed, refused=problem.candidates if same else (), stop=stop)
+
+
+def _together(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> WayOut | None:
+    """Changes of which none can be left out, (2), or None if even all of them do not suffice."""
+    names = list(CHANGES)
+    if not _any_fits(_changed(problem, names, pricing), stop):
+        return None
+    for name in reversed(CHANGES):
+        fewer = [kept for kept in names if kept != name]
+        if _any_fits(_changed(problem, fewer, pricing), stop):
+            names = fewer
+    changed = _changed(problem, names, pricing)
+    fit = _fit(problem, changed, stop)
+    return None if fit is None else _way("+".join(names), problem, changed, fit)
+
+
+def _changed(problem: PlanningProblem, names: Iterable[str], pricing: Pricing) -> PlanningProblem:
+    for name in names:
+        problem = CHANGES[name](problem, pricing) or problem
+    return problem
+
+
+def _any_fits(problem: PlanningProblem, stop: Stop) -> bool:
+    return any(not stop() and fits(problem, lean) for lean in leanest(problem.candidates))
+
+
+def _recompute(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return _freed(problem, recompute=list(RECOMPUTE))
+
+
+def _zero(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return _freed(problem, "zero", zero=[0, 1, 2, 3])
+
+
+def _micro_batch(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return _freed(problem, "micro_batch")
+
+
+def _pipeline_stages(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return _freed(problem, "pp", "dp")
+
+
+def _tensor_degree(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    """Any tensor degree, beyond the nodes too where they are of one size."""
+    degrees = tensor_degrees(problem.model, problem.cluster, problem.cluster.num_devices)
+    largest = max(degrees, default=1)
+    if largest <= problem.space.max_tp:
+        return _freed(problem, "tp", "dp")
+    changed = _freed(problem, "tp", "dp", max_tp=largest)
+    return changed and replace(changed, costs=pricing(largest), _tables={})
+
+
+def _schedule(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return _freed(problem, "schedule", schedules=["1f1b", "gpipe"])
+
+
+def _sequence_parallel(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return _freed(problem, "sequence_parallel", sequence_parallel=[False, True])
+
+
+def _margin(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return replace(problem, memory=problem.memory.model_copy(update={"margin": 0.0})) if problem.memory.margin else None
+
+
+CHANGES: dict[str, Change] = {
+    "recompute": _recompute,
+    "zero": _zero,
+    "micro_batch": _micro_batch,
+    "pipeline_stages": _pipeline_stages,
+    "tensor_degree": _tensor_degree,
+    "schedule": _schedule,
+    "sequence_parallel": _sequence_parallel,
+    "margin": _margin,
+}
+"""Among equal bounds, and where several are needed, the first ones are preferred."""
+
+
+def _freed(problem: PlanningProblem, *fields: str, **space: object) -> PlanningProblem | None:
+    """The problem with these fields no longer fixed and a wider space; None if that is what it was."""
+    fixed = {name: value for name, value in problem.space.fixed.items() if name not in fields}
+    wider = {name: values for name, values in space.items() if _more(values, getattr(problem.space, name))}
+    if not wider and fixed == problem.space.fixed:
+        return None
+    return replace(problem, space=problem.space.model_copy(update={"fixed": fixed, **wider}))
+
+
+def _more(values: object, before: object) -> bool:
+    """Whether lists hold other values, in whatever order, or numbers differ."""
+    if isinstance(values, list) and isinstance(before, list):
+        return set(values) != set(before)
+    return values != before
+
+
+def _way(name: str, problem: PlanningProblem, changed: PlanningProblem, fit: Fit) -> WayOut:
+    parts = [_contradictions(problem.space, fit.candidate)]
+    if changed.space.recompute != problem.space.recompute:
+        parts.append(f"recompute {_or(changed.space.recompute)} instead of {_or(problem.space.recompute)}")
+    if changed.memory.margin != problem.memory.margin:
+        parts.append(f"no memory margin instead of {problem.memory.margin:.0%}")
+    words = " and ".join(filter(None, parts))
+    return WayOut(change=name, detail=words, problem=changed, candidate=fit.candidate, lower_bound=fit.lower_bound)
+
+
+def _contradictions(space: StrategySpace, candidate: Candidate) -> str:
+    """What a candidate has that the space does not allow, and what the space allows instead."""
+    allowed: dict[str, list[object]] = {"tp": [f"at most {space.max_tp}"] if candidate.tp > space.max_tp else []}
+    # One stage, replica or tensor rank has no choice of these.
+    allowed["schedule"] = list(space.schedules) if candidate.pp > 1 else []
+    allowed["zero"] = list(space.zero) if candidate.dp > 1 else []
+    allowed["sequence_parallel"] = list(space.sequence_parallel) if candidate.tp > 1 else []
+    allowed |= {name: [value] for name, value in space.fixed.items()}
+    old = {
+        name: allowed[name] for name in FIXABLE if allowed.get(name) and getattr(candidate, name) not in allowed[name]
+    }
+    new = " ".join(f"{name}={getattr(candidate, name)}" for name in old)
+    return f"{new} instead of {' '.join(f'{name}={_or(values)}' for name, values in old.items())}" if old else ""
+
+
+def _or(values: Iterable[object]) -> str:
+    return " or ".join(map(str, values))
