@@ -6,11 +6,13 @@ smaller micro-batch, more pipeline stages, a larger tensor degree, another sched
 Pipeline stages and tensor ranks are had at the cost of replicas, so ``dp`` is freed with either.
 
 (1) Each change is tried alone; a changed problem is bounded by its candidates that fit (``taut.solver.fitting``).
-(2) Where none is enough alone, all are made at once and then taken back one by one while a plan still fits.
+(2) Where none is enough alone but all together are, the sets of two are tried, then those of three, and so on, until
+    some are enough.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from taut.data.costs import RECOMPUTE, CostTable
 from taut.formulations.problem import PlanningProblem
@@ -31,6 +33,7 @@ class WayOut:
 
     ``change`` names what is changed, ``detail`` says to what, ``problem`` is the problem after it, ``candidate`` one
     that fits there, and ``lower_bound`` are seconds that no plan of it beats, None where that was not computed.
+    ``hardware`` says that it takes more of it.
     """
 
     change: str
@@ -38,6 +41,7 @@ class WayOut:
     problem: PlanningProblem = field(repr=False, compare=False)
     candidate: Candidate
     lower_bound: float | None
+    hardware: bool = False
 
 
 def changes(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> list[WayOut]:
@@ -51,43 +55,29 @@ def changes(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> list[WayO
     pricing, stop
         As their types say.
     """
-    found = {way.detail: way for way in _alone(problem, pricing, stop)}
-    if not found and (way := _together(problem, pricing, stop)):
-        found[way.detail] = way
-    return sorted(found.values(), key=lambda way: way.lower_bound or 0.0)
+    names = [name for name, change in CHANGES.items() if not stop() and change(problem, pricing)]
+    found = _enough(problem, ((name,) for name in names), pricing, stop)
+    if not found and _any_fits(_changed(problem, names, pricing), stop):
+        sizes = (combinations(names, size) for size in range(2, len(names) + 1))
+        found = next(filter(None, (_enough(problem, several, pricing, stop) for several in sizes)), [])
+    return sorted(found, key=lambda way: way.lower_bound or 0.0)
 
 
-def _alone(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> Iterator[WayOut]:
-    """Single changes, (1); of those that come to the same, the first one is kept by the caller's order."""
-    known: set[str] = set()
-    for name, change in CHANGES.items():
-        changed = None if stop() else change(problem, pricing)
-        fit = changed and _fit(problem, changed, stop)
-        if changed and fit:
-            way = _way(name, problem, changed, fit)
-            if way.detail not in known:
-                known.add(way.detail)
-                yield way
+def _enough(problem: PlanningProblem, several: Iterable[tuple[str, ...]], pricing: Pricing, stop: Stop) -> list[WayOut]:
+    """The sets of changes that make a plan fit; of those that come to the same, the first one."""
+    found: dict[str, WayOut] = {}
+    for names in several:
+        changed = _changed(problem, names, pricing)
+        if _any_fits(changed, stop) and (fit := _fit(problem, changed, stop)):
+            way = _way("+".join(names), problem, changed, fit)
+            found.setdefault(way.detail, way)
+    return list(found.values())
 
 
 def _fit(problem: PlanningProblem, changed: PlanningProblem, stop: Stop) -> Fit | None:
     """The best candidate that fits; those of the old space need no second look unless their memory changed."""
     same = changed.space.recompute == problem.space.recompute and changed.memory == problem.memory
     return best_fit(changed, refused=problem.candidates if same else (), stop=stop)
-
-
-def _together(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> WayOut | None:
-    """Changes of which none can be left out, (2), or None if even all of them do not suffice."""
-    names = list(CHANGES)
-    if not _any_fits(_changed(problem, names, pricing), stop):
-        return None
-    for name in reversed(CHANGES):
-        fewer = [kept for kept in names if kept != name]
-        if _any_fits(_changed(problem, fewer, pricing), stop):
-            names = fewer
-    changed = _changed(problem, names, pricing)
-    fit = _fit(problem, changed, stop)
-    return None if fit is None else _way("+".join(names), problem, changed, fit)
 
 
 def _changed(problem: PlanningProblem, names: Iterable[str], pricing: Pricing) -> PlanningProblem:

@@ -42,7 +42,7 @@ Ints = NDArray[np.int64]
 Report = Callable[[int, float], None]
 HIDDEN = (200,) * 5
 """Pipette's five hidden layers."""
-FEWEST = 20
+FEWEST = 10
 STOPPING, CALIBRATION = 0.1, 0.2
 STEPS, PATIENCE, LOOK_EVERY = 8000, 3000, 100
 """Most steps, steps without a better network after which training stops, and steps between looks at (2)."""
@@ -92,7 +92,7 @@ def fit_network(
     DataError
         If PyTorch is not installed.
     FormulationError
-        If there are fewer than 20 samples, or a figure is wrong.
+        If there are fewer than 10 samples, or a figure is wrong.
     SolverError
         If training diverges.
     """

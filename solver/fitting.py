@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.data.costs import RECOMPUTE
-from taut.formulations.partition import PartitionProblem, partition_problem
+from taut.formulations.partition import PartitionProblem, partition_problem, slowest_type
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
@@ -37,13 +37,18 @@ FORBIDDEN = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
-    """Stages and recompute of a candidate, with the bytes that every stage needs and those it may take."""
+    """
+    Stages and recompute of a candidate, with the bytes that every stage needs and those it may take.
+
+    ``device_types`` are the indices of the type that limits every stage.
+    """
 
     candidate: Candidate
     stages: tuple[tuple[int, int], ...]
     recompute: tuple[str, ...]
     needed: tuple[int, ...]
     room: tuple[int, ...]
+    device_types: tuple[int, ...]
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -116,7 +121,7 @@ def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candid
     """
     ranked = sorted(least)
     if len(problem.device_types) == 1:
-        return best_division(partition_problem(problem, ranked[0][1]), ranked[0][1])
+        return best_division(problem, ranked[0][1])
     fewest, nearest = FORBIDDEN, ranked[0][1]
     for missing, candidate in ranked:
         if missing >= fewest:
@@ -124,12 +129,13 @@ def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candid
         found = missing_bytes(partition_problem(problem, candidate), fewest)
         if found is not None:
             fewest, nearest = found, candidate
-    return best_division(partition_problem(problem, nearest), nearest, fewest)
+    return best_division(problem, nearest, fewest)
 
 
-def best_division(stages: PartitionProblem, candidate: Candidate, excess: int = 0) -> Division:
+def best_division(problem: PlanningProblem, candidate: Candidate, excess: int = 0) -> Division:
     """The best division of a candidate, (1), or with two classes of device one that lacks ``excess`` at most, (2)."""
-    need = _need(stages)
+    stages = partition_problem(problem, candidate)
+    need, types = _need(stages), _limiting_types(problem, candidate, len(stages.budget))
     if len(stages.budget) == 1:
         ends = _least_missing(need.min(axis=1) - int(stages.budget[0]))
         patterns: tuple[int, ...] = (0,) * stages.pp
@@ -144,7 +150,19 @@ def best_division(stages: PartitionProblem, candidate: Candidate, excess: int = 
         recompute=tuple(RECOMPUTE[r] for r in chosen),
         needed=tuple(int(need[x, r, i, j]) for x, (r, (i, j)) in enumerate(zip(chosen, ranges, strict=True))),
         room=tuple(int(stages.budget[q]) for q in patterns),
+        device_types=tuple(types[q] for q in patterns),
     )
+
+
+def _limiting_types(problem: PlanningProblem, candidate: Candidate, patterns: int) -> tuple[int, ...]:
+    """The type of device that limits a stage on the fast class, the slow one, or both; with one pattern the largest."""
+    budget = problem.stage_memory(candidate).budget
+    if patterns == 1:
+        return (int(budget.argmax()),)
+    types = np.arange(len(budget))
+    slow = slowest_type(problem, candidate)
+    fast = int(max(types[types != slow], key=lambda kind: budget[kind]))
+    return fast, slow, min(fast, slow, key=lambda kind: budget[kind])
 
 
 def _need(stages: PartitionProblem) -> Ints:

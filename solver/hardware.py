@@ -65,7 +65,14 @@ def _more_nodes(problem: PlanningProblem, stop: Stop) -> WayOut | None:
 def _way(change: str, detail: str, problem: PlanningProblem, fit: Fit | None) -> WayOut | None:
     if fit is None:
         return None
-    return WayOut(change=change, detail=detail, problem=problem, candidate=fit.candidate, lower_bound=fit.lower_bound)
+    return WayOut(
+        change=change,
+        detail=detail,
+        problem=problem,
+        candidate=fit.candidate,
+        lower_bound=fit.lower_bound,
+        hardware=True,
+    )
 
 
 def _some_fit(problem: PlanningProblem) -> Fit | None:

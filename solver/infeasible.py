@@ -26,7 +26,7 @@ from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import SearchResult, State
 
 MOST_NAMED = 3
-"""Stages that the sentence names beside the worst one."""
+"""Stages that the sentence names beside the worst one, and ways out without more hardware beside the nearest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +104,19 @@ class Infeasibility:
         if not self.ways_out:
             return f"no way out found{tried}"
         nearest, *others = self.ways_out
-        also = "; or: " + ", ".join(self._priced(way) for way in others) if others else ""
+        kept = [way for way in others if not way.hardware][:MOST_NAMED] + [way for way in others if way.hardware]
+        words = [self._priced(way) for way in kept]
+        words += [f"{len(others) - len(kept)} more"] if len(others) > len(kept) else []
+        also = "; or: " + ", ".join(words) if words else ""
         limit = f" against {self.unlimited_bound:.3g} s with unlimited memory" if self.unlimited_bound else ""
         return f"nearest way out: {self._priced(nearest, limit)}{also}{tried}"
 
     def _priced(self, way: WayOut, limit: str = "") -> str:
-        slowdown = self.slowdown(way)
-        if way.lower_bound is None or slowdown is None:
+        if way.lower_bound is None:
             return way.detail
-        return f"{way.detail} (at least {way.lower_bound:.3g} s a step, {100 * slowdown:+.0f} %{limit})"
+        slowdown = self.slowdown(way)
+        relative = "" if slowdown is None else f", {round(100 * slowdown):+d} %{limit}"
+        return f"{way.detail} (at least {way.lower_bound:.3g} s a step{relative})"
 
 
 def diagnose(
@@ -159,10 +163,8 @@ def _sufficient(problem: PlanningProblem, division: Division) -> int:
 
 def _shortfalls(problem: PlanningProblem, division: Division) -> tuple[Shortfall, ...]:
     """The stages that do not fit, the worst first; stages take the devices of a type in node order."""
-    budget = problem.stage_memory(division.candidate).budget.tolist()
-    kinds = [budget.index(room) for room in division.room]
     of_device = problem.type_of_node[problem.links.node_of]
-    each = division.candidate.dp * division.candidate.tp
+    kinds, each = division.device_types, division.candidate.dp * division.candidate.tp
     found = []
     for x, (kind, missing) in enumerate(zip(kinds, division.missing, strict=True)):
         if missing:

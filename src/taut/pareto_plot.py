@@ -7,16 +7,18 @@ Data: the two step functions of ``taut.frontier``, lower(M) <= T(M) <= upper(M).
 (2) between lower and upper it is not known whether a plan exists;
 (3) from upper on the plans found are.
 
-Each plan is a line from the limit that it needs to the largest one it is the plan of, named by its strategy where that
-changes. Where (2) is empty the curve itself is proven.
+A disc stands at the limit that a plan needs, a thick line where it is proven optimal, from there to the largest limit
+it was searched at; where (2) is empty the whole curve is proven. Plans are named by their strategy, the longest line
+first, where the name has room.
 """
 
 import math
 from typing import TYPE_CHECKING, Any
 
-from taut.frontier import Frontier, FrontierPoint, recompute_words
+from taut.frontier import Frontier, FrontierPoint
 from taut.memory_limits import gib_of, kib_of
 from taut.plot import HOP, RING, new_axes
+from taut.solver.result import Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,11 +56,12 @@ def plot_frontier(frontier: Frontier, ax: "Axes | None" = None) -> "Axes":
     room = max(most - least, 0.02 * most)
     ax.set_ylim(least - SECONDS_BELOW * room, most + SECONDS_ABOVE * room)
     width = limits[-1] - frontier.least_gib or 1.0
-    ax.set_xlim(frontier.least_gib - 0.07 * width, limits[-1] + 0.03 * width)
+    first = min(frontier.least_gib - 0.07 * width, frontier.points[0].limit_gib)
+    ax.set_xlim(max(first, 0.0), limits[-1] + 0.03 * width)
     _draw_regions(ax, frontier, limits, lower, upper)
     _draw_plans(ax, frontier)
-    _name_plans(ax, frontier)
     _name_axes(ax, frontier)
+    _name_plans(ax, frontier)
     return ax
 
 
@@ -92,42 +95,36 @@ def _draw_regions(ax: "Axes", frontier: Frontier, limits: list[float], lower: li
 
 
 def _runs(frontier: Frontier) -> list[tuple[FrontierPoint, float, float]]:
-    """Each plan once, from the limit that it needs to the largest one it is the plan of, the leanest first."""
-    runs: dict[tuple[float, float], tuple[FrontierPoint, float, float]] = {}
-    for point in frontier.planned:
-        key = (point.needs_gib or 0.0, point.step_time_s or 0.0)
-        runs[key] = (point, key[0], point.limit_gib)
-    return list(runs.values())
+    """Each plan once with its first and last limit, the leanest first."""
+    runs = {(point.needs_gib or 0.0, point.step_time_s): point for point in frontier.planned}
+    return [(point, start, point.limit_gib) for (start, _), point in runs.items()]
 
 
 def _draw_plans(ax: "Axes", frontier: Frontier) -> None:
-    """The steps, a line for each plan and a disc where it begins to fit, (3)."""
+    """The steps, a disc where each plan begins to fit, and a thick line where it is proven optimal, (3)."""
     runs = _runs(frontier)
     seconds = [point.step_time_s or 0.0 for point, _, _ in runs]
-    starts, ends = [start for _, start, _ in runs], [end for _, _, end in runs]
-    ax.step([*starts, ends[-1]], [*seconds, seconds[-1]], where="post", color=RING, lw=1.0)
-    ax.hlines(seconds, starts, ends, color=RING, lw=3.0, label="plan, from the limit that it needs")
-    ax.plot(starts, seconds, "o", color=RING, ms=5, mec="white", mew=0.8)
+    starts, most = [start for _, start, _ in runs], frontier.points[-1].limit_gib
+    ax.step([*starts, most], [*seconds, seconds[-1]], where="post", color=RING, lw=1.0)
+    ax.plot(starts, seconds, "o", color=RING, ms=5, mec="white", mew=0.8, label="plan, at the limit that it needs")
+    optimal = [(point.step_time_s, start, end) for point, start, end in runs if point.status is Status.OPTIMAL]
+    if optimal:
+        ax.hlines(*zip(*optimal, strict=True), color=RING, lw=3.0, label="plan proven optimal")
 
 
 def _name_plans(ax: "Axes", frontier: Frontier) -> None:
-    """Name the leanest plan of every run of equal degrees, above its line, where the name has room."""
-    placed: list[Any] = []
-    ax.figure.canvas.figure.draw_without_rendering()
-    before = ""
-    for point, start, _ in _runs(frontier):
-        name = _name(point)
-        if name == before:
-            continue
-        before = name
-        text = ax.annotate(
-            name, (start, point.step_time_s or 0.0), (5, 4), textcoords="offset points", fontsize=9, va="bottom"
-        )
+    """Name the plans above their lines, the longest first, where the name overlaps nothing."""
+    figure, legend = ax.figure.canvas.figure, ax.get_legend()
+    figure.draw_without_rendering()
+    taken: list[Any] = [] if legend is None else [legend.get_window_extent()]
+    for point, start, _ in sorted(_runs(frontier), key=lambda run: run[1] - run[2]):
+        place = (start, point.step_time_s or 0.0)
+        text = ax.annotate(_name(point), place, (5, 4), textcoords="offset points", fontsize=9, va="bottom")
         box = text.get_window_extent()
-        if any(box.overlaps(other) for other in placed) or box.x1 > ax.get_window_extent().x1:
+        if any(box.overlaps(other) for other in taken) or box.x1 > figure.bbox.x1:
             text.remove()
         else:
-            placed.append(box)
+            taken.append(box)
 
 
 def _name(point: FrontierPoint) -> str:

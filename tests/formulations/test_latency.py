@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from taut.data.model import EMBEDDING, HEAD
 from taut.formulations.latency import StepTime, memory_bytes, step_time, violations
 from taut.formulations.problem import LatencyModel, PlanningProblem
 from taut.formulations.space import Candidate
@@ -219,11 +220,12 @@ def test_many_placements_price_as_each_alone() -> None:
 
 def test_memory_counts_parameters_and_micro_batches_in_flight() -> None:
     """A stage's bytes are its states and the activations of the micro-batches in flight."""
-    # Stage 0 of 1F1B holds 2 micro-batches of 2 layers x 1000 B, stage 1 one; 18 bytes a parameter.
+    # Stage 0 of 1F1B holds 2 micro-batches of 2 layers x 1000 B, stage 1 one; 18 bytes a parameter; one message in,
+    # one out.
     given = problem(cluster(2, 1))
     assert memory_bytes(given, strategy(candidate(2, 1, 1), 2, 4)) == [
-        2 * LAYER * 18 + 2 * 2 * 1000,
-        2 * LAYER * 18 + 1 * 2 * 1000,
+        2 * LAYER * 18 + 2 * 2 * 1000 + 2 * MESSAGE,
+        2 * LAYER * 18 + 1 * 2 * 1000 + 2 * MESSAGE,
     ]
 
 
@@ -231,7 +233,7 @@ def test_zero_one_shares_states_and_gpipe_holds_every_micro_batch() -> None:
     """ZeRO-1 divides the 12 bytes of states by dp; GPipe keeps all m micro-batches."""
     given = problem(cluster(4, 1))
     choice = candidate(2, 1, 2, m=4, zero=1, schedule="gpipe")
-    assert memory_bytes(given, strategy(choice, 2, 4)) == [2 * LAYER * 12 + 4 * 2 * 1000] * 2
+    assert memory_bytes(given, strategy(choice, 2, 4)) == [2 * LAYER * 12 + 4 * 2 * 1000 + 2 * MESSAGE] * 2
 
 
 def test_full_recompute_keeps_less_and_needs_workspace() -> None:
@@ -239,7 +241,44 @@ def test_full_recompute_keeps_less_and_needs_workspace() -> None:
     # Stage 0: 2 in flight x 2 layers x 100 B, and 1000 - 100 B of workspace.
     given = problem(cluster(2, 1))
     need = memory_bytes(given, strategy(candidate(2, 1, 1), 2, 4, recompute="full"))
-    assert need[0] == 2 * LAYER * 18 + 2 * 2 * 100 + 900
+    assert need[0] == 2 * LAYER * 18 + 2 * 2 * 100 + 900 + 2 * MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("pp", "dp", "zero", "held"),
+    [
+        # 18 bytes a parameter; stage 1 halves the 12 of states, stage 2 also the 4 of gradients, stage 3 also the 2 of
+        # weights but gathers two layers (of the four) in their place.
+        (1, 2, 0, 4 * 18),
+        (1, 2, 1, 4 * 12),
+        (1, 2, 2, 4 * 10),
+        (1, 2, 3, 4 * 9 + 2 * 2),
+        # Within a pipeline stage 3 keeps the stage's weights and gradients whole beside their shards.
+        (2, 2, 3, 2 * 9 + 2 * 6),
+        # One replica shares nothing.
+        (2, 1, 3, 2 * 18),
+    ],
+)
+def test_zero_stages_share_states_gradients_and_weights(pp: int, dp: int, zero: int, held: int) -> None:
+    """Each ZeRO stage divides what it says by dp; stage 3 holds gathered weights for a moment."""
+    given = problem(cluster(pp * dp, 1))
+    need = memory_bytes(given, strategy(candidate(pp, 1, dp, m=1, zero=zero), *range(4 // pp, 5, 4 // pp)))
+    messages = 2 * MESSAGE if pp > 1 else 0
+    assert need[0] == held * LAYER + 4 // pp * 1000 + messages
+
+
+def test_head_holds_its_logits_for_a_moment() -> None:
+    """The last stage needs eight bytes for every logit beside what the head keeps."""
+    spoken = model().model_copy(update={"vocab": 1000})
+    block = costs(spoken).rows[0]
+    edges = [block.model_copy(update={"kind": kind, "activation_bytes": 0}) for kind in (EMBEDDING, HEAD)]
+    table = costs(spoken).model_copy(update={"rows": [*costs(spoken).rows, *edges]})
+    choice = strategy(candidate(2, 1, 1), 2, 4)
+    silent, speaking = (problem(cluster(2, 1), spec, table=table) for spec in (model(), spoken))
+    # 1000 words are padded to 1024; 100 tokens; the table keeps nothing for embedding and head.
+    more = memory_bytes(speaking, choice)[1] - memory_bytes(silent, choice)[1]
+    norm = 2 * 64
+    assert more == 18 * (1024 * 64 + norm) + 8 * 100 * 1024
 
 
 def test_violations_name_what_is_wrong() -> None:

@@ -221,7 +221,11 @@ def test_network_without_hidden_units_that_live() -> None:
         (HAND, np.zeros((0, 2)), r"features \(0, 2\), expected"),
         (HAND, np.zeros(2), r"features \(2,\), expected"),
         (HAND, np.zeros((1, 3)), r"layer 0 has weights \(2, 2\) and biases \(2,\), expected \(2, 3\) and \(2,\)"),
-        (ReluNetwork([np.ones((2, 1))], [np.ones(2)]), np.zeros((1, 1)), r"layer 0 has .* expected \(1, 1\) and \(1,\)"),
+        (
+            ReluNetwork([np.ones((2, 1))], [np.ones(2)]),
+            np.zeros((1, 1)),
+            r"layer 0 has .* expected \(1, 1\) and \(1,\)",
+        ),
         (ReluNetwork([], []), np.zeros((1, 1)), "0 weights and 0 biases, expected"),
         (ReluNetwork([np.ones((1, 1))], []), np.zeros((1, 1)), "1 weights and 0 biases, expected"),
         (ReluNetwork([np.full((1, 1), np.nan)], [np.ones(1)]), np.ones((1, 1)), "layer 0 reaches nan at 16 bits"),

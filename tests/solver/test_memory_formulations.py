@@ -68,7 +68,9 @@ def predictor(seed: int, program: StrategyProgram, features: Floats) -> Predicte
     """A random network of some GiB, and a budget below the cheapest option's need if any option needs less."""
     rng = np.random.default_rng((seed, 7))
     widths = [features.shape[1], *SHAPES[seed % len(SHAPES)], 1]
-    weights = [rng.normal(size=(out, width)) * (2 / width) ** 0.5 for width, out in zip(widths, widths[1:], strict=False)]
+    weights = [
+        rng.normal(size=(out, width)) * (2 / width) ** 0.5 for width, out in zip(widths, widths[1:], strict=False)
+    ]
     biases = [rng.normal(size=out) for out in widths[1:]]
     network = ReluNetwork([*weights[:-1], 10 * weights[-1]], [*biases[:-1], biases[-1] + 40.0])
     memory = PredictedMemory(network=network, features=features, budget_kib=0)
