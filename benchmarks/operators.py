@@ -34,7 +34,7 @@ LARGE_FLOP = 20e9
 
 TABLES = {
     "a100_sxm": ("a100-80gb", "a100-40gb"),
-    "h100_sxm": ("h100-80gb",),
+    "h100_sxm": ("h100-80gb", "gh200-96gb"),
     "h200_sxm": ("h200-141gb",),
     "b200_sxm": ("b200-180gb",),
     "gb200": ("gb200-186gb",),
@@ -44,6 +44,7 @@ TABLES = {
 ASSUMED = {
     "a100-80gb": "attention was measured at head_dim 128 alone, so the work on the scores is part of the products",
     "a100-40gb": "measured on the 80 GB card; attention at head_dim 128 alone",
+    "gh200-96gb": "measured on the H100 of 80 GB, whose chip it shares",
 }
 ACESO = {"350M": 1024, "1_3B": 2048, "2_6B": 2560, "6_7B": 4096, "13B": 5120, "scale-layer": 512}
 """Hidden sizes of Aceso's models."""

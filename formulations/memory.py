@@ -83,7 +83,8 @@ def stage_memory(
     held = held_bytes(tables.parameters, tables.largest, model.parameter_bytes, candidate)
     whole = [weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)]
     passing = [weighed(model, term, getattr(tables, term)) for term in PASSING]
-    fixed = sum(whole)[None] + passing[0] + passing[1][None] + passing[2][None] + model.overhead_bytes
+    workspace, logits, buffers = passing
+    fixed = workspace + (np.sum(whole, axis=0) + logits + buffers)[None] + model.overhead_bytes
     free = [kib - (model.margin_kib(kib) if margin else 0) for kib in capacity_kib]
     budget = np.array([kib * KIB for kib in free], dtype=np.int64)
     flight = in_flight(candidate)

@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 
 def memory_bytes(c: Configurations, rates: Rates, model: MemoryModel) -> Ints:
     """Bytes of the fullest device of every configuration, predicted by a memory model."""
-    return np.max([stage_bytes(c, stage, rates, model) for stage in edge_stages(c)], axis=0)
+    return np.asarray(np.max([stage_bytes(c, stage, rates, model) for stage in edge_stages(c)], axis=0))
 
 
 def edge_stages(c: Configurations) -> tuple[Ints, Ints]:

@@ -17,7 +17,7 @@ from itertools import combinations
 from taut.data.costs import RECOMPUTE, CostTable
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIXABLE, Candidate, StrategySpace, tensor_degrees
-from taut.solver.fitting import Fit, best_fit, fits, leanest
+from taut.solver.fitting import Fit, any_fits, best_fit
 
 Stop = Callable[[], bool]
 """Tells whether to stop; asked before everything that takes long."""
@@ -57,7 +57,7 @@ def changes(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> list[WayO
     """
     names = [name for name, change in CHANGES.items() if not stop() and change(problem, pricing)]
     found = _enough(problem, ((name,) for name in names), pricing, stop)
-    if not found and _any_fits(_changed(problem, names, pricing), stop):
+    if not found and any_fits(_changed(problem, names, pricing), stop=stop):
         sizes = (combinations(names, size) for size in range(2, len(names) + 1))
         found = next(filter(None, (_enough(problem, several, pricing, stop) for several in sizes)), [])
     return sorted(found, key=lambda way: way.lower_bound or 0.0)
@@ -68,7 +68,7 @@ def _enough(problem: PlanningProblem, several: Iterable[tuple[str, ...]], pricin
     found: dict[str, WayOut] = {}
     for names in several:
         changed = _changed(problem, names, pricing)
-        if _any_fits(changed, stop) and (fit := _fit(problem, changed, stop)):
+        if any_fits(changed, stop=stop) and (fit := _fit(problem, changed, stop)):
             way = _way("+".join(names), problem, changed, fit)
             found.setdefault(way.detail, way)
     return list(found.values())
@@ -84,10 +84,6 @@ def _changed(problem: PlanningProblem, names: Iterable[str], pricing: Pricing) -
     for name in names:
         problem = CHANGES[name](problem, pricing) or problem
     return problem
-
-
-def _any_fits(problem: PlanningProblem, stop: Stop) -> bool:
-    return any(not stop() and fits(problem, lean) for lean in leanest(problem.candidates))
 
 
 def _recompute(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
@@ -169,17 +165,19 @@ def _way(name: str, problem: PlanningProblem, changed: PlanningProblem, fit: Fit
 
 def _contradictions(space: StrategySpace, candidate: Candidate) -> str:
     """What a candidate has that the space does not allow, and what the space allows instead."""
-    allowed: dict[str, list[object]] = {"tp": [f"at most {space.max_tp}"] if candidate.tp > space.max_tp else []}
     # One stage, replica or tensor rank has no choice of these.
-    allowed["schedule"] = list(space.schedules) if candidate.pp > 1 else []
-    allowed["zero"] = list(space.zero) if candidate.dp > 1 else []
-    allowed["sequence_parallel"] = list(space.sequence_parallel) if candidate.tp > 1 else []
-    allowed |= {name: [value] for name, value in space.fixed.items()}
-    old = {
-        name: allowed[name] for name in FIXABLE if allowed.get(name) and getattr(candidate, name) not in allowed[name]
+    allowed: dict[str, list[object]] = {
+        "schedule": list(space.schedules) if candidate.pp > 1 else [],
+        "zero": list(space.zero) if candidate.dp > 1 else [],
+        "sequence_parallel": list(space.sequence_parallel) if candidate.tp > 1 else [],
     }
-    new = " ".join(f"{name}={getattr(candidate, name)}" for name in old)
-    return f"{new} instead of {' '.join(f'{name}={_or(values)}' for name, values in old.items())}" if old else ""
+    allowed |= {name: [value] for name, value in space.fixed.items()}
+    has = {name: getattr(candidate, name) for name in FIXABLE}
+    old = {name: f"{name}={_or(allowed[name])}" for name in has if allowed.get(name) and has[name] not in allowed[name]}
+    if candidate.tp > space.max_tp:
+        old.setdefault("tp", f"tp of at most {space.max_tp}")
+    new = " ".join(f"{name}={has[name]}" for name in old)
+    return f"{new} instead of {' '.join(old.values())}" if old else ""
 
 
 def _or(values: Iterable[object]) -> str:

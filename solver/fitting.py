@@ -7,15 +7,15 @@ With need[x, i, j] = least bytes of stage x on layers [i, j) over its recompute,
     the least sum of missing bytes :math:`\sum_x \max(need[x, i, j] - room, 0)`; both are found backwards over x;
 (2) with two classes of device, room depends on which of them a stage's replicas take: the least worst excess is then
     the least number of bytes that, added to every device, lets a division fit, found by bisection;
-(3) candidates that differ in micro-batch and schedule alone need least with the smallest micro-batch under 1F1B, so
-    where that one does not fit, none of them is asked;
-(4) the bound of a problem is the least bound ``partition`` (``taut.solver.bounds``) over the candidates that fit.
+(3) of candidates that differ in micro-batch and schedule alone, the one with the smallest micro-batch under 1F1B needs
+    least, so whether anything fits is asked of these alone;
+(4) the bound of a problem is the least bound ``partition`` (``taut.solver.bounds``) over all candidates that fit.
 
 Where three types of device, or groups that mix types, would let the classes of (2) relax memory, a candidate counts
 as fitting only if its stages fit the smallest device.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,7 +26,7 @@ from taut.formulations.partition import PartitionProblem, partition_problem, slo
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import communication, partition_bound, relaxation_bound
+from taut.solver.bounds import Communication, communication, partition_bound, relaxation_bound
 from taut.solver.partition import Partition, least_excess, solve_partition
 
 Floats = NDArray[np.float64]
@@ -78,9 +78,9 @@ def _relaxed(problem: PlanningProblem, candidate: Candidate) -> bool:
 
 def _fits_with(stages: PartitionProblem, extra: int) -> bool:
     """Whether a division fits if every device had so many bytes more, (2)."""
-    if len(stages.budget) == 1:
-        return least_excess(replace(stages, budget=stages.budget + extra))[0] == 0
-    return _any_division(stages, extra).feasible
+    # With two classes every stage may take the larger device here, so this alone refuses most of what does not fit.
+    larger = least_excess(replace(stages, budget=stages.budget + extra))[0] == 0
+    return larger and (len(stages.budget) == 1 or _any_division(stages, extra).feasible)
 
 
 def _any_division(stages: PartitionProblem, extra: int) -> Partition:
@@ -200,11 +200,16 @@ def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]
     return {min(kind, key=lambda one: (one.micro_batch, one.schedule)): kind for kind in kinds.values()}
 
 
+def any_fits(problem: PlanningProblem, *, stop: Callable[[], bool] = lambda: False) -> bool:
+    """Whether a candidate certainly fits, (3); false where ``stop``, asked before every candidate, says so."""
+    return any(not stop() and fits(problem, lean) for lean in leanest(problem.candidates))
+
+
 def best_fit(
     problem: PlanningProblem, *, refused: Collection[Candidate] = (), stop: Callable[[], bool] = lambda: False
 ) -> Fit | None:
     """
-    The candidate with the least bound of those that fit, (3) and (4); None where none fits or ``stop`` says so.
+    A candidate that certainly fits, the one with the least bound, and the bound of all that may fit, (4).
 
     Parameters
     ----------
@@ -213,22 +218,29 @@ def best_fit(
     refused
         Candidates that are known not to fit.
     stop
-        Asked before every candidate.
+        Asked before every candidate; where it says so, and where none fits, the answer is None.
     """
-    best, least, links = None, np.inf, BestLinks(problem.links)
-    relaxed = []
-    for lean, kind in leanest(set(problem.candidates).difference(refused)).items():
+    links, chosen = BestLinks(problem.links), None
+    least, least_chosen = np.inf, np.inf
+    for value, candidate, comm in sorted(_relaxations(problem, links, refused), key=lambda entry: entry[:2]):
         if stop():
             return None
-        if fits(problem, lean):
-            pairs = [(candidate, communication(problem, candidate, links)) for candidate in kind]
-            relaxed += [(relaxation_bound(problem, candidate, comm), candidate, comm) for candidate, comm in pairs]
-    for value, candidate, comm in sorted(relaxed, key=lambda entry: entry[:2]):
-        if value >= least:
+        if value >= least and chosen is not None:
             break
-        if stop():
-            return None
-        bound = max(partition_bound(problem, candidate, comm)[0], value)
-        if bound < least and (not _relaxed(problem, candidate) or fits(problem, candidate)):
-            best, least = candidate, bound
-    return None if best is None else Fit(candidate=best, lower_bound=least)
+        stages = partition_problem(problem, candidate)
+        if not _fits_with(stages, 0):
+            continue
+        bound = max(partition_bound(problem, candidate, comm, stages=stages)[0], value)
+        least = min(least, bound)
+        if bound < least_chosen and (not _relaxed(problem, candidate) or fits(problem, candidate)):
+            chosen, least_chosen = candidate, bound
+    return None if chosen is None else Fit(candidate=chosen, lower_bound=least)
+
+
+def _relaxations(
+    problem: PlanningProblem, links: BestLinks, refused: Collection[Candidate]
+) -> Iterator[tuple[float, Candidate, Communication]]:
+    """Bound ``relaxation`` of every candidate that is not refused, with its least communication."""
+    for candidate in set(problem.candidates).difference(refused):
+        comm = communication(problem, candidate, links)
+        yield relaxation_bound(problem, candidate, comm), candidate, comm

@@ -2,8 +2,9 @@ r"""
 How much more hardware makes a plan fit: the fewest nodes, and the least memory of a device.
 
 (1) Nodes of the same kind, or whole multiples of the cluster where nodes are of several kinds, at the network's stated
-    rate; the fewest are found by doubling and then bisection over the numbers of nodes that have candidates, so the
-    next lower number with candidates does not fit. Fixed values are dropped only where they prevent every number.
+    rate. Not every larger number fits, since it must divide into stages and replicas; so the next 64 numbers are all
+    tried, and further ones by doubling and bisection over those that have candidates, whose next lower one does not
+    fit. Fixed values are dropped only where they prevent every number.
 (2) Devices of the same speed with the least tenth of a GiB that leaves, beside the margin, what the best division of
     the leanest candidate needs.
 """
@@ -18,6 +19,7 @@ from taut.formulations.space import Candidate, candidates, divisors
 from taut.solver.changes import Stop, WayOut
 from taut.solver.fitting import Fit, best_fit, fits, leanest
 
+NUMBERS_TRIED = 64
 MOST_TIMES_NODES = 64
 MOST_PRICED_NODES = 512
 """Matrices between more nodes take too long to bound what would run on them."""
@@ -86,7 +88,16 @@ def _fewest_nodes(problem: PlanningProblem, stop: Stop) -> int | None:
     now = problem.cluster.num_nodes
     step = 1 if _alike(problem.cluster) else now
     most = min(MOST_TIMES_NODES * now, MOST_NODES) // step
-    low, end = now // step, most + 1
+    near = min(now // step + NUMBERS_TRIED, most)
+    for count in range(now // step + 1, near + 1):
+        if _holds(problem, count * step, stop):
+            return count * step
+    fewest = _by_bisection(problem, near, most + 1, step, stop)
+    return None if fewest is None or stop() else fewest * step
+
+
+def _by_bisection(problem: PlanningProblem, low: int, end: int, step: int, stop: Stop) -> int | None:
+    """The fewest steps in (low, end) that hold the model: doubling, then bisection."""
     fewest = None
     while fewest is None:
         count = _next_count(problem, 2 * low, end, step, stop)
@@ -103,7 +114,7 @@ def _fewest_nodes(problem: PlanningProblem, stop: Stop) -> int | None:
             low = count
         else:
             fewest, end = count or fewest, middle
-    return None if stop() else fewest * step
+    return fewest
 
 
 def _next_count(problem: PlanningProblem, first: int, end: int, step: int, stop: Stop) -> int | None:

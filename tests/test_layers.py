@@ -14,7 +14,14 @@ ROOT = Path(__file__).parents[1]
 LAYERS = ("data", "formulations", "solver")
 PACKAGE = ROOT / "src" / "taut"
 FACE = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in LAYERS)
-COMMANDS = ["fitters.py", "importers.py", "cost_importers.py", "profiling/command.py", "reproduce/command.py"]
+COMMANDS = [
+    "fitters.py",
+    "importers.py",
+    "cost_importers.py",
+    "pareto_command.py",
+    "profiling/command.py",
+    "reproduce/command.py",
+]
 """Modules that hold commands; the command line imports them at its top."""
 SOURCES = {layer: sorted((ROOT / layer).glob("**/*.py")) for layer in LAYERS}
 EVERY = [*FACE, *(path for layer in LAYERS for path in SOURCES[layer])]

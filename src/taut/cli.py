@@ -17,6 +17,7 @@ from taut import __version__
 from taut.cost_importers import importer
 from taut.errors import CertificateError, DataError, InfeasibleError, NothingFoundError, TautError
 from taut.fitters import fitter
+from taut.pareto_command import pareto_command
 from taut.profiling.command import profile_command
 from taut.reproduce.command import reproducer
 
@@ -251,6 +252,7 @@ def place(
     )
 
 
+app.command(name="pareto")(pareto_command)
 app.command(name="profile")(profile_command)
 
 

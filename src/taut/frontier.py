@@ -27,7 +27,7 @@ from rich.table import Table
 
 from taut.data.units import GIB
 from taut.errors import DataError
-from taut.memory_limits import gib_of, kib_of
+from taut.memory_limits import gib_of, kib_of, rounded_down, rounded_up
 from taut.planning import Plan
 from taut.report import percent
 from taut.solver.result import Status, relative_gap
@@ -180,7 +180,7 @@ class Frontier:
         written = []
         for number, point in enumerate(self.points):
             if point.plan is not None:
-                written.append(folder / f"{number:02d}-{_down(point.limit_gib)}gib.json")
+                written.append(folder / f"{number:02d}-{rounded_down(point.limit_gib)}gib.json")
                 point.plan.write(written[-1])
         return written
 
@@ -198,22 +198,18 @@ class Frontier:
         return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
     def _notes(self) -> list[str]:
-        notes = [f"No plan fits less than {_up(self.least_gib)} GiB: {self.leanest}."]
+        """What holds between the points, below them, and what a limit means."""
+        notes = [f"No plan fits less than {rounded_up(self.least_gib)} GiB; the leanest is {self.leanest}."]
         if self.planned:
             least, most = self.span_gib
             known = self.widest_gap
-            exact = known is not None and known <= EXACT
-            words = "is proven" if exact else f"has a gap of at most {percent(known)}"
-            notes.insert(
-                0, f"At every limit from {_up(least)} to {_down(most)} GiB, these and all between, it {words}."
-            )
+            proven = known is not None and known <= EXACT
+            words = "plans are proven optimal" if proven else f"the gap is {percent(known)} or less"
+            span = f"from {rounded_up(least)} to {rounded_down(most)} GiB"
+            notes.insert(0, f"At every limit {span}, in between too, {words}.")
         if self.interrupted:
             notes.append("Interrupted: smaller limits were not searched.")
-        margin = f"the margin stays {self.margin:.3g} of what is left"
-        return [
-            *notes,
-            f"A limit lowers the memory of every device; {margin}. A plan needs the limit in the last column.",
-        ]
+        return [*notes, f"A limit holds for every device; the margin, {100 * self.margin:.3g} %, is a share of it."]
 
 
 def _needs(point: FrontierPoint) -> int:
@@ -227,18 +223,24 @@ def _table(points: tuple[FrontierPoint, ...]) -> Table:
     table.add_column("recompute")
     table.add_column("needs GiB", justify="right")
     for point in reversed(points):
-        table.add_row(_down(point.limit_gib), *_cells(point))
+        table.add_row(rounded_down(point.limit_gib), *_cells(point))
     return table
 
 
 def _cells(point: FrontierPoint) -> list[str]:
     if point.strategy is None or point.needs_gib is None:
         bound = "" if point.lower_bound_s is None else f"{point.lower_bound_s:.4f}"
-        lacks = f"lacks {_up(point.missing_bytes / GIB)} GiB" if point.missing_bytes else ""
+        lacks = f"lacks {rounded_up(point.missing_bytes / GIB)} GiB" if point.missing_bytes else ""
         return [str(point.status), bound, "", "", "", "", "", "", lacks, ""]
-    chosen = [str(point.strategy[name]) for name in ("pp", "tp", "dp", "micro_batch")]
-    figures = [f"{point.step_time_s:.4f}", f"{point.lower_bound_s:.4f}", percent(point.gap)]
-    return [*figures, f"{point.tokens_per_s:.0f}", *chosen, recompute_words(point.strategy), _up(point.needs_gib)]
+    chosen = point.strategy
+    figures = [
+        f"{point.step_time_s:.4f}",
+        f"{point.lower_bound_s:.4f}",
+        percent(point.gap),
+        f"{point.tokens_per_s:.0f}",
+    ]
+    degrees = [str(chosen[name]) for name in ("pp", "tp", "dp", "micro_batch")]
+    return [*figures, *degrees, recompute_words(chosen), rounded_up(point.needs_gib)]
 
 
 def recompute_words(strategy: dict[str, Any]) -> str:
@@ -246,13 +248,3 @@ def recompute_words(strategy: dict[str, Any]) -> str:
     counts = Counter(strategy["recompute"])
     kinds = [f"{kind} {counts[kind]}" for kind in ("selective", "full") if counts[kind]]
     return f"{', '.join(kinds)} of {strategy['pp']}" if kinds else "none"
-
-
-def _down(gib: float) -> str:
-    """Two digits, rounded down: what fits the printed limit fits the true one."""
-    return f"{math.floor(gib * 100) / 100:.2f}"
-
-
-def _up(gib: float) -> str:
-    """Two digits, rounded up, so that the printed memory suffices."""
-    return f"{math.ceil(gib * 100) / 100:.2f}"

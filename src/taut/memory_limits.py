@@ -1,11 +1,13 @@
 r"""
 Memory limits: the problem that a limit makes, the limit that a plan needs, and the least that any plan fits.
 
-Data: capacity :math:`c_k` of device type k and a limit M, in KiB; :math:`\mu < 1` the margin's share.
+Data: capacity :math:`c_k` of device type k and a limit M, in KiB; the margin's share :math:`\mu < 1` and its fixed part
+:math:`\nu` KiB.
 
-(1) a limit lowers capacities to :math:`c = \min(c_k, M)`, of which the margin keeps its share;
-(2) b bytes fit from the least c with :math:`c - \lceil \mu c \rceil \ge \lceil b/1024 \rceil` on, as the left side does
-    not fall when c grows;
+(1) a limit lowers capacities to :math:`c = \min(c_k, M)`, of which the margin :math:`\lceil \mu c \rceil + \nu` stays
+    free: its share is of the lowered capacity;
+(2) b bytes fit from the least c with :math:`c - \lceil \mu c \rceil - \nu \ge \lceil b/1024 \rceil` on, as the left
+    side does not fall when c grows;
 (3) the leanest plan has :math:`b^* = \min` over candidates, divisions into stages and recompute of the fullest stage's
     bytes, exact by dynamic programming. A limit below that of :math:`b^*` holds no plan; with unlike devices, where
     stages and types must match as well, neither may one above.
@@ -19,11 +21,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taut.data.memory import MemoryModel
-from taut.data.units import GIB, KIB
+from taut.data.units import GIB, KIB, MOST_GIB
 from taut.errors import DataError
-from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
-from taut.solver.partition import least_excess
+from taut.solver.fitting import least_need
 
 MOST_POINTS = 10_000
 MOST_KIB = 2**50
@@ -37,6 +38,16 @@ def kib_of(gib: float) -> int:
 def gib_of(kib: int) -> float:
     """GiB of so many KiB, exactly."""
     return kib * KIB / GIB
+
+
+def rounded_down(gib: float) -> str:
+    """Two digits: what fits the printed limit fits the true one."""
+    return f"{math.floor(gib * 100) / 100:.2f}"
+
+
+def rounded_up(gib: float) -> str:
+    """Two digits: the printed memory suffices for what needs the true one."""
+    return f"{math.ceil(gib * 100) / 100:.2f}"
 
 
 def lowered(problem: PlanningProblem, limit_gib: float) -> PlanningProblem:
@@ -72,15 +83,10 @@ class LeastLimit:
 
 def least_limit(problem: PlanningProblem) -> LeastLimit:
     """The least limit that holds a plan, by the bytes of every candidate, (3)."""
-    found = []
-    for candidate in problem.candidates:
-        stages = partition_problem(problem, candidate)
-        # What exceeds a budget of nothing is what the candidate needs.
-        need, stage = least_excess(replace(stages, budget=np.zeros_like(stages.budget)))
-        found.append((-(-need // KIB), candidate, stage))
-    need_kib, candidate, stage = min(found)
+    need, candidate = min((least_need(problem, candidate), candidate) for candidate in problem.candidates)
+    need_kib = -(-need // KIB)
     limit = limit_for(problem.memory, need_kib)
-    return LeastLimit(need_kib=need_kib, limit_kib=limit, leanest=f"{candidate}, stage {stage}")
+    return LeastLimit(need_kib=need_kib, limit_kib=limit, leanest=str(candidate))
 
 
 def checked_limits(limits: Iterable[float]) -> list[float]:
@@ -93,10 +99,10 @@ def checked_limits(limits: Iterable[float]) -> list[float]:
         If there is none, or one is no number of GiB above 0.
     """
     found = sorted(set(limits))
-    wrong = [limit for limit in found if not (math.isfinite(limit) and kib_of(limit) > 0)]
+    wrong = [limit for limit in found if not (0 < limit <= MOST_GIB and kib_of(limit) > 0)]
     if wrong or not found:
         words = f"{wrong[0]:g}" if wrong else "none given"
-        raise DataError(f"--limits {words}: expected GiB above 0, such as 20,40,80")
+        raise DataError(f"--limits {words}: expected GiB above 0 and at most {MOST_GIB}, such as 20,40,80")
     return found
 
 

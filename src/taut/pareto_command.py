@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.errors import DataError
+from taut.errors import DataError, InfeasibleError
 
 if TYPE_CHECKING:
     from taut.frontier import Frontier
@@ -53,28 +53,33 @@ def pareto_command(
         check_folder(path)
     _check_plot(plot)
     memory_limits, count = _limits(limits, points)
-    with progress_lines(quiet) as progress:
-        found = pareto(
-            model,
-            cluster,
-            global_batch=global_batch,
-            limits=memory_limits,
-            points=count,
-            seq=seq,
-            profile=profile,
-            memory_model=memory_model,
-            latency_model=latency_model,
-            calibration=calibration,
-            precision=precision,
-            fix=parse_fix(fix),
-            max_tp=max_tp,
-            time_limit=time_limit,
-            work_limit=work_limit,
-            gap=gap,
-            seed=seed,
-            workers=workers,
-            progress=progress,
-        )
+    try:
+        with progress_lines(quiet) as progress:
+            found = pareto(
+                model,
+                cluster,
+                global_batch=global_batch,
+                limits=memory_limits,
+                points=count,
+                seq=seq,
+                profile=profile,
+                memory_model=memory_model,
+                latency_model=latency_model,
+                calibration=calibration,
+                precision=precision,
+                fix=parse_fix(fix),
+                max_tp=max_tp,
+                time_limit=time_limit,
+                work_limit=work_limit,
+                gap=gap,
+                seed=seed,
+                workers=workers,
+                progress=progress,
+            )
+    except InfeasibleError as error:
+        if as_json:
+            typer.echo(json.dumps(error.report))
+        raise
     if out is not None:
         write_atomically(out, found.csv())
     if out_plans is not None:
@@ -86,6 +91,8 @@ def pareto_command(
 
 def _limits(limits: str | None, points: str | None) -> tuple[list[float] | None, int | None]:
     """Limits in GiB, or how many are wanted; None for all."""
+    from taut.pareto import POINTS
+
     if limits is not None and points is not None:
         raise DataError(f"--points {points}: given beside --limits, expected one of them")
     if limits is not None:
@@ -94,7 +101,7 @@ def _limits(limits: str | None, points: str | None) -> tuple[list[float] | None,
         return None, None
     if points is not None and not points.isdecimal():
         raise DataError(f"--points {points}: expected a number above 0, or all")
-    return None, 8 if points is None else int(points)
+    return None, POINTS if points is None else int(points)
 
 
 def _gib(text: str) -> float:

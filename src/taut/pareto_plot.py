@@ -13,10 +13,11 @@ first, where the name has room.
 """
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from taut.frontier import Frontier, FrontierPoint
-from taut.memory_limits import gib_of, kib_of
+from taut.memory_limits import gib_of, kib_of, rounded_up
 from taut.plot import HOP, RING, new_axes
 from taut.solver.result import Status
 
@@ -82,7 +83,7 @@ def _draw_regions(ax: "Axes", frontier: Frontier, limits: list[float], lower: li
     ax.text(
         (left + frontier.least_gib) / 2,
         (bottom + top) / 2,
-        f"no plan fits below {math.ceil(100 * frontier.least_gib) / 100:.2f} GiB (proven)",
+        f"no plan fits below {rounded_up(frontier.least_gib)} GiB (proven)",
         rotation=90,
         ha="center",
         va="center",
@@ -128,10 +129,12 @@ def _name_plans(ax: "Axes", frontier: Frontier) -> None:
 
 
 def _name(point: FrontierPoint) -> str:
+    """Degrees, and how many stages recompute."""
     strategy = point.strategy or {}
     degrees = f"pp {strategy['pp']}, tp {strategy['tp']}, dp {strategy['dp']}"
-    kinds = [kind for kind in ("selective", "full") if kind in strategy["recompute"]]
-    return degrees + (f", {' and '.join(kinds)} recompute" if kinds else "")
+    counts = Counter(strategy["recompute"])
+    kinds = [f"{kind} recompute {counts[kind]}/{strategy['pp']}" for kind in ("selective", "full") if counts[kind]]
+    return "; ".join([degrees, *kinds])
 
 
 def _name_axes(ax: "Axes", frontier: Frontier) -> None:

@@ -5,14 +5,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taut.errors import FormulationError
-from taut.formulations.predicted import PredictedMemory, embedded, even_option, forbidden, tabulated
+from taut.data.memory_network import Feature, Layer, MemoryNetwork, Scaling
+from taut.errors import DataError, FormulationError
+from taut.formulations.predicted import (
+    PredictedMemory,
+    embedded,
+    even_option,
+    forbidden,
+    predicted_memory,
+    tabulated,
+)
 from taut.formulations.relu import ReluNetwork
 from taut.formulations.strategy import Option, StrategyProgram
 from taut.formulations.strategy_rows import strategy_program
 from tests.formulations.test_strategy import choice, option
 
-KIB_IN_GIB = 2.0**-20
 IDENTITY = ReluNetwork(weights=[np.ones((1, 1))], biases=[np.zeros(1)])
 
 
@@ -35,7 +42,7 @@ def four_layers() -> Option:
 
 def program_of(needs: list[float], budget_kib: int) -> tuple[StrategyProgram, PredictedMemory]:
     """One option for each need in KiB, which a network without hidden layers passes on."""
-    features = np.array(needs)[:, None] * KIB_IN_GIB
+    features = np.log(1024.0 * np.array(needs))[:, None]
     memory = PredictedMemory(network=IDENTITY, features=features, budget_kib=budget_kib)
     return strategy_program([option(1, 2, [10])] * len(needs)), memory
 
@@ -60,16 +67,44 @@ def test_even_option_of_uneven_layers_is_refused() -> None:
 
 
 def test_tabulated_rows() -> None:
-    """KiB are rounded up; what exceeds the budget by a hair is forbidden, what equals it is not."""
-    program, memory = program_of([3.0, 3.000001, 2.5, -1.5, 1e300], 3)
-    assert memory.kib().tolist() == [3, 4, 3, -1, 2**52]
+    """KiB are rounded up; what exceeds the budget by a hair is forbidden, what is a hair below it is not."""
+    program, memory = program_of([2.999999, 3.000001, 2.5, 1e-300, 1e300], 3)
+    # No device has more than 2^50 bytes.
+    needs = [3, 4, 3, 1, 2**40]
+    assert memory.kib().tolist() == needs
     stated = tabulated(program, memory)
     assert stated.upper[:5].tolist() == [1, 0, 1, 1, 0]
     assert [memory.admits(c) for c in range(5)] == [True, False, True, True, False]
     row = stated.rows[-1]
-    assert (row.columns.tolist(), row.coefficients.tolist()) == ([0, 1, 2, 3, 4], [3, 4, 3, -1, 2**52])
+    assert (row.columns.tolist(), row.coefficients.tolist()) == ([0, 1, 2, 3, 4], needs)
     assert (row.lower, row.upper) == (None, 3)
     assert stated.rows[:-1] == program.rows
+
+
+def test_trained_network_predicts_as_before() -> None:
+    """The constraint's KiB are those of ``MemoryNetwork.predict``, rounded up, and its margin stays free."""
+    rng = np.random.default_rng(3)
+    trained = MemoryNetwork(
+        features=[
+            Feature(name="tp", log=True, centre=0.5, scale=0.7, least=1, most=8),
+            Feature(name="zero", log=False, centre=0.5, scale=0.5, least=0, most=1),
+        ],
+        target=Scaling(centre=23.0, scale=1.5),
+        layers=[
+            Layer(weights=rng.normal(size=(5, 2)).tolist(), biases=rng.normal(size=5).tolist()),
+            Layer(weights=rng.normal(size=(1, 5)).tolist(), biases=[0.1]),
+        ],
+        margin=0.1,
+    )
+    features = np.array([[tp, zero] for tp in (1, 2, 4, 8) for zero in (0, 1)], dtype=np.float64)
+    memory = predicted_memory(trained, features, 1001)
+    # A tenth of 1001 KiB, rounded up, is 101.
+    assert memory.budget_kib == 900
+    predicted = trained.predict(features)
+    assert np.exp(memory.network.evaluate(memory.features)) == pytest.approx(predicted, rel=1e-12)
+    assert memory.kib().tolist() == np.ceil(predicted / 1024).tolist()
+    with pytest.raises(DataError, match="row 0: tp is 0, expected above 0"):
+        predicted_memory(trained, 0 * features, 1001)
 
 
 def test_embedded_program_keeps_the_program() -> None:
@@ -100,3 +135,11 @@ def test_features_of_other_options_are_refused() -> None:
     for state in (tabulated, embedded):
         with pytest.raises(FormulationError, match="1 rows of features for 2 options"):
             state(program, less)
+
+
+@pytest.mark.parametrize("budget", [0, 2**40])
+def test_budgets_of_no_device_are_refused(budget: int) -> None:
+    """A budget is above 0 and below what any device has."""
+    program, memory = program_of([1.0], budget)
+    with pytest.raises(FormulationError, match=f"budget {budget} KiB, expected above 0 and below 1099511627776"):
+        embedded(program, memory)

@@ -53,7 +53,7 @@ def test_the_fullest_stage_counts() -> None:
 def test_margin_is_the_conformal_rank(count: int, level: float, rank: int, borne: float) -> None:
     """The margin is the stated order statistic of the excesses, and says which level it bears out."""
     excesses = np.random.default_rng(count).permutation(np.arange(1.0, count + 1))
-    assert conformal_margin(excesses, level) == (float(rank), pytest.approx(borne))
+    assert conformal_margin(excesses, level) == pytest.approx((float(rank), borne))
 
 
 def test_margin_is_never_negative() -> None:

@@ -72,8 +72,8 @@ def predictor(seed: int, program: StrategyProgram, features: Floats) -> Predicte
         rng.normal(size=(out, width)) * (2 / width) ** 0.5 for width, out in zip(widths, widths[1:], strict=False)
     ]
     biases = [rng.normal(size=out) for out in widths[1:]]
-    network = ReluNetwork([*weights[:-1], 10 * weights[-1]], [*biases[:-1], biases[-1] + 40.0])
-    memory = PredictedMemory(network=network, features=features, budget_kib=0)
+    network = ReluNetwork([*weights[:-1], 0.3 * weights[-1]], [*biases[:-1], biases[-1] + np.log(2.0**35)])
+    memory = PredictedMemory(network=network, features=features, budget_kib=1)
     need, cost = memory.kib(), costs(program)
     below = np.unique(need[need < need[int(np.argmin(cost))]])
     return replace(memory, budget_kib=int(rng.choice(below) if len(below) else need.min()))
@@ -136,17 +136,30 @@ def test_both_formulations_give_one_optimum(seed: int) -> None:
     check(program, predictor(seed, program, features), seed)
 
 
+@pytest.mark.parametrize("seed", [130, 204, 253])
+def test_sums_beyond_32_bits_lose_no_choice(seed: int) -> None:
+    """CP-SAT 9.15 proves too much here where its presolve may add up coefficients in 32 bits."""
+    program, features = problem_of(seed)
+    check(program, predictor(seed, program, features), seed)
+
+
 @pytest.mark.parametrize("seed", drawn()[:6])
 def test_no_option_has_room(seed: int) -> None:
     """A KiB below the least prediction all four ways prove that nothing is feasible; the embedded one asks once each."""
     program, features = problem_of(seed)
     memory = predictor(seed, program, features)
     assert check(program, replace(memory, budget_kib=int(memory.kib().min()) - 1), seed) > 0
-    # Far below, the rows say so at once.
-    assert check(program, replace(memory, budget_kib=int(memory.kib().min()) - 2**26), seed) == 0
+    # At a hundredth of that the rows say so at once.
+    assert check(program, replace(memory, budget_kib=int(memory.kib().min()) // 100), seed) == 0
 
 
-@pytest.mark.parametrize("seed", drawn()[:6])
+def with_one_cheapest() -> list[int]:
+    """Seeds of the problems of which no two options cost least."""
+    found = [(seed, np.sort(costs(problem_of(seed)[0]))) for seed in drawn()]
+    return [seed for seed, cost in found if len(cost) > 1 and cost[0] < cost[1]]
+
+
+@pytest.mark.parametrize("seed", with_one_cheapest()[:6])
 def test_a_choice_within_the_tolerance_is_left_to_the_predictor(seed: int) -> None:
     """With the cheapest option's own KiB it is chosen; with one less the rows let it in and the predictor refuses it."""
     program, features = problem_of(seed)
@@ -167,14 +180,13 @@ def test_fewer_bits_give_the_same_optimum(bits: int) -> None:
         best = solve_predicted(tabulated(program, memory), memory, solve_cpsat).result
         found = solve_predicted(embedded(program, memory, bits), memory, solve_cpsat)
         assert (found.result.status, found.result.objective_ns) == (best.status, best.objective_ns), seed
-        need = memory.kib() / 2**20
-        tolerance = integer_network(memory.network, features, bits).tolerance
-        assert all(need[c] <= memory.budget_kib / 2**20 + tolerance + 2**-20 for c in found.refused), seed
+        output, integers = memory.network.evaluate(features), integer_network(memory.network, features, bits)
+        assert (output[list(found.refused)] <= memory.limit + integers.tolerance).all(), seed
 
 
 def test_out_of_time_leaves_no_refused_choice() -> None:
     """When time is up, a choice that the predictor refused is not returned, and the bound stays."""
-    program, features = problem_of(drawn()[0])
+    program, features = problem_of(with_one_cheapest()[0])
     memory, cost = predictor(0, program, features), costs(program)
     less = replace(memory, budget_kib=int(memory.kib()[int(np.argmin(cost))]) - 1)
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from taut.calibrate import fit_latency
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.load import load_calibration, load_cluster
 from taut.data.model import ModelSpec
 from taut.data.samples import ConfigurationRow
 from taut.errors import DataError
 from taut.planning import plan
-from taut.predict import find_device, fit_latency, predict, predict_file
+from taut.predict import find_device, predict, predict_file
 
 HEAD = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,precision,stack"
 

@@ -1,0 +1,152 @@
+"""
+A learned memory predictor as a constraint: tabulated against embedded, build and solve time side by side.
+
+Run ``python -m benchmarks.memory_formulations [REPEATS]``. Options are the candidates of a planning problem with even
+stages and one recompute each. The networks have random hidden layers, and an output layer that is fitted to the
+analytic memory of the options by ridge regression, so that the constraint rules out about what memory does. Both
+programs of ``taut.formulations.predicted`` are built and solved in turn, the least of a few repeats is printed in
+milliseconds, and a row ends the run if the two optima differ.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.costs import RECOMPUTE
+from taut.formulations.latency import Strategy, memory_bytes
+from taut.formulations.partition import partition_problem
+from taut.formulations.predicted import PredictedMemory, embedded, even_option, tabulated
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.relu import ReluNetwork
+from taut.formulations.space import Candidate
+from taut.formulations.strategy import Option, StrategyProgram
+from taut.formulations.strategy_rows import strategy_program
+from taut.planning import planning_problem
+from taut.solver.bestlinks import BestLinks
+from taut.solver.bounds import communication
+from taut.solver.cbc import solve_cbc
+from taut.solver.cpsat import solve_cpsat
+from taut.solver.predicted import PredictedResult, solve_predicted
+from taut.solver.program import ProgramResult
+
+Floats = NDArray[np.float64]
+CASES: list[tuple[str, str, int]] = [
+    ("gpt2-345m", "amp-homogeneous", 32),
+    ("llama3-8b", "dgx-h100", 64),
+    ("gpt-3.1b", "pipette-mid-range", 512),
+]
+NETWORKS = {"1x8": [8], "2x16": [16, 16], "2x32": [32, 32]}
+SOLVERS: dict[str, Callable[..., ProgramResult]] = {"cp-sat": solve_cpsat, "cbc": solve_cbc}
+MARGIN, RIDGE = 0.05, 0.1
+HEAD = "problem,options,fits,network,columns,rows,solver,tabulated,embedded,ratio,refused"
+
+
+class Instance(NamedTuple):
+    """A program without memory, scaled features (C, F) and analytic bytes (C,) of its options, a device's KiB."""
+
+    program: StrategyProgram
+    features: Floats
+    bytes: Floats
+    budget_kib: int
+
+
+def instance(model: str, cluster: str, global_batch: int) -> Instance:
+    """Every candidate of a planning problem whose stages divide the layers, with every recompute."""
+    given = planning_problem(model, cluster, global_batch=global_batch)
+    layers, links = len(given.model.blocks), BestLinks(given.links)
+    options, features, need = [], [], []
+    for candidate in given.candidates:
+        if layers % candidate.pp == 0:
+            comm = communication(given, candidate, links)
+            option = Option(candidate, partition_problem(given, candidate), comm.edge, comm.tail)
+            for recompute in RECOMPUTE:
+                options.append(even_option(option, recompute))
+                features.append(features_of(candidate, recompute))
+                need.append(peak(given, candidate, recompute))
+    table = np.array(features)
+    scaled = (table - table.mean(axis=0)) / np.maximum(table.std(axis=0), 1e-9)
+    budget = int((1 - MARGIN) * min(given.capacity_kib))
+    return Instance(strategy_program(options), scaled, np.array(need), budget)
+
+
+def features_of(candidate: Candidate, recompute: str) -> list[float]:
+    """Logarithms of the degrees and batches, and what else distinguishes the options."""
+    sizes = [candidate.pp, candidate.tp, candidate.dp, candidate.micro_batch, candidate.num_micro_batches]
+    kinds = [candidate.schedule == "gpipe", candidate.zero, candidate.sequence_parallel]
+    return [*np.log(sizes).tolist(), *map(float, kinds), recompute == "selective", recompute == "full"]
+
+
+def peak(given: PlanningProblem, candidate: Candidate, recompute: str) -> float:
+    """Analytic bytes of the fullest device."""
+    ends = len(given.model.blocks) // candidate.pp * np.arange(candidate.pp + 1)
+    stages = tuple(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
+    strategy = Strategy(candidate=candidate, stages=stages, recompute=(recompute,) * candidate.pp)
+    return float(max(memory_bytes(given, strategy)))
+
+
+def fitted(features: Floats, need: Floats, widths: list[int]) -> ReluNetwork:
+    """Random hidden layers, and the output layer that explains the logarithm of the bytes best."""
+    rng, hidden = np.random.default_rng(0), features
+    weights, biases = [], []
+    for width in widths:
+        inputs = hidden.shape[1]
+        weights.append(rng.normal(size=(width, inputs)) * (2 / inputs) ** 0.5)
+        biases.append(0.5 * rng.normal(size=width))
+        hidden = np.maximum(hidden @ weights[-1].T + biases[-1], 0.0)
+    centre, mean = np.log(need).mean(), hidden.mean(axis=0)
+    gram = (hidden - mean).T @ (hidden - mean) + RIDGE * np.eye(widths[-1])
+    output = np.linalg.solve(gram, (hidden - mean).T @ (np.log(need) - centre))
+    return ReluNetwork([*weights, output[None]], [*biases, np.array([centre - output @ mean])])
+
+
+def timed(
+    state: Callable[[StrategyProgram, PredictedMemory], StrategyProgram],
+    program: StrategyProgram,
+    memory: PredictedMemory,
+    solve: Callable[..., ProgramResult],
+    repeats: int,
+) -> tuple[PredictedResult, float]:
+    """Result, and least seconds to build and solve."""
+    least = float("inf")
+    for _ in range(repeats):
+        started = time.perf_counter()
+        found = solve_predicted(state(program, memory), memory, solve)
+        least = min(least, time.perf_counter() - started)
+    return found, least
+
+
+def lines(name: str, given: Instance, repeats: int) -> list[str]:
+    """One line for every network and solver."""
+    found = []
+    for size, widths in NETWORKS.items():
+        network = fitted(given.features, given.bytes, widths)
+        memory = PredictedMemory(network=network, features=given.features, budget_kib=given.budget_kib)
+        stated, fits = embedded(given.program, memory), int((memory.kib() <= memory.budget_kib).sum())
+        columns = len(stated.upper) - len(given.program.upper)
+        rows = len(stated.rows) - len(given.program.rows)
+        for solver, solve in SOLVERS.items():
+            table, one = timed(tabulated, given.program, memory, solve, repeats)
+            inside, other = timed(embedded, given.program, memory, solve, repeats)
+            answers = {(each.result.status, each.result.objective_ns) for each in (table, inside)}
+            if len(answers) > 1:
+                raise SystemExit(f"{name}, {size}, {solver}: the formulations differ: {answers}")
+            times = f"{1e3 * one:.0f},{1e3 * other:.0f},{other / one:.1f},{len(inside.refused)}"
+            found.append(f"{name},{len(given.features)},{fits},{size},{columns},{rows},{solver},{times}")
+    return found
+
+
+def main() -> None:
+    """Print the table as CSV."""
+    repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    print(HEAD)
+    for model, cluster, global_batch in CASES:
+        for line in lines(model, instance(model, cluster, global_batch), repeats):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
