@@ -34,10 +34,10 @@ from taut.solver.predicted import PredictedResult, solve_predicted
 from taut.solver.program import ProgramResult
 
 Floats = NDArray[np.float64]
-CASES: list[tuple[str, str, int]] = [
-    ("gpt2-345m", "amp-homogeneous", 32),
-    ("llama3-8b", "dgx-h100", 64),
-    ("gpt-3.1b", "pipette-mid-range", 512),
+CASES: list[tuple[str, str, int, dict[str, int | str | bool]]] = [
+    ("gpt-1.1b", "pipette-mid-range", 64, {"schedule": "1f1b", "zero": 0, "sequence_parallel": False}),
+    ("llama3-70b", "dgx-h100:32", 1024, {"tp": 8, "schedule": "1f1b", "zero": 1, "sequence_parallel": True}),
+    ("llama3-8b", "dgx-h100", 64, {"schedule": "1f1b", "zero": 1}),
 ]
 NETWORKS = {"1x8": [8], "2x16": [16, 16], "2x32": [32, 32]}
 SOLVERS: dict[str, Callable[..., ProgramResult]] = {"cp-sat": solve_cpsat, "cbc": solve_cbc}
@@ -54,9 +54,9 @@ class Instance(NamedTuple):
     budget_kib: int
 
 
-def instance(model: str, cluster: str, global_batch: int) -> Instance:
+def instance(model: str, cluster: str, global_batch: int, fix: dict[str, int | str | bool]) -> Instance:
     """Every candidate of a planning problem whose stages divide the layers, with every recompute."""
-    given = planning_problem(model, cluster, global_batch=global_batch)
+    given = planning_problem(model, cluster, global_batch=global_batch, fix=fix)
     layers, links = len(given.model.blocks), BestLinks(given.links)
     options, features, need = [], [], []
     for candidate in given.candidates:
@@ -143,8 +143,8 @@ def main() -> None:
     """Print the table as CSV."""
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     print(HEAD)
-    for model, cluster, global_batch in CASES:
-        for line in lines(model, instance(model, cluster, global_batch), repeats):
+    for model, cluster, global_batch, fix in CASES:
+        for line in lines(model, instance(model, cluster, global_batch, fix), repeats):
             print(line, flush=True)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from taut.data.costs import RECOMPUTE, CostTable
+from taut.data.units import GIB, KIB
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIXABLE, Candidate, StrategySpace, tensor_degrees
 from taut.solver.fitting import Fit, any_fits, best_fit
@@ -121,7 +122,13 @@ def _sequence_parallel(problem: PlanningProblem, pricing: Pricing) -> PlanningPr
 
 
 def _margin(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
-    return replace(problem, memory=problem.memory.model_copy(update={"margin": 0.0})) if problem.memory.margin else None
+    changed = without_margin(problem)
+    return None if changed.memory == problem.memory else changed
+
+
+def without_margin(problem: PlanningProblem) -> PlanningProblem:
+    """The problem with no memory kept free."""
+    return replace(problem, memory=problem.memory.model_copy(update={"margin": 0.0, "margin_gib": 0.0}))
 
 
 CHANGES: dict[str, Change] = {
@@ -157,8 +164,9 @@ def _way(name: str, problem: PlanningProblem, changed: PlanningProblem, fit: Fit
     parts = [_contradictions(problem.space, fit.candidate)]
     if changed.space.recompute != problem.space.recompute:
         parts.append(f"recompute {_or(changed.space.recompute)} instead of {_or(problem.space.recompute)}")
-    if changed.memory.margin != problem.memory.margin:
-        parts.append(f"no memory margin instead of {problem.memory.margin:.0%}")
+    if changed.memory != problem.memory:
+        margin = problem.memory.margin_kib(max(problem.capacity_kib)) * KIB / GIB
+        parts.append(f"no memory margin instead of {margin:.3g} GiB")
     words = " and ".join(filter(None, parts))
     return WayOut(change=name, detail=words, problem=changed, candidate=fit.candidate, lower_bound=fit.lower_bound)
 

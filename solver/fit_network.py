@@ -18,10 +18,12 @@ nearly the same error inside. The centre and scale of a feature, and of :math:`\
 over training samples; a feature that never differs there gets weights of 0. The margin holds for samples like
 those given, not for larger clusters, on which nothing here is proven.
 
-The same samples, seed, PyTorch and number of threads give the same network.
+One thread trains: the batches are too small to divide, and the sums must not depend on the number of cores. The same
+samples, seed and build of PyTorch give the same network.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -96,7 +98,11 @@ def fit_network(
     SolverError
         If training diverges.
     """
-    _check(features, measured, names, hidden, steps)
+    _check(features, measured, names, hidden)
+    if not 0 < level < 1 or steps < 1:
+        raise FormulationError(
+            f"level {level} and {steps} steps, expected a chance between 0 and 1, and at least 1 step"
+        )
     training, stopping, calibration = _divided(len(measured), seed)
     described = [_feature(name, features[:, i], training) for i, name in enumerate(names)]
     logarithm = np.log(measured)
@@ -109,15 +115,15 @@ def fit_network(
     return _with_margin(bare, features, measured, calibration, level)
 
 
-def _check(features: Floats, measured: Floats, names: Sequence[str], hidden: Sequence[int], steps: int) -> None:
+def _check(features: Floats, measured: Floats, names: Sequence[str], hidden: Sequence[int]) -> None:
     if len(measured) < FEWEST:
         raise FormulationError(f"{len(measured)} samples, expected at least {FEWEST} to train a network and its margin")
     if features.shape != (len(measured), len(names)):
         raise FormulationError(f"features are {features.shape}, expected {(len(measured), len(names))}")
     if not (np.isfinite(features).all() and np.isfinite(measured).all() and (measured > 0).all()):
         raise FormulationError("samples need finite features and bytes above 0")
-    if steps < 1 or min(hidden, default=1) < 1:
-        raise FormulationError(f"{steps} steps and widths {tuple(hidden)}, expected at least 1 each")
+    if min(hidden, default=1) < 1:
+        raise FormulationError(f"widths of hidden layers are {tuple(hidden)}, expected at least 1 each")
 
 
 def _divided(samples: int, seed: int) -> tuple[Ints, Ints, Ints]:
@@ -172,7 +178,7 @@ class _Training:
         parameters = [torch.tensor(array, requires_grad=True) for array in _first_weights(sizes, self._constant(), rng)]
         adam = torch.optim.Adam(parameters, lr=RATE)
         tensors = [torch.tensor(array, dtype=torch.float32) for array in (self.inputs, self.outputs)]
-        with interrupt_requested() as interrupted:
+        with _one_thread(), interrupt_requested() as interrupted:
             for step in range(1, steps + 1):
                 adam.param_groups[0]["lr"] = RATE * (1 + np.cos(np.pi * step / steps)) / 2
                 self._descend(adam, parameters, tensors, rng)
@@ -230,6 +236,17 @@ def _forward(parameters: "list[Tensor]", inputs: "Tensor") -> "Tensor":
 def _layers(parameters: "list[Tensor]") -> list[Layer]:
     arrays = [np.round(parameter.detach().double().numpy(), DECIMALS).tolist() for parameter in parameters]
     return [Layer(weights=arrays[i], biases=arrays[i + 1]) for i in range(0, len(arrays), 2)]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    torch = _torch()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _torch() -> Any:

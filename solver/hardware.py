@@ -16,7 +16,7 @@ from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.units import MOST_GIB
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, candidates, divisors
-from taut.solver.changes import Stop, WayOut
+from taut.solver.changes import Stop, WayOut, without_margin
 from taut.solver.fitting import Fit, best_fit, fits, leanest
 
 NUMBERS_TRIED = 64
@@ -45,8 +45,7 @@ def more_hardware(problem: PlanningProblem, needed: int, stop: Stop) -> Iterator
 
 def without_memory_limits(problem: PlanningProblem) -> PlanningProblem:
     """The same problem on devices with as much memory as any may have, and no margin."""
-    memory = problem.memory.model_copy(update={"margin": 0.0})
-    return replace(problem, cluster=_with_memory(problem.cluster, MOST_GIB), memory=memory)
+    return without_margin(replace(problem, cluster=_with_memory(problem.cluster, MOST_GIB)))
 
 
 def _more_nodes(problem: PlanningProblem, stop: Stop) -> WayOut | None:
@@ -100,10 +99,13 @@ def _by_bisection(problem: PlanningProblem, low: int, end: int, step: int, stop:
     """The fewest steps in (low, end) that hold the model: doubling, then bisection."""
     fewest = None
     while fewest is None:
-        count = _next_count(problem, 2 * low, end, step, stop)
-        if count is None:
+        probe = min(2 * low, end - 1)
+        if probe <= low:
             return None
-        if _holds(problem, count * step, stop):
+        count = _next_count(problem, probe, end, step, stop)
+        if count is None:
+            end = probe
+        elif _holds(problem, count * step, stop):
             fewest = end = count
         else:
             low = count

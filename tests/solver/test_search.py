@@ -82,14 +82,14 @@ def test_way_out_by_more_nodes_is_computed() -> None:
     # A layer alone needs 18 x 49,984 B of states; 0.9 MiB hold one layer with its activations, not two.
     given = problem(cluster(1, 2, memory_gib=0.9e-3), model(4), global_batch=2, max_tp=1, fixed={})
     words = explain_infeasible(given, search(given, Limits()))
-    assert words.endswith("2 such nodes instead of 1")
+    assert "nearest way out: 2 such nodes instead of 1 (" in words
 
 
-def test_way_out_by_dropping_fixed_values_comes_first() -> None:
-    """If the free space has a plan, the explanation says to drop the fixed values."""
+def test_way_out_by_other_stages_comes_first() -> None:
+    """If more stages than fixed have a plan, the explanation says how many."""
     given = problem(cluster(2, 2, memory_gib=2e-3), model(4), global_batch=4, max_tp=1, fixed={"pp": 1})
     words = explain_infeasible(given, search(given, Limits()))
-    assert words.endswith("drop --fix pp=1")
+    assert "nearest way out: pp=2 instead of pp=1 (" in words
 
 
 def test_unlike_devices_are_planned_within_the_bound() -> None:

@@ -89,8 +89,8 @@ def test_room_does_not_fall_when_the_limit_grows(margin: float) -> None:
         assert room == sorted(room)
 
 
-def test_least_limit_of_a_small_model_by_hand() -> None:
-    """Two stages of two layers on two devices: the leanest plan recomputes all and divides parameters in two."""
+def test_least_limit_of_a_small_model_by_enumeration() -> None:
+    """Two stages on two devices: the least of all divisions and recomputes, with more than two layers' parameters."""
     # A layer of hidden size 64 has 12 x 64^2 + 13 x 64 = 49,984 parameters, 18 bytes each in bf16: 899,712 bytes.
     spec = small.model(4)
     assert spec.blocks[0].parameters(1) == 49_984
@@ -283,6 +283,7 @@ def test_interrupt_keeps_the_points_so_far() -> None:
     assert cut.plan is not None
     assert cut.plan.status == "feasible"
     assert cut.plan.lower_bound_s is not None
+    assert cut.lower_bound_s is not None
     assert cut.plan.lower_bound_s < cut.lower_bound_s
     assert cut.plan.verify().holds
     assert seen[0].startswith("at most 16 GiB: pp=")
@@ -426,7 +427,15 @@ def test_exit_codes_for_infeasible_and_nothing_found(run: Run) -> None:
 
 def test_sweep_of_a_single_candidate_names_it() -> None:
     """With everything fixed the leanest candidate is the one there is."""
-    fixed = {"pp": 4, "tp": 1, "dp": 4, "micro_batch": 1, "schedule": "1f1b", "zero": 1, "sequence_parallel": False}
+    fixed: dict[str, int | str | bool] = {
+        "pp": 4,
+        "tp": 1,
+        "dp": 4,
+        "micro_batch": 1,
+        "schedule": "1f1b",
+        "zero": 1,
+        "sequence_parallel": False,
+    }
     frontier = pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, fix=fixed, points=3)
     assert frontier.leanest == str(Candidate(4, 1, 4, 1, 1, 8, "1f1b", 1, False))
     assert issubclass(InfeasibleError, TautError)
