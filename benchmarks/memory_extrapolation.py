@@ -14,7 +14,9 @@ although the run fitted. Networks differ by their seed; figures are means over N
 """
 
 import argparse
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,8 +42,20 @@ Floats = NDArray[np.float64]
 Guess = tuple[Floats, Floats]
 """Predicted bytes and their bound, prediction with margin."""
 Model = Callable[[Runs], Guess]
+Fit = Callable[[Runs, int], Model]
+"""From samples and a seed to a model."""
 MIXED = (*FEATURES, "selective", "full", "zero")
-FOLDS = 5
+HALVES = 5
+DRAWN = "all recompute, ZeRO-1"
+BLUE, ORANGE = "#0072b2", "#d55e00"
+COLUMNS = (
+    "MAPE inside %",
+    "MAPE beyond %",
+    "worst beyond %",
+    "above bound inside %",
+    "above bound beyond %",
+    "refused beyond %",
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +89,7 @@ def _weighed(model: MemoryModel) -> Model:
     return guess
 
 
-def trained(names: tuple[str, ...]) -> Callable[[Runs, int], Model]:
+def trained(names: tuple[str, ...]) -> Fit:
     """A way to train a network that sees these features."""
 
     def fit(seen: Runs, seed: int) -> Model:
@@ -91,7 +105,7 @@ def trained(names: tuple[str, ...]) -> Callable[[Runs, int], Model]:
     return fit
 
 
-def on_formulas(names: tuple[str, ...]) -> Callable[[Runs, int], Model]:
+def on_formulas(names: tuple[str, ...]) -> Fit:
     """A way to train a network on what the fitted formulas leave."""
 
     def fit(seen: Runs, seed: int) -> Model:
@@ -108,7 +122,7 @@ def on_formulas(names: tuple[str, ...]) -> Callable[[Runs, int], Model]:
 
 
 def studies(folder: Path) -> Iterator[Study]:
-    """Synthetic campaigns and BLOOM's divisions."""
+    """Synthetic campaigns, and BLOOM's trials."""
     for name, kind in (
         ("no recompute, no ZeRO", {"mixed": False, "effects": False}),
         ("all recompute, ZeRO-1", {"mixed": True, "effects": False}),
@@ -122,47 +136,153 @@ def studies(folder: Path) -> Iterator[Study]:
         if name.startswith("all"):
             yield Study(f"{name}, 200 runs", seen.take(np.arange(200)), inside, beyond, names)
         yield Study(name, seen, inside, beyond, names)
+    yield from _bloom_studies(folder)
+
+
+def _bloom_studies(folder: Path) -> Iterator[Study]:
+    """BLOOM's trials, divided by the number of devices, and into random halves."""
     rows = bloom(folder / "bloom_a100.csv").rows
     runs = Runs(rows, np.array([row.measured_bytes for row in rows], dtype=float))
-    gpus, none = np.array([row.n_gpus for row in rows]), np.array([], dtype=np.int64)
+    gpus, none = np.array([row.n_gpus for row in rows]), runs.take(np.array([], dtype=np.int64))
     for most in (128, 360):
         seen, beyond = (runs.take(np.flatnonzero(chosen)) for chosen in (gpus <= most, gpus > most))
-        yield Study(f"BLOOM to {most} devices", seen, runs.take(none), beyond, MIXED)
+        yield Study(f"BLOOM to {most} devices", seen, none, beyond, MIXED)
+    for seed in range(HALVES):
+        order = np.random.default_rng(seed).permutation(len(rows))
+        yield Study("BLOOM, random halves", runs.take(order[::2]), runs.take(order[1::2]), none, MIXED)
 
 
-def models(study: Study) -> dict[str, Callable[[Runs, int], Model]]:
+def fits(study: Study) -> dict[str, Fit]:
     """What is compared, by name."""
-    found = {"formulas, not fitted": analytic, "formulas": fit_physics, "network": trained(study.features)}
+    found: dict[str, Fit] = {"formulas, not fitted": analytic, "formulas": fit_physics}
+    found["network"] = trained(study.features)
     if study.features != FEATURES:
         found["network, ten features"] = trained(FEATURES)
     return {**found, "network on formulas": on_formulas(study.features)}
 
 
-def compared(study: Study, networks: int) -> Iterator[dict[str, Any]]:
-    """A line of the table for every model."""
-    for name, fit in models(study).items():
-        seeds = range(networks if "network" in name else 1)
-        line = {"campaign": study.name, "runs": len(study.seen.rows), "model": name}
-        try:
-            found = [figures(fit(study.seen, seed), study) for seed in seeds]
-        except FormulationError:
-            found = [dict.fromkeys(figures(analytic(study.seen, 0), study), float("nan"))]
-        yield {**line, **{key: float(np.mean([one[key] for one in found])) for key in found[0]}}
-
-
 def figures(model: Model, study: Study) -> dict[str, float]:
     """Errors inside and beyond, and how the margin holds."""
-    (inside, inside_bound), (beyond, beyond_bound) = model(study.inside), model(study.beyond)
+    (inside, inside_bound), (beyond, beyond_bound) = (_guess(model, runs) for runs in (study.inside, study.beyond))
     error = np.abs(beyond / study.beyond.measured - 1)
     return {
         "MAPE inside %": 100 * _mean(np.abs(inside / study.inside.measured - 1)),
         "MAPE beyond %": 100 * _mean(error),
-        "worst beyond %": 100 * float(error.max()),
+        "worst beyond %": 100 * float(error.max(initial=0.0)) if len(error) else float("nan"),
         "above bound inside %": 100 * _mean(study.inside.measured > inside_bound),
         "above bound beyond %": 100 * _mean(study.beyond.measured > beyond_bound),
         "refused beyond %": 100 * _mean(beyond_bound > CAPACITY),
     }
 
 
+def _guess(model: Model, runs: Runs) -> Guess:
+    return model(runs) if runs.rows else (np.empty(0), np.empty(0))
+
+
 def _mean(values: NDArray[Any]) -> float:
     return float(values.mean()) if len(values) else float("nan")
+
+
+def table(studied: list[Study], networks: int) -> list[dict[str, Any]]:
+    """A line for every campaign and model; means over divisions and seeds, of the worst the worst."""
+    lines: dict[tuple[str, int, str], list[dict[str, float]]] = defaultdict(list)
+    for study in studied:
+        for name, fit in fits(study).items():
+            found = lines[study.name, len(study.seen.rows), name]
+            with suppress(FormulationError):
+                found += [figures(fit(study.seen, seed), study) for seed in range(networks if "network" in name else 1)]
+    return [
+        {"campaign": campaign, "runs": runs, "model": name, **_merged(found)}
+        for (campaign, runs, name), found in lines.items()
+    ]
+
+
+def _merged(found: list[dict[str, float]]) -> dict[str, Any]:
+    if not found:
+        return {"MAPE inside %": "too few runs", **dict.fromkeys(COLUMNS[1:], "-")}
+    merged = {key: (max if "worst" in key else np.mean)([one[key] for one in found]) for key in COLUMNS}
+    return {key: "-" if np.isnan(value) else float(value) for key, value in merged.items()}
+
+
+def draw(studied: list[Study], path: Path) -> None:
+    """
+    Predicted against measured memory in four panels.
+
+    The first two are of the mixed synthetic campaign, the third its errors by the number of devices with the training
+    range shaded, the last BLOOM's trials.
+    """
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, 2, figsize=(11, 10), layout="constrained")
+    synthetic, trials = (next(one for one in studied if one.name == name) for name in (DRAWN, "BLOOM to 360 devices"))
+    made = {"network": trained(synthetic.features), "formulas": fit_physics}
+    models = {name: fit(synthetic.seen, 0) for name, fit in made.items()}
+    for axis, (name, model) in zip(axes[0], models.items(), strict=True):
+        for runs, colour, label in (
+            (synthetic.beyond, ORANGE, f"{LARGE[0]} to {LARGE[-1]} devices"),
+            (synthetic.inside, BLUE, f"{SMALL[0]} to {SMALL[-1]} devices, unseen"),
+        ):
+            _scatter(axis, runs, model, colour, label)
+        _square(axis, f"{name}, synthetic campaign", 1.5, 300)
+        ends = synthetic.seen.measured.min() / GIB, synthetic.seen.measured.max() / GIB
+        axis.axvspan(*ends, color="grey", alpha=0.12, label="memory of training runs")
+        axis.legend(loc="upper left")
+    _by_devices(axes[1, 0], synthetic, models)
+    for name, colour in (("network", ORANGE), ("formulas", BLUE)):
+        fit = trained(trials.features) if name == "network" else fit_physics
+        _scatter(axes[1, 1], trials.beyond, fit(trials.seen, 0), colour, f"{name}, 384 devices", size=20)
+    ends = trials.seen.measured.min() / GIB, trials.seen.measured.max() / GIB
+    axes[1, 1].axvspan(*ends, color="grey", alpha=0.12, label=f"memory of {len(trials.seen.rows)} training runs")
+    _square(axes[1, 1], "BLOOM's trials, trained on 8 to 360 devices", 15, 150)
+    axes[1, 1].legend(loc="upper left")
+    figure.savefig(path, dpi=110)
+
+
+def _scatter(axis: "Axes", runs: Runs, model: Model, colour: str, label: str, size: int = 3) -> None:
+    axis.scatter(runs.measured / GIB, model(runs)[0] / GIB, s=size, color=colour, alpha=0.6, linewidths=0, label=label)
+
+
+def _square(axis: "Axes", title: str, least: float, most: float) -> None:
+    """Log axes of equal extent with the line where prediction is measurement."""
+    axis.plot([least, most], [least, most], color="black", linewidth=1)
+    axis.set(xscale="log", yscale="log", xlim=(least, most), ylim=(least, most), aspect="equal", title=title)
+    axis.set(xlabel="measured (GiB)", ylabel="predicted (GiB)")
+
+
+def _by_devices(axis: "Axes", study: Study, models: dict[str, Model]) -> None:
+    """Median error and the range of nine runs in ten, by number of devices."""
+    both = Runs(
+        [*study.inside.rows, *study.beyond.rows], np.concatenate([study.inside.measured, study.beyond.measured])
+    )
+    gpus, numbers = np.array([row.n_gpus for row in both.rows]), np.array(SMALL + LARGE)
+    for (name, model), colour in zip(models.items(), (ORANGE, BLUE), strict=True):
+        error = 100 * (model(both)[0] / both.measured - 1)
+        low, middle, high = np.array([np.quantile(error[gpus == number], (0.05, 0.5, 0.95)) for number in numbers]).T
+        axis.fill_between(numbers, low, high, color=colour, alpha=0.25, linewidth=0)
+        axis.plot(numbers, middle, color=colour, marker="o", label=f"{name}: median, and nine runs in ten")
+    axis.axvspan(SMALL[0] * 0.8, SMALL[-1] * 1.2, color="grey", alpha=0.12, label="training range")
+    axis.set(xscale="log", xlabel="devices", ylabel="predicted / measured - 1 (%)", title="errors, synthetic campaign")
+    axis.set_xticks(numbers, [str(number) for number in numbers])
+    axis.minorticks_off()
+    axis.legend(loc="lower left")
+
+
+def main() -> None:
+    """Compare, print, and write what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--figure", type=Path)
+    parser.add_argument("--write-table", type=Path)
+    parser.add_argument("--networks", type=int, default=3)
+    options = parser.parse_args()
+    studied = list(studies(options.data))
+    text = as_table(table(studied, options.networks))
+    print(text)
+    if options.write_table:
+        options.write_table.write_text(text + "\n", encoding="utf-8")
+    if options.figure:
+        draw(studied, options.figure)
+
+
+if __name__ == "__main__":
+    main()

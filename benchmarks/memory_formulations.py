@@ -35,14 +35,14 @@ from taut.solver.program import ProgramResult
 
 Floats = NDArray[np.float64]
 CASES: list[tuple[str, str, int, dict[str, int | str | bool]]] = [
-    ("gpt-1.1b", "pipette-mid-range", 64, {"schedule": "1f1b", "zero": 0, "sequence_parallel": False}),
+    ("gpt-3.1b", "pipette-mid-range", 512, {"tp": 8, "schedule": "1f1b", "zero": 0, "sequence_parallel": False}),
     ("llama3-70b", "dgx-h100:32", 1024, {"tp": 8, "schedule": "1f1b", "zero": 1, "sequence_parallel": True}),
     ("llama3-8b", "dgx-h100", 64, {"schedule": "1f1b", "zero": 1}),
 ]
 NETWORKS = {"1x8": [8], "2x16": [16, 16], "2x32": [32, 32]}
 SOLVERS: dict[str, Callable[..., ProgramResult]] = {"cp-sat": solve_cpsat, "cbc": solve_cbc}
 MARGIN, RIDGE = 0.05, 0.1
-HEAD = "problem,options,fits,network,columns,rows,solver,tabulated,embedded,ratio,refused"
+HEAD = "problem,options,fits,binds,network,columns,rows,solver,tabulated,embedded,ratio,refused"
 
 
 class Instance(NamedTuple):
@@ -121,7 +121,7 @@ def timed(
 
 def lines(name: str, given: Instance, repeats: int) -> list[str]:
     """One line for every network and solver."""
-    found = []
+    found, roomy = [], solve_cpsat(given.program).objective_ns
     for size, widths in NETWORKS.items():
         network = fitted(given.features, given.bytes, widths)
         memory = PredictedMemory(network=network, features=given.features, budget_kib=given.budget_kib)
@@ -135,7 +135,8 @@ def lines(name: str, given: Instance, repeats: int) -> list[str]:
             if len(answers) > 1:
                 raise SystemExit(f"{name}, {size}, {solver}: the formulations differ: {answers}")
             times = f"{1e3 * one:.0f},{1e3 * other:.0f},{other / one:.1f},{len(inside.refused)}"
-            found.append(f"{name},{len(given.features)},{fits},{size},{columns},{rows},{solver},{times}")
+            binds = "no" if table.result.objective_ns == roomy else "yes"
+            found.append(f"{name},{len(given.features)},{fits},{binds},{size},{columns},{rows},{solver},{times}")
     return found
 
 

@@ -19,6 +19,7 @@ are kept in.
 """
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, model_validator
@@ -128,3 +129,9 @@ class MemoryModel(Spec):
     def margin_kib(self, capacity_kib: int) -> int:
         """KiB that stay free on a device with this capacity, rounded up."""
         return -int(-self.margin * capacity_kib // 1) + math.ceil(self.margin_gib * GIB / KIB)
+
+
+def beyond(model: MemoryModel, names: Iterable[str]) -> str:
+    """What was asked beyond a model's samples, in words."""
+    ranges = (f"{name} (samples: {model.ranges[name][0]:g} to {model.ranges[name][1]:g})" for name in names)
+    return f"asked beyond the runs it was fitted on: {', '.join(ranges)}"

@@ -129,22 +129,19 @@ def integer_network(network: ReluNetwork, features: Floats, bits: int = BITS) ->
     least = rounded.min(axis=0)
     weights = [np.rint(scale * real).astype(np.int64) for real in network.weights]
     biases = [np.rint(scale**2 * real).astype(np.int64) for real in network.biases]
-    shifted = [biases[0] + weights[0] @ least, *biases[1:]]
-    sums = (rounded - least) @ weights[0].T + shifted[0]
-    bounds = [(sums.min(axis=0), sums.max(axis=0))]
-    for matrix, bias in zip(weights[1:], shifted[1:], strict=True):
-        bounds.append(interval_bounds(matrix, bias, _activation(bounds[-1][1], bits)))
-    reached = [np.abs(rounded).max(axis=0), *(_activation(upper, bits) for _, upper in bounds[:-1])]
+    drifts = [np.abs(own / scale - real) for own, real in zip(weights, network.weights, strict=True)]
+    offsets = [np.abs(own / scale**2 - real) for own, real in zip(biases, network.biases, strict=True)]
+    biases[0] = biases[0] + weights[0] @ least
+    bounds = _bounds(weights, biases, rounded - least, bits)
+    largest = [np.abs(rounded).max(axis=0), *(_activation(upper, bits) for _, upper in bounds[:-1])]
     error = np.abs(rounded / scale - features).max(axis=0)
-    for layer, (real, offset) in enumerate(zip(network.weights, network.biases, strict=True)):
-        floor = 1 / scale if layer else 0.0
-        drift = np.abs(weights[layer] / scale - real), np.abs(biases[layer] / scale**2 - offset)
-        error = _error(real, offset, drift, reached[layer] / scale, error + floor)
+    for layer, parts in enumerate(zip(network.weights, network.biases, drifts, offsets, strict=True)):
+        error = _error(*parts, largest[layer] / scale, error + (1 / scale if layer else 0.0))
     return IntegerNetwork(
         bits=bits,
         features=rounded - least,
         weights=tuple(weights),
-        biases=tuple(shifted),
+        biases=tuple(biases),
         lower=tuple(lower for lower, _ in bounds),
         upper=tuple(upper for _, upper in bounds),
         error=float(error[0]) * SUMS,
@@ -156,6 +153,15 @@ def interval_bounds(weights: Ints, bias: Ints, most: Ints) -> tuple[Ints, Ints]:
     return np.minimum(weights, 0) @ most + bias, np.maximum(weights, 0) @ most + bias
 
 
+def _bounds(weights: list[Ints], biases: list[Ints], features: Ints, bits: int) -> list[tuple[Ints, Ints]]:
+    """Bounds of Z of every layer, (4)."""
+    sums = features @ weights[0].T + biases[0]
+    found = [(sums.min(axis=0), sums.max(axis=0))]
+    for matrix, bias in zip(weights[1:], biases[1:], strict=True):
+        found.append(interval_bounds(matrix, bias, _activation(found[-1][1], bits)))
+    return found
+
+
 def _affine(weights: Floats, bias: Floats, values: Floats) -> Floats:
     """Products are summed row by row, since a matrix product may sum in another order for another number of rows."""
     return np.asarray((weights * values[..., None, :]).sum(axis=-1) + bias)
@@ -163,14 +169,14 @@ def _affine(weights: Floats, bias: Floats, values: Floats) -> Floats:
 
 def _activation(sums: Ints, bits: int) -> Ints:
     """H of Z, (2); shifting rounds down."""
-    return np.maximum(sums >> bits, 0)
+    return np.asarray(np.maximum(sums >> bits, 0))
 
 
-def _error(real: Floats, offset: Floats, drift: tuple[Floats, Floats], reached: Floats, error: Floats) -> Floats:
-    """Error of z from that of the layer's inputs, (3) without the floor."""
+def _error(real: Floats, offset: Floats, drift: Floats, moved: Floats, largest: Floats, error: Floats) -> Floats:
+    """Error of z from that of its layer's inputs, (3) without the floor."""
     size = np.abs(real)
-    lost = (len(reached) + 2) * EPSILON * (size @ (reached + error) + np.abs(offset))
-    return np.asarray(size @ error + drift[0] @ reached + drift[1] + lost)
+    lost = (len(largest) + 2) * EPSILON * (size @ (largest + error) + np.abs(offset))
+    return np.asarray(size @ error + drift @ largest + moved + lost)
 
 
 def _check(network: ReluNetwork, features: Floats, bits: int) -> None:

@@ -62,4 +62,4 @@ class CertificateError(TautError):
 
 
 class ExtrapolationWarning(UserWarning):
-    """A cost was interpolated between profiled ones."""
+    """A figure was asked between or beyond measured ones."""

@@ -9,6 +9,7 @@ The way a plan takes: specs (``taut.data``) become a ``PlanningProblem`` (``taut
 import json
 import os
 import tempfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -27,10 +28,11 @@ from taut.data.load import (
     load_model,
     memory_model_of,
 )
-from taut.data.memory import MemoryModel
+from taut.data.memory import MemoryModel, beyond
 from taut.data.microbatch import with_micro_batches
 from taut.data.model import ModelSpec
-from taut.errors import DataError, InfeasibleError, NothingFoundError
+from taut.errors import DataError, ExtrapolationWarning, InfeasibleError, NothingFoundError
+from taut.formulations.latency import Strategy
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
 from taut.formulations.space import MOST_SEQUENCES, StrategySpace, check_fixed, divisors, tensor_degrees
 from taut.solver.certificate import plan_document
@@ -186,7 +188,26 @@ def plan(
     if result.incumbent is None:
         why = _STOPPED.get(result.stopped_by or "", "every candidate left mixes devices in ways that did not fit")
         raise NothingFoundError(f"no plan found: {why}; no plan is faster than {result.lower_bound:.6g} s")
+    _warn_outside(problem, result.incumbent.strategy)
     return Plan(plan_document(problem, result, limits))
+
+
+def _warn_outside(problem: PlanningProblem, strategy: Strategy) -> None:
+    """Warn where the memory model is asked beyond the runs it was fitted on."""
+    choice, block = strategy.candidate, problem.model.blocks[0]
+    outside = problem.memory.outside(
+        n_gpus=problem.cluster.num_devices,
+        hidden=block.hidden,
+        layers=len(problem.model.blocks),
+        seq=block.seq,
+        tp=choice.tp,
+        pp=choice.pp,
+        dp=choice.dp,
+        micro_batch=choice.micro_batch,
+        num_micro_batches=choice.num_micro_batches,
+    )
+    if outside:
+        warnings.warn(f"{problem.memory.name}: {beyond(problem.memory, outside)}", ExtrapolationWarning, stacklevel=3)
 
 
 def planning_problem(
@@ -286,6 +307,7 @@ def _costs(
         tensor_degrees=tensor_degrees(model, cluster, space.max_tp),
         micro_batches=micro_batches,
         operators=operators,
+        fused_attention=memory.fused_attention,
         calibration=calibration,
     )
 

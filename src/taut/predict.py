@@ -6,6 +6,7 @@ wrong, or whose device or stack is unknown, gets an error text in its place.
 """
 
 import csv
+import warnings
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -23,11 +24,11 @@ from taut.data.load import (
     load_cluster,
     memory_model_of,
 )
-from taut.data.memory import MemoryModel
+from taut.data.memory import MemoryModel, beyond
 from taut.data.samples import ConfigurationRow, read_samples
 from taut.data.units import GIGABIT, KIB, MICROSECOND
 from taut.data.work import rates_of
-from taut.errors import DataError
+from taut.errors import DataError, ExtrapolationWarning
 from taut.formulations.configurations import Configurations
 from taut.formulations.memory_terms import memory_bytes
 from taut.formulations.terms import Machine, step_terms
@@ -87,7 +88,17 @@ def predict(rows: list[ConfigurationRow], calibration: Calibration | None = None
     return results
 
 
+def _warn_outside(rows: list[ConfigurationRow], memory: MemoryModel) -> None:
+    """Warn where the memory model is asked beyond the runs it was fitted on."""
+    outside = [memory.outside(**{name: getattr(row, name) for name in memory.ranges}) for row in rows]
+    count, names = sum(map(bool, outside)), sorted({name for found in outside for name in found})
+    if count:
+        words = f"{memory.name}: {count} of {len(rows)} rows {beyond(memory, names)}"
+        warnings.warn(words, ExtrapolationWarning, stacklevel=4)
+
+
 def _priced(rows: list[ConfigurationRow], setting: Setting) -> list[Prediction]:
+    _warn_outside(rows, setting.memory)
     seconds, needed = price(sharded(rows, setting.memory), setting.machine, setting.calibration, setting.memory)
     capacity = setting.device.capacity_kib
     room = (capacity - setting.memory.margin_kib(capacity)) * KIB

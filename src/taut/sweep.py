@@ -134,7 +134,6 @@ class Sweep:
         for entry in self.solved:
             if entry.result.lower_bound > bound:
                 bound, source = entry.result.lower_bound, entry.limit_gib
-            bound = min(bound, entry.seconds)
             # Without a plan an infinite bound is a proof, of this limit or a larger one, that none exists.
             yield self._missed(entry.limit_gib) if math.isinf(bound) else self._point(entry, bound, source)
 

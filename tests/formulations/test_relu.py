@@ -1,6 +1,6 @@
 """ReLU networks in integers and as rows: values, bounds, errors, and what the rows take in."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def random_network(rng: np.random.Generator, inputs: int, shape: list[int]) -> R
     """A network with hidden layers of these widths, whose units are on, off or either."""
     widths = [inputs, *shape, 1]
     return ReluNetwork(
-        weights=[rng.normal(size=(out, width)) for width, out in zip(widths, widths[1:], strict=False)],
+        weights=[rng.normal(size=(out, width)) for width, out in pairwise(widths)],
         biases=[rng.normal(size=out) for out in widths[1:]],
     )
 
@@ -147,7 +147,7 @@ def test_one_candidate_is_predicted_as_among_others() -> None:
 
 @pytest.mark.parametrize("shape", [[2], [3], [2, 2]])
 def test_rows_hold_for_the_integer_network_and_nothing_else(shape: list[int]) -> None:
-    """Of all integers that the columns can take, those that satisfy the rows are the network's values, where allowed."""
+    """Of all integers that the columns can take, the rows leave the network's own values, and only within the limit."""
     for seed in range(12):
         rng = np.random.default_rng(seed)
         network = integer_network(random_network(rng, 2, shape), rng.normal(size=(4, 2)), bits=1)
@@ -176,7 +176,7 @@ def satisfied(columns: Columns, values: Ints) -> Ints:
 @pytest.mark.parametrize("bits", [4, 16])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_embedded_set_is_the_tabulated_one_up_to_the_tolerance(shape: list[int], bits: int) -> None:
-    """Every candidate within the limit satisfies the rows; one that does beyond it exceeds it by the tolerance at most."""
+    """Every candidate within the limit satisfies the rows; others that do exceed it by the tolerance at most."""
     apart = 0
     for seed in range(30):
         rng = np.random.default_rng(seed)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ MOST_OPTIONS = 60
 
 @cache
 def planned(seed: int) -> tuple[StrategyProgram, Floats] | None:
-    """A random planning problem's program over even stages, and its features; None where it is small, large or AMP's."""
+    """Program over even stages of a random problem, and its features; None where it is small, large or AMP's."""
     given = random_problem(seed)
     layers = len(given.model.blocks)
     chosen = [
@@ -68,9 +68,7 @@ def predictor(seed: int, program: StrategyProgram, features: Floats) -> Predicte
     """A random network of some GiB, and a budget below the cheapest option's need if any option needs less."""
     rng = np.random.default_rng((seed, 7))
     widths = [features.shape[1], *SHAPES[seed % len(SHAPES)], 1]
-    weights = [
-        rng.normal(size=(out, width)) * (2 / width) ** 0.5 for width, out in zip(widths, widths[1:], strict=False)
-    ]
+    weights = [rng.normal(size=(out, width)) * (2 / width) ** 0.5 for width, out in pairwise(widths)]
     biases = [rng.normal(size=out) for out in widths[1:]]
     network = ReluNetwork([*weights[:-1], 0.3 * weights[-1]], [*biases[:-1], biases[-1] + np.log(2.0**35)])
     memory = PredictedMemory(network=network, features=features, budget_kib=1)
@@ -145,7 +143,7 @@ def test_sums_beyond_32_bits_lose_no_choice(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", drawn()[:6])
 def test_no_option_has_room(seed: int) -> None:
-    """A KiB below the least prediction all four ways prove that nothing is feasible; the embedded one asks once each."""
+    """A KiB below the least prediction all four ways prove that nothing is feasible, the embedded one after asking."""
     program, features = problem_of(seed)
     memory = predictor(seed, program, features)
     assert check(program, replace(memory, budget_kib=int(memory.kib().min()) - 1), seed) > 0
@@ -161,7 +159,7 @@ def with_one_cheapest() -> list[int]:
 
 @pytest.mark.parametrize("seed", with_one_cheapest()[:6])
 def test_a_choice_within_the_tolerance_is_left_to_the_predictor(seed: int) -> None:
-    """With the cheapest option's own KiB it is chosen; with one less the rows let it in and the predictor refuses it."""
+    """With the cheapest option's own KiB it is chosen; with one less the rows let it in, the predictor does not."""
     program, features = problem_of(seed)
     memory, cheapest = predictor(seed, program, features), int(np.argmin(costs(program)))
     exactly = replace(memory, budget_kib=int(memory.kib()[cheapest]))

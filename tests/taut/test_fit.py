@@ -36,8 +36,9 @@ def measured(path: Path, column: str) -> Path:
     return path
 
 
+@pytest.mark.filterwarnings("always::taut.errors.ExtrapolationWarning")
 def test_memory_is_fitted_and_used(run: Run, tmp_path: Path) -> None:
-    """A model fitted on figures a tenth above the analytic ones predicts them, and a plan can be made with it."""
+    """A model fitted on figures a tenth above the analytic ones predicts them; a plan with it says what is beyond them."""
     out = tmp_path / "mine.yaml"
     done = run("fit", "memory", str(measured(tmp_path / "m.csv", "measured_bytes")), "--out", str(out))
     assert done.code == 0, done.err
@@ -51,6 +52,8 @@ def test_memory_is_fitted_and_used(run: Run, tmp_path: Path) -> None:
     )
     assert planned.code == 0, planned.err
     assert "model mine" in planned.out and "fitted on 40 runs" in planned.out
+    # Eight devices, where every sample had sixteen.
+    assert "mine: asked beyond the runs it was fitted on: n_gpus (samples: 16 to 16)" in planned.err
 
 
 def test_latency_is_fitted(run: Run, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -23,8 +24,9 @@ from taut.pareto import frontier_of, pareto
 from taut.planning import plan, planning_problem
 from taut.solver.document import devices_of, parse_document, strategy_of
 from taut.solver.enumerate import enumerate_all
-from taut.solver.result import Limits, State, Status
+from taut.solver.result import CandidateBound, Limits, State, Status
 from taut.solver.search import search
+from taut.sweep import _improved
 from tests import small
 from tests.instances import random_problem
 from tests.taut.conftest import Run
@@ -227,6 +229,9 @@ def test_random_frontiers_against_enumeration(seed: int) -> None:
     asked = random_problem(seed)
     frontier = frontier_of(asked, Limits(), points=None)
     assert monotone(frontier)
+    # No plan stands at two limits, so the step time falls strictly where it is proven.
+    for smaller, larger in zip(frontier.points, frontier.points[1:], strict=False):
+        assert larger.status is not Status.OPTIMAL or smaller.step_time_s != larger.step_time_s
     least, most = kib_of(frontier.least_gib), kib_of(frontier.capacity_gib)
     drawn = np.random.default_rng(seed).integers(least, most + 1, 2).tolist()
     for kib in {least - 1, least, most, *drawn}:
@@ -289,13 +294,28 @@ def test_interrupt_keeps_the_points_so_far() -> None:
     assert seen[0].startswith("at most 16 GiB: pp=")
 
 
-def test_candidates_that_a_taken_over_plan_beats_are_pruned() -> None:
-    """The certificate of a plan from a smaller limit has no open candidate whose bound is above its step time."""
-    stopped = frontier_of(problem(), Limits(work_limit=30), memory_limits=[3, 4, 8, 16])
-    for point in stopped.planned:
-        assert point.plan is not None
-        for entry in point.plan.document["certificate"]["candidates"]:
-            assert entry["state"] != State.OPEN or entry["lower_bound_s"] < point.step_time_s
+def test_taken_over_plan_prunes_the_candidates_that_it_beats() -> None:
+    """A faster plan closes what it beats; the bound is the least of the others, or the plan itself."""
+    result = search(problem(), Limits(work_limit=30))
+    assert result.incumbent is not None
+    kinds = [
+        (State.OPEN, 3.0),
+        (State.OPEN, 5.0),
+        (State.SOLVED, 2.0),
+        (State.INFEASIBLE, math.inf),
+        (State.PRUNED, 4.5),
+    ]
+    bounds = [
+        CandidateBound(candidate=bound.candidate, lower_bound=value, source="partition", state=state)
+        for bound, (state, value) in zip(result.bounds, kinds, strict=False)
+    ]
+    stopped = replace(result, status=Status.FEASIBLE, lower_bound=3.0, bounds=bounds)
+    better = _improved(stopped, replace(result.incumbent, seconds=4.0))
+    states = [State.OPEN, State.PRUNED, State.SOLVED, State.INFEASIBLE, State.PRUNED]
+    assert [bound.state for bound in better.bounds] == states
+    assert (better.status, better.lower_bound, better.gap) == (Status.FEASIBLE, 3.0, 0.25)
+    best = _improved(stopped, replace(result.incumbent, seconds=3.0))
+    assert (best.status, best.lower_bound, best.gap) == (Status.OPTIMAL, 3.0, 0.0)
 
 
 def test_no_feasible_limit_is_an_error_with_the_missing_bytes(found: Frontier) -> None:
