@@ -15,7 +15,7 @@ although the run fitted. Networks differ by their seed; figures are means over N
 
 import argparse
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,26 +26,17 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy import as_table
 from benchmarks.memory_campaigns import bloom
-from benchmarks.synthetic_memory import CAPACITY, LARGE, SMALL, Runs, formula_terms, measured_runs
-from taut.data.memory import MEMORY_TERMS, MemoryModel
+from benchmarks.memory_predictors import Fit, Guess, Model, analytic, fit_physics, on_formulas, trained
+from benchmarks.synthetic_memory import CAPACITY, LARGE, SMALL, Runs, measured_runs
 from taut.data.memory_network import FEATURES
-from taut.data.samples import network_features
 from taut.data.units import GIB
 from taut.errors import FormulationError
-from taut.solver.fit_memory import fit_memory, predicted
-from taut.solver.fit_network import fit_network
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.float64]
-Guess = tuple[Floats, Floats]
-"""Predicted bytes and their bound, prediction with margin."""
-Model = Callable[[Runs], Guess]
-Fit = Callable[[Runs, int], Model]
-"""From samples and a seed to a model."""
 MIXED = (*FEATURES, "selective", "full", "zero")
-HALVES = 5
+RUNS, FEW, HALVES = 2000, 200, 5
 DRAWN = "all recompute, ZeRO-1"
 BLUE, ORANGE = "#0072b2", "#d55e00"
 COLUMNS = (
@@ -69,58 +60,6 @@ class Study:
     features: tuple[str, ...]
 
 
-def analytic(seen: Runs, seed: int) -> Model:
-    """The formulas as they stand, with the default overhead and margin; nothing is fitted."""
-    return _weighed(MemoryModel())
-
-
-def fit_physics(seen: Runs, seed: int) -> Model:
-    """The formulas, weighed by the samples."""
-    return _weighed(fit_memory(formula_terms(seen.rows), seen.measured, {"name": "formulas"}, seed=seed))
-
-
-def _weighed(model: MemoryModel) -> Model:
-    weights = np.array([*(model.coefficient(term) for term in MEMORY_TERMS), model.overhead_bytes])
-
-    def guess(runs: Runs) -> Guess:
-        found = predicted(formula_terms(runs.rows), weights)
-        return found, found + model.margin * CAPACITY + model.margin_gib * GIB
-
-    return guess
-
-
-def trained(names: tuple[str, ...]) -> Fit:
-    """A way to train a network that sees these features."""
-
-    def fit(seen: Runs, seed: int) -> Model:
-        features = network_features(seen.rows, names)
-        network = fit_network(features, seen.measured, about={"name": "network"}, names=names, seed=seed)
-
-        def guess(runs: Runs) -> Guess:
-            found = network.predict(network_features(runs.rows, names))
-            return found, found / (1 - network.margin)
-
-        return guess
-
-    return fit
-
-
-def on_formulas(names: tuple[str, ...]) -> Fit:
-    """A way to train a network on what the fitted formulas leave."""
-
-    def fit(seen: Runs, seed: int) -> Model:
-        physics = fit_physics(seen, seed)
-        ratio = trained(names)(Runs(seen.rows, seen.measured / physics(seen)[0]), seed)
-
-        def guess(runs: Runs) -> Guess:
-            found, (factor, bound) = physics(runs)[0], ratio(runs)
-            return found * factor, found * bound
-
-        return guess
-
-    return fit
-
-
 def studies(folder: Path) -> Iterator[Study]:
     """Synthetic campaigns, and BLOOM's trials."""
     for name, kind in (
@@ -128,13 +67,12 @@ def studies(folder: Path) -> Iterator[Study]:
         ("all recompute, ZeRO-1", {"mixed": True, "effects": False}),
         ("with effects beyond formulas", {"mixed": True, "effects": True}),
     ):
-        seen, inside, beyond = (
-            measured_runs(gpus, count, seed, **kind)
-            for seed, (gpus, count) in enumerate(((SMALL, 2000), (SMALL, 2000), (LARGE, 3000)))
-        )
+        small, beyond = measured_runs(SMALL, 2 * RUNS, 0, **kind), measured_runs(LARGE, RUNS, 1, **kind)
+        # Drawn together, so that no configuration is both in training and unseen.
+        seen, inside = small.take(np.arange(0, len(small.rows), 2)), small.take(np.arange(1, len(small.rows), 2))
         names = MIXED if kind["mixed"] else FEATURES
         if name.startswith("all"):
-            yield Study(f"{name}, 200 runs", seen.take(np.arange(200)), inside, beyond, names)
+            yield Study(f"{name}, {FEW} runs", seen.take(np.arange(FEW)), inside, beyond, names)
         yield Study(name, seen, inside, beyond, names)
     yield from _bloom_studies(folder)
 

@@ -35,7 +35,7 @@ from taut.solver.program import ProgramResult
 
 Floats = NDArray[np.float64]
 CASES: list[tuple[str, str, int, dict[str, int | str | bool]]] = [
-    ("gpt-3.1b", "pipette-mid-range", 512, {"tp": 8, "schedule": "1f1b", "zero": 0, "sequence_parallel": False}),
+    ("gpt-3.1b", "pipette-mid-range", 512, {"pp": 8, "schedule": "1f1b", "zero": 0}),
     ("llama3-70b", "dgx-h100:32", 1024, {"tp": 8, "schedule": "1f1b", "zero": 1, "sequence_parallel": True}),
     ("llama3-8b", "dgx-h100", 64, {"schedule": "1f1b", "zero": 1}),
 ]

@@ -70,11 +70,12 @@ def plan_command(
     quiet: QuietFlag = False,
 ) -> None:
     """Find the best strategy and placement, with a proven gap. Ctrl-C keeps the best plan so far."""
+    from taut.options import check_folder, check_limits, parse_fix
     from taut.planning import plan
     from taut.progress import progress_lines
 
-    _check_limits(time_limit, work_limit, gap, workers, max_tp)
-    _check_folder(out)
+    check_limits(time_limit, work_limit, gap, workers, max_tp)
+    check_folder(out)
     try:
         with progress_lines(quiet) as progress:
             found = plan(
@@ -87,7 +88,7 @@ def plan_command(
                 latency_model=latency_model,
                 calibration=calibration,
                 precision=precision,
-                fix=_parse_fix(fix),
+                fix=parse_fix(fix),
                 max_tp=max_tp,
                 time_limit=time_limit,
                 work_limit=work_limit,
@@ -103,37 +104,6 @@ def plan_command(
     if out is not None:
         found.write(out)
     typer.echo(json.dumps(found.document) if as_json else str(found))
-
-
-def _check_limits(
-    time_limit: float | None, work_limit: int | None, gap: float, workers: int, max_tp: int | None
-) -> None:
-    named = {"--time-limit": time_limit, "--work-limit": work_limit, "--workers": workers, "--max-tp": max_tp}
-    for name, value in named.items():
-        if value is not None and not value > 0:
-            raise DataError(f"{name} {value}: expected a number above 0")
-    if not 0 <= gap < 1:
-        raise DataError(f"--gap {gap:g}: expected a share from 0 to 1, such as 0.01")
-
-
-def _check_folder(out: Path | None) -> None:
-    """Refuse before the search what could not be written after it."""
-    if out is not None and not out.parent.is_dir():
-        raise DataError(f"{out}: there is no folder {out.parent}, expected a writable file name")
-
-
-def _parse_fix(text: str) -> dict[str, int | str | bool]:
-    """Fixed values from ``tp=8,schedule=1f1b``."""
-    fixed: dict[str, int | str | bool] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        name, equals, value = part.partition("=")
-        if not equals or not value:
-            raise DataError(f"--fix {part}: expected NAME=VALUE, such as tp=8")
-        if name in fixed:
-            raise DataError(f"--fix {text}: {name} stands twice, expected once")
-        words: dict[str, bool] = {"true": True, "false": False}
-        fixed[name] = words[value] if value in words else int(value) if value.isdecimal() else value
-    return fixed
 
 
 @app.command()
