@@ -103,7 +103,7 @@ class StrategyProgram:
     The choice as an integer program in plain arrays, as ``taut.formulations.strategy_rows`` states it.
 
     Columns are all u, then all a, then all M, then those of whatever else is stated, and none is below 0.
-    ``objective`` and ``upper`` are (n,) integers, ``binary`` (n,) says which columns are no more than 0 or 1.
+    ``objective`` and ``upper`` are (n,) integers, ``binary`` (n,) says which columns are either 0 or 1.
     """
 
     options: tuple[Option, ...]

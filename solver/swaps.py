@@ -78,7 +78,7 @@ def arrange(problem: QuadraticAssignment, permutation: _Ints, generator: np.rand
 
 
 @njit(cache=True, nogil=True)
-def _draw(bits: _Bits) -> np.uint64:
+def draw(bits: _Bits) -> np.uint64:
     """Next 64 random bits, by xorshift."""
     word: np.uint64 = bits[0]
     word ^= word << np.uint64(13)
@@ -89,9 +89,9 @@ def _draw(bits: _Bits) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def _draw_below(bits: _Bits, end: int) -> int:
+def draw_below(bits: _Bits, end: int) -> int:
     """Random integer from 0 to end - 1."""
-    return int(np.int64(((_draw(bits) >> np.uint64(32)) * np.uint64(end)) >> np.uint64(32)))
+    return int(np.int64(((draw(bits) >> np.uint64(32)) * np.uint64(end)) >> np.uint64(32)))
 
 
 @njit(cache=True, nogil=True)
@@ -145,7 +145,7 @@ def mean_change(state: State, draws: int) -> float:
     """Mean absolute change of random swaps, of those that change anything."""
     size, total, count = len(state.permutation), 0.0, 0
     for _ in range(draws):
-        r, s = _draw_below(state.bits, size), _draw_below(state.bits, size)
+        r, s = draw_below(state.bits, size), draw_below(state.bits, size)
         change = abs(_change(state.flow, state.placed, state.flow_loop, state.placed_loop, r, s)) if r != s else 0.0
         total += change
         count += change > 0
@@ -172,7 +172,7 @@ def anneal_moves(
         change = _change(flow, placed, flow_loop, placed_loop, r, s)
         # Beyond 30 times the heat one swap in 1e13 would be accepted.
         if change > 0 and (
-            change >= 30 * heat or (_draw(bits) >> np.uint64(11)) * 2.0**-53 >= math.exp(-change / heat)
+            change >= 30 * heat or (draw(bits) >> np.uint64(11)) * 2.0**-53 >= math.exp(-change / heat)
         ):
             continue
         _swap(placed, placed_loop, placed_kind, permutation, r, s)
@@ -234,7 +234,7 @@ def tabu_moves(state: State, cost: float, least: float, until: _Ints, begin: int
         if r < 0:
             continue
         for item in (r, s):
-            until[item, permutation[item]] = now + int(0.9 * size) + _draw_below(bits, size // 5 + 2)
+            until[item, permutation[item]] = now + int(0.9 * size) + draw_below(bits, size // 5 + 2)
         cost += changes[r, s]
         _swap(placed, placed_loop, placed_kind, permutation, r, s)
         if cost < least - slack:
