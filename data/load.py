@@ -19,6 +19,7 @@ from taut.data.costs import CostTable, read_costs
 from taut.data.device import DeviceSpec, Precision
 from taut.data.huggingface import read_config
 from taut.data.memory import MemoryModel
+from taut.data.memory_network import read_memory_network
 from taut.data.model import ModelSpec
 from taut.data.operators import OperatorModel
 from taut.data.read import read_text, read_yaml
@@ -291,7 +292,7 @@ def _is_number(cell: str) -> bool:
 
 def load_memory_model(name: str) -> MemoryModel:
     """
-    A memory model by catalog name or YAML file.
+    A memory model by catalog name, YAML file, or JSON file of a memory network.
 
     Raises
     ------
@@ -300,7 +301,10 @@ def load_memory_model(name: str) -> MemoryModel:
     """
     if name in _catalog("memory_models"):
         return catalog_memory_models()[name]
+    if name.endswith(".json"):
+        network = read_memory_network(Path(name))
+        return MemoryModel(name=network.name, network=network, precision=network.precision or "bf16")
     if not name.endswith((".yaml", ".yml")):
-        raise DataError(_unknown("memory model", name, _catalog("memory_models"), "a .yaml file"))
+        raise DataError(_unknown("memory model", name, _catalog("memory_models"), "a .yaml or .json file"))
     path = Path(name)
     return MemoryModel.parse({"name": path.stem, **read_yaml(path, "a memory model file")}, name)

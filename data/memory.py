@@ -25,6 +25,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, model_validator
 
 from taut.data.device import Precision
+from taut.data.memory_network import MemoryNetwork
 from taut.data.spec import Spec
 from taut.data.units import GIB, KIB, MOST_GIB
 
@@ -81,7 +82,8 @@ class MemoryModel(Spec):
     what lies between their blocks, and ``fused_attention`` whether attention scores stay out of memory, where a
     configuration or a cost table does not say. A fitted model says of which ``stack`` and
     ``device``, from how many samples, with which mean error on unseen ones, and at which ``level`` the margin may be
-    exceeded; ``ranges`` holds least and most of what the samples had.
+    exceeded; ``ranges`` holds least and most of what the samples had. A ``network`` predicts in place of the terms,
+    with a margin of its own.
     """
 
     name: str = "analytic"
@@ -99,6 +101,7 @@ class MemoryModel(Spec):
     mape: Annotated[float, Field(ge=0)] | None = None
     ranges: dict[str, tuple[float, float]] = {}
     source: str = ""
+    network: MemoryNetwork | None = None
 
     @model_validator(mode="after")
     def _known_terms(self) -> "MemoryModel":
@@ -128,6 +131,8 @@ class MemoryModel(Spec):
 
     def margin_kib(self, capacity_kib: int) -> int:
         """KiB that stay free on a device with this capacity, rounded up."""
+        if self.network is not None:
+            return self.network.margin_kib(capacity_kib)
         return -int(-self.margin * capacity_kib // 1) + math.ceil(self.margin_gib * GIB / KIB)
 
 

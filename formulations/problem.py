@@ -19,6 +19,7 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.formulations.memory import StageMemory, stage_memory
 from taut.formulations.network import Links, links
+from taut.formulations.network_memory import network_stage_memory
 from taut.formulations.space import Candidate, StrategySpace, candidates
 from taut.formulations.stages import StageTables, stage_tables
 
@@ -118,6 +119,9 @@ class PlanningProblem:
 
     def stage_memory(self, candidate: Candidate, *, margin: bool = True) -> StageMemory:
         """Memory of every range of layers under a candidate."""
+        if self.memory.network is not None:
+            network = self.memory.network
+            return network_stage_memory(network, self.model, candidate, self.capacity_kib, margin=margin)
         return stage_memory(self.tables(candidate), self.memory, candidate, self.capacity_kib, margin=margin)
 
     def gradient_bytes(self, candidate: Candidate) -> NDArray[np.float64]:

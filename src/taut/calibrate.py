@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.device import DeviceSpec, Precision
 from taut.data.memory import PARAMETER_BYTES, MemoryModel
-from taut.data.samples import ConfigurationRow, SampleLine, read_samples
+from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
+from taut.data.samples import ConfigurationRow, SampleLine, network_features, read_samples
 from taut.data.work import rates_of
 from taut.errors import DataError
 from taut.formulations.memory_terms import edge_stages, memory_terms
@@ -122,6 +123,25 @@ def fit_memory_samples(
     about = {"name": name, "stack": rows[0].stack, "source": source}
     kind = {"sequence_parallel": sequence_parallel, "fused_attention": fused_attention}
     return memory_model(rows, {**about, **kind}, level=level)
+
+
+def fit_network_samples(
+    path: Path, *, name: str, source: str = "", level: float = 0.05, seed: int = 0
+) -> MemoryNetwork:
+    """
+    Memory network from measured runs of one stack and precision, all of even partitions.
+
+    Parameters and errors are those of ``fit_memory_samples``; features that are the same in all runs are left out.
+    """
+    from taut.solver.fit_network import fit_network
+
+    rows = [_weighed(line, number, path) for number, line in enumerate(read_samples(path), start=1)]
+    every = network_features(rows, ALL_FEATURES)
+    names = [name for name, values in zip(ALL_FEATURES, every.T, strict=True) if np.ptp(values) > 0]
+    features = network_features(rows, names)
+    about = {"name": name, "stack": rows[0].stack, "source": source, "precision": rows[0].precision}
+    measured = np.array([row.measured_bytes for row in rows], dtype=float)
+    return fit_network(features, measured, about=about, names=names, level=level, seed=seed)
 
 
 def memory_model(rows: list[ConfigurationRow], about: dict[str, Any], *, level: float = 0.05) -> MemoryModel:

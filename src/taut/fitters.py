@@ -45,14 +45,23 @@ def memory(
     unfused_attention: Annotated[
         bool, typer.Option("--unfused-attention", help="The runs' attention scores went through memory.")
     ] = False,
+    kind: Annotated[
+        str, typer.Option(help="terms: the analytic model's, weighed; network: Pipette's, for even partitions (JSON).")
+    ] = "terms",
+    seed: Annotated[int, typer.Option(help="Seed of the network's training.")] = 0,
     source: SourceOption = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Fit the coefficients of a device's memory to measured runs of one software stack, with a margin."""
+    """Fit a device's memory to measured runs of one software stack, with a margin."""
     from taut.calibrate import fit_memory_samples
 
     if not 0 < level < 1:
         raise DataError(f"--level {level:g}: expected a chance between 0 and 1, such as 0.05")
+    if kind not in ("terms", "network"):
+        raise DataError(f"--kind {kind}: expected terms or network")
+    if kind == "network":
+        _network(samples, out, level, seed, source)
+        return
     found = fit_memory_samples(
         samples,
         name=out.stem,
@@ -67,6 +76,21 @@ def memory(
         f"{found.margin_gib:.2f} GiB, exceeded with a chance of {100 * (found.level or 0.0):.3g} %"
     )
     typer.echo(json.dumps(found.model_dump()) if as_json else words)
+
+
+def _network(samples: Path, out: Path, level: float, seed: int, source: str) -> None:
+    from taut.calibrate import fit_network_samples
+    from taut.data.memory_network import network_json
+    from taut.planning import write_atomically
+
+    if out.suffix != ".json":
+        raise DataError(f"--out {out}: expected a .json file for a network")
+    found = fit_network_samples(samples, name=out.stem, source=source or samples.name, level=level, seed=seed)
+    write_atomically(out, network_json(found))
+    typer.echo(
+        f"{out}: {found.samples} samples, mean error on unseen runs {100 * (found.mape or 0.0):.1f} %, margin "
+        f"{100 * found.margin:.1f} % of the capacity, exceeded with a chance of {100 * (found.level or 0.0):.3g} %"
+    )
 
 
 def _write(found: "Spec", out: Path) -> None:

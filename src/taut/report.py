@@ -123,6 +123,10 @@ def _proof(document: dict[str, Any]) -> list[str]:
 
 def _memory_words(spec: dict[str, Any]) -> str:
     """What a memory model rests on."""
+    if spec["network"] is not None:
+        network = spec["network"]
+        words = f"{spec['precision']}, network of {len(network['layers'])} layers for even partitions"
+        return f"{words}, trained on {network['samples']} runs, margin {network['margin']:.1%} of the capacity"
     words = f"{spec['precision']}, overhead {spec['overhead_gib']:.3g} GiB"
     if not spec["samples"]:
         return f"{words}, margin {spec['margin']:.0%} of the capacity"

@@ -38,7 +38,7 @@ def measured(path: Path, column: str) -> Path:
 
 @pytest.mark.filterwarnings("always::taut.errors.ExtrapolationWarning")
 def test_memory_is_fitted_and_used(run: Run, tmp_path: Path) -> None:
-    """A model fitted on figures a tenth above the analytic ones predicts them; a plan with it says what is beyond them."""
+    """A model fitted on figures a tenth above the analytic ones predicts them; a plan says what is beyond them."""
     out = tmp_path / "mine.yaml"
     done = run("fit", "memory", str(measured(tmp_path / "m.csv", "measured_bytes")), "--out", str(out))
     assert done.code == 0, done.err

@@ -1,0 +1,87 @@
+"""A memory network as the planner's memory: trained, tabulated for even partitions, and carried by the certificate."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taut.data.load import load_memory_model
+from taut.data.memory_network import network_json
+from taut.data.samples import network_features, read_samples
+from taut.data.units import GIB
+from taut.formulations.network_memory import candidate_features, network_stage_memory
+from taut.planning import plan, planning_problem
+from taut.predict import predict
+from taut.solver.fit_network import fit_network
+from tests.taut.conftest import Run
+
+HEAD = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,precision,measured_bytes"
+pytestmark = pytest.mark.filterwarnings("ignore::taut.errors.ExtrapolationWarning")
+
+
+@pytest.fixture(scope="module")
+def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the analytic model says of a few hundred configurations of small GPTs."""
+    lines = []
+    for layers in (12, 24):
+        for tp in (1, 2, 4, 8):
+            for pp in (1, 2, 4):
+                for batch in (1, 2, 4, 8):
+                    for recompute in ("none", "full"):
+                        dp = max(8 // tp // pp, 1)
+                        shape = f"A100,{tp * pp * dp},1024,{layers},16,1024,{tp},{pp},{dp},{batch},{32 * dp}"
+                        lines.append(f"{shape},{recompute},bf16,1")
+    path = tmp_path_factory.mktemp("network") / "samples.csv"
+    path.write_text("\n".join([HEAD, *lines]) + "\n")
+    found = predict([line.row for line in read_samples(path) if line.row is not None])
+    measured = [f"{line.removesuffix(',1')},{one.memory_bytes}" for line, one in zip(lines, found, strict=True)]
+    path.write_text("\n".join([HEAD, *measured]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def network(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small network trained on them."""
+    rows = [line.row for line in read_samples(samples) if line.row is not None]
+    names = ["layers", "tp", "pp", "dp", "micro_batch", "full"]
+    measured = np.array([row.measured_bytes for row in rows], dtype=float)
+    about = {"name": "net", "precision": "bf16"}
+    found = fit_network(network_features(rows, names), measured, about=about, names=names, hidden=(32, 32), steps=400)
+    path = tmp_path_factory.mktemp("network") / "net.json"
+    path.write_text(network_json(found))
+    return path
+
+
+def test_network_plans_even_partitions(network: Path) -> None:
+    """Every stage gets as many layers as any other, its memory is the network's, and the certificate holds."""
+    found = plan("gpt2-345m", "dgx-a100", global_batch=32, memory_model=str(network), fix={"pp": 4})
+    lengths = [end - first for first, end in found.strategy["stages"]]
+    assert lengths == [6, 6, 6, 6]
+    problem = planning_problem("gpt2-345m", "dgx-a100", global_batch=32, memory_model=str(network), fix={"pp": 4})
+    chosen = next(c for c in problem.candidates if c.as_dict() == {key: found.strategy[key] for key in c.as_dict()})
+    model = load_memory_model(str(network)).network
+    assert model is not None
+    asked = model.predict(candidate_features(model.names, problem.model, chosen))
+    kinds = {"none": 0, "selective": 1, "full": 2}
+    wanted = [int(np.ceil(asked[kinds[kind]])) for kind in found.strategy["recompute"]]
+    assert found.document["predicted"]["memory_bytes"] == wanted
+    assert found.verify().holds
+    assert "network of 3 layers for even partitions" in str(found)
+
+
+def test_uneven_ranges_fit_no_device(network: Path) -> None:
+    """A range with another number of layers than an even partition gives needs more than any device has."""
+    problem = planning_problem("gpt2-345m", "dgx-a100", global_batch=32, memory_model=str(network), fix={"pp": 4})
+    model = load_memory_model(str(network)).network
+    assert model is not None
+    memory = network_stage_memory(model, problem.model, problem.candidates[0], [80 * GIB // 1024])
+    assert memory.fixed[0, 0, 6] < memory.budget[0] < memory.fixed[0, 0, 7]
+    assert memory.fixed[0, 6, 12] == memory.fixed[0, 0, 6]
+
+
+def test_command_trains_a_network(run: Run, samples: Path, tmp_path: Path) -> None:
+    """The file is JSON that plans; another suffix is refused before any training."""
+    refused = run("fit", "memory", str(samples), "--kind", "network", "--out", str(tmp_path / "net.yaml"))
+    assert (refused.code, "expected a .json file" in refused.err) == (2, True)
+    refused = run("fit", "memory", str(samples), "--kind", "forest", "--out", str(tmp_path / "net.json"))
+    assert (refused.code, "--kind forest: expected terms or network" in refused.err) == (2, True)
