@@ -54,7 +54,7 @@ def plan_command(
     global_batch: Annotated[int, typer.Option(help="Sequences per step.")],
     seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
     profile: Annotated[str | None, typer.Option(help="Measured layer costs: catalog name or CSV file.")] = None,
-    memory_model: Annotated[str | None, typer.Option(help="YAML file of the memory model.")] = None,
+    memory_model: Annotated[str | None, typer.Option(help="Catalog name, YAML file, or JSON of a network.")] = None,
     latency_model: Annotated[str, typer.Option(help="pipette, pipette-printed or amp.")] = "pipette",
     calibration: Annotated[str | None, typer.Option(help="Fitted coefficients: catalog name or YAML file.")] = None,
     precision: Annotated[str | None, typer.Option(help="bf16, fp16 or fp32.")] = None,
@@ -151,11 +151,11 @@ def show(
 @app.command()
 def catalog(
     section: Annotated[
-        str, typer.Argument(help="models, clusters, devices, calibrations or profiles; all without it.")
+        str, typer.Argument(help="models, clusters, devices, calibrations, memory-models or profiles; all without.")
     ] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """List the built-in models, clusters, devices, calibrations and profiles with their sources."""
+    """List the built-in models, clusters, devices, calibrations, memory models and profiles with their sources."""
     from taut.listing import catalog_listing, catalog_text
 
     listing = catalog_listing(section)

@@ -5,10 +5,17 @@ from typing import Any
 import yaml
 
 from taut.data.cluster import ClusterSpec
-from taut.data.load import catalog_calibrations, catalog_clusters, catalog_devices, catalog_models, catalog_profiles
+from taut.data.load import (
+    catalog_calibrations,
+    catalog_clusters,
+    catalog_devices,
+    catalog_memory_models,
+    catalog_models,
+    catalog_profiles,
+)
 from taut.errors import DataError
 
-SECTIONS = ("models", "clusters", "devices", "calibrations", "profiles")
+SECTIONS = ("models", "clusters", "devices", "calibrations", "memory-models", "profiles")
 
 
 def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
@@ -27,6 +34,7 @@ def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
         "clusters": _clusters,
         "devices": _devices,
         "calibrations": _calibrations,
+        "memory-models": _memory_models,
         "profiles": _profiles,
     }
     return {name: rows() for name, rows in listing.items() if section in ("", name)}
@@ -84,6 +92,22 @@ def _calibrations() -> list[dict[str, Any]]:
             "source": entry.source,
         }
         for name, entry in catalog_calibrations().items()
+    ]
+
+
+def _memory_models() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "stack": entry.stack,
+            "device": entry.device,
+            "precision": entry.precision,
+            "samples": entry.samples,
+            "mape": "" if entry.mape is None else f"{entry.mape:.1%}",
+            "margin_gib": f"{entry.margin_gib:.2f}",
+            "source": entry.source,
+        }
+        for name, entry in catalog_memory_models().items()
     ]
 
 
