@@ -121,7 +121,7 @@ def test_unlike_layers_are_balanced_by_time_not_number() -> None:
 
 
 def test_tight_memory_forces_recompute_where_it_is_needed() -> None:
-    """With room for 3,600 bytes beside messages stage 0 (4,000, or 2,000 and 500) recomputes, stage 1 (2,000) does not."""
+    """With 3,600 bytes beside messages stage 0 (4,000, or 2,000 and 500) recomputes, stage 1 (2,000) does not."""
     states = 2 * (12 * 64 * 64 + 13 * 64) * 18
     buffers = 2 * 12_800
     gib = (states + buffers + 3_600) / 2**30
