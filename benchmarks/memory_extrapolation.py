@@ -153,26 +153,16 @@ def draw(studied: list[Study], path: Path) -> None:
 
     figure, axes = pyplot.subplots(2, 2, figsize=(11, 10), layout="constrained")
     synthetic, trials = (next(one for one in studied if one.name == name) for name in (DRAWN, "BLOOM to 360 devices"))
-    made = {"network": trained(synthetic.features), "formulas": fit_physics}
-    models = {name: fit(synthetic.seen, 0) for name, fit in made.items()}
+    both: dict[str, Fit] = {"network": trained(MIXED), "formulas": fit_physics}
+    models = {name: fit(synthetic.seen, 0) for name, fit in both.items()}
     for axis, (name, model) in zip(axes[0], models.items(), strict=True):
-        for runs, colour, label in (
-            (synthetic.beyond, ORANGE, f"{LARGE[0]} to {LARGE[-1]} devices"),
-            (synthetic.inside, BLUE, f"{SMALL[0]} to {SMALL[-1]} devices, unseen"),
-        ):
-            _scatter(axis, runs, model, colour, label)
-        _square(axis, f"{name}, synthetic campaign", 1.5, 300)
-        ends = synthetic.seen.measured.min() / GIB, synthetic.seen.measured.max() / GIB
-        axis.axvspan(*ends, color="grey", alpha=0.12, label="memory of training runs")
-        axis.legend(loc="upper left")
+        _scatter(axis, synthetic.beyond, model, ORANGE, f"{LARGE[0]} to {LARGE[-1]} devices")
+        _scatter(axis, synthetic.inside, model, BLUE, f"{SMALL[0]} to {SMALL[-1]} devices, unseen")
+        _finish(axis, f"{name}, synthetic campaign", synthetic.seen, 3, 250)
     _by_devices(axes[1, 0], synthetic, models)
-    for name, colour in (("network", ORANGE), ("formulas", BLUE)):
-        fit = trained(trials.features) if name == "network" else fit_physics
+    for (name, fit), colour in zip(both.items(), (ORANGE, BLUE), strict=True):
         _scatter(axes[1, 1], trials.beyond, fit(trials.seen, 0), colour, f"{name}, 384 devices", size=20)
-    ends = trials.seen.measured.min() / GIB, trials.seen.measured.max() / GIB
-    axes[1, 1].axvspan(*ends, color="grey", alpha=0.12, label=f"memory of {len(trials.seen.rows)} training runs")
-    _square(axes[1, 1], "BLOOM's trials, trained on 8 to 360 devices", 15, 150)
-    axes[1, 1].legend(loc="upper left")
+    _finish(axes[1, 1], "BLOOM's trials, trained on 8 to 360 devices", trials.seen, 15, 150)
     figure.savefig(path, dpi=110)
 
 
@@ -180,11 +170,18 @@ def _scatter(axis: "Axes", runs: Runs, model: Model, colour: str, label: str, si
     axis.scatter(runs.measured / GIB, model(runs)[0] / GIB, s=size, color=colour, alpha=0.6, linewidths=0, label=label)
 
 
-def _square(axis: "Axes", title: str, least: float, most: float) -> None:
-    """Log axes of equal extent with the line where prediction is measurement."""
+def _finish(axis: "Axes", title: str, seen: Runs, least: float, most: float) -> None:
+    """Log axes of equal extent, the line where prediction is measurement, and the memory that training saw."""
     axis.plot([least, most], [least, most], color="black", linewidth=1)
+    ends = seen.measured.min() / GIB, seen.measured.max() / GIB
+    axis.axvspan(*ends, color="grey", alpha=0.12, label=f"memory of {len(seen.rows)} training runs")
     axis.set(xscale="log", yscale="log", xlim=(least, most), ylim=(least, most), aspect="equal", title=title)
     axis.set(xlabel="measured (GiB)", ylabel="predicted (GiB)")
+    ticks = [tick for tick in (5, 10, 20, 40, 80, 160) if least <= tick <= most]
+    axis.set_xticks(ticks, [str(tick) for tick in ticks])
+    axis.set_yticks(ticks, [str(tick) for tick in ticks])
+    axis.minorticks_off()
+    axis.legend(loc="upper left")
 
 
 def _by_devices(axis: "Axes", study: Study, models: dict[str, Model]) -> None:
@@ -202,7 +199,7 @@ def _by_devices(axis: "Axes", study: Study, models: dict[str, Model]) -> None:
     axis.set(xscale="log", xlabel="devices", ylabel="predicted / measured - 1 (%)", title="errors, synthetic campaign")
     axis.set_xticks(numbers, [str(number) for number in numbers])
     axis.minorticks_off()
-    axis.legend(loc="lower left")
+    axis.legend(loc="upper left")
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from taut.formulations.relu import ReluNetwork
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Option, StrategyProgram
 from taut.formulations.strategy_rows import strategy_program
-from taut.planning import planning_problem
+from taut.posing import planning_problem
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import communication
 from taut.solver.cbc import solve_cbc

@@ -20,7 +20,7 @@ import yaml
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from taut.data.load import catalog_devices
+from taut.data.builtin import catalog_devices
 from taut.data.operators import ATTENTION_TERMS, GEMM_TERMS, attention_terms, gemm_terms
 from taut.data.units import MICROSECOND
 

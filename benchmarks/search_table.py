@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import taut
+from taut.data.builtin import device_named
 from taut.data.cluster import ClusterSpec
-from taut.data.load import device_named
 from taut.data.mpigraph import cluster_from_mpigraph, read_mpigraph
 
 CASES: list[tuple[str, str | ClusterSpec, int, str]] = [

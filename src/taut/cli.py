@@ -172,7 +172,7 @@ def predict(
 ) -> None:
     """Step time with its band, memory and fit of given configurations; a wrong row gets an error text."""
     from taut.data.load import load_calibration
-    from taut.planning import write_atomically
+    from taut.files import write_atomically
     from taut.predict import predict_file
 
     chosen = None if calibration is None else load_calibration(calibration)

@@ -37,7 +37,8 @@ def operators(
     precision: Annotated[str, typer.Option(help="bf16 or fp16.")] = "bf16",
 ) -> None:
     """Build a cost table of any model from measured matrix products, in aiconfigurator's columns."""
-    from taut.data.load import catalog_operators, device_named, load_model
+    from taut.data.builtin import catalog_operators, device_named
+    from taut.data.load import load_model
     from taut.data.operator_costs import costs_from_operators
     from taut.data.operator_table import read_attention, read_gemms
 
@@ -74,7 +75,8 @@ def sailor(
     estimate_head: Annotated[bool, typer.Option("--estimate-head", help="Add a head that was not profiled.")] = False,
 ) -> None:
     """Build a cost table from a profile of Sailor."""
-    from taut.data.load import device_named, load_model
+    from taut.data.builtin import device_named
+    from taut.data.load import load_model
     from taut.data.sailor import read_sailor
 
     table = read_sailor(
@@ -100,8 +102,9 @@ def galvatron(
     precision: PrecisionOption = "bf16",
 ) -> None:
     """Build a cost table, for tensor degree 1, from a profile of Galvatron."""
+    from taut.data.builtin import device_named
     from taut.data.galvatron import read_galvatron
-    from taut.data.load import device_named, load_model
+    from taut.data.load import load_model
 
     table = read_galvatron(
         path,
@@ -124,7 +127,7 @@ def _precision(text: str) -> "Precision":
 
 def _write_costs(table: "CostTable", out: Path) -> None:
     from taut.data.costs import costs_csv
-    from taut.planning import write_atomically
+    from taut.files import write_atomically
 
     write_atomically(out, costs_csv(table))
     typer.echo(f"{out}: {len(table.rows)} rows", err=True)

@@ -81,7 +81,7 @@ def memory(
 def _network(samples: Path, out: Path, level: float, seed: int, source: str) -> None:
     from taut.calibrate import fit_network_samples
     from taut.data.memory_network import network_json
-    from taut.planning import write_atomically
+    from taut.files import write_atomically
 
     if out.suffix != ".json":
         raise DataError(f"--out {out}: expected a .json file for a network")
@@ -96,7 +96,7 @@ def _network(samples: Path, out: Path, level: float, seed: int, source: str) -> 
 def _write(found: "Spec", out: Path) -> None:
     import yaml
 
-    from taut.planning import write_atomically
+    from taut.files import write_atomically
 
     values = found.model_dump(mode="json", exclude={"name"})
     write_atomically(out, yaml.safe_dump(values, sort_keys=False))

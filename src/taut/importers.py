@@ -27,7 +27,7 @@ def mpigraph(
     name: NameOption = "",
 ) -> None:
     """Build a cluster from mpiGraph output."""
-    from taut.data.load import device_named
+    from taut.data.builtin import device_named
     from taut.data.mpigraph import cluster_from_mpigraph, read_mpigraph
 
     cluster = cluster_from_mpigraph(
@@ -66,7 +66,7 @@ def nccl_tests(
     name: NameOption = "",
 ) -> None:
     """Build a cluster from an all_reduce, all_gather, reduce_scatter or sendrecv run of nccl-tests."""
-    from taut.data.load import device_named
+    from taut.data.builtin import device_named
     from taut.data.ncclcluster import cluster_from_nccltests
     from taut.data.nccltests import read_nccltests
 
@@ -95,7 +95,7 @@ def nvbandwidth(
     name: NameOption = "",
 ) -> None:
     """Build a cluster of one node from nvbandwidth's matrix between its devices."""
-    from taut.data.load import device_named
+    from taut.data.builtin import device_named
     from taut.data.nvbandwidth import cluster_from_nvbandwidth, read_nvbandwidth
 
     cluster = cluster_from_nvbandwidth(
@@ -117,7 +117,7 @@ def topo(
     name: NameOption = "",
 ) -> None:
     """Build a cluster of one node from its link kinds, at stated rates."""
-    from taut.data.load import device_named
+    from taut.data.builtin import device_named
     from taut.data.topology import cluster_from_topology, read_topology
 
     cluster = cluster_from_topology(
@@ -131,8 +131,8 @@ def topo(
 
 
 def _write_cluster(cluster: "ClusterSpec", out: Path) -> None:
+    from taut.files import write_atomically
     from taut.listing import cluster_yaml
-    from taut.planning import write_atomically
 
     write_atomically(out, cluster_yaml(cluster))
     typer.echo(f"{out}: {cluster.num_nodes} nodes, {cluster.num_devices} devices", err=True)

@@ -4,8 +4,7 @@ from typing import Any
 
 import yaml
 
-from taut.data.cluster import ClusterSpec
-from taut.data.load import (
+from taut.data.builtin import (
     catalog_calibrations,
     catalog_clusters,
     catalog_devices,
@@ -13,6 +12,7 @@ from taut.data.load import (
     catalog_models,
     catalog_profiles,
 )
+from taut.data.cluster import ClusterSpec
 from taut.errors import DataError
 
 SECTIONS = ("models", "clusters", "devices", "calibrations", "memory-models", "profiles")

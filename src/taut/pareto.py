@@ -25,7 +25,7 @@ from taut.errors import InfeasibleError, NothingFoundError, TautError
 from taut.formulations.problem import PlanningProblem
 from taut.frontier import Frontier, FrontierPoint
 from taut.memory_limits import checked_limits, gib_of, least_limit, rounded_up, spaced_limits
-from taut.planning import planning_problem
+from taut.posing import planning_problem
 from taut.solver.result import OPTIMALITY_GAP, Limits, Progress, Status
 from taut.sweep import Sweep
 

@@ -43,9 +43,9 @@ def pareto_command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
 ) -> None:
     """Step time against the memory limit of a device, each point with its bound. Ctrl-C keeps the points so far."""
+    from taut.files import write_atomically
     from taut.options import check_folder, check_limits, parse_fix
     from taut.pareto import pareto
-    from taut.planning import write_atomically
     from taut.progress import progress_lines
 
     check_limits(time_limit, work_limit, gap, workers, max_tp)

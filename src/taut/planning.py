@@ -7,34 +7,21 @@ The way a plan takes: specs (``taut.data``) become a ``PlanningProblem`` (``taut
 """
 
 import json
-import os
-import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from taut.data.analytic import analytic_costs
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
-from taut.data.device import Precision
-from taut.data.load import (
-    catalog_operators,
-    load_calibration,
-    load_cluster,
-    load_costs,
-    load_memory_model,
-    load_model,
-    memory_model_of,
-)
 from taut.data.memory import MemoryModel, beyond
-from taut.data.microbatch import with_micro_batches
 from taut.data.model import ModelSpec
-from taut.errors import DataError, ExtrapolationWarning, InfeasibleError, NothingFoundError
+from taut.errors import ExtrapolationWarning, InfeasibleError, NothingFoundError
+from taut.files import write_atomically
 from taut.formulations.latency import Strategy
-from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
-from taut.formulations.space import MOST_SEQUENCES, StrategySpace, check_fixed, divisors, tensor_degrees
+from taut.formulations.problem import PlanningProblem
+from taut.posing import planning_problem, wider_costs
 from taut.solver.certificate import plan_document
 from taut.solver.infeasible import diagnose
 from taut.solver.result import OPTIMALITY_GAP, Limits, Progress, Status
@@ -183,7 +170,7 @@ def plan(
     limits = Limits(time_limit=time_limit, work_limit=work_limit, gap=gap, seed=seed, workers=workers)
     result = search(problem, limits, progress)
     if result.status is Status.INFEASIBLE:
-        why_not = diagnose(problem, result, pricing=lambda max_tp: _wider_costs(problem, profile, max_tp))
+        why_not = diagnose(problem, result, pricing=lambda max_tp: wider_costs(problem, profile, max_tp))
         raise InfeasibleError(str(why_not), why_not.as_dict())
     if result.incumbent is None:
         why = _STOPPED.get(result.stopped_by or "", "every candidate left mixes devices in ways that did not fit")
@@ -208,153 +195,3 @@ def _warn_outside(problem: PlanningProblem, strategy: Strategy) -> None:
     )
     if outside:
         warnings.warn(f"{problem.memory.name}: {beyond(problem.memory, outside)}", ExtrapolationWarning, stacklevel=3)
-
-
-def planning_problem(
-    model: ModelSpec | str,
-    cluster: ClusterSpec | str,
-    *,
-    global_batch: int,
-    seq: int | None = None,
-    profile: CostTable | str | None = None,
-    memory_model: MemoryModel | str | None = None,
-    latency_model: str = "pipette",
-    calibration: Calibration | str | None = None,
-    precision: str | None = None,
-    fix: dict[str, int | str | bool] | None = None,
-    max_tp: int | None = None,
-) -> PlanningProblem:
-    """
-    The problem that ``plan`` solves; parameters as there.
-
-    Raises
-    ------
-    DataError
-        If an input is wrong or no candidate exists.
-    """
-    model = load_model(model, seq=seq) if isinstance(model, str) else model
-    cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
-    chosen = load_calibration(calibration) if isinstance(calibration, str) else calibration
-    memory = _memory_model(memory_model, precision, cluster, chosen)
-    fixed = dict(fix or {})
-    if not 1 <= global_batch <= MOST_SEQUENCES:
-        raise DataError(f"--global-batch {global_batch}: expected a number of sequences from 1 to {MOST_SEQUENCES}")
-    check_fixed(fixed, global_batch, cluster)
-    largest = max(group.gpus_per_node for group in cluster.nodes)
-    space = StrategySpace(global_batch=global_batch, max_tp=max_tp or largest, fixed=fixed)
-    if fixed.get("zero") in (2, 3):
-        space = space.model_copy(update={"zero": [*space.zero, fixed["zero"]]})
-    costs = _costs(profile, model, cluster, memory, space, chosen)
-    problem = PlanningProblem(model, cluster, costs, memory, space, _known(latency_model), chosen)
-    if not problem.candidates:
-        raise DataError(_no_candidate(problem))
-    return problem
-
-
-def _known(latency_model: str) -> LatencyModel:
-    for known in LATENCY_MODELS:
-        if latency_model == known:
-            return known
-    raise DataError(f"--latency-model {latency_model}: expected one of {', '.join(LATENCY_MODELS)}")
-
-
-def _memory_model(
-    given: MemoryModel | str | None, precision: str | None, cluster: ClusterSpec, calibration: Calibration | None
-) -> MemoryModel:
-    """The given memory model, or the one fitted for the calibration's stack, or the analytic one."""
-    memory = load_memory_model(given) if isinstance(given, str) else given
-    if memory is None:
-        common = MemoryModel.parse({"precision": precision or _common(cluster)}, "--precision").precision
-        devices = list(cluster.devices.values())
-        return memory_model_of(calibration.stack if calibration else "", devices[0], common)
-    if precision is None:
-        return memory
-    return MemoryModel.parse({**memory.model_dump(), "precision": precision}, "--precision")
-
-
-def _common(cluster: ClusterSpec) -> Precision:
-    """The first usual precision in which every device computes; fp16 where there is none."""
-    usual: tuple[Precision, ...] = ("bf16", "fp16", "fp32")
-    computed = [spec.peak_tflops for spec in cluster.devices.values()]
-    return next((precision for precision in usual if all(precision in peaks for peaks in computed)), "fp16")
-
-
-def _costs(
-    profile: CostTable | str | None,
-    model: ModelSpec,
-    cluster: ClusterSpec,
-    memory: MemoryModel,
-    space: StrategySpace,
-    calibration: Calibration | None,
-) -> CostTable:
-    """The profile, extended where it has micro-batch 1 alone, or analytic costs over the keys of the space."""
-    devices, micro_batches, operators = cluster.devices.values(), divisors(space.global_batch), catalog_operators()
-    if profile is not None:
-        measured = load_costs(profile) if isinstance(profile, str) else profile
-        return with_micro_batches(
-            measured,
-            model,
-            devices,
-            memory.precision,
-            micro_batches,
-            operators=operators,
-            calibration=calibration,
-        )
-    return analytic_costs(
-        model,
-        devices,
-        precision=memory.precision,
-        tensor_degrees=tensor_degrees(model, cluster, space.max_tp),
-        micro_batches=micro_batches,
-        operators=operators,
-        fused_attention=memory.fused_attention,
-        calibration=calibration,
-    )
-
-
-def _wider_costs(problem: PlanningProblem, profile: CostTable | str | None, max_tp: int) -> CostTable:
-    """Costs of a problem for tensor degrees up to the given one."""
-    space = problem.space.model_copy(update={"max_tp": max_tp})
-    return _costs(profile, problem.model, problem.cluster, problem.memory, space, problem.calibration)
-
-
-def _no_candidate(problem: PlanningProblem) -> str:
-    """Why the space is empty, in one line."""
-    space, devices = problem.space, problem.cluster.num_devices
-    rule = (
-        f"pp*tp*dp = {devices} devices, dp divides the global batch {space.global_batch}, "
-        f"pp is at most {len(problem.model.blocks)} layers, tp divides the heads, ffn and node size"
-    )
-    if space.fixed:
-        fixed = ",".join(f"{field}={value}" for field, value in space.fixed.items())
-        return f"--fix {fixed}: no candidate has these values, expected {rule}"
-    if not problem.costs.basis.startswith("analytic"):
-        return (
-            f"{problem.costs.name}: prices no candidate, expected costs for every layer kind at one (tp, micro_batch)"
-        )
-    return f"no candidate exists, expected {rule}"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """
-    Write a file whole or not at all.
-
-    Raises
-    ------
-    DataError
-        If the folder does not exist or cannot be written.
-    """
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(temporary, 0o666 & ~umask)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror}), expected a writable file name") from None

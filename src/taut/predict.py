@@ -15,15 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from taut.data.builtin import catalog_calibrations, catalog_devices, catalog_operators, memory_model_of
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.device import DeviceSpec, Precision
-from taut.data.load import (
-    catalog_calibrations,
-    catalog_devices,
-    catalog_operators,
-    load_cluster,
-    memory_model_of,
-)
+from taut.data.load import load_cluster
 from taut.data.memory import MemoryModel, beyond
 from taut.data.samples import ConfigurationRow, read_samples
 from taut.data.units import GIGABIT, KIB, MICROSECOND

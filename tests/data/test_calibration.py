@@ -2,8 +2,9 @@
 
 import pytest
 
+from taut.data.builtin import catalog_calibrations, catalog_devices
 from taut.data.calibration import TERMS, Calibration, uncalibrated
-from taut.data.load import catalog_calibrations, catalog_devices, load_calibration
+from taut.data.load import load_calibration
 from taut.errors import DataError
 
 ONES = dict.fromkeys(TERMS, 1.0)

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from taut.data.builtin import device_named
 from taut.data.costs import CostTable, Key
 from taut.data.device import DeviceSpec
 from taut.data.galvatron import read_galvatron
 from taut.data.galvatronmemory import read_galvatron_memory
-from taut.data.load import device_named, load_model
+from taut.data.load import load_model
 from taut.data.model import ModelSpec
 from taut.errors import DataError
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from taut.data.builtin import catalog_models
 from taut.data.huggingface import read_config
-from taut.data.load import catalog_models, load_model
+from taut.data.load import load_model
 from taut.data.model import ModelSpec
 from taut.errors import DataError
 

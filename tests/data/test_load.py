@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from taut.data.load import (
-    catalog_clusters,
-    catalog_devices,
-    catalog_models,
-    load_cluster,
-    load_memory_model,
-    load_model,
-    read_matrix,
-)
+from taut.data.builtin import catalog_clusters, catalog_devices, catalog_models
+from taut.data.load import load_cluster, load_memory_model, load_model, read_matrix
 from taut.data.read import read_json, read_yaml
 from taut.errors import DataError
 

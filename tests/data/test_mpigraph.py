@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from taut.data.builtin import catalog_devices
 from taut.data.cluster import ClusterSpec
-from taut.data.load import catalog_devices, load_cluster
+from taut.data.load import load_cluster
 from taut.data.mpigraph import MpiGraph, cluster_from_mpigraph, read_mpigraph
 from taut.errors import DataError
 from taut.listing import cluster_yaml

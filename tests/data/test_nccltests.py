@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from taut.data.builtin import catalog_devices
 from taut.data.cluster import ClusterSpec
-from taut.data.load import catalog_devices, load_cluster
+from taut.data.load import load_cluster
 from taut.data.ncclcluster import cluster_from_nccltests
 from taut.data.nccltests import NcclRow, NcclRun, read_nccltests
 from taut.errors import DataError

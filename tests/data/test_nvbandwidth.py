@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from taut.data.load import catalog_devices, load_cluster
+from taut.data.builtin import catalog_devices
+from taut.data.load import load_cluster
 from taut.data.nvbandwidth import DeviceBandwidth, cluster_from_nvbandwidth, read_nvbandwidth
 from taut.errors import DataError
 from taut.formulations.network import links

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from taut.data.builtin import catalog_devices
 from taut.data.costs import CostTable, Key, costs_csv, read_costs
 from taut.data.device import DeviceSpec
-from taut.data.load import catalog_devices, load_model
+from taut.data.load import load_model
 from taut.data.model import LayerSpec, ModelSpec
 from taut.data.operator_costs import costs_from_operators
 from taut.data.operator_table import AttentionTable, GemmTable, RateTable, read_attention, read_gemms

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taut.data.load import catalog_devices, catalog_operators
+from taut.data.builtin import catalog_devices, catalog_operators
 from taut.data.operators import ATTENTION_BACKWARD, ATTENTION_TERMS, GEMM_TERMS, OperatorModel
 from taut.errors import DataError
 

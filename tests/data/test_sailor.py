@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from taut.data.builtin import device_named
 from taut.data.costs import CostTable, Key, costs_csv, read_costs
 from taut.data.device import DeviceSpec
-from taut.data.load import device_named, load_model
+from taut.data.load import load_model
 from taut.data.model import ModelSpec
 from taut.data.sailor import read_sailor
 from taut.data.sailorinfo import read_sailor_info

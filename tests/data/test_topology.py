@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from taut.data.builtin import catalog_devices
 from taut.data.cluster import ClusterSpec
-from taut.data.load import catalog_devices, load_cluster
+from taut.data.load import load_cluster
 from taut.data.topology import PCIE_GBPS, Topology, cluster_from_topology, read_topology
 from taut.errors import DataError
 from taut.listing import cluster_yaml

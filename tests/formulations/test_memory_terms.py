@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taut.data.load import catalog_devices
+from taut.data.builtin import catalog_devices
 from taut.data.memory import MEMORY_TERMS, PARAMETER_BYTES, MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB

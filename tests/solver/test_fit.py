@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from taut.data.builtin import catalog_devices
 from taut.data.calibration import TERMS, uncalibrated
-from taut.data.load import catalog_devices
 from taut.errors import FormulationError
 from taut.solver.fit import Stack, cross_validate, fit_calibration, fit_coefficients
 

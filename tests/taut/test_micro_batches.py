@@ -3,8 +3,9 @@
 import pytest
 
 from taut.data.analytic import analytic_costs
+from taut.data.builtin import catalog_devices
 from taut.data.costs import CostTable
-from taut.data.load import catalog_devices, load_model
+from taut.data.load import load_model
 from taut.errors import ExtrapolationWarning
 from taut.planning import plan
 

@@ -10,7 +10,8 @@ from taut.data.memory_network import network_json
 from taut.data.samples import network_features, read_samples
 from taut.data.units import GIB
 from taut.formulations.network_memory import candidate_features, network_stage_memory
-from taut.planning import plan, planning_problem
+from taut.planning import plan
+from taut.posing import planning_problem
 from taut.predict import predict
 from taut.solver.fit_network import fit_network
 from tests.taut.conftest import Run

@@ -21,7 +21,8 @@ from taut.formulations.space import Candidate
 from taut.frontier import Frontier
 from taut.memory_limits import gib_of, kib_of, least_limit, limit_for, lowered, spaced_limits
 from taut.pareto import frontier_of, pareto
-from taut.planning import plan, planning_problem
+from taut.planning import plan
+from taut.posing import planning_problem
 from taut.solver.document import devices_of, parse_document, strategy_of
 from taut.solver.enumerate import enumerate_all
 from taut.solver.result import CandidateBound, Limits, State, Status

@@ -14,7 +14,8 @@ from taut.data.costs import CostTable
 from taut.data.load import load_cluster, load_model
 from taut.data.memory import MemoryModel
 from taut.errors import DataError, InfeasibleError, NothingFoundError
-from taut.planning import Plan, plan, write_atomically
+from taut.files import write_atomically
+from taut.planning import Plan, plan
 
 BATCH = 32
 

@@ -141,7 +141,7 @@ def _sweep(
 def _layers(sweep: "Sweep", out: Path, kernels: Path | None, quiet: bool) -> None:
     """Measure the layers and write the tables."""
     from taut.data.costs import costs_csv
-    from taut.planning import write_atomically
+    from taut.files import write_atomically
     from taut.profiling.collect import collect, cost_table, remarks
     from taut.profiling.kernels import kernels_csv
     from taut.progress import live_lines
@@ -178,7 +178,7 @@ def _device(device: str) -> "torch.device":
 
 
 def _named(device: "torch.device") -> str:
-    from taut.data.load import catalog_devices
+    from taut.data.builtin import catalog_devices
     from taut.profiling.origin import device_name
 
     return device_name(device, catalog_devices())
@@ -186,7 +186,7 @@ def _named(device: "torch.device") -> str:
 
 def _precision(asked: str | None, device: str, gpu: str) -> "Precision":
     """The asked precision; else fp32 on a CPU, bf16 on a GPU, or fp16 where the catalog's device has no bf16."""
-    from taut.data.load import catalog_devices
+    from taut.data.builtin import catalog_devices
     from taut.profiling.layers import DTYPES
 
     known = catalog_devices().get(gpu)

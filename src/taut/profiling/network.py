@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from itertools import permutations
 from pathlib import Path
 
+from taut.data.builtin import device_named
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
-from taut.data.load import device_named
 from taut.data.units import GIGABIT, GIGABYTE, MICROSECOND
 from taut.errors import DataError
 from taut.profiling.processes import BACKENDS, Matrix, Measured, launched, measure_launched, measure_started
@@ -69,8 +69,8 @@ def profile_network(
 
 
 def _write(measured: Measured, device: DeviceSpec, out: Path, name: str, quiet: bool) -> None:
+    from taut.files import write_atomically
     from taut.listing import cluster_yaml
-    from taut.planning import write_atomically
 
     cluster = cluster_from_matrices(
         measured.bandwidth,

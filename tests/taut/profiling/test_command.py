@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from taut.data.builtin import catalog_models, catalog_profiles
 from taut.data.costs import read_costs
-from taut.data.load import catalog_models, catalog_profiles, load_costs
+from taut.data.load import load_costs
 from taut.errors import DataError
 from taut.profiling.layers import Point, measure
 from tests.taut.conftest import Run

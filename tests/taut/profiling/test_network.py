@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from taut.data.load import device_named, load_cluster
+from taut.data.builtin import device_named
+from taut.data.load import load_cluster
 from taut.errors import DataError
 from taut.formulations.network import links
 from taut.profiling.network import cluster_from_matrices, profile_network

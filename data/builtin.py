@@ -1,0 +1,142 @@
+"""
+What is built in: the catalog's models, clusters, devices, calibrations, operator and memory models, and profiles.
+
+Each section is a YAML file of ``data/catalog`` with one entry a name; profiles are CSV files of their own.
+"""
+
+from functools import cache
+from importlib.resources import as_file, files
+from typing import Any
+
+from taut.data.calibration import Calibration
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable, read_costs
+from taut.data.device import DeviceSpec, Precision
+from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
+from taut.data.operators import OperatorModel
+from taut.data.read import read_yaml
+from taut.errors import DataError
+
+
+@cache
+def catalog_section(section: str) -> dict[str, Any]:
+    """The entries of a catalog file by name, as plain values."""
+    with as_file(files("taut.data") / "catalog" / f"{section}.yaml") as path:
+        return read_yaml(path)
+
+
+def catalog_models() -> dict[str, ModelSpec]:
+    """Built-in models by name."""
+    return {name: catalog_model(name) for name in catalog_section("models")}
+
+
+def catalog_clusters() -> dict[str, ClusterSpec]:
+    """Built-in clusters by name."""
+    return {name: catalog_cluster(name) for name in catalog_section("clusters")}
+
+
+def catalog_devices() -> dict[str, DeviceSpec]:
+    """Built-in device types by name."""
+    return {name: catalog_device(name) for name in catalog_section("devices")}
+
+
+def catalog_calibrations() -> dict[str, Calibration]:
+    """Built-in calibrations by name."""
+    return {
+        name: Calibration.parse({"name": name, **values}, f"catalog calibration {name}")
+        for name, values in catalog_section("calibrations").items()
+    }
+
+
+def catalog_operators() -> dict[str, OperatorModel]:
+    """Built-in operator models by device name, with the device's half-precision peak rates."""
+    return {name: _catalog_operator(name) for name in catalog_section("operators")}
+
+
+def catalog_profiles() -> dict[str, CostTable]:
+    """Built-in cost tables by name, measured by ``taut profile``."""
+    return {name: catalog_profile(name) for name in profile_names()}
+
+
+def catalog_profile(name: str) -> CostTable:
+    """The built-in cost table of this name."""
+    with as_file(files("taut.data") / "catalog" / "profiles" / f"{name}.csv") as path:
+        return read_costs(path)
+
+
+def catalog_memory_models() -> dict[str, MemoryModel]:
+    """Built-in memory models by name."""
+    return {
+        name: MemoryModel.parse({"name": name, **values}, f"catalog memory model {name}")
+        for name, values in catalog_section("memory_models").items()
+    }
+
+
+def memory_model_of(stack: str, device: DeviceSpec, precision: Precision) -> MemoryModel:
+    """The catalog's memory model of a stack, the device's own if there are several, or the analytic one."""
+    fitted = [entry for entry in catalog_memory_models().values() if stack and entry.stack == stack]
+    fitted.sort(key=lambda entry: (entry.device != device.name, entry.precision != precision))
+    return fitted[0].model_copy(update={"precision": precision}) if fitted else MemoryModel(precision=precision)
+
+
+def catalog_model(name: str) -> ModelSpec:
+    """The built-in model of this name."""
+    return ModelSpec.parse({"name": name, **catalog_section("models")[name]}, f"catalog model {name}")
+
+
+def catalog_device(name: str) -> DeviceSpec:
+    """The built-in device type of this name."""
+    return DeviceSpec.parse({"name": name, **catalog_section("devices")[name]}, f"catalog device {name}")
+
+
+def _catalog_operator(name: str) -> OperatorModel:
+    device = catalog_device(name)
+    rates = {
+        "peak_tflops": device.peak_tflops.get("bf16") or device.peak_tflops.get("fp16"),
+        "memory_bandwidth_gbytes": device.memory_bandwidth_gbytes,
+    }
+    return OperatorModel.parse(
+        {"device": name, **rates, **catalog_section("operators")[name]}, f"catalog operators of {name}"
+    )
+
+
+def catalog_cluster(name: str) -> ClusterSpec:
+    """The built-in cluster of this name."""
+    values = {"name": name, **catalog_section("clusters")[name]}
+    return ClusterSpec.parse(with_devices(values, f"catalog cluster {name}"), f"catalog cluster {name}")
+
+
+def with_devices(values: dict[str, Any], source: str) -> dict[str, Any]:
+    """Replace device names in the node groups by the catalog's descriptions."""
+    nodes = values.get("nodes")
+    if not isinstance(nodes, list):
+        return values
+    return {**values, "nodes": [_with_device(group, f"{source}: nodes.{i}") for i, group in enumerate(nodes)]}
+
+
+def _with_device(group: Any, where: str) -> Any:
+    if not isinstance(group, dict) or not isinstance(group.get("device"), str):
+        return group
+    return {**group, "device": device_named(group["device"], f"{where}.device")}
+
+
+def device_named(name: str, where: str) -> DeviceSpec:
+    """
+    The catalog's device of this name.
+
+    Raises
+    ------
+    DataError
+        If there is none; the message begins with ``where``.
+    """
+    if name not in catalog_section("devices"):
+        raise DataError(f"{where}: is {name!r}, expected one of {', '.join(catalog_section('devices'))}")
+    return catalog_device(name)
+
+
+@cache
+def profile_names() -> tuple[str, ...]:
+    """Names of the built-in cost tables."""
+    folder = files("taut.data") / "catalog" / "profiles"
+    return tuple(sorted(file.name.removesuffix(".csv") for file in folder.iterdir() if file.name.endswith(".csv")))
