@@ -120,7 +120,7 @@ def unseen_errors(terms: Floats, measured: Floats, pull: float, *, folds: int = 
 
 
 def conformal_margin(excesses: Floats, level: float) -> tuple[float, float]:
-    """The margin of (4) from excesses in bytes, at least 0, and the level that it bears out."""
+    """The margin of (4) from excesses, at least 0, and the level that it bears out."""
     ordered, count = np.sort(excesses), len(excesses)
     rank = math.ceil((count + 1) * (1 - level))
     if rank > count:

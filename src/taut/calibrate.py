@@ -131,17 +131,21 @@ def fit_network_samples(
     """
     Memory network from measured runs of one stack and precision, all of even partitions.
 
-    Parameters and errors are those of ``fit_memory_samples``; features that are the same in all runs are left out.
+    Parameters and errors are those of ``fit_memory_samples``; a row of one stage, or whose layers the stages do not
+    divide, is wrong. Features that are the same in all runs keep their value as a range.
     """
     from taut.solver.fit_network import fit_network
 
     rows = [_weighed(line, number, path) for number, line in enumerate(read_samples(path), start=1)]
-    every = network_features(rows, ALL_FEATURES)
-    names = [name for name, values in zip(ALL_FEATURES, every.T, strict=True) if np.ptp(values) > 0]
-    features = network_features(rows, names)
+    for number, row in enumerate(rows, start=1):
+        if row.stage is not None or row.layers % row.pp:
+            raise DataError(
+                f"{path} row {number}: expected no stage and layers that pp divides, as a network sees neither"
+            )
+    features = network_features(rows, ALL_FEATURES)
     about = {"name": name, "stack": rows[0].stack, "source": source, "precision": rows[0].precision}
     measured = np.array([row.measured_bytes for row in rows], dtype=float)
-    return fit_network(features, measured, about=about, names=names, level=level, seed=seed)
+    return fit_network(features, measured, about=about, names=ALL_FEATURES, level=level, seed=seed)
 
 
 def memory_model(rows: list[ConfigurationRow], about: dict[str, Any], *, level: float = 0.05) -> MemoryModel:

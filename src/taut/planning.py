@@ -14,12 +14,13 @@ from typing import Any, cast
 
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import CostTable
+from taut.data.costs import RECOMPUTE, CostTable
 from taut.data.memory import MemoryModel, beyond
 from taut.data.model import ModelSpec
 from taut.errors import ExtrapolationWarning, InfeasibleError, NothingFoundError
 from taut.files import write_atomically
 from taut.formulations.latency import Strategy
+from taut.formulations.network_memory import candidate_features
 from taut.formulations.problem import PlanningProblem
 from taut.posing import planning_problem, wider_costs
 from taut.solver.certificate import plan_document
@@ -182,6 +183,14 @@ def plan(
 def _warn_outside(problem: PlanningProblem, strategy: Strategy) -> None:
     """Warn where the memory model is asked beyond the runs it was fitted on."""
     choice, block = strategy.candidate, problem.model.blocks[0]
+    if problem.memory.network is not None:
+        network = problem.memory.network
+        asked = candidate_features(network.names, problem.model, choice)
+        used = sorted({RECOMPUTE.index(recompute) for recompute in strategy.recompute})
+        if beyond_network := network.outside(asked[used]):
+            words = f"asked beyond the runs it was trained on: {', '.join(beyond_network)}"
+            warnings.warn(f"{network.name}: {words}", ExtrapolationWarning, stacklevel=3)
+        return
     outside = problem.memory.outside(
         n_gpus=problem.cluster.num_devices,
         hidden=block.hidden,

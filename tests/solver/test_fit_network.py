@@ -94,6 +94,17 @@ def test_a_feature_that_never_differs_is_ignored() -> None:
     assert network.outside([[2e3, 2, 3]]) == ["zero"]
 
 
+def test_a_feature_that_hardly_differs_does_not_decide() -> None:
+    """Hidden sizes within 0.1 % of each other, which bytes do not follow, leave a prediction at twice the size sane."""
+    features, measured = samples(9, 100, 0.05)
+    features[:, 0] = np.linspace(4000, 4004, 100)
+    measured /= np.exp(np.mean(np.log(measured)))
+    network = trained(features, measured, steps=300)
+    assert network.features[0].scale == 0.3
+    near, far = network.predict([[4000, 2, 0], [8000, 2, 0]])
+    assert 0.2 < far / near < 5
+
+
 def test_interrupt_keeps_the_best_so_far() -> None:
     """Ctrl-C at the first report stops training within a step and gives a network with its margin."""
     reports: list[tuple[int, float]] = []
