@@ -2,18 +2,20 @@ r"""
 The grid on which the costs of a quadratic assignment of integers lie.
 
 Write every off-diagonal flow as :math:`f_{ij} = f_0 + a h_{ij}` and every off-diagonal distance as
-:math:`d_{kl} = d_0 + b e_{kl}`, with integers h and e and the greatest a and b that allow it, and likewise the diagonals
-with a' and b'. Then
+:math:`d_{kl} = d_0 + b e_{kl}`, with integers h and e and the greatest a and b that allow it, and likewise the
+diagonals with a' and b'. Then
 
 .. math:: \sum_{i, j} f_{ij} d_{\pi_i \pi_j} = \text{constant}
     + a b \sum_{i \ne j} h_{ij} e_{\pi_i \pi_j} + a' b' \sum_i h'_i e'_{\pi_i}, \tag{1}
 
 since sums over all pairs of f_0 or d_0 times the rest do not depend on the permutation. All costs are therefore equal
-modulo :math:`\gcd(a b, a' b')`, (2); if both matrices are symmetric every pair counts twice and a b may be doubled, (3).
-A lower bound may be raised to the next value that is equal to the cost of any one permutation modulo this step.
+modulo :math:`\gcd(a b, a' b')`, (2); if both matrices are symmetric every pair counts twice and a b is
+doubled, (3). A lower bound may be raised to the next value that is equal to the cost of any one permutation modulo
+this step.
 """
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -21,12 +23,51 @@ import numpy.typing as npt
 
 from taut.formulations.assignment import QuadraticAssignment
 
-_EXACT = 2.0**53
+_EXACT = 2.0**51  # Floats hold the integers up to four times this.
 
 
-def cost_step(problem: QuadraticAssignment) -> int | None:
+@dataclass(frozen=True, slots=True)
+class CostGrid:
     """
-    Step of the grid (2) that holds every cost.
+    Values that a cost can have.
+
+    Parameters
+    ----------
+    step
+        Difference (2) of neighbours. Zero if all permutations cost the same, None if the data are not integers or so
+        large that floats do not hold every cost exactly: then any value is possible.
+    anchor
+        One of the values, in the unit of flow times distance.
+    """
+
+    step: int | None
+    anchor: float
+
+    def raised(self, bound: float) -> float:
+        """
+        Raise a lower bound to the next cost that is possible.
+
+        Parameters
+        ----------
+        bound
+            Valid lower bound, in the unit of flow times distance.
+
+        Returns
+        -------
+        float
+            The least value on the grid that is not below the bound; the bound itself where there is no grid.
+        """
+        if self.step is None or not math.isfinite(bound):
+            return bound
+        if self.step == 0:
+            return self.anchor
+        anchor = int(self.anchor)
+        return float(anchor + self.step * math.ceil((Fraction(bound) - anchor) / self.step))
+
+
+def cost_grid(problem: QuadraticAssignment) -> CostGrid:
+    """
+    Find the grid (2) that holds every cost.
 
     Parameters
     ----------
@@ -35,43 +76,18 @@ def cost_step(problem: QuadraticAssignment) -> int | None:
 
     Returns
     -------
-    int or None
-        Zero if all permutations cost the same, None if the data are not integers or so large that floats do not hold
-        every cost exactly.
+    CostGrid
+        Its step, and the cost of the identity on it.
     """
+    anchor = problem.cost(range(problem.size))
     largest = float(np.abs(problem.flow).sum() * np.abs(problem.distance).max())
     entries = max(float(np.abs(matrix).max()) for matrix in (problem.flow, problem.distance))
-    if not problem.integral or max(largest, entries) >= _EXACT / 4:
-        return None
+    if not problem.integral or max(largest, entries) >= _EXACT:
+        return CostGrid(None, anchor)
     pairs = _spacing(_off_diagonal(problem.flow)) * _spacing(_off_diagonal(problem.distance))
     loops = _spacing(problem.flow.diagonal()) * _spacing(problem.distance.diagonal())
     symmetric = all(np.array_equal(matrix, matrix.T) for matrix in (problem.flow, problem.distance))
-    return math.gcd(2 * pairs if symmetric else pairs, loops)
-
-
-def raise_to_grid(problem: QuadraticAssignment, bound: float) -> float:
-    """
-    Raise a lower bound to the next cost that is possible.
-
-    Parameters
-    ----------
-    problem
-        Flow and distance (n, n).
-    bound
-        Valid lower bound, in the unit of flow times distance; -inf is left as it is.
-
-    Returns
-    -------
-    float
-        The least value on the grid that is not below the bound; the bound itself where there is no grid.
-    """
-    step = cost_step(problem)
-    if step is None or not math.isfinite(bound):
-        return bound
-    anchor = int(problem.cost(range(problem.size)))
-    if step == 0:
-        return float(anchor)
-    return float(anchor + step * math.ceil((Fraction(bound) - anchor) / step))
+    return CostGrid(math.gcd(2 * pairs if symmetric else pairs, loops), anchor)
 
 
 def _spacing(entries: npt.NDArray[np.float64]) -> int:

@@ -13,11 +13,15 @@ With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that sta
 (4) T_DP >= 4 (g - 1)/g M/B(inside) + 2 (k - 1)/k M/B(between), with the best link inside any node and (3) between;
     the communication is the least over k of (1) or (2) with (4).
 
-Three bounds follow, each at least as strong as the one before, named by what they minimise exactly:
+With unlike devices the slowest stage and the longest trip may lie in different pipelines, so (1) and (2) are replaced
+by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between nodes.
+
+Bounds follow, each at least as strong as the one before, named by what they minimise exactly:
 
 ``relaxation``  ideal balance without memory, plus (4);
 ``partition``   the exact partition (``taut.solver.partition``), plus (4) for the layers that stage 0 takes;
-``placement``   the same with (4) replaced by the exact placement for those layers (``taut.solver.subset``).
+``placement``   the same with (4) replaced by the exact placement for those layers (``taut.solver.subset``);
+``cover``       the same with (4) replaced by the staircase of ``taut.solver.cover``, for any number of nodes.
 """
 
 from collections.abc import Callable
@@ -120,6 +124,9 @@ def _edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> t
         pairs = {message: (np.inf, apart) for message, (_, apart) in pairs.items()}
     edge[1:-1] = [min(pairs[float(message)]) for message in tables.message[1:-1]]
     further = min(apart - min(inside, apart) for inside, apart in pairs.values())
+    if len(problem.device_types) > 1:
+        # The slowest stage and the longest trip may lie in different pipelines: only what every trip takes counts.
+        return edge, lambda k: (-(-pp // groups) - 1) * further
     forest = 0.0
     if tables.equal_messages and candidate.tp <= problem.links.gpus_per_node.max() and problem.links.num_nodes > 1:
         forest = _forest(problem, candidate, best, float(tables.message[1]), float(edge[1]))

@@ -74,7 +74,7 @@ class CandidateSection(_Section):
     state: str
     lower_bound_s: float | None
     source: str
-    witness: dict[str, int | float | str]
+    witness: dict[str, Any]
 
 
 class CertificateSection(_Section):

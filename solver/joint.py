@@ -81,10 +81,15 @@ def _rings(inverse: Floats, nodes: Ints) -> Floats:
 
 
 def has_joint(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """Whether the subset dynamic program applies: few tensor groups, each in one node of interchangeable devices."""
+    """
+    Whether the subset dynamic program applies: few tensor groups, each in one node of interchangeable devices.
+
+    With unlike devices the pipeline with the slowest stage need not make the longest trip: their sum is no bound.
+    """
     groups = candidate.pp * candidate.dp
     return (
         candidate.pp > 1
+        and len(problem.device_types) == 1
         and groups <= MOST_SLOTS
         and problem.links.by_node
         and candidate.tp <= problem.links.gpus_per_node.min()
@@ -111,7 +116,7 @@ def solve_joint(
     smallest = float(messages.min())
     solver = cache.solver(problem, candidate, smallest)
     rings = cache.rings(problem, candidate, solver)
-    edge, tail = _linked(problem, candidate, best, smallest)
+    edge, tail = linked(problem, candidate, best, smallest)
     stages = partition_problem(problem, candidate, margin=margin)
     gradients = problem.gradient_bytes(candidate)[0]
     optimizer = problem.optimizer_seconds.min() * tables.parameters[0] / optimizer_shards(candidate)
@@ -133,7 +138,7 @@ def solve_joint(
     return Joint(lower_bound=found.seconds * (1 - ROUNDING), partition=found, positions=positions)
 
 
-def _linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> tuple[Floats, Floats]:
+def linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> tuple[Floats, Floats]:
     """Edge and tail seconds where all hops but the further bytes of large messages are in the tail."""
     comm, weight = communication(problem, candidate, best), problem.transfer_weight(candidate)
     message = problem.tables(candidate).message

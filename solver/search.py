@@ -6,7 +6,9 @@ the least bound is refined, step by step, until none with a bound below the incu
 
 (1) ``relaxation``: closed form, for all candidates at once;
 (2) ``partition``: exact stages and recompute within memory, and a first placement;
-(3) ``placement``: exact for few tensor groups, annealing otherwise (which lowers the incumbent, not the bound).
+(3) ``placement``: exact for few tensor groups, annealing otherwise (which lowers the incumbent, not the bound);
+(4) ``cover``: where every tensor group fills one node, longer annealing of the pipelines, then a staircase of proofs
+    that is refined little by little, as long as the candidate has the least bound.
 
 Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it.
 """
@@ -28,6 +30,7 @@ from taut.formulations.space import Candidate
 from taut.solver.anneal import Annealed, anneal, best_start, move_cost
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import communication, partition_bound, relaxation_bound
+from taut.solver.covered import CoverCache, Covering, has_cover
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.partition import Partition, least_excess, solve_partition
@@ -65,6 +68,8 @@ class Search:
     def __post_init__(self) -> None:
         self._best_links = BestLinks(self.problem.links)
         self._subsets = SubsetCache()
+        self._covers = CoverCache()
+        self._covering: dict[int, Covering] = {}
         self._heap: list[tuple[float, int]] = []
         self._started = time.perf_counter()
         self._partitions: dict[int, Partition] = {}
@@ -117,6 +122,8 @@ class Search:
         self.work += 1
         if bound.source == "relaxation":
             self._refine_partition(index)
+        elif index in self._covering:
+            self._refine_cover(index)
         else:
             self._refine_placement(index)
         if self.progress is not None:
@@ -169,6 +176,27 @@ class Search:
             self._offer(index, problem, self._annealed(problem, found))
         if bound.state is State.OPEN and len(self.problem.device_types) > 1:
             self._offer_cautious(index)
+        closed = has_joint(self.problem, bound.candidate)
+        if bound.state is State.OPEN and not closed and has_cover(self.problem, bound.candidate):
+            self._covering[index] = Covering(self.problem, bound.candidate, found, self._best_links, self._covers)
+            heapq.heappush(self._heap, (bound.lower_bound, index))
+
+    def _refine_cover(self, index: int) -> None:
+        """Better pipelines for a start, then one refinement of the staircase, (4)."""
+        bound, covering = self.bounds[index], self._covering[index]
+        if not covering.annealed:
+            problem = self._placement(bound.candidate, covering.partition)
+            for positions in covering.anneal(self.limits.seed, self.limits.workers):
+                self._offer(index, problem, Annealed(seconds=problem.cost(positions), positions=positions))
+        else:
+            more = covering.refine(self.value)
+            if covering.lower_bound > bound.lower_bound:
+                bound.lower_bound, bound.source = covering.lower_bound, "cover"
+                bound.witness = covering.witness()
+            if not more:
+                return
+        if bound.state is State.OPEN:
+            heapq.heappush(self._heap, (bound.lower_bound, index))
 
     def _offer_cautious(self, index: int) -> None:
         """Stages that fit every device type, for when the relaxed ones fit no placement or place badly."""

@@ -72,7 +72,7 @@ def arrange(problem: QuadraticAssignment, permutation: _Ints, generator: np.rand
         distance += distance.T
     else:
         flow, distance = np.hstack((flow, flow.T)), np.hstack((distance, distance.T))
-    kinds = [_alike(rows, loop) for rows, loop in zip((flow, distance), loops, strict=True)]
+    kinds = [alike(rows, loop) for rows, loop in zip((flow, distance), loops, strict=True)]
     bits = generator.integers(1, 2**63, 1, dtype=np.uint64)
     return State(flow, loops[0], kinds[0], distance, loops[1], kinds[1], permutation.copy(), permutation.copy(), bits)
 
@@ -95,7 +95,7 @@ def draw_below(bits: _Bits, end: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _alike(rows: _Floats, loops: _Floats) -> _Ints:
+def alike(rows: _Floats, loops: _Floats) -> _Ints:
     """First index that each may be swapped with, leaving the rows of (1) as they are."""
     size, width = rows.shape
     first = np.arange(size)
@@ -171,9 +171,7 @@ def anneal_moves(
             continue
         change = _change(flow, placed, flow_loop, placed_loop, r, s)
         # Beyond 30 times the heat one swap in 1e13 would be accepted.
-        if change > 0 and (
-            change >= 30 * heat or (draw(bits) >> np.uint64(11)) * 2.0**-53 >= math.exp(-change / heat)
-        ):
+        if change > 0 and (change >= 30 * heat or (draw(bits) >> np.uint64(11)) * 2.0**-53 >= math.exp(-change / heat)):
             continue
         _swap(placed, placed_loop, placed_kind, permutation, r, s)
         cost += change

@@ -6,6 +6,7 @@ the stated space again, and derives every bound again by the deterministic algor
 
 ``relaxation``, ``partition``  closed form, and exact dynamic programming (``taut.solver.bounds``);
 ``placement``                  exact subset dynamic programming (``taut.solver.joint``);
+``cover``                      the staircase of proofs in its witness, each checked alone (``taut.solver.covered``);
 ``memory``                     no division of the layers fits, by exact dynamic programming over the excess.
 
 Neither the branch and bound, nor annealing, nor any external solver takes part. A document is accepted if every figure
@@ -27,6 +28,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import communication, partition_bound, relaxation_bound
 from taut.solver.certificate import communication_gap, predicted
+from taut.solver.covered import cover_bound, has_cover, witnessed
 from taut.solver.document import (
     CandidateSection,
     PlanDocument,
@@ -219,6 +221,12 @@ class _Bounds:
         if entry.source == "placement" and has_joint(self._problem, candidate):
             joint = solve_joint(self._problem, candidate, self._best_links, self._subsets).lower_bound
             return max(relaxed, partition_bound(self._problem, candidate, comm)[0], joint)
+        if entry.source == "cover" and has_cover(self._problem, candidate):
+            covered = witnessed(self._problem, candidate, entry.witness)
+            if covered is None:
+                return -math.inf
+            bound = cover_bound(self._problem, candidate, self._best_links, covered)[0]
+            return max(relaxed, partition_bound(self._problem, candidate, comm)[0], bound)
         if entry.source == "memory":
             return self._excess(candidate, entry)
         return -math.inf

@@ -210,6 +210,7 @@ def place(
             "objective": result.objective,
             "lower_bound": result.lower_bound,
             "gap": result.gap,
+            "source": result.bound_source,
             "status": result.status,
             "permutation": list(result.permutation),
             "wall_s": result.wall_s,

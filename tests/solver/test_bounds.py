@@ -1,8 +1,13 @@
 """No bound is above the optimum found by enumeration, on random instances of every shape."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from taut.data.calibration import TERMS, Calibration
+from taut.formulations.problem import PlanningProblem
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import communication, partition_bound, relaxation_bound
 from taut.solver.enumerate import enumerate_all, enumerate_candidate
@@ -12,6 +17,7 @@ from taut.solver.search import search
 from tests.instances import random_problem
 from tests.small import candidate, cluster, costs, model, problem
 
+Floats = NDArray[np.float64]
 TOLERANCE = 1 + 1e-9
 
 
@@ -84,6 +90,40 @@ def test_exact_placement_closes_equal_devices() -> None:
             assert joint == pytest.approx(optimum, rel=1e-9), (seed, choice)
             closed += 1
     assert closed >= 10
+
+
+def unlike_pair(rows: Floats, slower: float, global_batch: int) -> PlanningProblem:
+    """Two fast and two slow devices in two pipelines of two stages, no ring: 3 s a layer on the fast ones."""
+    spec = model(2)
+    free = Calibration(name="no ring", coefficients=dict.fromkeys(TERMS, 1.0) | {"data_parallel": 0.0, "constant": 0.0})
+    table = costs(spec, devices={"a": 1.0, "b": slower})
+    fixed = {"tp": 1, "pp": 2, "micro_batch": 1, "zero": 0, "schedule": "1f1b"}
+    nodes = cluster(4, 1, rows=rows.tolist(), devices=("a", "b"))
+    return replace(problem(nodes, spec, table=table, global_batch=global_batch, fixed=fixed), calibration=free)
+
+
+def test_slowest_stage_and_longest_trip_may_lie_in_different_pipelines() -> None:
+    """Unlike devices with unlike links: the pipeline of slow devices may have the short trip."""
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        # 12,800 B there and back in up to 2 to 30 s, comparable with the 3 and 6 s of a layer.
+        rows = 2 * 12_800 / 1e9 / rng.uniform(2, 30) / np.maximum(rng.uniform(0.05, 1, (4, 4)) ** 2, 1e-3)
+        given = unlike_pair(rows, 2.0, 4)
+        result = search(given, Limits(workers=1))
+        exact = enumerate_candidate(given, given.candidates[0]).seconds
+        assert result.bounds[0].lower_bound <= exact * TOLERANCE, seed
+
+
+def test_one_fast_link_between_slow_devices_does_not_burden_their_pipeline() -> None:
+    """Slow devices linked fast, everything else slow: the forest's mean trip is not on top of the slowest stage."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        rows = np.full((4, 4), 2 * 12_800 / 1e9 / rng.uniform(1, 12))
+        rows[2, 3] = rows[3, 2] = 1.0
+        given = unlike_pair(rows, float(rng.uniform(1.5, 6)), 16)
+        choice = given.candidates[0]
+        bound = partition_bound(given, choice, communication(given, choice, BestLinks(given.links)))[0]
+        assert bound <= enumerate_candidate(given, choice).seconds * TOLERANCE, seed
 
 
 def test_bound_without_margin_is_below_the_optimum_with_it() -> None:

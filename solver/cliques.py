@@ -1,0 +1,98 @@
+r"""
+Where stage 0 can lie: sets of nodes that hold every clique of fast enough links.
+
+The dp replicas of stage 0 exchange their gradients, so if their slowest link has inverse rate below b they form a
+clique of size dp in the graph of the links below b. Nodes s are tried in order; with A the nodes not yet tried,
+
+(1) every clique that meets A first in s lies in s and its neighbours in A;
+(2) a node with fewer than dp - 1 neighbours there is in no such clique, and is dropped until none is left (a core);
+(3) neither is one left whose nodes can be coloured with fewer than dp colours, linked nodes unlike.
+
+The cores that remain hold every clique. No core: no clique, and b bounds the slowest link.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+def clique_sets(inverse: Floats, below: float, size: int) -> Flags:
+    """
+    Sets of nodes, (sets, N), that hold every clique of ``size`` nodes with all links below a rate, by (1) to (3).
+
+    Parameters
+    ----------
+    inverse
+        Symmetric seconds per byte between nodes, (N, N); the diagonal is ignored.
+    below
+        Links count from here down, this value not included.
+    size
+        Nodes of a clique; a single node is one.
+    """
+    linked = (inverse < below) & ~np.eye(len(inverse), dtype=bool)
+    return np.unique(_cores(linked, size), axis=0)
+
+
+def least_slowest_link(inverse: Floats, size: int) -> float:
+    """Seconds per byte of the slowest link of any ``size`` nodes, at least; zero for a single node."""
+    if size < 2:
+        return 0.0
+    steps = np.unique(inverse[~np.eye(len(inverse), dtype=bool)])
+    low, high = 0, len(steps) - 1
+    while low < high:
+        middle = (low + high) // 2
+        some = len(clique_sets(inverse, float(np.nextafter(steps[middle], np.inf)), size)) > 0
+        low, high = (low, middle) if some else (middle + 1, high)
+    return float(steps[low])
+
+
+@njit(cache=True, nogil=True)
+def _cores(linked: Flags, size: int) -> Flags:
+    """The cores of (2) that (3) leaves, one for every node that has one."""
+    n = len(linked)
+    kept = np.zeros((n, n), np.bool_)
+    count = 0
+    alive = np.ones(n, np.bool_)
+    _shrink(linked, alive, size)
+    for s in range(n):
+        if not alive[s]:
+            continue
+        core = alive & linked[s]
+        core[s] = True
+        _shrink(linked, core, size)
+        if core[s] and _colours(linked, core) >= size:
+            kept[count] = core
+            count += 1
+        alive[s] = False
+        _shrink(linked, alive, size)
+    return kept[:count]
+
+
+@njit(cache=True, nogil=True)
+def _shrink(linked: Flags, alive: Flags, size: int) -> None:
+    """Drop nodes with fewer than ``size`` - 1 neighbours until none is left."""
+    changed = True
+    while changed:
+        changed = False
+        for v in range(len(alive)):
+            if alive[v] and np.count_nonzero(linked[v] & alive) < size - 1:
+                alive[v] = False
+                changed = True
+
+
+@njit(cache=True, nogil=True)
+def _colours(linked: Flags, among: Flags) -> int:
+    """Colours that a greedy colouring of the nodes takes: no clique has more nodes."""
+    left = among.copy()
+    colours = 0
+    while left.any():
+        free = left.copy()
+        for v in range(len(left)):
+            if free[v]:
+                left[v] = False
+                free = free & ~linked[v]
+        colours += 1
+    return colours
