@@ -1,7 +1,7 @@
 """
 Closed-form operator times against public operator tables, device by device.
 
-Run ``python benchmarks/operators.py DATA [--write FILE]``. DATA is a folder with ``aiconfigurator`` (GEMM and causal
+Run ``python -m benchmarks.operators DATA [--write FILE]``. DATA is a folder with ``aiconfigurator`` (GEMM and causal
 attention on six devices, milliseconds), ``aceso_v100`` (operators of GPT layers, microseconds) and ``amp`` (seconds of
 GPT-2 layers); none of them is part of the project. The script fits the coefficients of ``taut.data.operators`` by
 non-negative least squares on relative error, reweighted towards absolute errors, prints the errors on shapes that the

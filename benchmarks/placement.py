@@ -1,7 +1,7 @@
 """
 Certified placement of whole-node tensor groups: gaps, against identity order and against Pipette's annealing.
 
-Run ``python benchmarks/placement.py [--nodes 32,64] [--kinds racks] [--models pipette] [--stages 8] [--seeds 5]
+Run ``python -m benchmarks.placement [--nodes 32,64] [--kinds racks] [--models pipette] [--stages 8] [--seeds 5]
 [--pipette-seconds 10] [--out table.csv]``; nothing is compared with Pipette's annealing at 0 seconds.
 Workload: GPT 11.1B (96 layers of 3072, sequence 2048), global batch 512, micro-batch 2, tensor degree 8, 140 TFLOP/s,
 bf16, full recompute, both latency models. Nodes have 8 devices and 25 GB/s links at best times 1.5:

@@ -1,7 +1,7 @@
 """
 Quadratic assignment on a folder of QAPLIB instances: objective, bound, gap and where the bound comes from.
 
-Run ``python benchmarks/qaplib.py FOLDER [--time-limit S] [--out table.csv] [--largest N] [NAME ...]``. The best known
+Run ``python -m benchmarks.qaplib FOLDER [--time-limit S] [--out table.csv] [--largest N] [NAME ...]``. The best known
 value is the cost of the permutation in NAME.sln, where there is one. The columns on the right are root gaps without an
 incumbent, in per cent of the best known value, that prototypes of three bounds reached: Gilmore and Lawler, the convex
 quadratic program, and Hahn and Grant with five seconds on one core.

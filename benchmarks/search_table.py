@@ -1,7 +1,7 @@
 """
 Whole searches over models and clusters of the catalog: step time, bound, gaps and time, one row each.
 
-Run ``python benchmarks/search_table.py [--out table.csv] [--mpigraph MATRIX.csv]``. Every row is checked with
+Run ``python -m benchmarks.search_table [--out table.csv] [--mpigraph MATRIX.csv]``. Every row is checked with
 ``verify`` before it is printed; the last column is its time. ``--mpigraph`` adds the search on a measured matrix.
 The first row includes loading the compiled loops.
 """
