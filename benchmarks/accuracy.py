@@ -16,7 +16,8 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from benchmarks.campaigns import Campaign, campaigns, checks
+from benchmarks.campaigns import campaigns, checks
+from benchmarks.runs import Campaign
 from taut.calibrate import calibrate, terms_by_stack
 from taut.data.calibration import HIGH, LOW, Calibration
 from taut.data.samples import ConfigurationRow

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.campaigns import accepted, lines_of, torchtitan_row
+from benchmarks.campaigns import torchtitan_row
+from benchmarks.runs import accepted, lines_of
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB
 

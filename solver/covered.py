@@ -24,12 +24,13 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import ROUNDING
-from taut.solver.cover import Cover, CoverBound, PathProof, Staircase, Step, bound_of
+from taut.solver.cover import Cover
 from taut.solver.forest import Potentials
 from taut.solver.joint import linked
 from taut.solver.partition import Partition, solve_partition
 from taut.solver.paths import PathAnnealing
-from taut.solver.walks import Refutation
+from taut.solver.refutation import Refutation
+from taut.solver.staircase import CoverBound, PathProof, Staircase, Step, bound_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

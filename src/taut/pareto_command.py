@@ -1,6 +1,7 @@
 """``taut pareto``: the command line of the memory/throughput frontier."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,7 +119,7 @@ def _check_plot(path: Path | None) -> None:
     if path.suffix.lower() not in FORMATS:
         raise DataError(f"--plot {path}: expected a name that ends in {', '.join(FORMATS)}")
     try:
-        import matplotlib.figure  # noqa: F401 - only asks whether it is there.
+        import_module("matplotlib.figure")
     except ImportError:
         raise DataError(f"--plot {path}: plots need matplotlib: pip install 'taut[plot]'") from None
 

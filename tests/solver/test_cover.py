@@ -16,17 +16,19 @@ from taut.formulations.problem import LATENCY_MODELS
 from taut.solver.bestlinks import BestLinks
 from taut.solver.certificate import plan_document
 from taut.solver.cliques import clique_sets, least_slowest_link
-from taut.solver.cover import Cover, Staircase, bound_of
+from taut.solver.cover import Cover
 from taut.solver.covered import CoverCache, Covering, cover_bound, has_cover, witness_of, witnessed
 from taut.solver.enumerate import enumerate_candidate
 from taut.solver.forest import Potentials, climb, forest_seconds
 from taut.solver.partition import Partition
 from taut.solver.paths import PathAnnealing
+from taut.solver.refutation import Refutation, refuted_seconds
 from taut.solver.result import Limits
 from taut.solver.search import search
+from taut.solver.staircase import Staircase, bound_of
 from taut.solver.subset import SubsetSolver
 from taut.solver.verify import verify_document
-from taut.solver.walks import LongestPath, Refutation, refuted_seconds
+from taut.solver.walks import LongestPath
 from tests.small import cluster, costs, model, problem
 
 Floats = NDArray[np.float64]
