@@ -49,6 +49,13 @@ def least_slowest_link(inverse: Floats, size: int) -> float:
     return float(steps[low])
 
 
+def core(linked: Flags, among: Flags, size: int) -> Flags:
+    """What (2) leaves of a set of nodes."""
+    left = among.copy()
+    _shrink(linked, left, size)
+    return left
+
+
 @njit(cache=True, nogil=True)
 def _cores(linked: Flags, size: int) -> Flags:
     """The cores of (2) that (3) leaves, one for every node that has one."""
@@ -63,7 +70,7 @@ def _cores(linked: Flags, size: int) -> Flags:
         core = alive & linked[s]
         core[s] = True
         _shrink(linked, core, size)
-        if core[s] and _colours(linked, core) >= size:
+        if core[s] and colours(linked, core) >= size:
             kept[count] = core
             count += 1
         alive[s] = False
@@ -84,7 +91,7 @@ def _shrink(linked: Flags, alive: Flags, size: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _colours(linked: Flags, among: Flags) -> int:
+def colours(linked: Flags, among: Flags) -> int:
     """Colours that a greedy colouring of the nodes takes: no clique has more nodes."""
     left = among.copy()
     colours = 0

@@ -1,14 +1,15 @@
 r"""
-Bound ``cover`` of a candidate whose tensor groups fill one node each, and its witness.
+Bound ``cover`` of a candidate, and its witness.
 
-With V(g) the least communication for gradients of g bytes by the staircase of ``taut.solver.cover``,
+With V(g) the least communication for gradients of g bytes by the staircase of ``taut.solver.staircase``,
 
 (1) LB = min over the layers j that stage 0 takes of [partition with stage 0 ending at j] + V(gradients of j);
 (2) hops are priced at the smallest message; a cut adds its further bytes at the fastest link.
 
-The witness is the staircase: node potentials, gains, thresholds. Everything else follows from the problem.
+The witness is the staircase: boxes, node potentials, gains. Everything else follows from the problem.
 """
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,37 +25,39 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import ROUNDING
+from taut.solver.branches import Split, Tree
 from taut.solver.cover import Cover
 from taut.solver.forest import Potentials
 from taut.solver.joint import linked
 from taut.solver.partition import Partition, solve_partition
 from taut.solver.paths import PathAnnealing
 from taut.solver.refutation import Refutation
-from taut.solver.staircase import CoverBound, PathProof, Staircase, Step, bound_of
+from taut.solver.slots import Slots, Span, slots
+from taut.solver.staircase import Box, CoverBound, Part, PathProof, Staircase, bound_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 MOST_NODES = 192
 """Beyond this a pass over the walks takes seconds."""
-ANNEALING_RUNS = 2
-MOVES_PER_NODE = 60_000
+ANNEALING_RUNS = 4
+MOVES_PER_SLOT = 60_000
 MOST_UPDATES = 200_000_000
 """Updates of walks in one refinement, so that Ctrl-C is answered within a second or two."""
 
 
 def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
     """
-    Whether the staircase bounds a candidate: alike devices, every tensor group one node of them, unlike links.
+    Whether the staircase bounds a candidate: alike devices, links that are not.
 
-    Where all nodes are linked alike, every placement costs the same, and ``partition`` says what.
+    Where all nodes are linked alike and hold one tensor group each, every placement costs the same, and ``partition``
+    says what.
     """
     links = problem.links
     return (
         candidate.pp > 1
         and len(problem.device_types) == 1
-        and links.by_node
         and 1 < links.num_nodes <= MOST_NODES
-        and bool((links.gpus_per_node == candidate.tp).all())
+        and bool((links.gpus_per_node == links.gpus_per_node[0]).all() or candidate.tp <= links.gpus_per_node.min())
         and problem.latency_model != "amp"
         and problem.transfer_weight(candidate) > 0.0
         and not (_alike(links.latency) and _alike(links.data_rate) and _alike(links.pipeline_rate(candidate.tp)))
@@ -65,20 +68,6 @@ def _alike(matrix: Floats) -> bool:
     """Whether all entries off the diagonal are equal."""
     apart = matrix[~np.eye(len(matrix), dtype=bool)]
     return bool((apart == apart[0]).all())
-
-
-def node_links(problem: PlanningProblem, candidate: Candidate) -> tuple[Floats, Floats]:
-    """Seconds of a hop there and back at the smallest message, and of a ring by byte, between nodes; symmetric."""
-    message = float(problem.tables(candidate).message[1:-1].min())
-    hops = problem.links.hop_seconds(candidate.tp, message, both_ways=True)
-    inverse = 1.0 / problem.links.data_rate
-    return hops, np.maximum(inverse, inverse.T)
-
-
-def ring_factors(problem: PlanningProblem, candidate: Candidate) -> Floats:
-    """Seconds of the ring per unit of the slowest inverse rate, by the layers that stage 0 takes."""
-    share = 2.0 * (candidate.dp - 1) / candidate.dp
-    return np.asarray(share * problem.gradient_bytes(candidate)[0])
 
 
 def cover_bound(
@@ -98,7 +87,7 @@ def _priced(
     edge, tail = linked(problem, candidate, best, message)
     optimizer = problem.optimizer_seconds.min() * problem.tables(candidate).parameters[0] / optimizer_shards(candidate)
     fixed = optimizer + problem.constant_seconds
-    covered = bound.seconds(problem.transfer_weight(candidate), ring_factors(problem, candidate)) + fixed
+    covered = bound.seconds(problem.transfer_weight(candidate), problem.gradient_bytes(candidate)[0]) + fixed
     return edge, np.maximum(tail, covered), fixed
 
 
@@ -108,14 +97,12 @@ class CoverCache:
 
     _covers: dict[tuple[int, int, float], Cover] = field(default_factory=dict)
 
-    def cover(self, problem: PlanningProblem, candidate: Candidate, pipelines: Ints) -> Cover:
-        """The staircase of a candidate; (dp, pp) nodes of a good placement's pipelines serve where it is new."""
-        message = float(problem.tables(candidate).message[1:-1].min())
-        key = (candidate.tp, candidate.pp, message)
+    def cover(self, problem: PlanningProblem, candidate: Candidate, given: Slots, pipelines: Ints) -> Cover:
+        """The staircase of a candidate; (paths, pp) nodes of a good placement's pipelines serve where it is new."""
+        key = (candidate.tp, candidate.pp, float(problem.tables(candidate).message[1:-1].min()))
         if key not in self._covers:
-            hops, inverse = node_links(problem, candidate)
-            longest = float(hops[pipelines[:, :-1], pipelines[:, 1:]].sum(axis=1).max())
-            cover = Cover(hops=hops, inverse=inverse, pp=candidate.pp, ring=0.0, target=longest, longest=longest)
+            longest = float(given.hops[pipelines[:, :-1], pipelines[:, 1:]].sum(axis=1).max())
+            cover = Cover(given=given, gradients=0.0, target=longest, longest=longest)
             cover.offer(pipelines)
             self._covers[key] = cover
         return self._covers[key]
@@ -139,31 +126,31 @@ class Covering:
         self.partition, self.lower_bound = partition, -np.inf
         self._problem, self._candidate, self._best, self._cache = problem, candidate, best, cache
         self._stages = partition_problem(problem, candidate)
-        self._links = node_links(problem, candidate)
+        self._slots = slots(problem, candidate)
         self._runs: list[PathAnnealing] = []
-        self._pipelines = np.zeros((0, candidate.pp), np.int64)
+        self._pipelines = _first_paths(self._slots)
         self._kept: Staircase | None = None
 
     @property
     def annealed(self) -> bool:
-        """Whether the pipelines are annealed."""
-        return bool(self._runs) and all(run.finished for run in self._runs)
+        """Whether the pipelines are annealed; those of groups that are priced device by device are not."""
+        alike = self._problem.links.by_node and self._slots.paths == self._slots.replicas
+        return not alike or (bool(self._runs) and all(run.finished for run in self._runs))
 
-    def _ring(self) -> float:
-        """Seconds of the ring per unit of the slowest inverse rate, in seconds of unweighted hops."""
+    def _gradients(self) -> float:
+        """Gradient bytes of stage 0 for unweighted hops."""
         weight = self._problem.transfer_weight(self._candidate)
-        return float(ring_factors(self._problem, self._candidate)[self.partition.stages[0][1]]) / weight
+        return float(self._problem.gradient_bytes(self._candidate)[0][self.partition.stages[0][1]]) / weight
 
     def anneal(self, seed: int, workers: int, *, moves: int | None = None) -> list[Ints]:
         """Some moves of every run; positions (pp dp, 1) of the best pipelines when all runs are done."""
-        (hops, inverse), ring = self._links, self._ring()
-        n, pp = len(hops), self._candidate.pp
+        given = self._slots
         if not self._runs:
             for run in range(ANNEALING_RUNS):
                 number = seed * ANNEALING_RUNS + run
-                start = np.random.default_rng(number).permutation(n).reshape(-1, pp)
-                made = moves or MOVES_PER_NODE * n
-                self._runs.append(PathAnnealing(hops, inverse, ring, start, moves=made, seed=number))
+                start = _first_paths(given, np.random.default_rng(number), together=run % 2 == 1)
+                made = moves or MOVES_PER_SLOT * start.size
+                self._runs.append(PathAnnealing(given, self._gradients(), start, moves=made, seed=number))
         with ThreadPoolExecutor(max_workers=max(workers, 1)) as pool:
             list(pool.map(PathAnnealing.advance, self._runs))
         if not self.annealed:
@@ -179,11 +166,11 @@ class Covering:
         Proofs are sought until the bound reaches the incumbent for the layers of stage 0 that attain the minimum.
         """
         problem, candidate = self._problem, self._candidate
-        cover = self._cache.cover(problem, candidate, self._pipelines)
+        cover = self._cache.cover(problem, candidate, self._slots, self._pipelines)
         room = self._evaluate(cover, value)
         weight, end = problem.transfer_weight(candidate), self.partition.stages[0][1]
-        cover.ring, cover.target = self._ring(), room[end] / weight
-        passes = MOST_UPDATES / (len(cover.hops) ** 2 * candidate.pp * cover.levels)
+        cover.gradients, cover.target = self._gradients(), room[end] / weight
+        passes = MOST_UPDATES / (len(self._slots.hops) ** 2 * candidate.pp * cover.levels)
         more = cover.refine(rounds=int(np.clip(passes, 2, 40)))
         self._evaluate(cover, value)
         return more
@@ -203,34 +190,73 @@ class Covering:
         return {} if self._kept is None else witness_of(self._kept)
 
 
+def _first_paths(given: Slots, rng: np.random.Generator | None = None, *, together: bool = False) -> Ints:
+    """Paths (paths, pp) that take the nodes' slots in order; ``together`` stage by stage and not path by path."""
+    order = np.arange(len(given.capacity)) if rng is None else rng.permutation(len(given.capacity))
+    taken = np.repeat(order, given.capacity[order])
+    return taken.reshape(given.pp, -1).T.copy() if together else taken.reshape(-1, given.pp)
+
+
 class _Proof(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     nodes: list[int]
+    required: list[int] = []
+    touched: tuple[int, int]
     potentials: list[int] | None = None
     quantum_s: float | None = None
     levels: int | None = None
-    gains: list[int] | None = None
+    gains: list[tuple[int, ...]] | None = None
+    first_gains: list[tuple[int, ...]] | None = None
 
-    def proof(self) -> PathProof | None:
-        nodes = tuple(self.nodes)
+    def proof(self) -> PathProof:
+        nodes, required = tuple(self.nodes), tuple(self.required)
+        return PathProof(nodes=nodes, required=required, touched=self.touched, by=self._by())
+
+    def _by(self) -> Potentials | Refutation | None:
         if self.potentials is not None:
-            return PathProof(nodes=nodes, by=Potentials(values=tuple(self.potentials)))
+            return Potentials(values=tuple(self.potentials))
         if self.quantum_s is None or self.levels is None or self.gains is None:
             return None
-        by = Refutation(quantum=self.quantum_s, levels=self.levels, gains=tuple(self.gains))
-        return PathProof(nodes=nodes, by=by)
+        first = None if self.first_gains is None else tuple(self.first_gains)
+        return Refutation(quantum=self.quantum_s, levels=self.levels, later=tuple(self.gains), first=first)
 
 
-class _Step(BaseModel):
+class _Split(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    touching: list[int]
+    some: "_Split | int | None"
+    none: "_Split | int | None"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    nodes: list[int]
+    proof: _Split | int | None
+
+
+class _Box(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    threshold_s_per_byte: float
-    proofs: list[int]
+    touched: tuple[int, int]
+    from_s_per_byte: float
+    below_s_per_byte: float | None
+    parts: list[_Part]
+
+    def box(self) -> Box:
+        high = np.inf if self.below_s_per_byte is None else self.below_s_per_byte
+        span = Span(fewest=self.touched[0], most=self.touched[1], low=self.from_s_per_byte, high=high)
+        return Box(span=span, parts=tuple(Part(nodes=tuple(p.nodes), tree=_tree(p.proof)) for p in self.parts))
+
+
+def _tree(values: _Split | int | None) -> Tree:
+    if not isinstance(values, _Split):
+        return values
+    return Split(nodes=tuple(values.touching), some=_tree(values.some), none=_tree(values.none))
 
 
 class _Witness(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     proofs: list[_Proof]
-    steps: list[_Step]
+    boxes: list[_Box]
     sha256: str
 
 
@@ -238,32 +264,45 @@ def witness_of(staircase: Staircase) -> dict[str, Any]:
     """The staircase as plain JSON values with their digest."""
     values = {
         "proofs": [_proof_values(proof) for proof in staircase.proofs],
-        "steps": [
-            {"threshold_s_per_byte": float(step.threshold), "proofs": list(step.proofs)} for step in staircase.steps
-        ],
+        "boxes": [_box_values(box) for box in staircase.boxes],
     }
     return {**values, "sha256": digest(values)}
 
 
+def _box_values(box: Box) -> dict[str, Any]:
+    span = box.span
+    high = float(span.high) if np.isfinite(span.high) else None
+    values = {"touched": [span.fewest, span.most], "from_s_per_byte": float(span.low), "below_s_per_byte": high}
+    return {**values, "parts": [{"nodes": list(part.nodes), "proof": _tree_values(part.tree)} for part in box.parts]}
+
+
+def _tree_values(tree: Tree) -> dict[str, Any] | int | None:
+    if not isinstance(tree, Split):
+        return tree
+    return {"touching": list(tree.nodes), "some": _tree_values(tree.some), "none": _tree_values(tree.none)}
+
+
 def _proof_values(proof: PathProof) -> dict[str, Any]:
-    nodes, by = list(proof.nodes), proof.by
+    values: dict[str, Any] = {"nodes": list(proof.nodes), "required": list(proof.required)}
+    values["touched"] = list(proof.touched)
+    by = proof.by
     if isinstance(by, Potentials):
-        return {"nodes": nodes, "potentials": list(by.values)}
-    return {"nodes": nodes, "quantum_s": float(by.quantum), "levels": by.levels, "gains": list(by.gains)}
+        values["potentials"] = list(by.values)
+    elif isinstance(by, Refutation):
+        values |= {"quantum_s": float(by.quantum), "levels": by.levels, "gains": [list(row) for row in by.later]}
+        if by.first is not None:
+            values["first_gains"] = [list(row) for row in by.first]
+    return values
 
 
 def witnessed(problem: PlanningProblem, candidate: Candidate, witness: dict[str, Any]) -> CoverBound | None:
     """The staircase that a witness proves for a candidate; None where it is malformed, altered or proves nothing."""
     try:
-        parsed = _Witness.model_validate(witness)
-    except ValidationError:
+        parsed = _Witness.model_validate_json(json.dumps(witness))
+    except (ValidationError, TypeError, ValueError):
         return None
     if digest({name: value for name, value in witness.items() if name != "sha256"}) != parsed.sha256:
         return None
-    proofs = [section.proof() for section in parsed.proofs]
-    kept = tuple(proof for proof in proofs if proof is not None)
-    if len(kept) != len(proofs):
-        return None
-    steps = tuple(Step(threshold=step.threshold_s_per_byte, proofs=tuple(step.proofs)) for step in parsed.steps)
-    hops, inverse = node_links(problem, candidate)
-    return bound_of(hops, inverse, candidate.pp, Staircase(proofs=kept, steps=steps))
+    proofs = tuple(section.proof() for section in parsed.proofs)
+    boxes = tuple(section.box() for section in parsed.boxes)
+    return bound_of(slots(problem, candidate), Staircase(proofs=proofs, boxes=boxes))

@@ -1,12 +1,12 @@
 r"""
 Longest pipeline on average: a minimum spanning forest with node potentials.
 
-dp node-disjoint paths of pp >= 2 nodes that cover N = pp dp nodes are a forest of N - dp edges. Inner nodes have degree
-2, the dp first and dp last nodes degree 1. With potentials :math:`\pi_v` on the nodes and hops :math:`W_{ab}`,
+Where every node has one slot, d paths of pp >= 2 nodes that cover N = pp d nodes are a forest of N - d edges. Inner
+nodes have degree 2, the d first and d last nodes degree 1. With potentials :math:`\pi_v` and hops :math:`W_{ab}`,
 
 (1) sum of hops = sum over edges of (W_ab + pi_a + pi_b) - 2 sum_v pi_v + sum of pi over first and last nodes
-    >= least forest of N - dp edges - 2 sum_v pi_v + the 2 dp smallest pi;
-(2) the longest path takes at least the dp-th part.
+    >= least forest of N - d edges - 2 sum_v pi_v + the 2 d smallest pi;
+(2) the longest path takes at least the d-th part.
 
 The potentials climb along the subgradient 2 - degree (Held and Karp). Everything is in whole quanta, so that (1) is
 exact for the potentials stated, however they were found.
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from taut.solver.slots import Slots
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,43 +33,31 @@ class Potentials:
     values: tuple[int, ...]
 
 
-def forest_seconds(hops: Floats, pp: int, proof: Potentials) -> float:
-    """
-    Seconds that the longest of the paths takes at least; minus infinity for potentials that are not by node.
-
-    Parameters
-    ----------
-    hops
-        Symmetric seconds between nodes, (N, N); the diagonal is ignored.
-    pp
-        Nodes of a path, at least 2.
-    proof
-        Potentials.
-    """
+def forest_seconds(given: Slots, proof: Potentials) -> float:
+    """Seconds that the longest path takes at least; minus infinity for nodes of several slots, or other numbers."""
     values = proof.values
-    if len(values) != len(hops) or max(map(abs, values)) > QUANTA << 8:
+    if (given.capacity > 1).any() or len(values) != len(given.hops) or max(map(abs, values)) > QUANTA << 8:
         return -np.inf
-    quantum, whole = _quantised(hops)
-    return _forest(whole, np.array(values, dtype=np.int64), len(hops) // pp)[0] / (len(hops) // pp) * quantum
+    quantum, whole = _quantised(given.hops)
+    return _forest(whole, np.array(values, dtype=np.int64), given.paths)[0] / given.paths * quantum
 
 
-def climb(hops: Floats, pp: int, *, longest: float, rounds: int) -> tuple[float, Potentials]:
+def climb(given: Slots, *, longest: float, rounds: int) -> tuple[float, Potentials]:
     """
     Potentials with a good bound (2), and the bound.
 
     Parameters
     ----------
-    hops, pp
-        As for ``forest_seconds``.
+    given
+        Nodes of one slot each.
     longest
         Seconds of the longest path of some placement, by which steps are measured.
     rounds
         Subgradient steps.
     """
-    quantum, whole = _quantised(hops)
-    dp = len(hops) // pp
-    best, values = _climb(whole, dp, int(min(longest / quantum, 1e15) * dp), rounds)
-    return best / dp * quantum, Potentials(values=tuple(values.tolist()))
+    quantum, whole = _quantised(given.hops)
+    best, values = _climb(whole, given.paths, int(min(longest / quantum, 1e15) * given.paths), rounds)
+    return best / given.paths * quantum, Potentials(values=tuple(values.tolist()))
 
 
 def _quantised(hops: Floats) -> tuple[float, Ints]:

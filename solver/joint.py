@@ -64,11 +64,11 @@ class SubsetCache:
             sites = slot_sites(problem.links, candidate.tp)[:, 0]
             inverse = 1.0 / problem.links.data_rate
             inverse = np.maximum(inverse, inverse.T)
-            self._rings[key] = _rings(inverse, sites[solver.start_sets])
+            self._rings[key] = ring_by_byte(inverse, sites[solver.start_sets])
         return self._rings[key]
 
 
-def _rings(inverse: Floats, nodes: Ints) -> Floats:
+def ring_by_byte(inverse: Floats, nodes: Ints) -> Floats:
     """T_DP per byte of each row of node numbers, by the hierarchical ring; sites are nodes."""
     same = nodes[:, :, None] == nodes[:, None, :]
     replicas = same.sum(axis=-1)

@@ -1,24 +1,28 @@
 r"""
 Pipelines on nodes by simulated annealing: good placements of many nodes, never a bound.
 
-The state is dp paths of pp nodes. With :math:`c_z` the seconds of a path's hops beyond those of the shortest hops, and
-b the slowest inverse rate between first nodes, annealing minimises
+The state is dp paths of pp slots (``taut.solver.slots``), each the number of a node. With :math:`c_z` the seconds of a
+path's hops beyond those of the shortest hops, and R the seconds of the ring over the first slots, annealing minimises
 
-(1) :math:`(\sum_z c_z^8)^{1/8} + r b`
+(1) :math:`(\sum_z c_z^8)^{1/8} + R`
 
-in place of :math:`\max_z c_z + r b`: every long path counts, so that no move is lost on the plateaus of a maximum.
-Moves swap two nodes, exchange the ends of two paths, reverse a part of a path, or move a node within its path. The best
-placement by the maximum is kept.
+in place of :math:`\max_z c_z + R`: every long path counts, so that no move is lost on the plateaus of a maximum. Moves
+swap two slots, or a run in one node with as many slots of another path, or all slots of two nodes; exchange the ends of
+two paths; reverse a part of a path; or move a slot within its path. The best placement by the maximum is kept.
 """
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from taut.solver.slots import Slots
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 HOT, COLD = 0.3, 0.002
 """First and last temperature, in standard deviations of the hops."""
+WHOLE_NODES = 0.02
+"""Share of moves that exchange two nodes of several slots."""
 CHUNK = 400_000
 """Moves of one call into compiled code."""
 
@@ -27,17 +31,18 @@ class PathAnnealing:
     """
     One run of annealing over a fixed number of moves, chunk by chunk.
 
-    ``seconds`` and ``best`` are the least of longest path plus ``ring`` times the slowest inverse rate, and its paths.
+    ``seconds`` and ``best`` are the least of longest path plus ring for ``gradients`` bytes, and its paths.
     """
 
-    def __init__(self, hops: Floats, inverse: Floats, ring: float, paths: Ints, *, moves: int, seed: int) -> None:
-        apart = ~np.eye(len(hops), dtype=bool)
-        self._hops, self._inverse, self._ring = hops, inverse, ring
+    def __init__(self, given: Slots, gradients: float, paths: Ints, *, moves: int, seed: int) -> None:
+        hops, apart = given.hops, ~np.eye(len(given.hops), dtype=bool)
+        self._hops, self._inverse, self._gradients = hops, given.inverse, gradients
+        self._base, self._capacity = (given.pp - 1) * given.least_hop(), given.capacity
         self._paths, self._seed = paths.copy(), seed
         self._chunks = max(-(-moves // CHUNK), 1)
         self._moves, self._done = -(-moves // self._chunks), 0
         self._scale = max(float(hops[apart].std()), 1e-12 * float(hops[apart].max()), 1e-300)
-        self.best, self.seconds = paths.copy(), _longest(hops, inverse, ring, paths)
+        self.best, self.seconds = paths.copy(), _longest(hops, given.inverse, gradients, paths)
 
     @property
     def finished(self) -> bool:
@@ -51,7 +56,9 @@ class PathAnnealing:
         seconds, best = _anneal(
             self._hops,
             self._inverse,
-            self._ring,
+            self._gradients,
+            self._base,
+            self._capacity,
             self._paths,
             self._moves,
             hot,
@@ -89,20 +96,30 @@ def _length(hops: Floats, path: Ints) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _slowest(inverse: Floats, paths: Ints) -> float:
-    slowest = 0.0
-    for a in range(len(paths)):
-        for b in range(a):
-            slowest = max(slowest, inverse[paths[a, 0], paths[b, 0]])
-    return slowest
+def _ring(inverse: Floats, paths: Ints) -> float:
+    """Seconds per byte of the data-parallel ring over the first slots."""
+    dp = len(paths)
+    inside, between, touched = 0.0, 0.0, 0.0
+    for a in range(dp):
+        here, one = paths[a, 0], 0
+        for b in range(dp):
+            there = paths[b, 0]
+            if there == here:
+                one += 1
+            else:
+                between = max(between, inverse[here, there])
+        touched += 1.0 / one
+        if one > 1:
+            inside = max(inside, 4.0 * (one - 1) / one * inverse[here, here])
+    return inside + 2.0 * (touched - 1.0) / touched * between
 
 
 @njit(cache=True, nogil=True)
-def _longest(hops: Floats, inverse: Floats, ring: float, paths: Ints) -> float:
+def _longest(hops: Floats, inverse: Floats, gradients: float, paths: Ints) -> float:
     longest = 0.0
     for z in range(len(paths)):
         longest = max(longest, _length(hops, paths[z]))
-    return longest + ring * _slowest(inverse, paths)
+    return longest + gradients * _ring(inverse, paths)
 
 
 @njit(cache=True, nogil=True)
@@ -115,11 +132,13 @@ def _power(length: float, base: float, unit: float) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _move(state: Ints, paths: Ints, y: int, z: int) -> bool:
-    """Change paths y and z; returns whether a first node may have changed."""
+def _move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> bool:
+    """Change paths y and z; returns whether a first slot may have changed."""
     pp = paths.shape[1]
     kind = _share(state)
     i, j = _draw(state) % pp, _draw(state) % pp
+    if shared and kind < 0.4:
+        return _swap_runs(state, paths, y, z, i, j)
     if y != z:
         if kind < 0.6 or pp < 3:
             paths[y, i], paths[z, j] = paths[z, j], paths[y, i]
@@ -145,8 +164,49 @@ def _move(state: Ints, paths: Ints, y: int, z: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
+def _swap_runs(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> bool:
+    """Swap the run around slot i of path y, or some of it, with as many slots of path z that begin with a run."""
+    pp = paths.shape[1]
+    low, high, there = i, i + 1, j
+    while low > 0 and paths[y, low - 1] == paths[y, i]:
+        low -= 1
+    while high < pp and paths[y, high] == paths[y, i]:
+        high += 1
+    while there > 0 and paths[z, there - 1] == paths[z, j]:
+        there -= 1
+    if _share(state) < 0.3:
+        high = low + 1 + _draw(state) % (high - low)
+    size = min(high - low, pp - there)
+    if y == z and abs(low - there) < size:
+        return False
+    for x in range(size):
+        paths[y, low + x], paths[z, there + x] = paths[z, there + x], paths[y, low + x]
+    return bool(low == 0 or there == 0)
+
+
+@njit(cache=True, nogil=True)
+def _swap_nodes(paths: Ints, a: int, b: int) -> None:
+    """Exchange all slots of two nodes of equal size."""
+    for z in range(paths.shape[0]):
+        for x in range(paths.shape[1]):
+            if paths[z, x] == a:
+                paths[z, x] = b
+            elif paths[z, x] == b:
+                paths[z, x] = a
+
+
+@njit(cache=True, nogil=True)
 def _anneal(
-    hops: Floats, inverse: Floats, ring: float, paths: Ints, moves: int, hot: float, cold: float, seed: int
+    hops: Floats,
+    inverse: Floats,
+    gradients: float,
+    base: float,
+    capacity: Ints,
+    paths: Ints,
+    moves: int,
+    hot: float,
+    cold: float,
+    seed: int,
 ) -> tuple[float, Ints]:
     """Anneal the paths in place from one temperature to another; returns the best seconds and paths."""
     state = np.full(1, 88172645463325252 + 7046029254386353 * seed, np.int64)
@@ -154,41 +214,61 @@ def _anneal(
         _draw(state)
     dp, pp = paths.shape
     lengths = np.array([_length(hops, paths[z]) for z in range(dp)])
-    slowest = _slowest(inverse, paths)
-    best, best_paths = lengths.max() + ring * slowest, paths.copy()
-    base = (pp - 1) * hops.max()
-    for a in range(len(hops)):
-        for b in range(a):
-            base = min(base, (pp - 1) * hops[a, b])
+    ring = gradients * _ring(inverse, paths)
+    best, best_paths = lengths.max() + ring, paths.copy()
     unit = max(lengths.max() - base, 1e-300)
     powers = np.array([_power(length, base, unit) for length in lengths])
     total = powers.sum()
-    value = unit * total**0.125 + ring * slowest
+    value = unit * total**0.125 + ring
     cooling = (cold / hot) ** (1.0 / moves)
     old_y, old_z = np.zeros(pp, np.int64), np.zeros(pp, np.int64)
     temperature = hot
+    shared = capacity.max() > 1
     for _ in range(moves):
         temperature *= cooling
+        if shared and _share(state) < WHOLE_NODES:
+            a, b = _draw(state) % len(capacity), _draw(state) % len(capacity)
+            if capacity[a] != capacity[b]:
+                continue
+            _swap_nodes(paths, a, b)
+            powers_then, total_then = powers.copy(), total
+            for k in range(dp):
+                lengths[k] = _length(hops, paths[k])
+                powers[k] = _power(lengths[k], base, unit)
+            total = powers.sum()
+            ringed = gradients * _ring(inverse, paths)
+            candidate = unit * np.sqrt(np.sqrt(np.sqrt(total))) + ringed
+            if candidate <= value or _share(state) < np.exp((value - candidate) / temperature):
+                value, ring = candidate, ringed
+                if lengths.max() + ring < best:
+                    best = lengths.max() + ring
+                    best_paths[:] = paths
+            else:
+                _swap_nodes(paths, a, b)
+                powers, total = powers_then, total_then
+                for k in range(dp):
+                    lengths[k] = _length(hops, paths[k])
+            continue
         y = _draw(state) % dp
         z = _draw(state) % dp if _share(state) < 0.8 else y
         old_y[:] = paths[y]
         old_z[:] = paths[z]
-        first = _move(state, paths, y, z)
+        first = _move(state, paths, y, z, shared)
         long_y, long_z = _length(hops, paths[y]), _length(hops, paths[z])
         power_y, power_z = _power(long_y, base, unit), _power(long_z, base, unit)
         changed = total - powers[y] + power_y
         if y != z:
             changed += power_z - powers[z]
-        ringed = _slowest(inverse, paths) if first and ring > 0.0 else slowest
-        candidate = unit * np.sqrt(np.sqrt(np.sqrt(max(changed, 0.0)))) + ring * ringed
+        ringed = gradients * _ring(inverse, paths) if first and gradients > 0.0 else ring
+        candidate = unit * np.sqrt(np.sqrt(np.sqrt(max(changed, 0.0)))) + ringed
         if candidate <= value or _share(state) < np.exp((value - candidate) / temperature):
-            value, slowest, total = candidate, ringed, changed
+            value, ring, total = candidate, ringed, changed
             lengths[y], lengths[z], powers[y], powers[z] = long_y, long_z, power_y, power_z
             longest = 0.0
             for k in range(dp):
                 longest = max(longest, lengths[k])
-            if longest + ring * slowest < best:
-                best = longest + ring * slowest
+            if longest + ring < best:
+                best = longest + ring
                 best_paths[:] = paths
         else:
             paths[y] = old_y

@@ -1,15 +1,18 @@
 r"""
-Communication of any number of nodes: pipelines as a cover by paths, stage 0 as a clique.
+Communication of any number of nodes: pipelines as a cover of all slots by paths, stage 0 as a clique.
 
-One tensor group fills one node. Of a placement, let T be the seconds of the longest pipeline's hops and b the slowest
-inverse rate between stage 0's nodes. Thresholds :math:`0 = b_0 < b_1 < ...` divide the placements into steps.
+Of a placement on slots (``taut.solver.slots``), let T be the seconds of the longest path, k the nodes that stage 0
+touches and b the slowest inverse rate between them. Boxes :math:`[k_i, k_i'] \times [b_i, b_i')` hold all (k, b).
 
-(1) Step i holds the placements with :math:`b_i \le b < b_{i+1}`. Sets of nodes that hold every clique of dp nodes with
-    links below :math:`b_{i+1}` (``taut.solver.cliques``) hold their stage 0; with none the step is empty.
-(2) On each set P, :math:`T \ge T(P)` by a proof: potentials (``taut.solver.forest``), or gains for paths that start in
-    P (``taut.solver.refutation``). A proof for a set holds for every part of it.
-(3) Every placement takes h T + g b >= min over steps of h min_P T(P) + g b_i, for every weight h of the trip and
-    seconds g per unit of b: one staircase serves all strategies with the same hops.
+(1) Sets of nodes that hold every clique of :math:`k_i` nodes or more with links below :math:`b_i'`
+    (``taut.solver.cliques``) hold stage 0 of every placement in box i; with no such set the box is empty.
+(2) Each set P may be divided into branches (``taut.solver.branches``), some with nodes Q that are touched for certain.
+    In each, :math:`T \ge T(P, Q)` by a proof: the least hops or the shortest way through all nodes
+    (``taut.solver.through``), potentials (``taut.solver.forest``), or gains for paths that begin in P and touch
+    :math:`k_i` to :math:`k_i'` nodes (``taut.solver.refutation``). A proof for a set holds for every part of it, for
+    more required nodes, and for every part of the range.
+(3) Every placement takes h T + G ring >= min over boxes of h min_P T(P) + G :math:`\rho(k_i, k_i', b_i)`, for every
+    weight h of the trip and every number G of gradient bytes: one staircase serves all strategies with the same hops.
 
 ``bound_of`` derives (3) from the staircase alone, which is the witness; ``taut.solver.cover`` builds it.
 """
@@ -20,9 +23,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from taut.solver.branches import Split, Tree, divided, reduced
 from taut.solver.cliques import clique_sets
 from taut.solver.forest import Potentials, forest_seconds
 from taut.solver.refutation import Refutation, refuted_seconds
+from taut.solver.slots import Slots, Span
+from taut.solver.through import through_seconds
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -30,75 +36,131 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathProof:
-    """A proof of (2) for the start set ``nodes``."""
+    """A proof of (2) for the start set ``nodes``, ``required`` ones among them, and a range of ``touched`` nodes.
+
+    Without ``by`` it is that of the least hops, or of the shortest way through all nodes.
+    """
 
     nodes: tuple[int, ...]
-    by: Potentials | Refutation
+    required: tuple[int, ...] = ()
+    touched: tuple[int, int]
+    by: Potentials | Refutation | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step of (1) from ``threshold`` on, and which proofs bound its sets."""
+class Part:
+    """One start set of a box, and how it is divided and proven."""
 
-    threshold: float
-    proofs: tuple[int, ...]
+    nodes: tuple[int, ...]
+    tree: Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """One box of (1)."""
+
+    span: Span
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staircase:
-    """The whole witness: proofs, and steps by ascending threshold, the first at zero."""
+    """The whole witness: proofs, and boxes that hold every number of touched nodes and every slowest link."""
 
     proofs: tuple[PathProof, ...]
-    steps: tuple[Step, ...]
+    boxes: tuple[Box, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoverBound:
-    """Derived staircase: thresholds of the steps that are not empty, and the seconds of the longest path in each."""
+    """Derived staircase: ring seconds per byte, and seconds of the longest path, in each box that is not empty."""
 
-    thresholds: Floats
+    rings: Floats
     longest: Floats
 
-    def seconds(self, weight: float, ring: Floats) -> Floats:
-        """Least communication (3) for each of the ring's seconds per unit of the slowest inverse rate."""
-        return np.asarray((weight * self.longest + np.multiply.outer(ring, self.thresholds)).min(axis=-1))
+    def seconds(self, weight: float, gradients: Floats) -> Floats:
+        """Least communication (3) for each number of gradient bytes."""
+        return np.asarray((weight * self.longest + np.multiply.outer(gradients, self.rings)).min(axis=-1))
 
 
-def bound_of(hops: Floats, inverse: Floats, pp: int, staircase: Staircase) -> CoverBound | None:
-    """
-    Derive the staircase again; None where it does not prove what it claims.
-
-    Parameters
-    ----------
-    hops, inverse
-        Symmetric hop seconds and seconds per byte between nodes, (N, N).
-    pp
-        Stages, at least 2.
-    staircase
-        The witness.
-    """
-    n = len(hops)
-    steps, thresholds = staircase.steps, [step.threshold for step in staircase.steps]
-    rising = all(a < b for a, b in pairwise(thresholds))
-    if not steps or thresholds[0] != 0.0 or not rising or not np.isfinite(thresholds).all():
+def bound_of(given: Slots, staircase: Staircase) -> CoverBound | None:
+    """Derive the staircase again; None where it does not prove what it claims."""
+    n, boxes, proofs = len(given.hops), staircase.boxes, staircase.proofs
+    sets = [proof.nodes for proof in proofs] + [proof.required for proof in proofs]
+    sets += [part.nodes for box in boxes for part in box.parts]
+    if not all(_is_set(nodes, n) for nodes in sets) or not _whole(given, [box.span for box in boxes]):
         return None
-    if not all(_is_set(proof.nodes, n) for proof in staircase.proofs):
-        return None
-    if not all(0 <= index < len(staircase.proofs) for step in steps for index in step.proofs):
-        return None
-    starts = np.array([flags_of(proof.nodes, n) for proof in staircase.proofs]).reshape(-1, n)
-    seconds = np.array([_proven(hops, s, pp, proof) for s, proof in zip(starts, staircase.proofs, strict=True)])
-    longest = []
-    for step, end in zip(steps, [*thresholds[1:], np.inf], strict=True):
-        chosen = list(step.proofs)
-        cliques = clique_sets(inverse, end, n // pp)
-        if any(not (clique <= starts[chosen]).all(axis=1).any() for clique in cliques):
-            return None
-        longest.append(seconds[chosen].min(initial=np.inf) if len(cliques) else np.inf)
+    known = [_Proven(given, proof) for proof in proofs]
+    longest = [_box_seconds(given, box, known) for box in boxes]
     kept = np.isfinite(longest)
     if not kept.any() or np.isneginf(longest).any():
         return None
-    return CoverBound(thresholds=np.array(thresholds)[kept], longest=np.array(longest)[kept])
+    rings = np.array([given.ring(box.span) for box in boxes])
+    return CoverBound(rings=rings[kept], longest=np.array(longest)[kept])
+
+
+class _Proven:
+    """What a proof proves, for which branches."""
+
+    def __init__(self, given: Slots, proof: PathProof) -> None:
+        n = len(given.hops)
+        self._starts, self._required = flags_of(proof.nodes, n), flags_of(proof.required, n)
+        self._touched = proof.touched
+        self._seconds = proven(given, self._starts, self._required, proof)
+
+    def seconds(self, span: Span, allowed: Flags, required: Flags) -> float:
+        """Seconds of the longest path in a branch, minus infinity where the proof does not reach."""
+        ranges = self._touched[0] <= span.fewest and span.most <= self._touched[1]
+        holds = ranges and (allowed <= self._starts).all() and (self._required <= required).all()
+        return self._seconds if holds else -np.inf
+
+
+def _box_seconds(given: Slots, box: Box, known: list[_Proven]) -> float:
+    """Seconds of the longest path in a box, infinite for an empty one, minus infinity where something is unproven."""
+    n, least = len(given.hops), np.inf
+    parts = [(flags_of(part.nodes, n), part.tree) for part in box.parts]
+    for start_set in start_sets(given, box.span):
+        left = reduced(given, box.span, start_set, np.zeros_like(start_set))
+        if left is None:
+            continue
+        if not any((left <= nodes).all() for nodes, _ in parts):
+            return -np.inf
+        least = min([least] + [_tree_seconds(given, box.span, *part, known) for part in parts])
+    return least
+
+
+def _tree_seconds(given: Slots, span: Span, allowed: Flags, tree: Tree, known: list[_Proven]) -> float:
+    """Seconds of the longest path in all branches of a tree; ``allowed`` is that of its root."""
+    least, branches = np.inf, [(allowed, np.zeros_like(allowed), tree)]
+    while branches:
+        allowed, required, tree = branches.pop()
+        left = reduced(given, span, allowed, required)
+        if left is None:
+            continue
+        if isinstance(tree, Split):
+            single = span.most == 1 or len(tree.nodes) == 1
+            if not single or not _is_set(tree.nodes, len(allowed)) or given.paths != given.replicas:
+                return -np.inf
+            some, none = divided(span, left, required, tree.nodes)
+            branches += [(*some, tree.some), (*none, tree.none)]
+        elif tree is None or not 0 <= tree < len(known):
+            return -np.inf
+        else:
+            least = min(least, known[tree].seconds(span, left, required))
+    return least
+
+
+def _whole(given: Slots, spans: list[Span]) -> bool:
+    """Whether the boxes hold every number of touched nodes that is possible and every rate from zero on."""
+    if not all(span.fewest <= span.most and span.low < span.high for span in spans):
+        return False
+    for k in range(given.fewest, given.most + 1):
+        ranges = sorted((span.low, span.high) for span in spans if span.fewest <= k <= span.most)
+        if not ranges or ranges[0][0] != 0.0 or ranges[-1][1] != np.inf:
+            return False
+        if any(high != low for (_, high), (low, _) in pairwise(ranges)):
+            return False
+    return all(given.fewest <= span.fewest and span.most <= given.most for span in spans)
 
 
 def _is_set(nodes: tuple[int, ...], n: int) -> bool:
@@ -112,7 +174,22 @@ def flags_of(nodes: tuple[int, ...], n: int) -> Flags:
     return flags
 
 
-def _proven(hops: Floats, starts: Flags, pp: int, proof: PathProof) -> float:
+def start_sets(given: Slots, span: Span) -> Flags:
+    """The sets of (1), (sets, N)."""
+    n = len(given.hops)
+    if span.most == 1:
+        fits = given.capacity >= given.replicas
+        return fits[None, :] if fits.any() else np.zeros((0, n), dtype=bool)
+    sets = clique_sets(given.inverse, span.high, span.fewest)
+    # Groups that fill several nodes begin in as many cliques, which need not lie in one set.
+    several = given.paths > given.replicas and len(sets) > 0
+    return np.asarray(sets.any(axis=0, keepdims=True)) if several else sets
+
+
+def proven(given: Slots, starts: Flags, required: Flags, proof: PathProof) -> float:
+    """Seconds that a proof proves, minus infinity where it proves nothing."""
+    if proof.by is None:
+        return max((given.pp - 1) * given.least_hop(), through_seconds(given))
     if isinstance(proof.by, Potentials):
-        return forest_seconds(hops, pp, proof.by)
-    return refuted_seconds(hops, starts, pp, proof.by)
+        return forest_seconds(given, proof.by)
+    return refuted_seconds(given, starts, required, given.touched(*proof.touched), proof.by)

@@ -1,18 +1,25 @@
 r"""
-Longest pipeline: gains that prove how short the longest of dp node-disjoint paths cannot be.
+Longest path: gains that prove how short the longest of the paths that take all slots cannot be.
 
 With the sets, levels and gains of ``taut.solver.refutation`` (1) and (2),
 
-(3) gains that prove :math:`T \ge T_R` exist exactly if no fractional combination of walks shorter than R levels covers
-    every node once. They are found by cutting planes: minimise Z over gains of sum N subject to the walks met so far.
+(3) gains that prove :math:`T \ge T_R` exist exactly if no fractional combination of walks shorter than R levels fills
+    every node by a fractional combination of its fillings with k to k' touched nodes, Q among them. They are found by
+    cutting planes: minimise Z over gains with :math:`\Gamma` = slots, subject to the walks and fillings met so far,
+
+    .. math:: \Gamma = \sum_{v \notin Q} \Phi_v + \sum_{v \in Q} \Phi'_v + (k - |Q|) \lambda - (k' - |Q|) \mu
+              - \sum_{v \in P \setminus Q} \sigma_v, \quad
+              \Phi'_v - \Phi_v \ge \lambda - \mu - \sigma_v, \quad \lambda, \mu, \sigma \ge 0,
+
+    the dual of the choice of touched nodes.
 """
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import csr_matrix
 
 from taut.solver.refutation import MOST_SUM, NEVER, Refutation, dearest_walks, levels_of
+from taut.solver.slots import Slots
+from taut.solver.walk_master import Master
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,31 +36,39 @@ MOST_ROUNDS = 80
 
 class LongestPath:
     """
-    Bounds on the longest path for one start set, raised step by step.
+    Bounds on the longest path for one start set and range of touched nodes, raised step by step.
 
     ``seconds`` is proven by ``proof``; ``ceiling`` is a length that (2) cannot prove to be exceeded.
     """
 
     def __init__(
-        self, hops: Floats, starts: Flags, pp: int, *, floor: float, ceiling: float, levels: int = 256
+        self,
+        given: Slots,
+        starts: Flags,
+        touched: tuple[int, int],
+        *,
+        required: Flags | None = None,
+        floor: float,
+        levels: int = 256,
     ) -> None:
-        self.seconds, self.ceiling = floor, ceiling
+        self.required = np.zeros_like(starts) if required is None else required
+        self.starts, self.touched, self.seconds, self.ceiling = starts, touched, floor, np.inf
         self.proof: Refutation | None = None
         self.rounds = 0
         self._spent = 0
-        self._hops, self._starts, self._pp, self._levels = hops, starts, pp, levels
-        self._least = float(hops[~np.eye(len(hops), dtype=bool)].min())
-        self._gains = np.ones(len(hops))
-        self._walks = np.zeros((0, pp), np.int64)
+        self._given, self._levels = given, levels
+        self._master = Master(given, starts, self.required, given.touched(*touched))
+        self._center = self._master.even()
+        self._walks = np.zeros((0, given.pp), np.int64)
 
     @property
-    def starts(self) -> Flags:
-        """The start set P."""
-        return self._starts
+    def begun(self) -> Floats:
+        """Paths that begin in each node in the last fractional solution."""
+        return self._master.begun
 
     def offer(self, walks: Ints) -> None:
         """Walks (any number, pp) that are likely to matter, such as the pipelines of a good placement."""
-        self._walks = np.vstack([self._walks, walks[self._starts[walks[:, 0]]]])
+        self._walks = np.vstack([self._walks, walks[self.starts[walks[:, 0]]]])
 
     def raise_towards(self, goal: float, *, rounds: int) -> bool:
         """
@@ -75,74 +90,59 @@ class LongestPath:
 
         Returns True with a proof kept, False if no gains prove it, None if ``rounds`` did not decide.
         """
-        n, pp, dp = len(self._hops), self._pp, len(self._hops) // self._pp
-        budget = seconds - (pp - 1) * self._least
+        given, master = self._given, self._master
+        budget = seconds - (given.pp - 1) * given.least_hop()
         if budget <= 0.0:
             return None
         quantum = budget / self._levels
-        levels = levels_of(self._hops, quantum, self._levels)[1]
+        levels = levels_of(given, quantum, self._levels)[1]
         pool = self._walks[levels[self._walks[:, :-1], self._walks[:, 1:]].sum(axis=1) < self._levels]
-        center, least, most = self._gains, np.inf, (MOST_SUM - 1) // pp
+        center, least = self._center, np.inf
         for _ in range(rounds):
             self.rounds += 1
-            solved = _master(pool, n) if len(pool) else (0.0, np.ones(n))
+            solved = master.solve(pool)
             if solved is None:
                 return None
             value, gains = solved
-            if value >= pp * (1 - 1e-9):
+            if value >= given.pp * (1 - 1e-9):
                 self.ceiling = min(self.ceiling, seconds)
                 return False
             found = 0
             for share in (SMOOTHING, 0.0):
-                priced = np.rint((share * center + (1 - share) * gains) * UNIT).clip(-most, most)
-                whole = priced.astype(np.int32)
-                best, walks = dearest_walks(levels, whole, self._starts, pp, self._levels)
-                total, top = int(whole.sum()), int(best.max())
-                if top * dp < total:
-                    self._keep(seconds, quantum, whole)
+                whole, best, walks = self._priced(levels, share * center + (1 - share) * gains)
+                total, top = master.total(whole), int(best.max())
+                if top * given.paths < total < np.inf:
+                    self._keep(seconds, quantum, whole, total)
                     return True
-                if top * n / max(total, 1) < least:
-                    least, center = top * n / max(total, 1), whole / (total / n)
-                walks = walks[best > NEVER].astype(np.int64)
-                cuts = gains[walks].sum(axis=1) > value + 1e-7
-                found = int(cuts.sum())
-                pool = np.vstack([pool, walks[cuts]])
+                if top * given.slots / max(total, 1.0) < least:
+                    least, center = top * given.slots / max(total, 1.0), whole / (max(total, 1.0) / given.slots)
+                new = walks[best > NEVER].astype(np.int64)
+                cuts = master.gained(gains, new) > value + 1e-7
+                found = int(cuts.sum()) + master.widened(gains)
+                pool = np.vstack([pool, new[cuts]])
+                self._walks = np.unique(np.vstack([self._walks, new[cuts]]), axis=0)
                 if found:
                     break
             if not found:
                 return None
-            self._gains = center
-            self._walks = np.unique(np.vstack([self._walks, pool[-found:]]), axis=0)
+            self._center = center
             if len(pool) > MOST_WALKS:
-                slack = value - gains[pool].sum(axis=1)
-                pool = pool[np.argsort(slack, kind="stable")[: MOST_WALKS // 2]]
+                pool = pool[np.argsort(-master.gained(gains, pool), kind="stable")[: MOST_WALKS // 2]]
         return None
 
-    def _keep(self, seconds: float, quantum: float, gains: Small) -> None:
+    def _priced(self, levels: Small, gains: Floats) -> tuple[Floats, Ints, Small]:
+        """Whole gains, and the dearest walks for them."""
+        given, most = self._given, (MOST_SUM - 1) // self._given.pp
+        whole = np.rint(gains * UNIT).clip(-most, most)
+        first, later = whole.astype(np.int32)
+        best, walks = dearest_walks(levels, first, later, given.capacity, self.starts, given.pp, self._levels)
+        return whole, best, walks
+
+    def _keep(self, seconds: float, quantum: float, whole: Floats, total: float) -> None:
         self.seconds = seconds
-        self.proof = Refutation(quantum=quantum, levels=self._levels, gains=tuple(gains.tolist()))
-        self._gains = gains / gains.mean()
-
-
-def _master(walks: Ints, n: int) -> tuple[float, Floats] | None:
-    """Least Z and the gains of sum n for which no walk of the pool gains more, (3)."""
-    rows = np.repeat(np.arange(len(walks)), walks.shape[1])
-    ones = np.ones(len(rows))
-    matrix = csr_matrix(
-        (
-            np.r_[ones, -np.ones(len(walks))],
-            (np.r_[rows, np.arange(len(walks))], np.r_[walks.ravel(), np.full(len(walks), n)]),
-        ),
-        shape=(len(walks), n + 1),
-    )
-    total = csr_matrix(np.r_[np.ones(n), 0.0][None, :])
-    solution = linprog(
-        np.r_[np.zeros(n), 1.0],
-        A_ub=matrix,
-        b_ub=np.zeros(len(walks)),
-        A_eq=total,
-        b_eq=[float(n)],
-        bounds=[(-20.0, 20.0)] * n + [(None, None)],
-        method="highs",
-    )
-    return (float(solution.fun), solution.x[:n]) if solution.success else None
+        first, later = (tuple(map(tuple, table[:, 1:].astype(int).tolist())) for table in whole)
+        self.proof = Refutation(
+            quantum=quantum, levels=self._levels, later=later, first=None if first == later else first
+        )
+        if total > 0.0:
+            self._center = whole / (total / self._given.slots)
