@@ -13,12 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taut.formulations.pipeline import Floats, Ints, ScheduleProblem
+from taut.formulations.pipeline import ScheduleProblem
 from taut.formulations.schedule import (
     BACKWARD,
     FORWARD,
     INPUT_GRADIENT,
     WEIGHT_GRADIENT,
+    Floats,
+    Ints,
     Schedule,
     Timetable,
 )
@@ -131,7 +133,7 @@ def strip_bottom(device: int) -> float:
 
 def shades(problem: ScheduleProblem) -> dict[int, float]:
     """Share of white of every chunk: the later on its device, the lighter."""
-    shares = {}
+    shares: dict[int, float] = {}
     for d in range(problem.num_devices):
         chunks = np.flatnonzero(problem.device == d).tolist()
         steps = max(len(chunks) - 1, 1)
@@ -148,4 +150,4 @@ def colour(kind: int, white: float) -> str:
 def is_dark(shade: str) -> bool:
     """Whether white text reads better on a colour than black text, by its relative luminance."""
     red, green, blue = (int(shade[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    return 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.3
+    return bool(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.3)

@@ -30,6 +30,7 @@ from taut.schedule_bars import (
 from taut.schedule_report import chunk_words, head_line, proof_line
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
     from taut.found_schedule import FoundSchedule
@@ -106,7 +107,7 @@ def _draw_bars(ax: "Axes", found: "FoundSchedule", bars: Bars) -> None:
     faces = [colour(kind, white[c]) for kind, c in zip(bars.kind.tolist(), bars.chunk.tolist(), strict=True)]
     room = _points_per_second(ax) * float(np.median(bars.end - bars.start))
     width = 0.5 if room > 4 else 0.0
-    ax.add_collection(PolyCollection(corners, facecolors=faces, edgecolors="white", linewidths=width, zorder=2))
+    ax.add_collection(PolyCollection(list(corners), facecolors=faces, edgecolors="white", linewidths=width, zorder=2))
 
 
 def _points_per_second(ax: "Axes") -> float:
@@ -147,7 +148,7 @@ def _draw_legend(ax: "Axes", found: "FoundSchedule") -> None:
     from matplotlib.patches import Patch
 
     shares = sorted(set(shades(found.problem).values()))
-    handles: list[object] = [
+    handles: list[Artist | tuple[Artist, ...]] = [
         tuple(Patch(color=colour(kind, white)) for white in shares)
         for kind in (FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT)
     ]
@@ -169,7 +170,7 @@ def _draw_legend(ax: "Axes", found: "FoundSchedule") -> None:
 def _columns(ax: "Axes", words: list[str]) -> int:
     """Entries of a legend that stand side by side within the figure."""
     needed = sum(0.075 * len(word) + 0.65 for word in words)
-    rows = math.ceil(needed / ax.figure.get_figure(root=True).get_size_inches()[0])
+    rows = math.ceil(needed / float(ax.figure.get_figure(root=True).get_size_inches()[0]))
     return math.ceil(len(words) / rows)
 
 

@@ -28,7 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.errors import DataError
-from taut.formulations.pipeline import Floats, Ints, ScheduleProblem, round_robin, sequential, v_shape
+from taut.formulations.pipeline import ScheduleProblem, round_robin, sequential, v_shape
+from taut.formulations.schedule import Floats, Ints
 from taut.schedule_files import PlacedProblem
 
 PLACEMENTS = ("sequential", "v", "round-robin")
@@ -146,12 +147,12 @@ class Stages:
 
     def _of_chunks(self, name: str, chunks: int) -> Floats:
         """Figure of every chunk (1)."""
-        given = np.array(getattr(self, name), dtype=np.float64)
+        given: Floats = np.array(getattr(self, name), dtype=np.float64)
         pieces = 1 if len(given) == 1 else len(given) // self.stages
         if len(given) == 1:
             given = np.repeat(given, self.stages)
         if pieces % chunks == 0:
-            return given.reshape(self.stages * chunks, -1).sum(axis=1)
+            return np.add.reduceat(given, np.arange(0, len(given), pieces // chunks))
         if chunks % pieces == 0:
             return np.repeat(given / (chunks // pieces), chunks // pieces)
         raise DataError(f"--{name}: {len(given)} numbers, expected {self.stages * chunks} for {chunks} chunks a device")
