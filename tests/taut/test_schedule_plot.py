@@ -116,7 +116,7 @@ def test_limits_and_bounds_are_drawn_where_there_are_any() -> None:
     drawn: list[Any] = [each for each in bounded.collections if isinstance(each, LineCollection)]
     heights = [float(each.get_segments()[0][0, 1]) for each in drawn]
     assert [strip_bottom(d) < height < lane_bottom(d) for d, height in enumerate(heights)] == [True, True]
-    assert any(line.get_xdata()[0] == 8.0 for line in bounded.lines)
+    assert any(float(np.asarray(line.get_xdata())[0]) == 8.0 for line in bounded.lines)
 
 
 def test_title_and_proof_say_what_is_known() -> None:
