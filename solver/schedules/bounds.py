@@ -22,12 +22,13 @@ micro-batch after the other needs no more.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from taut.errors import CertificateError
 from taut.formulations.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Ints
 from taut.formulations.schedule import ScheduleProblem
 from taut.solver.schedules.heads import heads, tails
@@ -37,6 +38,7 @@ from taut.solver.schedules.ticks import Ticks, in_ticks
 
 WORK_LIMIT = 40_000_000
 """Labels to extend for one bound unless said otherwise: about ten seconds, reached by large pipelines alone."""
+_LARGEST = 1 << 60
 _SHARE = 8
 """A sweep may extend this part of the labels that are left."""
 _COARSE, _FINE = 2e-3, 2e-5
@@ -96,7 +98,7 @@ def cheap_bound(problem: ScheduleProblem) -> ScheduleBound:
 
 
 def _cheap(relaxed: _Relaxed) -> ScheduleBound:
-    bounds = {"work": _work(relaxed), "path": _path(relaxed), "memory-area": _memory_area(relaxed)}
+    bounds = {name: bound(relaxed) for name, bound in _CHEAP.items()}
     source = max(bounds, key=lambda name: bounds[name])
     return ScheduleBound(
         lower_bound=relaxed.ticks.seconds(bounds[source] - 1), source=source, witness={"source": source}
@@ -146,6 +148,53 @@ def _memory_area(relaxed: _Relaxed) -> int:
         if area:
             best = max(best, int(begin) - (-ticks.micro_batches * area // int(limit)))
     return best
+
+
+_CHEAP = {"work": _work, "path": _path, "memory-area": _memory_area}
+
+
+def rederived(problem: ScheduleProblem, witness: Mapping[str, Any]) -> float:
+    """
+    The bound in seconds that a witness stands for, worked out again.
+
+    Parameters
+    ----------
+    problem
+        The pipeline.
+    witness
+        Of a :class:`ScheduleBound`.
+
+    Raises
+    ------
+    CertificateError
+        If the witness is none of this module's, or does not show what it says.
+    """
+    source = witness.get("source")
+    expected = {"source", "device", "target", "sweeps"} if source == "single-device" else {"source"}
+    if set(witness) != expected:
+        raise CertificateError(f"witness: fields {sorted(map(str, witness))}, expected {sorted(expected)}")
+    if source == "memory" and not is_feasible(problem):
+        return math.inf
+    relaxed = _relaxed(problem)
+    if isinstance(source, str) and source in _CHEAP:
+        return relaxed.ticks.seconds(_CHEAP[source](relaxed) - 1)
+    if source != "single-device":
+        raise CertificateError(f"witness: source {source!r} does not hold")
+    d, target, sweeps = (_count(witness, name) for name in ("device", "target", "sweeps"))
+    device = relaxed.device(d) if d < problem.num_devices else None
+    if device is None or not 1 <= sweeps <= len(WIDTHS) or target >= _LARGEST:
+        raise CertificateError(f"witness: device {d}, target {target} and {sweeps} sweeps, expected ones that exist")
+    if refute(device, target, WIDTHS[:sweeps])[0] != sweeps:
+        raise CertificateError(f"witness: {sweeps} sweeps of device {d} do not refute the tick {target}")
+    return relaxed.ticks.seconds(target)
+
+
+def _count(witness: Mapping[str, Any], name: str) -> int:
+    """A whole number not below 0 of a witness."""
+    value = witness[name]
+    if type(value) is not int or value < 0:
+        raise CertificateError(f"witness: {name} {value!r}, expected a whole number not below 0")
+    return value
 
 
 def lower_bound(
@@ -237,7 +286,7 @@ class _Search:
         if sweeps is None:
             return False
         self.low = target
-        witness = {"source": "single-device", "device": d, "target": target, "widths": list(widths[:sweeps])}
+        witness = {"source": "single-device", "device": d, "target": target, "sweeps": sweeps}
         self.bound = ScheduleBound(
             lower_bound=self.relaxed.ticks.seconds(target), source="single-device", witness=witness, work=self.work
         )

@@ -11,19 +11,19 @@ makespan. A pass B is never needed and micro-batches may run in order (:mod:`tau
         && \text{at any time s} \tag{3} \\
     & s_x + p_x \le T \tag{4}
 
-A *part* is a set of passes that are free to change places. Of every other pair on a device, the order stays that of the
-known schedule (5).
+A *part* is some passes that are free to change places: of each device, all that start in one interval. The order of
+the others on the device stays that of the known schedule; what starts before all of the part starts when it did (5).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 from ortools.sat.python import cp_model
 
-from taut.formulations.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Ints
+from taut.formulations.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Floats, Ints
 from taut.formulations.schedule import Schedule, ScheduleProblem, timetable, violations
 
 _RESOLUTION = 1e7
@@ -31,11 +31,12 @@ _UNITS = 1 << 20
 """Whole units of memory that the largest limit has."""
 
 Bools = npt.NDArray[np.bool_]
+Key = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Solved:
-    """A schedule, what the solver claims of the least makespan in seconds, and if it claims it for all schedules."""
+    """A schedule, what the solver claims of every makespan in seconds, and whether it claims that none is better."""
 
     schedule: Schedule
     makespan: float
@@ -43,7 +44,7 @@ class Solved:
     is_complete: bool
 
 
-def starts(problem: ScheduleProblem, schedule: Schedule) -> npt.NDArray[np.float64]:
+def starts(problem: ScheduleProblem, schedule: Schedule) -> Floats:
     """
     Start of F, I and W of every chunk and micro-batch (3, C, m), in seconds; a pass B is taken as I and W.
 
@@ -120,15 +121,15 @@ def solve(
     Solved
         A schedule that is not longer than the known one.
     """
-    begin = starts(problem, known)
     table = timetable(problem, in_order(problem, known))
     if table.makespan <= 0:
         return Solved(known, table.makespan, table.makespan, True)
-    part = np.ones(begin.shape, dtype=bool) if free is None else free
-    model = _Model(problem, begin, part, table.makespan, lower_bound)
+    model = _Model(problem, known, table.makespan, free, lower_bound)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = workers
     solver.parameters.random_seed = seed
+    # Linear relaxations say little of disjunctions, and cost most of the time.
+    solver.parameters.linearization_level = 0
     solver.parameters.max_time_in_seconds = time_limit
     if work_limit is not None:
         solver.parameters.max_deterministic_time = work_limit
@@ -144,7 +145,7 @@ def solve(
     makespan = timetable(problem, found).makespan if sound else np.inf
     if makespan >= table.makespan:
         found, makespan = known, table.makespan
-    return Solved(found, makespan, claimed, sound and free is None and status == cp_model.OPTIMAL)
+    return Solved(found, makespan, claimed, sound and status == cp_model.OPTIMAL)
 
 
 class _Stop(cp_model.CpSolverSolutionCallback):
@@ -163,31 +164,50 @@ class _Model:
     """Variables and constraints (1) to (5)."""
 
     def __init__(
-        self, problem: ScheduleProblem, begin: npt.NDArray[np.float64], free: Bools, makespan: float, bound: float
+        self, problem: ScheduleProblem, known: Schedule, makespan: float, free: Bools | None, bound: float
     ) -> None:
-        self.problem, self.begin, self.free = problem, begin, free
-        self.scale = _scale(problem, makespan)
-        self.rounding = 0 if _is_whole(problem, self.scale) else begin.size + 2 * problem.num_chunks
-        self.seconds = np.round(problem.seconds[:3] * self.scale).astype(np.int64)
-        self.delay = np.round(problem.transfer * self.scale).astype(np.int64)
-        self.horizon = int(np.ceil(makespan * self.scale)) + self.rounding
+        is_whole = makespan <= _RESOLUTION and all(np.all(times == np.round(times)) for times in _times(problem))
+        self.scale = 1.0 if is_whole else _RESOLUTION / makespan
+        rounded = [np.round(times * self.scale) for times in _times(problem)]
+        forward, input_gradient, weight_gradient, transfer = rounded
+        self.problem = problem = replace(
+            problem,
+            forward=forward,
+            input_gradient=input_gradient,
+            weight_gradient=weight_gradient,
+            transfer=transfer,
+        )
+        self.begin = begin = starts(problem, known)
+        self.free = np.ones(begin.shape, dtype=bool) if free is None else free
+        self.opens = begin[self.free].min(initial=np.inf)
+        self.seconds, self.delay = problem.seconds.astype(np.int64), problem.transfer.astype(np.int64)
+        self.horizon = int((begin + problem.seconds[:3, :, None]).max())
+        # Rounding moves each pass and transfer by half a unit at most.
+        self.rounding = 0 if is_whole else 3 * begin.size
         self.model = cp_model.CpModel()
         least = max(0, int(np.floor(bound * self.scale)) - self.rounding)
         self.end = self.model.new_int_var(min(least, self.horizon), self.horizon, "")
         self.start = {
-            (kind, c, i): self.model.new_int_var(0, self.horizon - int(self.seconds[kind, c]), "")
+            (kind, c, i): self._variable(kind, c, i)
             for kind in range(3)
             for c in range(problem.num_chunks)
             for i in range(problem.num_micro_batches)
         }
         for key, variable in self.start.items():
-            self.model.add_hint(variable, round(float(begin[key]) * self.scale))
+            self.model.add_hint(variable, int(begin[key]))
         self._precedences()
         for d in range(problem.num_devices):
             self._device(np.flatnonzero(problem.device == d), float(problem.allowed[d]))
         self.model.minimize(self.end)
 
-    def _after(self, first: tuple[int, int, int], then: tuple[int, int, int], delay: int = 0) -> None:
+    def _variable(self, kind: int, c: int, i: int) -> cp_model.IntVar:
+        """Start of a pass; what starts before all free passes starts as it did."""
+        if self.begin[kind, c, i] < self.opens:
+            begin = int(self.begin[kind, c, i])
+            return self.model.new_int_var(begin, begin, "")
+        return self.model.new_int_var(0, self.horizon - int(self.seconds[kind, c]), "")
+
+    def _after(self, first: Key, then: Key, delay: int = 0) -> None:
         """Constraint (1)."""
         self.model.add(self.start[then] >= self.start[first] + int(self.seconds[first[0], first[1]]) + delay)
 
@@ -210,49 +230,47 @@ class _Model:
         m = self.problem.num_micro_batches
         keys = [(kind, int(c), i) for kind in range(3) for c in chunks for i in range(m)]
         keys.sort(key=lambda key: (float(self.begin[key]), *self._rank(key)))
-        for one, other in pairwise(keys):
-            if not (self.free[one] and self.free[other]):
-                self._after(one, other)
-        self._keep_around_free(keys)
-        runs = [key for key in keys if self.free[key]]
+        places = [place for place, key in enumerate(keys) if self.free[key]]
+        first, last = (places[0], places[-1]) if places else (len(keys), len(keys))
+        block = keys[first : last + 1]
+        for one, other in pairwise(keys[: first + 1]):
+            self._after(one, other)
+        for one, other in pairwise(keys[last:]):
+            self._after(one, other)
+        for key in block:
+            if first:
+                self._after(keys[first - 1], key)
+            if last + 1 < len(keys):
+                self._after(key, keys[last + 1])
         self.model.add_no_overlap(
-            [self.model.new_fixed_size_interval_var(self.start[key], int(self.seconds[key[:2]]), "") for key in runs]
+            [self.model.new_fixed_size_interval_var(self.start[key], int(self.seconds[key[:2]]), "") for key in block]
         )
-        if np.isfinite(limit) and runs:
-            self._memory(chunks, limit)
+        if np.isfinite(limit) and block:
+            self._memory(set(block), set(keys[:first]), chunks, limit)
 
-    def _keep_around_free(self, keys: list[tuple[int, int, int]]) -> None:
-        """Free passes stay between the pass before and after their part of the order, (5)."""
-        before = None
-        for key in keys:
-            if not self.free[key]:
-                before = key
-            elif before is not None:
-                self._after(before, key)
-        after = None
-        for key in reversed(keys):
-            if not self.free[key]:
-                after = key
-            elif after is not None:
-                self._after(key, after)
-
-    def _memory(self, chunks: Ints, limit: float) -> None:
-        """Constraint (3); amounts are rounded up where they are not whole, which keeps schedules feasible."""
+    def _memory(self, block: set[Key], earlier: set[Key], chunks: Ints, limit: float) -> None:
+        """Constraint (3) in a block; amounts are rounded up where they are not whole, so schedules stay feasible."""
         problem = self.problem
         amounts = np.stack((problem.activation - problem.kept_for_weight, problem.kept_for_weight))
         unit = 1.0 if np.all(amounts == np.round(amounts)) else limit / _UNITS
-        demands = np.ceil(amounts / unit - 1e-9).astype(np.int64)
+        demands, room = np.ceil(amounts / unit - 1e-9).astype(np.int64), int(np.floor(limit / unit))
         intervals, sizes = [], []
-        for c in chunks:
+        for c in chunks.tolist():
             for i in range(problem.num_micro_batches):
+                taken = (FORWARD, c, i)
                 for kind in (INPUT_GRADIENT, WEIGHT_GRADIENT):
-                    if demands[kind - 1, c]:
-                        begin, last = self.start[FORWARD, int(c), i], self.start[kind, int(c), i]
-                        size = self.model.new_int_var(0, self.horizon, "")
-                        end = last + int(self.seconds[kind, c])
-                        intervals.append(self.model.new_interval_var(begin, size, end, ""))
-                        sizes.append(int(demands[kind - 1, c]))
-        self.model.add_cumulative(intervals, sizes, int(np.floor(limit / unit)))
+                    given, size = (kind, c, i), int(demands[kind - 1, c])
+                    if size == 0 or given in earlier or not (taken in block or taken in earlier):
+                        continue
+                    if taken in earlier and given not in block:
+                        room -= size
+                        continue
+                    begin = self.start[taken] if taken in block else 0
+                    end = self.start[given] + int(self.seconds[kind, c]) if given in block else self.horizon
+                    length = self.model.new_int_var(0, self.horizon, "")
+                    intervals.append(self.model.new_interval_var(begin, length, end, ""))
+                    sizes.append(size)
+        self.model.add_cumulative(intervals, sizes, room)
 
     def schedule(self, solver: cp_model.CpSolver) -> Schedule:
         """Orders by the solver's starts; passes of no duration come after those that they wait for."""
@@ -263,21 +281,12 @@ class _Model:
             orders.append(np.array(keys, dtype=np.int64))
         return Schedule("improved", tuple(orders))
 
-    def _rank(self, key: tuple[int, int, int]) -> tuple[bool, int, int]:
+    def _rank(self, key: Key) -> tuple[bool, int, int]:
         """Order of passes that start together: those of no duration first, then as they follow each other."""
         kind, c, i = key
         chunks = self.problem.num_chunks
         return bool(self.seconds[kind, c] > 0), (c, 2 * chunks - c, 3 * chunks)[kind], i
 
 
-def _scale(problem: ScheduleProblem, makespan: float) -> float:
-    """Whole units a second: 1 where all seconds are whole numbers and not too large."""
-    if _is_whole(problem, 1.0) and makespan <= _RESOLUTION:
-        return 1.0
-    return _RESOLUTION / makespan
-
-
-def _is_whole(problem: ScheduleProblem, scale: float) -> bool:
-    """Whether all seconds are whole numbers of units."""
-    scaled = np.concatenate((problem.seconds[:3].ravel(), problem.transfer)) * scale
-    return bool(np.all(scaled == np.round(scaled)))
+def _times(problem: ScheduleProblem) -> list[Floats]:
+    return [problem.forward, problem.input_gradient, problem.weight_gradient, problem.transfer]
