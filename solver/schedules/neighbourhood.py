@@ -75,8 +75,10 @@ class Neighbourhood:
         return solved
 
     def _part(self, begin: npt.NDArray[np.float64], draw: np.random.Generator) -> Bools:
-        """Passes of some devices that start in an interval."""
+        """Passes of some devices that start in an interval; all if they are few."""
         problem = self.problem
+        if begin.size <= self.passes:
+            return np.ones(begin.shape, dtype=bool)
         wide = draw.random() < 0.5
         count = problem.num_devices if wide else int(draw.integers(1, max(problem.num_devices, 2)))
         first = int(draw.integers(problem.num_devices - count + 1))
