@@ -1,27 +1,28 @@
 r"""
 Schedules that fit given times and memory limits, on any device map.
 
-List schedules (:mod:`taut.solver.schedules.choices`) are drawn at random, then by changing one choice of one of the best.
-Orders that are known by formula or by repeating a block compete where they keep the limit. The best few are improved
-along their critical paths, the best of them once more. Work is counted in passes and the random bits come from the seed:
-the same problem and seed give the same schedule.
+List schedules (:mod:`taut.solver.schedules.choices`) are drawn at random, then by changing one choice of one of the
+best. Orders that are known by formula or by repeating a block compete where they keep the limit. The best few are
+improved along their critical paths, the best quarter of them again, and so on. Work is counted and the random bits come
+from the seed: the same problem and seed give the same schedule.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from taut.errors import InfeasibleError
-from taut.formulations.schedule import Ints, Schedule, ScheduleProblem, violations
+from taut.formulations.schedule import Ints, Schedule, ScheduleProblem, timetable, violations
 from taut.solver.schedules.chains import numbers, schedule_of
 from taut.solver.schedules.choices import Choice, Lister
-from taut.solver.schedules.critical import improve, makespan
+from taut.solver.schedules.critical import improve
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How many list schedules, how many of them are improved, and how many trials that takes in all."""
+    """How many list schedules, how many of each kind of times are improved, and how many trials that takes in all."""
 
     lists: int
     kept: int
@@ -31,25 +32,16 @@ class Effort:
 def effort(problem: ScheduleProblem) -> Effort:
     """Effort of about a second, whatever the size."""
     passes = 3 * problem.num_chunks * problem.num_micro_batches
-    return Effort(int(np.clip(3e6 / passes, 100, 1200)), 6, int(np.clip(1.5e8 / passes, 3000, 300_000)))
+    return Effort(int(np.clip(3e6 / passes, 120, 1200)), 6, int(np.clip(2.5e8 / passes, 4000, 500_000)))
 
 
-@dataclass(eq=False)
-class _Pool:
-    """The best orders so far, shortest first; of those equally long, the first found."""
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """An order, its makespan, and the schedule that it is if one was known."""
 
-    size: int
-    found: list[tuple[float, Ints, Schedule | None]] = field(default_factory=list)
-    choices: dict[float, Choice] = field(default_factory=dict)
-
-    def add(self, length: float, order: Ints, known: Schedule | None = None) -> bool:
-        """Keep an order if it is among the best and not as long as one of them."""
-        if not np.isfinite(length) or any(length == other for other, _, _ in self.found):
-            return False
-        self.found.append((length, order, known))
-        self.found.sort(key=lambda entry: entry[0])
-        del self.found[self.size :]
-        return length <= self.found[-1][0]
+    length: float
+    order: Ints
+    known: Schedule | None = None
 
 
 def adapt(
@@ -88,16 +80,18 @@ def adapt(
     """
     require_memory(problem)
     work = work or effort(problem)
-    lister, pool = Lister(problem), _Pool(work.kept)
+    lister = Lister(problem)
+    found = list(_feasible(problem, known))
+    found += _lists(lister, work, np.random.default_rng(seed))
+    best = _improved(lister, found, work, seed)
+    return best.known or schedule_of(problem, best.order, kind)
+
+
+def _feasible(problem: ScheduleProblem, known: Sequence[Schedule]) -> Iterator[_Found]:
+    """Known schedules that break no limit; with whole backward passes they are longer than their split order."""
     for schedule in known:
         if not violations(problem, schedule):
-            order = numbers(problem, schedule)
-            pool.add(makespan(lister.chains, order), order, schedule)
-    for length, order in _lists(lister, work.lists, np.random.default_rng(seed)):
-        pool.add(length, order)
-    _improve(lister, pool, work.trials, seed)
-    _, order, schedule_found = pool.found[0]
-    return schedule_found or schedule_of(problem, order, kind)
+            yield _Found(timetable(problem, schedule).makespan, numbers(problem, schedule), schedule)
 
 
 def require_memory(problem: ScheduleProblem) -> None:
@@ -115,26 +109,39 @@ def require_memory(problem: ScheduleProblem) -> None:
         raise InfeasibleError(f"device {d} needs {needed[d]:g} for one micro-batch, more than its limit {limit:g}")
 
 
-def _lists(lister: Lister, count: int, generator: np.random.Generator) -> Iterator[tuple[float, Ints]]:
-    """List schedules: half of them at random, the others next to one of the best three."""
-    best: list[tuple[float, tuple[int, ...]]] = []
-    for trial in range(count):
+def _lists(lister: Lister, work: Effort, generator: np.random.Generator) -> list[_Found]:
+    """List schedules, half of them drawn, the others next to one of the best; the best of each kind of times."""
+    kinds = lister.sizes[-1]
+    best: list[list[tuple[float, tuple[int, ...]]]] = [[] for _ in range(kinds)]
+    found: list[dict[float, _Found]] = [{} for _ in range(kinds)]
+    for trial in range(work.lists):
         values = [int(generator.integers(size)) for size in lister.sizes]
-        if 2 * trial >= count:
-            place = int(generator.integers(len(values)))
-            near = list(best[int(generator.integers(len(best)))][1])
+        times = values[-1] = trial % kinds
+        if 2 * trial >= work.lists and best[times]:
+            near = list(best[times][int(generator.integers(len(best[times])))][1])
+            place = int(generator.integers(len(values) - 1))
             near[place] = values[place]
             values = near
         length, order = lister.schedule(Choice(*values))
-        best = sorted({*best, (length, tuple(values))})[:3]
-        yield length, order
+        best[times] = sorted({*best[times], (length, tuple(values))})[:3]
+        found[times].setdefault(length, _Found(length, order))
+        if len(found[times]) > work.kept:
+            del found[times][max(found[times])]
+    return [one for each in found for one in sorted(each.values(), key=lambda one: one.length)[: work.kept]]
 
 
-def _improve(lister: Lister, pool: _Pool, trials: int, seed: int) -> None:
-    """Improve every order of the pool with half of the trials, then the best with the other half."""
+def _improved(lister: Lister, found: list[_Found], work: Effort, seed: int) -> _Found:
+    """Improve all, then the best quarter, and so on, each round with the same number of trials; the best of all."""
     least = float(lister.problem.busy.max())
-    starts = list(pool.found)
-    for place, (_, order, _) in enumerate(starts):
-        pool.add(*improve(lister.chains, order, trials // (2 * len(starts)), seed=seed + place, target=least))
-    best = pool.found[0][1]
-    pool.add(*improve(lister.chains, best, trials // 2, seed=seed + len(starts), target=least))
+    found = sorted(found, key=lambda one: one.length)
+    rounds = 1 + math.ceil(math.log(len(found), 4))
+    for turn in range(rounds):
+        trials = work.trials // (rounds * len(found))
+        found = [_better(lister, one, trials, seed + turn, least) for one in found]
+        found = sorted(found, key=lambda one: one.length)[: max(1, len(found) // 4)]
+    return found[0]
+
+
+def _better(lister: Lister, one: _Found, trials: int, seed: int, least: float) -> _Found:
+    length, order = improve(lister.chains, one.order, trials, seed=seed, target=least)
+    return _Found(length, order) if length < one.length else one

@@ -3,14 +3,15 @@ Building blocks: the passes of one micro-batch in time, repeated for every micro
 
 Time is counted in slots, one for each pass that a device runs for a micro-batch: with v chunks a device the block is
 repeated every :math:`3 v` slots. From one device to the next the forward passes move by ``down`` slots where the device
-number rises and by ``up`` slots where it falls, gradients the same, and the pass after a turn (the next chunk on the same
-device, or the first gradient) starts at the first slot that fits ``turns``. So chunk c of micro-batch i has its slots
+number rises and by ``up`` slots where it falls, gradients the same, and the pass after a turn (the next chunk on the
+same device, or the first gradient) starts at the first slot that fits ``turns``. So chunk c of micro-batch i has its
+slots
 
 .. math:: F_{c,i} = F_c + 3 v i, \qquad I_{c,i} = I_c + 3 v i, \tag{1}
 
 and holds memory for :math:`I_c - F_c` slots, :math:`(I_c - F_c) / 3v` micro-batches at a time. On the V, where device d
-has chunks d and 2p - 1 - d, that sums to :math:`2 p (\text{down} + \text{up}) + O(1)` slots on every device: peak memory
-is the share :math:`(\text{down} + \text{up}) / 6` of 1F1B's [1]_. (2)
+has chunks d and 2p - 1 - d, that sums to :math:`2 p (\text{down} + \text{up}) + O(1)` slots on every device: peak
+memory is the share :math:`(\text{down} + \text{up}) / 6` of 1F1B's [1]_. (2)
 
 V-Min is down = up = 1, V-Half down = 2 and up = 1; their turns, in the slots of device d, are
 
@@ -24,7 +25,8 @@ Gradients by the weights are not part of the block: each takes the first free sl
 
 References
 ----------
-.. [1] Qi, P., Wan, X., Amar, N. and Lin, M. (2024). Pipeline parallelism with controllable memory. NeurIPS 37, section 3.
+.. [1] Qi, P., Wan, X., Amar, N. and Lin, M. (2024). Pipeline parallelism with controllable memory. NeurIPS 37,
+       section 3.
 """
 
 from collections.abc import Iterator
@@ -79,8 +81,8 @@ def blocks(problem: ScheduleProblem) -> Iterator[Block]:
     """
     Enumerate blocks of a pipeline, (1).
 
-    On the V every ``down`` from 1 to 5 and, in the slots of device 0, every order of its four passes; elsewhere ``down``
-    and ``up`` from 1 to the period less one, and turns without a wait.
+    On the V every ``down`` from 1 to 5 and, in the slots of device 0, every order of its four passes; elsewhere
+    ``down`` and ``up`` from 1 to the period less one, and turns without a wait.
     """
     chunks = problem.num_chunks
     period = 3 * int(np.bincount(problem.device).max())

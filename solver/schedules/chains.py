@@ -2,15 +2,23 @@
 Passes as numbers: pass (kind, chunk, micro-batch) is number (kind C + chunk) m + micro-batch, with kinds F, I and W.
 
 Each pass waits for one other at most: F for F of the chunk before, I for I of the chunk after, or on the last chunk for
-F, and W for its I. That own F precedes I follows along the chain. A whole backward pass counts as its I and, right after
-it, its W: both end when it ends, and I hands its gradient on no later.
+F, and W for its I. That own F precedes I follows along the chain. A whole backward pass counts as its I and, right
+after it, its W: both end when it ends, and I hands its gradient on no later.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from taut.formulations.schedule import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Floats, Ints, Schedule, ScheduleProblem
+from taut.formulations.schedule import (
+    BACKWARD,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Floats,
+    Ints,
+    Schedule,
+    ScheduleProblem,
+)
 
 
 class Chains(NamedTuple):

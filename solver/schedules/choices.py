@@ -13,7 +13,7 @@ A list schedule (:mod:`taut.solver.schedules.listing`) is given by a few choices
 All of them give feasible schedules whatever the times, so the choices are free to be tried.
 """
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -21,15 +21,16 @@ import numpy as np
 from taut.formulations.schedule import Floats, Ints, ScheduleProblem
 from taut.solver.schedules.blocks import Block, blocks
 from taut.solver.schedules.chains import Chains, chains
+from taut.solver.schedules.critical import makespan
 from taut.solver.schedules.listing import list_schedule
 
-_DELAYS = (np.inf, 0.5, 1.5, 3.5, 5.5, 11.5)
-_PATIENCE = ((0.0, 0.0), (0.5, 0.5), (0.0, 1.0), (1.0, 1.0), (0.25, 0.75))
-_SLOPES = (0.25, 1 / 3, 0.5, 2 / 3, 0.75, 1.0)
-_STARTS = (1.0, 1.5, 2.0)
+_DELAYS = (1e9, 11.5, 5.5, 3.5, 23.5, 1.5)
+_PATIENCE = ((0.5, 0.5), (0.0, 0.0), (0.25, 0.75), (1.0, 1.0), (0.0, 1.0))
+_SLOPES = (0.5, 2 / 3, 0.75, 1.0, 1 / 3)
+_STARTS = (1.5, 1.0, 2.0)
 _SHARES = (1.0, 0.75, 1.25)
-_LESS = (0, 1, 2)
-_MOST_OF_1F1B = (np.inf, 1.0, 1.5, 2.0)
+_LESS = (0, 1)
+_MOST_OF_1F1B = (1e9, 1.0, 1.5, 2.0)
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Choice:
     share: int
     less: int
     most: int
+    times: int
 
 
 @dataclass(eq=False)
@@ -76,38 +78,47 @@ class Lister:
     def sizes(self) -> tuple[int, ...]:
         """Number of values of every choice."""
         lists = (self.blocks, _DELAYS, _PATIENCE, _SLOPES, _STARTS, _SHARES, _LESS, _MOST_OF_1F1B)
-        return tuple(len(values) for values in lists)
+        return (*(len(values) for values in lists), len(self._times))
 
     def schedule(self, choice: Choice) -> tuple[float, Ints]:
         """Makespan and flat order of the list schedule of a choice."""
         problem = self.problem
         m, first = problem.num_micro_batches, self.chains.first
-        found = list_schedule(
+        seconds, transfer = self._times[choice.times]
+        list_schedule(
             self.hosted,
             problem.device,
-            problem.seconds,
-            problem.transfer,
+            seconds,
+            transfer,
             m,
             problem.activation,
             problem.kept_for_weight,
             problem.allowed,
             self._keys(choice),
-            self._caps(choice),
+            self.caps(choice),
             np.array(_PATIENCE[choice.patience]),
             self._passes,
             first,
         )
         kind, chunk, micro_batch = self._passes.T
-        return found, (kind * problem.num_chunks + chunk) * m + micro_batch
+        order = (kind * problem.num_chunks + chunk) * m + micro_batch
+        return makespan(self.chains, order), order
+
+    @cached_property
+    def _times(self) -> list[tuple[Floats, Floats]]:
+        """Seconds and transfers that a list may take for true: as given, without transfers, all passes equal."""
+        problem = self.problem
+        mean = np.full_like(problem.seconds, problem.seconds[:3].mean())
+        none = np.zeros_like(problem.transfer)
+        return [(problem.seconds, problem.transfer), (mean, none), (problem.seconds, none), (mean, problem.transfer)]
 
     def _keys(self, choice: Choice) -> Floats:
         block = self.blocks[choice.block]
-        slots = np.stack(
-            (block.forward, block.input_gradient, block.input_gradient + _DELAYS[choice.delay])
-        )
-        return slots[:, :, None] + float(block.period) * np.arange(self.problem.num_micro_batches)
+        slots = np.stack((block.forward, block.input_gradient, block.input_gradient + _DELAYS[choice.delay]))
+        later = float(block.period) * np.arange(self.problem.num_micro_batches)
+        return np.asarray(slots[:, :, None] + later, dtype=np.float64)
 
-    def _caps(self, choice: Choice) -> Ints:
+    def caps(self, choice: Choice) -> Ints:
         """Most micro-batches in flight by chunk."""
         problem, m = self.problem, self.problem.num_micro_batches
         memory = self._memory(choice)
@@ -130,11 +141,10 @@ class Lister:
         np.maximum.at(largest, problem.device, problem.activation)
         whole = np.bincount(problem.device, weights=problem.activation, minlength=problem.num_devices)
         most = _MOST_OF_1F1B[choice.most] * problem.num_devices * whole
-        return np.maximum(np.minimum(problem.allowed, np.where(np.isnan(most), np.inf, most)) - _LESS[choice.less] * largest, whole)
+        used = np.minimum(problem.allowed, most) - _LESS[choice.less] * largest
+        return np.asarray(np.maximum(used, whole), dtype=np.float64)
 
 
 def _times(memory: float, unit: float, most: int) -> int:
     """How often a unit fits into memory, at most a given number."""
     return most if memory >= unit * most else int(memory / unit * (1 + 1e-9))
-
-

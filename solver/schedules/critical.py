@@ -2,8 +2,8 @@ r"""
 Improving the order of a schedule along its critical path.
 
 The makespan is the length of a chain of passes without slack, each waiting for the one before it on its device or in
-its micro-batch. Only a change to such a chain shortens the schedule. Maximal runs of consecutive passes of one device on
-it are blocks, and the moves are those of job shops [1]_: two neighbours of a block change places, or a pass moves to
+its micro-batch. Only a change to such a chain shortens the schedule. Maximal runs of consecutive passes of one device
+on it are blocks, and the moves are those of job shops [1]_: two neighbours of a block change places, or a pass moves to
 the start or end of its block, or a little beyond. A move must keep the memory limit at every pass between old and new
 place, and every pass behind the one it waits for; cycles through other devices show when the order is run.
 
@@ -13,8 +13,10 @@ result is determined by the arguments.
 
 References
 ----------
-.. [1] Nowicki, E. and Smutnicki, C. (1996). A fast taboo search algorithm for the job shop problem. Management Science 42.
-.. [2] Burke, E. and Bykov, Y. (2017). The late acceptance hill-climbing heuristic. European J. of Operational Research 258.
+.. [1] Nowicki, E. and Smutnicki, C. (1996). A fast taboo search algorithm for the job shop problem. Management
+       Science 42.
+.. [2] Burke, E. and Bykov, Y. (2017). The late acceptance hill-climbing heuristic. European J. of Operational
+       Research 258.
 """
 
 from typing import NamedTuple
@@ -70,31 +72,61 @@ def improve(chains: Chains, order: Ints, trials: int, *, seed: int = 0, target: 
 
 def makespan(chains: Chains, order: Ints) -> float:
     """Makespan of an order; infinite if it deadlocks."""
-    return float(_run(chains, order, np.inf, _clock(len(order), len(chains.first) - 1)))
+    return float(_length(chains, order))
 
 
 @njit(cache=True, nogil=True)
-def _clock(passes: int, devices: int) -> _Clock:
+def _length(chains: Chains, order: Ints) -> float:
+    return _run(chains, order, np.inf, _clock(chains))
+
+
+@njit(cache=True, nogil=True)
+def _clock(chains: Chains) -> _Clock:
+    """Clock before the first pass."""
+    passes, devices = len(chains.before), len(chains.first) - 1
     return _Clock(
-        np.empty(passes),
-        np.empty(passes, dtype=np.int64),
-        np.empty(devices, dtype=np.int64),
-        np.empty(devices),
-        np.empty(2 * devices, dtype=np.int64),
+        np.full(passes, -1.0),
+        np.full(passes, -1),
+        chains.first[:-1].copy(),
+        np.zeros(devices),
+        np.zeros(2 * devices, dtype=np.int64),
     )
 
 
 @njit(cache=True, nogil=True)
+def _rewind(chains: Chains, order: Ints, end: Floats, since: float, clock: _Clock) -> None:
+    """
+    Set the clock back to a time: what started before stands as in ``end``, the rest has yet to run.
+
+    A change of the order at that time or later cannot move what started before.
+    """
+    first = chains.first
+    for d in range(len(first) - 1):
+        low, high = first[d], first[d + 1]
+        while low < high:
+            middle = (low + high) // 2
+            x = order[middle]
+            if end[x] - chains.seconds[x] < since:
+                low = middle + 1
+            else:
+                high = middle
+        clock.row[d] = low
+        clock.now[d] = end[order[low - 1]] if low > first[d] else 0.0
+        for r in range(low, first[d + 1]):
+            clock.end[order[r]] = -1.0
+
+
+@njit(cache=True, nogil=True)
 def _run(chains: Chains, order: Ints, limit: float, clock: _Clock) -> float:
-    """Ends of all passes and the makespan; infinite if above the limit, or if devices wait for each other."""
+    """Run from where the clock stands: the makespan, infinite if above the limit or if devices wait for each other."""
     first, before, lag, seconds = chains.first, chains.before, chains.lag, chains.seconds
     end, waiting = clock.end, clock.waiting
     devices = len(first) - 1
-    end[:] = -1.0
     waiting[:] = -1
+    longest = 0.0
     for d in range(devices):
-        clock.row[d], clock.now[d], clock.todo[d] = first[d], 0.0, d
-    depth, longest = devices, 0.0
+        clock.todo[d] = d
+    depth = devices
     while depth > 0:
         depth -= 1
         d = clock.todo[depth]
@@ -124,7 +156,7 @@ def _run(chains: Chains, order: Ints, limit: float, clock: _Clock) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _random(bits: npt.NDArray[np.uint64], below: int) -> int:
+def _random(bits: npt.NDArray[np.uint64], below: int) -> np.int64:
     """Next of Marsaglia's xorshift numbers, modulo a bound."""
     x = bits[0]
     x ^= x << np.uint64(13)
@@ -132,6 +164,13 @@ def _random(bits: npt.NDArray[np.uint64], below: int) -> int:
     x ^= x << np.uint64(17)
     bits[0] = x
     return np.int64((x >> np.uint64(11)) % np.uint64(below))
+
+
+@njit(cache=True, nogil=True)
+def _near_an_end(bits: npt.NDArray[np.uint64], length: int) -> np.int64:
+    """A place on the path, more often near its ends: the middle repeats itself, warm-up and cool-down do not."""
+    k = min(_random(bits, length), min(_random(bits, length), _random(bits, length)))
+    return k if _random(bits, 2) == 0 else length - 1 - k
 
 
 @njit(cache=True, nogil=True)
@@ -163,7 +202,9 @@ def _trace(
 
 
 @njit(cache=True, nogil=True)
-def _propose(path: Ints, length: int, first: Ints, device: int, k: int, bits: npt.NDArray[np.uint64]) -> tuple[int, int]:
+def _propose(
+    path: Ints, length: int, first: Ints, device: int, k: np.int64, bits: npt.NDArray[np.uint64]
+) -> tuple[int, int]:
     """Row to take a pass from and row to put it at, in or near the block of a row of the path."""
     r = path[k]
     low, high = r - 1, r
@@ -197,7 +238,7 @@ def _legal(chains: Chains, place: Ints, x: int, a: int, b: int) -> bool:
                 return False
         return True
     y = chains.before[x]
-    return y < 0 or chains.device[y] != d or place[y] < b
+    return bool(y < 0 or chains.device[y] != d or place[y] < b)
 
 
 @njit(cache=True, nogil=True)
@@ -240,7 +281,7 @@ def _climb(
 ) -> float:
     """Late acceptance from an order, which becomes the best one found; its makespan."""
     first, n = chains.first, len(order)
-    clock = _clock(n, len(first) - 1)
+    clock = _clock(chains)
     held, place, path = np.zeros(n), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     for d in range(len(first) - 1):
         if first[d + 1] > first[d]:
@@ -256,19 +297,21 @@ def _climb(
             length, stale = _trace(chains, order, place, end, now, bits, path), False
             if length == 0:
                 break
-        k = _random(bits, length)
+        k = _near_an_end(bits, length)
         d = chains.device[order[path[k]]]
         a, b = _propose(path, length, first, d, k, bits)
         low, high = min(a, b), max(a, b)
         if not _legal(chains, place, order[a], a, b):
             continue
         _shift(order, a, b)
-        limit = max(past[trial % history], now) * (1 + _ROUNDING)
-        new = np.inf
-        if _fits(chains, order, held, low, high, chains.allowed[d]):
-            new = _run(chains, order, limit, clock)
+        if not _fits(chains, order, held, low, high, chains.allowed[d]):
+            _shift(order, b, a)
+            continue
+        _rewind(chains, order, end, end[order[low - 1]] if low > first[d] else 0.0, clock)
+        new = _run(chains, order, max(past[trial % history], now) * (1 + _ROUNDING), clock)
         if new == np.inf:
             _shift(order, b, a)
+            clock.end[:] = end
         else:
             _settle(chains, order, held, place, low, high)
             now, stale = new, True
