@@ -98,7 +98,8 @@ def _rewind(chains: Chains, order: Ints, end: Floats, since: float, clock: _Cloc
     """
     Set the clock back to a time: what started before stands as in ``end``, the rest has yet to run.
 
-    A change of the order at that time or later cannot move what started before.
+    A change of the order at that time or later cannot move what started before. What seems to have started just before
+    it may have done so by rounding alone, and runs again.
     """
     first = chains.first
     for d in range(len(first) - 1):
@@ -106,7 +107,7 @@ def _rewind(chains: Chains, order: Ints, end: Floats, since: float, clock: _Cloc
         while low < high:
             middle = (low + high) // 2
             x = order[middle]
-            if end[x] - chains.seconds[x] < since:
+            if end[x] - chains.seconds[x] < since - _ROUNDING * end[x]:
                 low = middle + 1
             else:
                 high = middle
@@ -307,7 +308,8 @@ def _climb(
         if not _fits(chains, order, held, low, high, chains.allowed[d]):
             _shift(order, b, a)
             continue
-        _rewind(chains, order, end, end[order[low - 1]] if low > first[d] else 0.0, clock)
+        since = end[order[low - 1]] if low > first[d] else 0.0
+        _rewind(chains, order, end, since - _ROUNDING * now, clock)
         new = _run(chains, order, max(past[trial % history], now) * (1 + _ROUNDING), clock)
         if new == np.inf:
             _shift(order, b, a)
