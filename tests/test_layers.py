@@ -21,6 +21,7 @@ COMMANDS = [
     "pareto_command.py",
     "profiling/command.py",
     "reproduce/command.py",
+    "schedule_command.py",
 ]
 """Modules that hold commands; the command line imports them at its top."""
 SOURCES = {layer: sorted((ROOT / layer).glob("**/*.py")) for layer in LAYERS}

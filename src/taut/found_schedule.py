@@ -8,7 +8,7 @@ import taut
 from taut.formulations.pipeline import ScheduleProblem
 from taut.formulations.schedule import Schedule, Timetable
 from taut.schedule_files import PlacedProblem, schedule_fields
-from taut.solver.result import relative_gap
+from taut.solver.result import OPTIMALITY_GAP, SOLVED, relative_gap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,11 @@ class FoundSchedule:
     bounds
         Lower bound by placement.
     compared
-        The kinds that were built, the fastest first.
+        The kinds that were built, each on its best placement; the fastest first, what does not fit last.
+    certificate
+        What derives the bound of the schedule's own placement again.
+    provenance
+        How it was found.
     """
 
     placed: PlacedProblem
@@ -52,6 +56,7 @@ class FoundSchedule:
     source: str = ""
     bounds: dict[str, float] = field(default_factory=dict)
     compared: tuple[Compared, ...] = ()
+    certificate: dict[str, Any] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -71,14 +76,13 @@ class FoundSchedule:
 
     @property
     def gap(self) -> float | None:
-        """Share of the makespan that lies above the bound; None without one."""
-        return None if self.lower_bound is None else relative_gap(self.makespan, self.lower_bound)
+        """Share of the makespan that lies above the bound, 0 if it is rounding alone; None without a bound."""
+        gap = None if self.lower_bound is None else relative_gap(self.makespan, self.lower_bound)
+        return 0.0 if gap is not None and gap <= SOLVED else gap
 
     @property
     def status(self) -> str:
         """``optimal`` or ``feasible``."""
-        from taut.solver.result import OPTIMALITY_GAP
-
         return "optimal" if self.gap is not None and self.gap <= OPTIMALITY_GAP else "feasible"
 
     @property
@@ -94,6 +98,7 @@ class FoundSchedule:
             "source": self.source,
             "bounds": {name: bound if math.isfinite(bound) else None for name, bound in self.bounds.items()},
             "compared": [vars(each) for each in self.compared],
+            "certificate": self.certificate,
             "provenance": {"taut": taut.__version__, **self.provenance},
             "orders": orders,
         }

@@ -86,7 +86,7 @@ def _layout(found: "FoundSchedule") -> dict[str, Any]:
         "yaxis": {
             "range": [strip_bottom(len(devices) - 1) - 0.12, LANE + 0.12],
             "tickvals": [lane_bottom(d) + LANE / 2 for d in devices],
-            "ticktext": [f"device {d}" for d in devices],
+            "ticktext": [f"device {d} " for d in devices],
             "showgrid": False,
             "zeroline": False,
             "fixedrange": True,

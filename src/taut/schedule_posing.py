@@ -32,7 +32,8 @@ from taut.formulations.pipeline import ScheduleProblem, round_robin, sequential,
 from taut.formulations.schedule import Floats, Ints
 from taut.schedule_files import PlacedProblem
 
-PLACEMENTS = ("sequential", "v", "round-robin")
+CHUNKS = {"sequential": 1, "v": 2, "round-robin": 2}
+"""Chunks of a device by placement, unless another number is asked for."""
 MOST_PASSES = 10_000_000
 """A step with more passes than this is taken for a slip of the keyboard."""
 
@@ -120,7 +121,18 @@ class Stages:
         DataError
             If the figures are given for other pieces than these chunks, or the placement has no such number.
         """
-        device = device_map(placement, self.stages, chunks)
+        return self.place_on(device_map(placement, self.stages, chunks), placement)
+
+    def place_on(self, device: Ints, placement: str) -> PlacedProblem:
+        """
+        Put the chunks on the devices of a map (n * P,), which is called ``placement``.
+
+        Raises
+        ------
+        DataError
+            If the figures are given for other pieces than these chunks.
+        """
+        chunks = len(device) // self.stages
         forward, backward, weight, activation = (
             self._of_chunks(name, chunks) for name in ("forward", "backward", "weight", "activation")
         )

@@ -9,6 +9,9 @@ from rich.table import Table
 
 from taut.report import percent
 
+MOST_LISTED = 12
+"""Devices whose figures fit into a line."""
+
 if TYPE_CHECKING:
     from taut.found_schedule import FoundSchedule
 
@@ -107,15 +110,21 @@ def _lines(found: "FoundSchedule") -> list[str]:
         "",
         f"schedule    {found.schedule.kind} on the placement {found.placed.placement}",
         f"time        makespan {found.makespan:.6g}, span {found.times.span:.6g}, bubble {found.times.bubble:.1%}",
-        f"memory      peak {_peak(found):.4g} of 1F1B's; by device "
-        + " ".join(f"{held / found.reference_memory:.3g}" for held in found.times.peak_memory),
+        f"memory      peak {_peak(found):.4g} of 1F1B's; {_by_device(found)}",
         f"status      {found.status}: {proven}",
         *_space_line(found),
     ]
+
+
+def _by_device(found: "FoundSchedule") -> str:
+    held = (found.times.peak_memory / found.reference_memory).tolist()
+    if len(held) > MOST_LISTED:
+        return f"from {min(held):.3g} to {max(held):.3g} by device"
+    return "by device " + " ".join(f"{share:.3g}" for share in held)
 
 
 def _space_line(found: "FoundSchedule") -> list[str]:
     if not found.bounds:
         return []
     shown = ", ".join(f"{name} {bound:.6g}" for name, bound in found.bounds.items())
-    return [f"space       every order of the passes within the limits, by placement: {shown}"]
+    return [f"space       every order within the limits; no earlier end by placement: {shown}"]

@@ -8,7 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+from torch.distributed.pipelining.schedules import ScheduleZBVZeroBubble, _PipelineScheduleRuntime
+from torch.distributed.pipelining.stage import _PipelineStageBase
 
 LAYERS, HIDDEN, HEADS, VOCABULARY, LENGTH = 8, 16, 2, 32, 6
 
@@ -60,11 +61,13 @@ def batch(micro_batches: int) -> tuple[Tensor, Tensor]:
 
 
 def run(rank: int, folder: str, processes: int, micro_batches: int) -> None:
-    """Run every ``*.csv`` of a folder as a schedule, and write what was found as JSON."""
+    """Run every ``*.csv`` of a folder as a schedule, write what was found as JSON, and PyTorch's own ZB-V beside it."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=processes)
     found = {path.stem: _compare(path, rank, micro_batches) for path in sorted(Path(folder).glob("*.csv"))}
     Path(folder, f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    if rank == 0:
+        _write_own(Path(folder, "own.txt"), processes, micro_batches)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -91,6 +94,15 @@ def _compare(path: Path, rank: int, micro_batches: int) -> dict[str, float]:
     if last:
         found |= {"loss": float(torch.stack(losses).detach().mean()), "reference": float(whole.detach())}
     return found
+
+
+def _write_own(path: Path, processes: int, micro_batches: int) -> None:
+    """ZB-V as PyTorch orders it, in PyTorch's CSV."""
+    chunks = 2 * processes
+    cpu = torch.device("cpu")
+    stages: list[_PipelineStageBase] = [PipelineStage(nn.Identity(), c, chunks, cpu) for c in (0, chunks - 1)]
+    own = ScheduleZBVZeroBubble(stages, micro_batches, loss_fn=loss_of)
+    own._dump_csv(os.fspath(path), format="compute_only")
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
