@@ -2,7 +2,7 @@
 Ctrl-C as a request: the search finishes what it is doing and returns its best plan with its bound.
 
 An exception raised in the middle of a compiled call would lose both. A second Ctrl-C raises ``KeyboardInterrupt``
-as usual, and outside the main thread nothing is changed.
+as usual, and outside the main thread nothing is changed. Of nested blocks every one is told.
 """
 
 import signal
@@ -10,6 +10,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+_open: list[threading.Event] = []
+"""One event for each block that the main thread is in."""
 
 
 @contextmanager
@@ -24,10 +27,13 @@ def interrupt_requested() -> Iterator[Callable[[], bool]]:
     def ask(number: int, frame: FrameType | None) -> None:
         if asked.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        for event in _open:
+            event.set()
 
+    _open.append(asked)
     signal.signal(signal.SIGINT, ask)
     try:
         yield asked.is_set
     finally:
         signal.signal(signal.SIGINT, before)
+        _open.remove(asked)

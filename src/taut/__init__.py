@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from taut.placement_plot import plot_placement
     from taut.planning import Plan, plan
     from taut.plot import plot_memory, plot_time
+    from taut.schedule_page import schedule_page
+    from taut.schedule_plot import plot_schedule
+    from taut.schedule_posing import Stages
+    from taut.scheduling import ScheduleSearch, best_schedule, published_schedule
     from taut.solver.verify import verify_document
 
 _HOMES = {
@@ -26,12 +30,18 @@ _HOMES = {
     "MemoryModel": "taut.data.memory",
     "ModelSpec": "taut.data.model",
     "Plan": "taut.planning",
+    "ScheduleSearch": "taut.scheduling",
+    "Stages": "taut.schedule_posing",
+    "best_schedule": "taut.scheduling",
     "load_cluster": "taut.data.load",
     "load_model": "taut.data.load",
     "plan": "taut.planning",
     "plot_memory": "taut.plot",
     "plot_placement": "taut.placement_plot",
+    "plot_schedule": "taut.schedule_plot",
     "plot_time": "taut.plot",
+    "published_schedule": "taut.scheduling",
+    "schedule_page": "taut.schedule_page",
     "verify_document": "taut.solver.verify",
 }
 
@@ -42,12 +52,18 @@ __all__ = [
     "MemoryModel",
     "ModelSpec",
     "Plan",
+    "ScheduleSearch",
+    "Stages",
+    "best_schedule",
     "load_cluster",
     "load_model",
     "plan",
     "plot_memory",
     "plot_placement",
+    "plot_schedule",
     "plot_time",
+    "published_schedule",
+    "schedule_page",
     "verify_document",
 ]
 

@@ -20,6 +20,7 @@ from taut.fitters import fitter
 from taut.pareto_command import pareto_command
 from taut.profiling.command import profile_command
 from taut.reproduce.command import reproducer
+from taut.schedule_command import schedule_command
 
 app = typer.Typer(
     help="Plans the training of large models on GPU clusters, and proves how good the plan is.",
@@ -225,6 +226,7 @@ def place(
 
 app.command(name="pareto")(pareto_command)
 app.command(name="profile")(profile_command)
+app.command(name="schedule")(schedule_command)
 
 
 def main() -> None:

@@ -21,6 +21,16 @@ class Outcome(NamedTuple):
 Run = Callable[..., Outcome]
 
 
+def refused(outcome: Outcome, words: str, code: int = 2) -> None:
+    """One line on stderr that begins with the command's name, and nothing on stdout."""
+    assert outcome.code == code
+    assert outcome.out == ""
+    assert outcome.err.startswith("taut: ")
+    assert outcome.err.count("\n") == 1
+    assert outcome.err.endswith("\n")
+    assert words in outcome.err
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Call ``main`` as the installed command does."""

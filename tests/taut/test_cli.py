@@ -13,7 +13,7 @@ import pytest
 from taut import cli
 from taut.data.load import load_cluster
 from taut.errors import DataError, FormulationError
-from tests.taut.conftest import Outcome, Run
+from tests.taut.conftest import Outcome, Run, refused
 
 PLAN = ("plan", "gpt2-345m", "g4dn.12xlarge", "--global-batch", "8")
 NODE = "{count: 2, device: t4-16gb, gpus_per_node: 4, intra_bandwidth_gbps: 50}"
@@ -33,16 +33,6 @@ def write(folder: Path, name: str, text: str) -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def refused(outcome: Outcome, words: str, code: int = 2) -> None:
-    """One line on stderr that begins with the command's name, and nothing on stdout."""
-    assert outcome.code == code
-    assert outcome.out == ""
-    assert outcome.err.startswith("taut: ")
-    assert outcome.err.count("\n") == 1
-    assert outcome.err.endswith("\n")
-    assert words in outcome.err
 
 
 CLUSTERS = {

@@ -1,0 +1,81 @@
+"""
+A pipeline schedule as a JSON document, format ``taut-schedule/1``.
+
+``orders`` holds for every device its passes in execution order, each as ``[letter, chunk, micro-batch]`` with
+PyTorch's letters: F forward, I gradient by the input, W gradient by the weights, B both in one. ``problem`` holds the
+pipeline they are for; its figures stand per chunk, in the order in which a micro-batch visits the chunks. Fields
+beside these, such as makespan and lower bound, follow from them and are derived anew where they matter.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from taut.data.read import read_json
+from taut.data.spec import Spec, shorten
+from taut.errors import DataError
+
+FORMAT = "taut-schedule/1"
+
+Count = Annotated[int, Field(gt=0, strict=True)]
+Index = Annotated[int, Field(ge=0, strict=True)]
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}$")]
+Amount = Annotated[float, Field(ge=0)]
+Pass = tuple[Literal["F", "I", "W", "B"], Index, Index]
+
+
+class PipelineSpec(Spec):
+    """
+    The pipeline of a schedule: seconds and memory per chunk, ``None`` for no memory limit.
+
+    ``reference_memory`` is what 1F1B holds on its fullest device, in the units of ``activation``.
+    """
+
+    placement: Word
+    device: Annotated[list[Index], Field(min_length=1)]
+    micro_batches: Count
+    forward: list[Amount]
+    input_gradient: list[Amount]
+    weight_gradient: list[Amount]
+    transfer: list[Amount]
+    activation: list[Amount]
+    kept_for_weight: list[Amount]
+    memory_limit: list[Amount | None]
+    reference_memory: Annotated[float, Field(gt=0)]
+
+
+class ScheduleSpec(Spec):
+    """What a schedule document must hold."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    format: str
+    kind: Word
+    problem: PipelineSpec
+    orders: list[list[Pass]]
+    makespan: Amount | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _format_known(cls, values: Any) -> Any:
+        """Say first whether this is such a file at all: everything else would be a confusing complaint."""
+        found = values.get("format") if isinstance(values, dict) else None
+        if found != FORMAT:
+            raise ValueError(f"format: is {shorten(found)}, expected {FORMAT!r}")
+        return values
+
+
+def read_schedule(path: Path) -> ScheduleSpec:
+    """
+    Read a schedule document.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read, has another format, or lacks or contradicts a field.
+    """
+    values = read_json(path, f"a schedule in the format {FORMAT}")
+    if "orders" in values and not isinstance(values["orders"], list):
+        raise DataError(f"{path}: orders: is {shorten(values['orders'])}, expected a list of passes for every device")
+    return ScheduleSpec.parse(values, str(path))

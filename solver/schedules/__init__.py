@@ -1,0 +1,1 @@
+"""How pipeline schedules are built, improved and proven."""

@@ -1,0 +1,150 @@
+r"""
+The choices that make a list schedule of a pipeline.
+
+A list schedule (:mod:`taut.solver.schedules.listing`) is given by a few choices:
+
+1. a building block, whose slots are the keys of forward passes and gradients by the input;
+2. how many slots after its I a gradient by the weights has its key, up to for ever: then it fills idle time alone;
+3. how long a device would rather wait than run something less urgent;
+4. memory M to use, up to the limit, and how it is shared among the chunks of a device: chunk c other than the first may
+   have :math:`\min(\lfloor s_0 + s (C - 1 - c) \rfloor, \lfloor \sigma M / (v a_c) \rfloor)` micro-batches in flight,
+   which grows with its distance from the last chunk as its lifespan does, and the first chunk has what is left.
+
+All of them give feasible schedules whatever the times, so the choices are free to be tried.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from taut.formulations.schedule import Floats, Ints, ScheduleProblem
+from taut.solver.schedules.blocks import Block, blocks
+from taut.solver.schedules.chains import Chains, chains
+from taut.solver.schedules.critical import makespan
+from taut.solver.schedules.listing import list_schedule
+
+_DELAYS = (1e9, 11.5, 5.5, 3.5, 23.5, 1.5)
+_PATIENCE = ((0.5, 0.5), (0.0, 0.0), (0.25, 0.75), (1.0, 1.0), (0.0, 1.0))
+_SLOPES = (0.5, 2 / 3, 0.75, 1.0, 1 / 3)
+_STARTS = (1.5, 1.0, 2.0)
+_SHARES = (1.0, 0.75, 1.25)
+_LESS = (0, 1)
+_MOST_OF_1F1B = (1e9, 1.0, 1.5, 2.0)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Places of the choices 1 to 4 in their lists."""
+
+    block: int
+    delay: int
+    patience: int
+    slope: int
+    start: int
+    share: int
+    less: int
+    most: int
+    times: int
+
+
+@dataclass(eq=False)
+class Lister:
+    """List schedules of one pipeline."""
+
+    problem: ScheduleProblem
+    blocks: list[Block] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.blocks = list(blocks(self.problem))
+        passes = 3 * self.problem.num_chunks * self.problem.num_micro_batches
+        self._passes = np.zeros((passes, 3), dtype=np.int64)
+
+    @cached_property
+    def hosted(self) -> Ints:
+        """Chunks of each device, -1 beyond the last (devices, most chunks)."""
+        chunks = [np.flatnonzero(self.problem.device == d) for d in range(self.problem.num_devices)]
+        table = np.full((len(chunks), max(len(row) for row in chunks)), -1)
+        for row, found in zip(table, chunks, strict=True):
+            row[: len(found)] = found
+        return table
+
+    @cached_property
+    def chains(self) -> Chains:
+        """The pipeline by number of pass."""
+        return chains(self.problem)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of values of every choice."""
+        lists = (self.blocks, _DELAYS, _PATIENCE, _SLOPES, _STARTS, _SHARES, _LESS, _MOST_OF_1F1B)
+        return (*(len(values) for values in lists), len(self._times))
+
+    def schedule(self, choice: Choice) -> tuple[float, Ints]:
+        """Makespan and flat order of the list schedule of a choice."""
+        problem = self.problem
+        m, first = problem.num_micro_batches, self.chains.first
+        seconds, transfer = self._times[choice.times]
+        list_schedule(
+            self.hosted,
+            problem.device,
+            seconds,
+            transfer,
+            m,
+            problem.activation,
+            problem.kept_for_weight,
+            problem.allowed,
+            self._keys(choice),
+            self.caps(choice),
+            np.array(_PATIENCE[choice.patience]),
+            self._passes,
+            first,
+        )
+        kind, chunk, micro_batch = self._passes.T
+        order = (kind * problem.num_chunks + chunk) * m + micro_batch
+        return makespan(self.chains, order), order
+
+    @cached_property
+    def _times(self) -> list[tuple[Floats, Floats]]:
+        """Seconds and transfers that a list may take for true: as given, without transfers, all passes equal."""
+        problem = self.problem
+        mean = np.full_like(problem.seconds, problem.seconds[:3].mean())
+        none = np.zeros_like(problem.transfer)
+        return [(problem.seconds, problem.transfer), (mean, none), (problem.seconds, none), (mean, problem.transfer)]
+
+    def _keys(self, choice: Choice) -> Floats:
+        block = self.blocks[choice.block]
+        slots = np.stack((block.forward, block.input_gradient, block.input_gradient + _DELAYS[choice.delay]))
+        later = float(block.period) * np.arange(self.problem.num_micro_batches)
+        return np.asarray(slots[:, :, None] + later, dtype=np.float64)
+
+    def caps(self, choice: Choice) -> Ints:
+        """Most micro-batches in flight by chunk."""
+        problem, m = self.problem, self.problem.num_micro_batches
+        memory = self._memory(choice)
+        caps = np.full(problem.num_chunks, m)
+        for d, row in enumerate(self.hosted):
+            chunks = row[row >= 0]
+            left = memory[d]
+            for c in chunks[:0:-1]:
+                ramp = int(_STARTS[choice.start] + _SLOPES[choice.slope] * (problem.num_chunks - 1 - c))
+                share = _SHARES[choice.share] * memory[d] / len(chunks)
+                caps[c] = max(1, min(ramp, _times(share, problem.activation[c], m), m))
+                left -= caps[c] * problem.activation[c]
+            caps[chunks[0]] = max(1, min(m, _times(left, problem.activation[chunks[0]], m)))
+        return caps
+
+    def _memory(self, choice: Choice) -> Floats:
+        """Memory to use on each device, choice 4."""
+        problem = self.problem
+        largest = np.zeros(problem.num_devices)
+        np.maximum.at(largest, problem.device, problem.activation)
+        whole = np.bincount(problem.device, weights=problem.activation, minlength=problem.num_devices)
+        most = _MOST_OF_1F1B[choice.most] * problem.num_devices * whole
+        used = np.minimum(problem.allowed, most) - _LESS[choice.less] * largest
+        return np.asarray(np.maximum(used, whole), dtype=np.float64)
+
+
+def _times(memory: float, unit: float, most: int) -> int:
+    """How often a unit fits into memory, at most a given number."""
+    return most if memory >= unit * most else int(memory / unit * (1 + 1e-9))

@@ -1,0 +1,244 @@
+r"""
+The best schedule of a pipeline that can be found, with a lower bound on all of its schedules.
+
+(1) *Start.* The best of the kinds that are known, adapted to times and memory limits.
+(2) *Bound.* The single-device relaxation and others (:mod:`taut.solver.schedules.bounds`), the start's makespan first:
+    if that is refuted as a target, the start is proven best.
+(3) *Improve.* Round after round one part of the schedule by CP-SAT (:mod:`taut.solver.schedules.neighbourhood`); every
+    fourth round moves along critical paths instead (:mod:`taut.solver.schedules.critical`), which are all that there
+    is for very many passes.
+(4) *Solve.* Few passes that many rounds have not improved go to CP-SAT as a whole, which may state a larger bound.
+
+It ends when the bound is reached, on Ctrl-C or at a limit. Rounds and labels do not depend on the machine, so a limit
+of work alone gives the same schedule and bound everywhere (5).
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from taut.formulations.schedule import Schedule, ScheduleProblem, Timetable, timetable
+from taut.solver.interrupt import interrupt_requested
+from taut.solver.result import OPTIMALITY_GAP, Progress, Status, relative_gap
+from taut.solver.schedules.adapt import require_memory
+from taut.solver.schedules.bounds import WORK_LIMIT, ScheduleBound, lower_bound
+from taut.solver.schedules.chains import Chains, chains, numbers, schedule_of
+from taut.solver.schedules.critical import improve
+from taut.solver.schedules.exact import solve
+from taut.solver.schedules.kinds import best_schedule
+from taut.solver.schedules.neighbourhood import Neighbourhood
+from taut.solver.schedules.schedule_certificate import certificate
+
+SECONDS = 60.0
+_LABELS_A_SECOND = 300_000
+_MANY, _FEW = 6000, 400
+"""Passes beyond which parts cost more than they bring, and up to which the whole may go to CP-SAT."""
+_PATIENCE = 40
+_PART_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleResult:
+    """
+    A schedule and what is proven of it.
+
+    Parameters
+    ----------
+    schedule, timetable
+        The best schedule found, and when its passes run.
+    lower_bound, source
+        Seconds that no schedule is shorter than, and what says so; "cp-sat (claimed)" if only CP-SAT does.
+    witness
+        What derives the best other bound again.
+    status
+        Optimal if makespan and bound differ by no more than 1e-6 of it.
+    certificate
+        All claims as plain JSON values; see :mod:`taut.solver.schedules.schedule_certificate`.
+    """
+
+    schedule: Schedule
+    timetable: Timetable
+    lower_bound: float
+    source: str
+    witness: dict[str, Any]
+    status: Status
+    certificate: dict[str, Any]
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap of the makespan."""
+        return relative_gap(self.timetable.makespan, self.lower_bound)
+
+
+def optimize(
+    problem: ScheduleProblem,
+    *,
+    kinds: Sequence[str] | None = None,
+    time_limit: float | None = None,
+    work_limit: int | None = None,
+    seed: int = 0,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> ScheduleResult:
+    """
+    Find a schedule of small makespan and prove how small any can be.
+
+    Parameters
+    ----------
+    problem
+        The pipeline.
+    kinds
+        Names of the schedules to start from; all by default.
+    time_limit
+        Seconds; a minute if there is no limit of work either.
+    work_limit
+        Rounds of improvement. Without a limit of time the result then depends on it and the seed alone.
+    seed
+        Of all that is random.
+    workers
+        Threads when the whole goes to CP-SAT.
+    progress
+        Called with seconds, makespan, bound, and what was just done.
+
+    Returns
+    -------
+    ScheduleResult
+        Feasible, with a valid bound.
+
+    Raises
+    ------
+    InfeasibleError
+        If no schedule keeps within the memory limits.
+    """
+    require_memory(problem)
+    with interrupt_requested() as asked:
+        began = time.monotonic()
+        limit = time_limit if time_limit is not None else SECONDS if work_limit is None else math.inf
+        search = _Search(problem, began, limit, asked, progress, seed)
+        search.take(best_schedule(problem, kinds=kinds, seed=seed), "kinds")
+        search.prove(WORK_LIMIT if math.isinf(limit) else min(WORK_LIMIT, int(_LABELS_A_SECOND * (1 + limit))))
+        search.improve(math.inf if work_limit is None else work_limit)
+        if work_limit is None:
+            search.solve(workers)
+        return search.result()
+
+
+class _Search:
+    """The incumbent, its bound, and what is left of the time."""
+
+    def __init__(
+        self,
+        problem: ScheduleProblem,
+        began: float,
+        limit: float,
+        asked: Callable[[], bool],
+        progress: Progress | None,
+        seed: int,
+    ) -> None:
+        self.problem, self.began, self.limit = problem, began, limit
+        self.asked, self.progress, self.seed = asked, progress, seed
+        self.makespan, self.claimed = math.inf, -math.inf
+        self.passes = 3 * problem.num_chunks * problem.num_micro_batches
+        self.schedule: Schedule
+        self.bound = ScheduleBound(lower_bound=-math.inf, source="none")
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return self.began + self.limit - time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether there is no more time, or Ctrl-C was pressed."""
+        return self.left <= 0 or self.asked()
+
+    def is_closed(self) -> bool:
+        """Whether the incumbent is proven best."""
+        return self.makespan <= max(self.bound.lower_bound, self.claimed) * (1 + OPTIMALITY_GAP / 10)
+
+    def report(self, doing: str) -> None:
+        """Tell how far the search is."""
+        if self.progress is not None:
+            bound = max(self.bound.lower_bound, self.claimed)
+            self.progress(time.monotonic() - self.began, self.makespan, bound, doing)
+
+    def take(self, schedule: Schedule, doing: str) -> bool:
+        """Keep a schedule unless it is longer; say whether it is shorter."""
+        makespan = timetable(self.problem, schedule).makespan
+        is_shorter = makespan < self.makespan * (1 - 1e-12)
+        if makespan <= self.makespan:
+            self.schedule, self.makespan = schedule, makespan
+        if is_shorter:
+            self.report(doing)
+        return is_shorter
+
+    def prove(self, work_limit: int) -> None:
+        """Bound all schedules, (2)."""
+        self.bound = lower_bound(self.problem, incumbent=self.makespan, work_limit=work_limit, stop=self.is_over)
+        self.report(self.bound.source)
+
+    def improve(self, rounds: float) -> None:
+        """Improve the incumbent, (3), until it is proven, time is up, or whole by CP-SAT promises more."""
+        parts, moves = Neighbourhood(self.problem, self.seed), chains(self.problem)
+        number, waited, first = 0, 0, self.makespan
+        while number < rounds and not self.is_closed() and not self.is_over():
+            if math.isfinite(self.limit) and self.passes <= _FEW and waited >= _PATIENCE:
+                break
+            if number % 4 == 3 or self.passes > _MANY:
+                found = self._moved(moves, number)
+            else:
+                seconds = min(self.left, _PART_SECONDS) if math.isfinite(self.limit) else math.inf
+                found = parts.improve(
+                    self.schedule, lower_bound=self.bound.lower_bound, time_limit=seconds, stop=self.asked
+                ).schedule
+            waited = 0 if self.take(found, "improved") else waited + 1
+            number += 1
+        if self.makespan < first and not self.is_over():
+            self.prove_again()
+
+    def _moved(self, moves: Chains, number: int) -> Schedule:
+        """The incumbent after moves along its critical paths."""
+        order = numbers(self.problem, self.schedule)
+        trials = int(min(max(7e7 / self.passes, 1000), 100_000))
+        _, found = improve(moves, order, trials, seed=self.seed + 1000 + number, target=self.bound.lower_bound)
+        return schedule_of(self.problem, found, "improved")
+
+    def prove_again(self) -> None:
+        """Try the improved incumbent as a target."""
+        again = lower_bound(self.problem, incumbent=self.makespan, work_limit=_LABELS_A_SECOND * 4, stop=self.is_over)
+        if again.lower_bound > self.bound.lower_bound:
+            self.bound = again
+            self.report(again.source)
+
+    def solve(self, workers: int) -> None:
+        """Hand few passes to CP-SAT as a whole, (4)."""
+        if self.passes > _FEW or self.is_closed() or self.is_over():
+            return
+        solved = solve(
+            self.problem,
+            self.schedule,
+            lower_bound=self.bound.lower_bound,
+            time_limit=self.left,
+            seed=self.seed,
+            workers=workers,
+            stop=self.asked,
+        )
+        self.claimed = min(solved.claimed_bound, solved.makespan)
+        if self.take(solved.schedule, "cp-sat"):
+            self.prove_again()
+
+    def result(self) -> ScheduleResult:
+        """What was found and proven."""
+        best = max(self.bound.lower_bound, self.claimed)
+        is_claimed = self.claimed > self.bound.lower_bound
+        gap = relative_gap(self.makespan, best)
+        return ScheduleResult(
+            schedule=self.schedule,
+            timetable=timetable(self.problem, self.schedule),
+            lower_bound=best,
+            source="cp-sat (claimed)" if is_claimed else self.bound.source,
+            witness=self.bound.witness,
+            status=Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE,
+            certificate=certificate(self.makespan, self.bound, self.claimed if is_claimed else None),
+        )

@@ -1,0 +1,74 @@
+"""Pipelines for tests of schedules: unit times on any placement, random ones, and the published rows where present."""
+
+import csv
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from hypothesis import strategies as st
+
+from taut.formulations.schedule import ScheduleProblem, round_robin, sequential, v_shape
+
+DATA = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "schedules"
+"""Published schedules, where this folder exists."""
+
+
+def pipeline(
+    device: np.ndarray,
+    m: int,
+    *,
+    f: float = 1.0,
+    b: float = 1.0,
+    w: float = 1.0,
+    c: float = 0.0,
+    limit: float = np.inf,
+    kept: float = 1.0,
+) -> ScheduleProblem:
+    """Like chunks: seconds of each pass, latency c, one memory unit a chunk of which ``kept`` stays for W."""
+    n = len(device)
+    return ScheduleProblem(
+        device=device,
+        forward=np.full(n, f),
+        input_gradient=np.full(n, b),
+        weight_gradient=np.full(n, w),
+        transfer=np.full(n - 1, c),
+        num_micro_batches=m,
+        activation=np.ones(n),
+        kept_for_weight=np.full(n, kept),
+        memory_limit=np.full(int(device.max()) + 1, limit),
+    )
+
+
+@st.composite
+def pipelines(draw: st.DrawFn, *, limited: bool = True) -> ScheduleProblem:
+    """Any small pipeline: sequential, round-robin or V placement, unlike chunks and devices, some limits."""
+    stages, m = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    placements = (sequential(stages), round_robin(stages, 2), v_shape(stages))
+    device = draw(st.sampled_from(placements))
+    n = len(device)
+
+    def numbers(size: int, low: int, high: int) -> np.ndarray:
+        return np.array(draw(st.lists(st.integers(low, high), min_size=size, max_size=size)), dtype=np.float64)
+
+    activation = numbers(n, 0, 4)
+    kept = np.minimum(activation, numbers(n, 0, 4))
+    limit = numbers(stages, 1, 24) if limited and draw(st.booleans()) else np.full(stages, np.inf)
+    return ScheduleProblem(
+        device=device,
+        forward=numbers(n, 0, 5),
+        input_gradient=numbers(n, 0, 5),
+        weight_gradient=numbers(n, 0, 5),
+        transfer=numbers(n - 1, 0, 2),
+        num_micro_batches=m,
+        activation=activation,
+        kept_for_weight=kept,
+        memory_limit=limit,
+    )
+
+
+def rows(file: str) -> Iterator[dict[str, str]]:
+    """Rows of a published table that were simulated without an error; none if the table is absent."""
+    if (DATA / file).exists():
+        with (DATA / file).open(encoding="utf-8", newline="") as lines:
+            yield from (row for row in csv.DictReader(lines) if not row.get("err"))
