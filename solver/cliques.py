@@ -8,7 +8,8 @@ clique of size dp in the graph of the links below b. Nodes s are tried in order;
 (2) a node with fewer than dp - 1 neighbours there is in no such clique, and is dropped until none is left (a core);
 (3) neither is one left whose nodes can be coloured with fewer than dp colours, linked nodes unlike.
 
-The cores that remain hold every clique. No core: no clique, and b bounds the slowest link.
+The cores that remain hold every clique. No core: no clique, and b bounds the slowest link. Of more than ``MOST_PIVOTS``
+nodes the one core of all is taken in their place.
 """
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+MOST_PIVOTS = 192
 
 
 def clique_sets(inverse: Floats, below: float, size: int) -> Flags:
@@ -33,6 +35,9 @@ def clique_sets(inverse: Floats, below: float, size: int) -> Flags:
         Nodes of a clique; a single node is one.
     """
     linked = (inverse < below) & ~np.eye(len(inverse), dtype=bool)
+    if len(linked) > MOST_PIVOTS:
+        whole = core(linked, np.ones(len(linked), dtype=bool), size)
+        return whole[None, :] if colours(linked, whole) >= size else whole[None, :][:0]
     return np.unique(_cores(linked, size), axis=0)
 
 

@@ -34,9 +34,8 @@ NARROW = 2e-3
 """Relative distance between proven and unprovable seconds below which a proof is left as it is."""
 MOST_BRANCHES = 400
 """Splits of start sets in one staircase, so that every search ends."""
-LEVELS = 256
-FEW_LEVELS = 128
-MANY_NODES = 96
+LEVELS = ((96, 256), (192, 128), (1 << 30, 48))
+"""Levels R of the proofs that are sought, up to so many nodes."""
 
 
 @dataclass(slots=True)
@@ -167,7 +166,7 @@ class Cover:
     @property
     def levels(self) -> int:
         """Levels R of the proofs that are sought."""
-        return LEVELS if len(self.given.hops) < MANY_NODES else FEW_LEVELS
+        return next(levels for nodes, levels in LEVELS if len(self.given.hops) < nodes)
 
     @property
     def value(self) -> float:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
+from scipy.cluster.hierarchy import leaves_list, linkage
 
 from taut.data.spec import digest
 from taut.formulations.latency import optimizer_shards
@@ -37,10 +38,12 @@ from taut.solver.staircase import Box, CoverBound, Part, PathProof, Staircase, b
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-MOST_NODES = 192
-"""Beyond this a pass over the walks takes seconds."""
+MOST_NODES = 2048
+"""Beyond this a pass over the walks takes minutes."""
 ANNEALING_RUNS = 4
-MOVES_PER_SLOT = 60_000
+MOVES_PER_SLOT, MOST_MOVES = 60_000, 16_000_000
+MANY_NODES = 192
+"""Beyond this two runs of annealing begin with nodes in an order in which near ones stand together."""
 MOST_UPDATES = 200_000_000
 """Updates of walks in one refinement, so that Ctrl-C is answered within a second or two."""
 
@@ -128,7 +131,7 @@ class Covering:
         self._stages = partition_problem(problem, candidate)
         self._slots = slots(problem, candidate)
         self._runs: list[PathAnnealing] = []
-        self._pipelines = _first_paths(self._slots)
+        self._pipelines = _first_paths(self._slots, np.arange(len(self._slots.capacity)))
         self._kept: Staircase | None = None
 
     @property
@@ -146,11 +149,16 @@ class Covering:
         """Some moves of every run; positions (pp dp, 1) of the best pipelines when all runs are done."""
         given = self._slots
         if not self._runs:
-            for run in range(ANNEALING_RUNS):
+            many = len(given.capacity) > MANY_NODES
+            for run in range(ANNEALING_RUNS // 2 if many else ANNEALING_RUNS):
                 number = seed * ANNEALING_RUNS + run
-                start = _first_paths(given, np.random.default_rng(number), together=run % 2 == 1)
-                made = moves or MOVES_PER_SLOT * start.size
-                self._runs.append(PathAnnealing(given, self._gradients(), start, moves=made, seed=number))
+                order = (
+                    near_together(given.hops) if many else np.random.default_rng(number).permutation(len(given.hops))
+                )
+                start = _first_paths(given, order, together=run % 2 == 1 and not many)
+                made = moves or min(MOVES_PER_SLOT * start.size, MOST_MOVES)
+                annealing = PathAnnealing(given, self._gradients(), start, moves=made, seed=number, mild=many)
+                self._runs.append(annealing)
         with ThreadPoolExecutor(max_workers=max(workers, 1)) as pool:
             list(pool.map(PathAnnealing.advance, self._runs))
         if not self.annealed:
@@ -190,11 +198,16 @@ class Covering:
         return {} if self._kept is None else witness_of(self._kept)
 
 
-def _first_paths(given: Slots, rng: np.random.Generator | None = None, *, together: bool = False) -> Ints:
+def _first_paths(given: Slots, order: Ints, *, together: bool = False) -> Ints:
     """Paths (paths, pp) that take the nodes' slots in order; ``together`` stage by stage and not path by path."""
-    order = np.arange(len(given.capacity)) if rng is None else rng.permutation(len(given.capacity))
     taken = np.repeat(order, given.capacity[order])
     return taken.reshape(given.pp, -1).T.copy() if together else taken.reshape(-1, given.pp)
+
+
+def near_together(hops: Floats) -> Ints:
+    """The nodes in an order in which racks, and racks of racks, stand together: leaves of the tree of average links."""
+    apart = hops[np.triu_indices(len(hops), 1)]
+    return np.asarray(leaves_list(linkage(apart, method="average")), dtype=np.int64)
 
 
 class _Proof(BaseModel):

@@ -19,8 +19,8 @@ from taut.solver.slots import Slots
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-HOT, COLD = 0.3, 0.002
-"""First and last temperature, in standard deviations of the hops."""
+HOT, MILD, COLD = 0.3, 0.05, 0.002
+"""First temperature, that of a start which is good already, and the last, in standard deviations of the hops."""
 WHOLE_NODES = 0.02
 """Share of moves that exchange two nodes of several slots."""
 CHUNK = 400_000
@@ -31,16 +31,20 @@ class PathAnnealing:
     """
     One run of annealing over a fixed number of moves, chunk by chunk.
 
-    ``seconds`` and ``best`` are the least of longest path plus ring for ``gradients`` bytes, and its paths.
+    ``seconds`` and ``best`` are the least of longest path plus ring for ``gradients`` bytes, and its paths. ``mild``
+    keeps what is good in the first paths.
     """
 
-    def __init__(self, given: Slots, gradients: float, paths: Ints, *, moves: int, seed: int) -> None:
+    def __init__(
+        self, given: Slots, gradients: float, paths: Ints, *, moves: int, seed: int, mild: bool = False
+    ) -> None:
         hops, apart = given.hops, ~np.eye(len(given.hops), dtype=bool)
         self._hops, self._inverse, self._gradients = hops, given.inverse, gradients
         self._base, self._capacity = (given.pp - 1) * given.least_hop(), given.capacity
         self._paths, self._seed = paths.copy(), seed
         self._chunks = max(-(-moves // CHUNK), 1)
         self._moves, self._done = -(-moves // self._chunks), 0
+        self._hot = MILD if mild else HOT
         self._scale = max(float(hops[apart].std()), 1e-12 * float(hops[apart].max()), 1e-300)
         self.best, self.seconds = paths.copy(), _longest(hops, given.inverse, gradients, paths)
 
@@ -51,8 +55,8 @@ class PathAnnealing:
 
     def advance(self) -> None:
         """Make one chunk of moves."""
-        cooling = (COLD / HOT) ** (1.0 / self._chunks)
-        hot = HOT * self._scale * cooling**self._done
+        cooling = (COLD / self._hot) ** (1.0 / self._chunks)
+        hot = self._hot * self._scale * cooling**self._done
         seconds, best = _anneal(
             self._hops,
             self._inverse,
@@ -96,22 +100,47 @@ def _length(hops: Floats, path: Ints) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _ring(inverse: Floats, paths: Ints) -> float:
-    """Seconds per byte of the data-parallel ring over the first slots."""
-    dp = len(paths)
-    inside, between, touched = 0.0, 0.0, 0.0
-    for a in range(dp):
-        here, one = paths[a, 0], 0
-        for b in range(dp):
-            there = paths[b, 0]
-            if there == here:
-                one += 1
-            else:
-                between = max(between, inverse[here, there])
-        touched += 1.0 / one
-        if one > 1:
-            inside = max(inside, 4.0 * (one - 1) / one * inverse[here, here])
-    return inside + 2.0 * (touched - 1.0) / touched * between
+def _slowest(inverse: Floats, paths: Ints) -> float:
+    """Slowest inverse rate between first slots of unlike nodes."""
+    slowest = 0.0
+    for a in range(len(paths)):
+        for b in range(a):
+            if paths[a, 0] != paths[b, 0]:
+                slowest = max(slowest, inverse[paths[a, 0], paths[b, 0]])
+    return slowest
+
+
+@njit(cache=True, nogil=True)
+def _slowest_after(inverse: Floats, paths: Ints, slowest: float, removed: Ints, added: Ints) -> float:
+    """The slowest when two first slots have changed nodes: all pairs only where the slowest may have gone."""
+    gone, new = 0.0, 0.0
+    if removed[0] != removed[1]:
+        gone = inverse[removed[0], removed[1]]
+    for z in range(len(paths)):
+        v = paths[z, 0]
+        for k in range(2):
+            if v != removed[k]:
+                gone = max(gone, inverse[v, removed[k]])
+            if v != added[k]:
+                new = max(new, inverse[v, added[k]])
+    return max(slowest, new) if gone < slowest else _slowest(inverse, paths)
+
+
+@njit(cache=True, nogil=True)
+def _ring(inverse: Floats, paths: Ints, slowest: float, count: Ints) -> float:
+    """Seconds per byte of the data-parallel ring over the first slots; ``count`` is a scratch by node."""
+    for z in range(len(paths)):
+        count[paths[z, 0]] = 0
+    for z in range(len(paths)):
+        count[paths[z, 0]] += 1
+    inside, touched = 0.0, 0.0
+    for z in range(len(paths)):
+        v = paths[z, 0]
+        g = count[v]
+        touched += 1.0 / g
+        if g > 1:
+            inside = max(inside, 4.0 * (g - 1) / g * inverse[v, v])
+    return inside + 2.0 * (touched - 1.0) / touched * slowest
 
 
 @njit(cache=True, nogil=True)
@@ -119,7 +148,7 @@ def _longest(hops: Floats, inverse: Floats, gradients: float, paths: Ints) -> fl
     longest = 0.0
     for z in range(len(paths)):
         longest = max(longest, _length(hops, paths[z]))
-    return longest + gradients * _ring(inverse, paths)
+    return longest + gradients * _ring(inverse, paths, _slowest(inverse, paths), np.zeros(len(hops), np.int64))
 
 
 @njit(cache=True, nogil=True)
@@ -214,7 +243,10 @@ def _anneal(
         _draw(state)
     dp, pp = paths.shape
     lengths = np.array([_length(hops, paths[z]) for z in range(dp)])
-    ring = gradients * _ring(inverse, paths)
+    count = np.zeros(len(hops), np.int64)
+    slowest = _slowest(inverse, paths)
+    ring = gradients * _ring(inverse, paths, slowest, count)
+    removed, added = np.zeros(2, np.int64), np.zeros(2, np.int64)
     best, best_paths = lengths.max() + ring, paths.copy()
     unit = max(lengths.max() - base, 1e-300)
     powers = np.array([_power(length, base, unit) for length in lengths])
@@ -236,7 +268,8 @@ def _anneal(
                 lengths[k] = _length(hops, paths[k])
                 powers[k] = _power(lengths[k], base, unit)
             total = powers.sum()
-            ringed = gradients * _ring(inverse, paths)
+            slowest_then, slowest = slowest, _slowest(inverse, paths)
+            ringed = gradients * _ring(inverse, paths, slowest, count)
             candidate = unit * np.sqrt(np.sqrt(np.sqrt(total))) + ringed
             if candidate <= value or _share(state) < np.exp((value - candidate) / temperature):
                 value, ring = candidate, ringed
@@ -245,7 +278,7 @@ def _anneal(
                     best_paths[:] = paths
             else:
                 _swap_nodes(paths, a, b)
-                powers, total = powers_then, total_then
+                powers, total, slowest = powers_then, total_then, slowest_then
                 for k in range(dp):
                     lengths[k] = _length(hops, paths[k])
             continue
@@ -259,7 +292,11 @@ def _anneal(
         changed = total - powers[y] + power_y
         if y != z:
             changed += power_z - powers[z]
-        ringed = gradients * _ring(inverse, paths) if first and gradients > 0.0 else ring
+        ringed, slowest_then = ring, slowest
+        if first and gradients > 0.0:
+            removed[0], removed[1], added[0], added[1] = old_y[0], old_z[0], paths[y, 0], paths[z, 0]
+            slowest = _slowest_after(inverse, paths, slowest, removed, added)
+            ringed = gradients * _ring(inverse, paths, slowest, count)
         candidate = unit * np.sqrt(np.sqrt(np.sqrt(max(changed, 0.0)))) + ringed
         if candidate <= value or _share(state) < np.exp((value - candidate) / temperature):
             value, ring, total = candidate, ringed, changed
@@ -271,6 +308,7 @@ def _anneal(
                 best = longest + ring
                 best_paths[:] = paths
         else:
+            slowest = slowest_then
             paths[y] = old_y
             paths[z] = old_z
     return best, best_paths

@@ -41,7 +41,7 @@ class Master:
         self._untouched, self._when_touched = runs + np.arange(n), runs + n + np.arange(n)
         self._spared = runs + 2 * n + np.arange(n)
         self._least, self._most, self._z = runs + 3 * n + np.arange(3)
-        self._fillings: list[tuple[int, int, bytes]] = []
+        self._known: set[tuple[int, int, bytes]] = set()
         self._rows = csr_matrix((0, int(self._z) + 1))
         self.widened(self.even())
 
@@ -64,24 +64,25 @@ class Master:
     def widened(self, gains: Floats) -> int:
         """Add the cheapest filling of every node for some gains; returns how many are new."""
         _, counts = cheapest_fillings(gains[0], gains[1], self._given.capacity)
-        known, new = set(self._fillings), []
+        new = []
         for v in range(len(counts)):
             for touched in range(2 if self._starts[v] else 1):
                 filling = (v, touched, counts[v, touched].tobytes())
-                if filling not in known:
-                    self._fillings.append(filling)
-                    new.append((v, touched, counts[v, touched]))
+                if filling not in self._known:
+                    self._known.add(filling)
+                    new.append((v, touched))
         if new:
-            self._rows = vstack([self._rows, *(self._filling(*entry) for entry in new)], format="csr")
+            nodes, when = np.array(new).T
+            self._rows = vstack([self._rows, self._fillings(nodes, when, counts[nodes, when])], format="csr")
         return len(new)
 
-    def _filling(self, v: int, touched: int, counts: Ints) -> csr_matrix:
-        """Row: least gain of the node <= gains of the filling's runs."""
-        kind, length = np.nonzero(counts)
-        least = self._when_touched[v] if touched else self._untouched[v]
-        columns = np.r_[least, self._column[kind, v, length - 1]]
-        entries = np.r_[1.0, -counts[kind, length].astype(float)]
-        return csr_matrix((entries, (np.zeros(len(columns), int), columns)), shape=(1, int(self._z) + 1))
+    def _fillings(self, nodes: Ints, touched: Ints, counts: Ints) -> csr_matrix:
+        """Rows: least gain of the node <= gains of the filling's runs."""
+        least = np.where(touched == 1, self._when_touched[nodes], self._untouched[nodes])
+        row, kind, length = np.nonzero(counts)
+        columns = np.r_[least, self._column[kind, nodes[row], length - 1]]
+        entries = np.r_[np.ones(len(nodes)), -counts[row, kind, length].astype(float)]
+        return csr_matrix((entries, (np.r_[np.arange(len(nodes)), row], columns)), (len(nodes), int(self._z) + 1))
 
     def _flat(self, gains: Floats) -> Floats:
         """Gains by column."""
