@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 MOST_PIVOTS = 192
+MOST_SETS = 4
+MOST_GROWTH = 1.34
+"""Start sets are joined while there are more, or while the union is at most so much larger than the larger one."""
 
 
 def clique_sets(inverse: Floats, below: float, size: int) -> Flags:
@@ -108,3 +111,28 @@ def colours(linked: Flags, among: Flags) -> int:
                 free = free & ~linked[v]
         colours += 1
     return colours
+
+
+def joined(sets: Flags) -> list[Flags]:
+    """Fewer sets that hold the given ones: the two with the smallest union are joined while that adds little."""
+    joined = _without_parts(sets)
+    while len(joined) > 1:
+        table = np.array(joined, dtype=np.int64)
+        sizes = table.sum(axis=1)
+        unions = sizes[:, None] + sizes[None, :] - table @ table.T
+        growth = unions / np.maximum(sizes[:, None], sizes[None, :]) + 9.0 * np.eye(len(joined))
+        a, b = np.unravel_index(int(np.argmin(growth)), growth.shape)
+        if growth[a, b] > MOST_GROWTH and len(joined) <= MOST_SETS:
+            break
+        union = joined[a] | joined[b]
+        joined = [part for part in joined if not (part <= union).all()] + [union]
+    return joined
+
+
+def _without_parts(sets: Flags) -> list[Flags]:
+    """The sets that are in no other, largest first."""
+    kept: list[Flags] = []
+    for part in sorted(sets, key=lambda s: (-int(s.sum()), s.tobytes())):
+        if not any((part <= other).all() for other in kept):
+            kept.append(part)
+    return kept

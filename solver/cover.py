@@ -7,53 +7,25 @@ the box is split, at a threshold or by the number of touched nodes, or its sets 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taut.solver.branches import Split, Tree, divided, reduced
-from taut.solver.cliques import least_slowest_link
-from taut.solver.forest import Potentials, climb
+from taut.solver.branches import reduced
+from taut.solver.branching import Branch, Branching
+from taut.solver.cliques import joined, least_slowest_link
 from taut.solver.slots import Slots, Span
-from taut.solver.staircase import Box, CoverBound, Part, PathProof, Staircase, proven, start_sets
+from taut.solver.staircase import Box, CoverBound, Part, PathProof, Staircase, start_sets
 from taut.solver.walks import LongestPath
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Ints = NDArray[np.int64]
-Key = tuple[int, int, bytes, bytes]
-"""Fewest and most touched nodes, start set and required nodes."""
-CLIMB_ROUNDS = 600
-MOST_SETS = 4
-MOST_GROWTH = 1.34
-"""Start sets are joined while there are more, or while the union is at most so much larger than the larger one."""
 SMALLER = 0.75
 """A step is split where its largest start set falls to this share."""
 NARROW = 2e-3
 """Relative distance between proven and unprovable seconds below which a proof is left as it is."""
-MOST_BRANCHES = 400
-"""Splits of start sets in one staircase, so that every search ends."""
-LEVELS = ((96, 256), (192, 128), (1 << 30, 48))
-"""Levels R of the proofs that are sought, up to so many nodes."""
-
-
-@dataclass(slots=True)
-class _Branch:
-    """A branch under construction: split at ``nodes``, bounded by the path of ``key``, or empty."""
-
-    allowed: Flags
-    required: Flags
-    key: Key | None = None
-    nodes: tuple[int, ...] = ()
-    children: tuple["_Branch", ...] = ()
-
-    def leaves(self) -> Iterator["_Branch"]:
-        """All branches below that are neither split nor empty."""
-        if self.key is not None:
-            yield self
-        for child in self.children:
-            yield from child.leaves()
 
 
 @dataclass(slots=True)
@@ -61,15 +33,25 @@ class _Open:
     """A box under construction, its start sets, and whether those are no longer split."""
 
     span: Span
-    parts: list[_Branch]
+    parts: list[Branch]
     whole: bool = False
 
-    def leaves(self) -> list[_Branch]:
-        """All branches that are neither split nor empty."""
-        return [leaf for part in self.parts for leaf in part.leaves()]
+    @property
+    def seconds(self) -> float:
+        """Seconds of the longest path that are proven in the box."""
+        return min((part.seconds for part in self.parts), default=np.inf)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no stage 0 lies in the box."""
+        return not any(True for part in self.parts for _ in part.leaves())
+
+    def weakest(self) -> tuple[Branch, LongestPath]:
+        """The branch of which least is proven, and its path."""
+        paths = [(leaf, leaf.path) for part in self.parts for leaf in part.leaves() if leaf.path is not None]
+        return min(paths, key=lambda entry: entry[1].seconds)
 
 
-@dataclass
 class Cover:
     """
     A staircase under construction.
@@ -78,95 +60,38 @@ class Cover:
     the bound in seconds of hops, and ``target`` that of a known placement, whose longest path takes ``longest``.
     """
 
-    given: Slots
-    gradients: float
-    target: float
-    longest: float
-    rounds: int = 0
-    _branched: int = 0
-    _sets: dict[Key, LongestPath] = field(default_factory=dict)
-    _inherited: dict[Key, PathProof] = field(default_factory=dict)
-    _boxes: list[_Open] = field(default_factory=list)
-    _known_parts: dict[tuple[int, int, float], list[Flags]] = field(default_factory=dict)
+    def __init__(self, *, given: Slots, gradients: float, target: float, longest: float) -> None:
+        self.given, self.gradients, self.target = given, gradients, target
+        self._branching = Branching(given, longest)
+        self._rates = np.unique(given.inverse[~np.eye(len(given.hops), dtype=bool)])
+        self._sets: dict[tuple[int, int, float], list[Flags]] = {}
+        self._boxes = [self._opened(fewest, most) for fewest, most in _doublings(given.fewest, given.most)]
 
-    def __post_init__(self) -> None:
-        given, n = self.given, len(self.given.hops)
-        nobody = np.zeros(n, dtype=bool)
-        self._pipelines = np.zeros((0, given.pp), np.int64)
-        self._rates = np.unique(given.inverse[~np.eye(n, dtype=bool)])
-        self._base, self._first = proven(given, ~nobody, nobody, self._everywhere(None)), self._everywhere(None)
-        if (given.capacity == 1).all():
-            average, potentials = climb(given, longest=self.longest, rounds=CLIMB_ROUNDS)
-            if average > self._base:
-                self._base, self._first = average, self._everywhere(potentials)
-        for fewest, most in _doublings(given.fewest, given.most):
-            span = Span(fewest=fewest, most=most, low=self._fastest(fewest), high=np.inf)
-            self._boxes.append(_Open(span, [self._leaf(span, nodes, nobody) for nodes in self._parts(span)]))
+    @property
+    def levels(self) -> int:
+        """Levels R of the proofs that are sought."""
+        return self._branching.levels
 
-    def _everywhere(self, by: Potentials | None) -> PathProof:
-        touched = (self.given.fewest, self.given.most)
-        return PathProof(nodes=tuple(range(len(self.given.hops))), touched=touched, by=by)
+    def offer(self, walks: Ints) -> None:
+        """Pipelines of a good placement, (any number, pp) nodes."""
+        self._branching.offer(walks)
+
+    def _opened(self, fewest: int, most: int) -> _Open:
+        """The box of all links from the fastest possible on."""
+        span = Span(fewest=fewest, most=most, low=self._fastest(fewest), high=np.inf)
+        nobody = np.zeros(len(self.given.hops), dtype=bool)
+        return _Open(span, [self._branching.leaf(span, nodes, nobody) for nodes in self._start_sets(span)])
 
     def _fastest(self, fewest: int) -> float:
         """Inverse rate below which no ``fewest`` nodes are linked."""
         return 0.0 if fewest == 1 else least_slowest_link(self.given.inverse, fewest)
-
-    def offer(self, walks: Ints) -> None:
-        """Pipelines of a good placement, (any number, pp) nodes."""
-        self._pipelines = np.vstack([self._pipelines, walks])
-        for path in self._sets.values():
-            path.offer(walks)
-
-    def _leaf(self, span: Span, allowed: Flags, required: Flags, parent: Key | None = None) -> _Branch:
-        """A branch with its path bound, from what is proven for one that holds it; or an empty one."""
-        left = reduced(self.given, span, allowed, required)
-        if left is None:
-            return _Branch(allowed, required)
-        seconds, proof = (self._base, self._first) if parent is None else self._known(parent)
-        key = (span.fewest, span.most, left.tobytes(), required.tobytes())
-        if key not in self._sets:
-            touched = (span.fewest, span.most)
-            path = LongestPath(self.given, left, touched, required=required, floor=seconds, levels=self.levels)
-            self._sets[key], self._inherited[key] = path, proof
-            path.offer(self._pipelines)
-        elif self._sets[key].seconds < seconds:
-            self._sets[key].seconds, self._sets[key].proof = seconds, None
-            self._inherited[key] = proof
-        return _Branch(left, required, key)
-
-    def _known(self, key: Key) -> tuple[float, PathProof]:
-        """What is proven for a branch, and how."""
-        path = self._sets[key]
-        if path.proof is None:
-            return path.seconds, self._inherited[key]
-        nodes, required = (tuple(np.flatnonzero(flags).tolist()) for flags in (path.starts, path.required))
-        return path.seconds, PathProof(nodes=nodes, required=required, touched=path.touched, by=path.proof)
-
-    def _divided(self, span: Span, branch: _Branch, allowed: Flags, required: Flags) -> _Branch:
-        """The part of a branch with fewer nodes allowed, divided and proven as the branch is."""
-        if not branch.children:
-            return self._leaf(span, allowed, required, branch.key)
-        left = reduced(self.given, span, allowed, required)
-        if left is None:
-            return _Branch(allowed, required)
-        halves = zip(branch.children, divided(span, left, required, branch.nodes), strict=True)
-        children = tuple(self._divided(span, child, *half) for child, half in halves)
-        return _Branch(left, required, None, branch.nodes, children)
-
-    def _seconds(self, box: _Open) -> float:
-        return min((self._sets[leaf.key].seconds for leaf in box.leaves() if leaf.key is not None), default=np.inf)
 
     def _ring(self, span: Span, slowest: float | None = None) -> float:
         """Seconds of the ring in a box, or with a slowest link, in seconds of hops."""
         return self.gradients * self.given.ring(span, slowest)
 
     def _value(self, box: _Open) -> float:
-        return self._seconds(box) + self._ring(box.span)
-
-    @property
-    def levels(self) -> int:
-        """Levels R of the proofs that are sought."""
-        return next(levels for nodes, levels in LEVELS if len(self.given.hops) < nodes)
+        return box.seconds + self._ring(box.span)
 
     @property
     def value(self) -> float:
@@ -187,19 +112,12 @@ class Cover:
         if not box.whole:
             self._split_by_sets(index)
             return True
-        leaf = min(box.leaves(), key=lambda leaf: self._path(leaf).seconds)
-        path = self._path(leaf)
+        leaf, path = box.weakest()
         goal = min(path.ceiling, self.target - self._ring(box.span))
         if goal <= path.seconds * (1 + NARROW):
-            return self._split_by_touched(index) or self._split_by_ring(index) or self._branch(box.span, leaf)
-        before = path.rounds
+            return self._split_by_touched(index) or self._split_by_ring(index) or self._branching.split(box.span, leaf)
         path.raise_towards(goal, rounds=rounds)
-        self.rounds += path.rounds - before
         return True
-
-    def _path(self, leaf: _Branch) -> LongestPath:
-        assert leaf.key is not None
-        return self._sets[leaf.key]
 
     def _inside(self, span: Span) -> Floats:
         """Rates strictly inside a box, at which it can be split."""
@@ -215,7 +133,7 @@ class Cover:
         low, high = 0, len(inside)
         while low < high:
             middle = (low + high) // 2
-            sizes = [int(part.sum()) for part in self._parts(replace(box.span, high=float(inside[middle])))]
+            sizes = [int(part.sum()) for part in self._start_sets(replace(box.span, high=float(inside[middle])))]
             low, high = (middle + 1, high) if max(sizes, default=0) <= SMALLER * largest else (low, middle)
         if low > 0:
             self._divide(index, float(inside[low - 1]), whole=False)
@@ -241,7 +159,7 @@ class Cover:
         span, inside = box.span, self._inside(box.span)
         if not len(inside) or self._ring(span, inside[-1]) - self._ring(span) < NARROW * self.target:
             return False
-        closing = self._seconds(box) + np.array([self._ring(span, low) for low in inside]) >= self.target
+        closing = box.seconds + np.array([self._ring(span, low) for low in inside]) >= self.target
         halfway = np.searchsorted(inside, 0.5 * (span.low + inside[-1]))
         first = int(np.argmax(closing)) if closing.any() else len(inside)
         # Where the ring closes almost everything the rest is halved, so that start sets become smaller.
@@ -251,59 +169,35 @@ class Cover:
     def _divide(self, index: int, middle: float, *, whole: bool) -> None:
         box = self._boxes[index]
         below = replace(box.span, high=middle)
-        parts = self._parts_of(box, below)
-        lower = [_Open(below, parts, whole)] if any(True for part in parts for _ in part.leaves()) else []
-        self._boxes[index : index + 1] = [*lower, _Open(replace(box.span, low=middle), box.parts, True)]
+        lower = _Open(below, self._parts_of(box, below), whole)
+        upper = _Open(replace(box.span, low=middle), box.parts, True)
+        self._boxes[index : index + 1] = [upper] if lower.empty else [lower, upper]
 
-    def _parts_of(self, box: _Open, span: Span) -> list[_Branch]:
+    def _parts_of(self, box: _Open, span: Span) -> list[Branch]:
         """Start sets for a part of a box, each with the best that is proven for a set of the box that holds it."""
         nobody = np.zeros(len(self.given.hops), dtype=bool)
         parts = []
-        for nodes in self._parts(span):
+        for nodes in self._start_sets(span):
             left = reduced(self.given, span, nodes, nobody)
             holders = [part for part in box.parts if left is not None and (left <= part.allowed).all()]
-            holders = [part for part in holders if any(True for _ in part.leaves())]
-            if not holders:
-                parts.append(self._leaf(span, nodes, nobody))
+            best = max(holders, key=lambda part: part.seconds, default=None)
+            if best is None or not np.isfinite(best.seconds):
+                parts.append(self._branching.leaf(span, nodes, nobody))
             else:
-                best = max(holders, key=lambda part: min(self._path(leaf).seconds for leaf in part.leaves()))
-                parts.append(self._divided(span, best, nodes, nobody))
+                parts.append(self._branching.part(span, best, nodes, nobody))
         return parts
 
-    def _branch(self, span: Span, leaf: _Branch) -> bool:
-        """Split a branch at a node that stage 0 may or may not touch; False if that is settled or was done enough."""
-        open_nodes = np.flatnonzero(leaf.allowed & ~leaf.required)
-        settled = len(open_nodes) <= (1 if span.most == 1 else 0)
-        if settled or self.given.paths != self.given.replicas or self._branched >= MOST_BRANCHES:
-            return False
-        self._branched += 1
-        leaf.nodes = self._undecided(span, leaf, open_nodes)
-        halves = divided(span, leaf.allowed, leaf.required, leaf.nodes)
-        key, leaf.key = leaf.key, None
-        leaf.children = tuple(self._leaf(span, *half, key) for half in halves)
-        return True
-
-    def _undecided(self, span: Span, leaf: _Branch, nodes: Ints) -> tuple[int, ...]:
-        """Half of the nodes where one is touched; else the one about which the fractional solution says least."""
-        begun = self._path(leaf).begun[nodes]
-        if span.most == 1:
-            return tuple(nodes[np.argsort(-begun, kind="stable")[: len(nodes) // 2]].tolist())
-        linked = (self.given.inverse < span.high)[np.ix_(nodes, nodes)].sum(axis=1)
-        full = self.given.replicas / span.most
-        doubt = np.abs(np.minimum(begun / full, 1.0) - 0.5)
-        return (int(nodes[np.lexsort((linked, np.round(doubt, 3)))[0]]),)
-
-    def _parts(self, span: Span) -> list[Flags]:
+    def _start_sets(self, span: Span) -> list[Flags]:
         """Start sets of a box: the clique sets, joined where they are alike or too many."""
         key = (span.fewest, min(span.most, 2), span.high)
-        if key not in self._known_parts:
-            self._known_parts[key] = _joined(start_sets(self.given, span))
-        return self._known_parts[key]
+        if key not in self._sets:
+            self._sets[key] = joined(start_sets(self.given, span))
+        return self._sets[key]
 
     def bound(self) -> CoverBound:
         """What is proven so far, as ``bound_of`` derives it from the staircase."""
         rings = np.array([self.given.ring(box.span) for box in self._boxes])
-        seconds = np.array([self._seconds(box) for box in self._boxes])
+        seconds = np.array([box.seconds for box in self._boxes])
         kept = np.isfinite(seconds)
         return CoverBound(rings=rings[kept], longest=seconds[kept])
 
@@ -312,22 +206,11 @@ class Cover:
         proofs: dict[PathProof, int] = {}
         boxes = []
         for box in self._boxes:
-            parts = [Part(nodes=_nodes(part.allowed), tree=self._tree(part, proofs)) for part in box.parts]
+            nodes = [tuple(np.flatnonzero(part.allowed).tolist()) for part in box.parts]
+            parts = [Part(nodes=n, tree=part.tree(proofs)) for n, part in zip(nodes, box.parts, strict=True)]
             boxes.append(Box(span=box.span, parts=tuple(parts)))
         gaps = tuple(Box(span=span, parts=()) for span in _gaps(self.given, [box.span for box in boxes]))
         return Staircase(proofs=tuple(proofs), boxes=tuple(boxes) + gaps)
-
-    def _tree(self, branch: _Branch, proofs: dict[PathProof, int]) -> Tree:
-        if branch.key is not None:
-            return proofs.setdefault(self._known(branch.key)[1], len(proofs))
-        if not branch.children:
-            return None
-        some, none = (self._tree(child, proofs) for child in branch.children)
-        return Split(nodes=branch.nodes, some=some, none=none)
-
-
-def _nodes(flags: Flags) -> tuple[int, ...]:
-    return tuple(np.flatnonzero(flags).tolist())
 
 
 def _doublings(fewest: int, most: int) -> list[tuple[int, int]]:
@@ -349,28 +232,3 @@ def _gaps(given: Slots, spans: list[Span]) -> Iterator[Span]:
             end = high
         if end < np.inf:
             yield Span(fewest=k, most=k, low=end, high=np.inf)
-
-
-def _joined(sets: Flags) -> list[Flags]:
-    """Fewer sets that hold the given ones: the two with the smallest union are joined while that adds little."""
-    joined = _without_parts(sets)
-    while len(joined) > 1:
-        table = np.array(joined, dtype=np.int64)
-        sizes = table.sum(axis=1)
-        unions = sizes[:, None] + sizes[None, :] - table @ table.T
-        growth = unions / np.maximum(sizes[:, None], sizes[None, :]) + 9.0 * np.eye(len(joined))
-        a, b = np.unravel_index(int(np.argmin(growth)), growth.shape)
-        if growth[a, b] > MOST_GROWTH and len(joined) <= MOST_SETS:
-            break
-        union = joined[a] | joined[b]
-        joined = [part for part in joined if not (part <= union).all()] + [union]
-    return joined
-
-
-def _without_parts(sets: Flags) -> list[Flags]:
-    """The sets that are in no other, largest first."""
-    kept: list[Flags] = []
-    for part in sorted(sets, key=lambda s: (-int(s.sum()), s.tobytes())):
-        if not any((part <= other).all() for other in kept):
-            kept.append(part)
-    return kept

@@ -28,7 +28,8 @@ from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import communication, partition_bound, relaxation_bound
 from taut.solver.certificate import communication_gap, predicted
-from taut.solver.covered import cover_bound, has_cover, witnessed
+from taut.solver.cover_witness import witnessed
+from taut.solver.covered import cover_bound, has_cover
 from taut.solver.document import (
     CandidateSection,
     PlanDocument,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from taut.solver.refutation import MOST_SUM, NEVER, Refutation, dearest_walks, levels_of
 from taut.solver.slots import Slots
+from taut.solver.staircase import PathProof
 from taut.solver.walk_master import Master
 
 Floats = NDArray[np.float64]
@@ -36,30 +37,35 @@ MOST_ROUNDS = 80
 
 class LongestPath:
     """
-    Bounds on the longest path for one start set and range of touched nodes, raised step by step.
+    Bounds on the longest path for one start set, required nodes and range of touched nodes, raised step by step.
 
-    ``seconds`` is proven by ``proof``; ``ceiling`` is a length that (2) cannot prove to be exceeded.
+    ``seconds`` is proven by ``evidence``; ``ceiling`` is a length that (2) cannot prove to be exceeded.
     """
 
     def __init__(
         self,
         given: Slots,
         starts: Flags,
+        required: Flags,
         touched: tuple[int, int],
+        seconds: float,
+        evidence: PathProof,
         *,
-        required: Flags | None = None,
-        floor: float,
         levels: int = 256,
     ) -> None:
-        self.required = np.zeros_like(starts) if required is None else required
-        self.starts, self.touched, self.seconds, self.ceiling = starts, touched, floor, np.inf
-        self.proof: Refutation | None = None
+        self.seconds, self.evidence, self.ceiling = seconds, evidence, np.inf
         self.rounds = 0
         self._spent = 0
-        self._given, self._levels = given, levels
-        self._master = Master(given, starts, self.required, given.touched(*touched))
+        self._given, self._starts, self._required, self._touched = given, starts, required, touched
+        self._levels = levels
+        self._master = Master(given, starts, required, given.touched(*touched))
         self._center = self._master.even()
         self._walks = np.zeros((0, given.pp), np.int64)
+
+    def accept(self, seconds: float, evidence: PathProof) -> None:
+        """Take over what is proven elsewhere, if it is more."""
+        if seconds > self.seconds:
+            self.seconds, self.evidence = seconds, evidence
 
     @property
     def begun(self) -> Floats:
@@ -68,7 +74,7 @@ class LongestPath:
 
     def offer(self, walks: Ints) -> None:
         """Walks (any number, pp) that are likely to matter, such as the pipelines of a good placement."""
-        self._walks = np.vstack([self._walks, walks[self.starts[walks[:, 0]]]])
+        self._walks = np.vstack([self._walks, walks[self._starts[walks[:, 0]]]])
 
     def raise_towards(self, goal: float, *, rounds: int) -> bool:
         """
@@ -135,14 +141,14 @@ class LongestPath:
         given, most = self._given, (MOST_SUM - 1) // self._given.pp
         whole = np.rint(gains * UNIT).clip(-most, most)
         first, later = whole.astype(np.int32)
-        best, walks = dearest_walks(levels, first, later, given.capacity, self.starts, given.pp, self._levels)
+        best, walks = dearest_walks(levels, first, later, given.capacity, self._starts, given.pp, self._levels)
         return whole, best, walks
 
     def _keep(self, seconds: float, quantum: float, whole: Floats, total: float) -> None:
         self.seconds = seconds
         first, later = (tuple(map(tuple, table[:, 1:].astype(int).tolist())) for table in whole)
-        self.proof = Refutation(
-            quantum=quantum, levels=self._levels, later=later, first=None if first == later else first
-        )
+        by = Refutation(quantum=quantum, levels=self._levels, later=later, first=None if first == later else first)
+        nodes, required = (tuple(np.flatnonzero(flags).tolist()) for flags in (self._starts, self._required))
+        self.evidence = PathProof(nodes=nodes, required=required, touched=self._touched, by=by)
         if total > 0.0:
             self._center = whole / (total / self._given.slots)

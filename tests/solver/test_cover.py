@@ -17,7 +17,8 @@ from taut.solver.bestlinks import BestLinks
 from taut.solver.certificate import plan_document
 from taut.solver.cliques import clique_sets, least_slowest_link
 from taut.solver.cover import Cover
-from taut.solver.covered import CoverCache, Covering, cover_bound, has_cover, witness_of, witnessed
+from taut.solver.cover_witness import witness_of, witnessed
+from taut.solver.covered import CoverCache, Covering, cover_bound, has_cover
 from taut.solver.enumerate import enumerate_candidate
 from taut.solver.fillings import cheapest_fillings
 from taut.solver.forest import Potentials, climb, forest_seconds
@@ -28,7 +29,7 @@ from taut.solver.refutation import Refutation, refuted_seconds
 from taut.solver.result import Limits
 from taut.solver.search import search
 from taut.solver.slots import Slots
-from taut.solver.staircase import Staircase, bound_of
+from taut.solver.staircase import PathProof, Staircase, bound_of
 from taut.solver.subset import SubsetSolver
 from taut.solver.verify import verify_document
 from taut.solver.walks import LongestPath
@@ -273,13 +274,15 @@ def test_start_sets_and_required_nodes_are_respected() -> None:
         if seed % 3:
             required[rng.choice(np.flatnonzero(starts))] = True
         exact = _from_set(given, starts, required)
-        path = LongestPath(given, starts, (given.fewest, given.most), required=required, floor=0.0)
+        touched = (given.fewest, given.most)
+        nothing = PathProof(nodes=tuple(range(n)), touched=touched, by=None)
+        path = LongestPath(given, starts, required, touched, 0.0, nothing)
         goal = exact if np.isfinite(exact) else 20.0
         for _ in range(12):
             path.raise_towards(1.5 * goal, rounds=20)
         assert path.seconds <= exact * ROUNDING, seed
-        if path.proof is not None:
-            again = refuted_seconds(given, starts, required, (given.fewest, given.most), path.proof)
+        if isinstance(path.evidence.by, Refutation):
+            again = refuted_seconds(given, starts, required, touched, path.evidence.by)
             assert again == pytest.approx(path.seconds, rel=1e-12)
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from taut.solver.schedules.kinds import build
 
 from taut.formulations.schedule import timetable, violations
 from taut.schedule_files import PlacedProblem
 from taut.schedule_posing import Stages
 from taut.schedule_torch import read_torch_csv, torch_csv
+from taut.solver.schedules.kinds import build
 
 torch = pytest.importorskip("torch")
 STAGES, MICRO_BATCHES = 4, 8
