@@ -39,7 +39,7 @@ from benchmarks.placement_figure import plot_rows
 from benchmarks.placement_rows import Row, Setting, append_row, markdown, read_rows, verdict
 from benchmarks.quadratic_surrogate import scipy_placement
 from taut.data.mpigraph import read_mpigraph
-from taut.errors import CertificateError, NothingFoundError, TautError
+from taut.errors import CertificateError, DataError, NothingFoundError, TautError
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.solver.certificate import plan_document
@@ -92,7 +92,7 @@ def measure(setting: Setting, seed: int, measured: Floats | None) -> Row:
     if result.stopped_by == "interrupt":
         raise KeyboardInterrupt
     if result.incumbent is None:
-        raise NothingFoundError(f"{given.cluster.name}, {s.stages} stages, tp {s.tp}: no plan")
+        raise NothingFoundError(f"{_name(setting)}: no plan within {s.time_limit_s:g} s")
     document = plan_document(given, result, limits)
     verify_s = _verify_seconds(given, document)
     placement = placement_problem(given, result.incumbent.strategy)
@@ -164,6 +164,13 @@ def _warm_up(degrees: set[int]) -> None:
         search(problem(nodes, 4, tp, "racks", 0, "pipette"), Limits(time_limit=5.0))
 
 
+def _check(setting: Setting, measured: Floats | None) -> None:
+    """Refuse degrees that the workload cannot be divided by, before anything is run."""
+    s = setting
+    if not problem(s.nodes, s.stages, s.tp, s.kind, 0, s.model, measured).candidates:
+        raise DataError(f"{_name(s)}: nothing to plan, expected stages that divide {8 * s.nodes // s.tp} groups")
+
+
 def _hours(cases: list[tuple[Setting, int]]) -> float:
     """Hours if every search takes its time limit, without scipy."""
     limits = [(s.time_limit_s, max(s.pipette_limit_s, s.times_own * s.time_limit_s)) for s, _ in cases]
@@ -221,7 +228,11 @@ def report(options: argparse.Namespace) -> None:
     measured = None
     if options.mpigraph:
         measured = np.array(read_mpigraph(options.mpigraph).rows) / MEGABYTES_PER_GIGABYTE
+    elif "mpigraph" in options.kinds:
+        _say("no measured matrix: its kind of cluster is left out")
     asked = list(settings(options, measured))
+    for setting in asked:
+        _check(setting, measured)
     cases = [(setting, seed) for seed in range(1, options.seeds + 1) for setting in asked]
     rows = run(cases, measured, options.out)
     print("\n".join(markdown(rows)))
