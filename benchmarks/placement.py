@@ -48,7 +48,7 @@ from taut.solver.search import search
 from taut.solver.verify import verify_document
 
 Floats = NDArray[np.float64]
-STAGES = {8: (4,), 16: (4, 8), 32: (4, 8, 16), 64: (8, 16), 128: (8, 16)}
+STAGES = {8: (2, 4, 8), 16: (2, 4, 8, 16), 32: (4, 8, 16), 64: (8, 16), 128: (8, 16)}
 SECONDS = {8: 5.0, 16: 5.0, 32: 5.0, 64: 10.0, 128: 30.0}
 SECONDS_OF_SMALL_GROUPS = 30.0
 """Limit at tensor degrees below 8, where several groups share a node."""

@@ -66,7 +66,7 @@ def plot_rows(rows: Sequence[Row], path: Path) -> None:
         for ax in line[1:]:
             ax.set_ylim(*_limits(rows))
         _draw_peers(line[1:], shown)
-        line[0].set_ylabel(f"{model}, tp {tp}", fontsize=12)
+        line[0].set_ylabel(f"{model}, tp {tp}", fontsize=11)
     for ax, title in zip(axes[0], TITLES, strict=True):
         ax.set_title(title, fontsize=11)
     for ax in axes[-1]:
