@@ -1,234 +1,253 @@
 """
-Certified placement of whole-node tensor groups: gaps, against identity order and against Pipette's annealing.
+Certified placement beside its peers: gaps, and how much slower a step is as others place it.
 
-Run ``python -m benchmarks.placement [--nodes 32,64] [--kinds racks] [--models pipette] [--stages 8] [--seeds 5]
-[--pipette-seconds 10] [--out table.csv]``; nothing is compared with Pipette's annealing at 0 seconds.
-Workload: GPT 11.1B (96 layers of 3072, sequence 2048), global batch 512, micro-batch 2, tensor degree 8, 140 TFLOP/s,
-bf16, full recompute, both latency models. Nodes have 8 devices and 25 GB/s links at best times 1.5:
+Run ``python -m benchmarks.placement [--nodes 32,64] [--kinds racks] [--models pipette] [--stages 8] [--tp 8]
+[--seeds 5] [--mpigraph MATRIX.csv] [--out rows.csv] [--plot gap.png]``. The table goes to standard output; ``--out``
+keeps a row for every seed as soon as it is known, and a run whose rows are there already resumes. Ctrl-C ends a run
+with the table so far; half a row is never kept.
 
-``lognormal20``, ``lognormal40``  rates spread by a factor exp(N(0, 0.2)) or exp(N(0, 0.4));
-``racks``     two racks, a quarter of the rate between them;
-``slow``      one node with 0.4 of the rate;
-``fat-tree``  leaves of 4 nodes, pods of 16: 1, 0.75 and 0.5 of the rate;
+Workload and kinds of cluster are those of ``benchmarks.placement_clusters``, under both latency models; stages,
+recompute and tensor degree are the same for all. The plan is the search's after its time limit, or when proven, and its
+certificate must hold. Its peers, all priced by the one evaluator:
 
-the last three with 10 % noise, and all with the nodes in random order. Every row is a median over seeds: ``gap_%`` of
-the step time and ``communication_gap_%`` of its communication after the time limit; ``slower_%`` is how much slower a
-step is in identity order, and placed by simulated annealing as Pipette's paper states it (10 s, temperature times
-0.999, migration, swap and reversal); ``verify_ms`` is what checking the certificate takes. Every certificate must hold.
+``identity``   devices in their order, pipeline by pipeline or stage by stage, whichever is faster;
+``scipy``      FAQ, and 2-opt from there and from identity order (``benchmarks.quadratic_surrogate``);
+``Pipette``    its annealing for ``--pipette-seconds``, and ``long`` for ``--times-own`` times the wall time of our
+               search: the better of the paper's run and one with restarts (``benchmarks.pipette_annealing``).
+
+Columns: wall seconds of the search, total gap and gap of the communication in per cent (median, worst seed), how much
+slower a step is with each peer in per cent (median; for ``Pipette long`` also the least), scipy's seconds, and
+milliseconds to verify the certificate. A dash was not run: scipy's FAQ beyond 512 groups, 0 for a peer's seconds.
 """
 
 import argparse
-import csv
-import statistics
+import sys
 import time
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from taut.data.cluster import ClusterSpec
-from taut.data.costs import CostRow, CostTable
-from taut.data.memory import MemoryModel
-from taut.data.model import ModelSpec
-from taut.formulations.latency import step_time
+from benchmarks.pipette_annealing import identity, pipette_annealing
+from benchmarks.placement_clusters import KINDS, problem
+from benchmarks.placement_figure import plot_rows
+from benchmarks.placement_rows import Row, Setting, append_row, markdown, read_rows, verdict
+from benchmarks.quadratic_surrogate import scipy_placement
+from taut.data.mpigraph import read_mpigraph
+from taut.errors import CertificateError, DataError, NothingFoundError, TautError
 from taut.formulations.placement import PlacementProblem, placement_problem
-from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
-from taut.formulations.space import StrategySpace
+from taut.formulations.problem import PlanningProblem
 from taut.solver.certificate import plan_document
-from taut.solver.prices import Prices, Scratch, pipeline_seconds, prices_of, ring_seconds
 from taut.solver.result import Limits
 from taut.solver.search import search
 from taut.solver.verify import verify_document
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-KINDS = ("lognormal20", "lognormal40", "racks", "slow", "fat-tree")
-STAGES = {16: (4,), 32: (4, 8, 16), 64: (8, 16), 128: (8, 16)}
-SECONDS = {16: 5.0, 32: 5.0, 64: 10.0, 128: 30.0}
-RATE = 25.0
-COLUMNS = ["nodes", "stages", "kind", "model", "time_limit_s", "gap_%", "worst_gap_%", "communication_gap_%"]
-COLUMNS += ["identity_slower_%", "pipette_annealing_slower_%", "verify_ms"]
-ALPHA = 0.999
+STAGES = {8: (2, 4, 8), 16: (2, 4, 8, 16), 32: (4, 8, 16), 64: (8, 16), 128: (8, 16)}
+SECONDS = {8: 5.0, 16: 5.0, 32: 5.0, 64: 10.0, 128: 30.0}
+SECONDS_OF_SMALL_GROUPS = 30.0
+"""Limit at tensor degrees below 8, where several groups share a node."""
+MODELS = ("pipette", "pipette-printed")
+MEGABYTES_PER_GIGABYTE = 1e3
 
 
-def rates(nodes: int, kind: str, seed: int) -> Floats:
-    """GB/s between nodes of one kind of cluster."""
-    rng = np.random.default_rng(seed)
-    spread = {"lognormal20": 0.2, "lognormal40": 0.4}.get(kind, 0.1)
-    noise = np.triu(np.exp(rng.normal(0, spread, (nodes, nodes))), 1)
-    matrix = RATE * (noise + noise.T)
-    where = np.arange(nodes)
-    if kind == "racks":
-        rack = where // (nodes // 2)
-        matrix *= np.where(np.equal.outer(rack, rack), 1.0, 0.25)
-    elif kind == "slow":
-        matrix[0] *= 0.4
-        matrix[:, 0] *= 0.4
-    elif kind == "fat-tree":
-        leaf, pod = np.equal.outer(where // 4, where // 4), np.equal.outer(where // 16, where // 16)
-        matrix *= np.where(leaf, 1.0, np.where(pod, 0.75, 0.5))
-    order = rng.permutation(nodes)
-    return np.minimum(matrix[np.ix_(order, order)], 1.5 * RATE)
+def settings(options: argparse.Namespace, measured: Floats | None) -> Iterator[Setting]:
+    """Everything that was asked for, without sizes that the measured matrix does not have."""
+    largest = 0 if measured is None else len(measured)
+    for tp, nodes in ((tp, nodes) for tp in options.tp for nodes in options.nodes):
+        usual = SECONDS[nodes] if tp == 8 else SECONDS_OF_SMALL_GROUPS
+        for stages in options.stages or STAGES[nodes]:
+            for kind in options.kinds:
+                for model in options.models if kind != "mpigraph" or nodes <= largest else ():
+                    yield Setting(
+                        nodes=nodes,
+                        stages=stages,
+                        tp=tp,
+                        kind=kind,
+                        model=model,
+                        time_limit_s=options.seconds or usual,
+                        pipette_limit_s=options.pipette_seconds,
+                        times_own=options.times_own,
+                    )
 
 
-def problem(nodes: int, stages: int, kind: str, seed: int, latency_model: str) -> PlanningProblem:
-    """The frozen workload on one cluster, with everything but the placement fixed."""
-    device = {
-        "name": "d",
-        "memory_gib": 80,
-        "peak_tflops": {"bf16": 312},
-        "memory_bandwidth_gbytes": 2000,
-    }
-    values = {
-        "name": f"{kind}-{nodes}",
-        "nodes": [{"count": nodes, "gpus_per_node": 8, "intra_bandwidth_gbps": 4800, "device": device}],
-        "network": {"latency_us": 0},
-        "bandwidth_matrix": {"unit": "GB/s", "rows": rates(nodes, kind, seed).tolist()},
-    }
-    model = ModelSpec.parse({"name": "gpt-11.1b", "layers": 96, "hidden": 3072, "heads": 32, "seq": 2048}, "benchmark")
-    forward = 2 * 12 * 3072**2 * 2 * 2048 / 8 / 140e12
-    block = CostRow(
-        device="d",
-        kind="block",
-        tp=8,
-        micro_batch=2,
-        seq=2048,
-        recompute="full",
-        forward_s=forward,
-        input_grad_s=2 * forward,
-        weight_grad_s=forward,
-        activation_bytes=2 * 2 * 2048 * 3072,
-    )
-    rows = [block, block.model_copy(update={"recompute": "none", "input_grad_s": forward})]
-    fixed = {"tp": 8, "pp": stages, "micro_batch": 2, "zero": 0, "sequence_parallel": False, "schedule": "1f1b"}
-    space = StrategySpace(global_batch=512, max_tp=8, fixed=fixed, recompute=["full"])
-    costs = CostTable(name="140-tflops", basis="140 TFLOP/s", rows=rows)
-    known = next(name for name in LATENCY_MODELS if name == latency_model)
-    return PlanningProblem(model, ClusterSpec.parse(values, "benchmark"), costs, MemoryModel(), space, known)
-
-
-@njit(cache=True, nogil=True)
-def _price(prices: Prices, scratch: Scratch, pos: Ints) -> float:
-    """Step seconds of a placement without its constant parts."""
-    longest = 0.0
-    for z in range(len(pos) // prices.pp):
-        longest = max(longest, pipeline_seconds(prices, pos, z))
-    return longest + ring_seconds(prices, scratch, pos, 0)
-
-
-@njit(cache=True, nogil=True)
-def _pipette(
-    prices: Prices, scratch: Scratch, pos: Ints, best: Ints, state: Floats, drawn: Ints, chances: Floats
-) -> None:
-    """Moves of Pipette's annealing by drawn (kind, a, b); ``state`` is seconds now, best seconds and temperature."""
-    old = pos.copy()
-    for move in range(len(drawn)):
-        kind, a, b = drawn[move]
-        low, high = min(a, b), max(a, b)
-        if kind == 0:
-            pos[a, 0], pos[b, 0] = pos[b, 0], pos[a, 0]
-        elif kind == 1:
-            moved = pos[a, 0]
-            towards = 1 if b > a else -1
-            for p in range(a, b, towards):
-                pos[p, 0] = pos[p + towards, 0]
-            pos[b, 0] = moved
-        else:
-            pos[low : high + 1] = pos[low : high + 1][::-1].copy()
-        seconds = _price(prices, scratch, pos)
-        state[2] *= ALPHA
-        if seconds <= state[0] or chances[move] < np.exp((state[0] - seconds) / max(state[2], 1e-300)):
-            state[0] = seconds
-            old[:] = pos
-            if seconds < state[1]:
-                state[1] = seconds
-                best[:] = pos
-        else:
-            pos[:] = old
-
-
-def pipette_annealing(given: PlacementProblem, seconds: float, seed: int) -> float:
+def measure(setting: Setting, seed: int, measured: Floats | None) -> Row:
     """
-    Step seconds of the placement that Pipette's annealing finds from identity order in the given time.
+    Plan, verify, and let the peers place the same strategy.
 
-    Its paper leaves the first temperature open: the step time of the start is used.
+    Raises
+    ------
+    NothingFoundError, CertificateError
+        If there is no plan, or its certificate does not hold.
     """
-    prices = prices_of(given)
-    dp, sites = given.candidate.dp, len(prices.node_of_site)
-    scratch = Scratch(np.zeros(dp, np.int64), np.zeros(dp, np.int64), np.zeros(dp), np.full(sites, -1, np.int64))
-    pos = given.slots.copy()
-    best = pos.copy()
-    start = _price(prices, scratch, pos)
-    state = np.array([start, start, start])
-    rng = np.random.default_rng(seed)
-
-    def moves(count: int) -> None:
-        drawn = np.stack([rng.integers(top, size=count) for top in (3, len(pos), len(pos))], axis=1)
-        _pipette(prices, scratch, pos, best, state, drawn, rng.random(count))
-
-    moves(0)
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        moves(20_000)
-    return given.cost(best)
-
-
-def one(given: PlanningProblem, seconds: float, pipette_seconds: float, seed: int) -> list[float]:
-    """Gap, communication gap, excess of identity order and of Pipette's annealing (%), and milliseconds to verify."""
-    limits = Limits(time_limit=seconds, seed=seed)
+    s = setting
+    given = problem(s.nodes, s.stages, s.tp, s.kind, seed, s.model, measured)
+    limits = Limits(time_limit=s.time_limit_s, seed=seed)
     result = search(given, limits)
+    if result.stopped_by == "interrupt":
+        raise KeyboardInterrupt
     if result.incumbent is None:
-        raise SystemExit(f"{given.cluster.name}: no plan")
+        raise NothingFoundError(f"{_name(setting)}: no plan within {s.time_limit_s:g} s")
     document = plan_document(given, result, limits)
+    verify_s = _verify_seconds(given, document)
+    placement = placement_problem(given, result.incumbent.strategy)
+    annealed = _annealed(placement, (s.pipette_limit_s, s.times_own * result.wall_s), seed)
+    scipy_s, scipy_wall_s = scipy_placement(placement)
+    certificate = document["certificate"]
+    return Row(
+        **asdict(setting),
+        seed=seed,
+        wall_s=result.wall_s,
+        step_s=result.incumbent.seconds,
+        bound_s=result.lower_bound,
+        gap=certificate["gap"],
+        communication_gap=certificate["communication_gap"],
+        verify_s=verify_s,
+        identity_s=placement.cost(identity(placement)),
+        scipy_s=scipy_s,
+        scipy_wall_s=scipy_wall_s,
+        **annealed,
+    )
+
+
+def _verify_seconds(given: PlanningProblem, document: dict[str, object]) -> float:
+    """Seconds to check a certificate, which must hold."""
     started = time.perf_counter()
     if not verify_document(document).holds:
-        raise SystemExit(f"{given.cluster.name}: the certificate does not hold")
-    checked = time.perf_counter() - started
-    strategy, best = result.incumbent.strategy, result.incumbent.seconds
-    placement = placement_problem(given, strategy)
-    identity = float(step_time(given, strategy, placement.devices(placement.slots)).total)
-    annealed = pipette_annealing(placement, pipette_seconds, seed) if pipette_seconds else np.nan
-    gaps = [document["certificate"][name] for name in ("gap", "communication_gap")]
-    return [*(100 * gap for gap in gaps), *(100 * (other / best - 1) for other in (identity, annealed)), 1000 * checked]
+        raise CertificateError(f"{given.cluster.name}: the certificate does not hold")
+    return time.perf_counter() - started
 
 
-def row(nodes: int, stages: int, kind: str, model: str, seeds: int, pipette_seconds: float) -> list[str]:
-    """Medians over seeds, and the worst gap."""
-    figures = [
-        one(problem(nodes, stages, kind, seed, model), SECONDS[nodes], pipette_seconds, seed)
-        for seed in range(1, seeds + 1)
-    ]
-    gap, communication, identity, pipette, verify = (statistics.median(column) for column in zip(*figures, strict=True))
-    worst = max(figure[0] for figure in figures)
-    values = [gap, worst, communication, identity, pipette]
-    return [str(nodes), str(stages), kind, model, f"{SECONDS[nodes]:g}", *(f"{v:.2f}" for v in values), f"{verify:.0f}"]
+def _annealed(placement: PlacementProblem, seconds: tuple[float, float], seed: int) -> dict[str, Any]:
+    """Step seconds by Pipette's annealing and with restarts, one thread each, after the two wall times."""
+    stop, asked = Event(), [limit for limit in seconds if limit > 0]
+
+    def run(restarting: bool) -> list[float]:
+        found = pipette_annealing(placement, asked, seed, restarting=restarting, stop=stop)
+        steps = dict(zip(asked, found, strict=True))
+        return [steps.get(limit, np.nan) for limit in seconds]
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        try:
+            paper, restarted = pool.map(run, (False, True))
+        finally:
+            stop.set()
+    names = ("annealing_s", "long_annealing_s", "restarted_s", "long_restarted_s")
+    return dict(zip(names, [*paper, *restarted], strict=True))
+
+
+def run(cases: list[tuple[Setting, int]], measured: Floats | None, out: Path | None) -> list[Row]:
+    """Rows of all cases, those kept in ``out`` first; fewer after Ctrl-C."""
+    known = {(row.setting, row.seed): row for row in (read_rows(out) if out else [])}
+    missing = [case for case in cases if case not in known]
+    _say(f"{len(cases) - len(missing)} rows are there, {len(missing)} to run, {_hours(missing):.2f} hours at most")
+    try:
+        _warm_up({setting.tp for setting, _ in missing})
+        for number, (setting, seed) in enumerate(missing, start=1):
+            _say(f"{number}/{len(missing)}: {_name(setting)}, seed {seed}")
+            known[setting, seed] = row = measure(setting, seed, measured)
+            if out:
+                append_row(out, row)
+    except KeyboardInterrupt:
+        _say("stopped")
+    return [known[case] for case in cases if case in known]
+
+
+def _warm_up(degrees: set[int]) -> None:
+    """Load the compiled loops, exact and bounded, so that no row's time has them in it."""
+    for tp, nodes in ((tp, nodes) for tp in degrees for nodes in (8, 32)):
+        search(problem(nodes, 4, tp, "racks", 0, "pipette"), Limits(time_limit=5.0))
+
+
+def _check(setting: Setting, measured: Floats | None) -> None:
+    """Refuse degrees that the workload cannot be divided by, before anything is run."""
+    s = setting
+    if not problem(s.nodes, s.stages, s.tp, s.kind, 0, s.model, measured).candidates:
+        raise DataError(f"{_name(s)}: nothing to plan, expected stages that divide {8 * s.nodes // s.tp} groups")
+
+
+def _hours(cases: list[tuple[Setting, int]]) -> float:
+    """Hours if every search takes its time limit, without scipy."""
+    limits = [(s.time_limit_s, max(s.pipette_limit_s, s.times_own * s.time_limit_s)) for s, _ in cases]
+    return sum(map(sum, limits)) / 3600
+
+
+def _name(setting: Setting) -> str:
+    s = setting
+    return f"{s.nodes} nodes, {s.stages} stages, tp {s.tp}, {s.kind}, {s.model}"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _listed(kind: Callable[[str], Any], allowed: Collection[Any] | None = None) -> Callable[[str], list[Any]]:
+    """Reader of values between commas."""
+
+    def read(text: str) -> list[Any]:
+        values = [kind(word) for word in text.split(",") if word]
+        for value in values:
+            if allowed is not None and value not in allowed:
+                raise argparse.ArgumentTypeError(f"{value} is none of {', '.join(map(str, allowed))}")
+        return values
+
+    return read
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=_listed(int, tuple(SECONDS)), default=list(SECONDS))
+    parser.add_argument("--stages", type=_listed(int), default=[], help="pipeline degrees (default: by nodes)")
+    parser.add_argument("--tp", type=_listed(int, (1, 2, 4, 8)), default=[8], help="tensor degrees")
+    parser.add_argument("--kinds", type=_listed(str, KINDS), default=list(KINDS))
+    parser.add_argument("--models", type=_listed(str, MODELS), default=list(MODELS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, help="time limit of the search (default: by nodes)")
+    parser.add_argument("--pipette-seconds", type=float, default=10.0)
+    parser.add_argument("--times-own", type=float, default=10.0)
+    parser.add_argument("--mpigraph", type=Path, help="measured matrix; its kind is skipped without")
+    parser.add_argument("--out", type=Path, help="CSV of all rows, continued if it is there")
+    parser.add_argument("--plot", type=Path, help="figure of the table")
+    return parser
+
+
+def report(options: argparse.Namespace) -> None:
+    """
+    Run what is missing, print the table, and draw it where asked.
+
+    Raises
+    ------
+    TautError
+        If an input is wrong, or a plan or its certificate fails.
+    """
+    measured = None
+    if options.mpigraph:
+        measured = np.array(read_mpigraph(options.mpigraph).rows) / MEGABYTES_PER_GIGABYTE
+    elif "mpigraph" in options.kinds:
+        _say("no measured matrix: its kind of cluster is left out")
+    asked = list(settings(options, measured))
+    for setting in asked:
+        _check(setting, measured)
+    cases = [(setting, seed) for seed in range(1, options.seeds + 1) for setting in asked]
+    rows = run(cases, measured, options.out)
+    print("\n".join(markdown(rows)))
+    print("\n" + "\n".join(verdict(rows)))
+    if options.plot and rows:
+        plot_rows(rows, options.plot)
 
 
 def main() -> None:
-    """Print the table, and write it where asked."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", default="16,32,64,128")
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--models", default="pipette,pipette-printed")
-    parser.add_argument("--stages", default="")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--pipette-seconds", type=float, default=10.0)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    warm = problem(32, 8, "racks", 0, "pipette")
-    search(warm, Limits(time_limit=20.0))
-    rows = []
-    print("  ".join(COLUMNS))
-    for nodes in map(int, options.nodes.split(",")):
-        for stages in [int(s) for s in options.stages.split(",") if s] or STAGES[nodes]:
-            for kind in options.kinds.split(","):
-                for model in options.models.split(","):
-                    rows.append(row(nodes, stages, kind, model, options.seeds, options.pipette_seconds))
-                    print("  ".join(rows[-1]), flush=True)
-    if options.out:
-        with options.out.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([COLUMNS, *rows])
+    """Read the options; a wrong input is one line."""
+    parser = _parser()
+    try:
+        report(parser.parse_args())
+    except TautError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

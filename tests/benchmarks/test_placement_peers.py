@@ -1,0 +1,97 @@
+"""Peers of the placement benchmark: the quadratic surrogate, the moves and identity order of Pipette's annealing."""
+
+import numpy as np
+import pytest
+
+from benchmarks.pipette_annealing import _move, identity
+from benchmarks.placement_clusters import problem, rates
+from benchmarks.quadratic_surrogate import _slots_of, koopmans_beckmann
+from taut.errors import DataError
+from taut.formulations.latency import Strategy, step_time
+from taut.formulations.placement import PlacementProblem, placement_problem
+
+
+def placed(nodes: int, stages: int, tp: int) -> PlacementProblem:
+    """The workload in equal stages on a fat tree."""
+    given = problem(nodes, stages, tp, "fat-tree", 1, "pipette")
+    share = 96 // stages
+    ranges = tuple((share * x, share * (x + 1)) for x in range(stages))
+    return placement_problem(
+        given, Strategy(candidate=given.candidates[0], stages=ranges, recompute=("full",) * stages)
+    )
+
+
+def test_flows_are_the_bytes_of_every_link() -> None:
+    """
+    8 nodes, 4 stages, 2 replicas: 512 / (2 * 2) = 128 micro-batches, a trip counts 128 / 4 = 32 times.
+
+    A hop carries 2 sequences * 2048 * 3072 * 2 bytes each way, 32 times. The ring carries 2 (2 - 1) / 2 = 1 times the
+    gradients of 24 layers: 12 * 3072^2 weights each (and some vectors), 4 bytes, on one of 8 tensor ranks.
+    """
+    flow, _ = koopmans_beckmann(placed(8, 4, 8))
+    hop = 32 * 2 * 2048 * 3072 * 2
+    assert flow[0, 1] == flow[1, 0] == flow[6, 7] == pytest.approx(hop)
+    assert flow[3, 4] == flow[0, 2] == flow[1, 5] == 0.0
+    assert flow[0, 4] == flow[4, 0] == pytest.approx(24 * 12 * 3072**2 * 4 / 8, rel=2e-3)
+    assert np.count_nonzero(flow) == 2 * 2 * 3 + 2
+
+
+def test_distances_are_inverse_rates_between_the_nodes_of_slots() -> None:
+    """8 nodes with two groups each: slots 0 and 1 share a node of 600 GB/s, 0 and 2 are as far as nodes 0 and 1."""
+    _, distance = koopmans_beckmann(placed(8, 4, 4))
+    assert distance.shape == (16, 16)
+    assert distance[0, 1] == pytest.approx(1 / 600e9)
+    assert distance[0, 2] == distance[1, 3] == pytest.approx(1 / (1e9 * rates(8, "fat-tree", 1)[0, 1]))
+
+
+def test_surrogate_of_one_pipeline_is_its_price() -> None:
+    """One replica has no maximum to lose: flow times distance are the seconds of its transfers, in any order."""
+    given = placed(8, 8, 8)
+    flow, distance = koopmans_beckmann(given)
+    order = np.random.default_rng(0).permutation(8)
+    priced = step_time(given.problem, given.strategy, given.devices(given.slots[order]))
+    assert float((flow * distance[np.ix_(order, order)]).sum()) == pytest.approx(float(priced.pipeline_transfers))
+
+
+def test_identity_order_is_the_faster_of_two() -> None:
+    """With four groups in a node, replicas side by side or stages side by side; slots lead back to the order."""
+    given = placed(8, 8, 2)
+    found = identity(given)
+    by_stage = np.array([given.slots[x * 4 + z] for z in range(4) for x in range(8)])
+    assert given.cost(found) == min(given.cost(given.slots), given.cost(by_stage))
+    slots = _slots_of(given, found)
+    assert sorted(slots) == list(range(32))
+    assert (given.slots[slots] == found).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "a", "b", "expected"),
+    [(0, 1, 3, "adcbe"), (1, 1, 3, "acdbe"), (1, 3, 1, "adbce"), (2, 1, 3, "adcbe"), (2, 4, 0, "edcba")],
+)
+def test_moves_swap_migrate_and_reverse(kind: int, a: int, b: int, expected: str) -> None:
+    """The string abcde under the paper's three moves."""
+    string = np.arange(5).reshape(5, 1)
+    _move.py_func(string, kind, a, b)
+    assert "".join("abcde"[element] for element in string[:, 0]) == expected
+
+
+def test_measured_nodes_are_drawn_in_their_order() -> None:
+    """Eight of sixteen nodes, other ones by seed, none twice and rows as measured; more than there are is refused."""
+    measured = np.add.outer(100.0 * np.arange(16), np.arange(16))
+    drawn = [rates(8, "mpigraph", seed, measured) for seed in (1, 2)]
+    nodes = [np.diag(matrix) % 100 for matrix in drawn]
+    assert all((np.diff(kept) > 0).all() for kept in nodes)
+    assert not np.array_equal(nodes[0], nodes[1])
+    assert drawn[0][2, 5] == 100 * nodes[0][2] + nodes[0][5]
+    with pytest.raises(DataError, match="has 16 nodes, expected at least 32"):
+        rates(32, "mpigraph", 1, measured)
+
+
+def test_kinds_of_cluster_differ_as_stated() -> None:
+    """Half of the nodes are in the other rack, one of eight is slow, and nothing is faster than 1.5 times 25 GB/s."""
+    racks, slow, wide = (rates(8, kind, 3) for kind in ("racks", "slow", "lognormal40"))
+    assert (((racks > 0) & (racks < 12.5)).sum(axis=1) == 4).all()
+    off = slow[~np.eye(8, dtype=bool)].reshape(8, 7)
+    assert ((off < 14).all(axis=1)).sum() == 1
+    assert wide.max() <= 37.5
+    assert np.array_equal(wide, wide.T)
