@@ -32,7 +32,8 @@ class Effort:
 def effort(problem: ScheduleProblem) -> Effort:
     """Effort of about a second, whatever the size."""
     passes = 3 * problem.num_chunks * problem.num_micro_batches
-    return Effort(int(np.clip(3e6 / passes, 120, 1200)), 6, int(np.clip(2.5e8 / passes, 4000, 500_000)))
+    share = min(1.0, 6000 / passes) / passes
+    return Effort(int(np.clip(3e6 * share, 40, 1200)), 6, int(np.clip(2.5e8 * share, 2000, 500_000)))
 
 
 @dataclass(frozen=True, eq=False)
