@@ -33,7 +33,8 @@ def effort(problem: ScheduleProblem) -> Effort:
     """Effort of about a second, whatever the size."""
     passes = 3 * problem.num_chunks * problem.num_micro_batches
     share = min(1.0, 6000 / passes) / passes
-    return Effort(int(np.clip(3e6 * share, 40, 1200)), 6, int(np.clip(2.5e8 * share, 2000, 500_000)))
+    kept = 24 if passes < 2000 else 6
+    return Effort(int(np.clip(3e6 * share, 40, 1200)), kept, int(np.clip(3e8 * share, 2000, 1_000_000)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,10 +29,8 @@ References
        section 3.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 
@@ -78,7 +76,7 @@ def _v_block(down: Ints, up: Ints, gradient_of_up: Ints, gradient_of_down: Ints)
     return Block(np.concatenate((down, up[::-1])), np.concatenate((gradient_of_down, gradient_of_up[::-1])), 6)
 
 
-class Blocks(Sequence[Block]):
+class Blocks:
     """
     All blocks of a pipeline, (1), made when asked for.
 
@@ -97,9 +95,9 @@ class Blocks(Sequence[Block]):
         """Return their number."""
         return 25 * 60 * 4 if self.on_v else (self.period - 1) ** 2
 
-    def __getitem__(self, place: Any) -> Block:
+    def __getitem__(self, place: int) -> Block:
         """Return a block by its place."""
-        rest, down = divmod(int(place), self.period - 1)
+        rest, down = divmod(place, self.period - 1)
         if not self.on_v:
             return self._straight(down + 1, rest + 1)
         rest, first = divmod(rest, 5)

@@ -77,8 +77,8 @@ class Lister:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of values of every choice."""
-        lists = (self.blocks, _DELAYS, _PATIENCE, _SLOPES, _STARTS, _SHARES, _LESS, _MOST_OF_1F1B)
-        return (*(len(values) for values in lists), len(self._times))
+        lists = (_DELAYS, _PATIENCE, _SLOPES, _STARTS, _SHARES, _LESS, _MOST_OF_1F1B, self._times)
+        return (len(self.blocks), *(len(values) for values in lists))
 
     def schedule(self, choice: Choice) -> tuple[float, Ints]:
         """Makespan and flat order of the list schedule of a choice."""
