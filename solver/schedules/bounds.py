@@ -32,15 +32,15 @@ from taut.errors import CertificateError
 from taut.formulations.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Ints
 from taut.formulations.schedule import ScheduleProblem
 from taut.solver.schedules.heads import heads, tails
-from taut.solver.schedules.single_device import WIDTHS, refute, single_device
+from taut.solver.schedules.single_device import MOST_SWEEPS, WIDTHS, refute, single_device
 from taut.solver.schedules.sweep import Device
 from taut.solver.schedules.ticks import Ticks, in_ticks
 
-WORK_LIMIT = 40_000_000
-"""Labels to extend for one bound unless said otherwise: about ten seconds, reached by large pipelines alone."""
+WORK_LIMIT = 1_500_000_000
+"""Values of labels to extend for one bound unless said otherwise: ten seconds or so, spent on large pipelines alone."""
 _LARGEST = 1 << 60
-_SHARE = 8
-"""A sweep may extend this part of the labels that are left."""
+_SHARES = (24, 6)
+"""One target may take this part of the work that is left, between devices and on the best."""
 _COARSE, _FINE = 2e-3, 2e-5
 """Steps at which the refutation of larger targets stops, as shares of the bound: between devices, and on the best."""
 
@@ -182,9 +182,9 @@ def rederived(problem: ScheduleProblem, witness: Mapping[str, Any]) -> float:
         raise CertificateError(f"witness: source {source!r} does not hold")
     d, target, sweeps = (_count(witness, name) for name in ("device", "target", "sweeps"))
     device = relaxed.device(d) if d < problem.num_devices else None
-    if device is None or not 1 <= sweeps <= len(WIDTHS) or target >= _LARGEST:
+    if device is None or not 1 <= sweeps <= MOST_SWEEPS or target >= _LARGEST:
         raise CertificateError(f"witness: device {d}, target {target} and {sweeps} sweeps, expected ones that exist")
-    if refute(device, target, WIDTHS[:sweeps])[0] != sweeps:
+    if refute(device, target, sweeps=sweeps)[0] != sweeps:
         raise CertificateError(f"witness: {sweeps} sweeps of device {d} do not refute the tick {target}")
     return relaxed.ticks.seconds(target)
 
@@ -214,7 +214,7 @@ def lower_bound(
     incumbent
         Makespan of a schedule that is known: no bound can be larger, so this is tried first.
     work_limit
-        Labels to extend at most, a measure of work that is the same on every machine.
+        Values of labels to extend at most, a measure of work that is the same on every machine.
     stop
         Asked now and then; if true, the best bound so far is returned.
 
@@ -241,47 +241,46 @@ class _Search:
         self.low = relaxed.ticks.target(cheap.lower_bound)
         # Rounding makes every duration shorter by less than a tick, so the incumbent may end so much earlier.
         rounded = 0 if relaxed.ticks.is_exact else 4 * relaxed.head.size
-        self.high = relaxed.ticks.target(incumbent) - rounded if math.isfinite(incumbent) else 16 * self.low + 16
+        self.is_guided = math.isfinite(incumbent)
+        self.high = relaxed.ticks.target(incumbent) - rounded if self.is_guided else 16 * self.low + 16
         self.work = 0
 
     def run(self) -> None:
-        """Try the incumbent on every device, then ever larger targets on the devices that refute more than others."""
+        """Try the incumbent on the first device, then ever larger targets on all, with more labels on the best."""
         devices = [(d, device) for d in self._order() if (device := self.relaxed.device(d)) is not None]
-        if any(self._try(d, device, self.high, WIDTHS[:2]) for d, device in devices):
-            return
+        if devices and self.is_guided:
+            self._try(*devices[0], self.high, 1, self.work_limit // _SHARES[0])
         for d, device in devices:
-            self._raise(d, device, _COARSE)
+            self._raise(d, device, _COARSE, 1, _SHARES[0])
         for d, device in devices:
             if self.bound.witness.get("device") == d:
-                self._raise(d, device, _FINE)
+                self._raise(d, device, _FINE, len(WIDTHS), _SHARES[1])
 
     def _order(self) -> list[int]:
         """Devices by the way from their last chunk to the end and back: the longer, the tighter is the relaxation."""
         last = [int(chunks[-1]) for chunks in _chunks(self.relaxed.ticks)]
         return sorted(range(len(last)), key=lambda d: last[d])
 
-    def _raise(self, d: int, device: Device, share: float) -> None:
+    def _raise(self, d: int, device: Device, share: float, stages: int, part: int) -> None:
         """Refute larger and larger targets, by steps that double, then halve down to a share of the bound."""
-        end = self.high
-        least = step = max(int(self.low * share), 1)
-        while self.low < end - 1 and not self._is_over():
-            target = min(self.low + step, (self.low + end + 1) // 2 if end < self.high else self.high)
-            if self._try(d, device, target, WIDTHS):
-                step *= 2
+        end, least = self.high + 1, max(int(self.low * share), 1)
+        step = least
+        while step >= least and not self._is_over():
+            target = min(self.low + step, self.high)
+            if self._try(d, device, target, stages, (self.work_limit - self.work) // part):
+                step = min(2 * step, (end - self.low + 1) // 2 if end <= self.high else 2 * step)
             else:
                 end = target
-                step = (target - self.low) // 2
-                if step < least:
-                    return
+                step = (end - self.low) // 2
 
     def _is_over(self) -> bool:
         return self.low >= self.high or self.work >= self.work_limit or self.stop()
 
-    def _try(self, d: int, device: Device, target: int, widths: tuple[int, ...]) -> bool:
+    def _try(self, d: int, device: Device, target: int, stages: int, most: int) -> bool:
         """Refute one target, and note the bound if that succeeds."""
         if target <= self.low or self._is_over():
             return False
-        sweeps, work = refute(device, target, widths, max((self.work_limit - self.work) // _SHARE, 1))
+        sweeps, work = refute(device, target, stages=stages, most=most)
         self.work += work
         if sweeps is None:
             return False

@@ -9,7 +9,7 @@ The best schedule of a pipeline that can be found, with a lower bound on all of 
     is for very many passes.
 (4) *Solve.* Few passes that many rounds have not improved go to CP-SAT as a whole, which may state a larger bound.
 
-It ends when the bound is reached, on Ctrl-C or at a limit. Rounds and labels do not depend on the machine, so a limit
+It ends when the bound is reached, on Ctrl-C or at a limit. Rounds and values do not depend on the machine, so a limit
 of work alone gives the same schedule and bound everywhere (5).
 """
 
@@ -32,7 +32,7 @@ from taut.solver.schedules.neighbourhood import Neighbourhood
 from taut.solver.schedules.schedule_certificate import certificate
 
 SECONDS = 60.0
-_LABELS_A_SECOND = 300_000
+_VALUES_A_SECOND = 25_000_000
 _MANY, _FEW = 6000, 400
 """Passes beyond which parts cost more than they bring, and up to which the whole may go to CP-SAT."""
 _PATIENCE = 40
@@ -118,7 +118,7 @@ def optimize(
         limit = time_limit if time_limit is not None else SECONDS if work_limit is None else math.inf
         search = _Search(problem, began, limit, asked, progress, seed)
         search.take(best_schedule(problem, kinds=kinds, seed=seed), "kinds")
-        search.prove(WORK_LIMIT if math.isinf(limit) else min(WORK_LIMIT, int(_LABELS_A_SECOND * (1 + limit))))
+        search.prove(WORK_LIMIT if math.isinf(limit) else min(WORK_LIMIT, int(_VALUES_A_SECOND * (1 + limit))))
         search.improve(math.inf if work_limit is None else work_limit)
         if work_limit is None:
             search.solve(workers)
@@ -206,7 +206,7 @@ class _Search:
 
     def prove_again(self) -> None:
         """Try the improved incumbent as a target."""
-        again = lower_bound(self.problem, incumbent=self.makespan, work_limit=_LABELS_A_SECOND * 4, stop=self.is_over)
+        again = lower_bound(self.problem, incumbent=self.makespan, work_limit=_VALUES_A_SECOND * 4, stop=self.is_over)
         if again.lower_bound > self.bound.lower_bound:
             self.bound = again
             self.report(again.source)
