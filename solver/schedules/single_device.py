@@ -23,10 +23,12 @@ memory form one stream: the k-th of them, whatever its chunk, has at least the k
 followed by the rest of the stream (3).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from taut.formulations.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Ints
-from taut.solver.schedules.sweep import Device, nothing, sweep
+from taut.solver.schedules.sweep import Device, Left, nothing, sweep
 from taut.solver.schedules.ticks import Ticks
 
 WIDTHS = (1, 4, 16)
@@ -36,9 +38,18 @@ _SHRINKS = 0.97
 _MOST_STATES = 1 << 62
 
 
+class Swept(NamedTuple):
+    """Number of sweeps that refute a target, None if they do not; values extended; what the last ones left."""
+
+    refuted: int | None
+    work: int
+    forwards: Left
+    backwards: Left
+
+
 def refute(
     device: Device, target: int, *, stages: int = len(WIDTHS), sweeps: int = MOST_SWEEPS, most: int = 1 << 62
-) -> tuple[int | None, int]:
+) -> Swept:
     """
     Try to show that the device cannot have done all by the tick ``target``.
 
@@ -56,26 +67,29 @@ def refute(
     sweeps
         Sweeps at most.
     most
-        Values of labels to extend at most in all.
+        Values of labels to extend at most, a measure of work that does not vary.
 
     Returns
     -------
-    tuple
-        Number of sweeps that refute it, None if these do not; values extended, a measure of work that does not vary.
+    Swept
+        Whether it is refuted, at which cost, and what was left if it is not.
     """
-    guide, total, stage, states, values = nothing(), 0, 0, [0, 0], 1 + 2 * device.slots
+    left, work, stage, values = [nothing(), nothing()], 0, 0, 1 + 2 * device.slots
     for number in range(sweeps):
-        room = (most - total) // values
-        outcome, work, guide = sweep(device, number % 2 == 0, target, WIDTHS[stage], room, guide)
-        total += work * values
+        way = number % 2
+        room = (most - work) // values
+        outcome, labels, new = sweep(device, way == 0, target, WIDTHS[stage], room, left[1 - way])
+        work += labels * values
         if outcome == 0:
-            return number + 1, total
-        states.append(len(guide.keys))
-        if number > 1 and states[-1] > _SHRINKS * states[-3]:
-            stage += 1
-        if outcome < 0 or stage == stages:
+            return Swept(number + 1, work, *left)
+        if outcome < 0:
             break
-    return None, total
+        if number > 1 and len(new.keys) > _SHRINKS * len(left[way].keys):
+            stage += 1
+        left[way] = new
+        if stage == stages:
+            break
+    return Swept(None, work, *left)
 
 
 def single_device(ticks: Ticks, number: int, head: Ints, tail: Ints) -> Device | None:
