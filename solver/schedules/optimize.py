@@ -36,6 +36,7 @@ _VALUES_A_SECOND = 25_000_000
 _MANY, _FEW = 6000, 400
 """Passes beyond which parts cost more than they bring, and up to which the whole may go to CP-SAT."""
 _PATIENCE = 40
+_NEAR = 1e-3
 _PART_SECONDS = 5.0
 
 
@@ -181,7 +182,7 @@ class _Search:
     def improve(self, rounds: float) -> None:
         """Improve the incumbent, (3), until it is proven, time is up, or whole by CP-SAT promises more."""
         parts, moves = Neighbourhood(self.problem, self.seed), chains(self.problem)
-        number, waited, first = 0, 0, self.makespan
+        number, waited = 0, 0
         while number < rounds and not self.is_closed() and not self.is_over():
             if math.isfinite(self.limit) and self.passes <= _FEW and waited >= _PATIENCE:
                 break
@@ -193,9 +194,9 @@ class _Search:
                     self.schedule, lower_bound=self.bound.lower_bound, time_limit=seconds, stop=self.asked
                 ).schedule
             waited = 0 if self.take(found, "improved") else waited + 1
+            if waited == 0 and self.makespan <= self.bound.lower_bound * (1 + _NEAR):
+                self.prove_again()
             number += 1
-        if self.makespan < first and not self.is_over():
-            self.prove_again()
 
     def _moved(self, moves: Chains, number: int) -> Schedule:
         """The incumbent after moves along its critical paths."""
@@ -205,8 +206,8 @@ class _Search:
         return schedule_of(self.problem, found, "improved")
 
     def prove_again(self) -> None:
-        """Try the improved incumbent as a target."""
-        again = lower_bound(self.problem, incumbent=self.makespan, work_limit=_VALUES_A_SECOND * 4, stop=self.is_over)
+        """Try an incumbent that is near the bound as a target."""
+        again = lower_bound(self.problem, incumbent=self.makespan, work_limit=_VALUES_A_SECOND, stop=self.asked)
         if again.lower_bound > self.bound.lower_bound:
             self.bound = again
             self.report(again.source)
