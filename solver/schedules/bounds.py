@@ -43,8 +43,8 @@ WORK_LIMIT = 1_500_000_000
 _LARGEST = 1 << 60
 _Outcome = tuple[int, dict[str, Any] | None]
 _Attempt = Callable[[int, int], _Outcome]
-_SHARES = (24, 6)
-"""One target may take this part of the work that is left, between devices and on the best."""
+_FIRST, _SHARES = 2, (24, 6)
+"""The incumbent as the first target may take this part of the work that is left; others, between devices and after."""
 _COARSE, _FINE = 2e-3, 2e-5
 """Steps at which the refutation of larger targets stops, as shares of the bound: between devices, and on the best."""
 
@@ -263,7 +263,7 @@ class _Search:
             return
         attempts: list[_Attempt] = [partial(self._alone, d, device, 1) for d, device in devices]
         if self.is_guided:
-            self._try(attempts[0], self.high, _SHARES[0])
+            self._try(attempts[0], self.high, _FIRST)
         for attempt in attempts:
             self._raise(attempt, _COARSE, _SHARES[0])
         for d, device in devices:

@@ -32,7 +32,7 @@ from taut.solver.schedules.neighbourhood import Neighbourhood
 from taut.solver.schedules.schedule_certificate import certificate
 
 SECONDS = 60.0
-_VALUES_A_SECOND = 25_000_000
+_VALUES_A_SECOND = 40_000_000
 _MANY, _FEW = 6000, 400
 """Passes beyond which parts cost more than they bring, and up to which the whole may go to CP-SAT."""
 _PATIENCE = 40
