@@ -3,8 +3,8 @@ A pipeline schedule as a JSON document, format ``taut-schedule/1``.
 
 ``orders`` holds for every device its passes in execution order, each as ``[letter, chunk, micro-batch]`` with
 PyTorch's letters: F forward, I gradient by the input, W gradient by the weights, B both in one. ``problem`` holds the
-pipeline they are for; its figures stand per chunk, in the order in which a micro-batch visits the chunks. Fields
-beside these, such as makespan and lower bound, follow from them and are derived anew where they matter.
+pipeline they are for; its figures stand per chunk, in the order in which a micro-batch visits the chunks.
+``certificate`` derives the lower bound again. Fields beside these, such as the bubble, follow from them.
 """
 
 from pathlib import Path
@@ -55,6 +55,8 @@ class ScheduleSpec(Spec):
     problem: PipelineSpec
     orders: list[list[Pass]]
     makespan: Amount | None = None
+    lower_bound: Amount | None = None
+    certificate: dict[str, Any] = {}
 
     @model_validator(mode="before")
     @classmethod

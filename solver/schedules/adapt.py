@@ -9,7 +9,7 @@ from the seed: the same problem and seed give the same schedule.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from taut.formulations.schedule import Ints, Schedule, ScheduleProblem, timetabl
 from taut.solver.schedules.chains import numbers, schedule_of
 from taut.solver.schedules.choices import Choice, Lister
 from taut.solver.schedules.critical import improve
+
+_STEADY = 4
+"""Micro-batches beyond warm-up and cool-down in which choices are tried."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,11 @@ class Effort:
 def effort(problem: ScheduleProblem) -> Effort:
     """Effort of about a second, whatever the size."""
     passes = 3 * problem.num_chunks * problem.num_micro_batches
-    return Effort(int(np.clip(3e6 / passes, 120, 1200)), 6, int(np.clip(2.5e8 / passes, 4000, 500_000)))
+    few = min(1.0, (2 * problem.num_devices + _STEADY) / problem.num_micro_batches)
+    share = min(1.0, 6000 / passes) / passes
+    kept = 24 if passes < 2000 else 6
+    lists = int(np.clip(3e6 / (few * passes), 80, 1200))
+    return Effort(lists, kept, int(np.clip(3e8 * share, 2000, 1_000_000)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,24 +117,37 @@ def require_memory(problem: ScheduleProblem) -> None:
 
 
 def _lists(lister: Lister, work: Effort, generator: np.random.Generator) -> list[_Found]:
-    """List schedules, half of them drawn, the others next to one of the best; the best of each kind of times."""
+    """Best list schedules of each kind of times, by choices that were tried on a pipeline of fewer micro-batches."""
+    problem = lister.problem
+    few = min(problem.num_micro_batches, 2 * problem.num_devices + _STEADY)
+    short = Lister(replace(problem, num_micro_batches=few))
+    ranked = _ranked(short, work, generator)
+    every = [(_Found(*lister.schedule(choice)), choice.times) for choice in ranked]
+    found: list[_Found] = []
+    for times in range(lister.sizes[-1]):
+        unlike = {one.length: one for one, seen in every if seen == times}
+        found += sorted(unlike.values(), key=lambda one: one.length)[: work.kept]
+    return found
+
+
+def _ranked(lister: Lister, work: Effort, generator: np.random.Generator) -> list[Choice]:
+    """Choices of the shortest list schedules: half of all are drawn, the others are next to one of the best three."""
     kinds = lister.sizes[-1]
-    best: list[list[tuple[float, tuple[int, ...]]]] = [[] for _ in range(kinds)]
-    found: list[dict[float, _Found]] = [{} for _ in range(kinds)]
+    best: list[dict[float, tuple[int, ...]]] = [{} for _ in range(kinds)]
     for trial in range(work.lists):
         values = [int(generator.integers(size)) for size in lister.sizes]
         times = values[-1] = trial % kinds
         if 2 * trial >= work.lists and best[times]:
-            near = list(best[times][int(generator.integers(len(best[times])))][1])
+            lengths = sorted(best[times])[:3]
+            near = list(best[times][lengths[int(generator.integers(len(lengths)))]])
             place = int(generator.integers(len(values) - 1))
             near[place] = values[place]
             values = near
-        length, order = lister.schedule(Choice(*values))
-        best[times] = sorted({*best[times], (length, tuple(values))})[:3]
-        found[times].setdefault(length, _Found(length, order))
-        if len(found[times]) > work.kept:
-            del found[times][max(found[times])]
-    return [one for each in found for one in sorted(each.values(), key=lambda one: one.length)[: work.kept]]
+        length, _ = lister.schedule(Choice(*values))
+        best[times].setdefault(length, tuple(values))
+        if len(best[times]) > work.kept:
+            del best[times][max(best[times])]
+    return [Choice(*values) for each in best for values in each.values()]
 
 
 def _improved(lister: Lister, found: list[_Found], work: Effort, seed: int) -> _Found:

@@ -29,13 +29,12 @@ References
        section 3.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
 
-from taut.formulations.schedule import Ints, Schedule, ScheduleProblem
+from taut.formulations.schedule import Ints, Schedule, ScheduleProblem, v_shape
 from taut.solver.schedules.chains import schedule_of
 
 
@@ -77,36 +76,52 @@ def _v_block(down: Ints, up: Ints, gradient_of_up: Ints, gradient_of_down: Ints)
     return Block(np.concatenate((down, up[::-1])), np.concatenate((gradient_of_down, gradient_of_up[::-1])), 6)
 
 
-def blocks(problem: ScheduleProblem) -> Iterator[Block]:
+class Blocks:
     """
-    Enumerate blocks of a pipeline, (1).
+    All blocks of a pipeline, (1), made when asked for.
 
-    On the V every ``down`` from 1 to 5 and, in the slots of device 0, every order of its four passes; elsewhere
-    ``down`` and ``up`` from 1 to the period less one, and turns without a wait.
+    On the V every pair of ``down`` from 1 to 5, the first on the first devices, and, in the slots of device 0, every
+    order of its four passes; elsewhere ``down`` and ``up`` from 1 to the period less one, and turns without a wait.
     """
-    chunks = problem.num_chunks
-    period = 3 * int(np.bincount(problem.device).max())
-    steps = np.sign(np.diff(problem.device))
-    if np.array_equal(problem.device[: chunks // 2], problem.device[chunks // 2 :][::-1]):
-        for down in range(1, period):
-            for turns in permutations(range(1, 6), 3):
-                yield _turned(chunks // 2, down, turns)
-        return
-    for down in range(1, period):
-        for up in range(1, period):
-            forward = np.concatenate(([0], np.cumsum(np.where(steps >= 0, down, up))))
-            back = np.concatenate(([0], np.cumsum(np.where(steps[::-1] >= 0, up, down))))
-            yield Block(forward, (forward[-1] + 1 + back)[::-1], period)
+
+    def __init__(self, problem: ScheduleProblem) -> None:
+        half = problem.num_chunks // 2
+        self.period = 3 * int(np.bincount(problem.device).max())
+        self.steps = np.sign(np.diff(problem.device))
+        self.on_v = half > 0 and np.array_equal(problem.device, v_shape(half))
+        self.half = half
+
+    def __len__(self) -> int:
+        """Return their number."""
+        return 25 * 60 * 4 if self.on_v else (self.period - 1) ** 2
+
+    def __getitem__(self, place: int) -> Block:
+        """Return a block by its place."""
+        rest, down = divmod(place, self.period - 1)
+        if not self.on_v:
+            return self._straight(down + 1, rest + 1)
+        rest, first = divmod(rest, 5)
+        quarter, turns = divmod(rest, 60)
+        return _turned(self.half, down + 1, max(down, first) + 1, quarter, _TURNS[turns])
+
+    def _straight(self, down: int, up: int) -> Block:
+        forward = np.concatenate(([0], np.cumsum(np.where(self.steps >= 0, down, up))))
+        back = np.concatenate(([0], np.cumsum(np.where(self.steps[::-1] >= 0, up, down))))
+        return Block(forward, (forward[-1] + 1 + back)[::-1], self.period)
 
 
-def _turned(p: int, down: int, turns: tuple[int, ...]) -> Block:
-    """Block of the V whose passes f, I, i on device 0 are in given slots, modulo 6."""
+_TURNS = tuple(permutations(range(1, 6), 3))
+
+
+def _turned(p: int, down: int, early: int, quarter: int, turns: tuple[int, ...]) -> Block:
+    """Block of the V whose f, I, i on device 0 are in given slots modulo 6, and that is longer on early devices."""
     d = np.arange(p)
-    bottom = down * (p - 1)
-    up = _next(bottom + 1, turns[0] - (p - 1)) + (p - 1 - d)
-    gradient_of_up = _next(int(up[0]) + 1, turns[1]) + down * d
+    bend = ((quarter + 1) * p) // 5 + 1
+    way = np.where(d < bend, early * d, early * (bend - 1) + down * (d - bend + 1))
+    up = _next(int(way[-1]) + 1, turns[0] - (p - 1)) + (p - 1 - d)
+    gradient_of_up = _next(int(up[0]) + 1, turns[1]) + way
     gradient_of_down = _next(int(gradient_of_up[-1]) + 1, turns[2] - (p - 1)) + (p - 1 - d)
-    return _v_block(down * d, up, gradient_of_up, gradient_of_down)
+    return _v_block(way, up, gradient_of_up, gradient_of_down)
 
 
 def _next(slot: int, remainder: int) -> int:

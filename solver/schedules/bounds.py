@@ -12,8 +12,8 @@ Data are whole numbers, :class:`taut.solver.schedules.ticks.Ticks`, with heads h
 
 as a forward pass of c takes :math:`a_c` for at least :math:`\lambda_c`, from its start to the end of the gradient by
 the input, then :math:`k_c` for at least :math:`w_c`, and all of that fits into :math:`M_d` times the time. The fourth
-bound is the single-device relaxation (:mod:`taut.solver.schedules.single_device`): the largest T + 1 with T refuted. A
-schedule exists if and only if
+bound is the single-device relaxation (:mod:`taut.solver.schedules.single_device`): the largest T + 1 with T refuted;
+the fifth the same for all devices together (:mod:`taut.solver.schedules.propagation`). A schedule exists if and only if
 
 .. math:: \sum_{c \in d} a_c \le M_d \text{ for every device}, \tag{4}
 
@@ -24,6 +24,7 @@ micro-batch after the other needs no more.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,15 +33,18 @@ from taut.errors import CertificateError
 from taut.formulations.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Ints
 from taut.formulations.schedule import ScheduleProblem
 from taut.solver.schedules.heads import heads, tails
-from taut.solver.schedules.single_device import WIDTHS, refute, single_device
+from taut.solver.schedules.propagation import MOST_VISITS, refute_together
+from taut.solver.schedules.single_device import MOST_SWEEPS, WIDTHS, refute, single_device
 from taut.solver.schedules.sweep import Device
 from taut.solver.schedules.ticks import Ticks, in_ticks
 
-WORK_LIMIT = 40_000_000
-"""Labels to extend for one bound unless said otherwise: about ten seconds, reached by large pipelines alone."""
+WORK_LIMIT = 1_500_000_000
+"""Values of labels to extend for one bound unless said otherwise: ten seconds or so, spent on large pipelines alone."""
 _LARGEST = 1 << 60
-_SHARE = 8
-"""A sweep may extend this part of the labels that are left."""
+_Outcome = tuple[int, dict[str, Any] | None]
+_Attempt = Callable[[int, int], _Outcome]
+_FIRST, _SHARES = 2, (24, 6)
+"""The incumbent as the first target may take this part of the work that is left; others, between devices and after."""
 _COARSE, _FINE = 2e-3, 2e-5
 """Steps at which the refutation of larger targets stops, as shares of the bound: between devices, and on the best."""
 
@@ -150,6 +154,7 @@ def _memory_area(relaxed: _Relaxed) -> int:
     return best
 
 
+_MORE_FIELDS = {"single-device": {"device", "target", "sweeps"}, "propagation": {"target", "visits"}}
 _CHEAP = {"work": _work, "path": _path, "memory-area": _memory_area}
 
 
@@ -170,30 +175,36 @@ def rederived(problem: ScheduleProblem, witness: Mapping[str, Any]) -> float:
         If the witness is none of this module's, or does not show what it says.
     """
     source = witness.get("source")
-    expected = {"source", "device", "target", "sweeps"} if source == "single-device" else {"source"}
+    if not isinstance(source, str):
+        raise CertificateError(f"witness: source {source!r}, expected a name")
+    expected = {"source"} | _MORE_FIELDS.get(source, set())
     if set(witness) != expected:
         raise CertificateError(f"witness: fields {sorted(map(str, witness))}, expected {sorted(expected)}")
     if source == "memory" and not is_feasible(problem):
         return math.inf
     relaxed = _relaxed(problem)
-    if isinstance(source, str) and source in _CHEAP:
+    if source in _CHEAP:
         return relaxed.ticks.seconds(_CHEAP[source](relaxed) - 1)
-    if source != "single-device":
+    if source not in _MORE_FIELDS:
         raise CertificateError(f"witness: source {source!r} does not hold")
-    d, target, sweeps = (_count(witness, name) for name in ("device", "target", "sweeps"))
-    device = relaxed.device(d) if d < problem.num_devices else None
-    if device is None or not 1 <= sweeps <= len(WIDTHS) or target >= _LARGEST:
-        raise CertificateError(f"witness: device {d}, target {target} and {sweeps} sweeps, expected ones that exist")
-    if refute(device, target, WIDTHS[:sweeps])[0] != sweeps:
-        raise CertificateError(f"witness: {sweeps} sweeps of device {d} do not refute the tick {target}")
+    target = _count(witness, "target", _LARGEST)
+    if source == "single-device":
+        d, sweeps = _count(witness, "device", problem.num_devices), _count(witness, "sweeps", MOST_SWEEPS + 1)
+        device = relaxed.device(d)
+        holds = device is not None and refute(device, target, sweeps=sweeps).refuted == sweeps
+    else:
+        visits = _count(witness, "visits", MOST_VISITS + 1)
+        holds = refute_together(relaxed.ticks, relaxed.head, relaxed.tail, target, visits=visits).visits == visits
+    if not holds:
+        raise CertificateError(f"witness: the tick {target} is not refuted as it says")
     return relaxed.ticks.seconds(target)
 
 
-def _count(witness: Mapping[str, Any], name: str) -> int:
-    """A whole number not below 0 of a witness."""
+def _count(witness: Mapping[str, Any], name: str, end: int) -> int:
+    """A whole number from 0 to below ``end`` of a witness."""
     value = witness[name]
-    if type(value) is not int or value < 0:
-        raise CertificateError(f"witness: {name} {value!r}, expected a whole number not below 0")
+    if type(value) is not int or not 0 <= value < end:
+        raise CertificateError(f"witness: {name} {value!r}, expected a whole number from 0 to {end - 1}")
     return value
 
 
@@ -214,7 +225,7 @@ def lower_bound(
     incumbent
         Makespan of a schedule that is known: no bound can be larger, so this is tried first.
     work_limit
-        Labels to extend at most, a measure of work that is the same on every machine.
+        Values of labels to extend at most, a measure of work that is the same on every machine.
     stop
         Asked now and then; if true, the best bound so far is returned.
 
@@ -241,53 +252,72 @@ class _Search:
         self.low = relaxed.ticks.target(cheap.lower_bound)
         # Rounding makes every duration shorter by less than a tick, so the incumbent may end so much earlier.
         rounded = 0 if relaxed.ticks.is_exact else 4 * relaxed.head.size
-        self.high = relaxed.ticks.target(incumbent) - rounded if math.isfinite(incumbent) else 16 * self.low + 16
+        self.is_guided = math.isfinite(incumbent)
+        self.high = relaxed.ticks.target(incumbent) - rounded if self.is_guided else 16 * self.low + 16
         self.work = 0
 
     def run(self) -> None:
-        """Try the incumbent on every device, then ever larger targets on the devices that refute more than others."""
+        """Try the incumbent, then ever larger targets: on each device, on the best one, on all together."""
         devices = [(d, device) for d in self._order() if (device := self.relaxed.device(d)) is not None]
-        if any(self._try(d, device, self.high, WIDTHS[:2]) for d, device in devices):
+        if not devices:
             return
-        for d, device in devices:
-            self._raise(d, device, _COARSE)
+        attempts: list[_Attempt] = [partial(self._alone, d, device, 1) for d, device in devices]
+        if self.is_guided:
+            self._try(attempts[0], self.high, _FIRST)
+        for attempt in attempts:
+            self._raise(attempt, _COARSE, _SHARES[0])
         for d, device in devices:
             if self.bound.witness.get("device") == d:
-                self._raise(d, device, _FINE)
+                attempts.append(partial(self._alone, d, device, len(WIDTHS)))
+        for attempt in (*attempts[len(devices) :], self._together):
+            if self.is_guided:
+                self._try(attempt, self.high, _SHARES[1])
+            self._raise(attempt, _FINE, _SHARES[1])
 
     def _order(self) -> list[int]:
         """Devices by the way from their last chunk to the end and back: the longer, the tighter is the relaxation."""
         last = [int(chunks[-1]) for chunks in _chunks(self.relaxed.ticks)]
         return sorted(range(len(last)), key=lambda d: last[d])
 
-    def _raise(self, d: int, device: Device, share: float) -> None:
+    def _raise(self, attempt: _Attempt, share: float, part: int) -> None:
         """Refute larger and larger targets, by steps that double, then halve down to a share of the bound."""
-        end = self.high
-        least = step = max(int(self.low * share), 1)
-        while self.low < end - 1 and not self._is_over():
-            target = min(self.low + step, (self.low + end + 1) // 2 if end < self.high else self.high)
-            if self._try(d, device, target, WIDTHS):
-                step *= 2
+        end, least = self.high + 1, max(int(self.low * share), 1)
+        step = least
+        while step >= least and not self._is_over():
+            if self._try(attempt, min(self.low + step, self.high), part):
+                step = min(2 * step, (end - self.low + 1) // 2 if end <= self.high else 2 * step)
             else:
-                end = target
-                step = (target - self.low) // 2
-                if step < least:
-                    return
+                end = min(self.low + step, self.high)
+                step = (end - self.low) // 2
 
     def _is_over(self) -> bool:
         return self.low >= self.high or self.work >= self.work_limit or self.stop()
 
-    def _try(self, d: int, device: Device, target: int, widths: tuple[int, ...]) -> bool:
-        """Refute one target, and note the bound if that succeeds."""
+    def _try(self, attempt: _Attempt, target: int, part: int) -> bool:
+        """Refute one target with a part of the work that is left, and note the bound if that succeeds."""
         if target <= self.low or self._is_over():
             return False
-        sweeps, work = refute(device, target, widths, max((self.work_limit - self.work) // _SHARE, 1))
+        work, witness = attempt(target, (self.work_limit - self.work) // part)
         self.work += work
-        if sweeps is None:
+        if witness is None:
             return False
         self.low = target
-        witness = {"source": "single-device", "device": d, "target": target, "sweeps": sweeps}
         self.bound = ScheduleBound(
-            lower_bound=self.relaxed.ticks.seconds(target), source="single-device", witness=witness, work=self.work
+            lower_bound=self.relaxed.ticks.seconds(target), source=witness["source"], witness=witness, work=self.work
         )
         return True
+
+    def _alone(self, d: int, device: Device, stages: int, target: int, most: int) -> _Outcome:
+        """Refute a target by one device."""
+        swept = refute(device, target, stages=stages, most=most)
+        if swept.refuted is None:
+            return swept.work, None
+        return swept.work, {"source": "single-device", "device": d, "target": target, "sweeps": swept.refuted}
+
+    def _together(self, target: int, most: int) -> _Outcome:
+        """Refute a target by all devices."""
+        relaxed = self.relaxed
+        found = refute_together(relaxed.ticks, relaxed.head, relaxed.tail, target, most=most)
+        if found.visits is None:
+            return found.work, None
+        return found.work, {"source": "propagation", "target": target, "visits": found.visits}

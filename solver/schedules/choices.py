@@ -19,16 +19,16 @@ from functools import cached_property
 import numpy as np
 
 from taut.formulations.schedule import Floats, Ints, ScheduleProblem
-from taut.solver.schedules.blocks import Block, blocks
+from taut.solver.schedules.blocks import Blocks
 from taut.solver.schedules.chains import Chains, chains
 from taut.solver.schedules.critical import makespan
 from taut.solver.schedules.listing import list_schedule
 
 _DELAYS = (1e9, 11.5, 5.5, 3.5, 23.5, 1.5)
 _PATIENCE = ((0.5, 0.5), (0.0, 0.0), (0.25, 0.75), (1.0, 1.0), (0.0, 1.0))
-_SLOPES = (0.5, 2 / 3, 0.75, 1.0, 1 / 3)
-_STARTS = (1.5, 1.0, 2.0)
-_SHARES = (1.0, 0.75, 1.25)
+_SLOPES = (0.5, 2 / 3, 0.75, 1.0, 1 / 3, None, None)
+_STARTS = (1.5, 1.0, 2.0, 1.25, 1.75)
+_SHARES = (1.0, 0.75, 1.25, 1.1)
 _LESS = (0, 1)
 _MOST_OF_1F1B = (1e9, 1.0, 1.5, 2.0)
 
@@ -53,10 +53,10 @@ class Lister:
     """List schedules of one pipeline."""
 
     problem: ScheduleProblem
-    blocks: list[Block] = field(init=False)
+    blocks: Blocks = field(init=False)
 
     def __post_init__(self) -> None:
-        self.blocks = list(blocks(self.problem))
+        self.blocks = Blocks(self.problem)
         passes = 3 * self.problem.num_chunks * self.problem.num_micro_batches
         self._passes = np.zeros((passes, 3), dtype=np.int64)
 
@@ -77,8 +77,8 @@ class Lister:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Number of values of every choice."""
-        lists = (self.blocks, _DELAYS, _PATIENCE, _SLOPES, _STARTS, _SHARES, _LESS, _MOST_OF_1F1B)
-        return (*(len(values) for values in lists), len(self._times))
+        lists = (_DELAYS, _PATIENCE, _SLOPES, _STARTS, _SHARES, _LESS, _MOST_OF_1F1B, self._times)
+        return (len(self.blocks), *(len(values) for values in lists))
 
     def schedule(self, choice: Choice) -> tuple[float, Ints]:
         """Makespan and flat order of the list schedule of a choice."""
@@ -121,18 +121,26 @@ class Lister:
     def caps(self, choice: Choice) -> Ints:
         """Most micro-batches in flight by chunk."""
         problem, m = self.problem, self.problem.num_micro_batches
-        memory = self._memory(choice)
+        memory, ramps = self._memory(choice), self._ramps(choice)
         caps = np.full(problem.num_chunks, m)
         for d, row in enumerate(self.hosted):
             chunks = row[row >= 0]
             left = memory[d]
             for c in chunks[:0:-1]:
-                ramp = int(_STARTS[choice.start] + _SLOPES[choice.slope] * (problem.num_chunks - 1 - c))
                 share = _SHARES[choice.share] * memory[d] / len(chunks)
-                caps[c] = max(1, min(ramp, _times(share, problem.activation[c], m), m))
+                caps[c] = max(1, min(ramps[c], _times(share, problem.activation[c], m), m))
                 left -= caps[c] * problem.activation[c]
             caps[chunks[0]] = max(1, min(m, _times(left, problem.activation[chunks[0]], m)))
         return caps
+
+    def _ramps(self, choice: Choice) -> Ints:
+        """Micro-batches in flight by chunk from a slope, or from the lifespans in the block."""
+        slope, start = _SLOPES[choice.slope], _STARTS[choice.start]
+        if slope is None:
+            block = self.blocks[choice.block]
+            alive = (block.input_gradient - block.forward) / block.period
+            return np.asarray(np.ceil(alive + start - 1.5), dtype=np.int64)
+        return np.asarray(start + slope * np.arange(self.problem.num_chunks)[::-1], dtype=np.int64)
 
     def _memory(self, choice: Choice) -> Floats:
         """Memory to use on each device, choice 4."""

@@ -25,7 +25,7 @@ from taut.formulations.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, I
 from taut.solver.schedules.ticks import Ticks
 
 
-def heads(ticks: Ticks) -> Ints:
+def heads(ticks: Ticks, known: Ints | None = None) -> Ints:
     """
     Earliest starts, (1) and (2).
 
@@ -33,6 +33,8 @@ def heads(ticks: Ticks) -> Ints:
     ----------
     ticks
         The pipeline in whole numbers.
+    known
+        Heads that are known already (3, C, m); none is lowered.
 
     Returns
     -------
@@ -41,24 +43,26 @@ def heads(ticks: Ticks) -> Ints:
     """
     f, b, w, t = ticks.forward, ticks.input_gradient, ticks.weight_gradient, ticks.transfer
     chunks, k = len(f), np.arange(ticks.micro_batches)
-    head = np.zeros((3, chunks, len(k)), np.int64)
+    head = np.zeros((3, chunks, len(k)), np.int64) if known is None else known.copy()
     for c in range(chunks):
         mates = np.flatnonzero(ticks.device == ticks.device[c])
         before = head[FORWARD, mates[0], 0] + (k + 1) * f[mates[mates < c]].sum() + k * f[c]
-        arrival = head[FORWARD, c - 1] + f[c - 1] + t[c - 1] if c else 0
-        head[FORWARD, c] = _paced(np.maximum(before if mates[0] < c else 0, arrival + 0 * k), f[c])
+        ready = head[FORWARD, c] if mates[0] == c else np.maximum(head[FORWARD, c], before)
+        if c:
+            ready = np.maximum(ready, head[FORWARD, c - 1] + f[c - 1] + t[c - 1])
+        head[FORWARD, c] = _paced(ready, f[c])
     for c in reversed(range(chunks)):
         mates = np.flatnonzero(ticks.device == ticks.device[c])
         before = head[FORWARD, mates[0], 0] + (k + 1) * (f[mates].sum() + b[mates[mates > c]].sum()) + k * b[c]
-        ready = np.maximum(before, head[FORWARD, c] + f[c])
+        ready = np.maximum(np.maximum(head[INPUT_GRADIENT, c], before), head[FORWARD, c] + f[c])
         if c + 1 < chunks:
             ready = np.maximum(ready, head[INPUT_GRADIENT, c + 1] + b[c + 1] + t[c])
         head[INPUT_GRADIENT, c] = _paced(ready, b[c])
-        head[WEIGHT_GRADIENT, c] = _paced(head[INPUT_GRADIENT, c] + b[c], w[c])
+        head[WEIGHT_GRADIENT, c] = _paced(np.maximum(head[WEIGHT_GRADIENT, c], head[INPUT_GRADIENT, c] + b[c]), w[c])
     return head
 
 
-def tails(ticks: Ticks) -> Ints:
+def tails(ticks: Ticks, known: Ints | None = None) -> Ints:
     """
     Least time after each pass, (3) and (4).
 
@@ -66,6 +70,8 @@ def tails(ticks: Ticks) -> Ints:
     ----------
     ticks
         The pipeline in whole numbers.
+    known
+        Tails that are known already (3, C, m); none is lowered.
 
     Returns
     -------
@@ -75,18 +81,19 @@ def tails(ticks: Ticks) -> Ints:
     f, b, w, t = ticks.forward, ticks.input_gradient, ticks.weight_gradient, ticks.transfer
     chunks, k = len(f), np.arange(ticks.micro_batches)
     left = ticks.micro_batches - k
-    tail = np.zeros((3, chunks, len(k)), np.int64)
+    tail = np.zeros((3, chunks, len(k)), np.int64) if known is None else known.copy()
     for c in range(chunks):
         mates = np.flatnonzero(ticks.device == ticks.device[c])
         tail[WEIGHT_GRADIENT, c] = (left - 1) * w[c]
         after = left * (w[c] + (b + w)[mates[mates < c]].sum()) + (left - 1) * b[c]
+        after = np.maximum(tail[INPUT_GRADIENT, c], after)
         if c:
             after = np.maximum(after, t[c - 1] + b[c - 1] + tail[INPUT_GRADIENT, c - 1])
         tail[INPUT_GRADIENT, c] = _paced(after[::-1], b[c])[::-1]
     for c in reversed(range(chunks)):
         mates = np.flatnonzero(ticks.device == ticks.device[c])
         after = left * (f[mates[mates > c]].sum() + (b + w)[mates].sum()) + (left - 1) * f[c]
-        after = np.maximum(after, b[c] + tail[INPUT_GRADIENT, c])
+        after = np.maximum(np.maximum(tail[FORWARD, c], after), b[c] + tail[INPUT_GRADIENT, c])
         if c + 1 < chunks:
             after = np.maximum(after, t[c] + f[c + 1] + tail[FORWARD, c + 1])
         tail[FORWARD, c] = _paced(after[::-1], f[c])[::-1]

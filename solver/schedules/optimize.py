@@ -9,7 +9,7 @@ The best schedule of a pipeline that can be found, with a lower bound on all of 
     is for very many passes.
 (4) *Solve.* Few passes that many rounds have not improved go to CP-SAT as a whole, which may state a larger bound.
 
-It ends when the bound is reached, on Ctrl-C or at a limit. Rounds and labels do not depend on the machine, so a limit
+It ends when the bound is reached, on Ctrl-C or at a limit. Rounds and values do not depend on the machine, so a limit
 of work alone gives the same schedule and bound everywhere (5).
 """
 
@@ -32,10 +32,11 @@ from taut.solver.schedules.neighbourhood import Neighbourhood
 from taut.solver.schedules.schedule_certificate import certificate
 
 SECONDS = 60.0
-_LABELS_A_SECOND = 300_000
+_VALUES_A_SECOND = 40_000_000
 _MANY, _FEW = 6000, 400
 """Passes beyond which parts cost more than they bring, and up to which the whole may go to CP-SAT."""
 _PATIENCE = 40
+_NEAR = 1e-3
 _PART_SECONDS = 5.0
 
 
@@ -118,7 +119,7 @@ def optimize(
         limit = time_limit if time_limit is not None else SECONDS if work_limit is None else math.inf
         search = _Search(problem, began, limit, asked, progress, seed)
         search.take(best_schedule(problem, kinds=kinds, seed=seed), "kinds")
-        search.prove(WORK_LIMIT if math.isinf(limit) else min(WORK_LIMIT, int(_LABELS_A_SECOND * (1 + limit))))
+        search.prove(WORK_LIMIT if math.isinf(limit) else min(WORK_LIMIT, int(_VALUES_A_SECOND * (1 + limit))))
         search.improve(math.inf if work_limit is None else work_limit)
         if work_limit is None:
             search.solve(workers)
@@ -181,7 +182,7 @@ class _Search:
     def improve(self, rounds: float) -> None:
         """Improve the incumbent, (3), until it is proven, time is up, or whole by CP-SAT promises more."""
         parts, moves = Neighbourhood(self.problem, self.seed), chains(self.problem)
-        number, waited, first = 0, 0, self.makespan
+        number, waited = 0, 0
         while number < rounds and not self.is_closed() and not self.is_over():
             if math.isfinite(self.limit) and self.passes <= _FEW and waited >= _PATIENCE:
                 break
@@ -193,9 +194,9 @@ class _Search:
                     self.schedule, lower_bound=self.bound.lower_bound, time_limit=seconds, stop=self.asked
                 ).schedule
             waited = 0 if self.take(found, "improved") else waited + 1
+            if waited == 0 and self.makespan <= self.bound.lower_bound * (1 + _NEAR):
+                self.prove_again()
             number += 1
-        if self.makespan < first and not self.is_over():
-            self.prove_again()
 
     def _moved(self, moves: Chains, number: int) -> Schedule:
         """The incumbent after moves along its critical paths."""
@@ -205,8 +206,8 @@ class _Search:
         return schedule_of(self.problem, found, "improved")
 
     def prove_again(self) -> None:
-        """Try the improved incumbent as a target."""
-        again = lower_bound(self.problem, incumbent=self.makespan, work_limit=_LABELS_A_SECOND * 4, stop=self.is_over)
+        """Try an incumbent that is near the bound as a target."""
+        again = lower_bound(self.problem, incumbent=self.makespan, work_limit=_VALUES_A_SECOND, stop=self.asked)
         if again.lower_bound > self.bound.lower_bound:
             self.bound = again
             self.report(again.source)

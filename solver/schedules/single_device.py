@@ -23,22 +23,38 @@ memory form one stream: the k-th of them, whatever its chunk, has at least the k
 followed by the rest of the stream (3).
 """
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from taut.formulations.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Ints
-from taut.solver.schedules.sweep import Device, nothing, sweep
+from taut.solver.schedules.sweep import Device, Left, nothing, sweep
 from taut.solver.schedules.ticks import Ticks
 
-WIDTHS = (1, 1, 1, 1, 4, 4, 16, 16)
-"""Labels that the sweeps of a refutation keep for each state. The first ones decide nearly always."""
+WIDTHS = (1, 4, 16)
+"""Labels that a state may have, from one stage of a refutation to the next. The first decides nearly always."""
+MOST_SWEEPS = 24
+_SHRINKS = 0.97
 _MOST_STATES = 1 << 62
 
 
-def refute(device: Device, target: int, widths: Sequence[int] = WIDTHS, most: int = 1 << 62) -> tuple[int | None, int]:
+class Swept(NamedTuple):
+    """Number of sweeps that refute a target, None if they do not; values extended; what the last ones left."""
+
+    refuted: int | None
+    work: int
+    forwards: Left
+    backwards: Left
+
+
+def refute(
+    device: Device, target: int, *, stages: int = len(WIDTHS), sweeps: int = MOST_SWEEPS, most: int = 1 << 62
+) -> Swept:
     """
     Try to show that the device cannot have done all by the tick ``target``.
+
+    Directions alternate. Where a sweep leaves hardly fewer states than the last one in its direction, the next stage
+    begins, with more labels a state.
 
     Parameters
     ----------
@@ -46,25 +62,34 @@ def refute(device: Device, target: int, widths: Sequence[int] = WIDTHS, most: in
         The relaxation.
     target
         Makespan T in ticks.
-    widths
-        Labels a state may have, one number for each sweep; directions alternate.
+    stages
+        How many of :data:`WIDTHS` to use.
+    sweeps
+        Sweeps at most.
     most
-        Labels to extend at most in each sweep.
+        Values of labels to extend at most, a measure of work that does not vary.
 
     Returns
     -------
-    tuple
-        Number of sweeps that refute it, None if these do not; labels extended, a measure of work that does not vary.
+    Swept
+        Whether it is refuted, at which cost, and what was left if it is not.
     """
-    guide, total = nothing(), 0
-    for number, width in enumerate(widths):
-        outcome, work, guide = sweep(device, number % 2 == 0, target, width, most, guide)
-        total += work
+    left, work, stage, values = [nothing(), nothing()], 0, 0, 1 + 2 * device.slots
+    for number in range(sweeps):
+        way = number % 2
+        room = (most - work) // values
+        outcome, labels, new = sweep(device, way == 0, target, WIDTHS[stage], room, left[1 - way])
+        work += labels * values
         if outcome == 0:
-            return number + 1, total
+            return Swept(number + 1, work, *left)
         if outcome < 0:
             break
-    return None, total
+        if number > 1 and len(new.keys) > _SHRINKS * len(left[way].keys):
+            stage += 1
+        left[way] = new
+        if stage == stages:
+            break
+    return Swept(None, work, *left)
 
 
 def single_device(ticks: Ticks, number: int, head: Ints, tail: Ints) -> Device | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from taut.data.schedule import FORMAT, PipelineSpec, read_schedule
+from taut.data.schedule import FORMAT, PipelineSpec, ScheduleSpec, read_schedule
 from taut.errors import DataError, FormulationError
 from taut.formulations.pipeline import ScheduleProblem
 from taut.formulations.schedule import LETTERS, Ints, Schedule, Timetable, timetable, violations
@@ -98,6 +98,23 @@ def load_schedule(path: Path) -> tuple[PlacedProblem, Schedule]:
     DataError
         If the file is no such document, its orders are not feasible, or it states a makespan that they do not have.
     """
+    spec, placed, schedule = parsed_schedule(path)
+    checked(placed.problem, schedule, str(path))
+    found = timetable(placed.problem, schedule).makespan
+    if spec.makespan is not None and not math.isclose(found, spec.makespan, rel_tol=SAME):
+        raise DataError(f"{path}: makespan: is {spec.makespan:.9g}, but its orders take {found:.9g}")
+    return placed, schedule
+
+
+def parsed_schedule(path: Path) -> tuple[ScheduleSpec, PlacedProblem, Schedule]:
+    """
+    Read a schedule document without asking whether its orders are feasible.
+
+    Raises
+    ------
+    DataError
+        If the file is no such document.
+    """
     spec = read_schedule(path)
     try:
         placed = PlacedProblem(
@@ -107,12 +124,7 @@ def load_schedule(path: Path) -> tuple[PlacedProblem, Schedule]:
         )
     except FormulationError as error:
         raise DataError(f"{path}: problem.{error}") from None
-    schedule = Schedule(spec.kind, tuple(_order(order) for order in spec.orders))
-    checked(placed.problem, schedule, str(path))
-    found = timetable(placed.problem, schedule).makespan
-    if spec.makespan is not None and not math.isclose(found, spec.makespan, rel_tol=SAME):
-        raise DataError(f"{path}: makespan: is {spec.makespan:.9g}, but its orders take {found:.9g}")
-    return placed, schedule
+    return spec, placed, Schedule(spec.kind, tuple(_order(order) for order in spec.orders))
 
 
 def checked(problem: ScheduleProblem, schedule: Schedule, source: str) -> Schedule:

@@ -33,7 +33,7 @@ from taut.schedule_space import (
 )
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import SOLVED, Progress
-from taut.solver.schedules.bounds import lower_bound
+from taut.solver.schedules.bounds import ScheduleBound, lower_bound
 from taut.solver.schedules.kinds import KINDS
 from taut.solver.schedules.optimize import ScheduleResult, optimize
 from taut.solver.schedules.schedule_certificate import certificate
@@ -42,6 +42,9 @@ SEARCH_SECONDS, PRICE_SECONDS = 60.0, 1.0
 """Time to search for a schedule, and to bound one that is given or built as it is published."""
 FIRST_SHARE, BOUND_SHARE = 0.7, 0.05
 """Shares of the time left for a placement that others wait behind, and of all time to exclude one, (2) and (3)."""
+
+LABELS_A_SECOND = 300_000
+"""Work of a bound that takes about a second, for it is asked to stop between long sweeps alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,10 +176,9 @@ def bounded(chosen: Built, search: ScheduleSearch) -> FoundSchedule:
     if not np.isfinite(placed.problem.memory_limit).any():
         peak = np.full_like(chosen.times.peak_memory, chosen.times.peak_memory.max())
         placed = replace(placed, problem=replace(placed.problem, memory_limit=peak))
-    until = time.monotonic() + (search.time_limit or PRICE_SECONDS)
+    known = chosen.times.makespan
     with interrupt_requested() as asked:
-        known = chosen.times.makespan
-        bound = lower_bound(placed.problem, incumbent=known, stop=lambda: asked() or time.monotonic() > until)
+        bound = _bound(placed, known, search.time_limit or PRICE_SECONDS, asked)
     return FoundSchedule(
         placed=placed,
         schedule=chosen.schedule,
@@ -209,7 +211,8 @@ def _searched(
 
     Returns the placement and the result of the best schedule, and by placement its bound with the source.
     """
-    bounds = {each.placement: _bound(each, known, search, stop) for each in space[1:]}
+    excluding = {each.placement: _bound(each, known, BOUND_SHARE * search.seconds, stop) for each in space[1:]}
+    bounds = {name: (bound.lower_bound, bound.source) for name, bound in excluding.items()}
     unsettled = [each for each in space[1:] if bounds[each.placement][0] < known * (1 - SOLVED)]
     results: list[tuple[PlacedProblem, ScheduleResult]] = []
     for waiting, placed in zip(range(len(unsettled), -1, -1), [space[0], *unsettled], strict=True):
@@ -222,8 +225,12 @@ def _searched(
     return *min(results, key=lambda each: each[1].timetable.makespan), bounds
 
 
-def _bound(placed: PlacedProblem, known: float, search: ScheduleSearch, stop: Callable[[], bool]) -> tuple[float, str]:
-    """Bound of a placement up to a known makespan, with its source, (3)."""
-    until = time.monotonic() + BOUND_SHARE * search.seconds
-    found = lower_bound(placed.problem, incumbent=known, stop=lambda: stop() or time.monotonic() > until)
-    return found.lower_bound, found.source
+def _bound(placed: PlacedProblem, known: float, seconds: float, stop: Callable[[], bool]) -> ScheduleBound:
+    """Bound of a placement up to a known makespan, (3)."""
+    until = time.monotonic() + seconds
+    return lower_bound(
+        placed.problem,
+        incumbent=known,
+        work_limit=max(int(LABELS_A_SECOND * seconds), 1),
+        stop=lambda: stop() or time.monotonic() > until,
+    )

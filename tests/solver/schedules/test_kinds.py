@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from taut.errors import FormulationError, InfeasibleError
 from taut.formulations.schedule import ScheduleProblem, round_robin, sequential, timetable, v_shape, violations
 from taut.solver.schedules.adapt import Effort
-from taut.solver.schedules.kinds import KINDS, best_schedule, block_memory, build
+from taut.solver.schedules.kinds import KINDS, best_schedule, best_schedules, block_memory, build
 from tests.schedules import pipeline, pipelines
 
 LITTLE = Effort(lists=24, kept=2, trials=400)
@@ -143,3 +143,17 @@ def test_kinds_are_refused_in_one_line() -> None:
     with pytest.raises(InfeasibleError, match="1f1b: device 0 holds 4"):
         best_schedule(problem, kinds=["v-min", "1f1b"])
     assert best_schedule(pipeline(round_robin(2, 2), 4), kinds=["1f1b", "gpipe"]).kind == "gpipe"
+
+
+def test_more_memory_never_gives_a_longer_schedule() -> None:
+    """One pool of orders serves every limit and every cost vector."""
+    limits = (2, 3, 4, 5, 6, 8)
+    costs = ((1.0, 1.0, 1.0, 0.0), (0.9, 1.3, 0.6, 0.1))
+    problems = [pipeline(v_shape(4), 8, f=f, b=b, w=w, c=c, limit=limit) for f, b, w, c in costs for limit in limits]
+    found = best_schedules(problems, work=LITTLE)
+    lengths = [timetable(problem, schedule).makespan for problem, schedule in zip(problems, found, strict=True)]
+    assert all(violations(problem, schedule) == () for problem, schedule in zip(problems, found, strict=True))
+    for part in (lengths[:6], lengths[6:]):
+        assert part == sorted(part, reverse=True)
+    with pytest.raises(FormulationError, match="4 micro-batches, expected 8"):
+        best_schedules([problems[0], pipeline(v_shape(4), 4)])

@@ -21,8 +21,9 @@ def claimed(problem: ScheduleProblem, schedule: Schedule) -> dict[str, Any]:
     return whole
 
 
-PROBLEM = even(v_shape(4), 8, (9.261, 9.043, 4.6685, 0.601), 5)
+PROBLEM = even(v_shape(4), 8, (9.261, 9.043, 4.6685, 0.601), 6)
 SCHEDULE = one_by_one(PROBLEM)
+TOGETHER = even(v_shape(4), 8, (9.261, 9.043, 4.6685, 0.601), 4)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -82,12 +83,39 @@ def test_certificates_hold_after_a_round_trip(seed: int) -> None:
 def test_every_tampered_field_is_refused(path: tuple[str, ...], value: object) -> None:
     """Each field in turn holds another value, another type, or should not be there."""
     claims = claimed(PROBLEM, SCHEDULE)
+    assert claims["witness"]["source"] == "single-device"
     assert complaints(PROBLEM, SCHEDULE, claims) == ()
     place = claims
     for name in path[:-1]:
         place = place[name]
     place[path[-1]] = value
     assert complaints(PROBLEM, SCHEDULE, claims) != ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"visits": 0},
+        {"visits": 1},
+        {"visits": 5000},
+        {"visits": -1},
+        {"visits": 8.0},
+        {"visits": None},
+        {"target": 0},
+        {"target": 1 << 58},
+        {"target": "9"},
+        {"source": "single-device"},
+        {"device": 3},
+    ],
+)
+def test_every_tampered_field_of_a_propagation_is_refused(change: dict[str, object]) -> None:
+    """Devices together: another visit or target does not refute, other fields do not belong."""
+    schedule = one_by_one(TOGETHER)
+    claims = claimed(TOGETHER, schedule)
+    assert claims["witness"]["source"] == "propagation"
+    assert complaints(TOGETHER, schedule, claims) == ()
+    claims["witness"] |= change
+    assert complaints(TOGETHER, schedule, claims) != ()
 
 
 @pytest.mark.parametrize("step", [1 << 40, 1 << 20, -1, 1, -(1 << 20)])
@@ -126,7 +154,7 @@ def test_another_schedule_or_problem_is_refused() -> None:
     assert complaints(PROBLEM, short, claims) != ()
     for other in (
         even(v_shape(4), 8, (9.261, 9.043, 4.67, 0.601), 5),
-        even(v_shape(4), 8, (9.261, 9.043, 4.6685, 0.601), 6),
+        even(v_shape(4), 8, (9.261, 9.043, 4.6685, 0.601), 7),
     ):
         assert complaints(other, SCHEDULE, claims) != ()
 

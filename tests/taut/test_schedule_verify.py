@@ -1,0 +1,64 @@
+"""Schedule documents are checked without the search: what holds passes, whatever is changed is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.taut.conftest import Run, refused
+
+WORDS = ("schedule", "--stages", "4", "--micro-batches", "8", "--backward", "1.2", "--weight", ".8", "--comm", ".05")
+
+
+@pytest.fixture
+def made(run: Run, tmp_path: Path) -> Path:
+    """V-Half at unequal times, with its bound."""
+    path = tmp_path / "s.json"
+    assert run(*WORDS, "--forward", "1", "--kind", "v-half", "--quiet", "--out", path).code == 0
+    return path
+
+
+def test_what_was_written_holds(made: Path, run: Run) -> None:
+    """Makespan and bound are derived again, and the gap between them is that of the document."""
+    outcome = run("verify", made, "--json")
+    document = json.loads(made.read_text(encoding="utf-8"))
+    assert outcome.code == 0
+    assert json.loads(outcome.out)["verified_gap"] == pytest.approx(document["gap"], abs=1e-9)
+    assert "holds; makespan" in run("verify", made).out
+
+
+@pytest.mark.parametrize(
+    ("way", "change"),
+    [
+        (("makespan",), 0.999),
+        (("lower_bound",), 1.001),
+        (("certificate", "makespan"), 0.999),
+        (("certificate", "lower_bound"), 1.001),
+        (("certificate", "gap"), 0.5),
+        (("certificate", "witness"), None),
+        (("certificate",), None),
+        (("problem", "forward", 0), 1.5),
+        (("problem", "memory_limit", 0), 0.5),
+        (("problem", "transfer", 0), 3.0),
+    ],
+)
+def test_changed_documents_are_refused(way: tuple[Any, ...], change: float | None, made: Path, run: Run) -> None:
+    """A figure made better, a claim without what proves it, or another pipeline: exit code 1."""
+    document = json.loads(made.read_text(encoding="utf-8"))
+    *steps, last = way
+    place = document
+    for step in steps:
+        place = place[step]
+    place[last] = {} if change is None else place[last] * change
+    made.write_text(json.dumps(document), encoding="utf-8")
+    refused(run("verify", made), "does not hold", 1)
+
+
+def test_changed_orders_are_refused(made: Path, run: Run) -> None:
+    """Two passes of a device that change places change the makespan, the memory or the order of a micro-batch."""
+    document = json.loads(made.read_text(encoding="utf-8"))
+    order = document["orders"][0]
+    order[0], order[-1] = order[-1], order[0]
+    made.write_text(json.dumps(document), encoding="utf-8")
+    refused(run("verify", made), "does not hold", 1)
