@@ -27,7 +27,7 @@ from taut.solver.cover import Cover
 from taut.solver.cover_witness import witness_of
 from taut.solver.joint import linked
 from taut.solver.partition import Partition, solve_partition
-from taut.solver.paths import PathAnnealing
+from taut.solver.paths import HOT, MILD, WARM, PathAnnealing
 from taut.solver.slots import Slots, slots
 from taut.solver.staircase import CoverBound, Staircase
 
@@ -35,10 +35,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 MOST_NODES = 2048
 """Beyond this a pass over the walks takes minutes."""
-ANNEALING_RUNS = 4
+CHUNKS = 4
+"""Chunks of moves between two refinements of the staircase."""
 MOVES_PER_SLOT, MOST_MOVES = 60_000, 16_000_000
 MANY_NODES = 192
-"""Beyond this two runs of annealing begin with nodes in an order in which near ones stand together."""
+"""Beyond this annealing has no time to find near nodes and begins with them together."""
 MOST_UPDATES = 200_000_000
 """Updates of walks in one refinement, so that Ctrl-C is answered within a second or two."""
 
@@ -106,6 +107,30 @@ class CoverCache:
         return self._covers[key]
 
 
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How a run begins: near nodes together or in random order, stage by stage or path by path; and its moves."""
+
+    near: bool
+    together: bool
+    hot: float
+    share: float
+
+
+def _starts(given: Slots) -> list[list[_Start]]:
+    """Runs of annealing in phases: short ones first."""
+    if len(given.capacity) > MANY_NODES:
+        return [[_Start(True, False, hot, share) for hot in (MILD, WARM)] for share in (0.1, 1.0)]
+    if (given.capacity == 1).all():
+        brief = [_Start(near, False, HOT, 0.1) for near in (True, False)]
+        return [brief, [_Start(False, False, hot, 1.0) for hot in (HOT, WARM)]]
+    return [
+        [_Start(True, True, MILD, 0.1), _Start(True, False, HOT, 0.1)],
+        [_Start(True, True, MILD, 1.0), _Start(False, False, WARM, 1.0)],
+        [_Start(False, True, MILD, 1.0), _Start(False, False, HOT, 1.0)],
+    ]
+
+
 class Covering:
     """
     One candidate on the way: first its pipelines are annealed, then its staircase is refined.
@@ -128,12 +153,22 @@ class Covering:
         self._runs: list[PathAnnealing] = []
         self._pipelines = _first_paths(self._slots, np.arange(len(self._slots.capacity)))
         self._kept: Staircase | None = None
+        self._phase, self._shortest, self._starts = 0, np.inf, _starts(self._slots)
 
     @property
     def annealed(self) -> bool:
-        """Whether the pipelines are annealed; those of groups that are priced device by device are not."""
+        """Whether all annealing is done; pipelines of groups that are priced device by device are not annealed."""
         alike = self._problem.links.by_node and self._slots.paths == self._slots.replicas
-        return not alike or (bool(self._runs) and all(run.finished for run in self._runs))
+        return not alike or (self._phase == len(self._starts) and self._paused)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there are pipelines from which to refine the staircase, those of the second phase."""
+        return self.annealed or self._phase > 2 or (self._phase == 2 and self._paused)
+
+    @property
+    def _paused(self) -> bool:
+        return all(run.finished for run in self._runs)
 
     def _gradients(self) -> float:
         """Gradient bytes of stage 0 for unweighted hops."""
@@ -141,26 +176,27 @@ class Covering:
         return float(self._problem.gradient_bytes(self._candidate)[0][self.partition.stages[0][1]]) / weight
 
     def anneal(self, seed: int, workers: int, *, moves: int | None = None) -> list[Ints]:
-        """Some moves of every run; positions (pp dp, 1) of the best pipelines when all runs are done."""
-        given = self._slots
-        if not self._runs:
-            many = len(given.capacity) > MANY_NODES
-            for run in range(ANNEALING_RUNS // 2 if many else ANNEALING_RUNS):
-                number = seed * ANNEALING_RUNS + run
-                order = (
-                    near_together(given.hops) if many else np.random.default_rng(number).permutation(len(given.hops))
-                )
-                start = _first_paths(given, order, together=run % 2 == 1 and not many)
-                made = moves or min(MOVES_PER_SLOT * start.size, MOST_MOVES)
-                annealing = PathAnnealing(given, self._gradients(), start, moves=made, seed=number, mild=many)
-                self._runs.append(annealing)
+        """Some moves of every run; positions (pp dp, 1) of the best pipelines when all runs of a phase are done."""
+        if self._paused:
+            self._runs = [self._run(start, seed, moves) for start in self._starts[self._phase]]
+            self._phase += 1
         with ThreadPoolExecutor(max_workers=max(workers, 1)) as pool:
-            list(pool.map(PathAnnealing.advance, self._runs))
-        if not self.annealed:
+            list(pool.map(_advance, self._runs))
+        if not self._paused:
             return []
         best = min(self._runs, key=lambda run: run.seconds)
-        self._pipelines = best.best
+        if best.seconds < self._shortest:
+            self._shortest, self._pipelines = best.seconds, best.best
         return [best.best.reshape(-1, 1)]
+
+    def _run(self, start: "_Start", seed: int, moves: int | None) -> PathAnnealing:
+        """One run of annealing."""
+        given, number = self._slots, seed * 100 + 10 * self._phase + self._starts[self._phase].index(start)
+        order = near_together(given.hops) if start.near else np.random.default_rng(number).permutation(len(given.hops))
+        paths = _first_paths(given, order, together=start.together)
+        most = MOST_MOVES if len(given.hops) > MANY_NODES else MOST_MOVES // 2
+        made = int(start.share * (moves or min(MOVES_PER_SLOT * given.slots, most)))
+        return PathAnnealing(given, self._gradients(), paths, moves=made, seed=number, hot=start.hot)
 
     def refine(self, value: float) -> bool:
         """
@@ -191,6 +227,12 @@ class Covering:
     def witness(self) -> dict[str, Any]:
         """Witness of ``lower_bound``."""
         return {} if self._kept is None else witness_of(self._kept)
+
+
+def _advance(run: PathAnnealing) -> None:
+    for _ in range(CHUNKS):
+        if not run.finished:
+            run.advance()
 
 
 def _first_paths(given: Slots, order: Ints, *, together: bool = False) -> Ints:

@@ -19,8 +19,8 @@ from taut.solver.slots import Slots
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-HOT, MILD, COLD = 0.3, 0.05, 0.002
-"""First temperature, that of a start which is good already, and the last, in standard deviations of the hops."""
+HOT, WARM, MILD, COLD = 0.3, 0.15, 0.05, 0.002
+"""First temperatures, the lower the more of the start is to be kept, and the last, in standard deviations of hops."""
 WHOLE_NODES = 0.02
 """Share of moves that exchange two nodes of several slots."""
 CHUNK = 400_000
@@ -31,20 +31,18 @@ class PathAnnealing:
     """
     One run of annealing over a fixed number of moves, chunk by chunk.
 
-    ``seconds`` and ``best`` are the least of longest path plus ring for ``gradients`` bytes, and its paths. ``mild``
-    keeps what is good in the first paths.
+    ``seconds`` and ``best`` are the least of longest path plus ring for ``gradients`` bytes, and its paths. ``hot``
+    is the first temperature.
     """
 
-    def __init__(
-        self, given: Slots, gradients: float, paths: Ints, *, moves: int, seed: int, mild: bool = False
-    ) -> None:
+    def __init__(self, given: Slots, gradients: float, paths: Ints, *, moves: int, seed: int, hot: float = HOT) -> None:
         hops, apart = given.hops, ~np.eye(len(given.hops), dtype=bool)
         self._hops, self._inverse, self._gradients = hops, given.inverse, gradients
         self._base, self._capacity = (given.pp - 1) * given.least_hop(), given.capacity
         self._paths, self._seed = paths.copy(), seed
         self._chunks = max(-(-moves // CHUNK), 1)
         self._moves, self._done = -(-moves // self._chunks), 0
-        self._hot = MILD if mild else HOT
+        self._hot = hot
         self._scale = max(float(hops[apart].std()), 1e-12 * float(hops[apart].max()), 1e-300)
         self.best, self.seconds = paths.copy(), _longest(hops, given.inverse, gradients, paths)
 

@@ -7,8 +7,8 @@ the least bound is refined, step by step, until none with a bound below the incu
 (1) ``relaxation``: closed form, for all candidates at once;
 (2) ``partition``: exact stages and recompute within memory, and a first placement;
 (3) ``placement``: exact for few tensor groups, annealing otherwise (which lowers the incumbent, not the bound);
-(4) ``cover``: where every tensor group fills one node, longer annealing of the pipelines, then a staircase of proofs
-    that is refined little by little, as long as the candidate has the least bound.
+(4) ``cover``: on alike devices, the pipelines are annealed on their own, first shortly, then at length in turn with
+    the refinement of a staircase of proofs, as long as the candidate has the least bound.
 
 Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it.
 """
@@ -171,29 +171,32 @@ class Search:
             exact = Annealed(seconds=problem.cost(joint.positions), positions=joint.positions)
             self._offer(index, problem, exact)
             found = joint.partition
-        if bound.state is State.OPEN and bound.lower_bound < self.value:
+        covering = None
+        if not has_joint(self.problem, bound.candidate) and has_cover(self.problem, bound.candidate):
+            covering = Covering(self.problem, bound.candidate, found, self._best_links, self._covers)
+        pipelines = covering is not None and not covering.annealed
+        if bound.state is State.OPEN and bound.lower_bound < self.value and not pipelines:
             problem = self._placement(bound.candidate, found)
             self._offer(index, problem, self._annealed(problem, found))
         if bound.state is State.OPEN and len(self.problem.device_types) > 1:
             self._offer_cautious(index)
-        closed = has_joint(self.problem, bound.candidate)
-        if bound.state is State.OPEN and not closed and has_cover(self.problem, bound.candidate):
-            self._covering[index] = Covering(self.problem, bound.candidate, found, self._best_links, self._covers)
+        if bound.state is State.OPEN and covering is not None:
+            self._covering[index] = covering
             heapq.heappush(self._heap, (bound.lower_bound, index))
 
     def _refine_cover(self, index: int) -> None:
-        """Better pipelines for a start, then one refinement of the staircase, (4)."""
+        """Better pipelines, then one refinement of the staircase, (4)."""
         bound, covering = self.bounds[index], self._covering[index]
         if not covering.annealed:
             problem = self._placement(bound.candidate, covering.partition)
             for positions in covering.anneal(self.limits.seed, self.limits.workers):
                 self._offer(index, problem, Annealed(seconds=problem.cost(positions), positions=positions))
-        else:
+        if covering.begun:
             more = covering.refine(self.value)
             if covering.lower_bound > bound.lower_bound:
                 bound.lower_bound, bound.source = covering.lower_bound, "cover"
                 bound.witness = covering.witness()
-            if not more:
+            if not more and covering.annealed:
                 return
         if bound.state is State.OPEN:
             heapq.heappush(self._heap, (bound.lower_bound, index))
