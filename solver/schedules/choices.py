@@ -18,8 +18,9 @@ from functools import cached_property
 
 import numpy as np
 
+from taut.formulations.orders.block import Block
 from taut.formulations.schedule import Floats, Ints, ScheduleProblem
-from taut.solver.schedules.blocks import Block, blocks
+from taut.solver.schedules.blocks import blocks
 from taut.solver.schedules.chains import Chains, chains
 from taut.solver.schedules.critical import makespan
 from taut.solver.schedules.listing import list_schedule
