@@ -10,6 +10,10 @@ the least bound is refined, step by step, until none with a bound below the incu
 (4) ``cover``: where every tensor group fills one node, longer annealing of the pipelines, then a staircase of proofs
     that is refined little by little, as long as the candidate has the least bound.
 
+A schedule that is priced by its order has ``order`` in the place of (2), weighted paths through it
+(``taut.solver.order_bound``), then divisions of the layers polished by its evaluator; (3) anneals with stages in the
+place of devices, and (4) does not apply. Every placement is priced by the one evaluator.
+
 Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it.
 """
 
@@ -29,11 +33,13 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.anneal import Annealed, anneal, best_start, move_cost
 from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import communication, partition_bound, relaxation_bound
+from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
 from taut.solver.covered import CoverCache, Covering, has_cover
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.joint import SubsetCache, has_joint, solve_joint
+from taut.solver.order_bound import order_bound
 from taut.solver.partition import Partition, least_excess, solve_partition
+from taut.solver.polish import polished
 from taut.solver.result import (
     OPTIMALITY_GAP,
     SOLVED,
@@ -120,7 +126,9 @@ class Search:
             self._heap.clear()
             return None
         self.work += 1
-        if bound.source == "relaxation":
+        if bound.source == "relaxation" and bound.candidate.is_ordered:
+            self._refine_order(index)
+        elif bound.source == "relaxation":
             self._refine_partition(index)
         elif index in self._covering:
             self._refine_cover(index)
@@ -159,6 +167,34 @@ class Search:
         if bound.state is State.OPEN:
             heapq.heappush(self._heap, (bound.lower_bound, index))
 
+    def _refine_order(self, index: int) -> None:
+        """Weighted paths within memory, then good divisions and a constructed placement."""
+        bound = self.bounds[index]
+        excess, stage = least_excess(partition_problem(self.problem, bound.candidate))
+        if excess > 0:
+            bound.state, bound.lower_bound, bound.source = State.INFEASIBLE, math.inf, "memory"
+            bound.witness = {"missing_kib": -(-excess // KIB), "stage": stage}
+            return
+        given = chunked(self.problem, bound.candidate, self._best_links)
+        found = order_bound(given)
+        if math.isinf(found.seconds):
+            bound.state, bound.lower_bound, bound.source = State.INFEASIBLE, math.inf, "order-memory"
+            bound.witness = {**found.witness, "missing_kib": math.ceil(found.missing / KIB)}
+            return
+        if found.seconds > bound.lower_bound:
+            bound.lower_bound = found.seconds
+        bound.source, bound.witness = "order", found.witness
+        if bound.lower_bound >= self.value:
+            heapq.heappush(self._heap, (bound.lower_bound, index))
+            return
+        division = polished(self.problem, bound.candidate, given, found.divisions)
+        if division is not None:
+            self._partitions[index] = division
+            problem = self._placement(bound.candidate, division)
+            self._offer(index, problem, best_start(problem, division.patterns))
+            if bound.state is State.OPEN:
+                heapq.heappush(self._heap, (bound.lower_bound, index))
+
     def _refine_placement(self, index: int) -> None:
         """Exact placement where it is cheap, annealing otherwise, (3)."""
         bound, found = self.bounds[index], self._partitions[index]
@@ -174,6 +210,8 @@ class Search:
         if bound.state is State.OPEN and bound.lower_bound < self.value:
             problem = self._placement(bound.candidate, found)
             self._offer(index, problem, self._annealed(problem, found))
+        if bound.candidate.is_ordered:
+            return
         if bound.state is State.OPEN and len(self.problem.device_types) > 1:
             self._offer_cautious(index)
         closed = has_joint(self.problem, bound.candidate)
