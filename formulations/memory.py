@@ -141,10 +141,9 @@ class DeviceMemory:
             for r, i, j in zip(recompute.tolist(), first.tolist(), end.tolist(), strict=True)
         ]
         # In Python's own numbers, which do not overflow.
-        held_at_once: int = max(
-            sum(n * a for n, a in zip(row, kept, strict=True)) for row in self.counts[device].tolist()
-        )
-        return once + int(workspace) + int(logits) + int(buffers) + held_at_once + model.overhead_bytes
+        rows = self.counts[device].tolist()
+        at_once: int = max(sum(n * a for n, a in zip(row, kept, strict=True)) for row in rows)
+        return once + int(workspace) + int(logits) + int(buffers) + at_once + model.overhead_bytes
 
 
 def device_memory(

@@ -6,7 +6,8 @@ activations and :math:`\lambda_c` on logits, and the range of a chunk c being :m
 
 (1) :math:`D[c, i] = \min_{j, r} \alpha_c \cdot \text{passes}_{r i j} + \tau_c \text{edge}_j + \pi_c P_{ij} +
     \kappa_c a_{rij} + \lambda_c \text{logits}_{ij} + D[c + 1, j]`;
-(2) a chunk that cannot be on its device alone is left out: held P + logits + n a + always > budget.
+(2) a chunk that cannot be on its device alone is left out: held P + logits + n a + always > budget;
+(3) and so is one that takes more than ``longest`` seconds for a micro-batch.
 """
 
 from dataclasses import dataclass
@@ -45,8 +46,8 @@ class Division:
         return np.concatenate(([0], self.ends[:-1]))
 
 
-def least_division(given: ChunkProblem, weights: Weights) -> tuple[float, Division | None]:
-    """Least weighted sum and a division that attains it; infinite and None where no division satisfies (2)."""
+def least_division(given: ChunkProblem, weights: Weights, longest: float = np.inf) -> tuple[float, Division | None]:
+    """Least weighted sum and a division that attains it; infinite and None where none satisfies (2) and (3)."""
     most = np.zeros(given.num_chunks)
     for d, counts in enumerate(given.counts):
         most[given.hosted(d)] = counts.max(axis=0)
@@ -64,6 +65,7 @@ def least_division(given: ChunkProblem, weights: Weights) -> tuple[float, Divisi
         most,
         given.held,
         given.budget - given.always,
+        longest,
     )
     return (float(value), Division(ends, recompute)) if np.isfinite(value) else (np.inf, None)
 
@@ -83,6 +85,7 @@ def _least(
     most: Floats,
     held: float,
     room: float,
+    longest: float,
 ) -> tuple[float, Ints, Ints]:
     chunks, layers = len(most), len(edge) - 1
     value = np.full((chunks + 1, layers + 1), np.inf)
@@ -97,7 +100,7 @@ def _least(
                 if c < chunks - 1:
                     once += of_edge[c] * edge[j]
                 for r in range(passes.shape[1]):
-                    if not np.isfinite(passes[0, r, i, j]):
+                    if not passes[0, r, i, j] + passes[1, r, i, j] + passes[2, r, i, j] <= longest:
                         continue
                     if held * parameters[i, j] + logits[i, j] + most[c] * activation[r, i, j] > room:
                         continue

@@ -11,9 +11,14 @@ the figures of the chunks. With weights :math:`\lambda_k \ge 0`, :math:`\sum_k \
 (2) if :math:`\min \sum \mu_{dn} (\text{bytes}_{dn} - \text{budget}) > 0` for some :math:`\mu` no division fits, and
     with :math:`\sum \mu = 1` some device lacks that many bytes.
 
+(3) A division with a chunk that takes more than limit / m seconds for a micro-batch, less what the other chunks of its
+    device take at least, takes more than the limit. So the lesser of the limit and (1) over all other divisions is a
+    bound too, a better one where the limit is near the optimum.
+
 Weights and prices come from a linear program over the divisions found so far, the rows being paths and counts; each
-new division answers the weights with the least sum, and adds its own critical path. They need not be the best ones:
-(1) and (2) hold for any. The witness is the weights and prices, with the divisions whose critical paths are meant.
+new division answers the weights with the least sum, and adds its own critical path. Steps go part of the way from the
+best weights so far to those of the program, which alone would leap about. They need not be the best ones: (1) to (3)
+hold for any. The witness is the limit, the weights and prices, with the divisions whose critical paths are meant.
 """
 
 from collections.abc import Iterator
@@ -34,7 +39,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 ROUNDING = 1e-10
 """Relative allowance for the rounding of sums over all passes."""
-ROUNDS = 24
+ROUNDS = 40
+STEP = 0.3
+"""Share of the way to the linear program's weights."""
 PROGRESS = 1e-7
 """Relative distance between the linear program and the bound at which rounds stop."""
 ELASTIC = 20.0
@@ -132,8 +139,17 @@ def least_makespan(given: ChunkProblem, division: Division) -> float:
     return float(whole[0]) + float(tail) + given.constant
 
 
-def order_bound(given: ChunkProblem) -> OrderBound:
-    """Bound (1) with good weights and prices, or proof (2) that nothing fits."""
+def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
+    """
+    Bound (3) with good weights and prices, or proof (2) that nothing fits.
+
+    Parameters
+    ----------
+    given
+        The division problem.
+    limit
+        Seconds beyond which a bound is of no use, such as those of an incumbent.
+    """
     rows = _Rows(given)
     prices = np.full(len(rows.counts), 1.0 / len(rows.counts))
     found: list[Division] = []
@@ -143,17 +159,41 @@ def order_bound(given: ChunkProblem) -> OrderBound:
     found += _even(given)
     for division in found:
         rows.add(division)
+    limit = min(limit, 1.02 * min(least_makespan(given, division) for division in found))
+    longest = _longest(given, limit)
+    shares, prices = _uniform(rows)
     best, witness = -np.inf, dict[str, Any]()
     for _ in range(ROUNDS):
-        target, shares, prices = _program(rows, found)
-        value, answer = _value(rows, shares, prices)
+        target, toward, dear = _program(rows, found)
+        step = STEP if np.isfinite(best) else 0.0
+        tried = (1 - step) * np.pad(shares, (0, len(toward) - len(shares))) + step * toward
+        cost = (1 - step) * prices + step * dear
+        value, answer = _value(rows, tried, cost, longest)
         if value > best:
-            best, witness = value, _witness(rows, shares, prices)
-        if answer is None or target - best <= PROGRESS * abs(target):
+            best, witness = value, _witness(rows, tried, cost) | {"limit_s": limit}
+            shares, prices = tried, cost
+        if answer is None or best + given.constant >= limit or target - best <= PROGRESS * abs(target):
             break
         found.append(answer)
         rows.add(answer)
-    return OrderBound(seconds=(best + given.constant) * (1 - ROUNDING), witness=witness, divisions=tuple(found))
+    seconds = min(best + given.constant, limit) * (1 - ROUNDING)
+    return OrderBound(seconds=seconds, witness=witness, divisions=tuple(found))
+
+
+def _uniform(rows: _Rows) -> tuple[Floats, Floats]:
+    """Equal shares of the devices' paths, and no prices."""
+    devices = len(rows.given.counts)
+    shares = np.zeros(len(rows.paths))
+    shares[:devices] = 1.0 / devices
+    return shares, np.zeros(len(rows.counts))
+
+
+def _longest(given: ChunkProblem, limit: float) -> float:
+    """Seconds that a chunk may take for a micro-batch within the limit, (3)."""
+    layers = np.arange(given.num_layers)
+    least = float(given.passes.sum(axis=0)[:, layers, layers + 1].min())
+    others = len(given.hosted(0)) - 1
+    return (limit - given.constant) / given.micro_batches * (1 + ROUNDING) - others * least
 
 
 def _fits(rows: _Rows, prices: Floats, found: list[Division]) -> bool:
@@ -218,9 +258,9 @@ def _program(rows: _Rows, found: list[Division]) -> tuple[float, Floats, Floats]
     return float(answer.fun) * scale, shares, duals[paths:] * scale / rows.given.budget
 
 
-def _value(rows: _Rows, shares: Floats, prices: Floats) -> tuple[float, Division | None]:
-    """The right side of (1), without the constant."""
-    value, division = least_division(rows.given, rows.weights(shares, prices))
+def _value(rows: _Rows, shares: Floats, prices: Floats, longest: float) -> tuple[float, Division | None]:
+    """The right side of (1) over the divisions of (3), without the constant."""
+    value, division = least_division(rows.given, rows.weights(shares, prices), longest)
     return value - prices.sum() * (rows.given.budget - rows.given.always), division
 
 
@@ -263,6 +303,7 @@ class _Witness(BaseModel):
     devices: list[float]
     critical: list[_Critical]
     prices: list[float]
+    limit_s: float
 
 
 def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
@@ -281,7 +322,8 @@ def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
     wrong = len(shares) != len(rows.paths) or len(prices) != len(rows.counts)
     if wrong or (shares < 0).any() or (prices < 0).any() or abs(shares.sum() - 1) > 1e-12:
         return -np.inf
-    return float((_value(rows, shares, prices)[0] + given.constant) * (1 - ROUNDING))
+    value = _value(rows, shares, prices, _longest(given, parsed.limit_s))[0]
+    return float(min(value + given.constant, parsed.limit_s) * (1 - ROUNDING))
 
 
 def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:

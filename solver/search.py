@@ -176,7 +176,7 @@ class Search:
             bound.witness = {"missing_kib": -(-excess // KIB), "stage": stage}
             return
         given = chunked(self.problem, bound.candidate, self._best_links)
-        found = order_bound(given)
+        found = order_bound(given, self.value)
         if math.isinf(found.seconds):
             bound.state, bound.lower_bound, bound.source = State.INFEASIBLE, math.inf, "order-memory"
             bound.witness = {**found.witness, "missing_kib": math.ceil(found.missing / KIB)}
