@@ -42,7 +42,9 @@ ROUNDING = 1e-10
 ROUNDS = 40
 STEP = 0.3
 """Share of the way to the linear program's weights."""
-PROGRESS = 1e-7
+NEAR = 1e-4
+"""Relative distance to its value at which steps go all the way."""
+PROGRESS = 1e-11
 """Relative distance between the linear program and the bound at which rounds stop."""
 ELASTIC = 20.0
 """Price of a budget's worth of missing bytes, as a multiple of the step time."""
@@ -165,7 +167,8 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     best, witness = -np.inf, dict[str, Any]()
     for _ in range(ROUNDS):
         target, toward, dear = _program(rows, found)
-        step = STEP if np.isfinite(best) else 0.0
+        near = target - best <= NEAR * abs(target)
+        step = 0.0 if best == -np.inf else 1.0 if near else STEP
         tried = (1 - step) * np.pad(shares, (0, len(toward) - len(shares))) + step * toward
         cost = (1 - step) * prices + step * dear
         value, answer = _value(rows, tried, cost, longest)
