@@ -15,6 +15,7 @@ No placement prices a division lower, and none fits that violates (2); so a boun
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,11 @@ class ChunkProblem:
 
     def hosted(self, device: int) -> Ints:
         """Chunks of a device."""
-        return np.flatnonzero(self.order.device == device)
+        return self._chunks[device]
+
+    @cached_property
+    def _chunks(self) -> list[Ints]:
+        return [np.flatnonzero(self.order.device == d) for d in range(len(self.counts))]
 
 
 def chunk_problem(

@@ -130,20 +130,17 @@ class DeviceMemory:
 
     def _bytes(self, device: int, recompute: Ints, first: Ints, end: Ints) -> int:
         tables, model = self.tables, self.model
+        ranges = list(zip(recompute.tolist(), first.tolist(), end.tolist(), strict=True))
         whole, largest = tables.parameters[first, end].sum(), tables.largest[first, end].max()
         held = held_bytes(whole, largest, model.parameter_bytes, self.candidate)
         once = sum(int(weighed(model, term, figure)) for term, figure in zip(HELD, held, strict=True))
         workspace = weighed(model, "workspace", tables.workspace[recompute, first, end]).max()
         logits = weighed(model, "logits", tables.logits[first, end]).sum()
         buffers = weighed(model, "buffers", tables.buffers[first, end]).max()
-        kept = [
-            int(weighed(model, kept_term(RECOMPUTE[r]), tables.activation[r, i, j]))
-            for r, i, j in zip(recompute.tolist(), first.tolist(), end.tolist(), strict=True)
-        ]
-        # In Python's own numbers, which do not overflow.
-        rows = self.counts[device].tolist()
-        at_once: int = max(sum(n * a for n, a in zip(row, kept, strict=True)) for row in rows)
-        return once + int(workspace) + int(logits) + int(buffers) + at_once + model.overhead_bytes
+        kept = [weighed(model, kept_term(RECOMPUTE[r]), tables.activation[r, i, j]) for r, i, j in ranges]
+        counts = self.counts[device]
+        at_once = (counts @ np.minimum(kept, MOST_BYTES // int(counts.sum(axis=1).max()))).max()
+        return once + int(workspace) + int(logits) + int(buffers) + int(at_once) + model.overhead_bytes
 
 
 def device_memory(

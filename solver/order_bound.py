@@ -23,6 +23,7 @@ hold for any. The witness is the limit, the weights and prices, with the divisio
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class _Rows:
             self.paths.append(device_path(self.given.order, d))
             self.sources.append(None)
 
-    @property
+    @cached_property
     def counts(self) -> list[tuple[int, Ints]]:
         """Devices with their counts of micro-batches in flight: most in all, and most of each chunk."""
         return [(d, row) for d, counts in enumerate(self.given.counts) for row in _telling(counts)]
@@ -97,11 +98,9 @@ class _Rows:
             edge[:-1] += share * path.transfers * given.away
         parameters, activation, logits = np.zeros(chunks), np.zeros(chunks), np.zeros(chunks)
         parameters[given.hosted(0)] += shares.sum() * given.per_parameter
-        for price, (d, row) in zip(prices, self.counts, strict=True):
-            hosted = given.hosted(d)
-            parameters[hosted] += price * given.held
-            activation[hosted] += price * row
-            logits[hosted] += price
+        parameters += prices @ self._members * given.held
+        activation += prices @ self._spread
+        logits += prices @ self._members
         return Weights(passes, edge, parameters, activation, logits)
 
     def seconds(self, division: Division) -> Floats:
@@ -109,15 +108,29 @@ class _Rows:
         passes, transfers = durations(self.given, division)
         first = self.given.hosted(0)
         tail = self.given.per_parameter * self.given.parameters[division.firsts, division.ends][first].sum()
-        return np.array([(p.passes * passes.T).sum() + (p.transfers * transfers).sum() + tail for p in self.paths])
+        of_pass = np.array([path.passes for path in self.paths], dtype=float)
+        of_transfer = np.array([path.transfers for path in self.paths], dtype=float)
+        return np.asarray(np.tensordot(of_pass, passes.T, axes=2) + of_transfer @ transfers + tail)
 
     def excess(self, division: Division) -> Floats:
         """Bytes beyond the budget by counts."""
         given, i, j = self.given, division.firsts, division.ends
         held = given.held * given.parameters[i, j] + given.logits[i, j]
         kept = given.activation[division.recompute, i, j]
-        each = [(given.hosted(d), row) for d, row in self.counts]
-        return np.array([(held[c] + row * kept[c]).sum() for c, row in each]) - (given.budget - given.always)
+        return np.asarray(self._spread @ kept + self._members @ held) - (given.budget - given.always)
+
+    @cached_property
+    def _members(self) -> Floats:
+        """Whether a chunk lies on the device of each count (counts, C)."""
+        return np.array([self.given.order.device == d for d, _ in self.counts], dtype=float)
+
+    @cached_property
+    def _spread(self) -> Floats:
+        """Micro-batches in flight of every chunk by count (counts, C)."""
+        table = np.zeros((len(self.counts), self.given.num_chunks))
+        for row, (d, count) in zip(table, self.counts, strict=True):
+            row[self.given.hosted(d)] = count
+        return table
 
 
 def _telling(counts: Ints) -> Ints:
@@ -197,6 +210,20 @@ def _longest(given: ChunkProblem, limit: float) -> float:
     least = float(given.passes.sum(axis=0)[:, layers, layers + 1].min())
     others = len(given.hosted(0)) - 1
     return (limit - given.constant) / given.micro_batches * (1 + ROUNDING) - others * least
+
+
+def lean_divisions(given: ChunkProblem) -> list[Division]:
+    """Divisions worth a look for their memory: even ones, and those that need least under some prices."""
+    rows = _Rows(given)
+    prices = [np.full(len(rows.counts), 1.0 / len(rows.counts)), *np.eye(len(rows.counts))]
+    answers = (_missing(rows, each)[1] for each in prices)
+    found = [*_even(given), *(answer for answer in answers if answer is not None)]
+    if len(found) > 1:
+        for _ in range(ROUNDS // 4):
+            mixed = _mixture(np.array([rows.excess(division) for division in found]) / given.budget)[1]
+            answer = _missing(rows, mixed)[1]
+            found += [answer] if answer is not None else []
+    return found
 
 
 def _fits(rows: _Rows, prices: Floats, found: list[Division]) -> bool:

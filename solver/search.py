@@ -12,7 +12,8 @@ the least bound is refined, step by step, until none with a bound below the incu
 
 A schedule that is priced by its order has ``order`` in the place of (2), weighted paths through it
 (``taut.solver.order_bound``), then divisions of the layers polished by its evaluator; (3) anneals with stages in the
-place of devices, and (4) does not apply. Every placement is priced by the one evaluator.
+place of devices, and (4) does not apply. Such candidates come after all others, whose incumbent they can be refuted
+by. Every placement is priced by the one evaluator.
 
 Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it.
 """
@@ -76,7 +77,7 @@ class Search:
         self._subsets = SubsetCache()
         self._covers = CoverCache()
         self._covering: dict[int, Covering] = {}
-        self._heap: list[tuple[float, int]] = []
+        self._heap: list[tuple[bool, float, int]] = []
         self._started = time.perf_counter()
         self._partitions: dict[int, Partition] = {}
 
@@ -114,16 +115,17 @@ class Search:
             comm = communication(self.problem, bound.candidate, self._best_links)
             bound.lower_bound = relaxation_bound(self.problem, bound.candidate, comm)
             bound.source = "relaxation"
-            heapq.heappush(self._heap, (bound.lower_bound, index))
+            self._push(index)
 
     def _step(self) -> str | None:
         """Refine the candidate with the least bound; returns why to stop, or None."""
         if reason := self._reason_to_stop():
             return reason
-        _, index = heapq.heappop(self._heap)
+        last, _, index = heapq.heappop(self._heap)
         bound = self.bounds[index]
         if bound.lower_bound >= self.value:
-            self._heap.clear()
+            self._heap = [entry for entry in self._heap if entry[0] != last]
+            heapq.heapify(self._heap)
             return None
         self.work += 1
         if bound.source == "relaxation" and bound.candidate.is_ordered:
@@ -137,6 +139,11 @@ class Search:
         if self.progress is not None:
             self.progress(self.elapsed, self.value, self.lower_bound(), str(bound.candidate))
         return None
+
+    def _push(self, index: int) -> None:
+        """Take a candidate up again; those that are priced by their order come last, as a good plan shortens them."""
+        bound = self.bounds[index]
+        heapq.heappush(self._heap, (bound.candidate.is_ordered, bound.lower_bound, index))
 
     def _reason_to_stop(self) -> str | None:
         gap = relative_gap(self.value, self.lower_bound()) if self.incumbent else None
@@ -165,7 +172,7 @@ class Search:
             problem = self._placement(bound.candidate, found)
             self._offer(index, problem, best_start(problem, found.patterns))
         if bound.state is State.OPEN:
-            heapq.heappush(self._heap, (bound.lower_bound, index))
+            self._push(index)
 
     def _refine_order(self, index: int) -> None:
         """Weighted paths within memory, then good divisions and a constructed placement."""
@@ -185,7 +192,7 @@ class Search:
             bound.lower_bound = found.seconds
         bound.source, bound.witness = "order", found.witness
         if bound.lower_bound >= self.value:
-            heapq.heappush(self._heap, (bound.lower_bound, index))
+            self._push(index)
             return
         division = polished(self.problem, bound.candidate, given, found.divisions)
         if division is not None:
@@ -193,7 +200,7 @@ class Search:
             problem = self._placement(bound.candidate, division)
             self._offer(index, problem, best_start(problem, division.patterns))
             if bound.state is State.OPEN:
-                heapq.heappush(self._heap, (bound.lower_bound, index))
+                self._push(index)
 
     def _refine_placement(self, index: int) -> None:
         """Exact placement where it is cheap, annealing otherwise, (3)."""
@@ -217,7 +224,7 @@ class Search:
         closed = has_joint(self.problem, bound.candidate)
         if bound.state is State.OPEN and not closed and has_cover(self.problem, bound.candidate):
             self._covering[index] = Covering(self.problem, bound.candidate, found, self._best_links, self._covers)
-            heapq.heappush(self._heap, (bound.lower_bound, index))
+            self._push(index)
 
     def _refine_cover(self, index: int) -> None:
         """Better pipelines for a start, then one refinement of the staircase, (4)."""
@@ -234,7 +241,7 @@ class Search:
             if not more:
                 return
         if bound.state is State.OPEN:
-            heapq.heappush(self._heap, (bound.lower_bound, index))
+            self._push(index)
 
     def _offer_cautious(self, index: int) -> None:
         """Stages that fit every device type, for when the relaxed ones fit no placement or place badly."""
