@@ -79,7 +79,7 @@ class Best:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A method: what was published, ours with even stages and with free ones (None where nothing fits), and the bound."""
+    """A method: what was published, ours with even and with free stages (None where nothing fits), and the bound."""
 
     method: Method
     even: Best | None
@@ -120,10 +120,8 @@ class Table:
         lines += [_cells(row) for row in self.rows]
         widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
         text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
-        plain = self.as_dict()
-        orders = [
-            f"fastest first, {name}: {' > '.join(plain['order_' + name])}" for name in ("published", "even", "free")
-        ]
+        plain, names = self.as_dict(), ("published", "even", "free")
+        orders = [f"fastest first, {name}: {' > '.join(plain['order_' + name])}" for name in names]
         same = "the same" if self.same_methods_fit else "not the same"
         return "\n".join([head, "", *text, "", f"with even stages {same} methods fit as published", *orders])
 
