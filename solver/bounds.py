@@ -19,7 +19,7 @@ by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between node
 Bounds follow, each at least as strong as the one before, named by what they minimise exactly:
 
 ``relaxation``  ideal balance without memory, plus (4); where a schedule is priced by its order, m times what the
-                busiest device does at least, plus the ring and optimizer of (4);
+                busiest device does at least with whole layers, plus the ring and optimizer of (4);
 ``partition``   the exact partition (``taut.solver.partition``), plus (4) for the layers that stage 0 takes;
 ``placement``   the same with (4) replaced by the exact placement for those layers (``taut.solver.subset``);
 ``cover``       the same with (4) replaced by the staircase of ``taut.solver.cover``, for any number of nodes;
@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from taut.formulations.chunk_division import ChunkProblem, chunk_problem
 from taut.formulations.latency import optimizer_shards
 from taut.formulations.network import Links
+from taut.formulations.ordered import ON_V
 from taut.formulations.partition import PartitionProblem, best_group, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -197,13 +198,32 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     whole = least.sum()
     straggler = max(whole / candidate.pp, least.max())
     if candidate.is_ordered:
-        # Some device has as many layers as the mean, rounded up.
-        fullest = -(-tables.num_layers // candidate.pp) * least.min()
-        return float((m * max(straggler, fullest) + comm.tail[1:].min()) * (1 - ORDER_ROUNDING))
+        busiest = max(straggler, _busiest(least, candidate))
+        return float((m * busiest + comm.tail[1:].min()) * (1 - ORDER_ROUNDING))
     cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0
     gradients = problem.gradient_bytes(candidate)[0, -1] / candidate.pp
     ring = comm.ring * gradients + comm.ring_latency
     return float((whole + (m - 1) * straggler + cuts + comm.tail[1:].min() + ring) * (1 - ROUNDING))
+
+
+def _busiest(least: Floats, candidate: Candidate) -> float:
+    """
+    Least seconds for a micro-batch of the busiest device, over whole layers in any groups.
+
+    First and last layer, with embedding and head, lie on one device under a V and on two elsewhere. With k of the
+    other n layers beside them, some other device has at least the mean of the rest, rounded up.
+    """
+    inner = np.concatenate([[0.0], np.cumsum(np.sort(least[1:-1]))])
+    n, others = len(inner) - 1, candidate.pp - (1 if candidate.schedule in ON_V else 2)
+    first = np.arange(n + 1)[:, None]
+    if candidate.schedule in ON_V:
+        rest, edges = n - first, least[0] + least[-1] + inner[first]
+    else:
+        last = np.arange(n + 1)[None, :]
+        rest, edges = n - first - last, np.maximum(least[0] + inner[first], least[-1] + inner[last])
+    possible = (rest >= 0) & ((others > 0) | (rest == 0))
+    mean = inner[np.where(possible, -(-rest // max(others, 1)), 0)]
+    return float(np.where(possible, np.maximum(edges, mean), np.inf).min())
 
 
 def partition_bound(

@@ -219,7 +219,8 @@ def test_progress_is_told_of_every_refinement() -> None:
         ({"fix": {"dp": 3}}, "--fix dp=3: expected a divisor of the 16 devices"),
         ({"fix": {"dp": 16}, "global_batch": 8}, "--fix dp=16: expected a divisor of the global batch 8"),
         ({"fix": {"micro_batch": 5}}, "--fix micro_batch=5: expected a divisor of the global batch 32"),
-        ({"fix": {"vpp": 2}}, "--fix vpp=2: unknown field"),
+        ({"fix": {"cp": 2}}, "--fix cp=2: unknown field"),
+        ({"fix": {"vpp": 0}}, "--fix vpp=0: expected a number of chunks a device"),
         (
             {"fix": {"pp": 16, "tp": 2}},
             "--fix pp=16,tp=2: no candidate has these values, expected pp.tp.dp = 16 devices",
