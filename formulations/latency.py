@@ -7,12 +7,14 @@ Data: ``StageTables`` of the candidate, ``Links`` of the cluster.
 (1) stage time t[x, z]: seconds on the slowest device type of the tensor group, plus its all-reduces over the group's
     slowest link;
 (2) hop(x, y, z) = latency + message / B^PP there and, except in ``amp``, back; T_PP[z] = max over y of the sum of hops;
-(3) T_pipe[z] = sum_x t + (m - 1) max_x t + h T_PP[z], h from ``PlanningProblem.transfer_weight``;
+(3) T_pipe[z] = sum_x t + (m - 1) max_x t + h T_PP[z], h from ``PlanningProblem.transfer_weight``; of a schedule that
+    is priced by its order, the makespan of that order (``taut.formulations.chunk_times``);
 (4) data-parallel time of a stage, tensor rank y, replicas on nodes n with g_n of them, k nodes in all:
     max over n of 4 (g_n - 1)/g_n M/B(n) + 2 (k - 1)/k M/B(between), with B the slowest link of each kind, M the bytes
     that the stage exchanges (its gradients under ZeRO-0 and 1; ``ParameterBytes.exchanged``); in ``amp`` one ring over
     the slowest link of the whole group, with its latency;
-    T_DP is the largest over y on stage 0, in ``amp`` over all stages;
+    T_DP is the largest over y on stage 0, in ``amp`` over all stages; a device with several chunks exchanges those of
+    all of them;
 (5) T = max_z T_pipe[z] + T_DP + T_opt, T_opt the optimizer on stage 0's parameters (divided by dp under ZeRO).
 
 A calibration multiplies the terms, and adds a constant.
@@ -27,22 +29,16 @@ from numpy.typing import NDArray
 
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
-from taut.formulations.network import Links
+from taut.formulations.choice import Strategy as Strategy
+from taut.formulations.chunk_times import PipelineSeconds, chunk_pipelines
+from taut.formulations.network import Links, group_link
+from taut.formulations.ordered import device_of_chunk
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.stages import StageTables, ring_factor
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strategy:
-    """A candidate with its stages (layer ranges, end exclusive) and recompute per stage."""
-
-    candidate: Candidate
-    stages: tuple[tuple[int, int], ...]
-    recompute: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,19 +76,12 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
     StepTime
         Total and parts, with the leading axes of ``devices``.
     """
-    candidate, tables = strategy.candidate, problem.tables(strategy.candidate)
-    compute, tensor = _stage_seconds(problem, strategy, tables, devices)
-    transfers = problem.transfer_weight(candidate) * _trip(problem, strategy, tables, devices)
-    stage = compute + tensor
-    slowest = np.argmax(stage, axis=-2, keepdims=True)
-    m = candidate.num_micro_batches
-
-    def pipelined(seconds: Floats) -> Floats:
-        straggler = np.take_along_axis(seconds, slowest, axis=-2)[..., 0, :]
-        return np.asarray(seconds.sum(axis=-2) + (m - 1) * straggler)
-
-    pipeline = pipelined(stage) + transfers
-    worst = np.argmax(pipeline, axis=-1, keepdims=True)
+    tables = problem.tables(strategy.candidate)
+    if strategy.candidate.is_ordered:
+        pipeline = chunk_pipelines(problem, strategy, devices)
+    else:
+        pipeline = _pipelines(problem, strategy, tables, devices)
+    worst = np.argmax(pipeline.total, axis=-1, keepdims=True)
     optimizer = _optimizer(problem, strategy, tables, devices)
     data = _data_parallel(problem, strategy, tables, devices)
 
@@ -100,28 +89,36 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
         return np.asarray(np.take_along_axis(seconds, worst, axis=-1)[..., 0])
 
     return StepTime(
-        total=of_worst(pipeline) + data + optimizer + problem.constant_seconds,
-        compute=of_worst(pipelined(compute)),
-        tensor_parallel=of_worst(pipelined(tensor)),
-        pipeline_transfers=of_worst(transfers),
+        total=of_worst(pipeline.total) + data + optimizer + problem.constant_seconds,
+        compute=of_worst(pipeline.compute),
+        tensor_parallel=of_worst(pipeline.tensor_parallel),
+        pipeline_transfers=of_worst(pipeline.transfers),
         data_parallel=data,
         optimizer=optimizer,
         constant=np.full_like(optimizer, problem.constant_seconds),
     )
 
 
-def _ranges(strategy: Strategy) -> tuple[Ints, Ints, Ints]:
-    """Recompute index, first and end layer of every stage."""
-    recompute = np.array([RECOMPUTE.index(name) for name in strategy.recompute])
-    first, end = np.array(strategy.stages).T
-    return recompute, first, end
+def _pipelines(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> PipelineSeconds:
+    """T_pipe of every replica by its closed form, eq. (3)."""
+    candidate = strategy.candidate
+    compute, tensor = _stage_seconds(problem, strategy, tables, devices)
+    transfers = problem.transfer_weight(candidate) * _trip(problem, strategy, tables, devices)
+    stage = compute + tensor
+    slowest = np.argmax(stage, axis=-2, keepdims=True)
+
+    def pipelined(seconds: Floats) -> Floats:
+        straggler = np.take_along_axis(seconds, slowest, axis=-2)[..., 0, :]
+        return np.asarray(seconds.sum(axis=-2) + (candidate.num_micro_batches - 1) * straggler)
+
+    return PipelineSeconds(pipelined(stage) + transfers, pipelined(compute), pipelined(tensor), transfers)
 
 
 def _stage_seconds(
     problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints
 ) -> tuple[Floats, Floats]:
     """Computation and tensor-parallel seconds of every (stage, replica), eq. (1)."""
-    recompute, first, end = _ranges(strategy)
+    recompute, first, end = strategy.ranges
     by_type = tables.seconds[:, recompute, first, end]
     types = problem.type_of_node[problem.links.node_of[devices]]
     stage = np.arange(len(first))[:, None, None]
@@ -133,15 +130,6 @@ def _stage_seconds(
     reductions = tables.reductions[recompute, first, end][:, None]
     inverse, latency = group_link(problem.links, devices)
     return compute, ring_factor(tp) * volume * inverse + 2 * (tp - 1) * reductions * latency
-
-
-def group_link(links: Links, devices: Ints) -> tuple[Floats, Floats]:
-    """Seconds per byte and latency of the slowest link of each tensor group (last axis of ``devices``)."""
-    sites = links.site_of[devices]
-    pairs = sites[..., :, None], sites[..., None, :]
-    apart = ~np.eye(devices.shape[-1], dtype=bool)
-    inverse = np.where(apart, 1.0 / links.rate[pairs], 0.0).max(axis=(-1, -2))
-    return inverse, np.where(apart, links.latency[pairs], 0.0).max(axis=(-1, -2))
 
 
 def _trip(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:
@@ -163,8 +151,7 @@ def _data_parallel(problem: PlanningProblem, strategy: Strategy, tables: StageTa
     if strategy.candidate.dp == 1:
         return np.zeros(devices.shape[:-3])
     if problem.latency_model != "amp":
-        first, end = strategy.stages[0]
-        return _hierarchical(problem.links, devices[..., 0, :, :], float(gradients[first, end]))
+        return _hierarchical(problem.links, devices[..., 0, :, :], float(_on_first_device(strategy, gradients)))
     rings = [
         _flat(problem.links, devices[..., x, :, :], float(gradients[first, end]))
         for x, (first, end) in enumerate(strategy.stages)
@@ -204,10 +191,17 @@ def _flat(links: Links, group: Ints, message: float) -> Floats:
 
 def _optimizer(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:
     """T_opt, on the slowest device type of stage 0, eq. (5)."""
-    first, end = strategy.stages[0]
     types = problem.type_of_node[problem.links.node_of[devices[..., 0, :, :]]]
     seconds = problem.optimizer_seconds[types].max(axis=(-1, -2))
-    return np.asarray(seconds * tables.parameters[first, end] / optimizer_shards(strategy.candidate))
+    parameters = _on_first_device(strategy, tables.parameters)
+    return np.asarray(seconds * parameters / optimizer_shards(strategy.candidate))
+
+
+def _on_first_device(strategy: Strategy, figures: Floats | Ints) -> float:
+    """A figure of ranges, summed over the chunks of the first device."""
+    _, first, end = strategy.ranges
+    hosted = device_of_chunk(strategy.candidate.schedule, strategy.candidate.pp, strategy.candidate.vpp) == 0
+    return float(figures[first, end][hosted].sum())
 
 
 def optimizer_shards(candidate: Candidate) -> int:
@@ -216,7 +210,9 @@ def optimizer_shards(candidate: Candidate) -> int:
 
 
 def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:
-    """Predicted bytes of one device of every stage."""
+    """Predicted bytes of one device of every stage, or of every pipeline rank where it has several chunks."""
+    if strategy.candidate.is_ordered:
+        return problem.device_memory(strategy.candidate).bytes_of(*strategy.ranges)
     memory = problem.stage_memory(strategy.candidate)
     return [
         memory.bytes_of(x, first, end, RECOMPUTE.index(recompute))
@@ -241,10 +237,11 @@ def _shape_violations(problem: PlanningProblem, strategy: Strategy, devices: Int
     ends = [0, *(end for _, end in strategy.stages)]
     chained = all(first == before for (first, _), before in zip(strategy.stages, ends, strict=False))
     rising = all(first < end for first, end in strategy.stages)
-    if len(strategy.stages) != candidate.pp or not (chained and rising and ends[-1] == len(problem.model.blocks)):
+    count = candidate.pp * candidate.vpp
+    if len(strategy.stages) != count or not (chained and rising and ends[-1] == len(problem.model.blocks)):
         found.append(f"stages {list(strategy.stages)} do not divide {len(problem.model.blocks)} layers in order")
-    allowed = set(problem.space.recompute)
-    if len(strategy.recompute) != candidate.pp or not set(strategy.recompute) <= allowed:
+    allowed = set(problem.recompute_of(candidate))
+    if len(strategy.recompute) != count or not set(strategy.recompute) <= allowed:
         found.append(f"recompute {list(strategy.recompute)} is not one of {sorted(allowed)} for each stage")
     if devices.shape != (candidate.pp, candidate.dp, candidate.tp):
         found.append(f"devices have shape {devices.shape}, not (pp, dp, tp)")

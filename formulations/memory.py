@@ -10,7 +10,8 @@ micro-batches in flight, the terms are
     by layer, the next while one is in use: twice the largest layer's; a pipeline, which would gather anew for every
     micro-batch, keeps the stage's weights and gradients whole as well (PyTorch's FSDP within a pipeline);
 (2) activations, under full recompute checkpoints: :math:`q_x` times what stays of a micro-batch, with
-    :math:`q_x = \min(pp - x, m)` for 1F1B and m for GPipe;
+    :math:`q_x = \min(pp - x, m)` for 1F1B and m for GPipe; a schedule that is priced by its order holds what the
+    order makes it hold (``taut.formulations.ordered`` (1));
 (3) workspace, logits, buffers: what recomputing, the loss and messages hold for a moment
     (``taut.formulations.stages``).
 
@@ -19,6 +20,9 @@ micro-batches in flight, the terms are
 
 Coefficients are 1 in the analytic model and fitted otherwise. Every term is rounded up to a whole byte, so a plan is
 feasible for every reader or for none.
+
+A device with several chunks holds the weights, gradients, states and logits of all of them, the activations that its
+order keeps at once, and, as it runs one pass at a time, the largest workspace and buffers of any. (6)
 """
 
 from dataclasses import dataclass
@@ -29,6 +33,7 @@ from numpy.typing import NDArray
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel, ParameterBytes
 from taut.data.units import KIB
+from taut.formulations.ordered import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate
 from taut.formulations.stages import StageTables
 
@@ -42,7 +47,8 @@ class StageMemory:
     """
     Bytes of every range: fixed[r, i, j] + in_flight[x] * activation[r, i, j], (4).
 
-    ``budget[k]`` is the largest number of bytes that satisfies (5) on device type k.
+    ``budget[k]`` is the largest number of bytes that satisfies (5) on device type k. Where devices have several chunks,
+    x is a chunk, and its device needs no less.
     """
 
     fixed: Ints
@@ -85,13 +91,65 @@ def stage_memory(
     passing = [weighed(model, term, getattr(tables, term)) for term in PASSING]
     workspace, logits, buffers = passing
     fixed = workspace + (np.sum(whole, axis=0) + logits + buffers)[None] + model.overhead_bytes
-    free = [kib - (model.margin_kib(kib) if margin else 0) for kib in capacity_kib]
-    budget = np.array([kib * KIB for kib in free], dtype=np.int64)
+    budget = budgets(model, capacity_kib, margin=margin)
     flight = in_flight(candidate)
     kept = np.stack([weighed(model, kept_term(r), tables.activation[k]) for k, r in enumerate(RECOMPUTE)])
     # Products with the micro-batches in flight must stay within 64 bits; what is cut off exceeds any device.
     activation = np.minimum(kept, MOST_BYTES // int(flight.max()))
     return StageMemory(fixed, activation, flight, budget)
+
+
+def budgets(model: MemoryModel, capacity_kib: list[int], *, margin: bool = True) -> Ints:
+    """Largest number of bytes that satisfies (5), by device type."""
+    free = [kib - (model.margin_kib(kib) if margin else 0) for kib in capacity_kib]
+    return np.array([kib * KIB for kib in free], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """
+    Memory of devices whose schedule is priced by its order, (6).
+
+    ``device`` is that of each chunk, ``counts`` are the micro-batches in flight that each device goes through.
+    """
+
+    tables: StageTables
+    model: MemoryModel
+    candidate: Candidate
+    device: Ints
+    counts: tuple[Ints, ...]
+    budget: Ints
+
+    def bytes_of(self, recompute: Ints, first: Ints, end: Ints) -> list[int]:
+        """Bytes of every device, from recompute index, first and end layer of every chunk."""
+        return [self._bytes(d, *(each[self.device == d] for each in (recompute, first, end))) for d in range(self._pp)]
+
+    @property
+    def _pp(self) -> int:
+        return self.candidate.pp
+
+    def _bytes(self, device: int, recompute: Ints, first: Ints, end: Ints) -> int:
+        tables, model = self.tables, self.model
+        ranges = list(zip(recompute.tolist(), first.tolist(), end.tolist(), strict=True))
+        whole, largest = tables.parameters[first, end].sum(), tables.largest[first, end].max()
+        held = held_bytes(whole, largest, model.parameter_bytes, self.candidate)
+        once = sum(int(weighed(model, term, figure)) for term, figure in zip(HELD, held, strict=True))
+        workspace = weighed(model, "workspace", tables.workspace[recompute, first, end]).max()
+        logits = weighed(model, "logits", tables.logits[first, end]).sum()
+        buffers = weighed(model, "buffers", tables.buffers[first, end]).max()
+        kept = [weighed(model, kept_term(RECOMPUTE[r]), tables.activation[r, i, j]) for r, i, j in ranges]
+        counts = self.counts[device]
+        at_once = (counts @ np.minimum(kept, MOST_BYTES // int(counts.sum(axis=1).max()))).max()
+        return once + int(workspace) + int(logits) + int(buffers) + int(at_once) + model.overhead_bytes
+
+
+def device_memory(
+    tables: StageTables, model: MemoryModel, candidate: Candidate, capacity_kib: list[int]
+) -> DeviceMemory:
+    """Memory of the devices of a candidate whose schedule is priced by its order; parameters as of ``stage_memory``."""
+    key = (candidate.schedule, candidate.pp, candidate.vpp, candidate.num_micro_batches)
+    device, counts = device_of_chunk(*key[:3]), in_flight_counts(*key)
+    return DeviceMemory(tables, model, candidate, device, counts, budgets(model, capacity_kib))
 
 
 def kept_term(recompute: str) -> str:
@@ -121,8 +179,13 @@ def held_bytes(
 
 
 def in_flight(candidate: Candidate) -> Ints:
-    """Micro-batches whose activations a stage holds at once, by stage, (2)."""
+    """Most micro-batches whose activations a stage (a chunk, where there are several) holds at once, (2)."""
     m = candidate.num_micro_batches
+    if candidate.is_ordered:
+        counts = in_flight_counts(candidate.schedule, candidate.pp, candidate.vpp, m)
+        device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
+        most = [counts[d].max(axis=0)[np.count_nonzero(device[:c] == d)] for c, d in enumerate(device.tolist())]
+        return np.array(most, dtype=np.int64)
     if candidate.schedule == "gpipe":
         return np.full(candidate.pp, m, dtype=np.int64)
     return np.minimum(np.arange(candidate.pp, 0, -1), m).astype(np.int64)

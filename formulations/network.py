@@ -136,3 +136,12 @@ def _levels(cluster: ClusterSpec, field: str, unit: float, inside: Floats) -> Fl
             matrix[np.ix_(rack.nodes, rack.nodes)] = own * unit
     np.fill_diagonal(matrix, inside)
     return matrix
+
+
+def group_link(links: Links, devices: Ints) -> tuple[Floats, Floats]:
+    """Seconds per byte and latency of the slowest link of each tensor group (last axis of ``devices``)."""
+    sites = links.site_of[devices]
+    pairs = sites[..., :, None], sites[..., None, :]
+    apart = ~np.eye(devices.shape[-1], dtype=bool)
+    inverse = np.where(apart, 1.0 / links.rate[pairs], 0.0).max(axis=(-1, -2))
+    return inverse, np.where(apart, links.latency[pairs], 0.0).max(axis=(-1, -2))

@@ -82,7 +82,7 @@ def partition_problem(
     tables = problem.tables(candidate)
     memory = problem.stage_memory(candidate, margin=margin)
     seconds = tables.seconds + _tensor_seconds(problem, tables, candidate)
-    allowed = np.array([name in problem.space.recompute for name in RECOMPUTE])
+    allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     seconds = np.where(allowed[None, :, None, None], seconds, np.inf)
     if cautious:
         low, high, budget, slow = seconds.max(axis=0)[None], seconds.max(axis=0)[None], memory.budget.min()[None], 0

@@ -121,3 +121,32 @@ def peaks(passes: Ints, first: Ints, activation: Floats, kept: Floats) -> Floats
             else:
                 held -= activation[c]
     return peak
+
+
+@njit(cache=True, nogil=True)
+def makespans(passes: Ints, first: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int) -> Floats:
+    """
+    Makespan of one order under many durations.
+
+    Parameters
+    ----------
+    passes, first
+        As in :func:`execute`; the orders do not deadlock.
+    seconds
+        Durations by kind and chunk (n, 4, C).
+    transfer
+        Seconds between a chunk and the next (n, C - 1).
+    num_micro_batches
+        Micro-batches m.
+
+    Returns
+    -------
+    Array
+        Seconds (n,).
+    """
+    longest = np.zeros(len(seconds))
+    start, end = np.zeros(len(passes)), np.zeros(len(passes))
+    for n in range(len(seconds)):
+        execute(passes, first, seconds[n], transfer[n], num_micro_batches, start, end)
+        longest[n] = end.max()
+    return longest

@@ -13,7 +13,8 @@ Objective:
 (1) max over z of [sum_x t + (m - 1) max_x t + h max_y sum_x hop] + T_DP,
 
 with T_DP as in ``taut.formulations.latency`` eq. (4). It equals that evaluator's step time without the optimizer,
-and exists because a search prices millions of placements one small change at a time.
+and exists because a search prices millions of placements one small change at a time. Of a schedule that is priced by
+its order it is a guide alone: stage x stands for the chunks of device x, and hops are those of the first chunks.
 """
 
 from dataclasses import dataclass
@@ -21,10 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taut.data.costs import RECOMPUTE
-from taut.formulations.latency import Strategy, step_time
-from taut.formulations.memory import StageMemory
+from taut.formulations.latency import Strategy, memory_bytes, step_time
 from taut.formulations.network import Links
+from taut.formulations.ordered import device_of_chunk
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.stages import ring_factor
@@ -109,12 +109,21 @@ def _occurrence(values: Ints) -> Ints:
 def placement_problem(problem: PlanningProblem, strategy: Strategy) -> PlacementProblem:
     """The placement problem of a strategy."""
     candidate, links = strategy.candidate, problem.links
-    tables, memory = problem.tables(candidate), problem.stage_memory(candidate)
-    recompute = np.array([RECOMPUTE.index(name) for name in strategy.recompute])
-    first, end = np.array(strategy.stages).T
-    seconds = tables.seconds[:, recompute, first, end].T
-    fits = _fits(memory, recompute, first, end)
-    gradients = problem.gradient_bytes(candidate)[first, end]
+    tables, budget = problem.tables(candidate), problem.stage_memory(candidate).budget
+    recompute, first, end = strategy.ranges
+    device = np.arange(candidate.pp)
+    if candidate.is_ordered:
+        device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
+
+    def by_device(figures: Floats) -> Floats:
+        total = np.zeros((candidate.pp, *figures.shape[1:]))
+        np.add.at(total, device, figures)
+        return total
+
+    seconds = by_device(tables.seconds[:, recompute, first, end].T)
+    need = np.array(memory_bytes(problem, strategy))
+    fits = need[:, None] <= budget[None, :]
+    gradients = by_device(problem.gradient_bytes(candidate)[first, end])
     if problem.latency_model != "amp":
         gradients = np.where(np.arange(candidate.pp) == 0, gradients, 0.0)
     inverse = 1.0 / links.pipeline_rate(candidate.tp)
@@ -126,20 +135,13 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
         ranks=slots.shape[1],
         slots=slots,
         stage_seconds=np.where(fits, seconds, np.inf),
-        ring_bytes=ring_factor(candidate.tp) * tables.volume[recompute, first, end],
-        ring_steps=2.0 * (candidate.tp - 1) * tables.reductions[recompute, first, end],
+        ring_bytes=by_device(ring_factor(candidate.tp) * tables.volume[recompute, first, end]),
+        ring_steps=by_device(2.0 * (candidate.tp - 1) * tables.reductions[recompute, first, end]),
         hop_latency=links.latency + links.latency.T if both_ways else links.latency,
         hop_inverse=inverse + inverse.T if both_ways else inverse,
-        messages=tables.message[end[:-1]],
+        messages=tables.message[end[: candidate.pp - 1]],
         gradients=gradients if candidate.dp > 1 else np.zeros(candidate.pp),
     )
-
-
-def _fits(memory: StageMemory, recompute: Ints, first: Ints, end: Ints) -> NDArray[np.bool_]:
-    """Whether each stage fits each device type, (pp, types)."""
-    stages = zip(range(len(first)), first.tolist(), end.tolist(), recompute.tolist(), strict=True)
-    need = np.array([memory.bytes_of(x, i, j, r) for x, i, j, r in stages])
-    return np.asarray(need[:, None] <= memory.budget[None, :])
 
 
 def slot_sites(links: Links, tp: int) -> Ints:

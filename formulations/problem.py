@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import CostTable
+from taut.data.costs import CostTable, Recompute
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.formulations.memory import StageMemory, stage_memory
+from taut.formulations.memory import DeviceMemory, StageMemory, device_memory, stage_memory
 from taut.formulations.network import Links, links
 from taut.formulations.network_memory import network_stage_memory
-from taut.formulations.space import Candidate, StrategySpace, candidates
-from taut.formulations.stages import StageTables, stage_tables
+from taut.formulations.ordered import ON_V
+from taut.formulations.space import Candidate, StrategySpace, candidates, recompute_of
+from taut.formulations.stages import PassTables, StageTables, pass_tables, stage_tables
 
 LatencyModel = Literal["pipette", "pipette-printed", "amp"]
 LATENCY_MODELS: tuple[LatencyModel, ...] = ("pipette", "pipette-printed", "amp")
@@ -56,7 +57,10 @@ class PlanningProblem:
     space: StrategySpace
     latency_model: LatencyModel = "pipette"
     calibration: Calibration | None = None
-    _tables: dict[tuple[int, int, bool, bool], StageTables] = field(default_factory=dict, repr=False, compare=False)
+    _tables: dict[tuple[int, int, bool, bool, bool], StageTables] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    _passes: dict[tuple[int, int], PassTables] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def links(self) -> Links:
@@ -66,7 +70,13 @@ class PlanningProblem:
     @cached_property
     def candidates(self) -> list[Candidate]:
         """Every candidate of the space."""
-        return candidates(self.space, self.model, self.cluster, self.costs)
+        found = candidates(self.space, self.model, self.cluster, self.costs)
+        return found if self.prices_orders else [choice for choice in found if not choice.is_ordered]
+
+    @property
+    def prices_orders(self) -> bool:
+        """Whether schedules can be priced by their order: in ``pipette``, and where memory is a sum of terms."""
+        return self.latency_model == "pipette" and self.memory.network is None
 
     @cached_property
     def device_types(self) -> list[str]:
@@ -101,8 +111,8 @@ class PlanningProblem:
 
     def tables(self, candidate: Candidate) -> StageTables:
         """Seconds, bytes and messages of every range of layers under a candidate."""
-        single = candidate.pp == 1
-        key = (candidate.tp, candidate.micro_batch, candidate.sequence_parallel, single)
+        single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
+        key = (candidate.tp, candidate.micro_batch, candidate.sequence_parallel, single, shared)
         if key not in self._tables:
             self._tables[key] = stage_tables(
                 self.model,
@@ -113,9 +123,32 @@ class PlanningProblem:
                 micro_batch=candidate.micro_batch,
                 sequence_parallel=candidate.sequence_parallel,
                 single_stage=single,
+                shared_head=shared,
                 tensor_parallel=self.coefficient("tensor_parallel"),
             )
         return self._tables[key]
+
+    def passes(self, candidate: Candidate) -> PassTables:
+        """Seconds of every range of layers by pass under a candidate."""
+        key = (candidate.tp, candidate.micro_batch)
+        if key not in self._passes:
+            self._passes[key] = pass_tables(
+                self.model,
+                self.costs,
+                self.device_types,
+                precision=self.memory.precision,
+                tp=candidate.tp,
+                micro_batch=candidate.micro_batch,
+            )
+        return self._passes[key]
+
+    def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:
+        """Recompute that a stage of a candidate may choose."""
+        return recompute_of(self.space, candidate.schedule)
+
+    def device_memory(self, candidate: Candidate) -> DeviceMemory:
+        """Memory of a device with several chunks under a candidate."""
+        return device_memory(self.tables(candidate), self.memory, candidate, self.capacity_kib)
 
     def stage_memory(self, candidate: Candidate, *, margin: bool = True) -> StageMemory:
         """Memory of every range of layers under a candidate."""
@@ -135,7 +168,8 @@ class PlanningProblem:
         How often a step pays the trip through the pipeline, the factor on T_PP.
 
         ``pipette`` under 1F1B pays max(1, m / pp), as printed (pp - 1) m / pp; everything else pays one trip, and
-        a calibration multiplies all of them.
+        a calibration multiplies all of them. Of a schedule that is priced by its order this is a guide to
+        placements alone.
         """
         return self.coefficient("pipeline") * self._trips(candidate)
 

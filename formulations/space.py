@@ -8,7 +8,10 @@ A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel)
 (2) g = dp * micro_batch * m with m micro-batches a pipeline and step;
 (3) tp divides every layer (heads, key-value heads, feed-forward width), is at most ``max_tp``, and fits the nodes: it
     divides the size of every node, or is a multiple of the one size that all nodes share;
-(4) every layer has a price at (tp, micro_batch) on every device type.
+(4) every layer has a price at (tp, micro_batch) on every device type;
+(5) 1f1b and gpipe have vpp = 1; the other schedules (``taut.formulations.ordered``) are there where they are defined
+    for pp and m, with pp * vpp <= L and vpp of at most ``max_vpp`` where it is free. They are priced by the latency
+    model ``pipette`` alone, and split ones do not go with full recompute.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
@@ -16,7 +19,7 @@ one tensor rank has no sequence parallelism. Stages, recompute per stage and pla
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -25,10 +28,12 @@ from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.data.spec import Spec
 from taut.errors import DataError
+from taut.formulations.ordered import ORDERED, SPLIT, chunks_of_device, is_defined
 
-Schedule = Literal["1f1b", "gpipe"]
+Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 MOST_SEQUENCES = 10_000_000
-FIXABLE = ("pp", "tp", "dp", "micro_batch", "schedule", "zero", "sequence_parallel")
+FIXABLE = ("pp", "tp", "dp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -51,7 +56,13 @@ class Candidate:
 
     def __str__(self) -> str:
         text = f"pp={self.pp} tp={self.tp} dp={self.dp} micro_batch={self.micro_batch} {self.schedule}"
+        text += f" vpp={self.vpp}" if self.schedule == "interleaved-1f1b" else ""
         return text + (f" zero={self.zero}" if self.zero else "") + (" sp" if self.sequence_parallel else "")
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the schedule's time is that of its order (``taut.formulations.ordered``)."""
+        return self.schedule in ORDERED
 
 
 class StrategySpace(Spec):
@@ -60,6 +71,7 @@ class StrategySpace(Spec):
     global_batch: Annotated[int, Field(gt=0, le=MOST_SEQUENCES)]
     max_tp: Annotated[int, Field(gt=0)]
     schedules: list[Schedule] = ["1f1b", "gpipe"]
+    max_vpp: Annotated[int, Field(gt=0)] = 4
     zero: list[Literal[0, 1, 2, 3]] = [0, 1]
     sequence_parallel: list[bool] = [False, True]
     recompute: list[Recompute] = list(RECOMPUTE)
@@ -83,10 +95,29 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterat
                 continue
             for micro_batch in divisors(space.global_batch // dp):
                 m = space.global_batch // dp // micro_batch
-                for schedule in space.schedules if pp > 1 else ["1f1b"]:
+                for schedule, vpp in _schedules(space, pp, m, len(model.blocks)):
                     for zero in space.zero if dp > 1 else [0]:
                         for sharded in _sequence_parallel(space, model, tp):
-                            yield Candidate(pp, tp, dp, 1, micro_batch, m, schedule, zero, sharded)
+                            yield Candidate(pp, tp, dp, vpp, micro_batch, m, schedule, zero, sharded)
+
+
+def _schedules(space: StrategySpace, pp: int, m: int, layers: int) -> Iterator[tuple[str, int]]:
+    """Schedules with their chunks a device, (5)."""
+    if pp == 1:
+        yield "1f1b", 1
+        return
+    for schedule in space.schedules:
+        if schedule in SPLIT and set(space.recompute) <= {"full"}:
+            continue
+        if schedule not in ORDERED:
+            yield schedule, 1
+        elif is_defined(schedule, pp, m):
+            yield from ((schedule, vpp) for vpp in chunks_of_device(schedule, space.max_vpp) if pp * vpp <= layers)
+
+
+def recompute_of(space: StrategySpace, schedule: str) -> tuple[Recompute, ...]:
+    """Recompute that a stage may choose under a schedule, in the order of ``RECOMPUTE``, (5)."""
+    return tuple(name for name in RECOMPUTE if name in space.recompute and not (name == "full" and schedule in SPLIT))
 
 
 def _sequence_parallel(space: StrategySpace, model: ModelSpec, tp: int) -> list[bool]:
@@ -141,6 +172,10 @@ def check_fixed(fixed: dict[str, int | str | bool], global_batch: int, cluster: 
             raise DataError(f"--fix {field}={value}: unknown field, expected one of {', '.join(FIXABLE)}")
         if field in ("pp", "tp", "dp") and not _divides(value, devices):
             raise DataError(f"--fix {field}={value}: expected a divisor of the {devices} devices")
+        if field == "schedule" and value not in SCHEDULES:
+            raise DataError(f"--fix schedule={value}: expected one of {', '.join(SCHEDULES)}")
+        if field == "vpp" and (not isinstance(value, int) or value < 1):
+            raise DataError(f"--fix vpp={value}: expected a number of chunks a device, from 1 on")
         if field in ("dp", "micro_batch") and not _divides(value, global_batch):
             raise DataError(f"--fix {field}={value}: expected a divisor of the global batch {global_batch}")
 

@@ -21,7 +21,7 @@ For every range, at one (tp, micro_batch, sequence_parallel):
 A range's figures are sums over layer kinds of count times figure, so equal ranges get equal floats.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,6 +80,7 @@ def stage_tables(
     micro_batch: int,
     sequence_parallel: bool,
     single_stage: bool,
+    shared_head: bool | None = None,
     tensor_parallel: float = 1.0,
 ) -> StageTables:
     """
@@ -94,7 +95,10 @@ def stage_tables(
     tp, micro_batch, sequence_parallel
         Degrees that change a layer's cost.
     single_stage
-        Whether embedding and head share a stage: a tied head then adds no parameters.
+        Whether there is one stage, which sends no messages.
+    shared_head
+        Whether embedding and head share a device: a tied head then adds no parameters. By default as
+        ``single_stage``.
     tensor_parallel
         Coefficient of the all-reduces.
 
@@ -104,15 +108,9 @@ def stage_tables(
         If a cost is neither in the table nor between two entries.
     """
     kinds = list(model.kinds.values())
-    count = _counts(model, kinds)
+    count, ranges = _counts(model, kinds), _range_sums(model)
     first, last = _edges(len(model.blocks))
     element = ELEMENT_BYTES[precision]
-
-    def ranges(per_kind: Sequence[float], at_first: float, at_last: float) -> Floats:
-        total = at_first * first + at_last * last
-        for figure, times in zip(per_kind, count, strict=True):
-            total += figure * times
-        return np.asarray(total)
 
     def price(device: str, recompute: str) -> list[LayerCost]:
         return [_layer_cost(costs, device, layer, tp, micro_batch, recompute, element) for layer in kinds]
@@ -131,7 +129,7 @@ def stage_tables(
     parameters = ranges(
         [layer.parameters(tp) for layer in kinds],
         model.embedding_parameters(tp),
-        model.head_parameters(tp, shared=single_stage),
+        model.head_parameters(tp, shared=single_stage if shared_head is None else shared_head),
     )
     return StageTables(
         seconds=np.array(seconds),
@@ -148,6 +146,63 @@ def stage_tables(
         ),
         message=_messages(model, kinds, output, tp if sequence_parallel else 1),
     )
+
+
+@dataclass(frozen=True)
+class PassTables:
+    """Seconds of the passes of every range of layers on every type, without communication, (types, recompute, ...)."""
+
+    forward: Floats
+    input_gradient: Floats
+    weight_gradient: Floats
+
+
+def pass_tables(
+    model: ModelSpec,
+    costs: CostTable,
+    device_types: list[str],
+    *,
+    precision: Precision,
+    tp: int,
+    micro_batch: int,
+) -> PassTables:
+    """Figure (1) by pass: what a range takes forward, and for its gradients by input and weights."""
+    kinds, ranges, element = list(model.kinds.values()), _range_sums(model), ELEMENT_BYTES[precision]
+    edges = {device: _edge_costs(model, costs, device, tp, micro_batch) for device in device_types}
+
+    def seconds(part: Callable[[LayerCost], float]) -> Floats:
+        return np.array(
+            [
+                [
+                    ranges(
+                        [part(_layer_cost(costs, device, layer, tp, micro_batch, r, element)) for layer in kinds],
+                        *(part(edge) for edge in edges[device]),
+                    )
+                    for r in RECOMPUTE
+                ]
+                for device in device_types
+            ]
+        )
+
+    return PassTables(
+        forward=seconds(lambda cost: cost.forward),
+        input_gradient=seconds(lambda cost: cost.input_grad),
+        weight_gradient=seconds(lambda cost: cost.weight_grad),
+    )
+
+
+def _range_sums(model: ModelSpec) -> Callable[..., Floats]:
+    """Sums over every range of a figure by layer kind, with those of embedding and head."""
+    count = _counts(model, list(model.kinds.values()))
+    first, last = _edges(len(model.blocks))
+
+    def ranges(per_kind: Sequence[float], at_first: float, at_last: float) -> Floats:
+        total = at_first * first + at_last * last
+        for figure, times in zip(per_kind, count, strict=True):
+            total += figure * times
+        return np.asarray(total)
+
+    return ranges
 
 
 def _counts(model: ModelSpec, kinds: list[LayerSpec]) -> Floats:

@@ -59,11 +59,15 @@ def strategy_program(options: Sequence[Option]) -> StrategyProgram:
     Raises
     ------
     FormulationError
-        If there is no option, dimensions disagree, seconds are negative or too large, or a budget is not
-        in whole KiB.
+        If there is no option, a schedule has no linear step time, dimensions disagree, seconds are negative or too
+        large, or a budget is not in whole KiB.
     """
     if not options:
         raise FormulationError("strategy program: there is no option, expected at least one")
+    for option in options:
+        if option.candidate.is_ordered:
+            kind = option.candidate.schedule
+            raise FormulationError(f"strategy program: {kind} has no linear step time, expected 1f1b or gpipe")
     for number, option in enumerate(options):
         _check(option, f"strategy program: option {number}")
     parts = [_stage_columns(c, option) for c, option in enumerate(options)]

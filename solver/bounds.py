@@ -18,10 +18,12 @@ by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between node
 
 Bounds follow, each at least as strong as the one before, named by what they minimise exactly:
 
-``relaxation``  ideal balance without memory, plus (4);
+``relaxation``  ideal balance without memory, plus (4); where a schedule is priced by its order, m times what the
+                busiest device does at least with whole layers, plus the ring and optimizer of (4);
 ``partition``   the exact partition (``taut.solver.partition``), plus (4) for the layers that stage 0 takes;
 ``placement``   the same with (4) replaced by the exact placement for those layers (``taut.solver.subset``);
-``cover``       the same with (4) replaced by the staircase of ``taut.solver.cover``, for any number of nodes.
+``cover``       the same with (4) replaced by the staircase of ``taut.solver.cover``, for any number of nodes;
+``order``       of a schedule that is priced by its order, the paths of ``taut.solver.order_bound``.
 """
 
 from collections.abc import Callable
@@ -30,13 +32,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from taut.formulations.chunk_division import ChunkProblem, chunk_problem
 from taut.formulations.latency import optimizer_shards
 from taut.formulations.network import Links
+from taut.formulations.ordered import ON_V
 from taut.formulations.partition import PartitionProblem, best_group, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.stages import ring_factor
 from taut.solver.bestlinks import BestLinks
+from taut.solver.order_bound import ROUNDING as ORDER_ROUNDING
 from taut.solver.partition import Partition, solve_partition
 
 Floats = NDArray[np.float64]
@@ -68,6 +73,9 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
     optimizer = float(problem.optimizer_seconds.min()) * tables.parameters[0] / shards + problem.constant_seconds
     edge, between = _edges(problem, candidate, best)
     gradients = problem.gradient_bytes(candidate)[0]
+    if candidate.is_ordered:
+        weight = problem.coefficient("pipeline")
+        return Communication(weight * edge, gradients * _least_ring(problem, candidate, best) + optimizer)
     if problem.latency_model == "amp":
         farthest = weight * min(between(k) for k in _spreads(problem, candidate))
         tail = np.full_like(edge, farthest + problem.constant_seconds)
@@ -98,6 +106,19 @@ def _ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
     g = -(-dp // k)
     inside = 4.0 * (g - 1) / g * best.inside_inverse if g > 1 else 0.0
     return inside + 2.0 * (k - 1) / k * best.core(k)
+
+
+def _least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """T_DP per gradient byte at least, whatever nodes are touched, (4)."""
+    if candidate.dp == 1:
+        return 0.0
+    return min(_ring_per_byte(candidate.dp, k, best) for k in _spreads(problem, candidate))
+
+
+def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True) -> ChunkProblem:
+    """The division into chunks of a candidate whose schedule is priced by its order, at the best links."""
+    edge, _ = _edges(problem, candidate, best)
+    return chunk_problem(problem, candidate, edge, _least_ring(problem, candidate, best), margin=margin)
 
 
 def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
@@ -176,10 +197,33 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     least = seconds[:, :, layers, layers + 1].min(axis=(0, 1))
     whole = least.sum()
     straggler = max(whole / candidate.pp, least.max())
+    if candidate.is_ordered:
+        busiest = max(straggler, _busiest(least, candidate))
+        return float((m * busiest + comm.tail[1:].min()) * (1 - ORDER_ROUNDING))
     cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0
     gradients = problem.gradient_bytes(candidate)[0, -1] / candidate.pp
     ring = comm.ring * gradients + comm.ring_latency
     return float((whole + (m - 1) * straggler + cuts + comm.tail[1:].min() + ring) * (1 - ROUNDING))
+
+
+def _busiest(least: Floats, candidate: Candidate) -> float:
+    """
+    Least seconds for a micro-batch of the busiest device, over whole layers in any groups.
+
+    First and last layer, with embedding and head, lie on one device under a V and on two elsewhere. With k of the
+    other n layers beside them, some other device has at least the mean of the rest, rounded up.
+    """
+    inner = np.concatenate([[0.0], np.cumsum(np.sort(least[1:-1]))])
+    n, others = len(inner) - 1, candidate.pp - (1 if candidate.schedule in ON_V else 2)
+    first = np.arange(n + 1)[:, None]
+    if candidate.schedule in ON_V:
+        rest, edges = n - first, least[0] + least[-1] + inner[first]
+    else:
+        last = np.arange(n + 1)[None, :]
+        rest, edges = n - first - last, np.maximum(least[0] + inner[first], least[-1] + inner[last])
+    possible = (rest >= 0) & ((others > 0) | (rest == 0))
+    mean = inner[np.where(possible, -(-rest // max(others, 1)), 0)]
+    return float(np.where(possible, np.maximum(edges, mean), np.inf).min())
 
 
 def partition_bound(

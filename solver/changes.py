@@ -110,7 +110,7 @@ def _tensor_degree(problem: PlanningProblem, pricing: Pricing) -> PlanningProble
     if largest <= problem.space.max_tp:
         return _freed(problem, "tp", "dp")
     changed = _freed(problem, "tp", "dp", max_tp=largest)
-    return changed and replace(changed, costs=pricing(largest), _tables={})
+    return changed and replace(changed, costs=pricing(largest), _tables={}, _passes={})
 
 
 def _schedule(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:

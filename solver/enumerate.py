@@ -76,9 +76,10 @@ def _placements(problem: PlanningProblem, candidate: Candidate) -> Ints:
 
 def _strategies(problem: PlanningProblem, candidate: Candidate) -> Iterator[Strategy]:
     layers = len(problem.model.blocks)
-    for inner in combinations(range(1, layers), candidate.pp - 1):
+    count = candidate.pp * candidate.vpp
+    for inner in combinations(range(1, layers), count - 1):
         stages = tuple(zip((0, *inner), (*inner, layers), strict=True))
-        for recompute in product(problem.space.recompute, repeat=candidate.pp):
+        for recompute in product(problem.recompute_of(candidate), repeat=count):
             yield Strategy(candidate=candidate, stages=stages, recompute=recompute)
 
 

@@ -8,8 +8,11 @@ With need[x, i, j] = least bytes of stage x on layers [i, j) over its recompute,
 (2) with two classes of device, room depends on which of them a stage's replicas take: the least worst excess is then
     the least number of bytes that, added to every device, lets a division fit, found by bisection;
 (3) of candidates that differ in micro-batch and schedule alone, the one with the smallest micro-batch under 1F1B needs
-    least, so whether anything fits is asked of these alone;
+    least, so whether anything fits is asked of these alone; schedules that are priced by their order are asked apart;
 (4) the bound of a problem is the least bound ``partition`` (``taut.solver.bounds``) over all candidates that fit.
+
+A candidate whose schedule is priced by its order counts as fitting if a division was found that fits, and its bound is
+that of ``taut.solver.order_bound``; its best division is the leanest of those that were tried.
 
 Where three types of device, or groups that mix types, would let the classes of (2) relax memory, a candidate counts
 as fitting only if its stages fit the smallest device.
@@ -26,7 +29,8 @@ from taut.formulations.partition import PartitionProblem, partition_problem, slo
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import Communication, communication, partition_bound, relaxation_bound
+from taut.solver.bounds import Communication, chunked, communication, partition_bound, relaxation_bound
+from taut.solver.order_bound import lean_divisions, order_bound
 from taut.solver.partition import Partition, least_excess, solve_partition
 
 Floats = NDArray[np.float64]
@@ -66,6 +70,9 @@ class Fit:
 
 def fits(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether a division of the candidate certainly fits some placement."""
+    if candidate.is_ordered:
+        division = best_division(problem, candidate)
+        return max(division.needed) <= int(problem.stage_memory(candidate).budget.min())
     stages = partition_problem(problem, candidate, cautious=_relaxed(problem, candidate))
     return _fits_with(stages, 0)
 
@@ -93,6 +100,8 @@ def _any_division(stages: PartitionProblem, extra: int) -> Partition:
 
 def least_need(problem: PlanningProblem, candidate: Candidate) -> int:
     """Bytes that the worst stage of the best division needs, whatever the devices have."""
+    if candidate.is_ordered:
+        return max(best_division(problem, candidate).needed)
     stages = partition_problem(problem, candidate)
     return least_excess(replace(stages, budget=np.zeros(1, dtype=np.int64)))[0]
 
@@ -134,6 +143,8 @@ def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candid
 
 def best_division(problem: PlanningProblem, candidate: Candidate, excess: int = 0) -> Division:
     """The best division of a candidate, (1), or with two classes of device one that lacks ``excess`` at most, (2)."""
+    if candidate.is_ordered:
+        return _leanest_division(problem, candidate)
     stages = partition_problem(problem, candidate)
     need, types = _need(stages), _limiting_types(problem, candidate, len(stages.budget))
     if len(stages.budget) == 1:
@@ -151,6 +162,23 @@ def best_division(problem: PlanningProblem, candidate: Candidate, excess: int = 
         needed=tuple(int(need[x, r, i, j]) for x, (r, (i, j)) in enumerate(zip(chosen, ranges, strict=True))),
         room=tuple(int(stages.budget[q]) for q in patterns),
         device_types=tuple(types[q] for q in patterns),
+    )
+
+
+def _leanest_division(problem: PlanningProblem, candidate: Candidate) -> Division:
+    """Of the divisions that price memory alone, the one whose fullest device needs least."""
+    given = replace(chunked(problem, candidate, BestLinks(problem.links)), budget=float(FORBIDDEN))
+    memory = problem.device_memory(candidate)
+    found = min(lean_divisions(given), key=lambda one: max(memory.bytes_of(one.recompute, one.firsts, one.ends)))
+    needed = memory.bytes_of(found.recompute, found.firsts, found.ends)
+    largest = int(memory.budget.argmax())
+    return Division(
+        candidate=candidate,
+        stages=tuple(zip(found.firsts.tolist(), found.ends.tolist(), strict=True)),
+        recompute=tuple(RECOMPUTE[r] for r in found.recompute.tolist()),
+        needed=tuple(needed),
+        room=(int(memory.budget[largest]),) * candidate.pp,
+        device_types=(largest,) * candidate.pp,
     )
 
 
@@ -193,9 +221,10 @@ def _least_missing(excess: Ints) -> list[int]:
 
 def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]:
     """Candidates by the one of their kind that needs least memory, (3)."""
-    kinds: dict[tuple[int, int, int, bool], list[Candidate]] = {}
+    kinds: dict[tuple[int, int, int, bool, str, int], list[Candidate]] = {}
     for candidate in candidates:
-        kind = (candidate.pp, candidate.tp, candidate.zero, candidate.sequence_parallel)
+        apart = candidate.schedule if candidate.is_ordered else ""
+        kind = (candidate.pp, candidate.tp, candidate.zero, candidate.sequence_parallel, apart, candidate.vpp)
         kinds.setdefault(kind, []).append(candidate)
     return {min(kind, key=lambda one: (one.micro_batch, one.schedule)): kind for kind in kinds.values()}
 
@@ -230,9 +259,13 @@ def best_fit(
         stages = partition_problem(problem, candidate)
         if not _fits_with(stages, 0):
             continue
-        bound = max(partition_bound(problem, candidate, comm, stages=stages)[0], value)
+        if candidate.is_ordered:
+            bound = max(order_bound(chunked(problem, candidate, links)).seconds, value)
+        else:
+            bound = max(partition_bound(problem, candidate, comm, stages=stages)[0], value)
         least = min(least, bound)
-        if bound < least_chosen and (not _relaxed(problem, candidate) or fits(problem, candidate)):
+        certain = not candidate.is_ordered and not _relaxed(problem, candidate)
+        if bound < least_chosen and (certain or fits(problem, candidate)):
             chosen, least_chosen = candidate, bound
     return None if chosen is None else Fit(candidate=chosen, lower_bound=least)
 

@@ -22,8 +22,9 @@ from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import ROUNDING, communication, partition_bound, relaxation_bound
-from taut.solver.partition import Partition, solve_partition
+from taut.solver.bounds import ROUNDING, chunked, communication, partition_bound, relaxation_bound
+from taut.solver.order_bound import order_bound
+from taut.solver.partition import Partition, least_excess, solve_partition
 from taut.solver.subset import MOST_SLOTS, SubsetSolver
 
 Floats = NDArray[np.float64]
@@ -89,6 +90,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate) -> bool:
     groups = candidate.pp * candidate.dp
     return (
         candidate.pp > 1
+        and not candidate.is_ordered
         and len(problem.device_types) == 1
         and groups <= MOST_SLOTS
         and problem.links.by_node
@@ -165,8 +167,12 @@ def bound_without_margin(problem: PlanningProblem) -> float:
     for value, candidate, comm in sorted(relaxed, key=lambda entry: entry[0]):
         if value >= least:
             break
-        bound = partition_bound(problem, candidate, comm, margin=False)[0]
+        if candidate.is_ordered:
+            fits = least_excess(partition_problem(problem, candidate, margin=False))[0] == 0
+            bound = order_bound(chunked(problem, candidate, best, margin=False)).seconds if fits else np.inf
+        else:
+            bound = partition_bound(problem, candidate, comm, margin=False)[0]
         if bound < least and has_joint(problem, candidate):
             bound = max(bound, solve_joint(problem, candidate, best, cache, margin=False).lower_bound)
-        least = min(least, bound)
+        least = min(least, max(bound, value))
     return float(least)

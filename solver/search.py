@@ -10,6 +10,11 @@ the least bound is refined, step by step, until none with a bound below the incu
 (4) ``cover``: on alike devices, the pipelines are annealed on their own, first shortly, then at length in turn with
     the refinement of a staircase of proofs, as long as the candidate has the least bound.
 
+A schedule that is priced by its order has ``order`` in the place of (2), weighted paths through it
+(``taut.solver.order_bound``), then divisions of the layers polished by its evaluator; (3) anneals with stages in the
+place of devices, and (4) does not apply. Such candidates come after all others, whose incumbent they can be refuted
+by. Every placement is priced by the one evaluator.
+
 Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it.
 """
 
@@ -29,11 +34,13 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.anneal import Annealed, anneal, best_start, move_cost
 from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import communication, partition_bound, relaxation_bound
+from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
 from taut.solver.covered import CoverCache, Covering, has_cover
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.joint import SubsetCache, has_joint, solve_joint
+from taut.solver.order_bound import order_bound
 from taut.solver.partition import Partition, least_excess, solve_partition
+from taut.solver.polish import polished
 from taut.solver.result import (
     OPTIMALITY_GAP,
     SOLVED,
@@ -70,7 +77,7 @@ class Search:
         self._subsets = SubsetCache()
         self._covers = CoverCache()
         self._covering: dict[int, Covering] = {}
-        self._heap: list[tuple[float, int]] = []
+        self._heap: list[tuple[bool, float, int]] = []
         self._started = time.perf_counter()
         self._partitions: dict[int, Partition] = {}
 
@@ -108,19 +115,22 @@ class Search:
             comm = communication(self.problem, bound.candidate, self._best_links)
             bound.lower_bound = relaxation_bound(self.problem, bound.candidate, comm)
             bound.source = "relaxation"
-            heapq.heappush(self._heap, (bound.lower_bound, index))
+            self._push(index)
 
     def _step(self) -> str | None:
         """Refine the candidate with the least bound; returns why to stop, or None."""
         if reason := self._reason_to_stop():
             return reason
-        _, index = heapq.heappop(self._heap)
+        last, _, index = heapq.heappop(self._heap)
         bound = self.bounds[index]
         if bound.lower_bound >= self.value:
-            self._heap.clear()
+            self._heap = [entry for entry in self._heap if entry[0] != last]
+            heapq.heapify(self._heap)
             return None
         self.work += 1
-        if bound.source == "relaxation":
+        if bound.source == "relaxation" and bound.candidate.is_ordered:
+            self._refine_order(index)
+        elif bound.source == "relaxation":
             self._refine_partition(index)
         elif index in self._covering:
             self._refine_cover(index)
@@ -129,6 +139,11 @@ class Search:
         if self.progress is not None:
             self.progress(self.elapsed, self.value, self.lower_bound(), str(bound.candidate))
         return None
+
+    def _push(self, index: int) -> None:
+        """Take a candidate up again; those that are priced by their order come last, as a good plan shortens them."""
+        bound = self.bounds[index]
+        heapq.heappush(self._heap, (bound.candidate.is_ordered, bound.lower_bound, index))
 
     def _reason_to_stop(self) -> str | None:
         gap = relative_gap(self.value, self.lower_bound()) if self.incumbent else None
@@ -157,7 +172,35 @@ class Search:
             problem = self._placement(bound.candidate, found)
             self._offer(index, problem, best_start(problem, found.patterns))
         if bound.state is State.OPEN:
-            heapq.heappush(self._heap, (bound.lower_bound, index))
+            self._push(index)
+
+    def _refine_order(self, index: int) -> None:
+        """Weighted paths within memory, then good divisions and a constructed placement."""
+        bound = self.bounds[index]
+        excess, stage = least_excess(partition_problem(self.problem, bound.candidate))
+        if excess > 0:
+            bound.state, bound.lower_bound, bound.source = State.INFEASIBLE, math.inf, "memory"
+            bound.witness = {"missing_kib": -(-excess // KIB), "stage": stage}
+            return
+        given = chunked(self.problem, bound.candidate, self._best_links)
+        found = order_bound(given, self.value)
+        if math.isinf(found.seconds):
+            bound.state, bound.lower_bound, bound.source = State.INFEASIBLE, math.inf, "order-memory"
+            bound.witness = {**found.witness, "missing_kib": math.ceil(found.missing / KIB)}
+            return
+        if found.seconds > bound.lower_bound:
+            bound.lower_bound = found.seconds
+        bound.source, bound.witness = "order", found.witness
+        if bound.lower_bound >= self.value:
+            self._push(index)
+            return
+        division = polished(self.problem, bound.candidate, given, found.divisions)
+        if division is not None:
+            self._partitions[index] = division
+            problem = self._placement(bound.candidate, division)
+            self._offer(index, problem, best_start(problem, division.patterns))
+            if bound.state is State.OPEN:
+                self._push(index)
 
     def _refine_placement(self, index: int) -> None:
         """Exact placement where it is cheap, annealing otherwise, (3)."""
@@ -178,11 +221,13 @@ class Search:
         if bound.state is State.OPEN and bound.lower_bound < self.value and not pipelines:
             problem = self._placement(bound.candidate, found)
             self._offer(index, problem, self._annealed(problem, found))
+        if bound.candidate.is_ordered:
+            return
         if bound.state is State.OPEN and len(self.problem.device_types) > 1:
             self._offer_cautious(index)
         if bound.state is State.OPEN and covering is not None:
             self._covering[index] = covering
-            heapq.heappush(self._heap, (bound.lower_bound, index))
+            self._push(index)
 
     def _refine_cover(self, index: int) -> None:
         """Better pipelines, then one refinement of the staircase, (4)."""
@@ -199,7 +244,7 @@ class Search:
             if not more and covering.annealed:
                 return
         if bound.state is State.OPEN:
-            heapq.heappush(self._heap, (bound.lower_bound, index))
+            self._push(index)
 
     def _offer_cautious(self, index: int) -> None:
         """Stages that fit every device type, for when the relaxed ones fit no placement or place badly."""

@@ -7,7 +7,9 @@ the stated space again, and derives every bound again by the deterministic algor
 ``relaxation``, ``partition``  closed form, and exact dynamic programming (``taut.solver.bounds``);
 ``placement``                  exact subset dynamic programming (``taut.solver.joint``);
 ``cover``                      the staircase of proofs in its witness, each checked alone (``taut.solver.covered``);
-``memory``                     no division of the layers fits, by exact dynamic programming over the excess.
+``memory``                     no division of the layers fits, by exact dynamic programming over the excess;
+``order``, ``order-memory``    weighted paths through a schedule's order, and priced memory, by the weights and prices
+                               in its witness (``taut.solver.order_bound``).
 
 Neither the branch and bound, nor annealing, nor any external solver takes part. A document is accepted if every figure
 is reproduced to a relative 1e-9, and every state follows from its bound.
@@ -26,7 +28,7 @@ from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import communication, partition_bound, relaxation_bound
+from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
 from taut.solver.certificate import communication_gap, predicted
 from taut.solver.cover_witness import witnessed
 from taut.solver.covered import cover_bound, has_cover
@@ -40,6 +42,7 @@ from taut.solver.document import (
     strategy_of,
 )
 from taut.solver.joint import SubsetCache, bound_without_margin, has_joint, solve_joint
+from taut.solver.order_bound import missing_bytes, rederived
 from taut.solver.partition import least_excess
 from taut.solver.result import OPTIMALITY_GAP, Incumbent, relative_gap
 
@@ -217,6 +220,8 @@ class _Bounds:
         relaxed = relaxation_bound(self._problem, candidate, comm)
         if entry.source == "relaxation":
             return relaxed
+        if candidate.is_ordered and entry.source != "memory":
+            return self._ordered(candidate, entry, relaxed)
         if entry.source == "partition":
             return max(relaxed, partition_bound(self._problem, candidate, comm)[0])
         if entry.source == "placement" and has_joint(self._problem, candidate):
@@ -232,12 +237,24 @@ class _Bounds:
             return self._excess(candidate, entry)
         return -math.inf
 
+    def _ordered(self, candidate: Candidate, entry: CandidateSection, relaxed: float) -> float:
+        """The bound by the witness's weights, infinity if its prices prove that nothing fits."""
+        given = chunked(self._problem, candidate, self._best_links)
+        if entry.source == "order":
+            found = rederived(given, entry.witness)
+            return max(relaxed, found) if math.isfinite(found) else found
+        missing = missing_bytes(given, entry.witness) if entry.source == "order-memory" else -math.inf
+        named = missing > 0 and math.ceil(missing / KIB) == entry.witness.get("missing_kib")
+        return math.inf if named else -math.inf
+
     def _excess(self, candidate: Candidate, entry: CandidateSection) -> float:
         """Infinity if no division fits and the witness names the least excess; minus infinity otherwise."""
         stages = partition_problem(self._problem, candidate)
         comm = communication(self._problem, candidate, self._best_links)
         excess, stage = least_excess(stages)
-        infeasible = not partition_bound(self._problem, candidate, comm, stages=stages)[1].feasible
+        infeasible = excess > 0
+        if not candidate.is_ordered:
+            infeasible = not partition_bound(self._problem, candidate, comm, stages=stages)[1].feasible
         named = entry.witness == {"missing_kib": -(-excess // KIB), "stage": stage}
         return math.inf if infeasible and named else -math.inf
 

@@ -22,12 +22,12 @@ from dataclasses import replace
 import numpy as np
 
 from taut.errors import FormulationError, InfeasibleError
+from taut.formulations.orders.block import Block, repeat, v_half, v_min
+from taut.formulations.orders.classic import gpipe, interleaved, one_forward_one_backward, require
+from taut.formulations.orders.vshape import dualpipe_v, zb_v
+from taut.formulations.orders.zero_bubble import zb_h1, zb_h2
 from taut.formulations.schedule import Floats, Schedule, ScheduleProblem, sequential, timetable, v_shape, violations
 from taut.solver.schedules.adapt import Effort, adapt
-from taut.solver.schedules.blocks import Block, repeat, v_half, v_min
-from taut.solver.schedules.classic import gpipe, interleaved, one_forward_one_backward, require
-from taut.solver.schedules.vshape import dualpipe_v, zb_v
-from taut.solver.schedules.zero_bubble import zb_h1, zb_h2
 
 _FORMULAS: dict[str, Callable[[ScheduleProblem], Schedule]] = {
     "gpipe": gpipe,

@@ -106,6 +106,7 @@ def plan(
     precision: str | None = None,
     fix: dict[str, int | str | bool] | None = None,
     max_tp: int | None = None,
+    schedules: str | None = None,
     time_limit: float | None = None,
     work_limit: int | None = None,
     gap: float = OPTIMALITY_GAP,
@@ -139,6 +140,8 @@ def plan(
         Degrees and choices that must have these values.
     max_tp
         Largest tensor degree; by default the largest node.
+    schedules
+        ``all``, or names of schedules separated by commas; by default ``1f1b,gpipe``, and what ``fix`` asks for.
     time_limit, work_limit, gap
         When to stop: seconds, refinements of candidates, relative gap.
     seed, workers
@@ -167,6 +170,7 @@ def plan(
         precision=precision,
         fix=fix,
         max_tp=max_tp,
+        schedules=schedules,
     )
     limits = Limits(time_limit=time_limit, work_limit=work_limit, gap=gap, seed=seed, workers=workers)
     result = search(problem, limits, progress)

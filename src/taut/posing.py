@@ -11,8 +11,17 @@ from taut.data.memory import MemoryModel
 from taut.data.microbatch import with_micro_batches
 from taut.data.model import ModelSpec
 from taut.errors import DataError
+from taut.formulations.ordered import ORDERED
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
-from taut.formulations.space import MOST_SEQUENCES, StrategySpace, check_fixed, divisors, tensor_degrees
+from taut.formulations.space import (
+    MOST_SEQUENCES,
+    SCHEDULES,
+    Schedule,
+    StrategySpace,
+    check_fixed,
+    divisors,
+    tensor_degrees,
+)
 
 
 def planning_problem(
@@ -28,6 +37,7 @@ def planning_problem(
     precision: str | None = None,
     fix: dict[str, int | str | bool] | None = None,
     max_tp: int | None = None,
+    schedules: str | None = None,
 ) -> PlanningProblem:
     """
     The problem that ``plan`` solves; parameters as there.
@@ -47,6 +57,8 @@ def planning_problem(
     check_fixed(fixed, global_batch, cluster)
     largest = max(group.gpus_per_node for group in cluster.nodes)
     space = StrategySpace(global_batch=global_batch, max_tp=max_tp or largest, fixed=fixed)
+    space = _with_schedules(space, schedules)
+    _check_priced(space, _known(latency_model), memory)
     if fixed.get("zero") in (2, 3):
         space = space.model_copy(update={"zero": [*space.zero, fixed["zero"]]})
     costs = _costs(profile, model, cluster, memory, space, chosen)
@@ -54,6 +66,53 @@ def planning_problem(
     if not problem.candidates:
         raise DataError(_no_candidate(problem))
     return problem
+
+
+def _with_schedules(space: StrategySpace, named: str | None) -> StrategySpace:
+    """The space with the named schedules, or its own, and with what fixed values ask for."""
+    chosen = list(space.schedules) if named is None else parse_schedules(named)
+    schedule, vpp = space.fixed.get("schedule"), space.fixed.get("vpp", 1)
+    several = isinstance(vpp, int) and vpp > 1
+    if named is None:
+        chosen += [kind for kind in SCHEDULES if kind == schedule and kind not in chosen]
+        if several and schedule is None:
+            chosen += ["interleaved-1f1b"]
+    most = max(space.max_vpp, vpp) if isinstance(vpp, int) else space.max_vpp
+    return space.model_copy(update={"schedules": chosen, "max_vpp": most})
+
+
+def parse_schedules(text: str) -> list[Schedule]:
+    """
+    Schedules of a comma list, or ``all`` of them.
+
+    Raises
+    ------
+    DataError
+        If one is unknown or stands twice.
+    """
+    if text == "all":
+        return list(SCHEDULES)
+    found: list[Schedule] = []
+    for name in (part.strip() for part in text.split(",")):
+        known = next((kind for kind in SCHEDULES if kind == name), None)
+        if known is None:
+            raise DataError(f"--schedules {text}: {name!r}, expected all or some of {', '.join(SCHEDULES)}")
+        if known in found:
+            raise DataError(f"--schedules {text}: {name} stands twice, expected once")
+        found.append(known)
+    return found
+
+
+def _check_priced(space: StrategySpace, latency_model: LatencyModel, memory: MemoryModel) -> None:
+    """Refuse schedules that are priced by their order where nothing prices them."""
+    ordered = [kind for kind in space.schedules if kind in ORDERED]
+    if not ordered:
+        return
+    if latency_model != "pipette":
+        raise DataError(f"--latency-model {latency_model}: does not price {ordered[0]}, expected pipette")
+    if memory.network is not None:
+        name = memory.network.name
+        raise DataError(f"--memory-model: the network {name} does not know {ordered[0]}, expected a sum of terms")
 
 
 def _known(latency_model: str) -> LatencyModel:

@@ -49,13 +49,19 @@ def _head(document: dict[str, Any]) -> list[str]:
         f"{inputs['model']['name']} on {inputs['cluster']['name']}: {devices} devices, "
         f"global batch {space['global_batch']}",
         "",
-        f"strategy    {degrees}; {strategy['schedule']}, {sharding}",
+        f"strategy    {degrees}; {_schedule(strategy)}, {sharding}",
         f"            micro-batch {strategy['micro_batch']}, "
         f"{strategy['num_micro_batches']} of them a pipeline and step",
         f"step time   {predicted['step_time_s']:.4g} s: {predicted['tokens_per_s']:.4g} tokens/s, "
         f"model FLOP utilisation {predicted['mfu']:.1%}",
         "",
     ]
+
+
+def _schedule(strategy: dict[str, Any]) -> str:
+    """The schedule, with the chunks of a device where there are several."""
+    chunks = f" with {strategy['vpp']} chunks a device" if strategy["vpp"] > 1 else ""
+    return f"{strategy['schedule']}{chunks}"
 
 
 def _time_table(document: dict[str, Any]) -> Table:
@@ -77,18 +83,28 @@ def _stage_table(document: dict[str, Any]) -> Table:
     table = Table(title="\nstages", title_justify="left", box=None, pad_edge=False)
     for column in ("stage", "layers", "recompute", "memory GiB", "margin", "capacity", "first device"):
         table.add_column(column, justify="left" if column in ("stage", "layers", "recompute") else "right")
-    for x, (first, end) in enumerate(document["strategy"]["stages"]):
+    for x, chunks in enumerate(_chunks(document["strategy"])):
         predicted = document["predicted"]
+        ranges = [document["strategy"]["stages"][c] for c in chunks]
+        recompute = [document["strategy"]["recompute"][c] for c in chunks]
         table.add_row(
             str(x),
-            f"{first}-{end - 1} ({end - first})",
-            document["strategy"]["recompute"][x],
+            ", ".join(f"{first}-{end - 1} ({end - first})" for first, end in ranges),
+            ", ".join(recompute) if len(set(recompute)) > 1 else recompute[0],
             f"{predicted['memory_bytes'][x] / GIB:.2f}",
             f"{predicted['margin_bytes'][x] / GIB:.2f}",
             f"{predicted['capacity_bytes'][x] / GIB:.2f}",
             str(document["placement"]["devices"][x][0][0]),
         )
     return table
+
+
+def _chunks(strategy: dict[str, Any]) -> list[list[int]]:
+    """Chunks of every pipeline rank, as ``taut.formulations.ordered`` lays them out."""
+    from taut.formulations.ordered import device_of_chunk
+
+    device = device_of_chunk(strategy["schedule"], strategy["pp"], strategy["vpp"])
+    return [[c for c, d in enumerate(device.tolist()) if d == x] for x in range(strategy["pp"])]
 
 
 def _proof(document: dict[str, Any]) -> list[str]:

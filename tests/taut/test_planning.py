@@ -219,7 +219,8 @@ def test_progress_is_told_of_every_refinement() -> None:
         ({"fix": {"dp": 3}}, "--fix dp=3: expected a divisor of the 16 devices"),
         ({"fix": {"dp": 16}, "global_batch": 8}, "--fix dp=16: expected a divisor of the global batch 8"),
         ({"fix": {"micro_batch": 5}}, "--fix micro_batch=5: expected a divisor of the global batch 32"),
-        ({"fix": {"vpp": 2}}, "--fix vpp=2: unknown field"),
+        ({"fix": {"cp": 2}}, "--fix cp=2: unknown field"),
+        ({"fix": {"vpp": 0}}, "--fix vpp=0: expected a number of chunks a device"),
         (
             {"fix": {"pp": 16, "tp": 2}},
             "--fix pp=16,tp=2: no candidate has these values, expected pp.tp.dp = 16 devices",
@@ -338,3 +339,55 @@ def test_package_names_what_it_offers() -> None:
         assert getattr(taut, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = taut.nothing
+
+
+def test_schedules_are_chosen_with_everything_else() -> None:
+    """Of all schedules the plan is no slower than of the default two; its certificate holds and names the chunks."""
+    options: dict[str, Any] = {"global_batch": BATCH, "fix": {"pp": 4, "tp": 4, "micro_batch": 2}}
+    default = plan("gpt2-345m", "amp-homogeneous", **options)
+    every = plan("gpt2-345m", "amp-homogeneous", **options, schedules="all")
+    assert every.step_time_s <= default.step_time_s
+    assert {entry["strategy"]["schedule"] for entry in every.document["certificate"]["candidates"]} > {"1f1b", "gpipe"}
+    assert every.strategy["vpp"] * every.strategy["pp"] == len(every.strategy["stages"])
+    assert len(every.document["predicted"]["memory_bytes"]) == every.strategy["pp"]
+    assert every.verify().holds
+
+
+@pytest.mark.parametrize(
+    ("options", "schedule", "vpp"),
+    [
+        ({"fix": {"pp": 2, "schedule": "zb-v"}}, "zb-v", 2),
+        ({"fix": {"pp": 2, "vpp": 2}}, "interleaved-1f1b", 2),
+        ({"fix": {"pp": 2, "vpp": 6}}, "interleaved-1f1b", 6),
+        ({"fix": {"pp": 4, "tp": 4}, "schedules": "v-half"}, "v-half", 2),
+    ],
+)
+def test_schedule_and_chunks_can_be_fixed(options: dict[str, Any], schedule: str, vpp: int) -> None:
+    """A fixed schedule or number of chunks joins the space; the plan has it, says so and holds."""
+    chosen = plan("gpt2-345m", "amp-homogeneous", global_batch=BATCH, **options)
+    assert (chosen.strategy["schedule"], chosen.strategy["vpp"]) == (schedule, vpp)
+    assert f"{schedule} with {vpp} chunks a device" in str(chosen)
+    assert chosen.verify().holds
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"schedules": "zb-w"}, "--schedules zb-w: 'zb-w', expected all or some of 1f1b"),
+        ({"schedules": "1f1b,1f1b"}, "1f1b stands twice"),
+        ({"schedules": "zb-v", "latency_model": "amp"}, "--latency-model amp: does not price zb-v, expected pipette"),
+        ({"schedules": "zb-v", "fix": {"vpp": 3}}, "no candidate has these values"),
+    ],
+)
+def test_schedules_that_cannot_be_priced_are_refused(options: dict[str, Any], words: str) -> None:
+    """One line names the option and what was expected."""
+    with pytest.raises(DataError) as refusal:
+        plan("gpt2-345m", "amp-homogeneous", global_batch=BATCH, **options)
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_ordered_schedule_that_does_not_fit_is_explained() -> None:
+    """A model too large under ZB-V alone: what is missing on which device, and a way out."""
+    with pytest.raises(InfeasibleError, match=r"no plan fits: the nearest, pp=.* zb-v.*nearest way out"):
+        plan("gpt3-175b", "dgx-a100:2", global_batch=BATCH, fix={"schedule": "zb-v", "zero": 0})

@@ -23,3 +23,14 @@ def amp(
 
     found = reproduce_amp(setting, profile, trials)
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+
+
+@reproducer.command()
+def vschedules(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Plan a 98.5B model at sequence 16384 on 40 GPUs under six schedules, beside the published grid search."""
+    from taut.reproduce.vschedules import reproduce_vschedules
+
+    found = reproduce_vschedules()
+    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))

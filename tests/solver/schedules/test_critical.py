@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from taut.formulations.orders.block import repeat, v_min
+from taut.formulations.orders.classic import gpipe, one_forward_one_backward
 from taut.formulations.schedule import ScheduleProblem, timetable, v_shape, violations
-from taut.solver.schedules.blocks import repeat, v_min
 from taut.solver.schedules.chains import chains, numbers, schedule_of
-from taut.solver.schedules.classic import gpipe, one_forward_one_backward
 from taut.solver.schedules.critical import improve, makespan
 from tests.schedules import pipeline, pipelines
 

@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 
 from taut.errors import FormulationError
+from taut.formulations.orders.classic import gpipe, interleaved, one_forward_one_backward
+from taut.formulations.orders.vshape import dualpipe_v, zb_v
+from taut.formulations.orders.zero_bubble import zb_h1, zb_h2
 from taut.formulations.schedule import (
     Schedule,
     ScheduleProblem,
@@ -15,9 +18,6 @@ from taut.formulations.schedule import (
     v_shape,
     violations,
 )
-from taut.solver.schedules.classic import gpipe, interleaved, one_forward_one_backward
-from taut.solver.schedules.vshape import dualpipe_v, zb_v
-from taut.solver.schedules.zero_bubble import zb_h1, zb_h2
 from tests.schedules import pipeline, pipelines, rows
 
 FORMULAS: dict[str, Callable[[ScheduleProblem], Schedule]] = {

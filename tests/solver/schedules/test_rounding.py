@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from taut.formulations.orders.block import repeat, v_min
 from taut.formulations.pipeline import ScheduleProblem, v_shape
 from taut.formulations.schedule import timetable, violations
-from taut.solver.schedules.blocks import repeat, v_min
 from taut.solver.schedules.chains import chains, numbers, schedule_of
 from taut.solver.schedules.critical import improve
 

@@ -23,6 +23,7 @@ from collections.abc import Callable
 import numpy as np
 
 from taut.errors import FormulationError
+from taut.formulations.orders.classic import require
 from taut.formulations.schedule import (
     BACKWARD,
     FORWARD,
@@ -33,7 +34,6 @@ from taut.formulations.schedule import (
     ScheduleProblem,
     v_shape,
 )
-from taut.solver.schedules.classic import require
 
 
 def zb_v(problem: ScheduleProblem) -> Schedule:

@@ -13,6 +13,7 @@ References
 
 import numpy as np
 
+from taut.formulations.orders.classic import require
 from taut.formulations.schedule import (
     FORWARD,
     INPUT_GRADIENT,
@@ -22,7 +23,6 @@ from taut.formulations.schedule import (
     ScheduleProblem,
     sequential,
 )
-from taut.solver.schedules.classic import require
 
 
 def zb_h1(problem: ScheduleProblem) -> Schedule:

@@ -1,0 +1,1 @@
+"""Schedules whose order of passes is a formula, given devices and micro-batches."""

@@ -1,0 +1,193 @@
+r"""
+Which schedules train a 98.5B model at sequence 16384 on 40 GPUs: the published grid search beside ours.
+
+Qi et al. (Pipeline Parallelism with Controllable Memory, NeurIPS 2024, author response) search all data, tensor and
+pipeline degrees on 40 A100 for every method, at a global batch of 160. They report the best model FLOP utilisation of
+those that run: 1F1B with recomputation, V-Half and V-Min; 1F1B, ZB-1P and V-ZB run out of memory everywhere.
+
+Here every method is priced over the same degrees and micro-batches by our costs and memory, twice: with even stages, as
+the published systems have them (embedding and head count as a layer each), devices in order; and as ``taut plan`` would
+have it, with stages, recompute and placement free to choose and a bound on all of them. ZB-H1 stands for ZB-1P and ZB-V
+for V-ZB, which hold as much.
+
+Stated in the source: the model's size, sequence, batch, number and type of devices. Assumed: 78 layers of 10240 with 80
+heads and a tied vocabulary of 32000, which make 98.5B parameters; five nodes of eight A100-80GB with the catalog's
+network; bf16 with fp32 optimizer states, 18 bytes a parameter; sequence parallelism wherever it helps; fused attention;
+analytic costs, which lose nothing between kernels; 2 GiB of overhead and no margin.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
+from taut.data.units import GIB
+from taut.formulations.latency import Strategy, step_time, violations
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.posing import planning_problem
+from taut.solver.certificate import predicted
+from taut.solver.result import Incumbent, Limits
+from taut.solver.search import search
+
+MODEL = {
+    "name": "gpt-98.5b",
+    "layers": 78,
+    "hidden": 10240,
+    "heads": 80,
+    "seq": 16384,
+    "vocab": 32000,
+    "tied_embedding": True,
+    "source": "size and sequence of Qi et al. 2024; shape assumed",
+}
+CLUSTER, GLOBAL_BATCH = "dgx-a100:5", 160
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A published method: our schedule and recompute, and its best utilisation, None where it ran out of memory."""
+
+    name: str
+    schedule: str
+    recompute: str
+    mfu: float | None
+    degrees: str = ""
+
+
+METHODS = (
+    Method("1F1B", "1f1b", "none", None),
+    Method("1F1B-R", "1f1b", "full", 0.4205, "dp=1 tp=4 pp=10"),
+    Method("ZB-1P", "zb-h1", "none", None),
+    Method("V-Half", "v-half", "none", 0.5785, "dp=1 tp=8 pp=5"),
+    Method("V-Min", "v-min", "none", 0.4858, "dp=1 tp=8 pp=5"),
+    Method("V-ZB", "zb-v", "none", None),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The best choice that fits: utilisation, degrees, seconds of a step and GiB of the fullest device."""
+
+    mfu: float
+    degrees: str
+    step_time_s: float
+    memory_gib: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A method: what was published, ours with even and with free stages (None where nothing fits), and the bound."""
+
+    method: Method
+    even: Best | None
+    free: Best | None
+    mfu_at_most: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All methods."""
+
+    rows: tuple[Row, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "rows": [asdict(row) for row in self.rows],
+            "same_methods_fit": self.same_methods_fit,
+            "order_published": self.order(lambda row: row.method.mfu),
+            "order_even": self.order(lambda row: row.even and row.even.mfu),
+            "order_free": self.order(lambda row: row.free and row.free.mfu),
+        }
+
+    @property
+    def same_methods_fit(self) -> bool:
+        """Whether with even stages the same methods fit."""
+        return all((row.even is None) == (row.method.mfu is None) for row in self.rows)
+
+    def order(self, mfu: Callable[[Row], float | None]) -> list[str]:
+        """Names of those that fit, the fastest first."""
+        found = [(value, row.method.name) for row in self.rows if (value := mfu(row)) is not None]
+        return [name for _, name in sorted(found, reverse=True)]
+
+    def __str__(self) -> str:
+        """One line for each method, then the orders."""
+        head = f"{MODEL['name']} at sequence {MODEL['seq']}, {CLUSTER}, global batch {GLOBAL_BATCH}: utilisation"
+        lines = [("method", "published", "even stages", "", "free stages", "", "at most")]
+        lines += [_cells(row) for row in self.rows]
+        widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
+        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        plain, names = self.as_dict(), ("published", "even", "free")
+        orders = [f"fastest first, {name}: {' > '.join(plain['order_' + name])}" for name in names]
+        same = "the same" if self.same_methods_fit else "not the same"
+        return "\n".join([head, "", *text, "", f"with even stages {same} methods fit as published", *orders])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    published = "out of memory" if row.method.mfu is None else f"{row.method.mfu:.2%} {row.method.degrees}"
+    most = "" if row.mfu_at_most is None else f"{row.mfu_at_most:.2%}"
+    return row.method.name, published, *_said(row.even), *_said(row.free), most
+
+
+def _said(best: Best | None) -> tuple[str, str]:
+    if best is None:
+        return "out of memory", ""
+    return f"{best.mfu:.2%} {best.degrees}", f"{best.memory_gib:.1f} GiB"
+
+
+def reproduce_vschedules() -> Table:
+    """Price every method."""
+    return Table(tuple(_row(method) for method in METHODS))
+
+
+def _row(method: Method) -> Row:
+    problem = _problem(method)
+    result = search(problem, Limits(workers=1))
+    free = None if result.incumbent is None else _best(problem, result.incumbent)
+    most = None if free is None else free.mfu * free.step_time_s / result.lower_bound
+    return Row(method=method, even=_even(method, problem), free=free, mfu_at_most=most)
+
+
+def _problem(method: Method) -> PlanningProblem:
+    """The grid of a method: its schedule and recompute, every degree and micro-batch; pp = 1 has no schedule."""
+    model = ModelSpec.parse(MODEL, str(MODEL["name"]))
+    memory = MemoryModel(margin=0.0)
+    fixed: dict[str, int | str | bool] = {"schedule": method.schedule}
+    posed = planning_problem(model, CLUSTER, global_batch=GLOBAL_BATCH, memory_model=memory, fix=fixed)
+    space = posed.space.model_copy(update={"recompute": [method.recompute]})
+    return PlanningProblem(posed.model, posed.cluster, posed.costs, posed.memory, space)
+
+
+def _even(method: Method, problem: PlanningProblem) -> Best | None:
+    """The best candidate with even stages that fits, devices in order."""
+    found = [best for choice in problem.candidates if (best := _even_best(method, problem, choice)) is not None]
+    return max(found, key=lambda best: best.mfu, default=None)
+
+
+def _even_best(method: Method, problem: PlanningProblem, choice: Candidate) -> Best | None:
+    layers, chunks = len(problem.model.blocks), choice.pp * choice.vpp
+    if (layers + 2) % chunks or (layers + 2) // chunks < 2:
+        return None
+    each = (layers + 2) // chunks
+    ends = [min(each * (c + 1) - 1, layers) for c in range(chunks)]
+    stages = tuple(zip([0, *ends[:-1]], ends, strict=True))
+    strategy = Strategy(candidate=choice, stages=stages, recompute=(method.recompute,) * chunks)
+    devices = np.arange(choice.pp * choice.dp * choice.tp).reshape(choice.pp, choice.dp, choice.tp)
+    if violations(problem, strategy, devices):
+        return None
+    seconds = float(step_time(problem, strategy, devices).total)
+    return _best(problem, Incumbent(strategy=strategy, devices=devices, seconds=seconds))
+
+
+def _best(problem: PlanningProblem, found: Incumbent) -> Best:
+    figures = predicted(problem, found.strategy, found, step_time(problem, found.strategy, found.devices))
+    choice = found.strategy.candidate
+    return Best(
+        mfu=figures["mfu"],
+        degrees=f"dp={choice.dp} tp={choice.tp} pp={choice.pp}",
+        step_time_s=found.seconds,
+        memory_gib=max(figures["memory_bytes"]) / GIB,
+    )
