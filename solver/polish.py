@@ -20,8 +20,8 @@ from taut.solver.order_bound import least_makespan
 from taut.solver.partition import Partition
 
 Ints = NDArray[np.int64]
-MOST_PASSES = 4_000_000
-"""Passes to price at most, about a second's worth."""
+MOST_PASSES = 1_500_000
+"""Passes to price at most, some tenths of a second's worth."""
 
 
 def polished(

@@ -195,7 +195,8 @@ class Search:
             self._push(index)
             return
         division = polished(self.problem, bound.candidate, given, found.divisions)
-        if division is not None:
+        # No placement of a division is faster than its least makespan.
+        if division is not None and division.seconds < self.value:
             self._partitions[index] = division
             problem = self._placement(bound.candidate, division)
             self._offer(index, problem, best_start(problem, division.patterns))

@@ -99,8 +99,8 @@ class Table:
             "rows": [asdict(row) for row in self.rows],
             "same_methods_fit": self.same_methods_fit,
             "order_published": self.order(lambda row: row.method.mfu),
-            "order_even": self.order(lambda row: row.even and row.even.mfu),
-            "order_free": self.order(lambda row: row.free and row.free.mfu),
+            "order_even": self.order(lambda row: row.even.mfu if row.even else None),
+            "order_free": self.order(lambda row: row.free.mfu if row.free else None),
         }
 
     @property
@@ -116,7 +116,7 @@ class Table:
     def __str__(self) -> str:
         """One line for each method, then the orders."""
         head = f"{MODEL['name']} at sequence {MODEL['seq']}, {CLUSTER}, global batch {GLOBAL_BATCH}: utilisation"
-        lines = [("method", "published", "even stages", "", "free stages", "", "at most")]
+        lines: list[tuple[str, ...]] = [("method", "published", "even stages", "", "free stages", "", "at most")]
         lines += [_cells(row) for row in self.rows]
         widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
         text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
