@@ -72,11 +72,12 @@ def improve(chains: Chains, order: Ints, trials: int, *, seed: int = 0, target: 
 
 def makespan(chains: Chains, order: Ints) -> float:
     """Makespan of an order; infinite if it deadlocks."""
-    return float(_length(chains, order))
+    return float(run_once(chains, order))
 
 
 @njit(cache=True, nogil=True)
-def _length(chains: Chains, order: Ints) -> float:
+def run_once(chains: Chains, order: Ints) -> float:
+    """Makespan of an order; infinite if it deadlocks. For compiled callers."""
     return _run(chains, order, np.inf, _clock(chains))
 
 
