@@ -36,7 +36,7 @@ from numba import njit
 from taut.formulations.schedule import Floats, Ints, Schedule, ScheduleProblem, v_shape
 from taut.solver.schedules.blocks import Block, v_half, v_min
 from taut.solver.schedules.chains import Chains, chains, schedule_of
-from taut.solver.schedules.critical import run_once
+from taut.solver.schedules.clock import run_once
 from taut.solver.schedules.ends import AS_IS, BY_FORWARDS, BY_GRADIENTS, cool_down, warm_up
 from taut.solver.schedules.letters import Words, fill, number, peak, shorten, squeeze
 from taut.solver.schedules.slots import all_slots, repeated

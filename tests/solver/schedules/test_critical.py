@@ -10,7 +10,8 @@ from taut.formulations.schedule import ScheduleProblem, timetable, v_shape, viol
 from taut.solver.schedules.blocks import repeat, v_min
 from taut.solver.schedules.chains import chains, numbers, schedule_of
 from taut.solver.schedules.classic import gpipe, one_forward_one_backward
-from taut.solver.schedules.critical import improve, makespan
+from taut.solver.schedules.clock import makespan
+from taut.solver.schedules.critical import improve
 from tests.schedules import pipeline, pipelines
 
 
