@@ -8,9 +8,10 @@ memory limit and all times. For p devices and m micro-batches:
    repeated every 6 slots, for :math:`\max(m, 2p)` micro-batches, each W in the next free slot. Let M be the chunks that
    it holds, at most 2p. All that follows keeps to M, so the order is for every limit from M on.
 2. The warm-up is rebuilt (:mod:`taut.solver.schedules.ends`), in one of two ways, or stays.
-3. Surplus micro-batches, if m < 2p, leave before or after that.
+3. Surplus micro-batches, if m < 2p, leave.
 4. The cool-down is rebuilt.
 5. Where a device waits, the first later pass that is ready moves ahead (:func:`~taut.solver.schedules.letters.fill`).
+   Where micro-batches have left, step 4 and this one run once more, and both orders count.
 
 The blocks of V-Min and V-Half are also filled as they are. Distinct orders are kept for each (p, m) and priced with the
 times and limits given. For equal passes, no transfers, :math:`m \ge p` and M chunks on each device, from V-Min's memory
@@ -27,7 +28,6 @@ References
 """
 
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -118,9 +118,9 @@ def rebuilt_words(stages: int, m: int) -> npt.NDArray[np.int8]:
     fixed = np.stack([_by_device(block(stages)) for block in (v_min, v_half)])
     words = [_filled(fixed, m)]
     slots = all_slots(stages)
-    for early, by in product((False, True)[: 1 + (m < 2 * stages)], (BY_FORWARDS, AS_IS, BY_GRADIENTS)):
+    for by in (BY_FORWARDS, AS_IS, BY_GRADIENTS):
         some = np.linspace(0, len(slots) - 1, min(left, len(slots))).astype(np.int64)
-        words.append(_built(slots[some], m, by, early))
+        words.append(_built(slots[some], m, by))
         left -= len(some)
     found = np.concatenate(words)
     _, places = np.unique(found.reshape(len(found), -1).view(f"V{found[0].size}"), return_index=True)
@@ -137,14 +137,14 @@ def _by_device(block: Block) -> Ints:
 
 
 @njit(cache=True, nogil=True)
-def _built(slots: Ints, m: int, by: int, early: bool) -> npt.NDArray[np.int8]:
+def _built(slots: Ints, m: int, by: int) -> npt.NDArray[np.int8]:
     """Orders of blocks by steps 1 to 5; those that hold more than 2p chunks or cannot run are left out."""
     blocks, stages, _ = slots.shape
-    found = np.empty((blocks, stages, 6 * m), dtype=np.int8)
+    rounds = 1 if m >= 2 * stages else 2
+    found = np.empty((rounds * blocks, stages, 6 * m), dtype=np.int8)
     whole = np.empty((stages, 6 * max(m, 2 * stages)), dtype=np.int8)
-    warm = whole.copy()
+    warm, slot = whole.copy(), np.empty((stages, 6 * m), dtype=np.int64)
     short, cool = np.empty((stages, 6 * m), dtype=np.int8), np.empty((stages, 6 * m), dtype=np.int8)
-    slot = np.empty((stages, 6 * m), dtype=np.int64)
     n = 0
     for a in range(blocks):
         repeated(slots[a], whole)
@@ -153,16 +153,16 @@ def _built(slots: Ints, m: int, by: int, early: bool) -> npt.NDArray[np.int8]:
             continue
         if by == AS_IS:
             shorten(whole, m, short)
-        elif early:
-            shorten(whole, m, cool)
-            warm_up(cool, most, by, short)
         else:
             warm_up(whole, most, by, warm)
             shorten(warm, m, short)
-        if not squeeze(short, slot):
-            continue
-        cool_down(short, slot, most, cool)
-        if fill(cool, most, found[n]):
+        for _ in range(rounds):
+            if not squeeze(short, slot):
+                break
+            cool_down(short, slot, most, cool)
+            if not fill(cool, most, found[n]):
+                break
+            short[:] = found[n]
             n += 1
     return found[:n].copy()
 
