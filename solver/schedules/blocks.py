@@ -6,6 +6,7 @@ import numpy as np
 
 from taut.formulations.orders.block import Block, v_block
 from taut.formulations.schedule import ScheduleProblem, v_shape
+from taut.solver.schedules.slots import on_v
 
 
 class Blocks:
@@ -47,15 +48,7 @@ _TURNS = tuple(permutations(range(1, 6), 3))
 
 def _turned(p: int, down: int, early: int, quarter: int, turns: tuple[int, ...]) -> Block:
     """Block of the V whose f, I, i on device 0 are in given slots modulo 6, and that is longer on early devices."""
-    d = np.arange(p)
-    bend = ((quarter + 1) * p) // 5 + 1
-    way = np.where(d < bend, early * d, early * (bend - 1) + down * (d - bend + 1))
-    up = _next(int(way[-1]) + 1, turns[0] - (p - 1)) + (p - 1 - d)
-    gradient_of_up = _next(int(up[0]) + 1, turns[1]) + way
-    gradient_of_down = _next(int(gradient_of_up[-1]) + 1, turns[2] - (p - 1)) + (p - 1 - d)
-    return v_block(way, up, gradient_of_up, gradient_of_down)
-
-
-def _next(slot: int, remainder: int) -> int:
-    """First slot from a given one on that leaves a remainder modulo 6."""
-    return slot + (remainder - slot) % 6
+    slots = np.empty((p, 4), dtype=np.int64)
+    f, up, i = turns
+    on_v(early, down, ((quarter + 1) * p) // 5, f, up, i, slots)
+    return v_block(*slots.T)

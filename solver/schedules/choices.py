@@ -21,7 +21,7 @@ import numpy as np
 from taut.formulations.schedule import Floats, Ints, ScheduleProblem
 from taut.solver.schedules.blocks import Blocks
 from taut.solver.schedules.chains import Chains, chains
-from taut.solver.schedules.critical import makespan
+from taut.solver.schedules.clock import makespan
 from taut.solver.schedules.listing import list_schedule
 
 _DELAYS = (1e9, 11.5, 5.5, 3.5, 23.5, 1.5)

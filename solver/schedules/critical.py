@@ -19,27 +19,15 @@ References
        Research 258.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 from numba import njit
 
 from taut.formulations.schedule import Floats, Ints
 from taut.solver.schedules.chains import Chains
+from taut.solver.schedules.clock import ROUNDING, rewind, run, start_clock
 
-_ROUNDING = 1e-12
 _TO_START, _TO_END, _SWAP, _KINDS = 0, 1, 2, 4
-
-
-class _Clock(NamedTuple):
-    """Where running an order stands: ends of passes, devices that wait for a pass, rows and times of devices."""
-
-    end: Floats
-    waiting: Ints
-    row: Ints
-    now: Floats
-    todo: Ints
 
 
 def improve(chains: Chains, order: Ints, trials: int, *, seed: int = 0, target: float = 0.0) -> tuple[float, Ints]:
@@ -70,92 +58,6 @@ def improve(chains: Chains, order: Ints, trials: int, *, seed: int = 0, target: 
     return float(_climb(chains, found, trials, history, bits, target)), found
 
 
-def makespan(chains: Chains, order: Ints) -> float:
-    """Makespan of an order; infinite if it deadlocks."""
-    return float(_length(chains, order))
-
-
-@njit(cache=True, nogil=True)
-def _length(chains: Chains, order: Ints) -> float:
-    return _run(chains, order, np.inf, _clock(chains))
-
-
-@njit(cache=True, nogil=True)
-def _clock(chains: Chains) -> _Clock:
-    """Clock before the first pass."""
-    passes, devices = len(chains.before), len(chains.first) - 1
-    return _Clock(
-        np.full(passes, -1.0),
-        np.full(passes, -1),
-        chains.first[:-1].copy(),
-        np.zeros(devices),
-        np.zeros(2 * devices, dtype=np.int64),
-    )
-
-
-@njit(cache=True, nogil=True)
-def _rewind(chains: Chains, order: Ints, end: Floats, since: float, clock: _Clock) -> None:
-    """
-    Set the clock back to a time: what started before stands as in ``end``, the rest has yet to run.
-
-    A change of the order at that time or later cannot move what started before. What seems to have started just before
-    it may have done so by rounding alone, and runs again.
-    """
-    first = chains.first
-    for d in range(len(first) - 1):
-        low, high = first[d], first[d + 1]
-        while low < high:
-            middle = (low + high) // 2
-            x = order[middle]
-            if end[x] - chains.seconds[x] < since - _ROUNDING * end[x]:
-                low = middle + 1
-            else:
-                high = middle
-        clock.row[d] = low
-        clock.now[d] = end[order[low - 1]] if low > first[d] else 0.0
-        for r in range(low, first[d + 1]):
-            clock.end[order[r]] = -1.0
-
-
-@njit(cache=True, nogil=True)
-def _run(chains: Chains, order: Ints, limit: float, clock: _Clock) -> float:
-    """Run from where the clock stands: the makespan, infinite if above the limit or if devices wait for each other."""
-    first, before, lag, seconds = chains.first, chains.before, chains.lag, chains.seconds
-    end, waiting = clock.end, clock.waiting
-    devices = len(first) - 1
-    waiting[:] = -1
-    longest = 0.0
-    for d in range(devices):
-        clock.todo[d] = d
-    depth = devices
-    while depth > 0:
-        depth -= 1
-        d = clock.todo[depth]
-        now, r = clock.now[d], clock.row[d]
-        while r < first[d + 1]:
-            x = order[r]
-            y = before[x]
-            if y >= 0:
-                if end[y] < 0:
-                    waiting[y] = d
-                    break
-                now = max(now, end[y] + lag[x])
-            now += seconds[x]
-            end[x] = now
-            r += 1
-            if waiting[x] >= 0:
-                clock.todo[depth] = waiting[x]
-                depth += 1
-        clock.row[d], clock.now[d] = r, now
-        longest = max(longest, now)
-        if longest > limit:
-            return np.inf
-    for d in range(devices):
-        if clock.row[d] < first[d + 1]:
-            return np.inf
-    return longest
-
-
 @njit(cache=True, nogil=True)
 def _random(bits: npt.NDArray[np.uint64], below: int) -> np.int64:
     """Next of Marsaglia's xorshift numbers, modulo a bound."""
@@ -179,7 +81,7 @@ def _trace(
     chains: Chains, order: Ints, place: Ints, end: Floats, longest: float, bits: npt.NDArray[np.uint64], path: Ints
 ) -> int:
     """Rows of a critical path that wait for the row before, last first; ties are broken at random."""
-    slack = _ROUNDING * longest
+    slack = ROUNDING * longest
     x = -1
     for d in range(len(chains.first) - 1):
         last = order[chains.first[d + 1] - 1] if chains.first[d + 1] > chains.first[d] else -1
@@ -282,12 +184,12 @@ def _climb(
 ) -> float:
     """Late acceptance from an order, which becomes the best one found; its makespan."""
     first, n = chains.first, len(order)
-    clock = _clock(chains)
+    clock = start_clock(chains)
     held, place, path = np.zeros(n), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     for d in range(len(first) - 1):
         if first[d + 1] > first[d]:
             _settle(chains, order, held, place, first[d], first[d + 1] - 1)
-    now = _run(chains, order, np.inf, clock)
+    now = run(chains, order, np.inf, clock)
     end = clock.end.copy()
     best, kept, past = now, order.copy(), np.full(history, now)
     length, stale = 0, True
@@ -309,8 +211,8 @@ def _climb(
             _shift(order, b, a)
             continue
         since = end[order[low - 1]] if low > first[d] else 0.0
-        _rewind(chains, order, end, since - _ROUNDING * now, clock)
-        new = _run(chains, order, max(past[trial % history], now) * (1 + _ROUNDING), clock)
+        rewind(chains, order, end, since - ROUNDING * now, clock)
+        new = run(chains, order, max(past[trial % history], now) * (1 + ROUNDING), clock)
         if new == np.inf:
             _shift(order, b, a)
             clock.end[:] = end
@@ -318,7 +220,7 @@ def _climb(
             _settle(chains, order, held, place, low, high)
             now, stale = new, True
             end[:] = clock.end
-            if new < best * (1 - _ROUNDING):
+            if new < best * (1 - ROUNDING):
                 best, kept[:] = new, order
         past[trial % history] = min(past[trial % history], now)
     order[:] = kept

@@ -28,6 +28,7 @@ from taut.formulations.orders.vshape import dualpipe_v, zb_v
 from taut.formulations.orders.zero_bubble import zb_h1, zb_h2
 from taut.formulations.schedule import Floats, Schedule, ScheduleProblem, sequential, timetable, v_shape, violations
 from taut.solver.schedules.adapt import Effort, adapt
+from taut.solver.schedules.rebuild import rebuilt
 
 _FORMULAS: dict[str, Callable[[ScheduleProblem], Schedule]] = {
     "gpipe": gpipe,
@@ -38,6 +39,8 @@ _FORMULAS: dict[str, Callable[[ScheduleProblem], Schedule]] = {
     "dualpipe-v": dualpipe_v,
 }
 _BLOCKS: dict[str, Callable[[int], Block]] = {"v-half": v_half, "v-min": v_min}
+_REBUILT = 6
+"""Rebuilt blocks to start from."""
 KINDS = (*_FORMULAS, "zb-auto", "zb-v", *_BLOCKS, "blocks")
 """Names of all kinds."""
 
@@ -165,7 +168,7 @@ def _best_of(problem: ScheduleProblem, pool: Sequence[Schedule]) -> Schedule:
 
 
 def _known(problem: ScheduleProblem) -> list[Schedule]:
-    """Schedules by formula or by repeating a block that this pipeline allows, memory aside."""
+    """Schedules by formula or from blocks that this pipeline allows; of some the memory is not looked at."""
     found = []
     for build_one in (*_FORMULAS.values(), zb_v):
         try:
@@ -174,7 +177,7 @@ def _known(problem: ScheduleProblem) -> list[Schedule]:
             continue
     if np.array_equal(problem.device, v_shape(problem.num_devices)):
         found += [repeat(problem, block(problem.num_devices), kind) for kind, block in _BLOCKS.items()]
-    return found
+    return found + rebuilt(problem, _REBUILT)
 
 
 def _within(problem: ScheduleProblem, kind: str) -> ScheduleProblem:

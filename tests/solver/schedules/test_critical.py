@@ -10,7 +10,8 @@ from taut.formulations.orders.block import repeat, v_min
 from taut.formulations.orders.classic import gpipe, one_forward_one_backward
 from taut.formulations.schedule import ScheduleProblem, timetable, v_shape, violations
 from taut.solver.schedules.chains import chains, numbers, schedule_of
-from taut.solver.schedules.critical import improve, makespan
+from taut.solver.schedules.clock import makespan
+from taut.solver.schedules.critical import improve
 from tests.schedules import pipeline, pipelines
 
 
