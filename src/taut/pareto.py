@@ -21,7 +21,7 @@ from taut.data.costs import CostTable
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.units import GIB
-from taut.errors import InfeasibleError, NothingFoundError, TautError
+from taut.errors import DataError, InfeasibleError, NothingFoundError, TautError
 from taut.formulations.problem import PlanningProblem
 from taut.frontier import Frontier, FrontierPoint
 from taut.memory_limits import checked_limits, gib_of, least_limit, rounded_up, spaced_limits
@@ -93,6 +93,8 @@ def pareto(
         fix=fix,
         max_tp=max_tp,
     )
+    if ordered := [choice.schedule for choice in problem.candidates if choice.is_ordered]:
+        raise DataError(f"--fix schedule={ordered[0]}: its least memory is not proven, expected 1f1b or gpipe")
     chosen = Limits(time_limit=time_limit, work_limit=work_limit, gap=gap, seed=seed, workers=workers)
     return frontier_of(problem, chosen, memory_limits=limits, points=points, progress=progress)
 
