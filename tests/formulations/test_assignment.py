@@ -103,7 +103,7 @@ def test_integral_means_both_matrices() -> None:
     assert not QuadraticAssignment(half, whole).integral
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_cost_survives_relabelling(size: int, seed: int) -> None:
     """New names for items and locations change the permutation, not its cost."""

@@ -194,7 +194,7 @@ def test_refuses_times_that_are_none(limit: float) -> None:
             run()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.sampled_from(KINDS), st.integers(1, 7), st.integers(0, 2**16))
 def test_result_survives_relabelling(kind: str, size: int, seed: int) -> None:
     """New names for items and locations change neither the optimum nor the bound."""

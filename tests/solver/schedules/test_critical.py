@@ -26,7 +26,7 @@ def scaled(problem: ScheduleProblem, factor: float) -> ScheduleProblem:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pipelines(limited=False), st.sampled_from([1.0, 0.1, 1 / 3, 5.21e-3]), st.integers(0, 5))
 def test_improved_orders_are_feasible_and_as_long_as_claimed(
     problem: ScheduleProblem, factor: float, seed: int

@@ -33,7 +33,7 @@ PEAKS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pipelines(), st.sampled_from(KINDS))
 def test_every_kind_is_feasible_or_refused(problem: ScheduleProblem, kind: str) -> None:
     """On any pipeline with any limits a kind gives a schedule without violations, or says why it does not."""
@@ -46,7 +46,7 @@ def test_every_kind_is_feasible_or_refused(problem: ScheduleProblem, kind: str) 
     assert violations(problem, schedule) == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(pipelines())
 def test_a_schedule_is_found_whenever_one_micro_batch_fits(problem: ScheduleProblem) -> None:
     """The least memory of any schedule is one micro-batch of all chunks of a device: below refused, at it scheduled."""
@@ -59,7 +59,7 @@ def test_a_schedule_is_found_whenever_one_micro_batch_fits(problem: ScheduleProb
             best_schedule(replace(problem, memory_limit=limits), work=LITTLE)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(pipelines())
 def test_the_best_schedule_is_no_longer_than_any_formula(problem: ScheduleProblem) -> None:
     """Formulas that the limits allow compete, so none is shorter."""

@@ -42,7 +42,7 @@ def on_the_v(draw: st.DrawFn) -> ScheduleProblem:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 7), st.integers(1, 16))
 def test_every_order_runs_and_one_limit_serves_the_next(p: int, m: int) -> None:
     """Each word has every pass once; the shortest under each limit M keep it, and grow no longer with memory."""
@@ -75,7 +75,7 @@ def test_unit_times_reach_the_formula(p: int, m: int) -> None:
         assert found.peak_memory.max() <= chunks
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(on_the_v())
 def test_the_best_schedule_is_no_longer_than_any_rebuilt_block(problem: ScheduleProblem) -> None:
     """Unlike chunks and limits by device: rebuilt blocks are feasible, and starts of what is returned."""
@@ -120,7 +120,7 @@ def test_blocks_of_v_min_and_v_half_are_among_all(p: int) -> None:
         assert tuple(np.stack((down, up[::-1], gradient_of_up[::-1], gradient_of_down), axis=1).ravel() % 6) in every
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 5), st.integers(2, 9), st.integers(0, 10**6))
 def test_filling_and_shortening_keep_orders_whole(p: int, m: int, place: int) -> None:
     """Any order: slots end at the evaluator's makespan, filling keeps its chunks, shortening its first passes."""
