@@ -1,5 +1,5 @@
 r"""
-Stages and placement together, where a candidate has at most 16 tensor groups.
+Stages and placement together, where a candidate has at most 20 tensor groups.
 
 Partition and placement meet in the gradient bytes of stage 0 alone, hence in the layers j that it takes:
 
@@ -33,11 +33,16 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joint:
-    """Bound ``placement`` with the partition and the sites of every position that attain it."""
+    """
+    Bound ``placement`` with the partition and the sites of every position that attain it.
+
+    ``exact`` unless the dynamic program left start sets untried.
+    """
 
     lower_bound: float
     partition: Partition
     positions: Ints
+    exact: bool
 
 
 @dataclass
@@ -123,21 +128,23 @@ def solve_joint(
     gradients = problem.gradient_bytes(candidate)[0]
     optimizer = problem.optimizer_seconds.min() * tables.parameters[0] / optimizer_shards(candidate)
     optimizer = optimizer + problem.constant_seconds
-    exact: dict[int, Ints] = {}
+    found_slots: dict[int, Ints] = {}
+    exact = True
     while True:
         found = solve_partition(stages, edge, tail)
-        if not found.feasible or found.stages[0][1] in exact:
+        if not found.feasible or found.stages[0][1] in found_slots:
             break
         end = found.stages[0][1]
         # The solver prices unweighted hops, so the ring is divided by the weight and the sum multiplied.
         placed = solver.solve(rings * gradients[end] / weight)
         tail[end] = max(tail[end], weight * placed.lower_bound + optimizer[end])
-        exact[end] = placed.slots
+        found_slots[end] = placed.slots
+        exact &= placed.lower_bound == placed.seconds
     if not found.feasible:
-        return Joint(lower_bound=np.inf, partition=found, positions=np.zeros((0, 1), np.int64))
+        return Joint(lower_bound=np.inf, partition=found, positions=np.zeros((0, 1), np.int64), exact=True)
     sites = slot_sites(problem.links, candidate.tp)
-    positions = sites[exact[found.stages[0][1]].ravel()]
-    return Joint(lower_bound=found.seconds * (1 - ROUNDING), partition=found, positions=positions)
+    positions = sites[found_slots[found.stages[0][1]].ravel()]
+    return Joint(lower_bound=found.seconds * (1 - ROUNDING), partition=found, positions=positions, exact=exact)
 
 
 def linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> tuple[Floats, Floats]:

@@ -205,7 +205,7 @@ class Search:
 
     def _refine_placement(self, index: int) -> None:
         """Exact placement where it is cheap, annealing otherwise, (3)."""
-        bound, found = self.bounds[index], self._partitions[index]
+        bound, found, closed = self.bounds[index], self._partitions[index], False
         if has_joint(self.problem, bound.candidate):
             joint = solve_joint(self.problem, bound.candidate, self._best_links, self._subsets)
             bound.lower_bound, bound.source = max(bound.lower_bound, joint.lower_bound), "placement"
@@ -214,9 +214,9 @@ class Search:
             problem = self._placement(bound.candidate, joint.partition)
             exact = Annealed(seconds=problem.cost(joint.positions), positions=joint.positions)
             self._offer(index, problem, exact)
-            found = joint.partition
+            found, closed = joint.partition, joint.exact
         covering = None
-        if not has_joint(self.problem, bound.candidate) and has_cover(self.problem, bound.candidate):
+        if bound.state is State.OPEN and not closed and has_cover(self.problem, bound.candidate):
             covering = Covering(self.problem, bound.candidate, found, self._best_links, self._covers)
         pipelines = covering is not None and not covering.annealed
         if bound.state is State.OPEN and bound.lower_bound < self.value and not pipelines:

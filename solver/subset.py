@@ -1,5 +1,5 @@
 r"""
-Exact placement on at most 16 slots: dynamic programming over subsets.
+Exact placement on at most 20 slots: dynamic programming over subsets.
 
 Slots :math:`u, v` hold one tensor group each; W[u, v] is the seconds of a hop, already weighted. For a set Q of slots,
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Sizes = NDArray[np.int8]
-MOST_SLOTS = 16
+MOST_SLOTS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class SubsetSolver:
         """Start sets to be priced, (sets, dp), one of each class of equal ones."""
         return self._starts
 
-    def solve(self, ring: Floats, *, most_sets: int = 2000) -> SubsetPlacement:
+    def solve(self, ring: Floats, *, most_sets: int = 4000) -> SubsetPlacement:
         """
         Least of longest pipeline plus ring over all placements.
 

@@ -388,13 +388,13 @@ def test_annealing_finds_the_optimum_of_small_instances() -> None:
     assert met >= 44
 
 
-def made(nodes: int, gpus: int, pp: int, spread: float, work: int) -> Document:
+def made(nodes: int, gpus: int, pp: int, spread: float, work: int, seed: int = 4) -> Document:
     """A plan beyond the subset dynamic program, whose one candidate carries a staircase."""
-    rows = np.exp(np.random.default_rng(4).normal(-7.5, spread, (nodes, nodes))).tolist()
+    rows = np.exp(np.random.default_rng(seed).normal(-7.5, spread, (nodes, nodes))).tolist()
     spec = model(6)
     table = costs(spec, seconds={"block": 0.01})
     fixed = {"pp": pp, "tp": 1, "zero": 0, "micro_batch": 1, "schedule": "1f1b"}
-    given = problem(cluster(nodes, gpus, rows=rows), spec, table=table, global_batch=18, fixed=fixed)
+    given = problem(cluster(nodes, gpus, rows=rows), spec, table=table, global_batch=24, fixed=fixed)
     result = search(given, Limits(work_limit=work, workers=1))
     document: Document = json.loads(json.dumps(plan_document(given, result, Limits(work_limit=work))))
     return document
@@ -402,8 +402,8 @@ def made(nodes: int, gpus: int, pp: int, spread: float, work: int) -> Document:
 
 @pytest.fixture(scope="module")
 def plan() -> Document:
-    """Eighteen slots on six nodes: gains, first gains, splits into branches, several numbers of touched nodes."""
-    document = made(6, 3, 6, 0.6, 160)
+    """Twenty-four slots on six nodes: gains, first gains, splits into branches, several numbers of touched nodes."""
+    document = made(6, 4, 6, 0.5, 200, seed=2)
     witness = covered_entry(document)["witness"]
     assert any("first_gains" in proof for proof in witness["proofs"])
     assert any(isinstance(part["proof"], dict) for box in witness["boxes"] for part in box["parts"])
@@ -413,8 +413,8 @@ def plan() -> Document:
 
 @pytest.fixture(scope="module")
 def single() -> Document:
-    """Eighteen nodes of one slot: potentials and gains."""
-    document = made(18, 1, 6, 0.5, 40)
+    """Twenty-four nodes of one slot: potentials and gains."""
+    document = made(24, 1, 6, 0.5, 60)
     kinds = {"gains" if "gains" in p else "potentials" for p in covered_entry(document)["witness"]["proofs"]}
     assert "gains" in kinds
     return document
@@ -437,8 +437,8 @@ def test_a_staircase_in_a_plan_holds(name: str, request: pytest.FixtureRequest) 
 def test_same_work_gives_the_same_plan() -> None:
     """The plan and its bound depend on seed and work alone, not on threads."""
     rng = np.random.default_rng(6)
-    rows = np.exp(rng.normal(-7.5, 0.4, (20, 20))).tolist()
-    given = problem(cluster(20, 1, rows=rows), model(6), global_batch=20, fixed={"pp": 4, "tp": 1, "zero": 0})
+    rows = np.exp(rng.normal(-7.5, 0.4, (24, 24))).tolist()
+    given = problem(cluster(24, 1, rows=rows), model(6), global_batch=24, fixed={"pp": 4, "tp": 1, "zero": 0})
     one, other = (search(given, Limits(work_limit=25, workers=workers)) for workers in (1, 2))
     assert one.incumbent is not None and other.incumbent is not None
     assert one.incumbent.seconds == other.incumbent.seconds
@@ -456,7 +456,7 @@ def _levels(witness: Document) -> None:
 
 def _even_gains(witness: Document) -> None:
     gains = _proof(witness, "gains")["gains"]
-    gains[:] = [[1, 2, 3]] * len(gains)
+    gains[:] = [[1, 2, 3, 4]] * len(gains)
 
 
 def _other_first_gains(witness: Document) -> None:
@@ -625,7 +625,7 @@ def test_any_changed_figure_of_a_witness_is_refused(plan: Document) -> None:
         rng = np.random.default_rng(number)
         proofs = [proof for proof in witness["proofs"] if "gains" in proof]
         row = proofs[rng.integers(len(proofs))]["gains"][rng.integers(6)]
-        row[rng.integers(3)] += 1
+        row[rng.integers(4)] += 1
         assert not verify_document(changed).holds
 
 
