@@ -11,6 +11,7 @@ The witness is the staircase (``taut.solver.cover_witness``). Everything else fo
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,20 @@ class CoverCache:
             cover.offer(pipelines)
             self._covers[key] = cover
         return self._covers[key]
+
+
+@cache
+def load() -> None:
+    """Load the compiled loops, or compile them, on small slots: a first run would spend its time limit on that."""
+    hops = np.array([[0.1, 1.0, 2.0], [1.0, 0.1, 3.0], [2.0, 3.0, 0.1]])
+    for groups in (1, 2):
+        given = Slots(hops=hops, inverse=hops, capacity=np.full(3, groups), pp=3, replicas=groups)
+        paths = _first_paths(given, near_together(hops))
+        PathAnnealing(given, 1.0, paths, moves=1, seed=0).advance()
+        cover = Cover(given=given, gradients=1.0, target=9.0, longest=9.0)
+        cover.offer(paths)
+        for _ in range(4):
+            cover.refine(rounds=2)
 
 
 @dataclass(frozen=True, slots=True)

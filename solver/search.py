@@ -35,7 +35,7 @@ from taut.formulations.space import Candidate
 from taut.solver.anneal import Annealed, anneal, best_start, move_cost
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
-from taut.solver.covered import CoverCache, Covering, has_cover
+from taut.solver.covered import CoverCache, Covering, has_cover, load
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.order_bound import order_bound
@@ -313,8 +313,24 @@ def search(problem: PlanningProblem, limits: Limits, progress: Progress | None =
     problem
         What is planned.
     limits
-        When to stop.
+        When to stop; the time counts from when the compiled loops of the staircase are loaded.
     progress
         Called after every refinement.
     """
+    _load(problem)
     return Search(problem, limits, progress).run()
+
+
+def _load(problem: PlanningProblem) -> None:
+    """Load the compiled loops that most of the search needs, or compile them, by a first division and placement."""
+    by_degree = {candidate.tp: candidate for candidate in problem.candidates if candidate.pp > 1}
+    covered = [candidate for candidate in by_degree.values() if has_cover(problem, candidate)]
+    if not covered:
+        return
+    load()
+    stages = partition_problem(problem, covered[0])
+    free = np.zeros(stages.num_layers + 1)
+    found = solve_partition(stages, free, free)
+    if found.feasible:
+        strategy = Strategy(candidate=covered[0], stages=found.stages, recompute=found.recompute)
+        best_start(placement_problem(problem, strategy), found.patterns)
