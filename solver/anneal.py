@@ -14,6 +14,7 @@ falls geometrically. The objective is the step time plus a small share of the me
 the plateaus that a maximum leaves. Only the replicas and rings that a move touches are priced again.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,11 @@ PLATEAU = 1e-3
 """Weight of the mean pipeline time beside the step time."""
 HOT, COLD = 5e-2, 1e-5
 """First and last temperature as shares of the communication's size."""
+RESTARTS = 4
+MOVES_PER_POSITION = 1500
+MOST_MOVES = 150_000
+MOST_LOOK_UPS = 400_000_000
+"""Limits of one annealing run, so that Ctrl-C is answered within a second or two."""
 LONGEST = 4
 """Migrated and reversed substrings reach over at most this many pipelines."""
 
@@ -57,6 +63,15 @@ def anneal(problem: PlacementProblem, start: Annealed, *, moves: int, seed: int)
     if len(start.positions) * problem.ranks < 2:
         return start
     return _anneal(problem, start.positions, moves=moves, seed=seed)
+
+
+def anneal_restarts(problem: PlacementProblem, start: Annealed, *, seed: int, workers: int) -> Annealed:
+    """The best of ``RESTARTS`` annealing runs from one placement; it does not depend on the number of threads."""
+    moves = min(MOVES_PER_POSITION * len(start.positions), MOST_MOVES, MOST_LOOK_UPS // move_cost(problem))
+    seeds = [seed * RESTARTS + restart for restart in range(RESTARTS)]
+    with ThreadPoolExecutor(max_workers=max(workers, 1)) as pool:
+        runs = pool.map(lambda number: anneal(problem, start, moves=moves, seed=number), seeds)
+    return min(runs, key=lambda run: run.seconds)
 
 
 def move_cost(problem: PlacementProblem) -> int:

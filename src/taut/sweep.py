@@ -35,7 +35,7 @@ from taut.solver.result import (
     Status,
     relative_gap,
 )
-from taut.solver.search import Search
+from taut.solver.search import search
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Sweep:
         problem = lowered(self.problem, limit)
         known = (entry.result.incumbent for entry in self.solved)
         start = min((plan for plan in known if plan and _fits(problem, plan)), key=_seconds, default=None)
-        result = Search(problem, self.limits, self._report(limit, started), incumbent=start).run()
+        result = search(problem, self.limits, self._report(limit, started), incumbent=start)
         self.solved.append(_Solved(limit_gib=limit, problem=problem, result=result))
         return result.stopped_by == "interrupt"
 

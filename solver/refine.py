@@ -1,0 +1,181 @@
+r"""
+Refinements of one candidate: how its bound rises and its plan falls.
+
+(1) ``relaxation``: closed form;
+(2) ``partition``: exact stages and recompute within memory, and a first placement;
+(3) ``placement``: exact for few tensor groups, annealing otherwise (which lowers the incumbent, not the bound);
+(4) ``cover``: on alike devices, the pipelines are annealed on their own, first shortly, then at length in turn with
+    the refinement of a staircase of proofs.
+
+A schedule that is priced by its order has ``order`` in the place of (2), weighted paths through it
+(``taut.solver.order_bound``), then divisions of the layers polished by its evaluator; (3) anneals with stages in the
+place of devices, and (4) does not apply.
+"""
+
+import math
+
+import numpy as np
+
+from taut.data.units import KIB
+from taut.formulations.latency import Strategy
+from taut.formulations.partition import PartitionProblem, partition_problem
+from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.anneal import Annealed, anneal_restarts, best_start
+from taut.solver.best import Best
+from taut.solver.bestlinks import BestLinks
+from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
+from taut.solver.covered import CoverCache, Covering, has_cover, load
+from taut.solver.joint import SubsetCache, has_joint, solve_joint
+from taut.solver.order_bound import order_bound
+from taut.solver.partition import Partition, least_excess, solve_partition
+from taut.solver.polish import polished
+from taut.solver.result import CandidateBound, Limits, State
+
+
+class Refining:
+    """All candidates of one search: what is known of them beyond their bounds, and the best plan that it led to."""
+
+    def __init__(self, problem: PlanningProblem, limits: Limits, best: Best) -> None:
+        self._problem, self._limits, self._best = problem, limits, best
+        self._best_links = BestLinks(problem.links)
+        self._subsets, self._covers = SubsetCache(), CoverCache()
+        self._partitions: dict[Candidate, Partition] = {}
+        self._covering: dict[Candidate, Covering] = {}
+
+    def relaxed(self, candidate: Candidate) -> CandidateBound:
+        """A candidate with its first bound, (1)."""
+        comm = communication(self._problem, candidate, self._best_links)
+        seconds = relaxation_bound(self._problem, candidate, comm)
+        return CandidateBound(candidate=candidate, lower_bound=seconds, source="relaxation")
+
+    def refine(self, bound: CandidateBound) -> bool:
+        """Refine a candidate by one step; returns whether there is another."""
+        if bound.source == "relaxation":
+            more = self._order(bound) if bound.candidate.is_ordered else self._partition(bound)
+        elif bound.candidate in self._covering:
+            more = self._cover(bound)
+        else:
+            more = self._placement(bound)
+        return more and bound.state is State.OPEN
+
+    def _partition(self, bound: CandidateBound) -> bool:
+        """Exact stages within memory and a constructed placement, (2)."""
+        stages = partition_problem(self._problem, bound.candidate)
+        comm = communication(self._problem, bound.candidate, self._best_links)
+        value, found = partition_bound(self._problem, bound.candidate, comm, stages=stages)
+        if not found.feasible:
+            return self._does_not_fit(bound, stages)
+        bound.lower_bound, bound.source = max(bound.lower_bound, value), "partition"
+        self._partitions[bound.candidate] = found
+        if bound.lower_bound < self._best.seconds:
+            problem = self._placing(bound.candidate, found)
+            self._best.offer(bound, problem, best_start(problem, found.patterns))
+        return True
+
+    def _does_not_fit(self, bound: CandidateBound, stages: PartitionProblem) -> bool:
+        """Note that no division fits, and what the leanest lacks."""
+        excess, stage = least_excess(stages)
+        bound.state, bound.lower_bound, bound.source = State.INFEASIBLE, math.inf, "memory"
+        bound.witness = {"missing_kib": -(-excess // KIB), "stage": stage}
+        return False
+
+    def _order(self, bound: CandidateBound) -> bool:
+        """Weighted paths within memory, then good divisions and a constructed placement."""
+        stages = partition_problem(self._problem, bound.candidate)
+        if least_excess(stages)[0] > 0:
+            return self._does_not_fit(bound, stages)
+        given = chunked(self._problem, bound.candidate, self._best_links)
+        found = order_bound(given, self._best.seconds)
+        if math.isinf(found.seconds):
+            bound.state, bound.lower_bound, bound.source = State.INFEASIBLE, math.inf, "order-memory"
+            bound.witness = {**found.witness, "missing_kib": math.ceil(found.missing / KIB)}
+            return False
+        bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), "order"
+        bound.witness = found.witness
+        if bound.lower_bound >= self._best.seconds:
+            return True
+        division = polished(self._problem, bound.candidate, given, found.divisions)
+        # No placement of a division is faster than its least makespan.
+        if division is None or division.seconds >= self._best.seconds:
+            return False
+        self._partitions[bound.candidate] = division
+        problem = self._placing(bound.candidate, division)
+        self._best.offer(bound, problem, best_start(problem, division.patterns))
+        return True
+
+    def _placement(self, bound: CandidateBound) -> bool:
+        """Exact placement where it is cheap, annealing otherwise, (3)."""
+        candidate, found, closed = bound.candidate, self._partitions[bound.candidate], False
+        if has_joint(self._problem, candidate):
+            joint = solve_joint(self._problem, candidate, self._best_links, self._subsets)
+            bound.lower_bound, bound.source = max(bound.lower_bound, joint.lower_bound), "placement"
+            if bound.lower_bound >= self._best.seconds:
+                return False
+            problem = self._placing(candidate, joint.partition)
+            exact = Annealed(seconds=problem.cost(joint.positions), positions=joint.positions)
+            self._best.offer(bound, problem, exact)
+            found, closed = joint.partition, joint.exact
+        if bound.state is not State.OPEN:
+            return False
+        covering = None
+        if not closed and has_cover(self._problem, candidate):
+            covering = Covering(self._problem, candidate, found, self._best_links, self._covers)
+        # Where the staircase's own annealing finds pipelines, another would find them twice.
+        if bound.lower_bound < self._best.seconds and (covering is None or covering.annealed):
+            self._anneal(bound, found)
+        if len(self._problem.device_types) > 1 and not candidate.is_ordered:
+            self._anneal_cautious(bound)
+        if covering is not None:
+            self._covering[candidate] = covering
+        return covering is not None
+
+    def _cover(self, bound: CandidateBound) -> bool:
+        """Better pipelines, then one refinement of the staircase, (4)."""
+        covering = self._covering[bound.candidate]
+        if not covering.annealed:
+            problem = self._placing(bound.candidate, covering.partition)
+            for positions in covering.anneal(self._limits.seed, self._limits.workers):
+                self._best.offer(bound, problem, Annealed(seconds=problem.cost(positions), positions=positions))
+        if not covering.begun:
+            return True
+        more = covering.refine(self._best.seconds)
+        if covering.lower_bound > bound.lower_bound:
+            bound.lower_bound, bound.source = covering.lower_bound, "cover"
+            bound.witness = covering.witness()
+        return more or not covering.annealed
+
+    def _anneal(self, bound: CandidateBound, found: Partition) -> None:
+        """Offer the best of some annealing runs."""
+        problem = self._placing(bound.candidate, found)
+        start = best_start(problem, found.patterns)
+        runs = anneal_restarts(problem, start, seed=self._limits.seed, workers=self._limits.workers)
+        self._best.offer(bound, problem, runs)
+
+    def _anneal_cautious(self, bound: CandidateBound) -> None:
+        """Stages that fit every device type, for when the relaxed ones fit no placement or place badly."""
+        stages = partition_problem(self._problem, bound.candidate, cautious=True)
+        no_edges = np.zeros(stages.num_layers + 1)
+        found = solve_partition(stages, no_edges, no_edges)
+        if found.feasible:
+            self._anneal(bound, found)
+
+    def _placing(self, candidate: Candidate, found: Partition) -> PlacementProblem:
+        strategy = Strategy(candidate=candidate, stages=found.stages, recompute=found.recompute)
+        return placement_problem(self._problem, strategy)
+
+
+def load_loops(problem: PlanningProblem) -> None:
+    """Load the compiled loops that most of the search needs, or compile them, by a first division and placement."""
+    by_degree = {candidate.tp: candidate for candidate in problem.candidates if candidate.pp > 1}
+    covered = [candidate for candidate in by_degree.values() if has_cover(problem, candidate)]
+    if not covered:
+        return
+    load()
+    stages = partition_problem(problem, covered[0])
+    free = np.zeros(stages.num_layers + 1)
+    found = solve_partition(stages, free, free)
+    if found.feasible:
+        strategy = Strategy(candidate=covered[0], stages=found.stages, recompute=found.recompute)
+        best_start(placement_problem(problem, strategy), found.patterns)
