@@ -22,7 +22,7 @@ from taut.calibrate import calibrate, terms_by_stack
 from taut.data.calibration import HIGH, LOW, Calibration
 from taut.data.samples import ConfigurationRow
 from taut.predict import find_device, predict
-from taut.solver.fit import FEWEST, Stack, cross_validate, fit_coefficients, stated_coefficients
+from taut.solver.fits.latency import FEWEST, Stack, cross_validate, fit_coefficients, stated_coefficients
 
 Floats = NDArray[np.float64]
 SEEDS = range(5)

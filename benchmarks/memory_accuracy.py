@@ -22,7 +22,7 @@ from taut.calibrate import memory_model, stage_terms
 from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.units import KIB
 from taut.predict import find_device
-from taut.solver.fit_memory import PULLS, conformal_margin, predicted, unseen_errors
+from taut.solver.fits.memory import PULLS, conformal_margin, predicted, unseen_errors
 
 Floats = NDArray[np.float64]
 SEEDS, LEVEL = range(5), 0.05

@@ -26,12 +26,12 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Option, StrategyProgram
 from taut.formulations.strategy_rows import strategy_program
 from taut.posing import planning_problem
+from taut.solver.backends.cbc import solve_cbc
+from taut.solver.backends.cpsat import solve_cpsat
+from taut.solver.backends.predicted import PredictedResult, solve_predicted
+from taut.solver.backends.program import ProgramResult
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import communication
-from taut.solver.cbc import solve_cbc
-from taut.solver.cpsat import solve_cpsat
-from taut.solver.predicted import PredictedResult, solve_predicted
-from taut.solver.program import ProgramResult
 
 Floats = NDArray[np.float64]
 CASES: list[tuple[str, str, int, dict[str, int | str | bool]]] = [

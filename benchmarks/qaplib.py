@@ -18,7 +18,7 @@ from typing import Any
 import taut
 from taut.data.qaplib import read_qaplib, read_qaplib_solution
 from taut.formulations.assignment import QuadraticAssignment
-from taut.solver.quadratic import place
+from taut.solver.qap.quadratic import place
 
 COLUMNS = ["instance", "n", "best_known", "objective", "above_%", "bound", "gap_%", "status", "source", "seconds"]
 COLUMNS += ["gilmore-lawler_%", "convex_%", "hahn-grant_%"]

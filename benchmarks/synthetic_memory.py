@@ -25,7 +25,7 @@ from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB
 from taut.errors import DataError
-from taut.solver.fit_memory import predicted
+from taut.solver.fits.memory import predicted
 
 Floats = NDArray[np.float64]
 DEVICE, CAPACITY = "a100-80gb", 80 * GIB

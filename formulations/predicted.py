@@ -21,7 +21,8 @@ network predicts one number for a whole pipeline of even stages and nothing for 
   :math:`\log 1024 K` on the output, and no candidate is evaluated. The rows take in all that (1) takes in, and perhaps
   candidates beyond K by no more than a stated tolerance of y. Whoever solves it asks the network itself about the
   choice, forbids one that is beyond K and solves again: the rows relax (1), so that the first choice that keeps (1) is
-  an optimum of both programs, and where the rows have no solution neither has (1). ``taut.solver.predicted`` does so.
+  an optimum of both programs, and where the rows have no solution neither has (1). ``taut.solver.backends.predicted``
+  does so.
 """
 
 from collections.abc import Iterable

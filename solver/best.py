@@ -5,7 +5,7 @@ import math
 from taut.formulations.latency import step_time, violations
 from taut.formulations.placement import PlacementProblem
 from taut.formulations.problem import PlanningProblem
-from taut.solver.anneal import Annealed
+from taut.solver.placement.anneal import Annealed
 from taut.solver.result import SOLVED, CandidateBound, Incumbent, State
 
 

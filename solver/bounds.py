@@ -21,9 +21,9 @@ Bounds follow, each at least as strong as the one before, named by what they min
 ``relaxation``  ideal balance without memory, plus (4); where a schedule is priced by its order, m times what the
                 busiest device does at least with whole layers, plus the ring and optimizer of (4);
 ``partition``   the exact partition (``taut.solver.partition``), plus (4) for the layers that stage 0 takes;
-``placement``   the same with (4) replaced by the exact placement for those layers (``taut.solver.subset``);
-``cover``       the same with (4) replaced by the staircase of ``taut.solver.cover``, for any number of nodes;
-``order``       of a schedule that is priced by its order, the paths of ``taut.solver.order_bound``.
+``placement``   the same with (4) replaced by the exact placement for those layers (``taut.solver.placement.subset``);
+``cover``       the same with (4) replaced by the staircase of ``taut.solver.placement.cover``, for any number of nodes;
+``order``       of a schedule that is priced by its order, the paths of ``taut.solver.ordered.bound``.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.stages import ring_factor
 from taut.solver.bestlinks import BestLinks
-from taut.solver.order_bound import ROUNDING as ORDER_ROUNDING
+from taut.solver.ordered.bound import ROUNDING as ORDER_ROUNDING
 from taut.solver.partition import Partition, solve_partition
 
 Floats = NDArray[np.float64]

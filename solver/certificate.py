@@ -17,7 +17,7 @@ from taut.errors import SolverError
 from taut.formulations.latency import StepTime, Strategy, memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.solver.document import FORMAT, finite, inputs_of, problem_digest, strategy_values
-from taut.solver.joint import bound_without_margin
+from taut.solver.placement.joint import bound_without_margin
 from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, relative_gap
 
 BREAKDOWN = ("compute", "tensor_parallel", "pipeline_transfers", "data_parallel", "optimizer", "constant")

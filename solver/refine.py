@@ -8,7 +8,7 @@ Refinements of one candidate: how its bound rises and its plan falls.
     the refinement of a staircase of proofs.
 
 A schedule that is priced by its order has ``order`` in the place of (2), weighted paths through it
-(``taut.solver.order_bound``), then divisions of the layers polished by its evaluator; (3) anneals with stages in the
+(``taut.solver.ordered.bound``), then divisions of the layers polished by its evaluator; (3) anneals with stages in the
 place of devices, and (4) does not apply.
 """
 
@@ -22,15 +22,15 @@ from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.anneal import Annealed, anneal_restarts, best_start
 from taut.solver.best import Best
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
-from taut.solver.covered import CoverCache, Covering, has_cover, load
-from taut.solver.joint import SubsetCache, has_joint, solve_joint
-from taut.solver.order_bound import order_bound
+from taut.solver.ordered.bound import order_bound
+from taut.solver.ordered.polish import polished
 from taut.solver.partition import Partition, least_excess, solve_partition
-from taut.solver.polish import polished
+from taut.solver.placement.anneal import Annealed, anneal_restarts, best_start
+from taut.solver.placement.covering import CoverCache, Covering, has_cover, load
+from taut.solver.placement.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.result import CandidateBound, Limits, State
 
 

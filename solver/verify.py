@@ -5,11 +5,12 @@ Everything is read from the document. The check prices the plan with the one eva
 the stated space again, and derives every bound again by the deterministic algorithm that its source names:
 
 ``relaxation``, ``partition``  closed form, and exact dynamic programming (``taut.solver.bounds``);
-``placement``                  exact subset dynamic programming (``taut.solver.joint``);
-``cover``                      the staircase of proofs in its witness, each checked alone (``taut.solver.covered``);
-``memory``                     no division of the layers fits, by exact dynamic programming over the excess;
-``order``, ``order-memory``    weighted paths through a schedule's order, and priced memory, by the weights and prices
-                               in its witness (``taut.solver.order_bound``).
+``placement``                  exact subset dynamic programming (``taut.solver.placement.joint``);
+``cover``                      the staircase of proofs in its witness, each checked alone
+(``taut.solver.placement.covering``); ``memory``                     no division of the layers fits, by exact dynamic
+programming over the excess; ``order``, ``order-memory``    weighted paths through a schedule's order, and priced
+memory, by the weights and prices
+                               in its witness (``taut.solver.ordered.bound``).
 
 Neither the branch and bound, nor annealing, nor any external solver takes part. A document is accepted if every figure
 is reproduced to a relative 1e-9, and every state follows from its bound.
@@ -30,8 +31,6 @@ from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
 from taut.solver.certificate import communication_gap, predicted
-from taut.solver.cover_witness import witnessed
-from taut.solver.covered import cover_bound, has_cover
 from taut.solver.document import (
     CandidateSection,
     PlanDocument,
@@ -41,9 +40,11 @@ from taut.solver.document import (
     problem_of,
     strategy_of,
 )
-from taut.solver.joint import SubsetCache, bound_without_margin, has_joint, solve_joint
-from taut.solver.order_bound import missing_bytes, rederived
+from taut.solver.ordered.bound import missing_bytes, rederived
 from taut.solver.partition import least_excess
+from taut.solver.placement.cover_witness import witnessed
+from taut.solver.placement.covering import cover_bound, has_cover
+from taut.solver.placement.joint import SubsetCache, bound_without_margin, has_joint, solve_joint
 from taut.solver.result import OPTIMALITY_GAP, Incumbent, relative_gap
 
 TOLERANCE = 1e-9

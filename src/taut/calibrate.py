@@ -17,8 +17,8 @@ from taut.errors import DataError
 from taut.formulations.memory_terms import edge_stages, memory_terms
 from taut.formulations.terms import step_terms
 from taut.predict import columns_of, default_cluster, find_device, setting_of, sharded
-from taut.solver.fit import STACKS, Stack, fit_calibration
-from taut.solver.fit_memory import fit_memory
+from taut.solver.fits.latency import STACKS, Stack, fit_calibration
+from taut.solver.fits.memory import fit_memory
 
 Floats = NDArray[np.float64]
 RANGED = ("n_gpus", "hidden", "layers", "seq", "tp", "pp", "dp", "micro_batch", "num_micro_batches")
@@ -134,7 +134,7 @@ def fit_network_samples(
     Parameters and errors are those of ``fit_memory_samples``; a row of one stage, or whose layers the stages do not
     divide, is wrong. Features that are the same in all runs keep their value as a range.
     """
-    from taut.solver.fit_network import fit_network
+    from taut.solver.fits.network import fit_network
 
     rows = [_weighed(line, number, path) for number, line in enumerate(read_samples(path), start=1)]
     for number, row in enumerate(rows, start=1):

@@ -217,7 +217,7 @@ def place(
     from taut.formulations.assignment import QuadraticAssignment
     from taut.progress import progress_lines
     from taut.report import percent
-    from taut.solver.quadratic import place as solve
+    from taut.solver.qap.quadratic import place as solve
 
     if not time_limit > 0:
         raise DataError(f"--time-limit {time_limit}: expected a number above 0")

@@ -24,7 +24,7 @@ from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB, MOST_GIB
 from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
-from taut.solver.fitting import least_need
+from taut.solver.ways_out.fitting import least_need
 
 MOST_POINTS = 10_000
 MOST_KIB = 2**50

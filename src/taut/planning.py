@@ -24,10 +24,10 @@ from taut.formulations.network_memory import candidate_features
 from taut.formulations.problem import PlanningProblem
 from taut.posing import planning_problem, wider_costs
 from taut.solver.certificate import plan_document
-from taut.solver.infeasible import diagnose
 from taut.solver.result import OPTIMALITY_GAP, Limits, Progress, Status
 from taut.solver.search import search
 from taut.solver.verify import Verification, verify_document
+from taut.solver.ways_out.report import diagnose
 
 _STOPPED = {
     "time": "the time limit came first",

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from taut.data.calibration import TERMS, Calibration
 from taut.formulations.problem import PlanningProblem
+from taut.solver.backends.enumerate import enumerate_all, enumerate_candidate
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import communication, partition_bound, relaxation_bound
-from taut.solver.enumerate import enumerate_all, enumerate_candidate
-from taut.solver.joint import SubsetCache, bound_without_margin, has_joint, solve_joint
+from taut.solver.placement.joint import SubsetCache, bound_without_margin, has_joint, solve_joint
 from taut.solver.result import Limits
 from taut.solver.search import search
 from tests.instances import random_problem

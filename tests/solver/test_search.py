@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from taut.solver.enumerate import enumerate_all
-from taut.solver.infeasible import explain_infeasible
+from taut.solver.backends.enumerate import enumerate_all
 from taut.solver.result import Limits, State, relative_gap
 from taut.solver.search import search
+from taut.solver.ways_out.report import explain_infeasible
 from tests.small import cluster, costs, model, problem
 
 

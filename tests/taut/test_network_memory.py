@@ -13,7 +13,7 @@ from taut.formulations.network_memory import candidate_features, network_stage_m
 from taut.planning import plan
 from taut.posing import planning_problem
 from taut.predict import predict
-from taut.solver.fit_network import fit_network
+from taut.solver.fits.network import fit_network
 from tests.taut.conftest import Run
 
 HEAD = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,precision,measured_bytes"

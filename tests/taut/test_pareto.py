@@ -23,8 +23,8 @@ from taut.memory_limits import gib_of, kib_of, least_limit, limit_for, lowered, 
 from taut.pareto import frontier_of, pareto
 from taut.planning import plan
 from taut.posing import planning_problem
+from taut.solver.backends.enumerate import enumerate_all
 from taut.solver.document import devices_of, parse_document, strategy_of
-from taut.solver.enumerate import enumerate_all
 from taut.solver.result import CandidateBound, Limits, State, Status
 from taut.solver.search import search
 from taut.sweep import _improved

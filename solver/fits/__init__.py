@@ -1,0 +1,1 @@
+"""Coefficients from measured samples: latency, memory, and the network that predicts memory."""

@@ -1,0 +1,1 @@
+"""Candidates whose schedule is priced by its order: their bounds and divisions."""

@@ -1,0 +1,72 @@
+r"""
+A good division into chunks that really fits, for a schedule that is priced by its order.
+
+From the divisions that a bound came across, the best by (bytes beyond the budget on the worst device, least makespan)
+is improved by single steps, first come first taken: a cut moved by one layer, a chunk's recompute changed. What is
+returned fits; nothing is claimed of how good it is.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.costs import RECOMPUTE
+from taut.formulations.chunk_division import ChunkProblem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.ordered.bound import least_makespan
+from taut.solver.ordered.division import Division
+from taut.solver.partition import Partition
+
+Ints = NDArray[np.int64]
+MOST_PASSES = 1_500_000
+"""Passes to price at most, some tenths of a second's worth."""
+
+
+def polished(
+    problem: PlanningProblem, candidate: Candidate, given: ChunkProblem, divisions: Sequence[Division]
+) -> Partition | None:
+    """A division that fits the largest device, None where none was found; its seconds are the least makespan."""
+    memory, budget = problem.device_memory(candidate), int(given.budget)
+
+    def rank(division: Division) -> tuple[int, float]:
+        need = memory.bytes_of(division.recompute, division.firsts, division.ends)
+        return max(max(need) - budget, 0), least_makespan(given, division)
+
+    best = min(divisions, key=rank)
+    value = rank(best)
+    left = max(MOST_PASSES // len(given.order.passes), 4 * given.num_chunks)
+    improving = True
+    while improving and left > 0:
+        improving = False
+        for division in _neighbours(given, best):
+            left -= 1
+            if (tried := rank(division)) < value:
+                best, value, improving = division, tried, True
+                break
+    if value[0] > 0:
+        return None
+    ends = best.ends.tolist()
+    return Partition(
+        seconds=value[1],
+        stages=tuple(zip([0, *ends[:-1]], ends, strict=True)),
+        recompute=tuple(RECOMPUTE[r] for r in best.recompute.tolist()),
+        patterns=(0,) * candidate.pp,
+    )
+
+
+def _neighbours(given: ChunkProblem, division: Division) -> Iterator[Division]:
+    """Divisions that one step leads to."""
+    for c in range(given.num_chunks - 1):
+        for step in (-1, 1):
+            ends = division.ends.copy()
+            ends[c] += step
+            if division.firsts[c] < ends[c] < division.ends[c + 1]:
+                yield Division(ends, division.recompute)
+    allowed = np.flatnonzero(np.isfinite(given.passes[0, :, 0, -1]))
+    for c in range(given.num_chunks if len(allowed) > 1 else 0):
+        for r in allowed[allowed != division.recompute[c]]:
+            recompute = division.recompute.copy()
+            recompute[c] = r
+            yield Division(division.ends, recompute)

@@ -1,0 +1,185 @@
+r"""
+Stages and placement together, where a candidate has at most 20 tensor groups.
+
+Partition and placement meet in the gradient bytes of stage 0 alone, hence in the layers j that it takes:
+
+(1) LB = min over j of [partition with stage 0 ending at j] + V(j), V(j) = least communication for those gradients;
+(2) V(j) is first bounded by links (``taut.solver.bounds``), then replaced by its exact value from the subset dynamic
+    program for the j that attains the minimum, until that j's V is exact.
+
+With unlike messages the trip is priced at the smallest message, and a cut adds its further bytes at the fastest link.
+The bound is the optimum when there is one device type, one group time, and one message size.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.formulations.latency import optimizer_shards
+from taut.formulations.partition import partition_problem
+from taut.formulations.placement import slot_sites
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.bestlinks import BestLinks
+from taut.solver.bounds import ROUNDING, chunked, communication, partition_bound, relaxation_bound
+from taut.solver.ordered.bound import order_bound
+from taut.solver.partition import Partition, least_excess, solve_partition
+from taut.solver.placement.subset import MOST_SLOTS, SubsetSolver
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joint:
+    """
+    Bound ``placement`` with the partition and the sites of every position that attain it.
+
+    ``exact`` unless the dynamic program left start sets untried.
+    """
+
+    lower_bound: float
+    partition: Partition
+    positions: Ints
+    exact: bool
+
+
+@dataclass
+class SubsetCache:
+    """Subset solvers and ring costs by hop matrix, shared by the candidates that differ in compute alone."""
+
+    _solvers: dict[tuple[int, int, float], SubsetSolver] = field(default_factory=dict)
+    _rings: dict[tuple[int, int], Floats] = field(default_factory=dict)
+
+    def solver(self, problem: PlanningProblem, candidate: Candidate, message: float) -> SubsetSolver:
+        """Paths over the slots for hops of one message."""
+        key = (candidate.tp, candidate.pp, message)
+        if key not in self._solvers:
+            sites = slot_sites(problem.links, candidate.tp)[:, 0]
+            hops = problem.links.hop_seconds(candidate.tp, message, both_ways=True)
+            self._solvers[key] = SubsetSolver(
+                hops[np.ix_(sites, sites)], problem.links.node_of_site[sites], candidate.pp
+            )
+        return self._solvers[key]
+
+    def rings(self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver) -> Floats:
+        """Seconds per gradient byte of every start set of the solver."""
+        key = (candidate.tp, candidate.pp)
+        if key not in self._rings:
+            sites = slot_sites(problem.links, candidate.tp)[:, 0]
+            inverse = 1.0 / problem.links.data_rate
+            inverse = np.maximum(inverse, inverse.T)
+            self._rings[key] = ring_by_byte(inverse, sites[solver.start_sets])
+        return self._rings[key]
+
+
+def ring_by_byte(inverse: Floats, nodes: Ints) -> Floats:
+    """T_DP per byte of each row of node numbers, by the hierarchical ring; sites are nodes."""
+    same = nodes[:, :, None] == nodes[:, None, :]
+    replicas = same.sum(axis=-1)
+    pair = inverse[nodes[:, :, None], nodes[:, None, :]]
+    own = inverse[nodes, nodes]
+    inside = np.where(replicas > 1, 4.0 * (replicas - 1) / replicas * own, 0.0).max(axis=-1)
+    touched = (1.0 / replicas).sum(axis=-1)
+    between = np.where(same, 0.0, pair).max(axis=(-1, -2))
+    return np.asarray(inside + 2.0 * (touched - 1) / touched * between)
+
+
+def has_joint(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """
+    Whether the subset dynamic program applies: few tensor groups, each in one node of interchangeable devices.
+
+    With unlike devices the pipeline with the slowest stage need not make the longest trip: their sum is no bound.
+    """
+    groups = candidate.pp * candidate.dp
+    return (
+        candidate.pp > 1
+        and not candidate.is_ordered
+        and len(problem.device_types) == 1
+        and groups <= MOST_SLOTS
+        and problem.links.by_node
+        and candidate.tp <= problem.links.gpus_per_node.min()
+        and problem.latency_model != "amp"
+        and problem.transfer_weight(candidate) > 0.0
+    )
+
+
+def solve_joint(
+    problem: PlanningProblem,
+    candidate: Candidate,
+    best: BestLinks,
+    cache: SubsetCache,
+    *,
+    margin: bool = True,
+) -> Joint:
+    """
+    Bound ``placement`` of a candidate for which ``has_joint`` holds.
+
+    Raises nothing for a candidate that does not fit memory: its bound is infinite and its partition empty.
+    """
+    tables, weight = problem.tables(candidate), problem.transfer_weight(candidate)
+    messages = tables.message[1:-1]
+    smallest = float(messages.min())
+    solver = cache.solver(problem, candidate, smallest)
+    rings = cache.rings(problem, candidate, solver)
+    edge, tail = linked(problem, candidate, best, smallest)
+    stages = partition_problem(problem, candidate, margin=margin)
+    gradients = problem.gradient_bytes(candidate)[0]
+    optimizer = problem.optimizer_seconds.min() * tables.parameters[0] / optimizer_shards(candidate)
+    optimizer = optimizer + problem.constant_seconds
+    found_slots: dict[int, Ints] = {}
+    exact = True
+    while True:
+        found = solve_partition(stages, edge, tail)
+        if not found.feasible or found.stages[0][1] in found_slots:
+            break
+        end = found.stages[0][1]
+        # The solver prices unweighted hops, so the ring is divided by the weight and the sum multiplied.
+        placed = solver.solve(rings * gradients[end] / weight)
+        tail[end] = max(tail[end], weight * placed.lower_bound + optimizer[end])
+        found_slots[end] = placed.slots
+        exact &= placed.lower_bound == placed.seconds
+    if not found.feasible:
+        return Joint(lower_bound=np.inf, partition=found, positions=np.zeros((0, 1), np.int64), exact=True)
+    sites = slot_sites(problem.links, candidate.tp)
+    positions = sites[found_slots[found.stages[0][1]].ravel()]
+    return Joint(lower_bound=found.seconds * (1 - ROUNDING), partition=found, positions=positions, exact=exact)
+
+
+def linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> tuple[Floats, Floats]:
+    """Edge and tail seconds where all hops but the further bytes of large messages are in the tail."""
+    comm, weight = communication(problem, candidate, best), problem.transfer_weight(candidate)
+    message = problem.tables(candidate).message
+    inverse = 1.0 / problem.links.pipeline_rate(candidate.tp)
+    fastest = float((inverse + inverse.T).min())
+    edge = weight * np.maximum(message - smallest, 0.0) * fastest
+    least = float(comm.edge[1:-1].min())
+    return edge, comm.tail + (candidate.pp - 1) * least
+
+
+def bound_without_margin(problem: PlanningProblem) -> float:
+    """
+    Global lower bound if no memory margin had to be kept, in seconds.
+
+    The least bound over all candidates, each by the strongest method that applies; those whose weaker bound is no
+    better than the least so far are not refined.
+    """
+    best, cache = BestLinks(problem.links), SubsetCache()
+    relaxed = []
+    for candidate in problem.candidates:
+        comm = communication(problem, candidate, best)
+        relaxed.append((relaxation_bound(problem, candidate, comm), candidate, comm))
+    least = np.inf
+    for value, candidate, comm in sorted(relaxed, key=lambda entry: entry[0]):
+        if value >= least:
+            break
+        if candidate.is_ordered:
+            fits = least_excess(partition_problem(problem, candidate, margin=False))[0] == 0
+            bound = order_bound(chunked(problem, candidate, best, margin=False)).seconds if fits else np.inf
+        else:
+            bound = partition_bound(problem, candidate, comm, margin=False)[0]
+        if bound < least and has_joint(problem, candidate):
+            bound = max(bound, solve_joint(problem, candidate, best, cache, margin=False).lower_bound)
+        least = min(least, max(bound, value))
+    return float(least)

@@ -1,0 +1,1 @@
+"""Quadratic assignment: permutations found, bounded and proven."""

@@ -1,0 +1,204 @@
+r"""
+Dual ascent on quadratic assignment, after Hahn and Grant.
+
+The costs c, l and q are those of :mod:`taut.solver.qap.pair_costs` (1). They may be moved as long as the cost of every
+permutation stays what it is [1]_. One round of the ascent
+
+(1) spreads every :math:`\ell_{ik}` over the rows :math:`j \ne i` of its q, in random shares that sum to it, because
+    exactly one pair of each row is paid for if :math:`x_{ik} = 1`;
+(2) visits every (i, k) in a random order, solves the assignment problem over :math:`q_{ikjl}, j \ne i, l \ne k`, leaves
+    its reduced costs as q and adds its value to :math:`\ell_{ik}`; one entry serves both (i, k) and (j, l), so that
+    later visits find what earlier ones left;
+(3) solves the assignment problem over l, leaves its reduced costs as l and adds its value to c.
+
+After each round l and q are not negative and c is a lower bound, one that approaches the bound of the first level of
+the reformulation-linearisation technique. The ascent stalls short of it; taking a small part of c back,
+
+.. math:: c \leftarrow c - m b, \quad \ell_{ik} \leftarrow \ell_{ik} + b, \tag{5}
+
+sets it going again. Whoever only looks for permutations that cost at most a cutoff U may drop pairs
+with :math:`c + q_{ikjl} > U` and assignments with :math:`c + \ell_{ik} > U`, (4): they are priced beyond U, and
+:math:`\min(c, U)` remains a bound. All numbers are integers in floats, so that nothing is lost to rounding.
+
+References
+----------
+.. [1] Hahn, P. and Grant, T. (1998). Lower bounds for the quadratic assignment problem based upon a dual formulation.
+       Operations Research 46: 912-922.
+"""
+
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from taut.solver.qap.linear_assignment import reduce_costs, workspace
+from taut.solver.qap.pair_costs import PairCosts
+from taut.solver.qap.swaps import draw, draw_below
+
+_Floats = npt.NDArray[np.float64]
+_Ints = npt.NDArray[np.int64]
+_Bits = npt.NDArray[np.uint64]
+_BACK = 0.01  # Part of c taken back at first; it shrinks where that no longer pays.
+_PERIOD = 10  # Rounds between.
+_WORTH = 0.002  # Part of the missing rest that as many rounds must gain.
+
+
+@njit(cache=True, nogil=True)
+def spread(constant: float, single: _Floats, paired: _Floats, cutoff: float, bits: _Bits) -> None:
+    """Move l into q, (1); assignments that cost too much are dropped, (4)."""
+    size = len(single)
+    shares = np.empty((size, size))
+    for i in range(size):
+        for j in range(size):
+            shares[i, j] = (draw(bits) >> np.uint64(11)) * 2.0**-53
+            shares[i, j] = shares[i, j] ** 2 + 1e-3 if i != j else 0.0
+        shares[i] /= shares[i].sum()
+    # What (i, k) gives to row j: whole numbers, the rest to the last row.
+    gifts, slack = np.zeros((size * size, size)), cutoff - constant
+    for i in range(size):
+        for k in range(size):
+            row, left = gifts[i * size + k], single[i, k]
+            if left > slack:
+                row[:] = slack + 1
+                single[i, k] = 0.0
+                continue
+            last = size - 1 if i != size - 1 else size - 2
+            for j in range(size):
+                row[j] = np.floor(single[i, k] * shares[i, j])
+                left -= row[j]
+            row[last] += left
+            single[i, k] = 0.0
+    for i in range(size):
+        for k in range(size):
+            costs, given = paired[i * size + k], gifts[i * size + k]
+            for j in range(size):
+                if j != i:
+                    for other in range(size):
+                        costs[j * size + other] += given[j] + gifts[j * size + other, i]
+
+
+@njit(cache=True, nogil=True)
+def visit(constant: float, single: _Floats, paired: _Floats, cutoff: float, order: _Ints, begin: int, end: int) -> None:
+    """Visit some of the assignments in their order, (2); pairs that cost too much are dropped, (4)."""
+    size = len(single)
+    less, slack, beyond = size - 1, cutoff - constant, 2 * (cutoff - constant) + 1
+    costs = np.empty((less, less))
+    reals, marks = workspace(size)
+    for turn in range(begin, end):
+        which = order[turn]
+        item, location = which // size, which % size
+        row = paired[which]
+        for i in range(less):
+            out, start = costs[i], (i + (i >= item)) * size
+            for k in range(location):
+                out[k] = row[start + k]
+            for k in range(location, less):
+                out[k] = row[start + k + 1]
+            for k in range(less):
+                out[k] = out[k] if out[k] <= slack else beyond
+        single[item, location] += min(reduce_costs(costs, less, reals, marks), beyond)
+        for i in range(less):
+            out, start = costs[i], (i + (i >= item)) * size
+            for k in range(location):
+                row[start + k] = out[k]
+                paired[start + k, which] = out[k]
+            for k in range(location, less):
+                row[start + k + 1] = out[k]
+                paired[start + k + 1, which] = out[k]
+
+
+@njit(cache=True, nogil=True)
+def shuffled(length: int, bits: _Bits) -> _Ints:
+    """Random order of 0, ..., length - 1."""
+    order = np.arange(length)
+    for i in range(length - 1, 0, -1):
+        j = draw_below(bits, i + 1)
+        order[i], order[j] = order[j], order[i]
+    return order
+
+
+@njit(cache=True, nogil=True)
+def ascend(
+    constant: float, single: _Floats, paired: _Floats, cutoff: float, rounds: int, patience: float, bits: _Bits
+) -> float:
+    """
+    Raise the bound c by whole rounds, until it exceeds the cutoff.
+
+    Parameters
+    ----------
+    constant
+        c, a lower bound already.
+    single, paired
+        l (m, m) and q (m^2, m^2), changed in place.
+    cutoff
+        Scaled cost U above which permutations do not matter, (4).
+    rounds
+        At most this many; with none, step (3) alone is done.
+    patience
+        Stop after a round when the missing rest is more than this many times what the round gained.
+    bits
+        State of the random numbers (1,).
+
+    Returns
+    -------
+    float
+        The new c.
+    """
+    size = len(single)
+    reals, marks = workspace(size)
+    constant += reduce_costs(single, size, reals, marks)
+    for _ in range(rounds if size > 1 else 0):
+        if constant > cutoff:
+            break
+        before = constant
+        spread(constant, single, paired, cutoff, bits)
+        visit(constant, single, paired, cutoff, shuffled(size * size, bits), 0, size * size)
+        constant += reduce_costs(single, size, reals, marks)
+        if cutoff - constant > patience * (constant - before):
+            break
+    return constant
+
+
+def ascent(costs: PairCosts, cutoff: float, seed: int) -> Iterator[PairCosts]:
+    """
+    Raise the bound round by round, without end, and take some of it back now and then, (5).
+
+    Parameters
+    ----------
+    costs
+        l and q are changed in place.
+    cutoff
+        Scaled cost U above which permutations do not matter, (4); whoever wants plain bounds gives a large one.
+    seed
+        Of the shares and orders.
+
+    Yields
+    ------
+    PairCosts
+        The costs after every kernel call of well below a second: c is a scaled bound, and whole with l and q unless
+        the call stopped inside a round, where l still lacks step (3).
+    """
+    size, constant = len(costs.single), costs.constant
+    bits = np.random.default_rng(seed).integers(1, 2**63, 1, dtype=np.uint64)
+    portion = max(1, 30_000_000 // size**2)
+    constant = ascend(constant, costs.single, costs.paired, cutoff, 0, 0.0, bits)
+    best, mark, back = constant, constant, _BACK
+    for done in count(1):
+        yield costs._replace(constant=constant)
+        spread(constant, costs.single, costs.paired, cutoff, bits)
+        order = shuffled(size * size, bits)
+        for begin in range(0, size * size, portion):
+            end = min(begin + portion, size * size)
+            visit(constant, costs.single, costs.paired, cutoff, order, begin, end)
+            if end < size * size:
+                yield costs._replace(constant=constant)
+        constant = ascend(constant, costs.single, costs.paired, cutoff, 0, 0.0, bits)
+        best = max(best, constant)
+        if done % _PERIOD == 0 and constant <= cutoff:
+            back, mark = (back if best - mark > _WORTH * (cutoff - best) else 0.95 * back), best
+            yield costs._replace(constant=constant)
+            share = float(np.floor(max(constant, 0.0) * back / size))
+            costs.single[:] += share
+            constant -= share * size

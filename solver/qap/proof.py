@@ -1,0 +1,138 @@
+r"""
+Lower bounds on quadratic assignment, from the quickest to branch and bound.
+
+(1) :mod:`taut.solver.qap.gilmore_lawler` and :mod:`taut.solver.qap.convex_bound` need no incumbent.
+(2) From an incumbent of cost z on, :mod:`taut.solver.qap.hahn_grant` ascends, until 100 rounds gain less than a
+    hundredth of what is missing to z; then :mod:`taut.solver.qap.tree` branches, up to n = 32. Above n = 64 the arrays
+    of n^4 numbers are too large for both.
+
+Every bound is raised to the grid of :mod:`taut.formulations.cost_grid`, and the largest so far counts.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.cost_grid import CostGrid, cost_grid
+from taut.solver.qap.convex_bound import convex_bounds
+from taut.solver.qap.gilmore_lawler import gilmore_lawler
+from taut.solver.qap.hahn_grant import ascent
+from taut.solver.qap.pair_costs import PairCosts, pair_costs, scale_of
+from taut.solver.qap.tree import Tree, cutoff
+
+LARGEST_ASCENT = 64
+"""Largest n of the dual ascent; it then takes 128 MiB."""
+LARGEST_TREE = 32
+"""Largest n of branch and bound; a node then takes 8 MiB."""
+
+_Ints = npt.NDArray[np.int64]
+_WINDOW, _WORTH = 100, 0.01
+_CONVEX_WINDOW, _CONVEX_WORTH = 50, 1e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """
+    What is known at some time.
+
+    Parameters
+    ----------
+    lower_bound
+        No permutation costs less; -inf if nothing is known.
+    source
+        Where the bound comes from: ``"gilmore-lawler"``, ``"convex-quadratic"``, ``"hahn-grant"``,
+        ``"branch-and-bound"``, ``"enumeration"`` or ``"none"``.
+    best
+        Location of every item (n,), the incumbent.
+    """
+
+    lower_bound: float
+    source: str
+    best: _Ints
+
+
+def root_bounds(problem: QuadraticAssignment, best: _Ints) -> Iterator[Proof]:
+    """
+    Bound the cost without branching, (1).
+
+    Parameters
+    ----------
+    problem
+        Flow and distance (n, n).
+    best
+        Any permutation; it is only handed on.
+
+    Yields
+    ------
+    Proof
+        After each bound, and after each step of the convex program until steps gain little.
+    """
+    grid = cost_grid(problem)
+    proof = Proof(lower_bound=grid.raised(gilmore_lawler(problem)), source="gilmore-lawler", best=best)
+    yield proof
+    values: list[float] = []
+    for value in convex_bounds(problem):
+        proof = _better(grid, proof, value, "convex-quadratic")
+        yield proof
+        values.append(value)
+        if len(values) > _CONVEX_WINDOW and value - values[-_CONVEX_WINDOW] <= _CONVEX_WORTH * abs(value):
+            return
+
+
+def prove(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[Proof]:
+    """
+    Raise the bound towards the incumbent, (2), and find better permutations where there are some.
+
+    Parameters
+    ----------
+    problem
+        Flow and distance (n, n), n from 2 to 64.
+    proof
+        What is known.
+    seed
+        One seed and one incumbent give one order of work.
+
+    Yields
+    ------
+    Proof
+        After every kernel call. Ends with the proof that the incumbent is optimal, but goes on without end above
+        n = 32.
+    """
+    grid, scale = cost_grid(problem), scale_of(problem)
+    most = cutoff(problem, grid, scale, problem.cost(proof.best))
+    costs = pair_costs(problem, scale)
+    yield proof
+    least = -math.inf
+    for left, least in _ascent_values(costs, most, seed, forever=problem.size > LARGEST_TREE):
+        costs = left
+        proof = _better(grid, proof, min(least, most + 1) / scale, "hahn-grant")
+        yield proof
+    tree = Tree(problem, costs, scale, proof.best, least, seed)
+    while not tree.done:
+        tree.step()
+        proof = replace(_better(grid, proof, tree.bound, "branch-and-bound"), best=tree.best)
+        yield proof
+
+
+def _ascent_values(costs: PairCosts, most: float, seed: int, *, forever: bool) -> Iterator[tuple[PairCosts, float]]:
+    """Costs after each call of the ascent and the best bound, until it exceeds the cutoff or stalls, (2)."""
+    best, marks = -math.inf, list[float]()
+    for left in ascent(costs, most, seed):
+        best = max(best, left.constant)
+        marks.append(best)
+        yield left, best
+        missing = most - best
+        stalls = len(marks) > _WINDOW and best - marks[-_WINDOW] <= _WORTH * missing
+        # The tree begins where the ascent ends, which should not be where it has just taken something back.
+        if missing < 0 or (stalls and not forever and best - left.constant <= max(2 * _WORTH * missing, 1.0)):
+            return
+
+
+def _better(grid: CostGrid, proof: Proof, bound: float, source: str) -> Proof:
+    """The proof with a bound raised to the grid, if that is larger."""
+    raised = grid.raised(bound)
+    return replace(proof, lower_bound=raised, source=source) if raised > proof.lower_bound else proof

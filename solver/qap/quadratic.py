@@ -1,0 +1,237 @@
+r"""
+Quadratic assignment: annealing and tabu search for cheap permutations, bounds and branch and bound for the proof.
+
+With the cost z of :mod:`taut.formulations.assignment`, the bounds L of :mod:`taut.solver.qap.proof` and S seconds:
+
+(1) up to n = 8 every permutation is priced, and L is the least cost;
+(2) above, the bounds that need no incumbent come first, for at most S / 5; then the rounds of
+    :mod:`taut.solver.qap.swap_search` for a share of the time that is left, 0.05 and at most 0.5 s up to n = 16, 0.1
+    and 2 s up to 24, 0.3 and 20 s up to 32, 0.7 up to 64; then dual ascent and branch and bound; above n = 64 the
+    rounds get all of it;
+(3) all ends where L is met, :math:`z \le L + 10^{-9} |L|`, for a sum of floats may miss the bound that it meets by
+    units in the last place; the gap is :math:`(z - L) / |z|`.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import permutations
+from time import perf_counter
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.errors import FormulationError
+from taut.formulations.assignment import QuadraticAssignment
+from taut.solver.qap.proof import LARGEST_ASCENT, LARGEST_TREE, Proof, prove, root_bounds
+from taut.solver.qap.swap_search import search
+
+Progress = Callable[[float, float, float], None]
+"""Receives the elapsed seconds, the best objective and the lower bound."""
+
+_Ints = npt.NDArray[np.int64]
+_ENUMERATED = 8
+_ROOT_SHARE = 0.2
+_SEARCH_SHARES = ((16, 0.05, 0.5), (24, 0.1, 2.0), (LARGEST_TREE, 0.3, 20.0), (LARGEST_ASCENT, 0.7, math.inf))
+"""Largest n, share and most seconds of (2)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentResult:
+    """
+    A permutation, and how far it can be from the best.
+
+    Parameters
+    ----------
+    objective
+        Cost of the permutation, in the unit of flow times distance.
+    lower_bound
+        No permutation costs less; -inf if no bound was finished.
+    gap
+        (objective - lower_bound) / abs(objective), 0 if both are equal, None if it is undefined.
+    status
+        ``"optimal"`` if the gap is at most 1e-6, else ``"feasible"``.
+    permutation
+        Location of every item, counted from zero.
+    bound_source
+        ``"enumeration"``, ``"gilmore-lawler"``, ``"convex-quadratic"``, ``"hahn-grant"``, ``"branch-and-bound"`` or
+        ``"none"``.
+    wall_s
+        Seconds that all of it took.
+    """
+
+    objective: float
+    lower_bound: float
+    gap: float | None
+    status: Literal["optimal", "feasible"]
+    permutation: tuple[int, ...]
+    bound_source: str
+    wall_s: float
+
+
+def place(
+    problem: QuadraticAssignment, *, seed: int = 0, time_limit: float = 10.0, progress: Progress | None = None
+) -> AssignmentResult:
+    """
+    Find a cheap permutation, and bound how much cheaper any other can be.
+
+    Small problems are enumerated, (1); otherwise searches and bounds share the time, (2), until it is over or the
+    permutation is proven to be the best. An interrupt (Ctrl-C) ends both with what is known by then.
+
+    Parameters
+    ----------
+    problem
+        Flow and distance (n, n).
+    seed
+        Not negative. One seed gives one order of work; the time decides how much of it is done.
+    time_limit
+        Seconds, the bound included, from when the compiled loops are loaded. One call of each kernel, below a second,
+        is made in any case.
+    progress
+        Called between kernel calls with the elapsed seconds, the best objective and the lower bound.
+
+    Returns
+    -------
+    AssignmentResult
+        The best permutation found and the bound.
+
+    Raises
+    ------
+    FormulationError
+        If the time limit is negative or not a number.
+    """
+    limit = _seconds(time_limit)
+    _load()
+    begin = perf_counter()
+    proof = Proof(lower_bound=-math.inf, source="none", best=np.arange(problem.size))
+    end = begin + limit
+    with suppress(KeyboardInterrupt):
+        for known in _proofs(problem, proof, seed, end):
+            proof = known
+            if progress:
+                progress(perf_counter() - begin, problem.cost(proof.best), proof.lower_bound)
+    objective = problem.cost(proof.best)
+    gap = _gap(objective, proof.lower_bound)
+    return AssignmentResult(
+        objective=objective,
+        lower_bound=proof.lower_bound,
+        gap=gap,
+        status="optimal" if gap is not None and gap <= 1e-6 else "feasible",
+        permutation=tuple(proof.best.tolist()),
+        bound_source=proof.source,
+        wall_s=perf_counter() - begin,
+    )
+
+
+@cache
+def _load() -> None:
+    """Load the compiled loops, or compile them, on a small problem: a first run would spend its time limit on that."""
+    rng = np.random.default_rng(0)
+    flow, distance = (rng.integers(0, 9, (10, 10)).astype(np.float64) for _ in range(2))
+    for table in (flow, distance):
+        table += table.T
+        np.fill_diagonal(table, 0.0)
+    small = QuadraticAssignment(flow=flow, distance=distance)
+    start = Proof(lower_bound=-math.inf, source="none", best=np.arange(small.size))
+    with suppress(KeyboardInterrupt):
+        for _ in _proofs(small, start, 0, perf_counter() + 0.2):
+            pass
+
+
+def anneal(
+    problem: QuadraticAssignment, *, seed: int, time_limit: float, progress: Progress | None = None
+) -> tuple[int, ...]:
+    """
+    Find a cheap permutation by simulated annealing alone.
+
+    Cools as in (2) of :mod:`taut.solver.qap.swap_search`, and starts again from random permutations. Parameters, errors
+    and interrupts as for ``place``, but all of the time is used, and ``progress`` receives -inf for the bound that it
+    does not give.
+
+    Returns
+    -------
+    tuple
+        Location of every item, counted from zero.
+    """
+    begin, best = perf_counter(), np.arange(problem.size)
+    with suppress(KeyboardInterrupt):
+        for cost, permutation in search(problem, best, seed, _seconds(time_limit), -math.inf, tabu=False):
+            best = permutation
+            if progress:
+                progress(perf_counter() - begin, cost, -math.inf)
+    return tuple(best.tolist())
+
+
+def _proofs(problem: QuadraticAssignment, proof: Proof, seed: int, end: float) -> Iterator[Proof]:
+    """What is known after every kernel call, (1) and (2), until the time is over or the proof complete, (3)."""
+    yield proof
+    if problem.size <= _ENUMERATED:
+        best = _enumerate(problem)
+        yield Proof(lower_bound=problem.cost(best), source="enumeration", best=best)
+        return
+    for stage in (_bound, _search, _prove):
+        for known in stage(problem, proof, seed, end):
+            proof = known
+            yield proof
+        if _complete(problem, proof):
+            return
+
+
+def _bound(problem: QuadraticAssignment, proof: Proof, _seed: int, end: float) -> Iterator[Proof]:
+    """First stage of (2): bounds that need no incumbent."""
+    begin = perf_counter()
+    for known in root_bounds(problem, proof.best):
+        yield known
+        if perf_counter() - begin >= _ROOT_SHARE * (end - begin):
+            return
+
+
+def _search(problem: QuadraticAssignment, proof: Proof, seed: int, end: float) -> Iterator[Proof]:
+    """Second stage of (2): permutations."""
+    share, most = next(((s, most) for n, s, most in _SEARCH_SHARES if problem.size <= n), (1.0, math.inf))
+    seconds = min(share * max(0.0, end - perf_counter()), most)
+    target = proof.lower_bound + 1e-9 * abs(proof.lower_bound)
+    for _, best in search(problem, proof.best, seed, seconds, target, tabu=True):
+        yield replace(proof, best=best)
+
+
+def _prove(problem: QuadraticAssignment, proof: Proof, seed: int, end: float) -> Iterator[Proof]:
+    """Third stage of (2): bounds that use the incumbent."""
+    if problem.size > LARGEST_ASCENT or perf_counter() >= end:
+        return
+    for known in prove(problem, proof, seed):
+        yield known
+        if perf_counter() >= end:
+            return
+
+
+def _complete(problem: QuadraticAssignment, proof: Proof) -> bool:
+    """Whether the bound is met, (3)."""
+    return problem.cost(proof.best) <= proof.lower_bound + 1e-9 * abs(proof.lower_bound)
+
+
+def _gap(objective: float, bound: float) -> float | None:
+    """Distance from bound to objective relative to the objective, where that means something."""
+    if objective == bound:
+        return 0.0
+    if objective == 0 or math.isinf(bound):
+        return None
+    return (objective - bound) / abs(objective)
+
+
+def _enumerate(problem: QuadraticAssignment) -> _Ints:
+    """Best of all permutations, the first of them in lexicographic order if there are several."""
+    every = np.array(list(permutations(range(problem.size))), dtype=np.int64)
+    costs = np.tensordot(problem.distance[every[:, :, None], every[:, None, :]], problem.flow, axes=2)
+    best: _Ints = every[np.argmin(costs)]
+    return best
+
+
+def _seconds(time_limit: float) -> float:
+    """A time limit that makes sense."""
+    if not time_limit >= 0:
+        raise FormulationError(f"time limit is {time_limit} s, expected at least 0")
+    return time_limit

@@ -1,0 +1,198 @@
+r"""
+Branch and bound on quadratic assignment, with the bounds of Hahn and Grant and with symmetries.
+
+The problem is held as :mod:`taut.solver.qap.pair_costs`, scaled by S. A node fixes some items at locations; its costs
+are those its parent was left with by the dual ascent, so that nothing gained is lost, raised by a few more rounds. A
+permutation of interest is better than the incumbent of cost z,
+
+.. math:: \text{its scaled cost is at most } U = S (z - s) \text{ on the grid of step s of costs}, \qquad
+    U = S (z - \epsilon) - 1 \text{ without a grid}, \tag{1}
+
+with :math:`\epsilon = 10^{-9} |z|`, or twice the rounding where that is more. A node whose bound exceeds U is done. The
+others branch as :mod:`taut.solver.qap.leaves` says. Of assignments that a symmetry takes into each other, only one is
+followed: if an item is to be placed, one location in each orbit of the automorphisms of the distances that leave all
+taken locations where they are; if a location is to be filled, one item in each orbit of those of the flow (2). The sets
+that are left out have the same least cost as the one that is followed, at every node anew.
+
+The open node of least bound comes next, (3); where the open nodes hold too many arrays, all that comes out of it is
+worked off depth first before the next. Small nodes are solved in one call. At any time
+
+.. math:: \min\{ U / S, \; \min_{\text{open}} c / S \} \tag{4}
+
+bounds all permutations; raised to the grid, U means z itself.
+"""
+
+import heapq
+import math
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.cost_grid import CostGrid, cost_grid
+from taut.solver.qap.automorphisms import Symmetries
+from taut.solver.qap.hahn_grant import ascend
+from taut.solver.qap.leaves import branches, complete
+from taut.solver.qap.pair_costs import PairCosts, fix, rounding
+
+_Ints = npt.NDArray[np.int64]
+_SMALL = 8  # Nodes with as many free items take some hundred microseconds.
+_ROUNDS = 10  # Fewer make more nodes, more make dearer ones; from 8 to 50 the time changes little.
+_PATIENCE = 300.0
+_MOST_BYTES = 1 << 29
+
+
+@dataclass(slots=True, eq=False)
+class _Parent:
+    """A node that has branched: its costs, its free items and locations, who sits where, how many children are open."""
+
+    costs: PairCosts
+    items: _Ints
+    locations: _Ints
+    placed: tuple[tuple[int, int], ...]
+    waiting: int = 0
+
+
+_Open = tuple[float, int, int, _Parent, int, int]
+
+
+class Tree:
+    """
+    A search in progress.
+
+    Parameters
+    ----------
+    problem
+        What is solved.
+    costs
+        Its scaled costs after some dual ascent, not changed here.
+    scale
+        S.
+    best
+        Location of every item (n,), the incumbent.
+    bound
+        Lower bound on all permutations, scaled, such as that of the ascent.
+    seed
+        Of the shares and orders of the ascent.
+
+    Attributes
+    ----------
+    best, objective
+        Incumbent and its cost.
+    nodes
+        Nodes bounded so far.
+    """
+
+    def __init__(
+        self, problem: QuadraticAssignment, costs: PairCosts, scale: float, best: _Ints, bound: float, seed: int
+    ) -> None:
+        self.best, self.objective, self.nodes = best, problem.cost(best), 0
+        self._problem, self._scale, self._grid = problem, scale, cost_grid(problem)
+        self._cutoff = cutoff(problem, self._grid, scale, self.objective)
+        self._bound = max(bound, costs.constant)
+        self._bits = np.random.default_rng(seed).integers(1, 2**63, 1, dtype=np.uint64)
+        self._flow, self._distance = Symmetries(problem.flow), Symmetries(problem.distance)
+        self._open: list[_Open] = []
+        self._stack: list[_Open] = []
+        self._counter, self._bytes = count(), 0
+        if costs.constant <= self._cutoff:
+            every = np.arange(problem.size)
+            self._push(_Parent(costs, every, every, ()), self._open)
+
+    @property
+    def bound(self) -> float:
+        """Lower bound on all permutations (4), in the unit of flow times distance, not raised to the grid."""
+        return min(self._bound, self._cutoff + 1) / self._scale
+
+    @property
+    def done(self) -> bool:
+        """Whether no permutation of interest is left."""
+        return not self._open and not self._stack
+
+    def step(self) -> None:
+        """Bound one node, and branch or solve it; below a second for up to some thirty items."""
+        node = self._stack.pop() if self._stack else heapq.heappop(self._open)
+        nested = bool(self._stack) or self._bytes > _MOST_BYTES
+        self._expand(node, self._stack if nested else self._open)
+        if not self._stack:
+            self._bound = max(self._bound, self._open[0][0] if self._open else math.inf)
+
+    def _expand(self, node: _Open, into: list[_Open]) -> None:
+        """Bound one node; put its children where they belong."""
+        bound, _, _, parent, item, location = node
+        parent.waiting -= 1
+        self._bytes -= parent.costs.paired.nbytes if parent.waiting == 0 else 0
+        if bound > self._cutoff:
+            return
+        self.nodes += 1
+        size = len(parent.items) - 1
+        costs = PairCosts(bound, np.empty((size, size)), np.empty((size * size, size * size)))
+        fix(parent.costs.single, parent.costs.paired, item, location, costs.single, costs.paired)
+        placed = (*parent.placed, (int(parent.items[item]), int(parent.locations[location])))
+        child = _Parent(costs, np.delete(parent.items, item), np.delete(parent.locations, location), placed)
+        if size <= _SMALL:
+            least, places = complete(*costs, self._cutoff, _ROUNDS, _PATIENCE, self._bits)
+            if least <= self._cutoff:
+                self._improve(child, places)
+            return
+        constant = ascend(*costs, self._cutoff, _ROUNDS, _PATIENCE, self._bits)
+        if constant <= self._cutoff:
+            child.costs = costs._replace(constant=constant)
+            self._push(child, into)
+
+    def _push(self, node: _Parent, into: list[_Open]) -> None:
+        """Branch (2), and keep the children."""
+        placed = np.array(node.placed, dtype=np.int64).reshape(-1, 2)
+        needed = (
+            self._flow.representatives(placed[:, 0])[node.items],
+            self._distance.representatives(placed[:, 1])[node.locations],
+        )
+        children = list(zip(*branches(node.costs.constant, node.costs.single, self._cutoff, *needed), strict=True))
+        depth, node.waiting = len(node.placed), len(children)
+        self._bytes += node.costs.paired.nbytes if children else 0
+        for item, location, bound in reversed(children):
+            entry = (float(bound), -depth, next(self._counter), node, int(item), int(location))
+            if into is self._stack:
+                into.append(entry)
+            else:
+                heapq.heappush(into, entry)
+
+    def _improve(self, node: _Parent, places: _Ints) -> None:
+        """Take a better permutation as the incumbent."""
+        best = np.empty(self._problem.size, dtype=np.int64)
+        for item, location in node.placed:
+            best[item] = location
+        best[node.items] = node.locations[places]
+        cost = self._problem.cost(best)
+        if cost < self.objective:
+            # The cutoff first: an interrupt in between leaves a bound that is low, never one that is high.
+            self._cutoff = cutoff(self._problem, self._grid, self._scale, cost)
+            self.best, self.objective = best, cost
+
+
+def cutoff(problem: QuadraticAssignment, grid: CostGrid, scale: float, objective: float) -> float:
+    """
+    Scaled cost that a better permutation cannot exceed, (1).
+
+    Parameters
+    ----------
+    problem
+        Flow and distance (n, n).
+    grid
+        Values that its costs can have.
+    scale
+        S.
+    objective
+        Cost z of the incumbent.
+
+    Returns
+    -------
+    float
+        U, a whole number.
+    """
+    if grid.step is not None and scale >= 1:
+        return scale * (objective - grid.step)
+    margin = max(1e-9 * abs(objective), 2 * rounding(problem, scale) / scale)
+    return math.floor(scale * (objective - margin)) - 1.0

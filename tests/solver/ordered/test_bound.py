@@ -1,0 +1,193 @@
+"""Bounds on schedules that are priced by their order: valid on random instances, derived again, refused if altered."""
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taut.formulations.chunk_division import ChunkProblem
+from taut.formulations.ordered import order_of
+from taut.formulations.partition import partition_problem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedule import timetable
+from taut.formulations.space import SCHEDULES, Candidate
+from taut.solver.backends.enumerate import enumerate_all, enumerate_candidate
+from taut.solver.bestlinks import BestLinks
+from taut.solver.bounds import chunked, communication, relaxation_bound
+from taut.solver.certificate import plan_document
+from taut.solver.ordered.bound import missing_bytes, order_bound, rederived
+from taut.solver.ordered.paths import critical_path, device_path
+from taut.solver.partition import least_excess
+from taut.solver.placement.joint import bound_without_margin
+from taut.solver.result import Limits
+from taut.solver.search import search
+from taut.solver.verify import verify_document
+from tests.formulations.test_ordered import pipeline, scheduled
+from tests.instances import random_problem
+from tests.small import cluster, model, problem
+
+TOLERANCE = 1 + 1e-9
+
+
+def random_orders(seed: int, kinds: list[str]) -> PlanningProblem:
+    """A random problem whose schedules are some of those that are priced by their order, and 1F1B at times."""
+    given = random_problem(seed)
+    rng = np.random.default_rng((seed, 2))
+    chosen = [str(kind) for kind in rng.permutation(kinds)[: 1 + seed % 2]] + (["1f1b"] if seed % 3 == 0 else [])
+    recompute = given.space.recompute[: 1 + seed % 2]
+    space = given.space.model_copy(update={"schedules": chosen, "recompute": recompute, "max_vpp": 2})
+    return PlanningProblem(given.model, given.cluster, given.costs, given.memory, space, "pipette", given.calibration)
+
+
+def enumerable(given: PlanningProblem) -> list[Candidate]:
+    """Candidates with an order that are few enough to enumerate."""
+    return [c for c in given.candidates if c.is_ordered and c.pp * c.vpp <= 5]
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_bounds_are_valid_on_random_instances(block: int) -> None:
+    """Over 200 candidates of every kind: no bound is above the enumerated optimum, and its witness derives it again."""
+    for seed in range(block * 25, block * 25 + 25):
+        given = random_orders(seed, list(SCHEDULES[2:]))
+        best = BestLinks(given.links)
+        for choice in enumerable(given)[::4]:
+            optimum = enumerate_candidate(given, choice).seconds
+            assert relaxation_bound(given, choice, communication(given, choice, best)) <= optimum * TOLERANCE, seed
+            if least_excess(partition_problem(given, choice))[0] > 0:
+                assert optimum == np.inf, (seed, choice)
+                continue
+            division = chunked(given, choice, best)
+            found = order_bound(division)
+            assert found.seconds <= optimum * TOLERANCE, (seed, choice)
+            witness = json.loads(json.dumps(found.witness))
+            if np.isfinite(found.seconds):
+                assert rederived(division, witness) == found.seconds
+            else:
+                assert missing_bytes(division, witness) == found.missing > 0
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_global_bound_is_valid_with_orders(block: int) -> None:
+    """Global bound <= optimum <= plan; no plan where nothing fits; the plan's certificate holds."""
+    for seed in range(500 + block * 12, 500 + block * 12 + 12):
+        given = random_orders(seed, ["zb-h1", "zb-h2", "zb-v", "v-min", "interleaved-1f1b"])
+        if any(c.pp * c.vpp > 5 for c in given.candidates) or given.cluster.num_devices > 4:
+            continue
+        optimum = enumerate_all(given).seconds
+        limits = Limits(workers=1)
+        result = search(given, limits)
+        assert bound_without_margin(given) <= optimum * TOLERANCE, seed
+        if not np.isfinite(optimum):
+            assert result.incumbent is None and result.status in ("infeasible", "unknown"), seed
+            continue
+        assert result.lower_bound <= optimum * TOLERANCE, seed
+        if result.incumbent is not None:
+            assert result.incumbent.seconds >= optimum / TOLERANCE, seed
+            made = json.loads(json.dumps(plan_document(given, result, limits)))
+            assert verify_document(made).faults == (), seed
+
+
+@pytest.mark.parametrize("kind", SCHEDULES[2:])
+def test_paths_are_no_longer_than_the_makespan(kind: str) -> None:
+    """Every device's path is a lower bound under random times, and the critical path is the makespan itself."""
+    vpp = 1 if kind.startswith("zb-h") else 2
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        pp = int(rng.integers(2, 5))
+        m = pp * int(rng.integers(2, 4))
+        times, order = pipeline(kind, pp, vpp, m, rng), scheduled(kind, pp, vpp, m)
+        makespan = timetable(times, order).makespan
+        passes = np.stack((times.forward, times.input_gradient, times.weight_gradient))
+        given = order_of(kind, pp, vpp, m)
+        lengths = [
+            (path.passes * passes.T).sum() + (path.transfers * times.transfer).sum()
+            for path in (*(device_path(given, d) for d in range(pp)), critical_path(given, passes, times.transfer, m))
+        ]
+        assert max(lengths) == pytest.approx(makespan, rel=1e-9)
+        assert lengths[-1] == pytest.approx(makespan, rel=1e-9)
+
+
+def even() -> tuple[PlanningProblem, Candidate, ChunkProblem]:
+    """Eight equal layers on four stages under ZB-H1, with memory for little more than two layers a stage."""
+    given = problem(cluster(4, 1, memory_gib=2.2e-3), model(8), schedules=["zb-h1"], max_tp=1, fixed={"pp": 4})
+    choice = next(c for c in given.candidates if c.micro_batch == 1)
+    return given, choice, chunked(given, choice, BestLinks(given.links))
+
+
+def test_even_stages_are_bounded_closely() -> None:
+    """Memory leaves two layers a stage alone: the bound is the price of the even division but for its hops."""
+    given, choice, division = even()
+    found = order_bound(division)
+    assert found.seconds == pytest.approx(enumerate_candidate(given, choice).seconds, rel=1e-6)
+
+
+def _share(witness: dict[str, Any]) -> None:
+    witness["devices"][0] += 0.1
+
+
+def _negative(witness: dict[str, Any]) -> None:
+    witness["devices"][0] -= 10.0
+    witness["devices"][1] += 10.0
+
+
+def _price(witness: dict[str, Any]) -> None:
+    witness["prices"][0] = -1e-6
+
+
+def _missing_price(witness: dict[str, Any]) -> None:
+    witness["prices"].pop()
+
+
+def _field(witness: dict[str, Any]) -> None:
+    witness["more"] = 1
+
+
+def _words(witness: dict[str, Any]) -> None:
+    witness["limit_s"] = "large"
+
+
+def _ends(witness: dict[str, Any]) -> None:
+    witness["critical"] = [{"share": 0.0, "ends": [1, 2, 3, 9], "recompute": [0, 0, 0, 0]}]
+
+
+def _recompute(witness: dict[str, Any]) -> None:
+    witness["critical"] = [{"share": 0.0, "ends": [1, 2, 3, 8], "recompute": [0, 0, 0, 2]}]
+
+
+@pytest.mark.parametrize("tamper", [_share, _negative, _price, _missing_price, _field, _words, _ends, _recompute])
+def test_a_witness_that_proves_nothing_is_refused(tamper: Callable[[dict[str, Any]], None]) -> None:
+    """Weights that are no shares, prices below 0, other fields, divisions that do not exist."""
+    _, _, division = even()
+    witness = copy.deepcopy(order_bound(division).witness)
+    tamper(witness)
+    assert rederived(division, witness) == -np.inf
+
+
+def test_another_valid_witness_proves_no_more() -> None:
+    """Whatever the shares, what they derive is a bound."""
+    given, choice, division = even()
+    optimum = enumerate_candidate(given, choice).seconds
+    witness = order_bound(division).witness
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        shares = rng.dirichlet(np.ones(len(witness["devices"]))).tolist()
+        other = {**witness, "devices": shares, "critical": [], "prices": rng.uniform(0, 1, 4).tolist()}
+        assert rederived(division, {**other, "limit_s": 1e9}) <= optimum * TOLERANCE
+
+
+def test_memory_that_no_division_fits_is_proven() -> None:
+    """A V of two devices whose chunks fit alone and not in pairs: priced memory proves it, and names the bytes."""
+    # 18 x 49,984 B of states a layer: two layers and their activations need 1.83 MB and more, one 0.9 MB.
+    given = problem(cluster(2, 1, memory_gib=1.7e-3), model(4), schedules=["zb-v"], max_tp=1, fixed={"pp": 2})
+    choice = next(c for c in given.candidates if c.micro_batch == 1)
+    assert least_excess(partition_problem(given, choice))[0] == 0
+    division = chunked(given, choice, BestLinks(given.links))
+    found = order_bound(division)
+    assert found.seconds == np.inf
+    assert enumerate_candidate(given, choice).seconds == np.inf
+    assert missing_bytes(division, found.witness) == found.missing > 0
+    assert missing_bytes(replace(division, budget=division.budget * 1.5), found.witness) < 0

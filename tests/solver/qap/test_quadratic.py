@@ -1,0 +1,218 @@
+"""Tests of the annealing and the tabu search of the quadratic assignment problem, and of what a swap changes."""
+
+import csv
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taut.data.qaplib import read_qaplib
+from taut.errors import FormulationError
+from taut.formulations.assignment import QuadraticAssignment
+from taut.solver.qap import quadratic, swap_search, swaps
+from taut.solver.qap.gilmore_lawler import gilmore_lawler
+from taut.solver.qap.quadratic import anneal, place
+from tests.assignments import KINDS, nug12, optimum, random_assignment
+
+FILES = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "qaplib"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_annealing_finds_the_optimum_of_small_instances(kind: str) -> None:
+    """The annealer alone reaches the optimum by enumeration for n from 1 to 8."""
+    for size in range(1, 9):
+        problem = random_assignment(kind, size, 7)
+        permutation = anneal(problem, seed=3, time_limit=0.02)
+        assert problem.cost(permutation) == pytest.approx(place(problem).objective, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tabu_search_finds_the_optimum_of_small_instances(kind: str) -> None:
+    """Tabu search alone, out of the identity, reaches the optimum by enumeration for n from 2 to 8."""
+    for size in range(2, 9):
+        problem = random_assignment(kind, size, 11)
+        start = (problem.cost(range(size)), np.arange(size))
+        found = list(swap_search._tabu_search(problem, start, np.random.default_rng(0), 0.0, -math.inf))
+        assert found[-1][0] == pytest.approx(place(problem).objective, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_enumeration_prices_every_permutation(kind: str) -> None:
+    """Up to n = 8 the result is the optimum, proven, and costs what it says."""
+    for size in (1, 2, 3, 6):
+        problem = random_assignment(kind, size, 13)
+        result = place(problem)
+        assert result.objective == pytest.approx(optimum(problem), rel=1e-12, abs=1e-12)
+        assert result.objective == result.lower_bound == problem.cost(result.permutation)
+        assert (result.gap, result.status, result.bound_source) == (0.0, "optimal", "enumeration")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_change_of_a_swap_is_the_difference_of_costs(kind: str) -> None:
+    """Equation (1) agrees with pricing both permutations, before and after a swap."""
+    problem, rng = random_assignment(kind, 9, 17), np.random.default_rng(17)
+    state = swaps.arrange(problem, rng.permutation(9), rng)
+    rows = (state.flow, state.placed, state.flow_loop, state.placed_loop)
+    for _ in range(50):
+        r, s = (int(item) for item in rng.choice(9, 2, replace=False))
+        before, change = problem.cost(state.permutation), swaps._change(*rows, r, s)
+        if state.flow_kind[r] == state.flow_kind[s] or state.placed_kind[r] == state.placed_kind[s]:
+            assert change == pytest.approx(0.0, abs=1e-9)
+        swaps._swap(state.placed, state.placed_loop, state.placed_kind, state.permutation, r, s)
+        assert problem.cost(state.permutation) - before == pytest.approx(change, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_changes_are_kept_up_to_date(kind: str) -> None:
+    """Equation (2) gives the pairs without the two swapped items the change that (1) gives them."""
+    problem, rng = random_assignment(kind, 8, 19), np.random.default_rng(19)
+    state = swaps.arrange(problem, rng.permutation(8), rng)
+    rows = (state.flow, state.placed, state.flow_loop, state.placed_loop)
+    pairs = [(i, j) for i in range(8) for j in range(i + 1, 8)]
+    changes = np.zeros((8, 8))
+    for i, j in pairs:
+        changes[i, j] = swaps._change(*rows, i, j)
+    swaps._swap(state.placed, state.placed_loop, state.placed_kind, state.permutation, 2, 5)
+    swaps._update(changes, state.flow, state.placed, 2, 5)
+    for i, j in pairs:
+        if not {i, j} & {2, 5}:
+            assert changes[i, j] == pytest.approx(swaps._change(*rows, i, j), abs=1e-9)
+
+
+def test_alike_are_those_whose_swap_changes_nothing() -> None:
+    """Two pairs of items exchange the same with everybody, a fifth differs by its diagonal."""
+    flow = np.array([[0, 2, 1, 1, 2], [2, 0, 1, 1, 2], [1, 1, 0, 7, 1], [1, 1, 7, 0, 1], [2, 2, 1, 1, 0]], dtype=float)
+    assert swaps.alike(flow, np.array([0.0, 0.0, 4.0, 4.0, 5.0])).tolist() == [0, 0, 2, 2, 4]
+    assert swaps.alike(flow, np.zeros(5)).tolist() == [0, 0, 2, 2, 0]
+
+
+def test_proves_the_optimum_of_nug12() -> None:
+    """QAPLIB states 578 as the optimum of nug12; the search finds it and the bound rises to it from below."""
+    problem, calls = nug12(), list[tuple[float, float, float]]()
+    result = place(problem, seed=1, time_limit=math.inf, progress=lambda *call: calls.append(call))
+    assert result.objective == problem.cost(result.permutation) == 578.0
+    assert (result.lower_bound, result.bound_source, result.status) == (578.0, "branch-and-bound", "optimal")
+    assert result.gap == 0.0
+    bounds = [bound for _, _, bound in calls]
+    assert bounds == sorted(bounds)
+    # The identity's cost comes before any bound, Gilmore and Lawler's 494 before the others.
+    assert (bounds[0], bounds[1]) == (-math.inf, 494.0)
+    costs = [cost for _, cost, _ in calls]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] == 578.0
+
+
+def test_published_solution_of_nug12_costs_itsoptimum() -> None:
+    """QAPLIB's permutation 12 7 9 3 4 8 11 1 5 6 10 2 costs 578 the other way round: nug12.dat states d first."""
+    problem, permutation = nug12(), np.array([12, 7, 9, 3, 4, 8, 11, 1, 5, 6, 10, 2]) - 1
+    assert QuadraticAssignment(problem.distance, problem.flow).cost(permutation) == 578.0
+    assert problem.cost(np.argsort(permutation)) == 578.0
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.1])
+def test_stops_as_soon_as_the_bound_is_met(scale: float) -> None:
+    """A star among leaves costs what the bound says, so that no limit is needed; fractions leave room for rounding."""
+    flow, distance = np.zeros((20, 20)), np.ones((20, 20)) * 9.0
+    flow[0, 1:] = np.arange(1.0, 20.0)
+    distance[3, :] = np.arange(20.0)
+    result = place(QuadraticAssignment(scale * flow, scale * distance), time_limit=math.inf)
+    assert result.status == "optimal"
+    assert result.gap == pytest.approx(0.0, abs=1e-9)
+    assert result.lower_bound <= result.objective
+
+
+def test_zero_costs_are_proven_and_have_no_gap() -> None:
+    """Without any flow objective and bound are both zero, and the gap is zero."""
+    result = place(QuadraticAssignment(np.zeros((12, 12)), np.random.default_rng(0).random((12, 12))))
+    assert (result.objective, result.lower_bound, result.gap, result.status) == (0.0, 0.0, 0.0, "optimal")
+
+
+def test_gap_is_none_where_it_means_nothing() -> None:
+    """No gap to an unknown bound, nor of a zero objective; a negative objective counts by its size."""
+    assert quadratic._gap(5.0, -math.inf) is None
+    assert quadratic._gap(0.0, -2.0) is None
+    assert quadratic._gap(0.0, 0.0) == 0.0
+    # (-8 - -10) / 8 = 0.25.
+    assert quadratic._gap(-8.0, -10.0) == 0.25
+
+
+def test_interrupt_returns_the_best_so_far() -> None:
+    """Ctrl-C ends the search, and objective and bound still hold."""
+    problem = nug12()
+
+    def interrupt(_elapsed: float, cost: float, _bound: float) -> None:
+        if cost <= 600:
+            raise KeyboardInterrupt
+
+    result = place(problem, time_limit=math.inf, progress=interrupt)
+    assert result.objective == problem.cost(result.permutation) <= 600.0
+    assert result.lower_bound == 494.0
+    assert problem.cost(anneal(problem, seed=0, time_limit=math.inf, progress=interrupt)) <= 600.0
+
+
+def test_interrupt_before_the_bound_claims_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the bound is computed leaves a permutation and no bound."""
+
+    def interrupt(_problem: QuadraticAssignment) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("taut.solver.qap.proof.gilmore_lawler", interrupt)
+    result = place(nug12())
+    assert (result.lower_bound, result.gap, result.bound_source) == (-math.inf, None, "none")
+    assert result.permutation == tuple(range(12))
+
+
+def test_one_seed_gives_one_order_of_work() -> None:
+    """The permutations along the way depend on the seed and not on the clock."""
+    problem = random_assignment("floats", 30, 23)
+
+    def first(seed: int) -> list[float]:
+        found = swap_search._annealing(problem, np.random.default_rng(seed), 1e9, -math.inf)
+        return [cost for cost, _ in (next(found) for _ in range(5))]
+
+    assert first(0) == first(0)
+    assert first(0) != first(1)
+
+
+def test_no_time_still_gives_a_valid_result() -> None:
+    """A limit of zero makes one call of each kernel."""
+    problem = random_assignment("signed floats", 15, 29)
+    result = place(problem, time_limit=0.0)
+    assert problem.violations(result.permutation) == ()
+    assert result.lower_bound <= result.objective < problem.cost(range(15))
+
+
+@pytest.mark.parametrize("limit", [-1.0, math.nan])
+def test_refuses_times_that_are_none(limit: float) -> None:
+    """A negative limit and NaN are refused by both searches."""
+    for run in (lambda: place(nug12(), time_limit=limit), lambda: anneal(nug12(), seed=0, time_limit=limit)):
+        with pytest.raises(FormulationError, match="time limit is"):
+            run()
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(KINDS), st.integers(1, 7), st.integers(0, 2**16))
+def test_result_survives_relabelling(kind: str, size: int, seed: int) -> None:
+    """New names for items and locations change neither the optimum nor the bound."""
+    problem, rng = random_assignment(kind, size, seed), np.random.default_rng(seed)
+    items, locations = rng.permutation(size), rng.permutation(size)
+    renamed = QuadraticAssignment(problem.flow[np.ix_(items, items)], problem.distance[np.ix_(locations, locations)])
+    assert place(renamed).objective == pytest.approx(place(problem).objective, rel=1e-9, abs=1e-9)
+    assert gilmore_lawler(renamed) == pytest.approx(gilmore_lawler(problem), rel=1e-9, abs=1e-9)
+    assert gilmore_lawler(renamed) <= place(problem).objective
+
+
+@pytest.mark.skipif(not FILES.is_dir(), reason="TAUT_SHARED_DATA holds no qaplib folder")
+def test_published_values_lie_between_bound_and_objective() -> None:
+    """On QAPLIB no permutation beats the best known value and the bound does not exceed it."""
+    with (FILES / "qaplib.csv").open(encoding="utf-8", newline="") as table:
+        rows = [row for row in csv.DictReader(table) if row["perm_verified"] == "1"]
+    for row in rows:
+        instance, known = read_qaplib(FILES / f"{row['name']}.dat"), float(row["best_known"])
+        result = place(QuadraticAssignment(instance.flow, instance.distance, instance.name), time_limit=0.05)
+        assert result.lower_bound <= known, row["name"]
+        assert result.objective >= known or row["proven_optimal"] == "0", row["name"]

@@ -1,0 +1,129 @@
+"""Tests of branch and bound on quadratic assignment and of the bounds before it, against every permutation."""
+
+import math
+from functools import cache
+from itertools import permutations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.cost_grid import cost_grid
+from taut.solver.qap.pair_costs import pair_costs, scale_of
+from taut.solver.qap.proof import Proof, prove, root_bounds
+from taut.solver.qap.tree import Tree, cutoff
+from tests.assignments import KINDS, nug12, random_assignment
+
+EXTREMES = ["no flow", "constant", "unlike units", "huge"]
+
+
+@cache
+def _every(size: int) -> npt.NDArray[np.int64]:
+    """All permutations, one a row."""
+    return np.array(list(permutations(range(size))), dtype=np.int64)
+
+
+def _costs(problem: QuadraticAssignment) -> npt.NDArray[np.float64]:
+    """Cost of every permutation."""
+    every = _every(problem.size)
+    seen: npt.NDArray[np.float64] = problem.distance[every[:, :, None], every[:, None, :]]
+    return np.tensordot(seen, problem.flow, axes=2)
+
+
+def _instance(kind: str, size: int, seed: int) -> QuadraticAssignment:
+    """Random instance of any kind, extremes included."""
+    rng = np.random.default_rng([seed, size])
+    if kind == "no flow":
+        return QuadraticAssignment(np.zeros((size, size)), rng.random((size, size)))
+    if kind == "constant":
+        return QuadraticAssignment(np.full((size, size), 3.0), rng.integers(-5, 5, (size, size)).astype(float))
+    if kind == "unlike units":
+        return QuadraticAssignment(1e-9 * rng.random((size, size)), 1e12 * rng.random((size, size)))
+    if kind == "huge":
+        return QuadraticAssignment(*rng.integers(0, 2**40, (2, size, size)).astype(float))
+    return random_assignment(kind, size, seed)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, *EXTREMES])
+def test_bounds_never_exceed_the_optimum_and_meet_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 100 instances of every kind, 1200 in all, each bound along the way is valid and the last one proves."""
+    monkeypatch.setattr("taut.solver.qap.tree._SMALL", 3)
+    monkeypatch.setattr("taut.solver.qap.tree._ROUNDS", 2)
+    monkeypatch.setattr("taut.solver.qap.proof._WINDOW", 2)
+    for seed in range(100):
+        problem = _instance(kind, 2 + seed % 5, seed)
+        costs = _costs(problem)
+        # The same sum in another order may differ by units in the last place, as long as it is no sum of integers.
+        optimum = float(costs.min()) + (0.0 if problem.integral and kind != "huge" else 1e-13 * np.abs(costs).max())
+        first = _every(problem.size)[seed % len(costs)]
+        proof = Proof(lower_bound=-math.inf, source="none", best=first)
+        for root in root_bounds(problem, first):
+            assert proof.lower_bound <= root.lower_bound <= optimum, (kind, seed)
+            proof = root
+        for known in prove(problem, proof, seed):
+            assert proof.lower_bound <= known.lower_bound <= optimum, (kind, seed)
+            proof = known
+        objective = problem.cost(proof.best)
+        assert objective == pytest.approx(costs.min(), rel=1e-7, abs=1e-7 * np.abs(costs).max())
+        assert proof.lower_bound >= objective - 1e-7 * np.abs(costs).max()
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "constant"])
+def test_tree_corrects_a_bad_incumbent(kind: str) -> None:
+    """From the dearest permutation of eight items the tree alone finds the cheapest one."""
+    problem = random_assignment(kind, 7, 3) if kind != "constant" else _instance(kind, 7, 3)
+    costs = _costs(problem)
+    worst, scale = _every(7)[np.argmax(costs)], scale_of(problem)
+    pairs = pair_costs(problem, scale)
+    tree = Tree(problem, pairs, scale, worst, pairs.constant, 0)
+    while not tree.done:
+        tree.step()
+    assert tree.objective == pytest.approx(costs.min(), rel=1e-9)
+    assert tree.bound <= costs.min() + 1e-9 * abs(costs.min())
+
+
+def test_order_of_work_is_that_of_the_seed() -> None:
+    """The same incumbent and seed give the same bounds, node by node; they rise to the optimum 578 of nug12."""
+
+    def bounds() -> list[float]:
+        best = np.arange(12)
+        return [proof.lower_bound for proof in prove(nug12(), next(root_bounds(nug12(), best)), 5)]
+
+    first = bounds()
+    assert first == bounds()
+    assert first == sorted(first)
+    assert first[-1] == 578.0
+
+
+def test_memory_limit_changes_the_order_and_not_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where open nodes may hold no memory at all the tree goes depth first and proves the same."""
+    monkeypatch.setattr("taut.solver.qap.tree._MOST_BYTES", 0)
+    proof = next(root_bounds(nug12(), np.arange(12)))
+    for known in prove(nug12(), proof, 5):
+        proof = known
+    assert (proof.lower_bound, nug12().cost(proof.best)) == (578.0, 578.0)
+
+
+def test_cutoff_is_one_step_below_the_incumbent() -> None:
+    """A better permutation of nug12 costs at most 578 - 2 = 576, on the scale of the pair costs."""
+    problem = nug12()
+    scale = scale_of(problem)
+    # 4 * 12^2 * 10 * 5 = 28800 < 2^15, so that the scale is 2^(46 - 15).
+    assert scale == 2.0**31
+    assert cutoff(problem, cost_grid(problem), scale, 578.0) == 576.0 * scale
+
+
+@pytest.mark.parametrize("kind", ["integers", "signed floats"])
+def test_pair_costs_price_every_permutation(kind: str) -> None:
+    """Constant, single and pair costs sum to the scaled cost of every permutation, rounded down by a few units."""
+    problem = random_assignment(kind, 5, 2)
+    scale = scale_of(problem)
+    pairs = pair_costs(problem, scale)
+    assert min(pairs.single.min(), pairs.paired.min()) >= 0
+    for places in _every(5):
+        rows = np.arange(5) * 5 + places
+        total = pairs.constant + pairs.single.ravel()[rows].sum() + np.triu(pairs.paired[np.ix_(rows, rows)], 1).sum()
+        assert -100.0 <= total - scale * problem.cost(places) <= 1.0
+        if kind == "integers":
+            assert total == scale * problem.cost(places)
