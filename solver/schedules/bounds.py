@@ -35,7 +35,7 @@ from taut.formulations.schedule import ScheduleProblem
 from taut.solver.schedules.heads import heads, tails
 from taut.solver.schedules.propagation import MOST_VISITS, refute_together
 from taut.solver.schedules.single_device import MOST_SWEEPS, WIDTHS, refute, single_device
-from taut.solver.schedules.sweep import Device
+from taut.solver.schedules.states import Device
 from taut.solver.schedules.ticks import Ticks, in_ticks
 
 WORK_LIMIT = 1_500_000_000

@@ -21,7 +21,8 @@ import numpy as np
 from taut.formulations.passes import FORWARD, INPUT_GRADIENT, Ints
 from taut.solver.schedules.heads import heads, tails
 from taut.solver.schedules.single_device import refute, single_device
-from taut.solver.schedules.sweep import Device, Left
+from taut.solver.schedules.states import Device, radices
+from taut.solver.schedules.sweep import Left
 from taut.solver.schedules.ticks import Ticks
 
 MOST_VISITS = 2000
@@ -90,7 +91,7 @@ def _raised(
     chunks = np.flatnonzero(ticks.device == number)
     chain = [(FORWARD, c) for c in chunks] + [(INPUT_GRADIENT, c) for c in chunks[::-1]]
     head, tail = head.copy(), tail.copy()
-    radix = np.concatenate(([1], np.cumprod(device.size[:-1] + 1)))
+    radix = radices(device.size)
     for s, (kind, c) in enumerate(chain):
         base = int(device.size[s]) + 1
         early = _least(forwards.keys // radix[s] % base, forwards.least[:, 0], base)[1:]

@@ -28,7 +28,8 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.formulations.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Ints
-from taut.solver.schedules.sweep import Device, Left, nothing, sweep
+from taut.solver.schedules.states import Device
+from taut.solver.schedules.sweep import Left, nothing, sweep
 from taut.solver.schedules.ticks import Ticks
 
 WIDTHS = (1, 4, 16)
