@@ -17,7 +17,8 @@ With the sets, levels and gains of ``taut.solver.placement.refutation`` (1) and 
 import numpy as np
 from numpy.typing import NDArray
 
-from taut.solver.placement.refutation import MOST_SUM, NEVER, Refutation, dearest_walks, levels_of
+from taut.solver.placement.dearest import MOST_SUM, NEVER, dearest_walks
+from taut.solver.placement.refutation import Refutation, levels_of
 from taut.solver.placement.slots import Slots
 from taut.solver.placement.staircase import PathProof
 from taut.solver.placement.walk_master import Master
