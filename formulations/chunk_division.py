@@ -1,5 +1,5 @@
 r"""
-Division of the layers into the chunks of a schedule that is priced by its order.
+The problem of dividing the layers into the chunks of a schedule that is priced by its order: data, objective, limits.
 
 Sets: chunks c = 0..C-1 on devices d(c), layers 0..L-1, recompute r.
 Data: least seconds of F, I, W of a range over device types and tensor groups, least one-way seconds of a cut, bytes.
@@ -12,6 +12,7 @@ Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of ev
     for all counts n that it goes through. This leaves out what is held for a moment, and rounding.
 
 No placement prices a division lower, and none fits that violates (2); so a bound on this problem bounds the candidate.
+The solver answers it by sums over chunks instead (``taut.solver.ordered.division``), whose least bound it from below.
 """
 
 from dataclasses import dataclass

@@ -41,7 +41,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.stages import ring_factor
 from taut.solver.bestlinks import BestLinks
-from taut.solver.ordered.bound import ROUNDING as ORDER_ROUNDING
+from taut.solver.ordered.dual import ROUNDING as ORDER_ROUNDING
 from taut.solver.partition import Partition, solve_partition
 
 Floats = NDArray[np.float64]

@@ -7,10 +7,10 @@ the stated space again, and derives every bound again by the deterministic algor
 ``relaxation``, ``partition``  closed form, and exact dynamic programming (``taut.solver.bounds``);
 ``placement``                  exact subset dynamic programming (``taut.solver.placement.joint``);
 ``cover``                      the staircase of proofs in its witness, each checked alone
-(``taut.solver.placement.covering``); ``memory``                     no division of the layers fits, by exact dynamic
-programming over the excess; ``order``, ``order-memory``    weighted paths through a schedule's order, and priced
-memory, by the weights and prices
-                               in its witness (``taut.solver.ordered.bound``).
+                               (``taut.solver.placement.covering``);
+``memory``                     no division of the layers fits, by exact dynamic programming over the excess;
+``order``, ``order-memory``    weighted paths through a schedule's order, and priced memory, by the weights and prices
+                               in its witness (``taut.solver.ordered.witness``).
 
 Neither the branch and bound, nor annealing, nor any external solver takes part. A document is accepted if every figure
 is reproduced to a relative 1e-9, and every state follows from its bound.
@@ -40,7 +40,7 @@ from taut.solver.document import (
     problem_of,
     strategy_of,
 )
-from taut.solver.ordered.bound import missing_bytes, rederived
+from taut.solver.ordered.witness import missing_bytes, rederived
 from taut.solver.partition import least_excess
 from taut.solver.placement.cover_witness import witnessed
 from taut.solver.placement.covering import cover_bound, has_cover

@@ -1,8 +1,10 @@
 r"""
-Least weighted sum over divisions into chunks, by dynamic programming.
+A division of the layers into chunks, and the one of least weighted sum, by dynamic programming.
 
-With weights :math:`\alpha_c` (3,) on seconds, :math:`\tau_c` on cuts, :math:`\pi_c` on parameters, :math:`\kappa_c` on
-activations and :math:`\lambda_c` on logits, and the range of a chunk c being :math:`[i, j)` with recompute r,
+The problem itself, its data and its objective, a makespan, are those of ``taut.formulations.chunk_division``. Here the
+objective is a sum over chunks, as bounds on the makespan ask for it (``taut.solver.ordered.dual``): with weights
+:math:`\alpha_c` (3,) on seconds, :math:`\tau_c` on cuts, :math:`\pi_c` on parameters, :math:`\kappa_c` on activations
+and :math:`\lambda_c` on logits, and the range of a chunk c being :math:`[i, j)` with recompute r,
 
 (1) :math:`D[c, i] = \min_{j, r} \alpha_c \cdot \text{passes}_{r i j} + \tau_c \text{edge}_j + \pi_c P_{ij} +
     \kappa_c a_{rij} + \lambda_c \text{logits}_{ij} + D[c + 1, j]`;

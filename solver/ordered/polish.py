@@ -15,8 +15,8 @@ from taut.data.costs import RECOMPUTE
 from taut.formulations.chunk_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.ordered.bound import least_makespan
 from taut.solver.ordered.division import Division
+from taut.solver.ordered.rows import least_makespan
 from taut.solver.partition import Partition
 
 Ints = NDArray[np.int64]

@@ -19,8 +19,9 @@ from taut.solver.backends.enumerate import enumerate_all, enumerate_candidate
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import chunked, communication, relaxation_bound
 from taut.solver.certificate import plan_document
-from taut.solver.ordered.bound import missing_bytes, order_bound, rederived
+from taut.solver.ordered.bound import order_bound
 from taut.solver.ordered.paths import critical_path, device_path
+from taut.solver.ordered.witness import missing_bytes, rederived
 from taut.solver.partition import least_excess
 from taut.solver.placement.joint import bound_without_margin
 from taut.solver.result import Limits

@@ -1,0 +1,50 @@
+r"""
+Bounds on every division of a candidate whose schedule is priced by its order, by weights and prices that are given.
+
+Seconds of paths k and bytes of counts n of device d beyond its budget are linear in the figures of the chunks
+(``taut.solver.ordered.rows``). With weights :math:`\lambda_k \ge 0`, :math:`\sum_k \lambda_k = 1`, and prices
+:math:`\mu_{dn} \ge 0` of memory,
+
+(1) :math:`T \ge \min \sum_k \lambda_k \text{path}_k + \sum_{d, n} \mu_{dn} (\text{bytes}_{dn} - \text{budget})` over
+    all divisions, which dynamic programming finds (``taut.solver.ordered.division``): the makespan is at least each
+    path, and a division that fits has no bytes above its budget;
+(2) if :math:`\min \sum \mu_{dn} (\text{bytes}_{dn} - \text{budget}) > 0` for some :math:`\mu` no division fits, and
+    with :math:`\sum \mu = 1` some device lacks that many bytes.
+
+(3) A division with a chunk that takes more than limit / m seconds for a micro-batch, less what the other chunks of its
+    device take at least, takes more than the limit. So the lesser of the limit and (1) over all other divisions is a
+    bound too, a better one where the limit is near the optimum.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.formulations.chunk_division import ChunkProblem
+from taut.solver.ordered.division import Division, least_division
+from taut.solver.ordered.rows import Rows
+
+Floats = NDArray[np.float64]
+ROUNDING = 1e-10
+"""Relative allowance for the rounding of sums over all passes."""
+
+
+def dual_value(rows: Rows, shares: Floats, prices: Floats, longest: float) -> tuple[float, Division | None]:
+    """The right side of (1) over the divisions of (3), without the constant."""
+    value, division = least_division(rows.given, rows.weights(shares, prices), longest)
+    return value - prices.sum() * (rows.given.budget - rows.given.always), division
+
+
+def missing_by(rows: Rows, prices: Floats) -> tuple[float, Division | None]:
+    """Bytes that some device lacks in every division, by (2), and the division that lacks least."""
+    value, division = least_division(rows.given, rows.weights(np.zeros(0), prices))
+    room = rows.given.budget - rows.given.always
+    allowance = ROUNDING * max(rows.given.budget, 1.0)
+    return (value - prices.sum() * room - allowance if division else np.inf), division
+
+
+def longest_chunk(given: ChunkProblem, limit: float) -> float:
+    """Seconds that a chunk may take for a micro-batch within the limit, (3)."""
+    layers = np.arange(given.num_layers)
+    least = float(given.passes.sum(axis=0)[:, layers, layers + 1].min())
+    others = len(given.hosted(0)) - 1
+    return (limit - given.constant) / given.micro_batches * (1 + ROUNDING) - others * least
