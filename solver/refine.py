@@ -168,7 +168,9 @@ class Refining:
 
 def load_loops(problem: PlanningProblem) -> None:
     """Load the compiled loops that most of the search needs, or compile them, by a first division and placement."""
-    by_degree = {candidate.tp: candidate for candidate in problem.candidates if candidate.pp > 1}
+    by_degree = {
+        candidate.tp: candidate for candidate in problem.candidates if candidate.pp > 1 and not candidate.is_ordered
+    }
     covered = [candidate for candidate in by_degree.values() if has_cover(problem, candidate)]
     if not covered:
         return

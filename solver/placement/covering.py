@@ -47,14 +47,15 @@ MOST_UPDATES = 200_000_000
 
 def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
     """
-    Whether the staircase bounds a candidate: alike devices, links that are not.
+    Whether the staircase bounds a candidate: alike devices, links that are not, and a price of the trip on its own.
 
-    Where all nodes are linked alike and hold one tensor group each, every placement costs the same, and ``partition``
-    says what.
+    A schedule that is priced by its order has no such price. Where all nodes are linked alike and hold one tensor group
+    each, every placement costs the same, and ``partition`` says what.
     """
     links = problem.links
     return (
         candidate.pp > 1
+        and not candidate.is_ordered
         and len(problem.device_types) == 1
         and 1 < links.num_nodes <= MOST_NODES
         and bool((links.gpus_per_node == links.gpus_per_node[0]).all() or candidate.tp <= links.gpus_per_node.min())
