@@ -23,8 +23,9 @@ from taut.formulations.schedule import Schedule, ScheduleProblem, Timetable, tim
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Progress, Status, relative_gap
 from taut.solver.schedules.adapt import require_memory
-from taut.solver.schedules.bounds import WORK_LIMIT, ScheduleBound, lower_bound
+from taut.solver.schedules.bounds import WORK_LIMIT, lower_bound
 from taut.solver.schedules.chains import Chains, chains, numbers, schedule_of
+from taut.solver.schedules.cheap_bounds import ScheduleBound
 from taut.solver.schedules.critical import improve
 from taut.solver.schedules.exact import solve
 from taut.solver.schedules.kinds import best_schedule

@@ -3,7 +3,7 @@ The certificate of a schedule: what is claimed of it, and what derives the bound
 
 (1) the orders run every pass once, do not deadlock and keep the memory limits;
 (2) makespan = end of the last pass of the orders, started as early as possible;
-(3) lower bound = what the witness stands for, by one of the bounds of :mod:`taut.solver.schedules.bounds`;
+(3) lower bound = what the witness stands for (:mod:`taut.solver.schedules.witness`);
 (4) gap = (makespan - lower bound) / makespan.
 
 A larger bound that only CP-SAT states is ``claimed_bound`` and enters nothing else (5).
@@ -16,7 +16,8 @@ from typing import Any
 from taut.errors import CertificateError
 from taut.formulations.schedule import Schedule, ScheduleProblem, timetable, violations
 from taut.solver.result import relative_gap
-from taut.solver.schedules.bounds import ScheduleBound, rederived
+from taut.solver.schedules.cheap_bounds import ScheduleBound
+from taut.solver.schedules.witness import rederived
 
 FIELDS = ("makespan", "lower_bound", "gap", "claimed_bound", "witness")
 _ROUNDING = 1e-12

@@ -33,7 +33,8 @@ from taut.schedule_space import (
 )
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import SOLVED, Progress
-from taut.solver.schedules.bounds import ScheduleBound, lower_bound
+from taut.solver.schedules.bounds import lower_bound
+from taut.solver.schedules.cheap_bounds import ScheduleBound
 from taut.solver.schedules.kinds import KINDS
 from taut.solver.schedules.optimize import ScheduleResult, optimize
 from taut.solver.schedules.schedule_certificate import certificate

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from taut.formulations.schedule import ScheduleProblem, sequential, v_shape, violations
-from taut.solver.schedules.bounds import cheap_bound, is_feasible, lower_bound
+from taut.solver.schedules.bounds import lower_bound
+from taut.solver.schedules.cheap_bounds import cheap_bound, is_feasible
 from taut.solver.schedules.exact import solve
 from taut.solver.schedules.heads import heads, tails
 from taut.solver.schedules.propagation import refute_together

@@ -9,8 +9,10 @@ import pytest
 
 from taut.errors import CertificateError
 from taut.formulations.schedule import Schedule, ScheduleProblem, timetable, v_shape
-from taut.solver.schedules.bounds import cheap_bound, lower_bound, rederived
+from taut.solver.schedules.bounds import lower_bound
+from taut.solver.schedules.cheap_bounds import cheap_bound
 from taut.solver.schedules.schedule_certificate import certificate, complaints
+from taut.solver.schedules.witness import rederived
 from tests.solver.schedules.pipelines import even, one_by_one, unlike
 
 
