@@ -309,7 +309,7 @@ class _Search:
 
     def _alone(self, d: int, device: Device, stages: int, target: int, most: int) -> _Outcome:
         """Refute a target by one device."""
-        swept = refute(device, target, stages=stages, most=most)
+        swept = refute(device, target, stages=stages, most=most, stop=self.stop)
         if swept.refuted is None:
             return swept.work, None
         return swept.work, {"source": "single-device", "device": d, "target": target, "sweeps": swept.refuted}
@@ -317,7 +317,7 @@ class _Search:
     def _together(self, target: int, most: int) -> _Outcome:
         """Refute a target by all devices."""
         relaxed = self.relaxed
-        found = refute_together(relaxed.ticks, relaxed.head, relaxed.tail, target, most=most)
+        found = refute_together(relaxed.ticks, relaxed.head, relaxed.tail, target, most=most, stop=self.stop)
         if found.visits is None:
             return found.work, None
         return found.work, {"source": "propagation", "target": target, "visits": found.visits}

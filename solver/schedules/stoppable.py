@@ -2,8 +2,8 @@
 CP-SAT runs that end when asked to.
 
 Python tells of Ctrl-C only while its main thread runs Python, and CP-SAT by default takes the signal for itself: the
-run that it hits would end, and nobody else would hear of it. Here CP-SAT leaves the signal alone and runs in a thread of
-its own, while the calling one asks now and then whether to stop.
+run that it hits would end, and nobody else would hear of it. Here CP-SAT leaves the signal alone and runs in a thread
+of its own, while the calling one asks now and then whether to stop.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ SECONDS_BETWEEN = 0.05
 """Between two questions whether to stop."""
 
 
-def run(solver: cp_model.CpSolver, model: cp_model.CpModel, stop: Callable[[], bool]) -> int:
+def run(solver: cp_model.CpSolver, model: cp_model.CpModel, stop: Callable[[], bool]) -> cp_model.CpSolverStatus:
     """
     Solve a model.
 
@@ -28,8 +28,8 @@ def run(solver: cp_model.CpSolver, model: cp_model.CpModel, stop: Callable[[], b
 
     Returns
     -------
-    int
-        CP-SAT's status.
+    CpSolverStatus
+        How it ended.
     """
     solver.parameters.catch_sigint_signal = False
     with ThreadPoolExecutor(max_workers=1) as pool:
