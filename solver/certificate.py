@@ -2,8 +2,9 @@ r"""
 From a finished search to a plan document with its certificate.
 
 (1) gap = (objective - lower bound) / objective;
-(2) communication gap = (objective - lower bound) / (objective - compute), compute being what every placement of this
-    strategy pays: its computation and tensor-parallel all-reduces, and the optimizer;
+(2) communication gap = min(1, (objective - lower bound) / (objective - compute)), compute being what every placement
+    of this strategy pays: its computation and tensor-parallel all-reduces, and the optimizer; the bound on the rest is
+    never below zero, though other strategies may pay less;
 (3) verified gap: the gap to the part of the bound that ``verify`` derives again. All bounds here are, so it equals (1).
 """
 
@@ -95,7 +96,7 @@ def communication_gap(time: StepTime, lower_bound: float) -> float | None:
     slack = float(time.total) - lower_bound
     if slack <= 0.0:
         return 0.0
-    return slack / communication if communication > 0.0 and math.isfinite(slack) else None
+    return min(slack / communication, 1.0) if communication > 0.0 and math.isfinite(slack) else None
 
 
 def _candidate(bound: CandidateBound) -> dict[str, Any]:

@@ -4,11 +4,11 @@ Schedules that fit given times and memory limits, on any device map.
 List schedules (:mod:`taut.solver.schedules.choices`) are drawn at random, then by changing one choice of one of the
 best. Orders that are known by formula or by repeating a block compete where they keep the limit. The best few are
 improved along their critical paths, the best quarter of them again, and so on. Work is counted and the random bits come
-from the seed: the same problem and seed give the same schedule.
+from the seed: the same problem and seed give the same schedule, unless it is asked to stop.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,6 +58,7 @@ def adapt(
     known: Sequence[Schedule] = (),
     work: Effort | None = None,
     seed: int = 0,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Schedule:
     """
     Order the passes of a pipeline for its times and memory limits.
@@ -74,6 +75,8 @@ def adapt(
         How much to try; by default about a second's worth.
     seed
         Of the choices tried.
+    stop
+        Asked between trials; if true, the best schedule so far is returned.
 
     Returns
     -------
@@ -89,8 +92,9 @@ def adapt(
     work = work or effort(problem)
     lister = Lister(problem)
     found = list(_feasible(problem, known))
-    found += _lists(lister, work, np.random.default_rng(seed))
-    best = _improved(lister, found, work, seed)
+    if not (found and stop()):
+        found += _lists(lister, work, np.random.default_rng(seed), stop)
+    best = _improved(lister, found, work, seed, stop)
     return best.known or schedule_of(problem, best.order, kind)
 
 
@@ -116,13 +120,16 @@ def require_memory(problem: ScheduleProblem) -> None:
         raise InfeasibleError(f"device {d} needs {needed[d]:g} for one micro-batch, more than its limit {limit:g}")
 
 
-def _lists(lister: Lister, work: Effort, generator: np.random.Generator) -> list[_Found]:
+def _lists(lister: Lister, work: Effort, generator: np.random.Generator, stop: Callable[[], bool]) -> list[_Found]:
     """Best list schedules of each kind of times, by choices that were tried on a pipeline of fewer micro-batches."""
     problem = lister.problem
     few = min(problem.num_micro_batches, 2 * problem.num_devices + _STEADY)
     short = Lister(replace(problem, num_micro_batches=few))
-    ranked = _ranked(short, work, generator)
-    every = [(_Found(*lister.schedule(choice)), choice.times) for choice in ranked]
+    every: list[tuple[_Found, int]] = []
+    for choice in _ranked(short, work, generator, stop):
+        if every and stop():
+            break
+        every.append((_Found(*lister.schedule(choice)), choice.times))
     found: list[_Found] = []
     for times in range(lister.sizes[-1]):
         unlike = {one.length: one for one, seen in every if seen == times}
@@ -130,11 +137,13 @@ def _lists(lister: Lister, work: Effort, generator: np.random.Generator) -> list
     return found
 
 
-def _ranked(lister: Lister, work: Effort, generator: np.random.Generator) -> list[Choice]:
+def _ranked(lister: Lister, work: Effort, generator: np.random.Generator, stop: Callable[[], bool]) -> list[Choice]:
     """Choices of the shortest list schedules: half of all are drawn, the others are next to one of the best three."""
     kinds = lister.sizes[-1]
     best: list[dict[float, tuple[int, ...]]] = [{} for _ in range(kinds)]
     for trial in range(work.lists):
+        if trial and stop():
+            break
         values = [int(generator.integers(size)) for size in lister.sizes]
         times = values[-1] = trial % kinds
         if 2 * trial >= work.lists and best[times]:
@@ -150,14 +159,14 @@ def _ranked(lister: Lister, work: Effort, generator: np.random.Generator) -> lis
     return [Choice(*values) for each in best for values in each.values()]
 
 
-def _improved(lister: Lister, found: list[_Found], work: Effort, seed: int) -> _Found:
+def _improved(lister: Lister, found: list[_Found], work: Effort, seed: int, stop: Callable[[], bool]) -> _Found:
     """Improve all, then the best quarter, and so on, each round with the same number of trials; the best of all."""
     least = float(lister.problem.busy.max())
     found = sorted(found, key=lambda one: one.length)
     rounds = 1 + math.ceil(math.log(len(found), 4))
     for turn in range(rounds):
         trials = work.trials // (rounds * len(found))
-        found = [_better(lister, one, trials, seed + turn, least) for one in found]
+        found = [one if stop() else _better(lister, one, trials, seed + turn, least) for one in found]
         found = sorted(found, key=lambda one: one.length)[: max(1, len(found) // 4)]
     return found[0]
 

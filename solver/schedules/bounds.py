@@ -142,7 +142,7 @@ class _Search:
 
     def _alone(self, d: int, device: Device, stages: int, target: int, most: int) -> _Outcome:
         """Refute a target by one device."""
-        swept = refute(device, target, stages=stages, most=most)
+        swept = refute(device, target, stages=stages, most=most, stop=self.stop)
         if swept.refuted is None:
             return swept.work, None
         return swept.work, {"source": "single-device", "device": d, "target": target, "sweeps": swept.refuted}
@@ -150,7 +150,7 @@ class _Search:
     def _together(self, target: int, most: int) -> _Outcome:
         """Refute a target by all devices."""
         given = self.given
-        found = refute_together(given.ticks, given.head, given.tail, target, most=most)
+        found = refute_together(given.ticks, given.head, given.tail, target, most=most, stop=self.stop)
         if found.visits is None:
             return found.work, None
         return found.work, {"source": "propagation", "target": target, "visits": found.visits}

@@ -25,6 +25,7 @@ from ortools.sat.python import cp_model
 
 from taut.formulations.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Floats, Ints
 from taut.formulations.schedule import Schedule, ScheduleProblem, timetable, violations
+from taut.solver.schedules.stoppable import run
 
 _RESOLUTION = 1e7
 _UNITS = 1 << 20
@@ -114,7 +115,7 @@ def solve(
     seed, workers
         Of the solver. With one worker and a work limit alone the answer does not vary.
     stop
-        Asked at each improvement; if true, the search ends.
+        Asked several times a second; if true, the search ends.
 
     Returns
     -------
@@ -133,7 +134,7 @@ def solve(
     solver.parameters.max_time_in_seconds = time_limit
     if work_limit is not None:
         solver.parameters.max_deterministic_time = work_limit
-    status = solver.solve(model.model, _Stop(stop))
+    status = run(solver, model.model, stop)
     claimed = -np.inf
     if free is None:
         claimed = (solver.best_objective_bound - model.rounding) / model.scale
@@ -146,18 +147,6 @@ def solve(
     if makespan >= table.makespan:
         found, makespan = known, table.makespan
     return Solved(found, makespan, claimed, sound and status == cp_model.OPTIMAL)
-
-
-class _Stop(cp_model.CpSolverSolutionCallback):
-    """Ends the search when asked to."""
-
-    def __init__(self, stop: Callable[[], bool]) -> None:
-        super().__init__()
-        self._asked = stop
-
-    def on_solution_callback(self) -> None:
-        if self._asked():
-            self.stop_search()
 
 
 class _Model:

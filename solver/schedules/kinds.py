@@ -45,7 +45,14 @@ KINDS = (*_FORMULAS, "zb-auto", "zb-v", *_BLOCKS, "blocks")
 """Names of all kinds."""
 
 
-def build(kind: str, problem: ScheduleProblem, *, work: Effort | None = None, seed: int = 0) -> Schedule:
+def build(
+    kind: str,
+    problem: ScheduleProblem,
+    *,
+    work: Effort | None = None,
+    seed: int = 0,
+    stop: Callable[[], bool] = lambda: False,
+) -> Schedule:
     """
     Build a schedule of a kind.
 
@@ -55,8 +62,8 @@ def build(kind: str, problem: ScheduleProblem, *, work: Effort | None = None, se
         One of :data:`KINDS`.
     problem
         The pipeline.
-    work, seed
-        How much to try and the random bits, where the order is adapted.
+    work, seed, stop
+        How much to try, the random bits, and when to end early, where the order is adapted.
 
     Returns
     -------
@@ -78,11 +85,16 @@ def build(kind: str, problem: ScheduleProblem, *, work: Effort | None = None, se
         require(problem, sequential(problem.num_devices), kind, "one chunk a device, in order")
     elif kind != "blocks":
         problem = _within(problem, kind)
-    return replace(adapt(problem, kind=kind, known=_known(problem), work=work, seed=seed), kind=kind)
+    return replace(adapt(problem, kind=kind, known=_known(problem), work=work, seed=seed, stop=stop), kind=kind)
 
 
 def best_schedule(
-    problem: ScheduleProblem, *, kinds: Sequence[str] | None = None, work: Effort | None = None, seed: int = 0
+    problem: ScheduleProblem,
+    *,
+    kinds: Sequence[str] | None = None,
+    work: Effort | None = None,
+    seed: int = 0,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Schedule:
     """
     Build the schedule of least makespan among kinds; of those equally long, the first.
@@ -94,7 +106,7 @@ def best_schedule(
     kinds
         Names to choose from; those that the pipeline or its memory rules out are passed over. By default all of them
         compete, as starts of the adapted schedule.
-    work, seed
+    work, seed, stop
         As in :func:`build`, for each kind.
 
     Returns
@@ -110,12 +122,12 @@ def best_schedule(
         If all that are defined need more memory than there is.
     """
     if kinds is None:
-        return adapt(problem, known=_known(problem), work=work, seed=seed)
+        return adapt(problem, known=_known(problem), work=work, seed=seed, stop=stop)
     built: list[Schedule] = []
     refused: list[FormulationError | InfeasibleError] = []
     for kind in kinds:
         try:
-            built.append(build(kind, problem, work=work, seed=seed))
+            built.append(build(kind, problem, work=work, seed=seed, stop=stop))
         except (FormulationError, InfeasibleError) as error:
             if kind not in KINDS:
                 raise

@@ -50,7 +50,7 @@ class Neighbourhood:
         time_limit
             Seconds.
         stop
-            Asked at each improvement; if true, the search ends.
+            Asked several times a second; if true, the search ends.
 
         Returns
         -------

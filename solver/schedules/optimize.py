@@ -9,20 +9,24 @@ The best schedule of a pipeline that can be found, with a lower bound on all of 
     is for very many passes.
 (4) *Solve.* Few passes that many rounds have not improved go to CP-SAT as a whole, which may state a larger bound.
 
-It ends when the bound is reached, on Ctrl-C or at a limit. Rounds and values do not depend on the machine, so a limit
-of work alone gives the same schedule and bound everywhere (5).
+It ends when the gap is small enough, on Ctrl-C or at a limit. Rounds and values do not depend on the machine, so a
+limit of work alone gives the same schedule and bound everywhere (5). Where a schedule of another placement is known,
+bounds are tried with its makespan if that is less, and there is nothing more to do once they reach it (6).
 """
 
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from taut.formulations.schedule import Schedule, ScheduleProblem, Timetable, timetable
+import numpy as np
+
+from taut.formulations.schedule import Schedule, ScheduleProblem, Timetable, timetable, v_shape
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Progress, Status, relative_gap
-from taut.solver.schedules.adapt import require_memory
+from taut.solver.schedules.adapt import Effort, require_memory
 from taut.solver.schedules.bounds import WORK_LIMIT, lower_bound
 from taut.solver.schedules.chains import Chains, chains, numbers, schedule_of
 from taut.solver.schedules.cheap_bounds import ScheduleBound
@@ -33,7 +37,8 @@ from taut.solver.schedules.neighbourhood import Neighbourhood
 from taut.solver.schedules.schedule_certificate import certificate
 
 SECONDS = 60.0
-_VALUES_A_SECOND = 40_000_000
+VALUES_A_SECOND = 40_000_000
+"""Values of labels that a bound may extend for each second that it has."""
 _MANY, _FEW = 6000, 400
 """Passes beyond which parts cost more than they bring, and up to which the whole may go to CP-SAT."""
 _PATIENCE = 40
@@ -78,8 +83,11 @@ def optimize(
     problem: ScheduleProblem,
     *,
     kinds: Sequence[str] | None = None,
+    start: Schedule | None = None,
+    known: float = math.inf,
     time_limit: float | None = None,
     work_limit: int | None = None,
+    gap: float = OPTIMALITY_GAP,
     seed: int = 0,
     workers: int = 1,
     progress: Progress | None = None,
@@ -93,10 +101,16 @@ def optimize(
         The pipeline.
     kinds
         Names of the schedules to start from; all by default.
+    start
+        A feasible schedule to start from instead.
+    known
+        Makespan of a schedule that is known elsewhere, (6).
     time_limit
-        Seconds; a minute if there is no limit of work either.
+        Seconds, from when the compiled loops are loaded; a minute if there is no limit of work either.
     work_limit
         Rounds of improvement. Without a limit of time the result then depends on it and the seed alone.
+    gap
+        Relative gap that is small enough.
     seed
         Of all that is random.
     workers
@@ -115,16 +129,48 @@ def optimize(
         If no schedule keeps within the memory limits.
     """
     require_memory(problem)
+    load()
     with interrupt_requested() as asked:
-        began = time.monotonic()
         limit = time_limit if time_limit is not None else SECONDS if work_limit is None else math.inf
-        search = _Search(problem, began, limit, asked, progress, seed)
-        search.take(best_schedule(problem, kinds=kinds, seed=seed), "kinds")
-        search.prove(WORK_LIMIT if math.isinf(limit) else min(WORK_LIMIT, int(_VALUES_A_SECOND * (1 + limit))))
+        search = _Search(problem, Goal(known, gap), limit, asked, progress, seed)
+        search.take(start or best_schedule(problem, kinds=kinds, seed=seed, stop=search.is_over), "kinds")
+        search.prove(WORK_LIMIT if math.isinf(limit) else min(WORK_LIMIT, int(VALUES_A_SECOND * (1 + limit))))
         search.improve(math.inf if work_limit is None else work_limit)
         if work_limit is None:
             search.solve(workers)
         return search.result()
+
+
+@cache
+def load() -> None:
+    """Load the compiled loops, or compile them, on a small pipeline: a first run would spend its time limit on that."""
+    times, chunks = np.ones(4), v_shape(2)
+    small = ScheduleProblem(
+        device=chunks,
+        forward=times,
+        input_gradient=times,
+        weight_gradient=times,
+        transfer=np.full(3, 0.5),
+        num_micro_batches=4,
+        activation=times,
+        kept_for_weight=times,
+        memory_limit=np.full(2, 3.0),
+    )
+    start = best_schedule(small, work=Effort(lists=9, kept=1, trials=9))
+    lower_bound(small, incumbent=timetable(small, start).makespan, work_limit=10_000)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is known elsewhere, (6), and what gap is small enough."""
+
+    known: float
+    gap: float
+
+    def is_reached(self, makespan: float, bound: float) -> bool:
+        """Whether no schedule is better by more than the gap than a makespan or what is known."""
+        least = min(makespan, self.known)
+        return bound >= least * (1 - self.gap)
 
 
 class _Search:
@@ -133,13 +179,13 @@ class _Search:
     def __init__(
         self,
         problem: ScheduleProblem,
-        began: float,
+        goal: Goal,
         limit: float,
         asked: Callable[[], bool],
         progress: Progress | None,
         seed: int,
     ) -> None:
-        self.problem, self.began, self.limit = problem, began, limit
+        self.problem, self.goal, self.limit, self.began = problem, goal, limit, time.monotonic()
         self.asked, self.progress, self.seed = asked, progress, seed
         self.makespan, self.claimed = math.inf, -math.inf
         self.passes = 3 * problem.num_chunks * problem.num_micro_batches
@@ -156,8 +202,8 @@ class _Search:
         return self.left <= 0 or self.asked()
 
     def is_closed(self) -> bool:
-        """Whether the incumbent is proven best."""
-        return self.makespan <= max(self.bound.lower_bound, self.claimed) * (1 + OPTIMALITY_GAP / 10)
+        """Whether the incumbent, or what is known elsewhere, is proven to be as good as asked for."""
+        return self.goal.is_reached(self.makespan, max(self.bound.lower_bound, self.claimed))
 
     def report(self, doing: str) -> None:
         """Tell how far the search is."""
@@ -177,7 +223,8 @@ class _Search:
 
     def prove(self, work_limit: int) -> None:
         """Bound all schedules, (2)."""
-        self.bound = lower_bound(self.problem, incumbent=self.makespan, work_limit=work_limit, stop=self.is_over)
+        least = min(self.makespan, self.goal.known)
+        self.bound = lower_bound(self.problem, incumbent=least, work_limit=work_limit, stop=self.is_over)
         self.report(self.bound.source)
 
     def improve(self, rounds: float) -> None:
@@ -208,7 +255,8 @@ class _Search:
 
     def prove_again(self) -> None:
         """Try an incumbent that is near the bound as a target."""
-        again = lower_bound(self.problem, incumbent=self.makespan, work_limit=_VALUES_A_SECOND, stop=self.asked)
+        least = min(self.makespan, self.goal.known)
+        again = lower_bound(self.problem, incumbent=least, work_limit=VALUES_A_SECOND, stop=self.is_over)
         if again.lower_bound > self.bound.lower_bound:
             self.bound = again
             self.report(again.source)

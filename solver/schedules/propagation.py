@@ -14,6 +14,7 @@ next to nothing (2). The order of visits is fixed, so the number of the visit th
 refute it again.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +40,14 @@ class Propagated(NamedTuple):
 
 
 def refute_together(
-    ticks: Ticks, head: Ints, tail: Ints, target: int, *, visits: int = MOST_VISITS, most: int = 1 << 62
+    ticks: Ticks,
+    head: Ints,
+    tail: Ints,
+    target: int,
+    *,
+    visits: int = MOST_VISITS,
+    most: int = 1 << 62,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Propagated:
     """
     Try to show that no schedule ends by the tick ``target``.
@@ -56,6 +64,8 @@ def refute_together(
         Visits to devices at most.
     most
         Values of labels to extend at most, a measure of work that does not vary.
+    stop
+        Asked between sweeps; if true, no more are made.
 
     Returns
     -------
@@ -72,11 +82,11 @@ def refute_together(
             device = single_device(ticks, int(d), head, tail)
             if device is None:
                 continue
-            swept = refute(device, target, stages=_STAGES, most=most - work)
+            swept = refute(device, target, stages=_STAGES, most=most - work, stop=stop)
             work += swept.work
             if swept.refuted is not None:
                 return Propagated(visit, work)
-            if work >= most or not len(swept.backwards.keys):
+            if work >= most or stop() or not len(swept.backwards.keys):
                 return Propagated(None, work)
             head, tail = _raised(ticks, int(d), device, head, tail, swept.forwards, swept.backwards)
         if head.sum() + tail.sum() - before < _LITTLE * target * head.size:

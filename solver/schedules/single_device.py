@@ -23,6 +23,7 @@ memory form one stream: the k-th of them, whatever its chunk, has at least the k
 followed by the rest of the stream (3).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +50,13 @@ class Swept(NamedTuple):
 
 
 def refute(
-    device: Device, target: int, *, stages: int = len(WIDTHS), sweeps: int = MOST_SWEEPS, most: int = 1 << 62
+    device: Device,
+    target: int,
+    *,
+    stages: int = len(WIDTHS),
+    sweeps: int = MOST_SWEEPS,
+    most: int = 1 << 62,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Swept:
     """
     Try to show that the device cannot have done all by the tick ``target``.
@@ -69,6 +76,8 @@ def refute(
         Sweeps at most.
     most
         Values of labels to extend at most, a measure of work that does not vary.
+    stop
+        Asked between sweeps; if true, no more are made.
 
     Returns
     -------
@@ -77,6 +86,8 @@ def refute(
     """
     left, work, stage, values = [nothing(), nothing()], 0, 0, 1 + 2 * device.slots
     for number in range(sweeps):
+        if stop():
+            break
         way = number % 2
         room = (most - work) // values
         outcome, labels, new = sweep(device, way == 0, target, WIDTHS[stage], room, left[1 - way])

@@ -56,6 +56,7 @@ def schedule_command(
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds to search and prove; default: 60, of given orders or a kind 1.")
     ] = None,
+    gap: Annotated[float, typer.Option(help="Relative gap that is good enough, such as 0.01.")] = 1e-6,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     workers: Annotated[int, typer.Option(help="Threads.")] = 2,
     out: Annotated[Path | None, typer.Option(help="Write the schedule as JSON.")] = None,
@@ -71,7 +72,7 @@ def schedule_command(
     from taut.schedule_report import summary
     from taut.scheduling import ScheduleSearch, best_schedule, bounded, published_schedule
 
-    check_limits(time_limit, None, 0.0, workers, None)
+    check_limits(time_limit, None, gap, workers, None)
     for path in (out, torch_csv, plot):
         check_folder(path)
     _check_plot(plot)
@@ -80,7 +81,7 @@ def schedule_command(
     optional = {"comm": comm, "activation": activation, "memory_limit": memory_limit}
     began = time.perf_counter()
     with progress_lines(quiet) as progress:
-        search = ScheduleSearch(time_limit=time_limit, seed=seed, workers=workers, progress=progress)
+        search = ScheduleSearch(time_limit=time_limit, gap=gap, seed=seed, workers=workers, progress=progress)
         if read is not None and read.suffix.lower() != ".csv":
             _refuse_figures(required | optional | {"kind": kind, "placement": placement, "chunks": chunks})
             found = bounded(given_json(read), search)

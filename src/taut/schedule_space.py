@@ -135,10 +135,10 @@ def built_kinds(placed: PlacedProblem, stop: Callable[[], bool] = lambda: False)
         if stop():
             return
         with suppress(FormulationError):
-            yield build_kind(placed, kind)
+            yield build_kind(placed, kind, stop)
 
 
-def build_kind(placed: PlacedProblem, kind: str) -> Built:
+def build_kind(placed: PlacedProblem, kind: str, stop: Callable[[], bool] = lambda: False) -> Built:
     """
     Build a kind of schedule on a placement: within its memory limits or, if it cannot be, as if there were none.
 
@@ -149,9 +149,9 @@ def build_kind(placed: PlacedProblem, kind: str) -> Built:
     """
     problem = placed.problem
     try:
-        made = build(kind, problem)
+        made = build(kind, problem, stop=stop)
     except InfeasibleError:
-        made = build(kind, replace(problem, memory_limit=np.full_like(problem.memory_limit, np.inf)))
+        made = build(kind, replace(problem, memory_limit=np.full_like(problem.memory_limit, np.inf)), stop=stop)
     return Built(placed=placed, schedule=made, times=timetable(problem, made))
 
 

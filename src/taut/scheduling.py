@@ -8,7 +8,7 @@ With the makespan U of the best schedule found and lower bounds :math:`L_\pi` on
 (1) no schedule of the space ends before :math:`\min_\pi \min(L_\pi, U)`.
 
 The placement with the fastest kind is searched first (2). Before that, the others are bounded; those with
-:math:`L_\pi \ge U` hold nothing better and are not searched (3).
+:math:`L_\pi \ge U` hold nothing better and are not searched, or no longer once that is known (3).
 """
 
 import math
@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taut.errors import DataError, FormulationError
+from taut.formulations.schedule import Schedule
 from taut.found_schedule import Compared, FoundSchedule
 from taut.schedule_files import PlacedProblem
 from taut.schedule_posing import Stages
@@ -32,11 +33,11 @@ from taut.schedule_space import (
     roomy,
 )
 from taut.solver.interrupt import interrupt_requested
-from taut.solver.result import SOLVED, Progress
+from taut.solver.result import OPTIMALITY_GAP, Progress
 from taut.solver.schedules.bounds import lower_bound
 from taut.solver.schedules.cheap_bounds import ScheduleBound
 from taut.solver.schedules.kinds import KINDS
-from taut.solver.schedules.optimize import ScheduleResult, optimize
+from taut.solver.schedules.optimize import VALUES_A_SECOND, ScheduleResult, load, optimize
 from taut.solver.schedules.schedule_certificate import certificate
 
 SEARCH_SECONDS, PRICE_SECONDS = 60.0, 1.0
@@ -44,15 +45,13 @@ SEARCH_SECONDS, PRICE_SECONDS = 60.0, 1.0
 FIRST_SHARE, BOUND_SHARE = 0.7, 0.05
 """Shares of the time left for a placement that others wait behind, and of all time to exclude one, (2) and (3)."""
 
-LABELS_A_SECOND = 300_000
-"""Work of a bound that takes about a second, for it is asked to stop between long sweeps alone."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleSearch:
     """How long and how to search; see ``best_schedule``."""
 
     time_limit: float | None = None
+    gap: float = OPTIMALITY_GAP
     seed: int = 0
     workers: int = 2
     progress: Progress | None = None
@@ -62,15 +61,24 @@ class ScheduleSearch:
         """Time to search."""
         return self.time_limit or SEARCH_SECONDS
 
-    def run(self, placed: PlacedProblem, seconds: float) -> ScheduleResult:
-        """Search one placement, with its name before what is done."""
+    def run(self, placed: PlacedProblem, start: Schedule | None, known: float, seconds: float) -> ScheduleResult:
+        """Search one placement for better than a known makespan, with its name before what is done."""
         progress, reported = self.progress, None
         if progress is not None:
 
             def reported(elapsed: float, incumbent: float, bound: float, doing: str) -> None:
                 progress(elapsed, incumbent, bound, f"{placed.placement}: {doing}")
 
-        return optimize(placed.problem, time_limit=seconds, seed=self.seed, workers=self.workers, progress=reported)
+        return optimize(
+            placed.problem,
+            start=start,
+            known=known,
+            time_limit=seconds,
+            gap=self.gap,
+            seed=self.seed,
+            workers=self.workers,
+            progress=reported,
+        )
 
 
 def best_schedule(
@@ -84,7 +92,7 @@ def best_schedule(
     stages
         The pipeline.
     search
-        Time, seed, threads and progress.
+        Time, gap, seed, threads and progress.
     placement, chunks
         Where chunks are to be, and how many a device has; without them every placement of ``taut.schedule_posing``.
 
@@ -101,6 +109,7 @@ def best_schedule(
         If it is proven that no schedule fits the memory limits.
     """
     space = roomy(placements(stages, placement, chunks))
+    load()
     ends = time.monotonic() + search.seconds
     with interrupt_requested() as asked:
 
@@ -108,8 +117,7 @@ def best_schedule(
             return asked() or time.monotonic() > ends
 
         kinds = sorted((each for placed in space for each in built_kinds(placed, stop)), key=fastest_that_fits)
-        known = min((each.times.makespan for each in kinds if each.fits), default=math.inf)
-        placed, best, bounds = _searched(_in_order(space, kinds), known, search, stop, ends)
+        placed, best, bounds = _searched(_in_order(space, kinds), kinds, search, stop, ends)
     least, source = min(bounds.values())
     return FoundSchedule(
         placed=placed,
@@ -178,6 +186,7 @@ def bounded(chosen: Built, search: ScheduleSearch) -> FoundSchedule:
         peak = np.full_like(chosen.times.peak_memory, chosen.times.peak_memory.max())
         placed = replace(placed, problem=replace(placed.problem, memory_limit=peak))
     known = chosen.times.makespan
+    load()
     with interrupt_requested() as asked:
         bound = _bound(placed, known, search.time_limit or PRICE_SECONDS, asked)
     return FoundSchedule(
@@ -205,25 +214,43 @@ def _in_order(space: Sequence[PlacedProblem], kinds: Sequence[Built]) -> list[Pl
 
 
 def _searched(
-    space: Sequence[PlacedProblem], known: float, search: ScheduleSearch, stop: Callable[[], bool], ends: float
+    space: Sequence[PlacedProblem],
+    kinds: Sequence[Built],
+    search: ScheduleSearch,
+    stop: Callable[[], bool],
+    ends: float,
 ) -> tuple[PlacedProblem, ScheduleResult, dict[str, tuple[float, str]]]:
     """
-    Search the placements in turn, where something better than a known makespan may be.
+    Search the placements in turn, where something better than what is known may be.
 
     Returns the placement and the result of the best schedule, and by placement its bound with the source.
     """
+    known = min((each.times.makespan for each in kinds if each.fits), default=math.inf)
     excluding = {each.placement: _bound(each, known, BOUND_SHARE * search.seconds, stop) for each in space[1:]}
     bounds = {name: (bound.lower_bound, bound.source) for name, bound in excluding.items()}
-    unsettled = [each for each in space[1:] if bounds[each.placement][0] < known * (1 - SOLVED)]
     results: list[tuple[PlacedProblem, ScheduleResult]] = []
-    for waiting, placed in zip(range(len(unsettled), -1, -1), [space[0], *unsettled], strict=True):
-        if not (stop() and results):
-            left = 0.0 if stop() else ends - time.monotonic()
-            results.append((placed, search.run(placed, FIRST_SHARE * left if waiting else left)))
-    for placed, result in results:
+    for number, placed in enumerate(space):
+        unsettled = [each for each in space[number:] if _may_improve(bounds.get(each.placement), known, search.gap)]
+        if results and (stop() or placed not in unsettled):
+            continue
+        left = 0.0 if stop() else ends - time.monotonic()
+        seconds = FIRST_SHARE * left if unsettled[1:] else left
+        result = search.run(placed, _start(placed, kinds), known, seconds)
+        known = min(known, result.timetable.makespan)
+        results.append((placed, result))
         own = (result.lower_bound, result.source)
         bounds[placed.placement] = max(own, bounds.get(placed.placement, own))
     return *min(results, key=lambda each: each[1].timetable.makespan), bounds
+
+
+def _may_improve(bound: tuple[float, str] | None, known: float, gap: float) -> bool:
+    """Whether a placement may hold something better by more than a gap than what is known, (3)."""
+    return bound is None or bound[0] < known * (1 - gap)
+
+
+def _start(placed: PlacedProblem, kinds: Sequence[Built]) -> Schedule | None:
+    """The fastest kind on a placement that fits; kinds are in order."""
+    return next((each.schedule for each in kinds if each.placed is placed and each.fits), None)
 
 
 def _bound(placed: PlacedProblem, known: float, seconds: float, stop: Callable[[], bool]) -> ScheduleBound:
@@ -232,6 +259,6 @@ def _bound(placed: PlacedProblem, known: float, seconds: float, stop: Callable[[
     return lower_bound(
         placed.problem,
         incumbent=known,
-        work_limit=max(int(LABELS_A_SECOND * seconds), 1),
+        work_limit=max(int(VALUES_A_SECOND * seconds), 1),
         stop=lambda: stop() or time.monotonic() > until,
     )

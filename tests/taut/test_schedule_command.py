@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from taut.solver.schedules.kinds import KINDS
+from taut.solver.schedules.neighbourhood import Neighbourhood
 from tests.taut.conftest import Outcome, Run, refused
 
 SMALL = ("schedule", "--stages", "4", "--micro-batches", "8", "--forward", "1", "--backward", "1", "--weight", "1")
@@ -118,6 +119,29 @@ def test_ctrl_c_gives_the_best_so_far(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert pressed
 
 
+def test_a_gap_that_is_good_enough_ends_the_search(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the makespan is bounded at once on every placement, so none is improved; the gap is what is left."""
+    monkeypatch.setattr(Neighbourhood, "improve", None)
+    words = (
+        "--stages",
+        "3",
+        "--micro-batches",
+        "6",
+        "--forward",
+        "29.718",
+        "--backward",
+        "29.444",
+        "--weight",
+        "19.927",
+    )
+    found = document(
+        run("schedule", *words, "--comm", "0.527", "--memory-limit", "0.5", "--gap", "0.5", "--json", "-q")
+    )
+    assert found["status"] == "feasible"
+    assert 0 < found["gap"] < 0.5
+    assert set(found["bounds"]) == {"sequential", "v", "round-robin"}
+
+
 def test_memory_for_less_than_one_micro_batch_is_proven_infeasible(run: Run) -> None:
     """One micro-batch holds a stage's activation, 1/4 of what 1F1B holds on four stages."""
     refused(run(*SMALL, "--memory-limit", "0.2", *QUICK), "the least limit that holds a schedule there is 0.25", 3)
@@ -162,6 +186,7 @@ def test_every_kind_can_be_asked_for(kind: str, run: Run) -> None:
         ((*SMALL, "--chunks", "0"), "--chunks 0"),
         ((*SMALL, "--placement", "v", "--chunks", "3"), "expected sequential with 1 chunk a device, v with 2"),
         ((*SMALL, "--time-limit", "0"), "--time-limit 0"),
+        ((*SMALL, "--gap", "1"), "--gap 1: expected a share from 0 to 1"),
         ((*SMALL, "--plot", "s.gif"), "--plot s.gif: expected a name that ends in .png"),
         ((*SMALL, "--out", "nowhere/s.json"), "there is no folder nowhere"),
         ((*SMALL, "--read", "nowhere.json"), "--stages 4: expected none beside --read of a JSON file"),

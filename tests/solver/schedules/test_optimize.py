@@ -1,16 +1,20 @@
 """The search for the best schedule with its bound."""
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from taut.errors import InfeasibleError
-from taut.formulations.schedule import sequential, timetable, v_shape, violations
+from taut.formulations.schedule import round_robin, sequential, timetable, v_shape, violations
 from taut.solver.result import Status
-from taut.solver.schedules.exact import solve
-from taut.solver.schedules.optimize import optimize
+from taut.solver.schedules.exact import Solved, solve
+from taut.solver.schedules.neighbourhood import Neighbourhood
+from taut.solver.schedules.optimize import load, optimize
 from taut.solver.schedules.schedule_certificate import complaints
 from tests.solver.schedules.pipelines import device_map, even, one_by_one, unlike
 from tests.solver.schedules.test_bounds import REAL
@@ -99,3 +103,59 @@ def test_no_time_leaves_a_schedule_with_a_bound() -> None:
 def test_kinds_that_are_named_are_where_it_starts() -> None:
     """With no round to improve it the schedule is of the kind asked for."""
     assert optimize(even(sequential(4), 8, (1, 1, 1, 0), 8), kinds=["1f1b"], work_limit=0).schedule.kind == "1f1b"
+
+
+HARD = even(round_robin(3, 2), 6, REAL["6.2B"], 3)
+"""Little memory: a gap of 5 % is left after many rounds."""
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_ctrl_c_ends_it_with_the_best_so_far(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pressed while the bound is sought or in a round: no other round begins, and what was found is certified."""
+    load()
+    pressed, begun = [rounds == 0], [0]
+    improve = Neighbourhood.improve
+
+    @contextmanager
+    def requested() -> Iterator[Callable[[], bool]]:
+        yield lambda: pressed[0]
+
+    def counted(*arguments: Any, **options: Any) -> Solved:
+        begun[0] += 1
+        pressed[0] = begun[0] == rounds
+        return improve(*arguments, **options)
+
+    monkeypatch.setattr("taut.solver.schedules.optimize.interrupt_requested", requested)
+    monkeypatch.setattr(Neighbourhood, "improve", counted)
+    result = optimize(HARD, work_limit=1_000_000)
+    assert begun[0] == rounds
+    assert violations(HARD, result.schedule) == ()
+    assert complaints(HARD, result.schedule, result.certificate) == ()
+    assert 0 < result.lower_bound <= result.timetable.makespan
+    assert result.source in ({"work", "path", "memory-area"} if rounds == 0 else {"single-device", "propagation"})
+
+
+def test_a_gap_that_is_small_enough_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the makespan is bounded at once, so no round is made; the result says what its gap is."""
+    monkeypatch.setattr(Neighbourhood, "improve", None)
+    result = optimize(HARD, work_limit=10, gap=0.5)
+    assert result.gap is not None
+    assert 0 < result.gap < 0.5
+    assert result.status is Status.FEASIBLE
+
+
+def test_a_bound_that_reaches_what_is_known_elsewhere_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a makespan known that is below all of this placement, its bound reaches that and no round is made."""
+    monkeypatch.setattr(Neighbourhood, "improve", None)
+    known = 0.99 * optimize(HARD, work_limit=0).lower_bound
+    result = optimize(HARD, known=known, work_limit=10)
+    assert known * (1 - 1e-6) <= result.lower_bound < result.timetable.makespan
+    assert complaints(HARD, result.schedule, result.certificate) == ()
+
+
+def test_it_starts_from_a_schedule_that_is_given() -> None:
+    """With no round to improve it, that is what is returned, with its bound."""
+    start = one_by_one(HARD)
+    result = optimize(HARD, start=start, work_limit=0)
+    assert result.schedule is start
+    assert result.lower_bound < result.timetable.makespan
