@@ -96,7 +96,7 @@ class Refining:
         bound.witness = found.witness
         if bound.lower_bound >= self._best.seconds:
             return True
-        division = polished(self._problem, bound.candidate, given, found.divisions)
+        division = polished(self._problem, bound.candidate, given, found.divisions, self._best.seconds)
         # No placement of a division is faster than its least makespan.
         if division is None or division.seconds >= self._best.seconds:
             return False

@@ -16,15 +16,17 @@ of rounds is spent (2).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taut.formulations.chunk_division import ChunkProblem
+from taut.solver.ordered.capacity import capacity_bound, missing_capacity
+from taut.solver.ordered.devices import Devices
 from taut.solver.ordered.division import Division
-from taut.solver.ordered.dual import ROUNDING, dual_value, longest_chunk, missing_by
+from taut.solver.ordered.dual import ROUNDING, dual_value, missing_by
 from taut.solver.ordered.mixtures import fastest_mixture, leanest_mixture
 from taut.solver.ordered.rows import Rows, least_makespan
 from taut.solver.ordered.witness import stated
@@ -60,17 +62,31 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     limit
         Seconds beyond which a bound is of no use, such as those of an incumbent.
     """
-    rows = Rows(given)
-    prices = np.full(len(rows.counts), 1.0 / len(rows.counts))
-    found: list[Division] = []
-    if not _fits(rows, prices, found):
-        missing, _ = missing_by(rows, prices)
-        return OrderBound(seconds=np.inf, witness={"prices": prices.tolist()}, missing=missing)
-    found += _even(given)
+    found = list(_even(given))
+    fits = any((Rows(given).excess(division) <= 0).all() for division in found)
+    missing = 0 if fits or limit < np.inf else missing_capacity(given)
+    if missing > 0:
+        return OrderBound(seconds=np.inf, witness={"missing": missing}, missing=missing)
+    limit = min(limit, 1.02 * min(least_makespan(given, division) for division in found))
+    devices = Devices(given, limit)
+    capacity = capacity_bound(devices)
+    if capacity >= limit:
+        return OrderBound(seconds=limit * (1 - ROUNDING), witness={"limit_s": limit}, divisions=tuple(found))
+    rows = Rows(given, devices if devices.known and devices.alike else None)
+    prices = np.full(len(rows.counts), 1.0 / max(len(rows.counts), 1))
+    if rows.devices is None and not _fits(rows, prices, found):
+        return OrderBound(seconds=np.inf, witness={"prices": prices.tolist()}, missing=missing_by(rows, prices)[0])
+    by_paths = _raised(rows, found, limit)
+    if capacity * (1 - ROUNDING) <= by_paths.seconds:
+        return by_paths
+    return replace(by_paths, seconds=capacity * (1 - ROUNDING), witness={"limit_s": capacity})
+
+
+def _raised(rows: Rows, found: list[Division], limit: float) -> OrderBound:
+    """Bound by paths, raised round by round, (1) and (2)."""
+    given = rows.given
     for division in found:
         rows.add(division)
-    limit = min(limit, 1.02 * min(least_makespan(given, division) for division in found))
-    longest = longest_chunk(given, limit)
     shares, prices = _uniform(rows)
     best, witness = -np.inf, dict[str, Any]()
     for _ in range(ROUNDS):
@@ -79,7 +95,7 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
         step = 0.0 if best == -np.inf else 1.0 if near else STEP
         tried = (1 - step) * np.pad(shares, (0, len(toward) - len(shares))) + step * toward
         cost = (1 - step) * prices + step * dear
-        value, answer = dual_value(rows, tried, cost, longest)
+        value, answer = dual_value(rows, tried, cost, limit)
         if value > best:
             best, witness = value, stated(rows, tried, cost, limit)
             shares, prices = tried, cost

@@ -14,6 +14,8 @@ Seconds of paths k and bytes of counts n of device d beyond its budget are linea
 (3) A division with a chunk that takes more than limit / m seconds for a micro-batch, less what the other chunks of its
     device take at least, takes more than the limit. So the lesser of the limit and (1) over all other divisions is a
     bound too, a better one where the limit is near the optimum.
+(4) Where the devices' options within the limit are at hand (``taut.solver.ordered.devices``) the least of them takes
+    the place of dynamic programming over chunks: no device exceeds its memory or the limit, and there are no prices.
 """
 
 import numpy as np
@@ -28,9 +30,12 @@ ROUNDING = 1e-10
 """Relative allowance for the rounding of sums over all passes."""
 
 
-def dual_value(rows: Rows, shares: Floats, prices: Floats, longest: float) -> tuple[float, Division | None]:
-    """The right side of (1) over the divisions of (3), without the constant."""
-    value, division = least_division(rows.given, rows.weights(shares, prices), longest)
+def dual_value(rows: Rows, shares: Floats, prices: Floats, limit: float) -> tuple[float, Division | None]:
+    """The right side of (1) over the divisions of (3) or (4), without the constant."""
+    weights = rows.weights(shares, prices)
+    if rows.devices is not None:
+        return rows.devices.least(weights)
+    value, division = least_division(rows.given, weights, longest_chunk(rows.given, limit))
     return value - prices.sum() * (rows.given.budget - rows.given.always), division
 
 

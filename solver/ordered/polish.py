@@ -2,8 +2,9 @@ r"""
 A good division into chunks that really fits, for a schedule that is priced by its order.
 
 From the divisions that a bound came across, the best by (bytes beyond the budget on the worst device, least makespan)
-is improved by single steps, first come first taken: a cut moved by one layer, a chunk's recompute changed. What is
-returned fits; nothing is claimed of how good it is.
+is improved by single steps, first come first taken: a cut moved by one layer, a chunk's recompute changed. That ends
+where the makespan is so far beyond the limit that no steps would bring it below. What is returned fits; nothing is
+claimed of how good it is.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,27 +23,51 @@ from taut.solver.partition import Partition
 Ints = NDArray[np.int64]
 MOST_PASSES = 1_500_000
 """Passes to price at most, some tenths of a second's worth."""
+WORTH = 0.03
+"""Relative distance beyond the limit from which steps are tried."""
 
 
 def polished(
-    problem: PlanningProblem, candidate: Candidate, given: ChunkProblem, divisions: Sequence[Division]
+    problem: PlanningProblem,
+    candidate: Candidate,
+    given: ChunkProblem,
+    divisions: Sequence[Division],
+    limit: float = np.inf,
 ) -> Partition | None:
-    """A division that fits the largest device, None where none was found; its seconds are the least makespan."""
+    """
+    A division that fits the largest device; its seconds are the least makespan.
+
+    Parameters
+    ----------
+    problem, candidate, given
+        What is divided.
+    divisions
+        Where to begin.
+    limit
+        Seconds beyond which a division is of no use.
+
+    Returns
+    -------
+    Partition
+        None where no division was found that fits.
+    """
     memory, budget = problem.device_memory(candidate), int(given.budget)
 
-    def rank(division: Division) -> tuple[int, float]:
-        need = memory.bytes_of(division.recompute, division.firsts, division.ends)
-        return max(max(need) - budget, 0), least_makespan(given, division)
+    def excess(division: Division) -> int:
+        return max(max(memory.bytes_of(division.recompute, division.firsts, division.ends)) - budget, 0)
 
-    best = min(divisions, key=rank)
-    value = rank(best)
+    least = min(map(excess, divisions))
+    best = min((one for one in divisions if excess(one) == least), key=lambda one: least_makespan(given, one))
+    value = least, least_makespan(given, best)
     left = max(MOST_PASSES // len(given.order.passes), 4 * given.num_chunks)
     improving = True
-    while improving and left > 0:
+    while improving and left > 0 and value[1] < limit * (1 + WORTH):
         improving = False
         for division in _neighbours(given, best):
+            if (over := excess(division)) > value[0]:
+                continue
             left -= 1
-            if (tried := rank(division)) < value:
+            if (tried := (over, least_makespan(given, division))) < value:
                 best, value, improving = division, tried, True
                 break
     if value[0] > 0:

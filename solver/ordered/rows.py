@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from taut.formulations.chunk_division import ChunkProblem
 from taut.formulations.chunk_times import spans
+from taut.solver.ordered.devices import Devices
 from taut.solver.ordered.division import Division, Weights
 from taut.solver.ordered.paths import Path, critical_path, device_path
 
@@ -34,6 +35,7 @@ class Rows:
     """Paths, each with the division that it is critical for (None for those of devices), and counts of every device."""
 
     given: ChunkProblem
+    devices: Devices | None = None
     paths: list[Path] = field(default_factory=list)
     sources: list[Division | None] = field(default_factory=list)
 
@@ -44,7 +46,9 @@ class Rows:
 
     @cached_property
     def counts(self) -> list[tuple[int, Ints]]:
-        """Devices with their counts of micro-batches in flight: most in all, and most of each chunk."""
+        """Devices with their counts of micro-batches in flight; none where the devices' own options keep to memory."""
+        if self.devices is not None:
+            return []
         return [(d, row) for d, counts in enumerate(self.given.counts) for row in _telling(counts)]
 
     def add(self, division: Division) -> bool:
@@ -90,7 +94,8 @@ class Rows:
     @cached_property
     def _members(self) -> Floats:
         """Whether a chunk lies on the device of each count (counts, C)."""
-        return np.array([self.given.order.device == d for d, _ in self.counts], dtype=float)
+        of_count = np.array([d for d, _ in self.counts], dtype=np.int64)
+        return np.asarray(self.given.order.device == of_count[:, None], dtype=float)
 
     @cached_property
     def _spread(self) -> Floats:

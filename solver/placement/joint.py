@@ -163,7 +163,7 @@ def bound_without_margin(problem: PlanningProblem) -> float:
     Global lower bound if no memory margin had to be kept, in seconds.
 
     The least bound over all candidates, each by the strongest method that applies; those whose weaker bound is no
-    better than the least so far are not refined.
+    better than the least so far are not refined. Those that are priced by their order come last, as in the search.
     """
     best, cache = BestLinks(problem.links), SubsetCache()
     relaxed = []
@@ -171,12 +171,13 @@ def bound_without_margin(problem: PlanningProblem) -> float:
         comm = communication(problem, candidate, best)
         relaxed.append((relaxation_bound(problem, candidate, comm), candidate, comm))
     least = np.inf
-    for value, candidate, comm in sorted(relaxed, key=lambda entry: entry[0]):
+    for value, candidate, comm in sorted(relaxed, key=lambda entry: (entry[1].is_ordered, entry[0])):
         if value >= least:
-            break
+            continue
         if candidate.is_ordered:
             fits = least_excess(partition_problem(problem, candidate, margin=False))[0] == 0
-            bound = order_bound(chunked(problem, candidate, best, margin=False)).seconds if fits else np.inf
+            given = chunked(problem, candidate, best, margin=False)
+            bound = order_bound(given, least).seconds if fits else np.inf
         else:
             bound = partition_bound(problem, candidate, comm, margin=False)[0]
         if bound < least and has_joint(problem, candidate):

@@ -1,0 +1,136 @@
+r"""
+The devices of a candidate with their options, and the division that costs least under weights.
+
+With a limit T on the makespan, device d's options (``taut.solver.ordered.options``) are those whose passes take at most
+T less the constant seconds. Under weights of passes, cuts and device 0's parameters
+(``taut.solver.ordered.rows`` (3)) an option o of d costs :math:`c_d(o)`, and
+
+(1) :math:`V_{d+1}(u) = \min_o V_d(u - N_o) + c_d(o)`, the least cost of devices before d + 1 with u layers, finds
+    :math:`V_{pp}(L)`: no division within T and within memory costs less, however its layers differ.
+
+Cuts cost the least seconds of any cut.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.formulations.chunk_division import ChunkProblem
+from taut.solver.ordered.division import Division, Weights
+from taut.solver.ordered.options import HUGE, ROUNDING, Figures, Options, few_enough
+from taut.solver.ordered.paths import Path, device_path
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Devices:
+    """
+    The devices of a candidate, each with its options for makespans up to a limit.
+
+    Parameters
+    ----------
+    given
+        The division problem.
+    limit
+        Largest makespan T of interest, in seconds.
+    """
+
+    given: ChunkProblem
+    limit: float = np.inf
+
+    @cached_property
+    def paths(self) -> list[Path]:
+        """Path of every device."""
+        return [device_path(self.given.order, d) for d in range(len(self.given.counts))]
+
+    @cached_property
+    def most(self) -> int:
+        """Layers of a device at most: all but one for every other chunk, or as many as the limit allows."""
+        given, chunks = self.given, len(self.given.hosted(0))
+        every = given.num_layers - (given.num_chunks - chunks)
+        own = np.min([path.passes[given.hosted(d)].min(axis=0) for d, path in enumerate(self.paths)], axis=0)
+        layer = np.diagonal(given.passes, 1, -2, -1)
+        least = float((own @ np.where(np.isfinite(layer), layer, HUGE).reshape(3, -1)).min())
+        if self.limit == np.inf or least <= 0:
+            return every
+        return max(min(every, int((self.limit - given.constant) / least * (1 + ROUNDING))), chunks)
+
+    @property
+    def known(self) -> bool:
+        """Whether the options are few enough to look at."""
+        return few_enough(len(self.given.hosted(0)), self.given.passes.shape[1], self.most)
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether all layers but the first and the last are alike, so that it does not matter which a chunk has."""
+        given, layers = self.given, slice(1, self.given.num_layers - 1)
+        tables = (given.passes, given.activation, given.parameters, given.logits)
+        each = [np.diagonal(table, 1, -2, -1)[..., layers] for table in tables]
+        each.append(given.edge[1:-1])
+        return all(bool(np.isclose(one, one[..., :1], rtol=1e-12, atol=0.0).all()) for one in each)
+
+    @cached_property
+    def figures(self) -> Figures:
+        """Least figures of so many layers."""
+        return Figures(self.given, self.most)
+
+    @cached_property
+    def options(self) -> list[Options]:
+        """Options of every device."""
+        longest = (self.limit - self.given.constant) * (1 + ROUNDING)
+        return [self.figures.options(d, path, longest) for d, path in enumerate(self.paths)]
+
+    @cached_property
+    def edge(self) -> float:
+        """Least seconds of a cut."""
+        return float(self.given.edge[1:-1].min(initial=np.inf))
+
+    def least(self, weights: Weights) -> tuple[float, Division | None]:
+        """Least cost of a division under weights, and a division that has it where all layers are alike, (1)."""
+        layers, value = self.given.num_layers, np.full(self.given.num_layers + 1, np.inf)
+        value[0], chosen = 0.0, []
+        for d, options in enumerate(self.options):
+            cost = self._cost(d, options, weights)
+            value, choice = _joined(value, options.whole, cost, layers)
+            chosen.append(choice)
+        cuts = float(weights.edge.sum()) * self.edge if weights.edge.any() else 0.0
+        total = float(value[layers]) + cuts
+        return (total, self._drawn(chosen)) if np.isfinite(total) else (np.inf, None)
+
+    def _cost(self, device: int, options: Options, weights: Weights) -> Floats:
+        """Cost of every option of a device (O,)."""
+        hosted = self.given.hosted(device)
+        table = self.figures.seconds(hosted, weights.passes[hosted])
+        if weights.parameters[hosted].any():
+            table = table + (weights.parameters[hosted, None] * self.figures.parameters(hosted))[:, None, :]
+        chunk = np.arange(len(hosted))
+        return np.asarray(table[chunk, options.recompute, options.layers].sum(axis=1))
+
+    def _drawn(self, chosen: list[Ints]) -> Division:
+        """Division of the options that were chosen for every number of layers up to each device."""
+        layers, recompute = np.zeros((2, self.given.num_chunks), np.int64)
+        left = self.given.num_layers
+        for d in range(len(chosen) - 1, -1, -1):
+            options, choice = self.options[d], chosen[d][left]
+            hosted = self.given.hosted(d)
+            layers[hosted], recompute[hosted] = options.layers[choice], options.recompute[choice]
+            left -= int(options.whole[choice])
+        return Division(layers.cumsum(), recompute)
+
+
+def _joined(value: Floats, whole: Ints, cost: Floats, layers: int) -> tuple[Floats, Ints]:
+    """One step of (1): least cost by layers, and the option that was taken for each."""
+    order = np.lexsort((cost, whole))
+    sizes, first = np.unique(whole[order], return_index=True)
+    options = order[first]
+    joined, choice = np.full(layers + 1, np.inf), np.full(layers + 1, -1)
+    for size, option in zip(sizes.tolist(), options.tolist(), strict=True):
+        tried = value[: layers + 1 - size] + cost[option]
+        better = tried < joined[size:]
+        joined[size:][better] = tried[better]
+        choice[size:][better] = option
+    return joined, choice
