@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.schedules import even
 from taut.errors import InfeasibleError
 from taut.formulations.schedule import sequential, timetable, v_shape, violations
 from taut.solver.result import Status
 from taut.solver.schedules.exact import solve
 from taut.solver.schedules.optimize import optimize
 from taut.solver.schedules.schedule_certificate import complaints
-from tests.solver.schedules.pipelines import device_map, even, one_by_one, unlike
+from tests.solver.schedules.pipelines import device_map, one_by_one, unlike
 from tests.solver.schedules.test_bounds import REAL
 
 
