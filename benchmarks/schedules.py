@@ -44,10 +44,10 @@ class Row(NamedTuple):
     seconds: float
 
 
-def pipeline(
+def even(
     device: Ints, m: int, seconds: tuple[float, float, float, float], limit: float, kept: float = 1.0
 ) -> ScheduleProblem:
-    """Like chunks of one memory unit each."""
+    """Equal chunks: seconds of F, I, W and of a transfer; one memory unit each, of which ``kept`` stays for W."""
     n = len(device)
     f, b, w, c = seconds
     return ScheduleProblem(
@@ -59,7 +59,7 @@ def pipeline(
         num_micro_batches=m,
         activation=np.ones(n),
         kept_for_weight=np.full(n, kept),
-        memory_limit=np.full(int(device.max()) + 1, limit),
+        memory_limit=np.full(int(device.max()) + 1, float(limit)),
     )
 
 
@@ -74,7 +74,7 @@ def adaptive(folder: Path) -> Iterator[Row]:
     """The authors' search over V-shaped blocks."""
     for row in table(folder / "adaptive_V_pareto.csv"):
         seconds = (float(row["f"]), float(row["b"]), float(row["w"]), float(row["c(chunk_costs)"]))
-        problem = pipeline(v_shape(int(row["p"])), int(row["m"]), seconds, float(row["peak_chunks"]))
+        problem = even(v_shape(int(row["p"])), int(row["m"]), seconds, float(row["peak_chunks"]))
         best, span = float(row["best_makespan"]), float(row["best_span"])
         yield Row("adaptive V", row["triple"], problem, best, span, float(row["search_s"]))
 
@@ -86,7 +86,7 @@ def baselines(folder: Path) -> Iterator[Row]:
         device = v_shape(p) if row["placement"] == "V" else round_robin(p, v)
         f, b, w = (float(row[key]) / v for key in "fbw")
         limit = v * max(float(peak) for peak in row["peak_per_device_unit"].split())
-        problem = pipeline(device, int(row["m"]), (f, b, w, float(row["c"])), limit)
+        problem = even(device, int(row["m"]), (f, b, w, float(row["c"])), limit)
         spent = float(row["sched_time_s"])
         yield Row(row["method"], row["triple"], problem, float(row["makespan"]), float(row["span"]), spent)
 
@@ -103,7 +103,7 @@ def bytes_model(folder: Path) -> Iterator[Row]:
         p = int(row["p"])
         seconds = (float(row["f_us"]), float(row["b_us"]), float(row["w_us"]), float(row["c_us"]))
         limit = float(row["peak_bytes_rel1f1b"]) * p * (1 + 1e-5)
-        problem = pipeline(sequential(p), int(row["m"]), seconds, limit, kept[row["mem_model"]])
+        problem = even(sequential(p), int(row["m"]), seconds, limit, kept[row["mem_model"]])
         method = f"ZB-auto {row['limit_p']}p {row['mem_model']}"
         spent = float(row["sched_time_s"])
         yield Row(method, row["triple"], problem, float(row["makespan"]), float(row["span"]), spent)
@@ -143,15 +143,15 @@ def speed() -> None:
     """Print the scheduling time of every kind at 32 stages and 128 micro-batches, and passes evaluated a second."""
     seconds = (5.21, 5.1, 3.86, 0.41)
     for kind in KINDS:
-        problem = pipeline(placement(kind, 32), 128, seconds, np.inf if kind != "blocks" else 24.0)
-        build(kind, pipeline(placement(kind, 2), 4, seconds, np.inf))  # Loads the compiled loops.
+        problem = even(placement(kind, 32), 128, seconds, np.inf if kind != "blocks" else 24.0)
+        build(kind, even(placement(kind, 2), 4, seconds, np.inf))  # Loads the compiled loops.
         begin = time.perf_counter()
         schedule = build(kind, problem)
         spent = time.perf_counter() - begin
         found = timetable(problem, schedule)
         print(f"{kind:18} 32x128 {spent:6.2f} s  bubble {100 * found.bubble:6.2f} %  peak {found.peak_memory.max():g}")
     for p, m in ((8, 32), (32, 128)):
-        problem = pipeline(v_shape(p), m, seconds, np.inf)
+        problem = even(v_shape(p), m, seconds, np.inf)
         schedule = build("v-half", problem)
         passes, first = schedule.flat
         start, end = np.zeros(len(passes)), np.zeros(len(passes))

@@ -21,8 +21,9 @@ from taut.formulations.memory import DeviceMemory, StageMemory, device_memory, s
 from taut.formulations.network import Links, links
 from taut.formulations.network_memory import network_stage_memory
 from taut.formulations.ordered import ON_V
+from taut.formulations.priced_layers import PassTables, PricedLayers, pass_tables
 from taut.formulations.space import Candidate, StrategySpace, candidates, recompute_of
-from taut.formulations.stages import PassTables, StageTables, pass_tables, stage_tables
+from taut.formulations.stages import StageTables, stage_tables
 
 LatencyModel = Literal["pipette", "pipette-printed", "amp"]
 LATENCY_MODELS: tuple[LatencyModel, ...] = ("pipette", "pipette-printed", "amp")
@@ -115,12 +116,7 @@ class PlanningProblem:
         key = (candidate.tp, candidate.micro_batch, candidate.sequence_parallel, single, shared)
         if key not in self._tables:
             self._tables[key] = stage_tables(
-                self.model,
-                self.costs,
-                self.device_types,
-                precision=self.memory.precision,
-                tp=candidate.tp,
-                micro_batch=candidate.micro_batch,
+                self._priced(candidate),
                 sequence_parallel=candidate.sequence_parallel,
                 single_stage=single,
                 shared_head=shared,
@@ -132,15 +128,18 @@ class PlanningProblem:
         """Seconds of every range of layers by pass under a candidate."""
         key = (candidate.tp, candidate.micro_batch)
         if key not in self._passes:
-            self._passes[key] = pass_tables(
-                self.model,
-                self.costs,
-                self.device_types,
-                precision=self.memory.precision,
-                tp=candidate.tp,
-                micro_batch=candidate.micro_batch,
-            )
+            self._passes[key] = pass_tables(self._priced(candidate))
         return self._passes[key]
+
+    def _priced(self, candidate: Candidate) -> PricedLayers:
+        return PricedLayers(
+            model=self.model,
+            costs=self.costs,
+            device_types=self.device_types,
+            precision=self.memory.precision,
+            tp=candidate.tp,
+            micro_batch=candidate.micro_batch,
+        )
 
     def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:
         """Recompute that a stage of a candidate may choose."""

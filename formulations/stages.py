@@ -18,19 +18,18 @@ For every range, at one (tp, micro_batch, sequence_parallel):
     parallelism, and largest[i, j] parameters of the largest layer;
 (5) message[j] bytes between the stage that ends before layer j and the next one, on one tensor rank.
 
-A range's figures are sums over layer kinds of count times figure, so equal ranges get equal floats.
+A range's figures are sums over layer kinds (``taut.formulations.priced_layers``), so equal ranges get equal floats.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost
-from taut.data.device import Precision
-from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
-from taut.data.work import ELEMENT_BYTES
+from taut.data.costs import RECOMPUTE, LayerCost
+from taut.data.model import ModelSpec
+from taut.formulations.priced_layers import PricedLayers
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -71,13 +70,8 @@ def ring_factor(n: int) -> float:
 
 
 def stage_tables(
-    model: ModelSpec,
-    costs: CostTable,
-    device_types: list[str],
+    priced: PricedLayers,
     *,
-    precision: Precision,
-    tp: int,
-    micro_batch: int,
     sequence_parallel: bool,
     single_stage: bool,
     shared_head: bool | None = None,
@@ -88,12 +82,10 @@ def stage_tables(
 
     Parameters
     ----------
-    model, costs, device_types
-        What is trained, its priced layers, the types in the order of axis k.
-    precision
-        Number format of weights and activations.
-    tp, micro_batch, sequence_parallel
-        Degrees that change a layer's cost.
+    priced
+        The layers at one (tp, micro_batch).
+    sequence_parallel
+        Whether tensor ranks share what lies between their parts of a layer.
     single_stage
         Whether there is one stage, which sends no messages.
     shared_head
@@ -107,143 +99,34 @@ def stage_tables(
     MissingProfileError
         If a cost is neither in the table nor between two entries.
     """
-    kinds = list(model.kinds.values())
-    count, ranges = _counts(model, kinds), _range_sums(model)
-    first, last = _edges(len(model.blocks))
-    element = ELEMENT_BYTES[precision]
-
-    def price(device: str, recompute: str) -> list[LayerCost]:
-        return [_layer_cost(costs, device, layer, tp, micro_batch, recompute, element) for layer in kinds]
-
-    edges = {device: _edge_costs(model, costs, device, tp, micro_batch) for device in device_types}
-    seconds = [
-        [
-            ranges([cost.seconds for cost in price(device, recompute)], *(edge.seconds for edge in edges[device]))
-            for recompute in RECOMPUTE
-        ]
-        for device in device_types
-    ]
-    output = [float(element * micro_batch * layer.output_elements) for layer in kinds]
-    kept = {r: _most([price(device, r) for device in device_types], sequence_parallel) for r in RECOMPUTE}
-    at_edges = _most(list(edges.values()), sequence_parallel)
+    model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
+    seconds = priced.seconds(lambda cost: cost.seconds)
+    output = [float(priced.element * priced.micro_batch * layer.output_elements) for layer in kinds]
+    kept = {r: _most([priced.prices(d, r) for d in priced.device_types], sequence_parallel) for r in RECOMPUTE}
+    at_edges = _most([priced.edges(device) for device in priced.device_types], sequence_parallel)
     parameters = ranges(
         [layer.parameters(tp) for layer in kinds],
         model.embedding_parameters(tp),
         model.head_parameters(tp, shared=single_stage if shared_head is None else shared_head),
     )
     return StageTables(
-        seconds=np.array(seconds),
+        seconds=seconds,
         volume=tensor_parallel * np.array([ranges([REDUCTIONS[r] * out for out in output], 0, 0) for r in RECOMPUTE]),
         reductions=tensor_parallel * np.array([ranges([REDUCTIONS[r]] * len(kinds), 0, 0) for r in RECOMPUTE]),
         parameters=parameters.astype(np.int64),
         activation=np.array([ranges(kept[r], *at_edges) for r in RECOMPUTE]).astype(np.int64),
         workspace=np.array([_largest(_brought_back(kept["none"], kept[r]), count) for r in RECOMPUTE]),
-        logits=(_logits(model, micro_batch, tp) * last).astype(np.int64),
+        logits=(_logits(model, priced.micro_batch, tp) * priced.last).astype(np.int64),
         buffers=_largest([_buffers(int(out), tp, sequence_parallel, single_stage) for out in output], count),
         largest=np.maximum(
             _largest([layer.parameters(tp) for layer in kinds], count),
-            (model.embedding_parameters(tp) * first).astype(np.int64),
+            (model.embedding_parameters(tp) * priced.first).astype(np.int64),
         ),
-        message=_messages(model, kinds, output, tp if sequence_parallel else 1),
+        message=_messages(priced, output, tp if sequence_parallel else 1),
     )
 
 
-@dataclass(frozen=True)
-class PassTables:
-    """Seconds of the passes of every range of layers on every type, without communication, (types, recompute, ...)."""
-
-    forward: Floats
-    input_gradient: Floats
-    weight_gradient: Floats
-
-
-def pass_tables(
-    model: ModelSpec,
-    costs: CostTable,
-    device_types: list[str],
-    *,
-    precision: Precision,
-    tp: int,
-    micro_batch: int,
-) -> PassTables:
-    """Figure (1) by pass: what a range takes forward, and for its gradients by input and weights."""
-    kinds, ranges, element = list(model.kinds.values()), _range_sums(model), ELEMENT_BYTES[precision]
-    edges = {device: _edge_costs(model, costs, device, tp, micro_batch) for device in device_types}
-
-    def seconds(part: Callable[[LayerCost], float]) -> Floats:
-        return np.array(
-            [
-                [
-                    ranges(
-                        [part(_layer_cost(costs, device, layer, tp, micro_batch, r, element)) for layer in kinds],
-                        *(part(edge) for edge in edges[device]),
-                    )
-                    for r in RECOMPUTE
-                ]
-                for device in device_types
-            ]
-        )
-
-    return PassTables(
-        forward=seconds(lambda cost: cost.forward),
-        input_gradient=seconds(lambda cost: cost.input_grad),
-        weight_gradient=seconds(lambda cost: cost.weight_grad),
-    )
-
-
-def _range_sums(model: ModelSpec) -> Callable[..., Floats]:
-    """Sums over every range of a figure by layer kind, with those of embedding and head."""
-    count = _counts(model, list(model.kinds.values()))
-    first, last = _edges(len(model.blocks))
-
-    def ranges(per_kind: Sequence[float], at_first: float, at_last: float) -> Floats:
-        total = at_first * first + at_last * last
-        for figure, times in zip(per_kind, count, strict=True):
-            total += figure * times
-        return np.asarray(total)
-
-    return ranges
-
-
-def _counts(model: ModelSpec, kinds: list[LayerSpec]) -> Floats:
-    """count[kind, i, j]: layers of a kind in [i, j)."""
-    names = [layer.kind for layer in kinds]
-    of_kind = np.array([[layer.kind == name for layer in model.blocks] for name in names], dtype=float)
-    before = np.concatenate([np.zeros((len(kinds), 1)), np.cumsum(of_kind, axis=1)], axis=1)
-    return np.asarray(np.maximum(before[:, None, :] - before[:, :, None], 0.0))
-
-
-def _edges(num_layers: int) -> tuple[Floats, Floats]:
-    """Whether a range holds the embedding, and whether it holds the head."""
-    size = num_layers + 1
-    first, last = np.zeros((size, size)), np.zeros((size, size))
-    first[0, :], last[:, num_layers] = 1.0, 1.0
-    return first, last
-
-
-def _layer_cost(
-    costs: CostTable, device: str, layer: LayerSpec, tp: int, micro_batch: int, recompute: str, element: int
-) -> LayerCost:
-    """The table's cost; full recompute follows from none where it has no row, selective is then none."""
-    key = Key(device, layer.kind, tp, micro_batch, layer.seq, recompute)
-    if costs.prices(key):
-        return costs.at(key)
-    plain = costs.at(key._replace(recompute="none"))
-    if recompute != "full":
-        return plain
-    kept = element * micro_batch * layer.output_elements
-    return LayerCost(plain.forward, plain.input_grad + plain.forward, plain.weight_grad, kept, -(-kept // tp))
-
-
-def _edge_costs(model: ModelSpec, costs: CostTable, device: str, tp: int, micro_batch: int) -> list[LayerCost]:
-    """Costs of embedding and head; nothing for a model without vocabulary."""
-    if not model.vocab:
-        return [LayerCost(0.0, 0.0, 0.0, 0, 0)] * 2
-    at = [(EMBEDDING, model.blocks[0].seq), (HEAD, model.blocks[-1].seq)]
-    return [costs.at(Key(device, kind, tp, micro_batch, seq, "none")) for kind, seq in at]
-
-
-def _most(by_device: list[list[LayerCost]], sequence_parallel: bool) -> list[int]:
+def _most(by_device: Sequence[Sequence[LayerCost]], sequence_parallel: bool) -> list[int]:
     """Activation bytes by layer, the most that any device type keeps."""
     field = "activation_bytes_sp" if sequence_parallel else "activation_bytes"
     return [max(getattr(cost, field) for cost in costs) for costs in zip(*by_device, strict=True)]
@@ -271,6 +154,6 @@ def _buffers(output: int, tp: int, sequence_parallel: bool, single_stage: bool) 
     return gathered + (0 if single_stage else 2 * message)
 
 
-def _messages(model: ModelSpec, kinds: list[LayerSpec], output: list[float], shards: int) -> Floats:
-    by_kind = {layer.kind: out / shards for layer, out in zip(kinds, output, strict=True)}
-    return np.array([0.0, *(by_kind[layer.kind] for layer in model.blocks)])
+def _messages(priced: PricedLayers, output: list[float], shards: int) -> Floats:
+    by_kind = {layer.kind: out / shards for layer, out in zip(priced.kinds, output, strict=True)}
+    return np.array([0.0, *(by_kind[layer.kind] for layer in priced.model.blocks)])

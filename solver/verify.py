@@ -2,18 +2,17 @@ r"""
 Checking a plan without trusting the search that made it.
 
 Everything is read from the document. The check prices the plan with the one evaluator, enumerates the candidates of
-the stated space again, and derives every bound again by the deterministic algorithm that its source names:
+the stated space again, and derives every bound again by the deterministic algorithm that its source names
+(``taut.solver.derivation``).
 
-``relaxation``, ``partition``  closed form, and exact dynamic programming (``taut.solver.bounds``);
-``placement``                  exact subset dynamic programming (``taut.solver.placement.joint``);
-``cover``                      the staircase of proofs in its witness, each checked alone
-                               (``taut.solver.placement.covering``);
-``memory``                     no division of the layers fits, by exact dynamic programming over the excess;
-``order``, ``order-memory``    weighted paths through a schedule's order, and priced memory, by the weights and prices
-                               in its witness (``taut.solver.ordered.witness``).
+A figure x is reproduced, and a bound b of a candidate allows its stated state, beside the objective J, if
 
-Neither the branch and bound, nor annealing, nor any external solver takes part. A document is accepted if every figure
-is reproduced to a relative 1e-9, and every state follows from its bound.
+.. math:: |x - x'| \le 10^{-9} \max(|x|, |x'|) \tag{1}
+
+.. math:: \text{infeasible: } b = \infty; \quad \text{pruned, solved: } J (1 - 10^{-9}) \le b < \infty; \quad
+    \text{open: } b < \infty \tag{2}
+
+A document is accepted if every figure is reproduced, and every state and the status follow from the bounds.
 """
 
 import math
@@ -22,15 +21,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taut.data.spec import digest
-from taut.data.units import KIB
 from taut.errors import DataError
 from taut.formulations.latency import StepTime, Strategy, step_time, violations
-from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
 from taut.solver.certificate import communication_gap, predicted
+from taut.solver.derivation import Derivation
 from taut.solver.document import (
     CandidateSection,
     PlanDocument,
@@ -40,11 +36,7 @@ from taut.solver.document import (
     problem_of,
     strategy_of,
 )
-from taut.solver.ordered.witness import missing_bytes, rederived
-from taut.solver.partition import least_excess
-from taut.solver.placement.cover_witness import witnessed
-from taut.solver.placement.covering import cover_bound, has_cover
-from taut.solver.placement.joint import SubsetCache, bound_without_margin, has_joint, solve_joint
+from taut.solver.placement.joint import bound_without_margin
 from taut.solver.result import OPTIMALITY_GAP, Incumbent, relative_gap
 
 TOLERANCE = 1e-9
@@ -181,7 +173,7 @@ class _Check:
         entries = self.document.certificate.candidates
         if [_key(entry.strategy) for entry in entries] != [_key(candidate.as_dict()) for candidate in wanted]:
             return [f"the {len(entries)} candidates are not the {len(wanted)} of the stated space"]
-        bounds = _Bounds(self.problem)
+        bounds = Derivation(self.problem)
         faults: list[str] = []
         least = self.incumbent.seconds
         for candidate, entry in zip(wanted, entries, strict=True):
@@ -193,6 +185,7 @@ class _Check:
         return faults
 
     def _entry_faults(self, candidate: Candidate, entry: CandidateSection, derived: float) -> Iterator[str]:
+        """A stated bound that is not the derived one, and a state that (2) does not allow."""
         stated = math.inf if entry.lower_bound_s is None else entry.lower_bound_s
         if not _close(derived, stated):
             yield f"candidate {candidate}: {entry.source} bound is {entry.lower_bound_s}, derived {derived}"
@@ -207,64 +200,12 @@ class _Check:
             yield f"candidate {candidate}: state {entry.state!r} does not follow from its bound {derived}"
 
 
-class _Bounds:
-    """Derives the bounds of candidates again, each by its source."""
-
-    def __init__(self, problem: PlanningProblem) -> None:
-        self._problem = problem
-        self._best_links = BestLinks(problem.links)
-        self._subsets = SubsetCache()
-
-    def derive(self, candidate: Candidate, entry: CandidateSection) -> float:
-        """The bound that the entry's source yields; minus infinity for a source that yields none."""
-        comm = communication(self._problem, candidate, self._best_links)
-        relaxed = relaxation_bound(self._problem, candidate, comm)
-        if entry.source == "relaxation":
-            return relaxed
-        if candidate.is_ordered and entry.source != "memory":
-            return self._ordered(candidate, entry, relaxed)
-        if entry.source == "partition":
-            return max(relaxed, partition_bound(self._problem, candidate, comm)[0])
-        if entry.source == "placement" and has_joint(self._problem, candidate):
-            joint = solve_joint(self._problem, candidate, self._best_links, self._subsets).lower_bound
-            return max(relaxed, partition_bound(self._problem, candidate, comm)[0], joint)
-        if entry.source == "cover" and has_cover(self._problem, candidate):
-            covered = witnessed(self._problem, candidate, entry.witness)
-            if covered is None:
-                return -math.inf
-            bound = cover_bound(self._problem, candidate, self._best_links, covered)[0]
-            return max(relaxed, partition_bound(self._problem, candidate, comm)[0], bound)
-        if entry.source == "memory":
-            return self._excess(candidate, entry)
-        return -math.inf
-
-    def _ordered(self, candidate: Candidate, entry: CandidateSection, relaxed: float) -> float:
-        """The bound by the witness's weights, infinity if its prices prove that nothing fits."""
-        given = chunked(self._problem, candidate, self._best_links)
-        if entry.source == "order":
-            found = rederived(given, entry.witness)
-            return max(relaxed, found) if math.isfinite(found) else found
-        missing = missing_bytes(given, entry.witness) if entry.source == "order-memory" else -math.inf
-        named = missing > 0 and math.ceil(missing / KIB) == entry.witness.get("missing_kib")
-        return math.inf if named else -math.inf
-
-    def _excess(self, candidate: Candidate, entry: CandidateSection) -> float:
-        """Infinity if no division fits and the witness names the least excess; minus infinity otherwise."""
-        stages = partition_problem(self._problem, candidate)
-        comm = communication(self._problem, candidate, self._best_links)
-        excess, stage = least_excess(stages)
-        infeasible = excess > 0
-        if not candidate.is_ordered:
-            infeasible = not partition_bound(self._problem, candidate, comm, stages=stages)[1].feasible
-        named = entry.witness == {"missing_kib": -(-excess // KIB), "stage": stage}
-        return math.inf if infeasible and named else -math.inf
-
-
 def _key(strategy: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(strategy.items()))
 
 
 def _close(a: float, b: float) -> bool:
+    """Whether figures are the same by (1)."""
     if not (math.isfinite(a) and math.isfinite(b)):
         return a == b
     return abs(a - b) <= TOLERANCE * max(abs(a), abs(b))

@@ -1,6 +1,5 @@
 """Pipelines for tests of schedules: unit times on any placement, random ones, and the published rows where present."""
 
-import csv
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
+from benchmarks.schedules import even, table
 from taut.formulations.schedule import ScheduleProblem, round_robin, sequential, v_shape
 
 DATA = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "schedules"
@@ -26,18 +26,7 @@ def pipeline(
     kept: float = 1.0,
 ) -> ScheduleProblem:
     """Like chunks: seconds of each pass, latency c, one memory unit a chunk of which ``kept`` stays for W."""
-    n = len(device)
-    return ScheduleProblem(
-        device=device,
-        forward=np.full(n, f),
-        input_gradient=np.full(n, b),
-        weight_gradient=np.full(n, w),
-        transfer=np.full(n - 1, c),
-        num_micro_batches=m,
-        activation=np.ones(n),
-        kept_for_weight=np.full(n, kept),
-        memory_limit=np.full(int(device.max()) + 1, limit),
-    )
+    return even(device, m, (f, b, w, c), limit, kept)
 
 
 @st.composite
@@ -69,6 +58,4 @@ def pipelines(draw: st.DrawFn, *, limited: bool = True) -> ScheduleProblem:
 
 def rows(file: str) -> Iterator[dict[str, str]]:
     """Rows of a published table that were simulated without an error; none if the table is absent."""
-    if (DATA / file).exists():
-        with (DATA / file).open(encoding="utf-8", newline="") as lines:
-            yield from (row for row in csv.DictReader(lines) if not row.get("err"))
+    return table(DATA / file)

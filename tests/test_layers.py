@@ -19,9 +19,11 @@ COMMANDS = [
     "importers.py",
     "cost_importers.py",
     "pareto_command.py",
+    "place_command.py",
     "profiling/command.py",
     "reproduce/command.py",
     "schedule_command.py",
+    "verify_command.py",
 ]
 """Modules that hold commands; the command line imports them at its top."""
 SOURCES = {layer: sorted((ROOT / layer).glob("**/*.py")) for layer in LAYERS}

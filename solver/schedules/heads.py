@@ -63,21 +63,7 @@ def heads(ticks: Ticks, known: Ints | None = None) -> Ints:
 
 
 def tails(ticks: Ticks, known: Ints | None = None) -> Ints:
-    """
-    Least time after each pass, (3) and (4).
-
-    Parameters
-    ----------
-    ticks
-        The pipeline in whole numbers.
-    known
-        Tails that are known already (3, C, m); none is lowered.
-
-    Returns
-    -------
-    Array
-        Ticks by kind F, I, W, chunk and micro-batch (3, C, m).
-    """
+    """Least time after each pass, (3) and (4), none below what is known; parameters and shape as of ``heads``."""
     f, b, w, t = ticks.forward, ticks.input_gradient, ticks.weight_gradient, ticks.transfer
     chunks, k = len(f), np.arange(ticks.micro_batches)
     left = ticks.micro_batches - k

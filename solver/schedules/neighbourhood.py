@@ -1,10 +1,11 @@
 r"""
 Large neighbourhoods of a schedule: a part of its passes may change places, CP-SAT finds the best order of the part.
 
-Parts (:mod:`taut.solver.schedules.exact`, (5)) are *windows*, all passes that start in an interval of time, and
-*bands*, all passes of some neighbouring devices in such an interval. Intervals begin anywhere and hold about a given
-number of passes; the number grows when a part is solved at once and shrinks when it is not (1). The choice follows from
-the seed and the round alone, and so does the outcome as long as only the solver's own measure of work ends a round (2).
+Parts (:mod:`taut.solver.schedules.constraint_model`, (5)) are *windows*, all passes that start in an interval of time,
+and *bands*, all passes of some neighbouring devices in such an interval. Intervals begin anywhere and hold about a
+given number of passes; the number grows when a part is solved at once and shrinks when it is not (1). The choice
+follows from the seed and the round alone, and so does the outcome as long as only the solver's own measure of work ends
+a round (2).
 """
 
 from collections.abc import Callable
@@ -14,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.formulations.schedule import Schedule, ScheduleProblem
-from taut.solver.schedules.exact import Bools, Solved, solve, starts
+from taut.solver.schedules.constraint_model import Bools
+from taut.solver.schedules.exact import Solved, solve
+from taut.solver.schedules.in_order import starts
 
 _SMALLEST, _LARGEST = 24, 400
 _WORK = 0.6

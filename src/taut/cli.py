@@ -9,7 +9,7 @@ import sys
 import warnings
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
@@ -18,9 +18,11 @@ from taut.cost_importers import importer
 from taut.errors import CertificateError, DataError, InfeasibleError, NothingFoundError, TautError
 from taut.fitters import fitter
 from taut.pareto_command import pareto_command
+from taut.place_command import place_command
 from taut.profiling.command import profile_command
 from taut.reproduce.command import reproducer
 from taut.schedule_command import schedule_command
+from taut.verify_command import verify_command
 
 app = typer.Typer(
     help="Plans the training of large models on GPU clusters, and proves how good the plan is.",
@@ -109,49 +111,7 @@ def plan_command(
     typer.echo(json.dumps(found.document) if as_json else str(found))
 
 
-@app.command()
-def verify(
-    path: Annotated[Path, typer.Argument(help="A plan or schedule written by taut.")],
-    as_json: JsonFlag = False,
-) -> None:
-    """Check a certificate without trusting the search. Exit code 0 if it holds, 1 if not."""
-    from taut.data.read import read_json
-    from taut.data.schedule import FORMAT
-    from taut.report import percent
-    from taut.solver.verify import verify_document
-
-    values = read_json(path, "a plan or schedule")
-    if values.get("format") == FORMAT:
-        _verify_schedule(path, as_json)
-        return
-    outcome = verify_document(values, str(path))
-    if as_json:
-        report = {"holds": outcome.holds, "faults": list(outcome.faults), "verified_gap": outcome.gap}
-        typer.echo(json.dumps(report))
-    elif outcome.holds:
-        typer.echo(
-            f"{path}: holds; step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
-            f"verified gap {percent(outcome.gap)}, {outcome.candidates} candidates"
-        )
-    if not outcome.holds:
-        raise CertificateError(f"{path}: does not hold: " + "; ".join(outcome.faults))
-
-
-def _verify_schedule(path: Path, as_json: bool) -> None:
-    from taut.report import percent
-    from taut.schedule_verify import verify_schedule
-
-    outcome = verify_schedule(path)
-    if as_json:
-        report = {"holds": outcome.holds, "faults": list(outcome.faults), "verified_gap": outcome.gap}
-        typer.echo(json.dumps(report))
-    elif outcome.holds:
-        typer.echo(
-            f"{path}: holds; makespan {outcome.makespan:.6g}, derived lower bound {outcome.lower_bound:.6g}, "
-            f"verified gap {percent(outcome.gap)}"
-        )
-    if not outcome.holds:
-        raise CertificateError(f"{path}: does not hold: " + "; ".join(outcome.faults))
+app.command(name="verify")(verify_command)
 
 
 @app.command()
@@ -204,50 +164,7 @@ def predict(
     write_atomically(out, predict_file(rows, chosen))
 
 
-@app.command()
-def place(
-    instance: Annotated[Path, typer.Argument(help="A QAPLIB instance (.dat).")],
-    time_limit: Annotated[float, typer.Option(help="Seconds to search.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
-    as_json: JsonFlag = False,
-    quiet: QuietFlag = False,
-) -> None:
-    """Solve a quadratic assignment problem: objective, lower bound, gap, permutation."""
-    from taut.data.qaplib import read_qaplib
-    from taut.formulations.assignment import QuadraticAssignment
-    from taut.progress import progress_lines
-    from taut.report import percent
-    from taut.solver.qap.quadratic import place as solve
-
-    if not time_limit > 0:
-        raise DataError(f"--time-limit {time_limit}: expected a number above 0")
-    read = read_qaplib(instance)
-    problem = QuadraticAssignment(flow=read.flow, distance=read.distance, name=read.name)
-    with progress_lines(quiet) as progress:
-        result = solve(
-            problem,
-            seed=seed,
-            time_limit=time_limit,
-            progress=None if progress is None else lambda t, value, bound: progress(t, value, bound, read.name),
-        )
-    if as_json:
-        report: dict[str, Any] = {
-            "objective": result.objective,
-            "lower_bound": result.lower_bound,
-            "gap": result.gap,
-            "source": result.bound_source,
-            "status": result.status,
-            "permutation": list(result.permutation),
-            "wall_s": result.wall_s,
-        }
-        typer.echo(json.dumps(report))
-        return
-    typer.echo(
-        f"{read.name}: objective {result.objective:g}, lower bound {result.lower_bound:g} ({result.bound_source}), "
-        f"gap {percent(result.gap)}, {result.status}\npermutation {' '.join(map(str, result.permutation))}"
-    )
-
-
+app.command(name="place")(place_command)
 app.command(name="pareto")(pareto_command)
 app.command(name="profile")(profile_command)
 app.command(name="schedule")(schedule_command)

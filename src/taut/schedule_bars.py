@@ -33,6 +33,8 @@ BLUE, ORANGE, GREEN = (0, 114, 178), (230, 159, 0), (0, 158, 115)
 """Of Okabe and Ito's palette, which people with any kind of colour vision tell apart; red, green, blue to 255."""
 COLOURS = {FORWARD: BLUE, INPUT_GRADIENT: ORANGE, WEIGHT_GRADIENT: GREEN}
 NAMES = {FORWARD: "forward", INPUT_GRADIENT: "gradient by the input", WEIGHT_GRADIENT: "gradient by the weights"}
+IDLE, HELD, HELD_LINE = "#eeeeee", "#c9cdd3", "#5f6670"
+"""Of a lane without passes, of the memory held, and of the line above it."""
 LIGHTEST = 0.62
 """Share of white in the shade of a device's last chunk."""
 INSTANT = 1e-9

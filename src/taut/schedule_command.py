@@ -2,12 +2,12 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -76,17 +76,17 @@ def schedule_command(
     for path in (out, torch_csv, plot):
         check_folder(path)
     _check_plot(plot)
-    required = {"stages": stages, "micro_batches": micro_batches, "forward": forward, "backward": backward}
-    required |= {"weight": weight}
+    counts = {"stages": stages, "micro_batches": micro_batches}
+    times = {"forward": forward, "backward": backward, "weight": weight}
     optional = {"comm": comm, "activation": activation, "memory_limit": memory_limit}
     began = time.perf_counter()
     with progress_lines(quiet) as progress:
         search = ScheduleSearch(time_limit=time_limit, gap=gap, seed=seed, workers=workers, progress=progress)
         if read is not None and read.suffix.lower() != ".csv":
-            _refuse_figures(required | optional | {"kind": kind, "placement": placement, "chunks": chunks})
+            _refuse_figures({**counts, **times, **optional, "kind": kind, "placement": placement, "chunks": chunks})
             found = bounded(given_json(read), search)
         else:
-            pipeline = _pipeline(required, optional, kept_for_weight)
+            pipeline = _pipeline(counts, times, optional, kept_for_weight)
             if read is not None:
                 found = bounded(given_csv(read, pipeline), search)
             elif kind is not None:
@@ -106,24 +106,37 @@ def _refuse_figures(given: Mapping[str, object]) -> None:
             raise DataError(f"{_option(name)} {value}: expected none beside --read of a JSON file, which holds its own")
 
 
-def _pipeline(required: Mapping[str, int | str | None], optional: Mapping[str, str | None], kept: float) -> "Stages":
+def _pipeline(
+    counts: Mapping[str, int | None], times: Mapping[str, str | None], optional: Mapping[str, str | None], kept: float
+) -> "Stages":
     """
     Build the pipeline of the options.
 
     Raises
     ------
     DataError
-        If one is missing, or is no number where numbers are expected.
+        If a count or a time is missing, or one is no number where numbers are expected.
     """
     from taut.schedule_posing import Stages
 
-    missing = [_option(name) for name, value in required.items() if value is None]
+    missing = [_option(name) for name, value in {**counts, **times}.items() if value is None]
     if missing:
         raise DataError(f"{' '.join(missing)}: missing, expected a value")
-    counts = {name: value for name, value in required.items() if isinstance(value, int)}
-    texts = {name: value for name, value in {**required, **optional}.items() if isinstance(value, str)}
-    lists: dict[str, Any] = {name: _numbers(name, text) for name, text in texts.items()}
-    return Stages(**counts, **lists, kept_for_weight=kept)  # type: ignore[arg-type]
+    whole = {name: value for name, value in counts.items() if value is not None}
+    figures: dict[str, Sequence[float]] = {
+        name: _numbers(name, text) for name, text in {**times, **optional}.items() if text is not None
+    }
+    return Stages(
+        stages=whole["stages"],
+        micro_batches=whole["micro_batches"],
+        forward=figures["forward"],
+        backward=figures["backward"],
+        weight=figures["weight"],
+        comm=figures.get("comm", Stages.comm),
+        activation=figures.get("activation", Stages.activation),
+        kept_for_weight=kept,
+        memory_limit=figures.get("memory_limit", Stages.memory_limit),
+    )
 
 
 def _numbers(name: str, text: str) -> list[float]:

@@ -12,6 +12,9 @@ import numpy as np
 
 from taut.formulations.schedule import LETTERS
 from taut.schedule_bars import (
+    HELD,
+    HELD_LINE,
+    IDLE,
     LANE,
     NAMES,
     STRIP,
@@ -30,7 +33,7 @@ from taut.schedule_report import head_line, proof_line
 if TYPE_CHECKING:
     from taut.found_schedule import FoundSchedule
 
-IDLE, HELD, HELD_LINE, LIMIT = "#eeeeee", "#c9cdd3", "#5f6670", "#d55e00"
+LIMIT = "#d55e00"
 
 
 def schedule_page(found: "FoundSchedule") -> str:

@@ -13,6 +13,9 @@ import numpy as np
 from taut.formulations.schedule import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.plot import HOP, new_axes
 from taut.schedule_bars import (
+    HELD,
+    HELD_LINE,
+    IDLE,
     LANE,
     NAMES,
     ROW,
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
 
     from taut.found_schedule import FoundSchedule
 
-IDLE, HELD, HELD_LINE = "#eeeeee", "#c9cdd3", "#5f6670"
 SMALLEST, LARGEST = 4.5, 9.0
 """Font sizes in points between which micro-batches are numbered."""
 DIGIT = 0.62

@@ -1,5 +1,7 @@
 """Pipeline schedules: start times, memory and every kind of violation."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ from taut.formulations.schedule import (
 )
 from tests.schedules import pipeline, pipelines, rows
 
-F, I, W, B = FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD  # noqa: E741
+F, G, W, B = FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD
 
 
 def schedule(*orders: list[tuple[int, int, int]]) -> Schedule:
@@ -51,8 +53,8 @@ def test_two_stages_by_hand() -> None:
     found = timetable(
         problem,
         schedule(
-            [(F, 0, 0), (F, 0, 1), (I, 0, 0), (W, 0, 0), (B, 0, 1)],
-            [(F, 1, 0), (I, 1, 0), (F, 1, 1), (W, 1, 0), (B, 1, 1)],
+            [(F, 0, 0), (F, 0, 1), (G, 0, 0), (W, 0, 0), (B, 0, 1)],
+            [(F, 1, 0), (G, 1, 0), (F, 1, 1), (W, 1, 0), (B, 1, 1)],
         ),
     )
     assert [times.tolist() for times in found.start] == [[0, 1, 6, 8, 15], [2, 3, 5, 6, 9]]
@@ -68,7 +70,7 @@ def test_a_fused_backward_hands_its_gradient_on_when_it_ends() -> None:
     """B keeps the gradient until the weights' gradient is done: 1F 1F 5B 5B against 1F 1F 2I 2I 3W."""
     problem = pipeline(sequential(2), 1, b=2, w=3)
     fused = schedule([(F, 0, 0), (B, 0, 0)], [(F, 1, 0), (B, 1, 0)])
-    split = schedule([(F, 0, 0), (I, 0, 0), (W, 0, 0)], [(F, 1, 0), (I, 1, 0), (W, 1, 0)])
+    split = schedule([(F, 0, 0), (G, 0, 0), (W, 0, 0)], [(F, 1, 0), (G, 1, 0), (W, 1, 0)])
     assert timetable(problem, fused).makespan == 12.0
     assert timetable(problem, split).makespan == 9.0
 
@@ -77,8 +79,8 @@ def test_no_transfer_within_a_device() -> None:
     """At the bottom of the V activation and gradient stay on their device: two transfers of 10 each way, not three."""
     problem = pipeline(v_shape(2), 1, c=10)
     orders = [
-        [(F, 0, 0), (F, 3, 0), (I, 3, 0), (I, 0, 0), (W, 3, 0), (W, 0, 0)],
-        [(F, 1, 0), (F, 2, 0), (I, 2, 0), (I, 1, 0), (W, 2, 0), (W, 1, 0)],
+        [(F, 0, 0), (F, 3, 0), (G, 3, 0), (G, 0, 0), (W, 3, 0), (W, 0, 0)],
+        [(F, 1, 0), (F, 2, 0), (G, 2, 0), (G, 1, 0), (W, 2, 0), (W, 1, 0)],
     ]
     # Device 0: 1 F, 10, 2 F, 10, F I at 23-25, 10, 2 I, 10, I at 47-48, 2 W.
     assert timetable(problem, schedule(*orders)).makespan == 50.0
@@ -97,7 +99,7 @@ def test_span_leaves_out_a_device_s_wait_for_its_first_pass() -> None:
         kept_for_weight=np.ones(2),
         memory_limit=np.full(2, np.inf),
     )
-    found = timetable(problem, schedule([(F, 0, 0), (I, 0, 0), (W, 0, 0)], [(F, 1, 0), (I, 1, 0), (W, 1, 0)]))
+    found = timetable(problem, schedule([(F, 0, 0), (G, 0, 0), (W, 0, 0)], [(F, 1, 0), (G, 1, 0), (W, 1, 0)]))
     assert found.makespan == 8.0
     assert found.span == 6.0
 
@@ -131,13 +133,13 @@ RIGHT = [(F, 0, 0), (F, 0, 1), (B, 0, 0), (B, 0, 1)]
     [
         ([(F, 0, 0), (B, 0, 0), (B, 0, 1)], "F of chunk 0, micro-batch 1 runs 0 times"),
         ([*RIGHT, (W, 0, 1)], "W of chunk 0, micro-batch 1 runs 2 times"),
-        ([*RIGHT, (I, 0, 1)], "I of chunk 0, micro-batch 1 runs 2 times"),
+        ([*RIGHT, (G, 0, 1)], "I of chunk 0, micro-batch 1 runs 2 times"),
         ([*RIGHT, (F, 0, 2)], "pass (0, 0, 2) does not exist"),
         ([*RIGHT, (4, 0, 0)], "pass (4, 0, 0) does not exist"),
         ([*RIGHT, (F, 2, 0)], "pass (0, 2, 0) does not exist"),
         ([*RIGHT, (F, 1, 0)], "F of chunk 1, micro-batch 0 is on device 0, expected 1"),
         ([(B, 0, 0), (F, 0, 0), (F, 0, 1), (B, 0, 1)], "device 0 waits for ever at B of chunk 0, micro-batch 0"),
-        ([(F, 0, 0), (F, 0, 1), (W, 0, 0), (I, 0, 0), (B, 0, 1)], "waits for ever at W of chunk 0, micro-batch 0"),
+        ([(F, 0, 0), (F, 0, 1), (W, 0, 0), (G, 0, 0), (B, 0, 1)], "waits for ever at W of chunk 0, micro-batch 0"),
     ],
 )
 def test_every_violation_is_said(order: list[tuple[int, int, int]], said: str) -> None:
@@ -172,7 +174,7 @@ def test_start_times_keep_every_precedence(problem: ScheduleProblem) -> None:
     m, chunks = problem.num_micro_batches, problem.num_chunks
     orders = [
         [(F, c, i) for c in range(chunks) for i in range(m) if problem.device[c] == d]
-        + [(k, c, i) for c in reversed(range(chunks)) for i in range(m) for k in (I, W) if problem.device[c] == d]
+        + [(k, c, i) for c in reversed(range(chunks)) for i in range(m) for k in (G, W) if problem.device[c] == d]
         for d in range(problem.num_devices)
     ]
     found = timetable(problem, schedule(*orders))
@@ -183,12 +185,12 @@ def test_start_times_keep_every_precedence(problem: ScheduleProblem) -> None:
             needs = [before]
             if kind == F and c > 0:
                 needs.append(end[F, c - 1, i] + problem.transfer[c - 1])
-            if kind == I:
+            if kind == G:
                 needs.append(end[F, c, i])
-            if kind == I and c < chunks - 1:
-                needs.append(end[I, c + 1, i] + problem.transfer[c])
+            if kind == G and c < chunks - 1:
+                needs.append(end[G, c + 1, i] + problem.transfer[c])
             if kind == W:
-                needs.append(end[I, c, i])
+                needs.append(end[G, c, i])
             assert begin == max(needs)
             before = end[kind, c, i]
 
@@ -206,10 +208,10 @@ def test_start_times_keep_every_precedence(problem: ScheduleProblem) -> None:
         ({"num_micro_batches": 0}, "num_micro_batches: 0, expected at least 1"),
     ],
 )
-def test_a_problem_explains_what_is_wrong_with_it(changed: dict[str, object], said: str) -> None:
+def test_a_problem_explains_what_is_wrong_with_it(changed: dict[str, Any], said: str) -> None:
     """Shapes, signs, devices and memory are refused with field, entry and expectation."""
     ones = np.ones(2)
-    given = {
+    given: dict[str, Any] = {
         "device": sequential(2),
         "forward": ones,
         "input_gradient": ones,
@@ -221,4 +223,4 @@ def test_a_problem_explains_what_is_wrong_with_it(changed: dict[str, object], sa
         "memory_limit": np.full(2, np.inf),
     }
     with pytest.raises(FormulationError, match=said):
-        ScheduleProblem(**(given | changed))  # type: ignore[arg-type]
+        ScheduleProblem(**(given | changed))

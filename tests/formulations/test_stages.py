@@ -4,30 +4,27 @@ import numpy as np
 import pytest
 
 from taut.data.analytic import analytic_costs
+from taut.data.costs import CostTable
 from taut.data.device import DeviceSpec
 from taut.data.model import ModelSpec
 from taut.formulations.memory import in_flight
+from taut.formulations.priced_layers import PricedLayers
 from taut.formulations.stages import StageTables, stage_tables
 from tests.small import candidate, costs, model
 
 DEVICE = DeviceSpec(name="d", memory_gib=1, peak_tflops={"bf16": 1.0}, memory_bandwidth_gbytes=1000)
 
 
+def priced(spec: ModelSpec, table: CostTable, micro_batch: int = 1) -> PricedLayers:
+    """The model's layers on one type of device."""
+    return PricedLayers(model=spec, costs=table, device_types=["d"], precision="bf16", tp=1, micro_batch=micro_batch)
+
+
 def with_vocabulary(*, tied: bool, single_stage: bool) -> tuple[ModelSpec, StageTables]:
     shape = {"layers": 3, "hidden": 64, "heads": 4, "seq": 16, "vocab": 200, "tied_embedding": tied}
     spec = ModelSpec.parse({"name": "m", **shape}, "m")
     table = analytic_costs(spec, [DEVICE], precision="bf16", tensor_degrees=[1], micro_batches=[1])
-    tables = stage_tables(
-        spec,
-        table,
-        ["d"],
-        precision="bf16",
-        tp=1,
-        micro_batch=1,
-        sequence_parallel=False,
-        single_stage=single_stage,
-    )
-    return spec, tables
+    return spec, stage_tables(priced(spec, table), sequence_parallel=False, single_stage=single_stage)
 
 
 def test_embedding_and_head_belong_to_the_ends() -> None:
@@ -51,16 +48,8 @@ def test_tied_head_is_a_copy_only_on_another_stage() -> None:
 def test_ranges_add_up_and_equal_ranges_are_equal_floats() -> None:
     """Seconds of a range are the sum over its layers, and equal ranges have the same float."""
     spec = model(6)
-    tables = stage_tables(
-        spec,
-        costs(spec, seconds={"block": 0.1}),
-        ["d"],
-        precision="bf16",
-        tp=1,
-        micro_batch=1,
-        sequence_parallel=False,
-        single_stage=False,
-    )
+    layers = priced(spec, costs(spec, seconds={"block": 0.1}))
+    tables = stage_tables(layers, sequence_parallel=False, single_stage=False)
     assert tables.seconds[0, 0, 0, 4] == pytest.approx(4 * 0.3)
     assert tables.seconds[0, 0, 0, 3] == tables.seconds[0, 0, 3, 6]
     assert tables.message[1:-1].tolist() == [12_800.0] * 5
@@ -70,9 +59,7 @@ def test_ranges_add_up_and_equal_ranges_are_equal_floats() -> None:
 def test_unlike_layers_keep_their_own_messages() -> None:
     """A cut sends the output of the layer before it."""
     spec = model(4, unlike=True)
-    tables = stage_tables(
-        spec, costs(spec), ["d"], precision="bf16", tp=1, micro_batch=2, sequence_parallel=False, single_stage=False
-    )
+    tables = stage_tables(priced(spec, costs(spec), micro_batch=2), sequence_parallel=False, single_stage=False)
     assert tables.message[1:4].tolist() == [25_600.0, 12_800.0, 25_600.0]
     assert not tables.equal_messages
 

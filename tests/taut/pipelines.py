@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 
+from taut.formulations.passes import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.pipeline import ScheduleProblem
 from taut.formulations.schedule import Schedule, timetable
 from taut.found_schedule import FoundSchedule
 from taut.schedule_files import PlacedProblem
 
-F, I, W, B = 0, 1, 2, 3  # noqa: E741
+F, G, W, B = FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD
 Orders = tuple[list[tuple[int, int, int]], ...]
 
 WHOLE: Orders = (
@@ -18,8 +19,8 @@ WHOLE: Orders = (
 )
 """1F1B. Device 1: F 1.5-2.5, B 2.5-4.5, F 4.5-5.5, B 5.5-7.5; device 0: F 0-1 and 1-2, B 5-7 and 8-10."""
 SPLIT: Orders = (
-    [(F, 0, 0), (F, 0, 1), (I, 0, 0), (W, 0, 0), (I, 0, 1), (W, 0, 1)],
-    [(F, 1, 0), (I, 1, 0), (W, 1, 0), (F, 1, 1), (I, 1, 1), (W, 1, 1)],
+    [(F, 0, 0), (F, 0, 1), (G, 0, 0), (W, 0, 0), (G, 0, 1), (W, 0, 1)],
+    [(F, 1, 0), (G, 1, 0), (W, 1, 0), (F, 1, 1), (G, 1, 1), (W, 1, 1)],
 )
 """The same in parts: device 1 as before; device 0: I 4-5, W 5-6, I 7-8, W 8-9."""
 

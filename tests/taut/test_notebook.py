@@ -17,8 +17,7 @@ by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 def read(path: Path) -> nbformat.NotebookNode:
     """A notebook as it is committed."""
-    # The ignored error is nbformat's: its reader carries no types.
-    notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)
     return notebook
 
 

@@ -24,8 +24,8 @@ needs_gloo = pytest.mark.skipif(
 
 def pipeline(kind: str) -> PlacedProblem:
     """Four stages of unequal passes, with a transfer between."""
-    times = {"forward": [1.0], "backward": [1.2], "weight": [0.8], "comm": [0.05]}
-    return Stages(stages=STAGES, micro_batches=MICRO_BATCHES, **times).place(*KINDS[kind])  # type: ignore[arg-type]
+    times: dict[str, Any] = {"forward": [1.0], "backward": [1.2], "weight": [0.8], "comm": [0.05]}
+    return Stages(stages=STAGES, micro_batches=MICRO_BATCHES, **times).place(*KINDS[kind])
 
 
 @pytest.fixture(scope="module")

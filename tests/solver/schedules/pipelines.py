@@ -7,24 +7,6 @@ import numpy as np
 from taut.formulations.schedule import Schedule, ScheduleProblem, round_robin, sequential, v_shape
 
 
-def even(
-    device: np.ndarray, m: int, times: tuple[float, float, float, float], limit: float, kept: float = 1.0
-) -> ScheduleProblem:
-    """Equal chunks: forward, input gradient, weight gradient and transfer seconds; one unit of memory each."""
-    chunks = len(device)
-    return ScheduleProblem(
-        device=device,
-        forward=np.full(chunks, times[0]),
-        input_gradient=np.full(chunks, times[1]),
-        weight_gradient=np.full(chunks, times[2]),
-        transfer=np.full(chunks - 1, times[3]),
-        num_micro_batches=m,
-        activation=np.ones(chunks),
-        kept_for_weight=np.full(chunks, kept),
-        memory_limit=np.full(int(device.max()) + 1, float(limit)),
-    )
-
-
 def device_map(draw: np.random.Generator, devices: int) -> np.ndarray:
     """Sequential, V, round-robin or any other."""
     shape = draw.integers(4)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.schedules import even
 from taut.formulations.schedule import ScheduleProblem, sequential, v_shape, violations
 from taut.solver.schedules.bounds import lower_bound
 from taut.solver.schedules.cheap_bounds import cheap_bound, is_feasible
@@ -14,7 +15,7 @@ from taut.solver.schedules.heads import heads, tails
 from taut.solver.schedules.propagation import refute_together
 from taut.solver.schedules.single_device import WIDTHS, refute, single_device
 from taut.solver.schedules.ticks import in_ticks
-from tests.solver.schedules.pipelines import device_map, even, least_makespan, one_by_one, unlike
+from tests.solver.schedules.pipelines import device_map, least_makespan, one_by_one, unlike
 
 REAL = {
     "1.5B": (9.261, 9.043, 4.6685, 0.601),

@@ -5,10 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.schedules import even
 from taut.formulations.schedule import Schedule, ScheduleProblem, sequential, timetable, v_shape, violations
-from taut.solver.schedules.exact import in_order, solve, starts
+from taut.solver.schedules.exact import solve
+from taut.solver.schedules.in_order import in_order, starts
 from taut.solver.schedules.neighbourhood import Neighbourhood
-from tests.solver.schedules.pipelines import even, least_makespan, one_by_one, unlike
+from tests.solver.schedules.pipelines import least_makespan, one_by_one, unlike
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.schedules import even
 from taut.errors import InfeasibleError
 from taut.formulations.schedule import round_robin, sequential, timetable, v_shape, violations
 from taut.solver.result import Status
@@ -16,7 +17,7 @@ from taut.solver.schedules.exact import Solved, solve
 from taut.solver.schedules.neighbourhood import Neighbourhood
 from taut.solver.schedules.optimize import load, optimize
 from taut.solver.schedules.schedule_certificate import complaints
-from tests.solver.schedules.pipelines import device_map, even, one_by_one, unlike
+from tests.solver.schedules.pipelines import device_map, one_by_one, unlike
 from tests.solver.schedules.test_bounds import REAL
 
 

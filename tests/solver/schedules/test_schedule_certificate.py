@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.schedules import even
 from taut.errors import CertificateError
 from taut.formulations.schedule import Schedule, ScheduleProblem, timetable, v_shape
 from taut.solver.schedules.bounds import lower_bound
 from taut.solver.schedules.cheap_bounds import cheap_bound
 from taut.solver.schedules.schedule_certificate import certificate, complaints
 from taut.solver.schedules.witness import rederived
-from tests.solver.schedules.pipelines import even, one_by_one, unlike
+from tests.solver.schedules.pipelines import one_by_one, unlike
 
 
 def claimed(problem: ScheduleProblem, schedule: Schedule) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,13 +146,11 @@ def test_unequal_nodes_are_refused() -> None:
         ({"out": Path("nowhere") / "c.yaml"}, "c.yaml: cannot be written"),
     ],
 )
-def test_wrong_requests_are_refused_before_anything_starts(
-    tmp_path: Path, changes: dict[str, object], words: str
-) -> None:
+def test_wrong_requests_are_refused_before_anything_starts(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     """One line that names the option."""
-    asked = {"out": tmp_path / "c.yaml", "device": "cpu", "gpu": "t4-16gb", "processes": 4, "gpus_per_node": None}
+    asked: dict[str, Any] = {"out": tmp_path / "c.yaml", "device": "cpu", "gpu": "t4-16gb", "processes": 4}
     with pytest.raises(DataError, match=words) as refusal:
-        profile_network(**{**asked, "name": "", "quiet": True, **changes})  # type: ignore[arg-type]  # wrong on purpose
+        profile_network(**{**asked, "gpus_per_node": None, "name": "", "quiet": True, **changes})
     assert "\n" not in str(refusal.value)
     assert list(tmp_path.iterdir()) == []
 

@@ -1,0 +1,144 @@
+r"""
+Layers with their prices: sums over every range of layers at one (tp, micro_batch).
+
+Sets: layers :math:`l = 0..L-1` of kinds g, device types k, recompute :math:`r \in` {none, selective, full}; a range is
+:math:`[i, j)`. The embedding belongs to layer 0, the final norm and head to layer :math:`L-1`. With :math:`n_{gij}` the
+layers of kind g in a range, a figure x of layers, y of the embedding and z of the head sums to
+
+.. math:: X_{ij} = y [i = 0] + z [j = L] + \sum_g n_{gij} x_g, \tag{1}
+
+so equal ranges get equal floats. Figures are the cost table's; where it has no row, full recompute follows from none:
+its gradient by the input takes the forward pass as well, and the layer's output is kept; selective is then none (2).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost
+from taut.data.device import Precision
+from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
+from taut.data.work import ELEMENT_BYTES
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PricedLayers:
+    """
+    A model's layers with their prices.
+
+    Parameters
+    ----------
+    model, costs, device_types
+        What is trained, its priced layers, the types in the order of axis k.
+    precision
+        Number format of weights and activations.
+    tp, micro_batch
+        Degree and size that change a layer's cost.
+    """
+
+    model: ModelSpec
+    costs: CostTable
+    device_types: Sequence[str]
+    precision: Precision
+    tp: int
+    micro_batch: int
+
+    @property
+    def element(self) -> int:
+        """Bytes of a number."""
+        return ELEMENT_BYTES[self.precision]
+
+    @cached_property
+    def kinds(self) -> list[LayerSpec]:
+        """One layer of each kind g."""
+        return list(self.model.kinds.values())
+
+    @cached_property
+    def count(self) -> Floats:
+        """Layers of a kind in a range, n (kinds, L+1, L+1)."""
+        of_kind = np.array(
+            [[layer.kind == kind.kind for layer in self.model.blocks] for kind in self.kinds], dtype=float
+        )
+        before = np.concatenate([np.zeros((len(self.kinds), 1)), np.cumsum(of_kind, axis=1)], axis=1)
+        return np.asarray(np.maximum(before[:, None, :] - before[:, :, None], 0.0))
+
+    @cached_property
+    def first(self) -> Floats:
+        """Whether a range holds the embedding (L+1, L+1)."""
+        holds = np.zeros(self.count.shape[1:])
+        holds[0, :] = 1.0
+        return holds
+
+    @cached_property
+    def last(self) -> Floats:
+        """Whether a range holds the head (L+1, L+1)."""
+        holds = np.zeros(self.count.shape[1:])
+        holds[:, -1] = 1.0
+        return holds
+
+    def sums(self, per_kind: Sequence[float], at_first: float, at_last: float) -> Floats:
+        """Sum (1) of a figure of layers, embedding and head over every range."""
+        total = at_first * self.first + at_last * self.last
+        for figure, times in zip(per_kind, self.count, strict=True):
+            total += figure * times
+        return np.asarray(total)
+
+    def seconds(self, part: Callable[[LayerCost], float]) -> Floats:
+        """Sums of a part of the costs over every range (types, recompute, L+1, L+1)."""
+        edges = {device: self.edges(device) for device in self.device_types}
+        return np.array(
+            [
+                [
+                    self.sums([part(cost) for cost in self.prices(device, r)], *map(part, edges[device]))
+                    for r in RECOMPUTE
+                ]
+                for device in self.device_types
+            ]
+        )
+
+    def prices(self, device: str, recompute: str) -> list[LayerCost]:
+        """Cost of a layer of each kind."""
+        return [self._price(device, layer, recompute) for layer in self.kinds]
+
+    def edges(self, device: str) -> tuple[LayerCost, LayerCost]:
+        """Costs of embedding and head; nothing for a model without vocabulary."""
+        if not self.model.vocab:
+            return LayerCost(0.0, 0.0, 0.0, 0, 0), LayerCost(0.0, 0.0, 0.0, 0, 0)
+        blocks = self.model.blocks
+        embedding = self.costs.at(Key(device, EMBEDDING, self.tp, self.micro_batch, blocks[0].seq, "none"))
+        return embedding, self.costs.at(Key(device, HEAD, self.tp, self.micro_batch, blocks[-1].seq, "none"))
+
+    def _price(self, device: str, layer: LayerSpec, recompute: str) -> LayerCost:
+        """The table's cost, or what follows from it by (2)."""
+        key = Key(device, layer.kind, self.tp, self.micro_batch, layer.seq, recompute)
+        if self.costs.prices(key):
+            return self.costs.at(key)
+        plain = self.costs.at(key._replace(recompute="none"))
+        if recompute != "full":
+            return plain
+        kept = self.element * self.micro_batch * layer.output_elements
+        grad = plain.input_grad + plain.forward
+        return LayerCost(plain.forward, grad, plain.weight_grad, kept, -(-kept // self.tp))
+
+
+@dataclass(frozen=True)
+class PassTables:
+    """Seconds of the passes of every range of layers on every type, without communication, (types, recompute, ...)."""
+
+    forward: Floats
+    input_gradient: Floats
+    weight_gradient: Floats
+
+
+def pass_tables(priced: PricedLayers) -> PassTables:
+    """What a range takes forward, and for its gradients by input and weights, (1)."""
+    return PassTables(
+        forward=priced.seconds(lambda cost: cost.forward),
+        input_gradient=priced.seconds(lambda cost: cost.input_grad),
+        weight_gradient=priced.seconds(lambda cost: cost.weight_grad),
+    )

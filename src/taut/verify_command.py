@@ -1,0 +1,56 @@
+"""``taut verify``: the command line that checks what taut has written, a plan or a schedule."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taut.errors import CertificateError
+
+if TYPE_CHECKING:
+    from taut.schedule_verify import ScheduleVerification
+    from taut.solver.verify import Verification
+
+
+def verify_command(
+    path: Annotated[Path, typer.Argument(help="A plan or schedule written by taut.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Check a certificate without trusting the search. Exit code 0 if it holds, 1 if not."""
+    from taut.data.read import read_json
+    from taut.data.schedule import FORMAT
+
+    values = read_json(path, "a plan or schedule")
+    outcome, words = _schedule(path) if values.get("format") == FORMAT else _plan(values, path)
+    if as_json:
+        report = {"holds": outcome.holds, "faults": list(outcome.faults), "verified_gap": outcome.gap}
+        typer.echo(json.dumps(report))
+    elif outcome.holds:
+        typer.echo(f"{path}: holds; {words}")
+    if not outcome.holds:
+        raise CertificateError(f"{path}: does not hold: " + "; ".join(outcome.faults))
+
+
+def _plan(values: object, path: Path) -> "tuple[Verification, str]":
+    """Check of a plan, and its figures in words."""
+    from taut.report import percent
+    from taut.solver.verify import verify_document
+
+    outcome = verify_document(values, str(path))
+    return outcome, (
+        f"step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
+        f"verified gap {percent(outcome.gap)}, {outcome.candidates} candidates"
+    )
+
+
+def _schedule(path: Path) -> "tuple[ScheduleVerification, str]":
+    """Check of a schedule, and its figures in words."""
+    from taut.report import percent
+    from taut.schedule_verify import verify_schedule
+
+    outcome = verify_schedule(path)
+    return outcome, (
+        f"makespan {outcome.makespan:.6g}, derived lower bound {outcome.lower_bound:.6g}, "
+        f"verified gap {percent(outcome.gap)}"
+    )
