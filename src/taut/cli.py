@@ -144,12 +144,17 @@ def _verify_schedule(path: Path, as_json: bool) -> None:
     outcome = verify_schedule(path)
     if as_json:
         report = {"holds": outcome.holds, "faults": list(outcome.faults), "verified_gap": outcome.gap}
-        typer.echo(json.dumps(report))
+        typer.echo(json.dumps({**report, "claimed_bound": outcome.claimed_bound}))
     elif outcome.holds:
         typer.echo(
             f"{path}: holds; makespan {outcome.makespan:.6g}, derived lower bound {outcome.lower_bound:.6g}, "
             f"verified gap {percent(outcome.gap)}"
         )
+        if outcome.claimed_bound is not None:
+            typer.echo(
+                f"{path}: its bound {outcome.claimed_bound:.6g} is CP-SAT's claim and was not derived here, "
+                f"{outcome.lower_bound:.6g} was"
+            )
     if not outcome.holds:
         raise CertificateError(f"{path}: does not hold: " + "; ".join(outcome.faults))
 
