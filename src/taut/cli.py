@@ -72,11 +72,12 @@ def plan_command(
     quiet: QuietFlag = False,
 ) -> None:
     """Find the best strategy and placement, with a proven gap. Ctrl-C keeps the best plan so far."""
-    from taut.options import check_folder, check_limits, parse_fix
+    from taut.options import check_folder, check_limits, check_seed, parse_fix
     from taut.planning import plan
     from taut.progress import progress_lines
 
     check_limits(time_limit, work_limit, gap, workers, max_tp)
+    check_seed(seed)
     check_folder(out)
     try:
         with progress_lines(quiet) as progress:
@@ -220,12 +221,14 @@ def place(
     """Solve a quadratic assignment problem: objective, lower bound, gap, permutation."""
     from taut.data.qaplib import read_qaplib
     from taut.formulations.assignment import QuadraticAssignment
+    from taut.options import check_seed
     from taut.progress import progress_lines
     from taut.report import percent
     from taut.solver.qap.quadratic import place as solve
 
     if not time_limit > 0:
         raise DataError(f"--time-limit {time_limit}: expected a number above 0")
+    check_seed(seed)
     read = read_qaplib(instance)
     problem = QuadraticAssignment(flow=read.flow, distance=read.distance, name=read.name)
     with progress_lines(quiet) as progress:
