@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from taut.solver.result import SOLVED
+
 GIB = 1024**3
 PARTS = {
     "compute": "computation",
@@ -161,5 +163,5 @@ def _seconds(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A gap as text; ``unknown`` where it is not defined."""
-    return "unknown" if value is None else f"{100 * value:.3g} %"
+    """A gap as text; ``unknown`` where it is not defined, 0 where it is rounding alone."""
+    return "unknown" if value is None else f"{100 * (value if value > SOLVED else 0.0):.3g} %"
