@@ -128,9 +128,9 @@ def _words(file: Path, *, commas: bool = False) -> Iterator[tuple[int, str]]:
                 for word in (text.replace(",", " ") if commas else text).split():
                     yield line, word
     except OSError as error:
-        raise DataError(f"{file}: cannot be read, {error.strerror or error}") from error
+        raise DataError(f"{file}: cannot be read ({error.strerror}), expected a QAPLIB file") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{file}: is not a text file") from error
+        raise DataError(f"{file}: is not UTF-8 text, expected a QAPLIB file") from error
 
 
 def _size(file: Path, words: Iterator[tuple[int, str]]) -> int:

@@ -8,7 +8,7 @@ pipeline they are for; its figures stand per chunk, in the order in which a micr
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -17,6 +17,8 @@ from taut.data.spec import Spec, shorten
 from taut.errors import DataError
 
 FORMAT = "taut-schedule/1"
+MOST_PASSES = 10_000_000
+"""A step with more passes than this is taken for a slip of the keyboard."""
 
 Count = Annotated[int, Field(gt=0, strict=True)]
 Index = Annotated[int, Field(ge=0, strict=True)]
@@ -43,6 +45,13 @@ class PipelineSpec(Spec):
     kept_for_weight: list[Amount]
     memory_limit: list[Amount | None]
     reference_memory: Annotated[float, Field(gt=0)]
+
+    @model_validator(mode="after")
+    def _not_too_many(self) -> Self:
+        passes = 3 * len(self.device) * self.micro_batches
+        if passes > MOST_PASSES:
+            raise ValueError(f"micro_batches: is {self.micro_batches}, {passes} passes, expected at most {MOST_PASSES}")
+        return self
 
 
 class ScheduleSpec(Spec):

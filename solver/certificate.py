@@ -5,7 +5,8 @@ From a finished search to a plan document with its certificate.
 (2) communication gap = min(1, (objective - lower bound) / (objective - compute)), compute being what every placement
     of this strategy pays: its computation and tensor-parallel all-reduces, and the optimizer; the bound on the rest is
     never below zero, though other strategies may pay less;
-(3) verified gap: the gap to the part of the bound that ``verify`` derives again. All bounds here are, so it equals (1).
+(3) verified gap: the gap to the part of the bound that ``verify`` derives again. All bounds here are, so it equals (1);
+(4) the lower bound without a memory margin is work of its own, so after Ctrl-C it is left out.
 """
 
 import math
@@ -18,6 +19,7 @@ from taut.errors import SolverError
 from taut.formulations.latency import StepTime, Strategy, memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.solver.document import FORMAT, finite, inputs_of, problem_digest, strategy_values
+from taut.solver.interrupt import interrupt_requested
 from taut.solver.placement.joint import bound_without_margin
 from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, relative_gap
 
@@ -52,7 +54,7 @@ def plan_document(problem: PlanningProblem, result: SearchResult, limits: Limits
             "gap": gap,
             "communication_gap": communication_gap(time, result.lower_bound),
             "verified_gap": gap,
-            "lower_bound_no_margin_s": finite(bound_without_margin(problem)),
+            "lower_bound_no_margin_s": _no_margin(problem, result),
             "latency_model": problem.latency_model,
             "problem_sha256": problem_digest(inputs, space, problem.latency_model),
             "space": space,
@@ -61,6 +63,14 @@ def plan_document(problem: PlanningProblem, result: SearchResult, limits: Limits
         "inputs": inputs,
         "provenance": _provenance(result, limits),
     }
+
+
+def _no_margin(problem: PlanningProblem, result: SearchResult) -> float | None:
+    """Seconds that no plan is faster than without a memory margin, or None, (4)."""
+    if result.stopped_by == "interrupt":
+        return None
+    with interrupt_requested() as asked:
+        return finite(bound_without_margin(problem, asked))
 
 
 def predicted(problem: PlanningProblem, strategy: Strategy, incumbent: Incumbent, time: StepTime) -> dict[str, Any]:

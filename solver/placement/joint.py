@@ -11,6 +11,7 @@ With unlike messages the trip is priced at the smallest message, and a cut adds 
 The bound is the optimum when there is one device type, one group time, and one message size.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -158,22 +159,27 @@ def linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smal
     return edge, comm.tail + (candidate.pp - 1) * least
 
 
-def bound_without_margin(problem: PlanningProblem) -> float:
+def bound_without_margin(problem: PlanningProblem, stop: Callable[[], bool] = lambda: False) -> float:
     """
     Global lower bound if no memory margin had to be kept, in seconds.
 
     The least bound over all candidates, each by the strongest method that applies; those whose weaker bound is no
     better than the least so far are not refined. Those that are priced by their order come last, as in the search.
+    Minus infinity if it was asked to stop, which it asks between candidates.
     """
     best, cache = BestLinks(problem.links), SubsetCache()
     relaxed = []
     for candidate in problem.candidates:
+        if stop():
+            return -np.inf
         comm = communication(problem, candidate, best)
         relaxed.append((relaxation_bound(problem, candidate, comm), candidate, comm))
     least = np.inf
     for value, candidate, comm in sorted(relaxed, key=lambda entry: (entry[1].is_ordered, entry[0])):
         if value >= least:
             continue
+        if stop():
+            return -np.inf
         if candidate.is_ordered:
             fits = least_excess(partition_problem(problem, candidate, margin=False))[0] == 0
             given = chunked(problem, candidate, best, margin=False)

@@ -74,11 +74,12 @@ def plan_command(
     quiet: QuietFlag = False,
 ) -> None:
     """Find the best strategy and placement, with a proven gap. Ctrl-C keeps the best plan so far."""
-    from taut.options import check_folder, check_limits, parse_fix
+    from taut.options import check_folder, check_limits, check_seed, parse_fix
     from taut.planning import plan
     from taut.progress import progress_lines
 
     check_limits(time_limit, work_limit, gap, workers, max_tp)
+    check_seed(seed)
     check_folder(out)
     try:
         with progress_lines(quiet) as progress:

@@ -54,7 +54,9 @@ def memory(
 ) -> None:
     """Fit a device's memory to measured runs of one software stack, with a margin."""
     from taut.calibrate import fit_memory_samples
+    from taut.options import check_seed
 
+    check_seed(seed)
     if not 0 < level < 1:
         raise DataError(f"--level {level:g}: expected a chance between 0 and 1, such as 0.05")
     if kind not in ("terms", "network"):

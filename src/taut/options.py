@@ -1,8 +1,12 @@
 """What several commands ask of their options: values in range, a folder to write to, fixed values as text."""
 
+import os
 from pathlib import Path
 
 from taut.errors import DataError
+
+MOST_SEED = 2**31 - 1
+"""The largest seed that every part of a search takes."""
 
 
 def check_limits(
@@ -24,17 +28,55 @@ def check_limits(
         raise DataError(f"--gap {gap:g}: expected a share from 0 to 1, such as 0.01")
 
 
-def check_folder(out: Path | None) -> None:
+def check_seed(seed: int) -> None:
     """
-    Refuse before the search what could not be written after it.
+    Refuse a seed that some part of a search would not take.
 
     Raises
     ------
     DataError
-        If the folder does not exist.
+        If it is negative or too large.
     """
-    if out is not None and not out.parent.is_dir():
+    if not 0 <= seed <= MOST_SEED:
+        raise DataError(f"--seed {seed}: expected a whole number from 0 to {MOST_SEED}")
+
+
+def check_folder(out: Path | None) -> None:
+    """
+    Refuse before the search a file that could not be written after it.
+
+    Raises
+    ------
+    DataError
+        If the folder does not exist or refuses files, or the file is a folder.
+    """
+    if out is None:
+        return
+    if not out.parent.is_dir():
         raise DataError(f"{out}: there is no folder {out.parent}, expected a writable file name")
+    if out.is_dir():
+        raise DataError(f"{out}: is a folder, expected a writable file name")
+    if not os.access(out.parent, os.W_OK):
+        raise DataError(f"{out}: the folder {out.parent} cannot be written, expected a writable file name")
+
+
+def check_plans(folder: Path | None) -> None:
+    """
+    Refuse before the search a folder that could not be made or filled after it.
+
+    Raises
+    ------
+    DataError
+        If it is a file, refuses files, or could not be made.
+    """
+    if folder is None:
+        return
+    if folder.is_dir():
+        check_folder(folder / "plan")
+        return
+    if folder.exists():
+        raise DataError(f"{folder}: is a file, expected a folder")
+    check_folder(folder)
 
 
 def parse_fix(text: str) -> dict[str, int | str | bool]:

@@ -45,13 +45,15 @@ def pareto_command(
 ) -> None:
     """Step time against the memory limit of a device, each point with its bound. Ctrl-C keeps the points so far."""
     from taut.files import write_atomically
-    from taut.options import check_folder, check_limits, parse_fix
+    from taut.options import check_folder, check_limits, check_plans, check_seed, parse_fix
     from taut.pareto import pareto
     from taut.progress import progress_lines
 
     check_limits(time_limit, work_limit, gap, workers, max_tp)
-    for path in (out, plot, out_plans):
+    check_seed(seed)
+    for path in (out, plot):
         check_folder(path)
+    check_plans(out_plans)
     _check_plot(plot)
     memory_limits, count = _limits(limits, points)
     try:

@@ -22,12 +22,14 @@ def place_command(
     """Solve a quadratic assignment problem: objective, lower bound, gap, permutation."""
     from taut.data.qaplib import read_qaplib
     from taut.formulations.assignment import QuadraticAssignment
+    from taut.options import check_seed
     from taut.progress import progress_lines
     from taut.report import percent
     from taut.solver.qap.quadratic import place
 
     if not time_limit > 0:
         raise DataError(f"--time-limit {time_limit}: expected a number above 0")
+    check_seed(seed)
     read = read_qaplib(instance)
     problem = QuadraticAssignment(flow=read.flow, distance=read.distance, name=read.name)
     with progress_lines(quiet) as progress:

@@ -7,6 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from taut.solver.result import SOLVED
+
 GIB = 1024**3
 PARTS = {
     "compute": "computation",
@@ -115,8 +117,7 @@ def _proof(document: dict[str, Any]) -> list[str]:
         "",
         f"status      {document['status']}: lower bound {_seconds(certificate['lower_bound_s'])}, "
         f"gap {percent(certificate['gap'])}, of the communication {percent(certificate['communication_gap'])}",
-        f"            without a memory margin no plan is faster than "
-        f"{_seconds(certificate['lower_bound_no_margin_s'])}",
+        *_no_margin(certificate["lower_bound_no_margin_s"]),
         f"space       {len(certificate['candidates'])} candidates: "
         + ", ".join(f"{count} {state}" for state, count in states.most_common()),
     ]
@@ -152,10 +153,15 @@ def _memory_words(spec: dict[str, Any]) -> str:
     )
 
 
+def _no_margin(bound: float | None) -> list[str]:
+    """What is proven of plans that need not keep a memory margin; a search that Ctrl-C ended does not say."""
+    return [] if bound is None else [f"            without a memory margin no plan is faster than {_seconds(bound)}"]
+
+
 def _seconds(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.6g} s"
 
 
 def percent(value: float | None) -> str:
-    """A gap as text; ``unknown`` where it is not defined."""
-    return "unknown" if value is None else f"{100 * value:.3g} %"
+    """A gap as text; ``unknown`` where it is not defined, 0 where it is rounding alone."""
+    return "unknown" if value is None else f"{100 * (value if value > SOLVED else 0.0):.3g} %"

@@ -66,13 +66,14 @@ def schedule_command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
 ) -> None:
     """Best pipeline schedule under a memory limit, with its bound. Ctrl-C keeps the best so far."""
-    from taut.options import check_folder, check_limits
+    from taut.options import check_folder, check_limits, check_seed
     from taut.progress import progress_lines
     from taut.schedule_reading import given_csv, given_json
     from taut.schedule_report import summary
     from taut.scheduling import ScheduleSearch, best_schedule, bounded, published_schedule
 
     check_limits(time_limit, None, gap, workers, None)
+    check_seed(seed)
     for path in (out, torch_csv, plot):
         check_folder(path)
     _check_plot(plot)

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from taut.data.schedule import MOST_PASSES
 from taut.errors import DataError
 from taut.formulations.pipeline import ScheduleProblem, round_robin, sequential, v_shape
 from taut.formulations.schedule import Floats, Ints
@@ -34,8 +35,6 @@ from taut.schedule_files import PlacedProblem
 
 CHUNKS = {"sequential": 1, "v": 2, "round-robin": 2}
 """Chunks of a device by placement, unless another number is asked for."""
-MOST_PASSES = 10_000_000
-"""A step with more passes than this is taken for a slip of the keyboard."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,8 @@
 Checking a schedule document without trusting the search that wrote it.
 
 The orders are run again and the bound of their placement is derived from its witness, as
-``taut.solver.schedules.schedule_certificate`` says. Bounds of other placements are no part of the certificate: the
-claim that is checked is about the pipeline that the document holds.
+``taut.solver.schedules.schedule_certificate`` says. A larger bound that CP-SAT alone states is passed on as its claim.
+Bounds of other placements are no part of the certificate: the claim checked is about the pipeline in the document.
 """
 
 import math
@@ -20,12 +20,17 @@ from taut.solver.schedules.schedule_certificate import complaints
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleVerification:
-    """Outcome of a check: what does not hold, and the figures that were derived."""
+    """
+    Outcome of a check: what does not hold, and the figures that were derived.
+
+    ``claimed_bound`` is a larger bound that the document holds on a solver's word alone, None if it holds none.
+    """
 
     faults: tuple[str, ...]
     makespan: float
     lower_bound: float
     gap: float | None
+    claimed_bound: float | None = None
 
     @property
     def holds(self) -> bool:
@@ -57,6 +62,7 @@ def verify_schedule(path: Path) -> ScheduleVerification:
         makespan=claims["makespan"],
         lower_bound=claims["lower_bound"],
         gap=claims["gap"],
+        claimed_bound=claims["claimed_bound"],
     )
 
 

@@ -22,35 +22,42 @@ def verify_command(
     from taut.data.schedule import FORMAT
 
     values = read_json(path, "a plan or schedule")
-    outcome, words = _schedule(path) if values.get("format") == FORMAT else _plan(values, path)
+    outcome, words, more = _schedule(path) if values.get("format") == FORMAT else _plan(values, path)
     if as_json:
         report = {"holds": outcome.holds, "faults": list(outcome.faults), "verified_gap": outcome.gap}
-        typer.echo(json.dumps(report))
+        typer.echo(json.dumps({**report, **more}))
     elif outcome.holds:
-        typer.echo(f"{path}: holds; {words}")
+        typer.echo("\n".join(f"{path}: {line}" for line in words))
     if not outcome.holds:
         raise CertificateError(f"{path}: does not hold: " + "; ".join(outcome.faults))
 
 
-def _plan(values: object, path: Path) -> "tuple[Verification, str]":
-    """Check of a plan, and its figures in words."""
+def _plan(values: object, path: Path) -> "tuple[Verification, list[str], dict[str, float | None]]":
+    """Check of a plan, its figures in words, and further fields of the report."""
     from taut.report import percent
     from taut.solver.verify import verify_document
 
     outcome = verify_document(values, str(path))
-    return outcome, (
-        f"step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
+    words = (
+        f"holds; step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
         f"verified gap {percent(outcome.gap)}, {outcome.candidates} candidates"
     )
+    return outcome, [words], {}
 
 
-def _schedule(path: Path) -> "tuple[ScheduleVerification, str]":
-    """Check of a schedule, and its figures in words."""
+def _schedule(path: Path) -> "tuple[ScheduleVerification, list[str], dict[str, float | None]]":
+    """Check of a schedule, its figures in words, and further fields of the report."""
     from taut.report import percent
     from taut.schedule_verify import verify_schedule
 
     outcome = verify_schedule(path)
-    return outcome, (
-        f"makespan {outcome.makespan:.6g}, derived lower bound {outcome.lower_bound:.6g}, "
+    words = [
+        f"holds; makespan {outcome.makespan:.6g}, derived lower bound {outcome.lower_bound:.6g}, "
         f"verified gap {percent(outcome.gap)}"
-    )
+    ]
+    if outcome.claimed_bound is not None:
+        words.append(
+            f"its bound {outcome.claimed_bound:.6g} is CP-SAT's claim and was not derived here, "
+            f"{outcome.lower_bound:.6g} was"
+        )
+    return outcome, words, {"claimed_bound": outcome.claimed_bound}

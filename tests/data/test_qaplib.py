@@ -81,7 +81,7 @@ def test_refuses_what_cannot_be_read(tmp_path: Path) -> None:
     for path, message in [
         (tmp_path / "absent.dat", "cannot be read"),
         (tmp_path, "cannot be read"),
-        (tmp_path / "bytes.dat", "is not a text file"),
+        (tmp_path / "bytes.dat", "is not UTF-8 text, expected a QAPLIB file"),
     ]:
         with pytest.raises(DataError, match=message):
             read_qaplib(path)

@@ -1,12 +1,21 @@
 """The figures of a certificate that follow from step time and bound alone."""
 
+import json
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from taut.formulations.latency import StepTime
-from taut.solver.certificate import communication_gap
+from taut.report import summary
+from taut.solver.certificate import communication_gap, plan_document
+from taut.solver.result import Limits
+from taut.solver.search import search
+from taut.solver.verify import verify_document
+from tests.small import cluster, model, problem
 
 TIME = StepTime(
     total=np.array(10.0),
@@ -27,3 +36,25 @@ TIME = StepTime(
 def test_the_gap_of_the_communication_is_at_most_one(lower_bound: float, gap: float | None) -> None:
     """(10 - bound) / 2 until the bound leaves no communication at all; without a bound there is no gap."""
     assert communication_gap(TIME, lower_bound) == gap
+
+
+@pytest.mark.parametrize("during", ["search", "bound"])
+def test_ctrl_c_leaves_out_the_bound_without_a_margin(during: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pressed in the search or while that bound is sought: the plan is written without it, and holds."""
+
+    @contextmanager
+    def requested() -> Iterator[Callable[[], bool]]:
+        yield lambda: during == "bound"
+
+    given = problem(cluster(2, 2), model(4))
+    result = search(given, Limits())
+    before = plan_document(given, result, Limits())
+    monkeypatch.setattr("taut.solver.certificate.interrupt_requested", requested)
+    if during == "search":
+        result = replace(result, stopped_by="interrupt")
+    made = json.loads(json.dumps(plan_document(given, result, Limits())))
+    assert before["certificate"]["lower_bound_no_margin_s"] > 0
+    assert made["certificate"]["lower_bound_no_margin_s"] is None
+    assert verify_document(made).holds
+    assert "without a memory margin" in summary(before)
+    assert "without a memory margin" not in summary(made)

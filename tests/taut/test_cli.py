@@ -157,15 +157,31 @@ def test_folders_and_binary_files_stop_in_one_line(tmp_path: Path, run: Run, wor
 
 
 def test_output_folder_must_exist_before_the_search(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan that could not be written is not searched for; a folder is no file to write."""
+    """A plan that could not be written is not searched for: no folder, a folder as the file, one that refuses files."""
     monkeypatch.setattr("taut.planning.search", lambda *_: pytest.fail("searched"))
     refused(run(*PLAN, "--out", tmp_path / "nowhere" / "plan.json"), "there is no folder")
-    monkeypatch.undo()
     folder = tmp_path / "plan.json"
     folder.mkdir()
-    outcome = run(*PLAN, "--quiet", "--out", folder)
-    refused(outcome, "cannot be written (Is a directory), expected a writable file name")
+    refused(run(*PLAN, "--quiet", "--out", folder), "plan.json: is a folder, expected a writable file name")
+    monkeypatch.setattr("os.access", lambda path, mode: path != folder)
+    refused(run(*PLAN, "--out", folder / "p.json"), "plan.json cannot be written, expected a writable file name")
     assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("seed", ["-1", "2147483648"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        PLAN,
+        ("pareto", *PLAN[1:]),
+        ("place", "nowhere.dat"),
+        ("schedule",),
+        ("fit", "memory", "nowhere.csv", "--out", "m.json", "--kind", "network"),
+    ],
+)
+def test_seeds_that_no_search_takes_are_refused(words: tuple[str, ...], seed: str, run: Run) -> None:
+    """Random bits begin from 0 to 2^31 - 1 everywhere."""
+    refused(run(*words, "--seed", seed), f"--seed {seed}: expected a whole number from 0 to 2147483647")
 
 
 def test_model_that_cannot_fit_is_proven_so(tmp_path: Path, run: Run) -> None:

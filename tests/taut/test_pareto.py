@@ -411,6 +411,8 @@ WRONG = {
     "--plot=nowhere/curve.png": "there is no folder nowhere",
     "--out=nowhere/curve.csv": "there is no folder nowhere",
     "--out-plans=nowhere/plans": "there is no folder nowhere",
+    "--out-plans=README.md": "README.md: is a file, expected a folder",
+    "--out=docs": "docs: is a folder, expected a writable file name",
     "--gap=2": "--gap 2: expected a share",
     "--time-limit=0": "--time-limit 0.0: expected a number above 0",
     "--fix=tp": "--fix tp: expected NAME=VALUE",

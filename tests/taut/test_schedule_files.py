@@ -96,6 +96,10 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
         (change("problem", "kept_for_weight", to=[1, 2]), "problem.kept_for_weight: 2 of chunk 1"),
         (change("problem", "memory_limit", to=[1, 1]), "device 0 holds 2, more than its limit 1"),
         (change("problem", "micro_batches", to=0), "problem.micro_batches: is 0"),
+        (
+            change("problem", "micro_batches", to=10**9),
+            "problem: micro_batches: is 1000000000, 6000000000 passes",
+        ),
         (change("problem", "reference_memory", to=0), "problem.reference_memory: is 0"),
         (change("makespan", to=9.5), "makespan: is 9.5, but its orders take 10"),
     ],

@@ -62,3 +62,23 @@ def test_changed_orders_are_refused(made: Path, run: Run) -> None:
     order[0], order[-1] = order[-1], order[0]
     made.write_text(json.dumps(document), encoding="utf-8")
     refused(run("verify", made), "does not hold", 1)
+
+
+def test_a_bound_on_a_solvers_word_is_said_to_be_one(made: Path, run: Run) -> None:
+    """A larger bound that CP-SAT states holds, in words, as its claim beside the bound that was derived."""
+    document = json.loads(made.read_text(encoding="utf-8"))
+    derived = document["certificate"]["lower_bound"]
+    claimed = document["certificate"]["claimed_bound"] = document["lower_bound"] = (derived + document["makespan"]) / 2
+    made.write_text(json.dumps(document), encoding="utf-8")
+    first, second = run("verify", made).out.splitlines()
+    assert f"derived lower bound {derived:.6g}" in first
+    assert second.endswith(f"its bound {claimed:.6g} is CP-SAT's claim and was not derived here, {derived:.6g} was")
+    outcome = json.loads(run("verify", made, "--json").out)
+    assert outcome["claimed_bound"] == claimed
+    assert outcome["verified_gap"] == pytest.approx(1 - derived / document["makespan"])
+
+
+def test_what_is_derived_in_full_names_no_claim(made: Path, run: Run) -> None:
+    """Without a claimed bound one line says it all."""
+    assert len(run("verify", made).out.splitlines()) == 1
+    assert json.loads(run("verify", made, "--json").out)["claimed_bound"] is None
