@@ -21,6 +21,7 @@ from taut.solver.bounds import chunked, communication, relaxation_bound
 from taut.solver.certificate import plan_document
 from taut.solver.ordered.bound import order_bound
 from taut.solver.ordered.paths import critical_path, device_path
+from taut.solver.ordered.rows import Rows
 from taut.solver.ordered.witness import missing_bytes, rederived
 from taut.solver.partition import least_excess
 from taut.solver.placement.joint import bound_without_margin
@@ -119,6 +120,13 @@ def even() -> tuple[PlanningProblem, Candidate, ChunkProblem]:
     return given, choice, chunked(given, choice, BestLinks(given.links))
 
 
+def unlike() -> ChunkProblem:
+    """Four layers of unlike seconds on a V of two devices, which prices of memory bound."""
+    given = random_orders(4, list(SCHEDULES[2:]))
+    choice = next(c for c in given.candidates if c.schedule == "v-half" and c.pp == 2 and c.micro_batch == 1)
+    return chunked(given, choice, BestLinks(given.links))
+
+
 def test_even_stages_are_bounded_closely() -> None:
     """Memory leaves two layers a stage alone: the bound is the price of the even division but for its hops."""
     given, choice, division = even()
@@ -159,13 +167,44 @@ def _recompute(witness: dict[str, Any]) -> None:
     witness["critical"] = [{"share": 0.0, "ends": [1, 2, 3, 8], "recompute": [0, 0, 0, 2]}]
 
 
-@pytest.mark.parametrize("tamper", [_share, _negative, _price, _missing_price, _field, _words, _ends, _recompute])
-def test_a_witness_that_proves_nothing_is_refused(tamper: Callable[[dict[str, Any]], None]) -> None:
-    """Weights that are no shares, prices below 0, other fields, divisions that do not exist."""
+def _no_price(witness: dict[str, Any]) -> None:
+    witness["prices"] = []
+
+
+def _no_limit(witness: dict[str, Any]) -> None:
+    del witness["limit_s"]
+
+
+SHARES = [_share, _negative, _field, _words, _no_limit, _ends, _recompute]
+
+
+@pytest.mark.parametrize("tamper", SHARES)
+def test_shares_that_prove_nothing_are_refused(tamper: Callable[[dict[str, Any]], None]) -> None:
+    """Weights that are no shares, other fields, no limit, divisions that do not exist."""
     _, _, division = even()
     witness = copy.deepcopy(order_bound(division).witness)
+    assert rederived(division, witness) > 0
     tamper(witness)
     assert rederived(division, witness) == -np.inf
+
+
+@pytest.mark.parametrize("tamper", [_share, _negative, _field, _words, _no_limit, _price, _missing_price])
+def test_prices_that_prove_nothing_are_refused(tamper: Callable[[dict[str, Any]], None]) -> None:
+    """Where layers are unlike, memory is priced: prices below 0, too few, and all of the above."""
+    division = unlike()
+    witness = copy.deepcopy(order_bound(division).witness)
+    assert witness["prices"] and rederived(division, witness) > 0
+    tamper(witness)
+    assert rederived(division, witness) == -np.inf
+
+
+def test_no_prices_at_all_prove_no_more() -> None:
+    """Without prices the witness means what devices can take, which is a bound too, and not one that is claimed."""
+    division = unlike()
+    witness = copy.deepcopy(order_bound(division).witness)
+    claimed = rederived(division, witness)
+    _no_price(witness)
+    assert rederived(division, witness) < claimed
 
 
 def test_another_valid_witness_proves_no_more() -> None:
@@ -176,12 +215,13 @@ def test_another_valid_witness_proves_no_more() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         shares = rng.dirichlet(np.ones(len(witness["devices"]))).tolist()
-        other = {**witness, "devices": shares, "critical": [], "prices": rng.uniform(0, 1, 4).tolist()}
+        prices = rng.uniform(0, 1, 4).tolist() if seed % 2 else []
+        other = {**witness, "devices": shares, "critical": [], "prices": prices}
         assert rederived(division, {**other, "limit_s": 1e9}) <= optimum * TOLERANCE
 
 
 def test_memory_that_no_division_fits_is_proven() -> None:
-    """A V of two devices whose chunks fit alone and not in pairs: priced memory proves it, and names the bytes."""
+    """A V of two devices whose chunks fit alone and not in pairs: what devices take proves it, and names the bytes."""
     # 18 x 49,984 B of states a layer: two layers and their activations need 1.83 MB and more, one 0.9 MB.
     given = problem(cluster(2, 1, memory_gib=1.7e-3), model(4), schedules=["zb-v"], max_tp=1, fixed={"pp": 2})
     choice = next(c for c in given.candidates if c.micro_batch == 1)
@@ -192,3 +232,8 @@ def test_memory_that_no_division_fits_is_proven() -> None:
     assert enumerate_candidate(given, choice).seconds == np.inf
     assert missing_bytes(division, found.witness) == found.missing > 0
     assert missing_bytes(replace(division, budget=division.budget * 1.5), found.witness) < 0
+    assert missing_bytes(division, {"missing": int(found.missing * 2)}) < 0
+    assert missing_bytes(division, {"missing": -1}) < 0
+    assert missing_bytes(division, {"missing": found.missing + 0.5}) < 0
+    even_prices = [1.0] * len(Rows(division).counts)
+    assert missing_bytes(division, {"prices": even_prices}) > 0, "priced memory proves it as well"
