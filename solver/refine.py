@@ -7,9 +7,10 @@ Refinements of one candidate: how its bound rises and its plan falls.
 (4) ``cover``: on alike devices, the pipelines are annealed on their own, first shortly, then at length in turn with
     the refinement of a staircase of proofs.
 
-A schedule that is priced by its order has ``order`` in the place of (2), weighted paths through it
-(``taut.solver.ordered.bound``), then divisions of the layers polished by its evaluator; (3) anneals with stages in the
-place of devices, and (4) does not apply.
+A schedule that is priced by its order has ``order`` in the place of (2), what devices can take and weighted paths
+through it (``taut.solver.ordered.bound``), then divisions of the layers polished by its evaluator; (3) anneals with
+stages in the place of devices, and in the place of (4) the bound rises branch by branch
+(``taut.solver.ordered.branching``) (5).
 """
 
 import math
@@ -26,6 +27,8 @@ from taut.solver.best import Best
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
 from taut.solver.ordered.bound import order_bound
+from taut.solver.ordered.branching import Branching
+from taut.solver.ordered.dual import ROUNDING as ORDER_ROUNDING
 from taut.solver.ordered.polish import polished
 from taut.solver.partition import Partition, least_excess, solve_partition
 from taut.solver.placement.anneal import Annealed, anneal_restarts, best_start
@@ -43,6 +46,7 @@ class Refining:
         self._subsets, self._covers = SubsetCache(), CoverCache()
         self._partitions: dict[Candidate, Partition] = {}
         self._covering: dict[Candidate, Covering] = {}
+        self._branching: dict[Candidate, Branching] = {}
 
     def relaxed(self, candidate: Candidate) -> CandidateBound:
         """A candidate with its first bound, (1)."""
@@ -56,8 +60,10 @@ class Refining:
             more = self._order(bound) if bound.candidate.is_ordered else self._partition(bound)
         elif bound.candidate in self._covering:
             more = self._cover(bound)
-        else:
+        elif bound.candidate in self._partitions:
             more = self._placement(bound)
+        else:
+            more = self._branch(bound)
         return more and bound.state is State.OPEN
 
     def _partition(self, bound: CandidateBound) -> bool:
@@ -95,19 +101,29 @@ class Refining:
         bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), "order"
         bound.witness = found.witness
         if bound.lower_bound >= self._best.seconds:
-            return True
+            return False
+        if found.branching is not None:
+            self._branching[bound.candidate] = found.branching
         division = polished(self._problem, bound.candidate, given, found.divisions, self._best.seconds)
         # No placement of a division is faster than its least makespan.
-        if division is None or division.seconds >= self._best.seconds:
-            return False
-        self._partitions[bound.candidate] = division
-        problem = self._placing(bound.candidate, division)
-        self._best.offer(bound, problem, best_start(problem, division.patterns))
-        return True
+        if division is not None and division.seconds < self._best.seconds:
+            self._partitions[bound.candidate] = division
+            problem = self._placing(bound.candidate, division)
+            self._best.offer(bound, problem, best_start(problem, division.patterns))
+        return bound.candidate in self._partitions or found.branching is not None
+
+    def _branch(self, bound: CandidateBound) -> bool:
+        """Another branch of the divisions of an order, (5)."""
+        branching = self._branching[bound.candidate]
+        more = branching.refine()
+        seconds = branching.seconds * (1 - ORDER_ROUNDING)
+        if seconds > bound.lower_bound:
+            bound.lower_bound, bound.witness = seconds, branching.witness()
+        return more
 
     def _placement(self, bound: CandidateBound) -> bool:
         """Exact placement where it is cheap, annealing otherwise, (3)."""
-        candidate, found, closed = bound.candidate, self._partitions[bound.candidate], False
+        candidate, found, closed = bound.candidate, self._partitions.pop(bound.candidate), False
         if has_joint(self._problem, candidate):
             joint = solve_joint(self._problem, candidate, self._best_links, self._subsets)
             bound.lower_bound, bound.source = max(bound.lower_bound, joint.lower_bound), "placement"
@@ -129,7 +145,7 @@ class Refining:
             self._anneal_cautious(bound)
         if covering is not None:
             self._covering[candidate] = covering
-        return covering is not None
+        return covering is not None or candidate in self._branching
 
     def _cover(self, bound: CandidateBound) -> bool:
         """Better pipelines, then one refinement of the staircase, (4)."""

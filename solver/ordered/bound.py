@@ -1,18 +1,14 @@
 r"""
-Lower bound on every division of a candidate whose schedule is priced by its order: the search for weights and prices.
+Lower bound on every division of a candidate whose schedule is priced by its order.
 
-Any shares of paths and prices of memory bound the makespan from below, or prove that nothing fits
-(``taut.solver.ordered.dual``). Good ones come from linear programs over the divisions found so far
-(``taut.solver.ordered.mixtures``); each new division answers the weights with the least sum and adds its own critical
-path to the rows. With w the shares and prices, :math:`D(w)` what they prove, :math:`w^*` those of the program and
-:math:`Z` its value,
+(1) What every device can take (``taut.solver.ordered.capacity``) bounds any candidate, and often does so up to the
+    limit at once.
+(2) Where all layers but the first and the last are alike, weighted paths through the order bound what the devices' own
+    options cost (``taut.solver.ordered.branching``), in branches where that is asked for.
+(3) Elsewhere, or where the options are too many, weighted paths and prices of memory bound what dynamic programming
+    over chunks finds (``taut.solver.ordered.dual``).
 
-.. math:: w \leftarrow \begin{cases} (1 - \theta) w_{best} + \theta w^* & Z - D(w_{best}) > \epsilon |Z| \\
-    w^* & \text{otherwise} \end{cases} \tag{1}
-
-goes part of the way from the best so far, at first equal shares of the devices' paths, to those of the program, which
-alone would leap about. Rounds end where :math:`Z - D(w_{best})` is rounding, the bound reaches the limit, or the number
-of rounds is spent (2).
+The largest counts. The limit is lowered to little above the quickest division that is known to fit.
 """
 
 from collections.abc import Iterator
@@ -23,32 +19,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.formulations.chunk_division import ChunkProblem
+from taut.solver.ordered.branching import Branching
 from taut.solver.ordered.capacity import capacity_bound, missing_capacity
 from taut.solver.ordered.devices import Devices
 from taut.solver.ordered.division import Division
-from taut.solver.ordered.dual import ROUNDING, dual_value, missing_by
-from taut.solver.ordered.mixtures import fastest_mixture, leanest_mixture
+from taut.solver.ordered.dual import ROUNDING, least_within, missing_by
+from taut.solver.ordered.mixtures import leanest_mixture
+from taut.solver.ordered.raising import ROUNDS, raised
 from taut.solver.ordered.rows import Rows, least_makespan
 from taut.solver.ordered.witness import stated
 
 Floats = NDArray[np.float64]
-ROUNDS = 40
-STEP = 0.3
-"""Share theta of the way to the linear program's weights."""
-NEAR = 1e-4
-"""Relative distance epsilon to its value at which steps go all the way."""
-PROGRESS = 1e-11
-"""Relative distance between the linear program and the bound at which rounds stop."""
+SLACK = 1.02
+"""Limit as a multiple of a makespan that is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrderBound:
-    """Least seconds (infinite where nothing fits), the witness, missing bytes, and divisions worth a closer look."""
+    """
+    What is known of a candidate's divisions.
+
+    Parameters
+    ----------
+    seconds
+        Least makespan; infinite where nothing fits.
+    witness
+        What proves it.
+    missing
+        Bytes that some device lacks where nothing fits.
+    divisions
+        Some that are worth a closer look.
+    branching
+        What can raise the bound further, (2).
+    """
 
     seconds: float
     witness: dict[str, Any]
     missing: float = 0.0
     divisions: tuple[Division, ...] = ()
+    branching: Branching | None = None
 
 
 def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
@@ -62,49 +71,53 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     limit
         Seconds beyond which a bound is of no use, such as those of an incumbent.
     """
-    found = list(_even(given))
-    fits = any((Rows(given).excess(division) <= 0).all() for division in found)
-    missing = 0 if fits or limit < np.inf else missing_capacity(given)
+    even = list(_even(given))
+    fitting = [division for division in even if (Rows(given).excess(division) <= 0).all()]
+    missing = 0 if fitting or limit < np.inf else missing_capacity(given)
     if missing > 0:
         return OrderBound(seconds=np.inf, witness={"missing": missing}, missing=missing)
-    limit = min(limit, 1.02 * min(least_makespan(given, division) for division in found))
+    limit = _lowered(given, limit, fitting or even, known=bool(fitting))
     devices = Devices(given, limit)
     capacity = capacity_bound(devices)
+    by_devices = OrderBound(seconds=capacity * (1 - ROUNDING), witness={"limit_s": capacity}, divisions=tuple(even))
     if capacity >= limit:
-        return OrderBound(seconds=limit * (1 - ROUNDING), witness={"limit_s": limit}, divisions=tuple(found))
-    rows = Rows(given, devices if devices.known and devices.alike else None)
-    prices = np.full(len(rows.counts), 1.0 / max(len(rows.counts), 1))
-    if rows.devices is None and not _fits(rows, prices, found):
-        return OrderBound(seconds=np.inf, witness={"prices": prices.tolist()}, missing=missing_by(rows, prices)[0])
-    by_paths = _raised(rows, found, limit)
-    if capacity * (1 - ROUNDING) <= by_paths.seconds:
+        return by_devices
+    by_paths = _by_options(devices, even) if devices.known and devices.alike else _by_prices(given, even, limit)
+    if by_paths.seconds >= by_devices.seconds:
         return by_paths
-    return replace(by_paths, seconds=capacity * (1 - ROUNDING), witness={"limit_s": capacity})
+    return replace(by_paths, seconds=by_devices.seconds, witness=by_devices.witness)
 
 
-def _raised(rows: Rows, found: list[Division], limit: float) -> OrderBound:
-    """Bound by paths, raised round by round, (1) and (2)."""
-    given = rows.given
-    for division in found:
-        rows.add(division)
-    shares, prices = _uniform(rows)
-    best, witness = -np.inf, dict[str, Any]()
-    for _ in range(ROUNDS):
-        target, toward, dear = fastest_mixture(rows, found)
-        near = target - best <= NEAR * abs(target)
-        step = 0.0 if best == -np.inf else 1.0 if near else STEP
-        tried = (1 - step) * np.pad(shares, (0, len(toward) - len(shares))) + step * toward
-        cost = (1 - step) * prices + step * dear
-        value, answer = dual_value(rows, tried, cost, limit)
-        if value > best:
-            best, witness = value, stated(rows, tried, cost, limit)
-            shares, prices = tried, cost
-        if answer is None or best + given.constant >= limit or target - best <= PROGRESS * abs(target):
-            break
-        found.append(answer)
-        rows.add(answer)
-    seconds = min(best + given.constant, limit) * (1 - ROUNDING)
-    return OrderBound(seconds=seconds, witness=witness, divisions=tuple(found))
+def _lowered(given: ChunkProblem, limit: float, divisions: list[Division], *, known: bool) -> float:
+    """The limit, or little above the quickest division where that is known to fit, or there is no limit."""
+    least = min(least_makespan(given, division) for division in divisions)
+    return min(limit, SLACK * least) if known else limit if limit < np.inf else 2 * least
+
+
+def _by_options(devices: Devices, divisions: list[Division]) -> OrderBound:
+    """Bound (2)."""
+    branching = Branching(devices, divisions)
+    return OrderBound(
+        seconds=branching.seconds * (1 - ROUNDING),
+        witness=branching.witness(),
+        divisions=branching.divisions,
+        branching=branching,
+    )
+
+
+def _by_prices(given: ChunkProblem, divisions: list[Division], limit: float) -> OrderBound:
+    """Bound (3), or proof that nothing fits."""
+    rows, found = Rows(given), list[Division]()
+    prices = np.full(len(rows.counts), 1.0 / len(rows.counts))
+    if not _fits(rows, prices, found):
+        missing, _ = missing_by(rows, prices)
+        return OrderBound(seconds=np.inf, witness={"prices": prices.tolist()}, missing=missing)
+    proof = raised(rows, found + divisions, least_within(given, limit), limit - given.constant)
+    return OrderBound(
+        seconds=min(proof.value + given.constant, limit) * (1 - ROUNDING),
+        witness=stated(rows, proof.shares, proof.prices, limit),
+        divisions=proof.divisions,
+    )
 
 
 def _fits(rows: Rows, prices: Floats, found: list[Division]) -> bool:
@@ -119,14 +132,6 @@ def _fits(rows: Rows, prices: Floats, found: list[Division]) -> bool:
             return True
         prices[:] = mixed
     return True
-
-
-def _uniform(rows: Rows) -> tuple[Floats, Floats]:
-    """Equal shares of the devices' paths, and no prices."""
-    devices = len(rows.given.counts)
-    shares = np.zeros(len(rows.paths))
-    shares[:devices] = 1.0 / devices
-    return shares, np.zeros(len(rows.counts))
 
 
 def lean_divisions(given: ChunkProblem) -> list[Division]:

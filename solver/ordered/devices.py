@@ -11,7 +11,7 @@ T less the constant seconds. Under weights of passes, cuts and device 0's parame
 Cuts cost the least seconds of any cut.
 """
 
-from dataclasses import dataclass
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -26,7 +26,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
 class Devices:
     """
     The devices of a candidate, each with its options for makespans up to a limit.
@@ -37,10 +36,17 @@ class Devices:
         The division problem.
     limit
         Largest makespan T of interest, in seconds.
+
+    Attributes
+    ----------
+    fewest, largest
+        Numbers of layers between which every chunk has some (C,), as splits say.
     """
 
-    given: ChunkProblem
-    limit: float = np.inf
+    def __init__(self, given: ChunkProblem, limit: float = np.inf) -> None:
+        self.given, self.limit = given, limit
+        self.fewest = np.ones(given.num_chunks, np.int64)
+        self.largest = np.full(given.num_chunks, given.num_layers)
 
     @cached_property
     def paths(self) -> list[Path]:
@@ -83,6 +89,28 @@ class Devices:
         """Options of every device."""
         longest = (self.limit - self.given.constant) * (1 + ROUNDING)
         return [self.figures.options(d, path, longest) for d, path in enumerate(self.paths)]
+
+    def between(self, chunk: int) -> tuple[int, int]:
+        """Numbers of layers at which a chunk can be split."""
+        return int(self.fewest[chunk]), int(self.largest[chunk]) - 1
+
+    def hold(self, division: Division) -> bool:
+        """Whether a division has as many layers in every chunk as the splits say."""
+        layers = division.layers
+        return bool(((layers >= self.fewest) & (layers <= self.largest)).all())
+
+    def split(self, chunk: int, layers: int) -> "tuple[Devices, Devices]":
+        """The same devices with at most so many layers in a chunk, and with more."""
+        few, many = copy(self), copy(self)
+        few.largest, many.fewest = few.largest.copy(), many.fewest.copy()
+        few.largest[chunk], many.fewest[chunk] = layers, layers + 1
+        device = int(self.given.order.device[chunk])
+        at = int(np.searchsorted(self.given.hosted(device), chunk))
+        options = self.options[device]
+        kept = options.layers[:, at] <= layers
+        few.options, many.options = list(self.options), list(self.options)
+        few.options[device], many.options[device] = options.only(kept), options.only(~kept)
+        return few, many
 
     @cached_property
     def edge(self) -> float:

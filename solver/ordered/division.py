@@ -47,6 +47,11 @@ class Division:
         """First layer of every chunk."""
         return np.concatenate(([0], self.ends[:-1]))
 
+    @property
+    def layers(self) -> Ints:
+        """Number of layers of every chunk."""
+        return self.ends - self.firsts
+
 
 def least_division(given: ChunkProblem, weights: Weights, longest: float = np.inf) -> tuple[float, Division | None]:
     """Least weighted sum and a division that attains it; infinite and None where none satisfies (2) and (3)."""

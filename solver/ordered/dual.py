@@ -18,25 +18,32 @@ Seconds of paths k and bytes of counts n of device d beyond its budget are linea
     the place of dynamic programming over chunks: no device exceeds its memory or the limit, and there are no prices.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from taut.formulations.chunk_division import ChunkProblem
-from taut.solver.ordered.division import Division, least_division
+from taut.solver.ordered.division import Division, Weights, least_division
 from taut.solver.ordered.rows import Rows
 
 Floats = NDArray[np.float64]
+Least = Callable[[Weights], tuple[float, Division | None]]
+"""Least cost of a division under weights, and one that has it."""
 ROUNDING = 1e-10
 """Relative allowance for the rounding of sums over all passes."""
 
 
-def dual_value(rows: Rows, shares: Floats, prices: Floats, limit: float) -> tuple[float, Division | None]:
-    """The right side of (1) over the divisions of (3) or (4), without the constant."""
-    weights = rows.weights(shares, prices)
-    if rows.devices is not None:
-        return rows.devices.least(weights)
-    value, division = least_division(rows.given, weights, longest_chunk(rows.given, limit))
+def dual_value(rows: Rows, shares: Floats, prices: Floats, least: Least) -> tuple[float, Division | None]:
+    """The right side of (1) over the divisions that ``least`` looks at, (3) or (4), without the constant."""
+    value, division = least(rows.weights(shares, prices))
     return value - prices.sum() * (rows.given.budget - rows.given.always), division
+
+
+def least_within(given: ChunkProblem, limit: float) -> Least:
+    """Least cost over the divisions of (3)."""
+    longest = longest_chunk(given, limit)
+    return lambda weights: least_division(given, weights, longest)
 
 
 def missing_by(rows: Rows, prices: Floats) -> tuple[float, Division | None]:

@@ -13,6 +13,7 @@ price :math:`\eta` of missing bytes lets (1) be solved where none of the divisio
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,17 @@ ELASTIC = 20.0
 """Price of a budget's worth of missing bytes, as a multiple of the step time."""
 
 
-def fastest_mixture(rows: Rows, found: Sequence[Division]) -> tuple[float, Floats, Floats]:
-    """Best mixture of the divisions by (1): its seconds, the paths' shares and the prices of memory."""
+class Mixture(NamedTuple):
+    """Seconds t of the best mixture, shares of the paths, prices of memory, and the divisions' parts xi."""
+
+    seconds: float
+    shares: Floats
+    prices: Floats
+    parts: Floats
+
+
+def fastest_mixture(rows: Rows, found: Sequence[Division]) -> Mixture:
+    """Best mixture of the divisions by (1)."""
     seconds = np.array([rows.seconds(division) for division in found]).T
     excess = _excess(rows, found)
     scale = seconds.max(axis=0).min()
@@ -44,7 +54,8 @@ def fastest_mixture(rows: Rows, found: Sequence[Division]) -> tuple[float, Float
     )
     duals = np.maximum(-answer.ineqlin.marginals, 0.0)
     shares = duals[:paths] / duals[:paths].sum()
-    return float(answer.fun) * scale, shares, duals[paths:] * scale / rows.given.budget
+    prices = duals[paths:] * scale / rows.given.budget
+    return Mixture(float(answer.fun) * scale, shares, prices, answer.x[:size])
 
 
 def leanest_mixture(rows: Rows, found: Sequence[Division]) -> tuple[float, Floats]:
@@ -66,4 +77,5 @@ def leanest_mixture(rows: Rows, found: Sequence[Division]) -> tuple[float, Float
 
 def _excess(rows: Rows, found: Sequence[Division]) -> Floats:
     """Bytes beyond the budget by count and division, as a share of the budget."""
-    return np.array([rows.excess(division) for division in found]).T / rows.given.budget
+    excess = np.array([rows.excess(division) for division in found]).reshape(len(found), -1)
+    return np.asarray(excess.T / rows.given.budget)

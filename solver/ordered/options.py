@@ -49,6 +49,10 @@ class Options:
         """Layers of all chunks together (O,)."""
         return np.asarray(self.layers.sum(axis=1))
 
+    def only(self, kept: Flags) -> "Options":
+        """Some of the options, by flags (O,)."""
+        return Options(self.layers[kept], self.recompute[kept], self.seconds[kept])
+
 
 class Figures:
     """

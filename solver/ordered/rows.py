@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from taut.formulations.chunk_division import ChunkProblem
 from taut.formulations.chunk_times import spans
-from taut.solver.ordered.devices import Devices
 from taut.solver.ordered.division import Division, Weights
 from taut.solver.ordered.paths import Path, critical_path, device_path
 
@@ -35,9 +34,10 @@ class Rows:
     """Paths, each with the division that it is critical for (None for those of devices), and counts of every device."""
 
     given: ChunkProblem
-    devices: Devices | None = None
+    priced: bool = True
     paths: list[Path] = field(default_factory=list)
     sources: list[Division | None] = field(default_factory=list)
+    _added: set[bytes] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for d in range(len(self.given.counts)):
@@ -46,13 +46,17 @@ class Rows:
 
     @cached_property
     def counts(self) -> list[tuple[int, Ints]]:
-        """Devices with their counts of micro-batches in flight; none where the devices' own options keep to memory."""
-        if self.devices is not None:
+        """Devices with their counts of micro-batches in flight; none where memory has no price."""
+        if not self.priced:
             return []
         return [(d, row) for d, counts in enumerate(self.given.counts) for row in _telling(counts)]
 
     def add(self, division: Division) -> bool:
         """Add the critical path of a division; whether it is new."""
+        key = division.ends.tobytes() + division.recompute.tobytes()
+        if key in self._added:
+            return False
+        self._added.add(key)
         path = critical_path(self.given.order, *durations(self.given, division), self.given.micro_batches)
         known = any((path.passes == p.passes).all() and (path.transfers == p.transfers).all() for p in self.paths)
         if not known:

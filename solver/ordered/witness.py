@@ -1,25 +1,29 @@
 r"""
 What proves the bound on the divisions of an order, as plain values, and its check.
 
-(1) *Seconds.* The limit, the shares of the devices' paths and of critical paths, the latter with the divisions whose
-    critical paths are meant, and the prices of memory: (1) and (3) of ``taut.solver.ordered.dual`` hold for any shares
-    that are not negative and sum to one, and for any prices that are not negative.
-    Without prices the devices' options are meant, (4) there. The limit alone stands for what devices can take within
-    it (``taut.solver.ordered.capacity``).
-(2) *Memory.* Prices alone, by (2) there, or the bytes that every device lacks, by what it can take.
+Critical paths are given by the divisions whose paths are meant. One of three proves seconds:
+
+(1) the limit T alone: no division is within what devices can take in T (``taut.solver.ordered.capacity``);
+(2) the limit and a tree of branches with shares of paths at its leaves (``taut.solver.ordered.branching``), which hold
+    for any shares that are not negative and sum to one;
+(3) the limit, shares of paths and prices of memory, (1) and (3) of ``taut.solver.ordered.dual``, which hold for any
+    such shares and any prices that are not negative.
+
+Missing memory is proven by prices, (2) there, or (4) by the bytes that every device lacks, by what it can take.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
 
 from taut.formulations.chunk_division import ChunkProblem
 from taut.solver.ordered.capacity import lacks, proves
 from taut.solver.ordered.devices import Devices
 from taut.solver.ordered.division import Division
-from taut.solver.ordered.dual import ROUNDING, dual_value, missing_by
+from taut.solver.ordered.dual import ROUNDING, dual_value, least_within, missing_by
 from taut.solver.ordered.rows import Rows
 
 Floats = NDArray[np.float64]
@@ -27,7 +31,7 @@ Floats = NDArray[np.float64]
 
 def stated(rows: Rows, shares: Floats, prices: Floats, limit: float) -> dict[str, Any]:
     """Shares, prices and limit as plain values; critical paths that have no share are left out."""
-    devices = len(rows.given.counts)
+    devices, shares = len(rows.given.counts), np.pad(shares, (0, len(rows.paths) - len(shares)))
     used = [k for k in range(devices, len(rows.paths)) if shares[k] > 0]
     return {
         "devices": shares[:devices].tolist(),
@@ -41,50 +45,114 @@ def stated(rows: Rows, shares: Floats, prices: Floats, limit: float) -> dict[str
     }
 
 
-class _Critical(BaseModel):
+class _Plain(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    share: float
+
+
+class _Meant(_Plain):
     ends: list[int]
     recompute: list[int]
 
 
-class _Witness(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+class _Shared(_Meant):
+    share: float
+
+
+class _ByPrices(_Plain):
     devices: list[float]
-    critical: list[_Critical]
+    critical: list[_Shared]
     prices: list[float]
     limit_s: float
 
 
+class _Leaf(_Plain):
+    shares: list[float]
+
+
+class _Split(_Plain):
+    chunk: int
+    layers: int
+    few: "_Leaf | _Split"
+    many: "_Leaf | _Split"
+
+
+class _ByBranches(_Plain):
+    limit_s: float
+    critical: list[_Meant]
+    tree: _Leaf | _Split
+
+
+class _ByCapacity(_Plain):
+    limit_s: float
+
+
+class _Witness(RootModel[_ByCapacity | _ByBranches | _ByPrices]):
+    pass
+
+
 def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
-    """Seconds that a witness proves by (1), minus infinity where it proves nothing."""
-    if set(witness) == {"limit_s"}:
-        seconds = witness["limit_s"]
-        proven = isinstance(seconds, float) and 0 < seconds < np.inf and proves(given, seconds)
-        return seconds * (1 - ROUNDING) if proven else -np.inf
+    """Seconds that a witness proves, minus infinity where it proves nothing."""
     try:
-        parsed = _Witness.model_validate(witness)
-    except ValidationError:
+        parsed = _Witness.model_validate(witness).root
+    except (ValidationError, RecursionError):
         return -np.inf
-    devices = None if parsed.prices else Devices(given, parsed.limit_s)
-    if devices is not None and not devices.known:
+    if not 0 < parsed.limit_s < np.inf:
         return -np.inf
-    rows = Rows(given, devices)
-    divisions = [_division(given, critical) for critical in parsed.critical]
-    for division in divisions:
-        if division is None or not rows.add(division):
+    if isinstance(parsed, _ByCapacity):
+        value = parsed.limit_s if proves(given, parsed.limit_s) else -np.inf
+    elif isinstance(parsed, _ByBranches):
+        value = _by_branches(given, parsed)
+    else:
+        value = _by_prices(given, parsed)
+    return float(min(value, parsed.limit_s) * (1 - ROUNDING))
+
+
+def _by_branches(given: ChunkProblem, parsed: _ByBranches) -> float:
+    """Seconds by (2)."""
+    devices, rows = Devices(given, parsed.limit_s), Rows(given, priced=False)
+    if not devices.known or not _add(rows, parsed.critical):
+        return -np.inf
+    least, branches = np.inf, [(devices, parsed.tree)]
+    while branches:
+        devices, node = branches.pop()
+        if isinstance(node, _Split):
+            if not 0 <= node.chunk < given.num_chunks:
+                return -np.inf
+            few, many = devices.split(node.chunk, node.layers)
+            branches += [(few, node.few), (many, node.many)]
+        elif not _are_shares(node.shares, len(rows.paths)):
             return -np.inf
-    shares = np.array([*parsed.devices, *(critical.share for critical in parsed.critical)])
+        else:
+            least = min(least, devices.least(rows.weights(np.array(node.shares), np.zeros(0)))[0])
+    return least + given.constant
+
+
+def _by_prices(given: ChunkProblem, parsed: _ByPrices) -> float:
+    """Seconds by (3)."""
+    rows = Rows(given)
+    shares = [*parsed.devices, *(critical.share for critical in parsed.critical)]
     prices = np.array(parsed.prices)
-    wrong = len(shares) != len(rows.paths) or len(prices) != len(rows.counts)
-    if wrong or (shares < 0).any() or (prices < 0).any() or abs(shares.sum() - 1) > 1e-12:
+    if not _add(rows, parsed.critical) or not _are_shares(shares, len(rows.paths)):
         return -np.inf
-    value = dual_value(rows, shares, prices, parsed.limit_s)[0]
-    return float(min(value + given.constant, parsed.limit_s) * (1 - ROUNDING))
+    if len(prices) != len(rows.counts) or (prices < 0).any():
+        return -np.inf
+    value = dual_value(rows, np.array(shares), prices, least_within(given, parsed.limit_s))[0]
+    return value + given.constant
+
+
+def _add(rows: Rows, meant: Sequence[_Meant]) -> bool:
+    """Add critical paths; False where one belongs to no division, or to one before."""
+    divisions = [_division(rows.given, one) for one in meant]
+    return all(division is not None and rows.add(division) for division in divisions)
+
+
+def _are_shares(shares: list[float], paths: int) -> bool:
+    values = np.array(shares)
+    return len(values) == paths and bool((values >= 0).all()) and abs(float(values.sum()) - 1) <= 1e-12
 
 
 def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
-    """Bytes that some device lacks in every division, by (2); 0 or less where it proves nothing."""
+    """Bytes that some device lacks in every division; 0 or less where the witness proves nothing."""
     if set(witness) - {"missing_kib"} == {"missing"}:
         missing = witness["missing"]
         proven = isinstance(missing, int) and missing > 0 and lacks(given, missing - 1)
@@ -96,12 +164,12 @@ def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
     return missing_by(rows, prices / max(prices.sum(), 1e-300))[0]
 
 
-def _division(given: ChunkProblem, critical: _Critical) -> Division | None:
+def _division(given: ChunkProblem, meant: _Meant) -> Division | None:
     """A witness's division; None where it is none."""
-    ends, recompute = np.array(critical.ends, dtype=np.int64), np.array(critical.recompute, dtype=np.int64)
+    ends, recompute = np.array(meant.ends, dtype=np.int64), np.array(meant.recompute, dtype=np.int64)
     if ends.shape != (given.num_chunks,) or recompute.shape != ends.shape or ends[-1] != given.num_layers:
         return None
     division = Division(ends, recompute)
-    if (ends <= division.firsts).any() or (recompute < 0).any() or (recompute >= given.passes.shape[1]).any():
+    if (division.layers <= 0).any() or (recompute < 0).any() or (recompute >= given.passes.shape[1]).any():
         return None
     return division if np.isfinite(given.passes[0, recompute, division.firsts, ends]).all() else None

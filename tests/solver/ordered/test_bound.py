@@ -20,6 +20,8 @@ from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import chunked, communication, relaxation_bound
 from taut.solver.certificate import plan_document
 from taut.solver.ordered.bound import order_bound
+from taut.solver.ordered.branching import Branching
+from taut.solver.ordered.devices import Devices
 from taut.solver.ordered.paths import critical_path, device_path
 from taut.solver.ordered.rows import Rows
 from taut.solver.ordered.witness import missing_bytes, rederived
@@ -134,13 +136,30 @@ def test_even_stages_are_bounded_closely() -> None:
     assert found.seconds == pytest.approx(enumerate_candidate(given, choice).seconds, rel=1e-6)
 
 
+def leaf(witness: dict[str, Any]) -> dict[str, Any]:
+    """The first leaf of a tree, or the witness itself where it has none."""
+    node = witness.get("tree", witness)
+    while "few" in node:
+        node = node["few"]
+    return dict(node) if node is witness else node
+
+
+def shares_of(witness: dict[str, Any]) -> list[float]:
+    """Shares that a tampering can change in place."""
+    return list.__iadd__(leaf(witness)["shares" if "tree" in witness else "devices"], [])
+
+
 def _share(witness: dict[str, Any]) -> None:
-    witness["devices"][0] += 0.1
+    shares_of(witness)[0] += 0.1
 
 
 def _negative(witness: dict[str, Any]) -> None:
-    witness["devices"][0] -= 10.0
-    witness["devices"][1] += 10.0
+    shares_of(witness)[0] -= 10.0
+    shares_of(witness)[1] += 10.0
+
+
+def _fewer(witness: dict[str, Any]) -> None:
+    shares_of(witness).pop()
 
 
 def _price(witness: dict[str, Any]) -> None:
@@ -159,38 +178,46 @@ def _words(witness: dict[str, Any]) -> None:
     witness["limit_s"] = "large"
 
 
-def _ends(witness: dict[str, Any]) -> None:
-    witness["critical"] = [{"share": 0.0, "ends": [1, 2, 3, 9], "recompute": [0, 0, 0, 0]}]
-
-
-def _recompute(witness: dict[str, Any]) -> None:
-    witness["critical"] = [{"share": 0.0, "ends": [1, 2, 3, 8], "recompute": [0, 0, 0, 2]}]
-
-
-def _no_price(witness: dict[str, Any]) -> None:
-    witness["prices"] = []
-
-
 def _no_limit(witness: dict[str, Any]) -> None:
     del witness["limit_s"]
 
 
-SHARES = [_share, _negative, _field, _words, _no_limit, _ends, _recompute]
+def _ends(witness: dict[str, Any]) -> None:
+    witness["critical"] = [{"ends": [1, 2, 3, 9], "recompute": [0, 0, 0, 0]}]
 
 
-@pytest.mark.parametrize("tamper", SHARES)
-def test_shares_that_prove_nothing_are_refused(tamper: Callable[[dict[str, Any]], None]) -> None:
-    """Weights that are no shares, other fields, no limit, divisions that do not exist."""
+def _recompute(witness: dict[str, Any]) -> None:
+    witness["critical"] = [{"ends": [1, 2, 3, 8], "recompute": [0, 0, 0, 2]}]
+
+
+def _twice(witness: dict[str, Any]) -> None:
+    witness["critical"] = [{"ends": [2, 4, 6, 8], "recompute": [0, 0, 0, 0]}] * 2
+
+
+def _chunk(witness: dict[str, Any]) -> None:
+    witness["tree"] = {"chunk": 7, "layers": 2, "few": witness["tree"], "many": witness["tree"]}
+
+
+def _half(witness: dict[str, Any]) -> None:
+    witness["tree"] = {"chunk": 1, "layers": 2, "few": witness["tree"]}
+
+
+BOTH = [_share, _negative, _fewer, _field, _words, _no_limit]
+
+
+@pytest.mark.parametrize("tamper", [*BOTH, _ends, _recompute, _twice, _chunk, _half])
+def test_branches_that_prove_nothing_are_refused(tamper: Callable[[dict[str, Any]], None]) -> None:
+    """Weights that are no shares, other fields, no limit, divisions or chunks that do not exist, half a split."""
     _, _, division = even()
     witness = copy.deepcopy(order_bound(division).witness)
-    assert rederived(division, witness) > 0
+    assert "tree" in witness and rederived(division, witness) > 0
     tamper(witness)
     assert rederived(division, witness) == -np.inf
 
 
-@pytest.mark.parametrize("tamper", [_share, _negative, _field, _words, _no_limit, _price, _missing_price])
+@pytest.mark.parametrize("tamper", [*BOTH, _price, _missing_price])
 def test_prices_that_prove_nothing_are_refused(tamper: Callable[[dict[str, Any]], None]) -> None:
-    """Where layers are unlike, memory is priced: prices below 0, too few, and all of the above."""
+    """Where layers are unlike, memory is priced: prices below 0, too few, and much of the above."""
     division = unlike()
     witness = copy.deepcopy(order_bound(division).witness)
     assert witness["prices"] and rederived(division, witness) > 0
@@ -198,26 +225,40 @@ def test_prices_that_prove_nothing_are_refused(tamper: Callable[[dict[str, Any]]
     assert rederived(division, witness) == -np.inf
 
 
-def test_no_prices_at_all_prove_no_more() -> None:
-    """Without prices the witness means what devices can take, which is a bound too, and not one that is claimed."""
-    division = unlike()
-    witness = copy.deepcopy(order_bound(division).witness)
-    claimed = rederived(division, witness)
-    _no_price(witness)
-    assert rederived(division, witness) < claimed
+@pytest.mark.parametrize("limit", [-1.0, 0.0, "1", None, float("nan"), 1e9])
+def test_limits_that_prove_nothing_are_refused(limit: object) -> None:
+    """What is no number of seconds, and seconds within which there is a division."""
+    _, _, division = even()
+    assert rederived(division, {"limit_s": limit}) == -np.inf
 
 
 def test_another_valid_witness_proves_no_more() -> None:
-    """Whatever the shares, what they derive is a bound."""
+    """Whatever the shares, the splits and the prices, what they derive is a bound."""
     given, choice, division = even()
     optimum = enumerate_candidate(given, choice).seconds
-    witness = order_bound(division).witness
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        shares = rng.dirichlet(np.ones(len(witness["devices"]))).tolist()
-        prices = rng.uniform(0, 1, 4).tolist() if seed % 2 else []
-        other = {**witness, "devices": shares, "critical": [], "prices": prices}
-        assert rederived(division, {**other, "limit_s": 1e9}) <= optimum * TOLERANCE
+        few, many, shares = rng.dirichlet(np.ones(4), 3).tolist()
+        tree = {"chunk": seed % 4, "layers": seed % 3 + 1, "few": {"shares": few}, "many": {"shares": many}}
+        prices = {"devices": shares, "prices": rng.uniform(0, 1, 4).tolist()}
+        for other in ({"tree": tree}, {"tree": {"shares": shares}}, prices):
+            derived = rederived(division, {**other, "critical": [], "limit_s": 1e9})
+            assert derived <= optimum * TOLERANCE
+
+
+def test_branches_raise_the_bound() -> None:
+    """Ten equal layers on four devices mix well, and no division is as good: splits prove more, and derive again."""
+    given = problem(cluster(4, 1), model(10), schedules=["zb-h1"], max_tp=1, fixed={"pp": 4})
+    choice = max(given.candidates, key=lambda c: c.num_micro_batches)
+    division = chunked(given, choice, BestLinks(given.links))
+    branching = Branching(Devices(division, 1e3), [])
+    optimum, values = enumerate_candidate(given, choice).seconds, [branching.seconds]
+    while len(values) < 12 and branching.refine():
+        values.append(branching.seconds)
+        witness = json.loads(json.dumps(branching.witness()))
+        assert rederived(division, witness) == pytest.approx(branching.seconds * (1 - 1e-10), rel=1e-15)
+    assert values == sorted(values)
+    assert values[0] < values[-1] <= optimum * TOLERANCE
 
 
 def test_memory_that_no_division_fits_is_proven() -> None:

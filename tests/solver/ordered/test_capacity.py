@@ -66,11 +66,12 @@ def test_bounds_are_below_every_division(block: int) -> None:
         assert capacity_bound(Devices(given, 2 * least)) <= least * TOLERANCE, seed
         assert not proves(given, least * TOLERANCE), seed
         for limit in (np.inf, least * TOLERANCE):
-            rows = Rows(given, Devices(given, limit))
-            shares = rng.dirichlet(np.ones(len(rows.paths)))
-            assert rows.devices is not None
-            value = rows.devices.least(rows.weights(shares, np.zeros(0)))[0]
-            assert value + given.constant <= least * TOLERANCE, seed
+            rows, within = Rows(given, priced=False), Devices(given, limit)
+            weights = rows.weights(rng.dirichlet(np.ones(len(rows.paths))), np.zeros(0))
+            few, many = within.split(int(rng.integers(given.num_chunks)), int(rng.integers(1, 3)))
+            parts = min(few.least(weights)[0], many.least(weights)[0])
+            assert within.least(weights)[0] <= parts * TOLERANCE, seed
+            assert parts + given.constant <= least * TOLERANCE, seed
         assert devices.known
 
 

@@ -1,0 +1,112 @@
+r"""
+Bound on divisions by what every device can take, in branches.
+
+(1) In a branch chunk c has at least :math:`a_c` and at most :math:`b_c` layers. Shares of paths bound its divisions
+    from below by the devices' options that keep to that (``taut.solver.ordered.devices``).
+(2) The divisions of a branch are those with at most n layers in chunk c and those with more. So the least bound over
+    the leaves of a tree of such branches bounds all divisions.
+
+The leaf with the least bound is divided, at the chunk whose layers vary most over the mixture of divisions that its
+linear program ended with, at their mean. The witness names the divisions whose critical paths are meant, and the tree,
+with shares at its leaves.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.solver.ordered.devices import Devices
+from taut.solver.ordered.division import Division
+from taut.solver.ordered.raising import Raised, raised
+from taut.solver.ordered.rows import Rows
+
+Floats = NDArray[np.float64]
+MOST_LEAVES = 64
+"""Leaves beyond which no branch is divided."""
+
+
+@dataclass
+class _Node:
+    """A branch: its devices and what is proven of it, and once it is divided where, and its two parts."""
+
+    devices: Devices
+    proof: Raised
+    chunk: int = -1
+    layers: int = 0
+    parts: "tuple[_Node, _Node] | None" = None
+
+    def leaves(self) -> "list[_Node]":
+        """Branches that are not divided."""
+        return [self] if self.parts is None else [leaf for part in self.parts for leaf in part.leaves()]
+
+
+class Branching:
+    """
+    A tree of branches under construction.
+
+    Parameters
+    ----------
+    devices
+        The devices, all of whose divisions are bounded; their limit is that of the bound.
+    divisions
+        Where to begin.
+    """
+
+    def __init__(self, devices: Devices, divisions: list[Division]) -> None:
+        self._given, self._limit = devices.given, devices.limit
+        self._rows = Rows(devices.given, priced=False)
+        self._root = self._node(devices, divisions)
+
+    def _node(self, devices: Devices, divisions: list[Division]) -> _Node:
+        mine = [division for division in divisions if devices.hold(division)]
+        return _Node(devices, raised(self._rows, mine, devices.least, self._limit - self._given.constant))
+
+    @property
+    def divisions(self) -> tuple[Division, ...]:
+        """Divisions found in all branches."""
+        return tuple(division for leaf in self._root.leaves() for division in leaf.proof.divisions)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that are proven, at most the limit, without an allowance for rounding."""
+        least = min(leaf.proof.value for leaf in self._root.leaves())
+        return min(least + self._given.constant, self._limit)
+
+    def refine(self) -> bool:
+        """Divide the branch with the least bound; returns whether that was possible."""
+        leaves = self._root.leaves()
+        leaf = min(leaves, key=lambda one: one.proof.value)
+        if self.seconds >= self._limit or len(leaves) >= MOST_LEAVES or not len(leaf.proof.parts):
+            return False
+        layers = np.array([division.layers for division in leaf.proof.divisions[: len(leaf.proof.parts)]])
+        mean = leaf.proof.parts @ layers
+        spread = leaf.proof.parts @ (layers - mean) ** 2
+        leaf.chunk = int(spread.argmax())
+        if spread[leaf.chunk] <= 1e-9:
+            return False
+        leaf.layers = int(np.clip(np.floor(mean[leaf.chunk]), *leaf.devices.between(leaf.chunk)))
+        few, many = leaf.devices.split(leaf.chunk, leaf.layers)
+        leaf.parts = self._node(few, list(leaf.proof.divisions)), self._node(many, list(leaf.proof.divisions))
+        return True
+
+    def witness(self) -> dict[str, Any]:
+        """Limit, divisions whose critical paths have a share, and the tree with shares at its leaves."""
+        devices = len(self._given.counts)
+        shares = [leaf.proof.shares[devices:] for leaf in self._root.leaves()]
+        used = sorted({k for one in shares for k in np.flatnonzero(one > 0).tolist()})
+        sources = [self._rows.sources[devices + k] for k in used]
+        meant = [source for source in sources if source is not None]
+        return {
+            "limit_s": self._limit,
+            "critical": [{"ends": one.ends.tolist(), "recompute": one.recompute.tolist()} for one in meant],
+            "tree": self._stated(self._root, [*range(devices), *(devices + k for k in used)]),
+        }
+
+    def _stated(self, node: _Node, paths: list[int]) -> dict[str, Any]:
+        if node.parts is None:
+            shares = np.pad(node.proof.shares, (0, len(self._rows.paths) - len(node.proof.shares)))
+            return {"shares": shares[paths].tolist()}
+        few, many = (self._stated(part, paths) for part in node.parts)
+        return {"chunk": node.chunk, "layers": node.layers, "few": few, "many": many}
