@@ -87,7 +87,8 @@ def test_what_fits_is_preferred_to_what_is_fast() -> None:
 
 def test_a_search_that_must_end_has_tried_every_placement() -> None:
     """Orders by formula come before those that are adapted, each on every placement."""
-    space, built = placements(replace(STAGES, micro_batches=4)), []
+    space = placements(replace(STAGES, micro_batches=4))
+    built: list[tuple[str, str]] = []
     for each in built_kinds(space, lambda: len(built) >= 8):
         built.append((each.schedule.kind, each.placed.placement))
     assert {placement for _, placement in built} == {"sequential", "v", "round-robin"}
