@@ -8,7 +8,7 @@ programs of ``taut.formulations.predicted`` are built and solved in turn, the le
 milliseconds, and a row ends the run if the two optima differ.
 """
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -144,7 +144,9 @@ def lines(name: str, given: Instance, repeats: int) -> list[str]:
 
 def main() -> None:
     """Print the table as CSV."""
-    repeats = max(1, int(sys.argv[1])) if len(sys.argv) > 1 else 3
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("repeats", nargs="?", type=int, default=3)
+    repeats = max(1, parser.parse_args().repeats)
     print(HEAD)
     for model, cluster, global_batch, fix in CASES:
         for line in lines(model, instance(model, cluster, global_batch, fix), repeats):

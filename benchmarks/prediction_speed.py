@@ -6,7 +6,7 @@ vpp, micro-batch, recompute, ZeRO stage) that divides it, repeated until there a
 closed form on columns (``taut.predict.price``) and ``taut.predict.predict`` on rows, which also checks and groups.
 """
 
-import sys
+import argparse
 import time
 from collections.abc import Callable, Iterator
 
@@ -49,7 +49,9 @@ def best_rate(work: Callable[[], object], count: int) -> float:
 
 def main() -> None:
     """Time both ways and print the rates."""
-    asked = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("configurations", nargs="?", type=int, default=100_000)
+    asked = parser.parse_args().configurations
     job = list(configurations())
     rows = (job * (asked // len(job) + 1))[:asked]
     calibration = load_calibration("megatron-deepspeed-a100-many")

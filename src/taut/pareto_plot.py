@@ -114,15 +114,18 @@ def _draw_plans(ax: "Axes", frontier: Frontier) -> None:
 
 
 def _name_plans(ax: "Axes", frontier: Frontier) -> None:
-    """Name the plans above their lines, the longest first, where the name overlaps nothing."""
+    """Name the plans above their lines, the longest first, within the axes, where the name overlaps nothing."""
     figure, legend = ax.figure.canvas.figure, ax.get_legend()
     figure.draw_without_rendering()
+    right = ax.get_window_extent().x1
     taken: list[Any] = [] if legend is None else [legend.get_window_extent()]
     for point, start, _ in sorted(_runs(frontier), key=lambda run: run[1] - run[2]):
         place = (start, point.step_time_s or 0.0)
         text = ax.annotate(_name(point), place, (5, 4), textcoords="offset points", fontsize=9, va="bottom")
+        beyond = max(0.0, text.get_window_extent().x1 - right)
+        text.set_x(5 - beyond * 72 / figure.dpi)
         box = text.get_window_extent()
-        if any(box.overlaps(other) for other in taken) or box.x1 > figure.bbox.x1:
+        if any(box.overlaps(other) for other in taken):
             text.remove()
         else:
             taken.append(box)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -129,9 +130,9 @@ def refuse_too_full(chosen: Built) -> None:
     )
 
 
-def built_kinds(placed: PlacedProblem, stop: Callable[[], bool] = lambda: False) -> Iterator[Built]:
-    """Every kind that suits a placement, whether or not it fits, until it is time to stop."""
-    for kind in KINDS:
+def built_kinds(space: Sequence[PlacedProblem], stop: Callable[[], bool] = lambda: False) -> Iterator[Built]:
+    """Every kind on every placement that it suits, whether or not it fits, formulas first, until it is time to stop."""
+    for kind, placed in product(KINDS, space):
         if stop():
             return
         with suppress(FormulationError):

@@ -116,7 +116,7 @@ def best_schedule(
         def stop() -> bool:
             return asked() or time.monotonic() > ends
 
-        kinds = sorted((each for placed in space for each in built_kinds(placed, stop)), key=fastest_that_fits)
+        kinds = sorted(built_kinds(space, stop), key=fastest_that_fits)
         placed, best, bounds = _searched(_in_order(space, kinds), kinds, search, stop, ends)
     least, source = min(bounds.values())
     return FoundSchedule(

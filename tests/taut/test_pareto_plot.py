@@ -120,6 +120,14 @@ def test_names_that_would_overlap_are_left_out() -> None:
     assert "pp 8, tp 8, dp 1" in names(plot_frontier(frontier(*close, last, least=20.0)))
 
 
+def test_names_stay_within_the_axes() -> None:
+    """A plan that begins just before the capacity is named to the left of the right axis."""
+    ax = plot_frontier(frontier(*THREE[:2], point(80, 10.0, 79.5, 10.0, pp=8), least=20.0))
+    assert "pp 8, tp 8, dp 1" in names(ax)
+    right = ax.get_window_extent().x1
+    assert all(text.get_window_extent().x1 <= right + 1 for text in ax.texts)
+
+
 def test_regions_are_shaded_and_named() -> None:
     """Proven below the bound and left of the least limit, open between the bound and the plans."""
     ax = plot_frontier(frontier(*THREE, least=20.0))

@@ -122,9 +122,9 @@ def test_ctrl_c_gives_the_best_so_far(run: Run, monkeypatch: pytest.MonkeyPatch)
 def test_a_gap_that_is_good_enough_ends_the_search(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the makespan is bounded at once, so nothing is improved; the gap is what is left."""
     monkeypatch.setattr(Neighbourhood, "improve", None)
-    words = ["--stages", "3", "--micro-batches", "6", "--forward", "29.7", "--backward", "29.4", "--weight", "19.9"]
-    words += ["--placement", "round-robin", "--memory-limit", "0.5"]
-    found = document(run("schedule", *words, "--gap", "0.5", "--json", "-q"))
+    words = ("--stages", "3", "--micro-batches", "6", "--forward", "29.7", "--backward", "29.4", "--weight", "19.9")
+    limits = ("--placement", "round-robin", "--memory-limit", "0.5", "--gap", "0.5")
+    found = document(run("schedule", *words, *limits, "--json", "-q"))
     assert found["status"] == "feasible"
     assert 0 < found["gap"] < 0.5
 

@@ -64,7 +64,7 @@ def test_placements_that_cannot_hold_a_micro_batch_are_left_out() -> None:
 
 def test_kinds_stand_on_the_placements_that_they_are_made_for() -> None:
     """1F1B wants one chunk a device, V-Half a V, and interleaved 1F1B chunks that go round."""
-    kinds = {each.placement: {built.schedule.kind for built in built_kinds(each)} for each in placements(STAGES)}
+    kinds = {each.placement: {built.schedule.kind for built in built_kinds([each])} for each in placements(STAGES)}
     assert "1f1b" in kinds["sequential"]
     assert "v-half" in kinds["v"]
     assert "interleaved-1f1b" in kinds["round-robin"]
@@ -83,3 +83,13 @@ def test_what_fits_is_preferred_to_what_is_fast() -> None:
         assert min(fast, lean, key=fastest_that_fits) is lean
         with pytest.raises(InfeasibleError, match="it fits --memory-limit 1"):
             refuse_too_full(fast)
+
+
+def test_a_search_that_must_end_has_tried_every_placement() -> None:
+    """Orders by formula come before those that are adapted, each on every placement."""
+    space = placements(replace(STAGES, micro_batches=4))
+    built: list[tuple[str, str]] = []
+    for each in built_kinds(space, lambda: len(built) >= 8):
+        built.append((each.schedule.kind, each.placed.placement))
+    assert {placement for _, placement in built} == {"sequential", "v", "round-robin"}
+    assert built[:3] == [("gpipe", "sequential"), ("gpipe", "v"), ("gpipe", "round-robin")]

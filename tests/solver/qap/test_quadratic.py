@@ -3,7 +3,9 @@
 import csv
 import math
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -160,10 +162,33 @@ def test_interrupt_before_the_bound_claims_none(monkeypatch: pytest.MonkeyPatch)
     def interrupt(_problem: QuadraticAssignment) -> float:
         raise KeyboardInterrupt
 
+    quadratic._load()
     monkeypatch.setattr("taut.solver.qap.proof.gilmore_lawler", interrupt)
     result = place(nug12())
     assert (result.lower_bound, result.gap, result.bound_source) == (-math.inf, None, "none")
     assert result.permutation == tuple(range(12))
+
+
+def test_every_kernel_is_loaded_before_the_clock_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long compiling takes: bounds, searches and proof run to their ends, the last one by the tree."""
+    called: list[str] = []
+
+    def noted(name: str, run: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+        def listed(*arguments: Any, **options: Any) -> Iterator[Any]:
+            for found in run(*arguments, **options):
+                called.append(getattr(found, "source", name))
+                yield found
+            called.append(f"{name} ended")
+
+        return listed
+
+    for module, name in ((quadratic, "root_bounds"), (quadratic, "prove"), (swap_search, "_annealing")):
+        monkeypatch.setattr(module, name, noted(name, getattr(module, name)))
+    monkeypatch.setattr(swap_search, "_tabu_search", noted("_tabu_search", swap_search._tabu_search))
+    quadratic._load.__wrapped__()
+    for name in ("root_bounds", "_annealing", "_tabu_search", "prove"):
+        assert f"{name} ended" in called
+    assert called[-2:] == ["branch-and-bound", "prove ended"]
 
 
 def test_one_seed_gives_one_order_of_work() -> None:
