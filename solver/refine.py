@@ -47,6 +47,8 @@ class Refining:
         self._partitions: dict[Candidate, Partition] = {}
         self._covering: dict[Candidate, Covering] = {}
         self._branching: dict[Candidate, Branching] = {}
+        # Branches find no plans: none of a candidate are of use above the bound of one that has no more of them.
+        self._highest = math.inf
 
     def relaxed(self, candidate: Candidate) -> CandidateBound:
         """A candidate with its first bound, (1)."""
@@ -114,11 +116,15 @@ class Refining:
 
     def _branch(self, bound: CandidateBound) -> bool:
         """Another branch of the divisions of an order, (5)."""
+        if bound.lower_bound > self._highest:
+            return False
         branching = self._branching[bound.candidate]
         more = branching.refine()
         seconds = branching.seconds * (1 - ORDER_ROUNDING)
         if seconds > bound.lower_bound:
             bound.lower_bound, bound.witness = seconds, branching.witness()
+        if not more and bound.lower_bound < self._best.seconds:
+            self._highest = min(self._highest, bound.lower_bound)
         return more
 
     def _placement(self, bound: CandidateBound) -> bool:

@@ -1,22 +1,25 @@
 r"""
 Bound on divisions by what every device can take, in branches.
 
-(1) In a branch chunk c has at least :math:`a_c` and at most :math:`b_c` layers. Shares of paths bound its divisions
-    from below by the devices' options that keep to that (``taut.solver.ordered.devices``).
+(1) In a branch chunk c has at least :math:`a_c` and at most :math:`b_c` layers. Its divisions are bounded by the
+    devices' options that keep to that, under shares of paths (``taut.solver.ordered.devices``), or by how many layers
+    they take (``taut.solver.ordered.capacity``), whichever is more.
 (2) The divisions of a branch are those with at most n layers in chunk c and those with more. So the least bound over
     the leaves of a tree of such branches bounds all divisions.
 
 The leaf with the least bound is divided, at the chunk whose layers vary most over the mixture of divisions that its
 linear program ended with, at their mean. The witness names the divisions whose critical paths are meant, and the tree,
-with shares at its leaves.
+with shares or seconds at its leaves.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from taut.solver.ordered.capacity import capacity_bound
 from taut.solver.ordered.devices import Devices
 from taut.solver.ordered.division import Division
 from taut.solver.ordered.raising import Raised, raised
@@ -25,14 +28,18 @@ from taut.solver.ordered.rows import Rows
 Floats = NDArray[np.float64]
 MOST_LEAVES = 64
 """Leaves beyond which no branch is divided."""
+PATIENCE = 20
+"""Splits in a row after which a bound that has not risen is left as it is."""
 
 
 @dataclass
 class _Node:
-    """A branch: its devices and what is proven of it, and once it is divided where, and its two parts."""
+    """A branch: its devices, seconds that are proven of it and how, and once it is divided where, and its two parts."""
 
     devices: Devices
     proof: Raised
+    seconds: float
+    by_capacity: bool
     chunk: int = -1
     layers: int = 0
     parts: "tuple[_Node, _Node] | None" = None
@@ -54,14 +61,18 @@ class Branching:
         Where to begin.
     """
 
-    def __init__(self, devices: Devices, divisions: list[Division]) -> None:
+    def __init__(self, devices: Devices, divisions: Sequence[Division]) -> None:
         self._given, self._limit = devices.given, devices.limit
         self._rows = Rows(devices.given, priced=False)
         self._root = self._node(devices, divisions)
+        self._idle = 0
 
-    def _node(self, devices: Devices, divisions: list[Division]) -> _Node:
+    def _node(self, devices: Devices, divisions: Sequence[Division]) -> _Node:
         mine = [division for division in divisions if devices.hold(division)]
-        return _Node(devices, raised(self._rows, mine, devices.least, self._limit - self._given.constant))
+        proof = raised(self._rows, mine, devices.least, self._limit - self._given.constant)
+        by_shares = proof.value + self._given.constant
+        capacity = capacity_bound(devices) if by_shares < self._limit else -np.inf
+        return _Node(devices, proof, max(by_shares, capacity), by_capacity=capacity > by_shares)
 
     @property
     def divisions(self) -> tuple[Division, ...]:
@@ -71,14 +82,14 @@ class Branching:
     @property
     def seconds(self) -> float:
         """Seconds that are proven, at most the limit, without an allowance for rounding."""
-        least = min(leaf.proof.value for leaf in self._root.leaves())
-        return min(least + self._given.constant, self._limit)
+        return min(*(leaf.seconds for leaf in self._root.leaves()), self._limit)
 
     def refine(self) -> bool:
         """Divide the branch with the least bound; returns whether that was possible."""
         leaves = self._root.leaves()
-        leaf = min(leaves, key=lambda one: one.proof.value)
-        if self.seconds >= self._limit or len(leaves) >= MOST_LEAVES or not len(leaf.proof.parts):
+        leaf = min(leaves, key=lambda one: one.seconds)
+        before = self.seconds
+        if before >= self._limit or len(leaves) >= MOST_LEAVES or self._idle >= PATIENCE or not len(leaf.proof.parts):
             return False
         layers = np.array([division.layers for division in leaf.proof.divisions[: len(leaf.proof.parts)]])
         mean = leaf.proof.parts @ layers
@@ -88,13 +99,14 @@ class Branching:
             return False
         leaf.layers = int(np.clip(np.floor(mean[leaf.chunk]), *leaf.devices.between(leaf.chunk)))
         few, many = leaf.devices.split(leaf.chunk, leaf.layers)
-        leaf.parts = self._node(few, list(leaf.proof.divisions)), self._node(many, list(leaf.proof.divisions))
+        leaf.parts = self._node(few, leaf.proof.divisions), self._node(many, leaf.proof.divisions)
+        self._idle = 0 if self.seconds > before * (1 + 1e-9) else self._idle + 1
         return True
 
     def witness(self) -> dict[str, Any]:
-        """Limit, divisions whose critical paths have a share, and the tree with shares at its leaves."""
+        """Limit, divisions whose critical paths have a share, and the tree with a proof at each leaf."""
         devices = len(self._given.counts)
-        shares = [leaf.proof.shares[devices:] for leaf in self._root.leaves()]
+        shares = [leaf.proof.shares[devices:] for leaf in self._root.leaves() if not leaf.by_capacity]
         used = sorted({k for one in shares for k in np.flatnonzero(one > 0).tolist()})
         sources = [self._rows.sources[devices + k] for k in used]
         meant = [source for source in sources if source is not None]
@@ -105,6 +117,8 @@ class Branching:
         }
 
     def _stated(self, node: _Node, paths: list[int]) -> dict[str, Any]:
+        if node.parts is None and node.by_capacity:
+            return {"seconds": node.seconds}
         if node.parts is None:
             shares = np.pad(node.proof.shares, (0, len(self._rows.paths) - len(node.proof.shares)))
             return {"shares": shares[paths].tolist()}

@@ -48,6 +48,11 @@ class Division:
         return np.concatenate(([0], self.ends[:-1]))
 
     @property
+    def key(self) -> bytes:
+        """The same for equal divisions alone."""
+        return self.ends.tobytes() + self.recompute.tobytes()
+
+    @property
     def layers(self) -> Ints:
         """Number of layers of every chunk."""
         return self.ends - self.firsts

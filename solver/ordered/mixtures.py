@@ -38,7 +38,7 @@ class Mixture(NamedTuple):
 
 def fastest_mixture(rows: Rows, found: Sequence[Division]) -> Mixture:
     """Best mixture of the divisions by (1)."""
-    seconds = np.array([rows.seconds(division) for division in found]).T
+    seconds = rows.seconds(found)
     excess = _excess(rows, found)
     scale = seconds.max(axis=0).min()
     (paths, size), counts = seconds.shape, len(excess)

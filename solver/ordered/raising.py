@@ -29,7 +29,7 @@ STEP = 0.3
 """Share theta of the way to the linear program's weights."""
 NEAR = 1e-4
 """Relative distance epsilon to its value at which steps go all the way."""
-PROGRESS = 1e-11
+PROGRESS = 1e-7
 """Relative distance between the linear program and the bound at which rounds stop."""
 
 

@@ -14,6 +14,7 @@ Of a division (``taut.solver.ordered.division``) let :math:`x_c` be the seconds 
     passes by :math:`\sum_k \lambda_k u_{kc}`, its activations by :math:`\sum_n \mu_{dn} n_c`, and so on.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -38,6 +39,8 @@ class Rows:
     paths: list[Path] = field(default_factory=list)
     sources: list[Division | None] = field(default_factory=list)
     _added: set[bytes] = field(default_factory=set)
+    _numbers: list[Floats] = field(default_factory=list)
+    _known: dict[bytes, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for d in range(len(self.given.counts)):
@@ -53,10 +56,9 @@ class Rows:
 
     def add(self, division: Division) -> bool:
         """Add the critical path of a division; whether it is new."""
-        key = division.ends.tobytes() + division.recompute.tobytes()
-        if key in self._added:
+        if division.key in self._added:
             return False
-        self._added.add(key)
+        self._added.add(division.key)
         path = critical_path(self.given.order, *durations(self.given, division), self.given.micro_batches)
         known = any((path.passes == p.passes).all() and (path.transfers == p.transfers).all() for p in self.paths)
         if not known:
@@ -79,14 +81,19 @@ class Rows:
         logits += prices @ self._members
         return Weights(passes, edge, parameters, activation, logits)
 
-    def seconds(self, division: Division) -> Floats:
-        """Seconds (1) of every path."""
-        passes, transfers = durations(self.given, division)
-        of_pass = np.array([path.passes for path in self.paths], dtype=float)
-        of_transfer = np.array([path.transfers for path in self.paths], dtype=float)
-        return np.asarray(
-            np.tensordot(of_pass, passes.T, axes=2) + of_transfer @ transfers + _tail(self.given, division)
-        )
+    def seconds(self, divisions: Sequence[Division]) -> Floats:
+        """Seconds (1) of every path (rows) in every division (columns)."""
+        for path in self.paths[len(self._numbers) :]:
+            self._numbers.append(np.concatenate((path.passes.T.ravel(), path.transfers, [1.0])))
+        figures = np.array([self._figures(division) for division in divisions])
+        return np.asarray(np.array(self._numbers) @ figures.T)
+
+    def _figures(self, division: Division) -> Floats:
+        """Seconds of F, I and W of every chunk, of the transfers and of the tail, as a path numbers them."""
+        if division.key not in self._known:
+            passes, transfers = durations(self.given, division)
+            self._known[division.key] = np.concatenate((passes.ravel(), transfers, [_tail(self.given, division)]))
+        return self._known[division.key]
 
     def excess(self, division: Division) -> Floats:
         """Bytes (2) beyond the budget by counts."""

@@ -4,8 +4,8 @@ What proves the bound on the divisions of an order, as plain values, and its che
 Critical paths are given by the divisions whose paths are meant. One of three proves seconds:
 
 (1) the limit T alone: no division is within what devices can take in T (``taut.solver.ordered.capacity``);
-(2) the limit and a tree of branches with shares of paths at its leaves (``taut.solver.ordered.branching``), which hold
-    for any shares that are not negative and sum to one;
+(2) the limit and a tree of branches (``taut.solver.ordered.branching``), with seconds as in (1) or shares of paths at
+    its leaves, which hold for any shares that are not negative and sum to one;
 (3) the limit, shares of paths and prices of memory, (1) and (3) of ``taut.solver.ordered.dual``, which hold for any
     such shares and any prices that are not negative.
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
 
 from taut.formulations.chunk_division import ChunkProblem
-from taut.solver.ordered.capacity import lacks, proves
+from taut.solver.ordered.capacity import Capacity, lacks, proves
 from taut.solver.ordered.devices import Devices
 from taut.solver.ordered.division import Division
 from taut.solver.ordered.dual import ROUNDING, dual_value, least_within, missing_by
@@ -69,17 +69,21 @@ class _Leaf(_Plain):
     shares: list[float]
 
 
+class _Taken(_Plain):
+    seconds: float
+
+
 class _Split(_Plain):
     chunk: int
     layers: int
-    few: "_Leaf | _Split"
-    many: "_Leaf | _Split"
+    few: "_Leaf | _Taken | _Split"
+    many: "_Leaf | _Taken | _Split"
 
 
 class _ByBranches(_Plain):
     limit_s: float
     critical: list[_Meant]
-    tree: _Leaf | _Split
+    tree: _Leaf | _Taken | _Split
 
 
 class _ByCapacity(_Plain):
@@ -120,6 +124,9 @@ def _by_branches(given: ChunkProblem, parsed: _ByBranches) -> float:
                 return -np.inf
             few, many = devices.split(node.chunk, node.layers)
             branches += [(few, node.few), (many, node.many)]
+        elif isinstance(node, _Taken):
+            proven = 0 < node.seconds <= parsed.limit_s and Capacity(devices).excludes(node.seconds)
+            least = min(least, node.seconds - given.constant if proven else -np.inf)
         elif not _are_shares(node.shares, len(rows.paths)):
             return -np.inf
         else:
