@@ -14,10 +14,12 @@ stages in the place of devices, and in the place of (4) the bound rises branch b
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from taut.data.units import KIB
+from taut.formulations.chunk_division import ChunkProblem
 from taut.formulations.latency import Strategy
 from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.placement import PlacementProblem, placement_problem
@@ -28,8 +30,9 @@ from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
 from taut.solver.ordered.bound import order_bound
 from taut.solver.ordered.branching import Branching
+from taut.solver.ordered.division import Division
 from taut.solver.ordered.dual import ROUNDING as ORDER_ROUNDING
-from taut.solver.ordered.polish import polished
+from taut.solver.ordered.polish import WORTH, polished
 from taut.solver.partition import Partition, least_excess, solve_partition
 from taut.solver.placement.anneal import Annealed, anneal_restarts, best_start
 from taut.solver.placement.covering import CoverCache, Covering, has_cover, load
@@ -47,7 +50,7 @@ class Refining:
         self._partitions: dict[Candidate, Partition] = {}
         self._covering: dict[Candidate, Covering] = {}
         self._branching: dict[Candidate, Branching] = {}
-        # Branches find no plans: none of a candidate are of use above the bound of one that has no more of them.
+        # Above the bound of a candidate that has no more branches those of another no longer raise the global bound.
         self._highest = math.inf
 
     def relaxed(self, candidate: Candidate) -> CandidateBound:
@@ -106,26 +109,33 @@ class Refining:
             return False
         if found.branching is not None:
             self._branching[bound.candidate] = found.branching
-        division = polished(self._problem, bound.candidate, given, found.divisions, self._best.seconds)
+        self._polish(bound, given, found.divisions)
+        return bound.candidate in self._partitions or found.branching is not None
+
+    def _polish(self, bound: CandidateBound, given: ChunkProblem, divisions: Sequence[Division]) -> None:
+        """A division that may be part of a better plan, if there is one, and a constructed placement."""
+        division = polished(self._problem, bound.candidate, given, divisions, self._best.seconds)
         # No placement of a division is faster than its least makespan.
         if division is not None and division.seconds < self._best.seconds:
             self._partitions[bound.candidate] = division
             problem = self._placing(bound.candidate, division)
             self._best.offer(bound, problem, best_start(problem, division.patterns))
-        return bound.candidate in self._partitions or found.branching is not None
 
     def _branch(self, bound: CandidateBound) -> bool:
         """Another branch of the divisions of an order, (5)."""
         if bound.lower_bound > self._highest:
             return False
         branching = self._branching[bound.candidate]
-        more = branching.refine()
+        known, more = branching.quickest[0], branching.refine()
         seconds = branching.seconds * (1 - ORDER_ROUNDING)
         if seconds > bound.lower_bound:
             bound.lower_bound, bound.witness = seconds, branching.witness()
+        quickest, division = branching.quickest
+        if division is not None and quickest < min(known, self._best.seconds * (1 + WORTH)):
+            self._polish(bound, branching.given, [division])
         if not more and bound.lower_bound < self._best.seconds:
             self._highest = min(self._highest, bound.lower_bound)
-        return more
+        return more or bound.candidate in self._partitions
 
     def _placement(self, bound: CandidateBound) -> bool:
         """Exact placement where it is cheap, annealing otherwise, (3)."""

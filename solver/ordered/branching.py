@@ -59,20 +59,34 @@ class Branching:
         The devices, all of whose divisions are bounded; their limit is that of the bound.
     divisions
         Where to begin.
+
+    Attributes
+    ----------
+    quickest
+        Of the divisions found in any branch, which fit memory by least figures, the least makespan, and its division.
     """
 
     def __init__(self, devices: Devices, divisions: Sequence[Division]) -> None:
-        self._given, self._limit = devices.given, devices.limit
+        self.given, self._limit = devices.given, devices.limit
         self._rows = Rows(devices.given, priced=False)
+        self.quickest: tuple[float, Division | None] = (np.inf, None)
         self._root = self._node(devices, divisions)
         self._idle = 0
 
     def _node(self, devices: Devices, divisions: Sequence[Division]) -> _Node:
         mine = [division for division in divisions if devices.hold(division)]
-        proof = raised(self._rows, mine, devices.least, self._limit - self._given.constant)
-        by_shares = proof.value + self._given.constant
+        proof = raised(self._rows, mine, devices.least, self._limit - self.given.constant)
+        self._note(proof.divisions[len(mine) :])
+        by_shares = proof.value + self.given.constant
         capacity = capacity_bound(devices) if by_shares < self._limit else -np.inf
         return _Node(devices, proof, max(by_shares, capacity), by_capacity=capacity > by_shares)
+
+    def _note(self, answers: Sequence[Division]) -> None:
+        """Keep the quickest of new divisions, whose critical paths are among the rows by now."""
+        if answers:
+            seconds = self._rows.seconds(answers).max(axis=0) + self.given.constant
+            least = int(seconds.argmin())
+            self.quickest = min(self.quickest, (float(seconds[least]), answers[least]), key=lambda one: one[0])
 
     @property
     def divisions(self) -> tuple[Division, ...]:
@@ -105,7 +119,7 @@ class Branching:
 
     def witness(self) -> dict[str, Any]:
         """Limit, divisions whose critical paths have a share, and the tree with a proof at each leaf."""
-        devices = len(self._given.counts)
+        devices = len(self.given.counts)
         shares = [leaf.proof.shares[devices:] for leaf in self._root.leaves() if not leaf.by_capacity]
         used = sorted({k for one in shares for k in np.flatnonzero(one > 0).tolist()})
         sources = [self._rows.sources[devices + k] for k in used]
