@@ -126,29 +126,39 @@ def few_enough(chunks: int, recompute: int, most: int) -> bool:
 def _options(
     seconds: Floats, fixed: Floats, activation: Floats, counts: Floats, room: float, longest: float, quicker: Flags
 ) -> tuple[Ints, Ints, Floats]:
-    """All options, chunk by chunk, each with its recompute counted up before its layers."""
+    """All options, chunk by chunk, each with its recompute counted up before its layers while any of them fits."""
     chunks, kinds, most = seconds.shape[0], seconds.shape[1], seconds.shape[2] - 1
     layers, recompute, times = np.empty((64, chunks), np.int64), np.empty((64, chunks), np.int64), np.empty(64)
-    n, r = np.ones(chunks, np.int64), np.full(chunks, -1)
+    n, r, fits = np.ones(chunks, np.int64), np.full(chunks, -1), np.zeros(chunks, np.bool_)
     taken, took = np.zeros(chunks + 1, np.int64), np.zeros(chunks + 1)
     held = np.zeros((chunks + 1, len(counts)))
+    # What the chunks after one need at least, with a layer each.
+    later, needed = np.zeros(chunks + 1), np.zeros((chunks + 1, len(counts)))
+    for k in range(chunks - 1, -1, -1):
+        later[k] = later[k + 1] + seconds[k, :, 1].min()
+        needed[k] = needed[k + 1] + fixed[k, 1] + counts[:, k] * activation[k, :, 1].min()
     k, found = 0, 0
     while k >= 0:
         r[k] += 1
         if r[k] == kinds:
-            r[k] = 0
+            # More layers take no less time or memory.
+            if not fits[k]:
+                k -= 1
+                continue
+            r[k], fits[k] = 0, False
             n[k] += 1
         if taken[k] + n[k] + chunks - 1 - k > most:
             k -= 1
             continue
         took[k + 1] = took[k] + seconds[k, r[k], n[k]]
         held[k + 1] = held[k] + fixed[k, n[k]] + counts[:, k] * activation[k, r[k], n[k]]
-        if not took[k + 1] <= longest or not held[k + 1].max() <= room:
+        if not took[k + 1] + later[k + 1] <= longest or not (held[k + 1] + needed[k + 1]).max() <= room:
             continue
+        fits[k] = True
         taken[k + 1] = taken[k] + n[k]
         if k < chunks - 1:
             k += 1
-            n[k], r[k] = 1, -1
+            n[k], r[k], fits[k] = 1, -1, False
         elif not _superfluous(n, r, held[chunks], activation, counts, room, quicker):
             if found == len(times):
                 layers, recompute = np.concatenate((layers, layers)), np.concatenate((recompute, recompute))
