@@ -149,12 +149,13 @@ def lean_divisions(given: ChunkProblem) -> list[Division]:
 
 
 def _even(given: ChunkProblem) -> Iterator[Division]:
-    """Divisions into chunks of as equal time as may be, one for each recompute."""
+    """Divisions into chunks of as equal time as whole layers allow, one for each recompute."""
+    chunks, layers, before = given.num_chunks, given.num_layers, np.arange(given.num_chunks)
     for r in np.flatnonzero(np.isfinite(given.passes[0, :, 0, -1])):
         until = given.passes[:, r, 0, 1:].sum(axis=0)
-        chunks, layers = given.num_chunks, given.num_layers
-        ends = np.searchsorted(until, until[-1] * np.arange(1, chunks + 1) / chunks * (1 - 1e-9)) + 1
-        ends = np.maximum.accumulate(np.maximum(ends, np.arange(1, chunks + 1)))
-        ends = np.minimum(ends, layers - np.arange(chunks - 1, -1, -1))
-        if (np.diff(np.r_[0, ends]) > 0).all():
-            yield Division(ends.astype(np.int64), np.full(chunks, r, dtype=np.int64))
+        parts = until[-1] * np.arange(1, chunks) / chunks * (1 - 1e-9)
+        ends = np.append(np.searchsorted(until, parts) + 1, layers)
+        # A layer for every chunk, where one layer takes as long as several chunks too.
+        ends = np.maximum.accumulate(np.maximum(ends - before, 1)) + before
+        ends = np.minimum(ends, layers - before[::-1])
+        yield Division(ends.astype(np.int64), np.full(chunks, r, dtype=np.int64))

@@ -63,7 +63,7 @@ class Devices:
         least = float((own @ np.where(np.isfinite(layer), layer, HUGE).reshape(3, -1)).min())
         if self.limit == np.inf or least <= 0:
             return every
-        return max(min(every, int((self.limit - given.constant) / least * (1 + ROUNDING))), chunks)
+        return max(int(min(every, (self.limit - given.constant) / least * (1 + ROUNDING))), chunks)
 
     @property
     def known(self) -> bool:

@@ -8,7 +8,7 @@ and :math:`\lambda_c` on logits, and the range of a chunk c being :math:`[i, j)`
 
 (1) :math:`D[c, i] = \min_{j, r} \alpha_c \cdot \text{passes}_{r i j} + \tau_c \text{edge}_j + \pi_c P_{ij} +
     \kappa_c a_{rij} + \lambda_c \text{logits}_{ij} + D[c + 1, j]`;
-(2) a chunk that cannot be on its device alone is left out: held P + logits + n a + always > budget;
+(2) a chunk that cannot be on its device alone is left out: held P + logits + n a + always > budget, beyond rounding;
 (3) and so is one that takes more than ``longest`` seconds for a micro-batch.
 """
 
@@ -19,6 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from taut.formulations.chunk_division import ChunkProblem
+from taut.solver.ordered.options import ROUNDING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -76,7 +77,7 @@ def least_division(given: ChunkProblem, weights: Weights, longest: float = np.in
         weights.logits,
         most,
         given.held,
-        given.budget - given.always,
+        given.budget - given.always + ROUNDING * max(given.budget, 1.0),
         longest,
     )
     return (float(value), Division(ends, recompute)) if np.isfinite(value) else (np.inf, None)

@@ -8,6 +8,7 @@ Seconds of paths k and bytes of counts n of device d beyond its budget are linea
 (1) :math:`T \ge \min \sum_k \lambda_k \text{path}_k + \sum_{d, n} \mu_{dn} (\text{bytes}_{dn} - \text{budget})` over
     all divisions, which dynamic programming finds (``taut.solver.ordered.division``): the makespan is at least each
     path, and a division that fits has no bytes above its budget;
+    What large prices take and give back is lost to rounding by as much as is allowed for;
 (2) if :math:`\min \sum \mu_{dn} (\text{bytes}_{dn} - \text{budget}) > 0` for some :math:`\mu` no division fits, and
     with :math:`\sum \mu = 1` some device lacks that many bytes.
 
@@ -32,12 +33,15 @@ Least = Callable[[Weights], tuple[float, Division | None]]
 """Least cost of a division under weights, and one that has it."""
 ROUNDING = 1e-10
 """Relative allowance for the rounding of sums over all passes."""
+CANCELLING = 1e-12
+"""Relative allowance for the rounding of bytes, below what rounds of better prices go on for."""
 
 
 def dual_value(rows: Rows, shares: Floats, prices: Floats, least: Least) -> tuple[float, Division | None]:
     """The right side of (1) over the divisions that ``least`` looks at, (3) or (4), without the constant."""
     value, division = least(rows.weights(shares, prices))
-    return value - prices.sum() * (rows.given.budget - rows.given.always), division
+    room = rows.given.budget - rows.given.always + CANCELLING * max(rows.given.budget, 1.0)
+    return value - prices.sum() * room, division
 
 
 def least_within(given: ChunkProblem, limit: float) -> Least:

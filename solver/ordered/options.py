@@ -33,6 +33,8 @@ MOST_CHOICES = 30_000_000
 """Layers and recompute of a device's chunks beyond which its options are not looked at; a second's worth."""
 ROUNDING = 1e-10
 """Relative allowance of (1) for the rounding of sums."""
+CLEAR = 1 - 1e-12
+"""Share of the room within which an option fits in whatever order its bytes are added."""
 HUGE = 1e300
 
 
@@ -176,6 +178,6 @@ def _superfluous(
     for k in range(len(n)):
         for other in range(len(quicker)):
             more = activation[k, other, n[k]] - activation[k, r[k], n[k]]
-            if quicker[other, r[k]] and (held + counts[:, k] * more).max() <= room:
+            if quicker[other, r[k]] and (held + counts[:, k] * more).max() <= CLEAR * room:
                 return True
     return False

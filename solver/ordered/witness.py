@@ -13,12 +13,13 @@ Missing memory is proven by prices, (2) there, or (4) by the bytes that every de
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
+from taut.data.units import MOST_BYTES
 from taut.formulations.chunk_division import ChunkProblem
 from taut.solver.ordered.capacity import Capacity, lacks, proves
 from taut.solver.ordered.devices import Devices
@@ -27,6 +28,10 @@ from taut.solver.ordered.dual import ROUNDING, dual_value, least_within, missing
 from taut.solver.ordered.rows import Rows
 
 Floats = NDArray[np.float64]
+Number = Annotated[int, Field(ge=0, le=2**31)]
+Amount = Annotated[float, Field(ge=0, le=1e30)]
+Limit = Annotated[float, Field(gt=0, le=1e30)]
+"""Far beyond what any proof needs, and far from what would overflow."""
 
 
 def stated(rows: Rows, shares: Floats, prices: Floats, limit: float) -> dict[str, Any]:
@@ -50,44 +55,58 @@ class _Plain(BaseModel):
 
 
 class _Meant(_Plain):
-    ends: list[int]
-    recompute: list[int]
+    ends: list[Number]
+    recompute: list[Number]
 
 
 class _Shared(_Meant):
-    share: float
+    share: Amount
 
 
 class _ByPrices(_Plain):
-    devices: list[float]
+    devices: list[Amount]
     critical: list[_Shared]
-    prices: list[float]
-    limit_s: float
+    prices: list[Amount]
+    limit_s: Limit
 
 
 class _Leaf(_Plain):
-    shares: list[float]
+    shares: list[Amount]
 
 
 class _Taken(_Plain):
-    seconds: float
+    seconds: Limit
 
 
 class _Split(_Plain):
-    chunk: int
-    layers: int
+    chunk: Number
+    layers: Number
     few: "_Leaf | _Taken | _Split"
     many: "_Leaf | _Taken | _Split"
 
 
 class _ByBranches(_Plain):
-    limit_s: float
+    limit_s: Limit
     critical: list[_Meant]
     tree: _Leaf | _Taken | _Split
 
 
 class _ByCapacity(_Plain):
-    limit_s: float
+    limit_s: Limit
+
+
+class _MissingByPrices(_Plain):
+    prices: list[Amount]
+    missing_kib: int | None = None
+
+
+class _MissingByCapacity(_Plain):
+    missing: Annotated[int, Field(gt=0, le=MOST_BYTES)]
+    missing_kib: int | None = None
+
+
+class _Missing(RootModel[_MissingByCapacity | _MissingByPrices]):
+    pass
 
 
 class _Witness(RootModel[_ByCapacity | _ByBranches | _ByPrices]):
@@ -99,8 +118,6 @@ def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
     try:
         parsed = _Witness.model_validate(witness).root
     except (ValidationError, RecursionError):
-        return -np.inf
-    if not 0 < parsed.limit_s < np.inf:
         return -np.inf
     if isinstance(parsed, _ByCapacity):
         value = parsed.limit_s if proves(given, parsed.limit_s) else -np.inf
@@ -120,7 +137,7 @@ def _by_branches(given: ChunkProblem, parsed: _ByBranches) -> float:
     while branches:
         devices, node = branches.pop()
         if isinstance(node, _Split):
-            if not 0 <= node.chunk < given.num_chunks:
+            if not node.chunk < given.num_chunks:
                 return -np.inf
             few, many = devices.split(node.chunk, node.layers)
             branches += [(few, node.few), (many, node.many)]
@@ -141,7 +158,7 @@ def _by_prices(given: ChunkProblem, parsed: _ByPrices) -> float:
     prices = np.array(parsed.prices)
     if not _add(rows, parsed.critical) or not _are_shares(shares, len(rows.paths)):
         return -np.inf
-    if len(prices) != len(rows.counts) or (prices < 0).any():
+    if len(prices) != len(rows.counts):
         return -np.inf
     value = dual_value(rows, np.array(shares), prices, least_within(given, parsed.limit_s))[0]
     return value + given.constant
@@ -155,20 +172,22 @@ def _add(rows: Rows, meant: Sequence[_Meant]) -> bool:
 
 def _are_shares(shares: list[float], paths: int) -> bool:
     values = np.array(shares)
-    return len(values) == paths and bool((values >= 0).all()) and abs(float(values.sum()) - 1) <= 1e-12
+    return len(values) == paths and abs(float(values.sum()) - 1) <= 1e-12
 
 
 def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
-    """Bytes that some device lacks in every division; 0 or less where the witness proves nothing."""
-    if set(witness) - {"missing_kib"} == {"missing"}:
-        missing = witness["missing"]
-        proven = isinstance(missing, int) and missing > 0 and lacks(given, missing - 1)
-        return float(missing) if proven else -np.inf
-    prices = np.array(witness.get("prices", []), dtype=float)
-    rows = Rows(given)
-    if prices.shape != (len(rows.counts),) or not np.isfinite(prices).all() or (prices < 0).any():
+    """Bytes that some device lacks in every division; minus infinity where the witness proves nothing."""
+    try:
+        parsed = _Missing.model_validate(witness).root
+    except ValidationError:
         return -np.inf
-    return missing_by(rows, prices / max(prices.sum(), 1e-300))[0]
+    if isinstance(parsed, _MissingByCapacity):
+        return float(parsed.missing) if lacks(given, parsed.missing - 1) else -np.inf
+    rows, prices = Rows(given), np.array(parsed.prices)
+    if len(prices) != len(rows.counts) or not prices.any():
+        return -np.inf
+    missing = missing_by(rows, prices / prices.sum())[0]
+    return missing if 0 < missing < np.inf else -np.inf
 
 
 def _division(given: ChunkProblem, meant: _Meant) -> Division | None:
@@ -177,6 +196,6 @@ def _division(given: ChunkProblem, meant: _Meant) -> Division | None:
     if ends.shape != (given.num_chunks,) or recompute.shape != ends.shape or ends[-1] != given.num_layers:
         return None
     division = Division(ends, recompute)
-    if (division.layers <= 0).any() or (recompute < 0).any() or (recompute >= given.passes.shape[1]).any():
+    if (division.layers <= 0).any() or (recompute >= given.passes.shape[1]).any():
         return None
     return division if np.isfinite(given.passes[0, recompute, division.firsts, ends]).all() else None

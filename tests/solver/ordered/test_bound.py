@@ -22,8 +22,9 @@ from taut.solver.certificate import plan_document
 from taut.solver.ordered.bound import order_bound
 from taut.solver.ordered.branching import Branching
 from taut.solver.ordered.devices import Devices
+from taut.solver.ordered.division import Division
 from taut.solver.ordered.paths import critical_path, device_path
-from taut.solver.ordered.rows import Rows
+from taut.solver.ordered.rows import Rows, least_makespan
 from taut.solver.ordered.witness import missing_bytes, rederived
 from taut.solver.partition import least_excess
 from taut.solver.placement.joint import bound_without_margin
@@ -198,6 +199,14 @@ def _chunk(witness: dict[str, Any]) -> None:
     witness["tree"] = {"chunk": 7, "layers": 2, "few": witness["tree"], "many": witness["tree"]}
 
 
+def _far(witness: dict[str, Any]) -> None:
+    witness["critical"] = [{"ends": [2**63 - 1, -(2**63), -1, 8], "recompute": [0, 0, 0, 0]}]
+
+
+def _huge(witness: dict[str, Any]) -> None:
+    witness["tree"] = {"chunk": 1, "layers": 10**30, "few": witness["tree"], "many": witness["tree"]}
+
+
 def _half(witness: dict[str, Any]) -> None:
     witness["tree"] = {"chunk": 1, "layers": 2, "few": witness["tree"]}
 
@@ -205,9 +214,9 @@ def _half(witness: dict[str, Any]) -> None:
 BOTH = [_share, _negative, _fewer, _field, _words, _no_limit]
 
 
-@pytest.mark.parametrize("tamper", [*BOTH, _ends, _recompute, _twice, _chunk, _half])
+@pytest.mark.parametrize("tamper", [*BOTH, _ends, _recompute, _twice, _chunk, _half, _far, _huge])
 def test_branches_that_prove_nothing_are_refused(tamper: Callable[[dict[str, Any]], None]) -> None:
-    """Weights that are no shares, other fields, no limit, divisions or chunks that do not exist, half a split."""
+    """Weights that are no shares, other fields, no limit, half a split, and divisions or chunks that do not exist."""
     _, _, division = even()
     witness = copy.deepcopy(order_bound(division).witness)
     assert "tree" in witness and rederived(division, witness) > 0
@@ -225,11 +234,23 @@ def test_prices_that_prove_nothing_are_refused(tamper: Callable[[dict[str, Any]]
     assert rederived(division, witness) == -np.inf
 
 
-@pytest.mark.parametrize("limit", [-1.0, 0.0, "1", None, float("nan"), 1e9])
+@pytest.mark.parametrize("limit", [-1.0, 0.0, "1", None, float("nan"), 1e9, 1.7e308, 10**400])
 def test_limits_that_prove_nothing_are_refused(limit: object) -> None:
     """What is no number of seconds, and seconds within which there is a division."""
     _, _, division = even()
     assert rederived(division, {"limit_s": limit}) == -np.inf
+
+
+def test_large_prices_prove_no_more() -> None:
+    """A division fills its memory to the byte: whatever memory costs, rounding does not make it cost more."""
+    division = unlike()
+    cuts = Division(np.array([1, 2, 4, 5]), np.zeros(4, dtype=np.int64))
+    excess = Rows(division).excess(cuts)
+    full = replace(division, budget=division.budget + float(excess.max()))
+    for exponent in range(31):
+        prices = np.where(excess == excess.max(), 1.1 * 10.0**exponent, 0.0).tolist()
+        witness = {"devices": [0.5, 0.5], "critical": [], "prices": prices, "limit_s": 1e9}
+        assert rederived(full, witness) <= least_makespan(full, cuts) * TOLERANCE
 
 
 def test_another_valid_witness_proves_no_more() -> None:
@@ -276,5 +297,24 @@ def test_memory_that_no_division_fits_is_proven() -> None:
     assert missing_bytes(division, {"missing": int(found.missing * 2)}) < 0
     assert missing_bytes(division, {"missing": -1}) < 0
     assert missing_bytes(division, {"missing": found.missing + 0.5}) < 0
+    for words in ({"missing": True}, {"missing": 10**400}, {"prices": ["x"]}, {"prices": [[1.0]]}, {"prices": 1}, {}):
+        assert missing_bytes(division, words) < 0
     even_prices = [1.0] * len(Rows(division).counts)
     assert missing_bytes(division, {"prices": even_prices}) > 0, "priced memory proves it as well"
+
+
+def test_a_chunk_that_fits_nowhere_names_no_bytes() -> None:
+    """Prices say that nothing fits, not by how much, where no chunk fits alone; that is no witness."""
+    _, _, division = even()
+    small = replace(division, budget=1.0)
+    assert missing_bytes(small, {"prices": [1.0] * len(Rows(small).counts)}) == -np.inf
+
+
+def test_one_layer_may_take_longer_than_several_chunks() -> None:
+    """A layer in the middle that takes nearly all the time leaves a division to begin with, and a bound."""
+    _, _, division = even()
+    times = np.where(np.arange(8) == 4, 100.0, 1.0)
+    until = np.r_[0.0, times.cumsum()]
+    spans = np.where(np.isfinite(division.passes), until[None, :] - until[:, None], np.inf)
+    heavy = replace(division, passes=spans, budget=1e12)
+    assert 0 < order_bound(heavy).seconds < np.inf
