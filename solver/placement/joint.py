@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from taut.formulations.latency import optimizer_shards
+from taut.formulations.latency import optimizer_shards, ring_by_byte
 from taut.formulations.partition import partition_problem
 from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
@@ -30,6 +30,8 @@ from taut.solver.placement.subset import MOST_SLOTS, SubsetSolver
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+MOST_AT_ONCE = 20_000
+"""Start sets whose rings are priced in one array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,37 +61,26 @@ class SubsetCache:
         if key not in self._solvers:
             sites = slot_sites(problem.links, candidate.tp)[:, 0]
             hops = problem.links.hop_seconds(candidate.tp, message, both_ways=True)
-            self._solvers[key] = SubsetSolver(
-                hops[np.ix_(sites, sites)], problem.links.node_of_site[sites], candidate.pp
-            )
+            self._solvers[key] = SubsetSolver(hops[np.ix_(sites, sites)], sites, candidate.pp)
         return self._solvers[key]
 
     def rings(self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver) -> Floats:
         """Seconds per gradient byte of every start set of the solver."""
         key = (candidate.tp, candidate.pp)
         if key not in self._rings:
-            sites = slot_sites(problem.links, candidate.tp)[:, 0]
-            inverse = 1.0 / problem.links.data_rate
-            inverse = np.maximum(inverse, inverse.T)
-            self._rings[key] = ring_by_byte(inverse, sites[solver.start_sets])
+            links, parts = problem.links, -(-len(solver.start_sets) // MOST_AT_ONCE)
+            sites = slot_sites(links, candidate.tp)[:, 0][solver.start_sets]
+            priced = [
+                ring_by_byte(links.ring_inverse, some, links.node_of_site[some]) for some in np.array_split(sites, parts)
+            ]
+            self._rings[key] = np.concatenate(priced)
         return self._rings[key]
-
-
-def ring_by_byte(inverse: Floats, nodes: Ints) -> Floats:
-    """T_DP per byte of each row of node numbers, by the hierarchical ring; sites are nodes."""
-    same = nodes[:, :, None] == nodes[:, None, :]
-    replicas = same.sum(axis=-1)
-    pair = inverse[nodes[:, :, None], nodes[:, None, :]]
-    own = inverse[nodes, nodes]
-    inside = np.where(replicas > 1, 4.0 * (replicas - 1) / replicas * own, 0.0).max(axis=-1)
-    touched = (1.0 / replicas).sum(axis=-1)
-    between = np.where(same, 0.0, pair).max(axis=(-1, -2))
-    return np.asarray(inside + 2.0 * (touched - 1) / touched * between)
 
 
 def has_joint(problem: PlanningProblem, candidate: Candidate) -> bool:
     """
-    Whether the subset dynamic program applies: few tensor groups, each in one node of interchangeable devices.
+    Whether the subset dynamic program applies: few tensor groups, each a single device or in one node
+    of interchangeable devices.
 
     With unlike devices the pipeline with the slowest stage need not make the longest trip: their sum is no bound.
     """
@@ -99,7 +90,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate) -> bool:
         and not candidate.is_ordered
         and len(problem.device_types) == 1
         and groups <= MOST_SLOTS
-        and problem.links.by_node
+        and (problem.links.by_node or candidate.tp == 1)
         and candidate.tp <= problem.links.gpus_per_node.min()
         and problem.latency_model != "amp"
         and problem.transfer_weight(candidate) > 0.0
@@ -153,7 +144,7 @@ def linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smal
     comm, weight = communication(problem, candidate, best), problem.transfer_weight(candidate)
     message = problem.tables(candidate).message
     inverse = 1.0 / problem.links.pipeline_rate(candidate.tp)
-    fastest = float((inverse + inverse.T).min())
+    fastest = float((inverse + inverse.T)[best.inside | ~problem.links.same_node].min())
     edge = weight * np.maximum(message - smallest, 0.0) * fastest
     least = float(comm.edge[1:-1].min())
     return edge, comm.tail + (candidate.pp - 1) * least
