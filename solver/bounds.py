@@ -143,7 +143,7 @@ def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
 
 
 def _ranked(links: Links, best: BestLinks, groups: Ints) -> tuple[Floats, Floats]:
-    """For every device, the slowest link inside its node and out of it that a ring of all groups takes at least, (5)."""
+    """For every device, the slowest link inside its node and out of it that a ring of all groups takes, (5)."""
     inside, apart = np.zeros(links.num_sites), np.zeros(links.num_sites)
     for node, count in enumerate(groups):
         members = np.flatnonzero(links.node_of_site == node)

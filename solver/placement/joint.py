@@ -11,7 +11,6 @@ With unlike messages the trip is priced at the smallest message, and a cut adds 
 The bound is the optimum when there is one device type, one group time, and one message size.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,9 +22,8 @@ from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import ROUNDING, chunked, communication, partition_bound, relaxation_bound
-from taut.solver.ordered.bound import order_bound
-from taut.solver.partition import Partition, least_excess, solve_partition
+from taut.solver.bounds import ROUNDING, communication
+from taut.solver.partition import Partition, solve_partition
 from taut.solver.placement.subset import MOST_SLOTS, SubsetSolver
 
 Floats = NDArray[np.float64]
@@ -37,9 +35,9 @@ MOST_AT_ONCE = 20_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joint:
     """
-    Bound ``placement`` with the partition and the sites of every position that attain it.
+    A bound over placements with the partition and the sites of every position that attain it.
 
-    ``exact`` unless the dynamic program left start sets untried.
+    ``exact`` unless placements were left untried.
     """
 
     lower_bound: float
@@ -71,7 +69,8 @@ class SubsetCache:
             links, parts = problem.links, -(-len(solver.start_sets) // MOST_AT_ONCE)
             sites = slot_sites(links, candidate.tp)[:, 0][solver.start_sets]
             priced = [
-                ring_by_byte(links.ring_inverse, some, links.node_of_site[some]) for some in np.array_split(sites, parts)
+                ring_by_byte(links.ring_inverse, some, links.node_of_site[some])
+                for some in np.array_split(sites, parts)
             ]
             self._rings[key] = np.concatenate(priced)
         return self._rings[key]
@@ -141,43 +140,14 @@ def solve_joint(
 
 def linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> tuple[Floats, Floats]:
     """Edge and tail seconds where all hops but the further bytes of large messages are in the tail."""
-    comm, weight = communication(problem, candidate, best), problem.transfer_weight(candidate)
-    message = problem.tables(candidate).message
+    comm = communication(problem, candidate, best)
+    least = float(comm.edge[1:-1].min())
+    return further_edge(problem, candidate, best, smallest), comm.tail + (candidate.pp - 1) * least
+
+
+def further_edge(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> Floats:
+    """Seconds of a cut's bytes beyond the smallest message, at the fastest link."""
     inverse = 1.0 / problem.links.pipeline_rate(candidate.tp)
     fastest = float((inverse + inverse.T)[best.inside | ~problem.links.same_node].min())
-    edge = weight * np.maximum(message - smallest, 0.0) * fastest
-    least = float(comm.edge[1:-1].min())
-    return edge, comm.tail + (candidate.pp - 1) * least
-
-
-def bound_without_margin(problem: PlanningProblem, stop: Callable[[], bool] = lambda: False) -> float:
-    """
-    Global lower bound if no memory margin had to be kept, in seconds.
-
-    The least bound over all candidates, each by the strongest method that applies; those whose weaker bound is no
-    better than the least so far are not refined. Those that are priced by their order come last, as in the search.
-    Minus infinity if it was asked to stop, which it asks between candidates.
-    """
-    best, cache = BestLinks(problem.links), SubsetCache()
-    relaxed = []
-    for candidate in problem.candidates:
-        if stop():
-            return -np.inf
-        comm = communication(problem, candidate, best)
-        relaxed.append((relaxation_bound(problem, candidate, comm), candidate, comm))
-    least = np.inf
-    for value, candidate, comm in sorted(relaxed, key=lambda entry: (entry[1].is_ordered, entry[0])):
-        if value >= least:
-            continue
-        if stop():
-            return -np.inf
-        if candidate.is_ordered:
-            fits = least_excess(partition_problem(problem, candidate, margin=False))[0] == 0
-            given = chunked(problem, candidate, best, margin=False)
-            bound = order_bound(given, least).seconds if fits else np.inf
-        else:
-            bound = partition_bound(problem, candidate, comm, margin=False)[0]
-        if bound < least and has_joint(problem, candidate):
-            bound = max(bound, solve_joint(problem, candidate, best, cache, margin=False).lower_bound)
-        least = min(least, max(bound, value))
-    return float(least)
+    further = np.maximum(problem.tables(candidate).message - smallest, 0.0)
+    return np.asarray(problem.transfer_weight(candidate) * further * fastest)

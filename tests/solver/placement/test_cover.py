@@ -102,11 +102,11 @@ def optimum(given: Slots, gradients: float) -> float:
     """Exact least of longest path plus ring, by subset dynamic programming over the slots."""
     node = np.repeat(np.arange(len(given.hops)), given.capacity)
     solver = SubsetSolver(given.hops[np.ix_(node, node)], node, given.pp)
-    rings = _ring(given, node[solver.start_sets])
+    rings = node_ring(given, node[solver.start_sets])
     return solver.solve(gradients * rings, most_sets=10**6).seconds
 
 
-def _ring(given: Slots, nodes: Ints) -> Floats:
+def node_ring(given: Slots, nodes: Ints) -> Floats:
     return ring_by_byte(given.inverse, nodes, nodes)
 
 
@@ -183,7 +183,7 @@ def test_the_subset_optimum_is_that_of_all_placements() -> None:
             for order in set(permutations(node.tolist())):
                 rows = np.array(order).reshape(-1, given.pp)
                 longest = given.hops[rows[:, :-1], rows[:, 1:]].sum(axis=1).max()
-                least = min(least, longest + 0.7 * float(_ring(given, rows[None, :, 0])[0]))
+                least = min(least, longest + 0.7 * float(node_ring(given, rows[None, :, 0])[0]))
             assert optimum(given, 0.7) == pytest.approx(least, rel=1e-12)
 
 
@@ -225,7 +225,7 @@ def optimum_by_hand(given: Slots) -> float:
     """Step of the second placement of the test above, by its paths."""
     paths = np.array([[0, 0, 1, 1, 1, 1, 3, 3], [0, 0, 2, 2, 2, 2, 3, 3]])
     longest = given.hops[paths[:, :-1], paths[:, 1:]].sum(axis=1).max()
-    return float(longest + 10.0 * _ring(given, paths[None, :, 0])[0])
+    return float(longest + 10.0 * node_ring(given, paths[None, :, 0])[0])
 
 
 def test_any_potentials_give_a_valid_bound() -> None:
