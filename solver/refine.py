@@ -3,8 +3,8 @@ Refinements of one candidate: how its bound rises and its plan falls.
 
 (1) ``relaxation``: closed form;
 (2) ``partition``: exact stages and recompute within memory, and a first placement;
-(3) ``every-placement`` where there are few placements of unlike groups, ``placement`` for few like tensor groups; annealing
-    otherwise (which lowers the incumbent, not the bound);
+(3) ``every-placement`` where there are few placements of unlike groups, ``placement`` for few like tensor groups;
+    annealing otherwise (which lowers the incumbent, not the bound);
 (4) ``cover``: on alike devices, the pipelines are annealed on their own, first shortly, then at length in turn with
     the refinement of a staircase of proofs.
 

@@ -66,20 +66,17 @@ class SubsetCache:
         """Seconds per gradient byte of every start set of the solver."""
         key = (candidate.tp, candidate.pp)
         if key not in self._rings:
-            links, parts = problem.links, -(-len(solver.start_sets) // MOST_AT_ONCE)
+            links = problem.links
             sites = slot_sites(links, candidate.tp)[:, 0][solver.start_sets]
-            priced = [
-                ring_by_byte(links.ring_inverse, some, links.node_of_site[some])
-                for some in np.array_split(sites, parts)
-            ]
+            parts = np.array_split(sites, -(-len(sites) // MOST_AT_ONCE))
+            priced = [ring_by_byte(links.ring_inverse, few, links.node_of_site[few]) for few in parts]
             self._rings[key] = np.concatenate(priced)
         return self._rings[key]
 
 
 def has_joint(problem: PlanningProblem, candidate: Candidate) -> bool:
     """
-    Whether the subset dynamic program applies: few tensor groups, each a single device or in one node
-    of interchangeable devices.
+    Whether the subset dynamic program applies: few tensor groups, each one device or in a node of interchangeable ones.
 
     With unlike devices the pipeline with the slowest stage need not make the longest trip: their sum is no bound.
     """

@@ -1,9 +1,10 @@
 r"""
 Every placement of a small cluster, each once.
 
-A slot is a tensor group's place on R sites, as in ``taut.formulations.placement``: R = 1 where the devices of a node are
-interchangeable, R = tp where they were measured one by one. Node n has :math:`G_n` devices and :math:`S_n = G_n / tp`
-slots. Replicas may change places, and so may tensor ranks, of all groups at once, so the devices can be placed in
+A slot is a tensor group's place on R sites, as in ``taut.formulations.placement``: R = 1 where the devices of a node
+are interchangeable, R = tp where they were measured one by one. Node n has :math:`G_n` devices and
+:math:`S_n = G_n / tp` slots. Replicas may change places, and so may tensor ranks, of all groups at once, so the devices
+can be placed in
 
 .. math:: \frac{(pp \cdot dp)!}{\prod_n S_n!} \tag{1}
 

@@ -1,8 +1,8 @@
 r"""
 Division of the layers of one pipeline whose stages have seconds of their own.
 
-Data: seconds[x, i, j] of stage x on layers i..j-1, infinite where it does not fit; edge[j] seconds of a cut before layer
-j; m micro-batches.
+Data: seconds[x, i, j] of stage x on layers i..j-1, infinite where it does not fit; edge[j] seconds of a cut before
+layer j; m micro-batches.
 
 (1) A[j] = least over divisions with stage 0 ending at j of sum_x seconds + (m - 1) max_x seconds + sum of edges;
 (2) with :math:`D_\theta[j]` the least sum of stages that take at most :math:`\theta` each, found backwards over x,
