@@ -162,20 +162,28 @@ def _data_parallel(problem: PlanningProblem, strategy: Strategy, tables: StageTa
 def _hierarchical(links: Links, group: Ints, message: float) -> Floats:
     """Two rings inside each node and one between nodes, (..., dp, tp) devices of one stage."""
     sites = links.site_of[np.swapaxes(group, -1, -2)]
-    nodes = links.node_of_site[sites]
-    pairs = sites[..., :, None], sites[..., None, :]
+    return np.asarray(message * ring_by_byte(links.ring_inverse, sites, links.node_of_site[sites]).max(axis=-1))
+
+
+def ring_by_byte(inverse: Floats, sites: Ints, nodes: Ints) -> Floats:
+    """
+    T_DP per byte of one tensor rank's replicas, eq. (4).
+
+    Parameters
+    ----------
+    inverse
+        Seconds per byte between sites, symmetric.
+    sites, nodes
+        Site and node of every replica, (..., dp).
+    """
+    pair = inverse[sites[..., :, None], sites[..., None, :]]
     same = nodes[..., :, None] == nodes[..., None, :]
-    inverse = 1.0 / links.data_rate[pairs]
-    inverse = np.maximum(inverse, np.swapaxes(inverse, -1, -2))
-    apart = ~np.eye(sites.shape[-1], dtype=bool)
     replicas = same.sum(axis=-1)
-    slowest = np.where(same & apart, inverse, 0.0).max(axis=-1)
-    # The slowest link of a node is the slowest over its replicas' own slowest links.
-    of_node = np.where(same, slowest[..., None, :], 0.0).max(axis=-1)
-    inside = (4.0 * (replicas - 1) / replicas * message * of_node).max(axis=-1)
+    own = np.where(same & ~np.eye(sites.shape[-1], dtype=bool), pair, 0.0).max(axis=-1)
+    inside = (4.0 * (replicas - 1) / replicas * own).max(axis=-1)
     touched = (1.0 / replicas).sum(axis=-1)
-    between = np.where(same, 0.0, inverse).max(axis=(-1, -2))
-    return np.asarray((inside + 2.0 * (touched - 1) / touched * message * between).max(axis=-1))
+    between = np.where(same, 0.0, pair).max(axis=(-1, -2))
+    return np.asarray(inside + 2.0 * (touched - 1) / touched * between)
 
 
 def _flat(links: Links, group: Ints, message: float) -> Floats:

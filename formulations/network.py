@@ -71,6 +71,12 @@ class Links:
         """Bytes per second in data-parallel rings between sites, eq. (1)."""
         return self._shared(self.gpus_per_node)
 
+    @cached_property
+    def ring_inverse(self) -> Floats:
+        """Seconds per byte of the slower direction in data-parallel rings between sites."""
+        inverse = 1.0 / self.data_rate
+        return np.maximum(inverse, inverse.T)
+
     def pipeline_rate(self, tp: int) -> Floats:
         """Bytes per second of one tensor rank's pipeline transfer between sites, eq. (2)."""
         return self._shared(np.minimum(tp, self.gpus_per_node))

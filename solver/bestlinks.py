@@ -34,8 +34,7 @@ class BestLinks:
     _trees: dict[tuple[int, float, bool], Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        inverse = 1.0 / self.links.data_rate
-        self.inverse = np.maximum(inverse, inverse.T)
+        self.inverse = self.links.ring_inverse
         self.between_nodes = self._by_node(np.where(self.links.same_node, np.inf, self.inverse))
         self.steps = np.unique(self.between_nodes[np.isfinite(self.between_nodes)])
         self.inside = self._inside()

@@ -11,7 +11,11 @@ With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that sta
 (3) k nodes whose slowest link has inverse rate :math:`\tau` form a clique of links no slower, so the
     :math:`(k-1)`-core of those links has k nodes: the least such :math:`\tau` bounds the ring between nodes;
 (4) T_DP >= 4 (g - 1)/g M/B(inside) + 2 (k - 1)/k M/B(between), with the best link inside any node and (3) between;
-    the communication is the least over k of (1) or (2) with (4).
+    the communication is the least over k of (1) or (2) with (4);
+(5) a single stage has all groups in its rings, :math:`c_n` of node n. The ring that holds a device takes one device of
+    every group, so inside its node it is no faster than the device's :math:`(c_n - 1)`-th best link, and towards
+    another node n than its :math:`c_n`-th best. With tp = 1 these are its slowest, and the one ring takes those of
+    all devices: its exact time. So it is where the devices of a node are interchangeable.
 
 With unlike devices the slowest stage and the longest trip may lie in different pipelines, so (1) and (2) are replaced
 by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between nodes.
@@ -45,6 +49,7 @@ from taut.solver.ordered.dual import ROUNDING as ORDER_ROUNDING
 from taut.solver.partition import Partition, solve_partition
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 ROUNDING = 1e-12
 """Relative allowance for the rounding of sums in floating point, taken off every bound."""
 
@@ -122,14 +127,31 @@ def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, 
 
 
 def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
-    """T_DP per gradient byte of a single stage, whose replicas take every slot; exact where sites are nodes."""
-    n = links.num_nodes
-    if not links.by_node or candidate.tp > links.gpus_per_node.max():
-        return _ring_per_byte(candidate.dp, n if candidate.tp <= links.gpus_per_node.max() else candidate.dp, best)
-    groups = links.gpus_per_node // candidate.tp
-    inside = np.where(groups > 1, 4.0 * (groups - 1) / groups * np.diag(best.inverse), 0.0).max()
-    apart = best.between_nodes[~np.eye(n, dtype=bool)].max(initial=0.0)
-    return float(inside + 2.0 * (n - 1) / n * apart)
+    """T_DP per gradient byte of a single stage, whose replicas take every slot, (5)."""
+    n, tp = links.num_nodes, candidate.tp
+    if tp > links.gpus_per_node.max():
+        return _ring_per_byte(candidate.dp, candidate.dp, best)
+    groups = links.gpus_per_node // tp
+    if links.by_node:
+        inside, apart = np.diag(best.inverse), best.between_nodes[~np.eye(n, dtype=bool)].max(initial=0.0)
+    else:
+        inside, apart = _ranked(links, best, groups)
+    inside = np.where(groups > 1, 4.0 * (groups - 1) / groups, 0.0)[links.node_of_site] * inside
+    apart = 2.0 * (n - 1) / n * apart
+    # One ring holds all devices, or all nodes alike; of several, each device lies in one.
+    return float(inside.max() + apart.max() if links.by_node or tp == 1 else (inside + apart).max())
+
+
+def _ranked(links: Links, best: BestLinks, groups: Ints) -> tuple[Floats, Floats]:
+    """For every device, the slowest link inside its node and out of it that a ring of all groups takes, (5)."""
+    inside, apart = np.zeros(links.num_sites), np.zeros(links.num_sites)
+    for node, count in enumerate(groups):
+        members = np.flatnonzero(links.node_of_site == node)
+        ascending = np.sort(np.where(np.eye(links.num_sites, dtype=bool), np.inf, best.inverse)[:, members], axis=1)
+        own = links.node_of_site == node
+        inside[own] = ascending[own, count - 2] if count > 1 else 0.0
+        apart[~own] = np.maximum(apart[~own], ascending[~own, count - 1])
+    return inside, apart
 
 
 def _edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Callable[[int], float]]:

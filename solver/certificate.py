@@ -20,8 +20,8 @@ from taut.formulations.latency import StepTime, Strategy, memory_bytes, step_tim
 from taut.formulations.problem import PlanningProblem
 from taut.solver.document import FORMAT, finite, inputs_of, problem_digest, strategy_values
 from taut.solver.interrupt import interrupt_requested
-from taut.solver.placement.joint import bound_without_margin
 from taut.solver.result import CandidateBound, Incumbent, Limits, SearchResult, relative_gap
+from taut.solver.without_margin import bound_without_margin
 
 BREAKDOWN = ("compute", "tensor_parallel", "pipeline_transfers", "data_parallel", "optimizer", "constant")
 

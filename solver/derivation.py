@@ -9,6 +9,7 @@ is what holds: the last where the source does not apply or the witness does not 
 
 ``relaxation``, ``partition``  closed form, and exact dynamic programming (``taut.solver.bounds``);
 ``placement``                  exact subset dynamic programming (``taut.solver.placement.joint``);
+``every-placement``            all placements, one by one (``taut.solver.placement.every``);
 ``cover``                      the staircase of proofs in its witness, each checked alone
                                (``taut.solver.placement.covering``);
 ``memory``                     no division of the layers fits, by exact dynamic programming over the excess;
@@ -31,6 +32,7 @@ from taut.solver.ordered.witness import missing_bytes, rederived
 from taut.solver.partition import least_excess
 from taut.solver.placement.cover_witness import witnessed
 from taut.solver.placement.covering import cover_bound, has_cover
+from taut.solver.placement.every import ListCache, has_every, solve_every
 from taut.solver.placement.joint import SubsetCache, has_joint, solve_joint
 
 
@@ -40,7 +42,7 @@ class Derivation:
     def __init__(self, problem: PlanningProblem) -> None:
         self._problem = problem
         self._best_links = BestLinks(problem.links)
-        self._subsets = SubsetCache()
+        self._subsets, self._lists = SubsetCache(), ListCache()
 
     def derive(self, candidate: Candidate, entry: CandidateSection) -> float:
         """The bound (1) that the entry's source yields."""
@@ -55,6 +57,9 @@ class Derivation:
         if entry.source == "placement" and has_joint(self._problem, candidate):
             joint = solve_joint(self._problem, candidate, self._best_links, self._subsets).lower_bound
             return max(relaxed, partition_bound(self._problem, candidate, comm)[0], joint)
+        if entry.source == "every-placement" and has_every(self._problem, candidate):
+            every = solve_every(self._problem, candidate, self._best_links, self._lists).lower_bound
+            return max(relaxed, partition_bound(self._problem, candidate, comm)[0], every)
         if entry.source == "cover" and has_cover(self._problem, candidate):
             covered = witnessed(self._problem, candidate, entry.witness)
             if covered is None:

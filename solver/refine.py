@@ -3,7 +3,8 @@ Refinements of one candidate: how its bound rises and its plan falls.
 
 (1) ``relaxation``: closed form;
 (2) ``partition``: exact stages and recompute within memory, and a first placement;
-(3) ``placement``: exact for few tensor groups, annealing otherwise (which lowers the incumbent, not the bound);
+(3) ``every-placement`` where there are few placements of unlike groups, ``placement`` for few like tensor groups;
+    annealing otherwise (which lowers the incumbent, not the bound);
 (4) ``cover``: on alike devices, the pipelines are annealed on their own, first shortly, then at length in turn with
     the refinement of a staircase of proofs.
 
@@ -36,7 +37,8 @@ from taut.solver.ordered.polish import WORTH, polished
 from taut.solver.partition import Partition, least_excess, solve_partition
 from taut.solver.placement.anneal import Annealed, anneal_restarts, best_start
 from taut.solver.placement.covering import CoverCache, Covering, has_cover, load
-from taut.solver.placement.joint import SubsetCache, has_joint, solve_joint
+from taut.solver.placement.every import ListCache, has_every, solve_every
+from taut.solver.placement.joint import Joint, SubsetCache, has_joint, solve_joint
 from taut.solver.result import CandidateBound, Limits, State
 
 
@@ -46,7 +48,7 @@ class Refining:
     def __init__(self, problem: PlanningProblem, limits: Limits, best: Best) -> None:
         self._problem, self._limits, self._best = problem, limits, best
         self._best_links = BestLinks(problem.links)
-        self._subsets, self._covers = SubsetCache(), CoverCache()
+        self._subsets, self._lists, self._covers = SubsetCache(), ListCache(), CoverCache()
         self._partitions: dict[Candidate, Partition] = {}
         self._covering: dict[Candidate, Covering] = {}
         self._branching: dict[Candidate, Branching] = {}
@@ -140,15 +142,15 @@ class Refining:
     def _placement(self, bound: CandidateBound) -> bool:
         """Exact placement where it is cheap, annealing otherwise, (3)."""
         candidate, found, closed = bound.candidate, self._partitions.pop(bound.candidate), False
-        if has_joint(self._problem, candidate):
-            joint = solve_joint(self._problem, candidate, self._best_links, self._subsets)
-            bound.lower_bound, bound.source = max(bound.lower_bound, joint.lower_bound), "placement"
+        source, placed = self._placed(candidate)
+        if placed is not None and placed.partition.feasible:
+            bound.lower_bound, bound.source = max(bound.lower_bound, placed.lower_bound), source
             if bound.lower_bound >= self._best.seconds:
                 return False
-            problem = self._placing(candidate, joint.partition)
-            exact = Annealed(seconds=problem.cost(joint.positions), positions=joint.positions)
+            problem = self._placing(candidate, placed.partition)
+            exact = Annealed(seconds=problem.cost(placed.positions), positions=placed.positions)
             self._best.offer(bound, problem, exact)
-            found, closed = joint.partition, joint.exact
+            found, closed = placed.partition, placed.exact
         if bound.state is not State.OPEN:
             return False
         covering = None
@@ -162,6 +164,14 @@ class Refining:
         if covering is not None:
             self._covering[candidate] = covering
         return covering is not None or candidate in self._branching
+
+    def _placed(self, candidate: Candidate) -> tuple[str, Joint | None]:
+        """The bound over all placements that applies to a candidate, with its source; none for many of them."""
+        if has_every(self._problem, candidate):
+            return "every-placement", solve_every(self._problem, candidate, self._best_links, self._lists)
+        if has_joint(self._problem, candidate):
+            return "placement", solve_joint(self._problem, candidate, self._best_links, self._subsets)
+        return "partition", None
 
     def _cover(self, bound: CandidateBound) -> bool:
         """Better pipelines, then one refinement of the staircase, (4)."""

@@ -36,8 +36,8 @@ from taut.solver.document import (
     problem_of,
     strategy_of,
 )
-from taut.solver.placement.joint import bound_without_margin
 from taut.solver.result import OPTIMALITY_GAP, Incumbent, relative_gap
+from taut.solver.without_margin import bound_without_margin
 
 TOLERANCE = 1e-9
 MOST_FAULTS = 20

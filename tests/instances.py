@@ -13,18 +13,23 @@ from taut.formulations.space import StrategySpace, divisors, tensor_degrees
 
 SHAPES = [(1, 4), (2, 2), (4, 1), (2, 3), (3, 2), (6, 1), (2, 1), (1, 2), (5, 1)]
 LARGE_SHAPES = [(2, 4), (4, 2), (8, 1)]
+MEASURED_SHAPES = [(1, 3), (1, 4), (1, 5), (1, 6), (2, 2), (2, 3)]
 
 
-def random_problem(seed: int, *, large: bool = False) -> PlanningProblem:
+def random_problem(seed: int, *, large: bool = False, measured: bool = False) -> PlanningProblem:
     """
     A random problem: up to 6 devices (8 if ``large``), levels, racks or measured matrices, one to three device types.
 
-    Layers are alike or unlike, with or without vocabulary; memory is tight in most instances.
+    Layers are alike or unlike, with or without vocabulary; memory is tight in most instances. If ``measured``, 3 to 6
+    devices in one or two nodes have unlike links, measured device by device and direction by direction.
     """
     rng = np.random.default_rng(seed)
-    nodes, gpus = (LARGE_SHAPES if large else SHAPES)[rng.integers(len(LARGE_SHAPES if large else SHAPES))]
+    shapes = MEASURED_SHAPES if measured else LARGE_SHAPES if large else SHAPES
+    nodes, gpus = shapes[rng.integers(len(shapes))]
     model = _model(rng, large)
     cluster = _with_latencies(seed, _cluster(rng, nodes, gpus, memory_gib=1.0))
+    if measured:
+        cluster = _device_by_device(seed, cluster)
     batch = int(rng.choice([2, 4, 6, 8, 12]))
     max_tp = int(rng.choice([gpus, gpus, nodes * gpus]))
     space = StrategySpace(
@@ -104,6 +109,17 @@ def _with_latencies(seed: int, cluster: ClusterSpec) -> ClusterSpec:
     if rng.random() < 0.75:
         return cluster
     return ClusterSpec.parse({**cluster.model_dump(), "latency_matrix": {"rows_us": rows}}, "random")
+
+
+def _device_by_device(seed: int, cluster: ClusterSpec) -> ClusterSpec:
+    """The cluster with links of its own for every pair of devices, and latencies in every second one."""
+    rng = np.random.default_rng((seed, 2))
+    shape = (cluster.num_devices, cluster.num_devices)
+    values = {**cluster.model_dump(), "latency_matrix": None}
+    values["bandwidth_matrix"] = {"unit": "Gb/s", "rows": rng.uniform(0.1, 2, shape).tolist()}
+    if rng.random() < 0.5:
+        values["latency_matrix"] = {"rows_us": rng.uniform(0, 200, shape).tolist()}
+    return ClusterSpec.parse(values, "random")
 
 
 def _device(name: str, memory_gib: float) -> dict[str, object]:

@@ -11,33 +11,33 @@ With unlike messages the trip is priced at the smallest message, and a cut adds 
 The bound is the optimum when there is one device type, one group time, and one message size.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taut.formulations.latency import optimizer_shards
+from taut.formulations.latency import optimizer_shards, ring_by_byte
 from taut.formulations.partition import partition_problem
 from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import ROUNDING, chunked, communication, partition_bound, relaxation_bound
-from taut.solver.ordered.bound import order_bound
-from taut.solver.partition import Partition, least_excess, solve_partition
+from taut.solver.bounds import ROUNDING, communication
+from taut.solver.partition import Partition, solve_partition
 from taut.solver.placement.subset import MOST_SLOTS, SubsetSolver
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+MOST_AT_ONCE = 20_000
+"""Start sets whose rings are priced in one array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joint:
     """
-    Bound ``placement`` with the partition and the sites of every position that attain it.
+    A bound over placements with the partition and the sites of every position that attain it.
 
-    ``exact`` unless the dynamic program left start sets untried.
+    ``exact`` unless placements were left untried.
     """
 
     lower_bound: float
@@ -59,37 +59,24 @@ class SubsetCache:
         if key not in self._solvers:
             sites = slot_sites(problem.links, candidate.tp)[:, 0]
             hops = problem.links.hop_seconds(candidate.tp, message, both_ways=True)
-            self._solvers[key] = SubsetSolver(
-                hops[np.ix_(sites, sites)], problem.links.node_of_site[sites], candidate.pp
-            )
+            self._solvers[key] = SubsetSolver(hops[np.ix_(sites, sites)], sites, candidate.pp)
         return self._solvers[key]
 
     def rings(self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver) -> Floats:
         """Seconds per gradient byte of every start set of the solver."""
         key = (candidate.tp, candidate.pp)
         if key not in self._rings:
-            sites = slot_sites(problem.links, candidate.tp)[:, 0]
-            inverse = 1.0 / problem.links.data_rate
-            inverse = np.maximum(inverse, inverse.T)
-            self._rings[key] = ring_by_byte(inverse, sites[solver.start_sets])
+            links = problem.links
+            sites = slot_sites(links, candidate.tp)[:, 0][solver.start_sets]
+            parts = np.array_split(sites, -(-len(sites) // MOST_AT_ONCE))
+            priced = [ring_by_byte(links.ring_inverse, few, links.node_of_site[few]) for few in parts]
+            self._rings[key] = np.concatenate(priced)
         return self._rings[key]
-
-
-def ring_by_byte(inverse: Floats, nodes: Ints) -> Floats:
-    """T_DP per byte of each row of node numbers, by the hierarchical ring; sites are nodes."""
-    same = nodes[:, :, None] == nodes[:, None, :]
-    replicas = same.sum(axis=-1)
-    pair = inverse[nodes[:, :, None], nodes[:, None, :]]
-    own = inverse[nodes, nodes]
-    inside = np.where(replicas > 1, 4.0 * (replicas - 1) / replicas * own, 0.0).max(axis=-1)
-    touched = (1.0 / replicas).sum(axis=-1)
-    between = np.where(same, 0.0, pair).max(axis=(-1, -2))
-    return np.asarray(inside + 2.0 * (touched - 1) / touched * between)
 
 
 def has_joint(problem: PlanningProblem, candidate: Candidate) -> bool:
     """
-    Whether the subset dynamic program applies: few tensor groups, each in one node of interchangeable devices.
+    Whether the subset dynamic program applies: few tensor groups, each one device or in a node of interchangeable ones.
 
     With unlike devices the pipeline with the slowest stage need not make the longest trip: their sum is no bound.
     """
@@ -99,7 +86,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate) -> bool:
         and not candidate.is_ordered
         and len(problem.device_types) == 1
         and groups <= MOST_SLOTS
-        and problem.links.by_node
+        and (problem.links.by_node or candidate.tp == 1)
         and candidate.tp <= problem.links.gpus_per_node.min()
         and problem.latency_model != "amp"
         and problem.transfer_weight(candidate) > 0.0
@@ -150,43 +137,14 @@ def solve_joint(
 
 def linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> tuple[Floats, Floats]:
     """Edge and tail seconds where all hops but the further bytes of large messages are in the tail."""
-    comm, weight = communication(problem, candidate, best), problem.transfer_weight(candidate)
-    message = problem.tables(candidate).message
-    inverse = 1.0 / problem.links.pipeline_rate(candidate.tp)
-    fastest = float((inverse + inverse.T).min())
-    edge = weight * np.maximum(message - smallest, 0.0) * fastest
+    comm = communication(problem, candidate, best)
     least = float(comm.edge[1:-1].min())
-    return edge, comm.tail + (candidate.pp - 1) * least
+    return further_edge(problem, candidate, best, smallest), comm.tail + (candidate.pp - 1) * least
 
 
-def bound_without_margin(problem: PlanningProblem, stop: Callable[[], bool] = lambda: False) -> float:
-    """
-    Global lower bound if no memory margin had to be kept, in seconds.
-
-    The least bound over all candidates, each by the strongest method that applies; those whose weaker bound is no
-    better than the least so far are not refined. Those that are priced by their order come last, as in the search.
-    Minus infinity if it was asked to stop, which it asks between candidates.
-    """
-    best, cache = BestLinks(problem.links), SubsetCache()
-    relaxed = []
-    for candidate in problem.candidates:
-        if stop():
-            return -np.inf
-        comm = communication(problem, candidate, best)
-        relaxed.append((relaxation_bound(problem, candidate, comm), candidate, comm))
-    least = np.inf
-    for value, candidate, comm in sorted(relaxed, key=lambda entry: (entry[1].is_ordered, entry[0])):
-        if value >= least:
-            continue
-        if stop():
-            return -np.inf
-        if candidate.is_ordered:
-            fits = least_excess(partition_problem(problem, candidate, margin=False))[0] == 0
-            given = chunked(problem, candidate, best, margin=False)
-            bound = order_bound(given, least).seconds if fits else np.inf
-        else:
-            bound = partition_bound(problem, candidate, comm, margin=False)[0]
-        if bound < least and has_joint(problem, candidate):
-            bound = max(bound, solve_joint(problem, candidate, best, cache, margin=False).lower_bound)
-        least = min(least, max(bound, value))
-    return float(least)
+def further_edge(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> Floats:
+    """Seconds of a cut's bytes beyond the smallest message, at the fastest link."""
+    inverse = 1.0 / problem.links.pipeline_rate(candidate.tp)
+    fastest = float((inverse + inverse.T)[best.inside | ~problem.links.same_node].min())
+    further = np.maximum(problem.tables(candidate).message - smallest, 0.0)
+    return np.asarray(problem.transfer_weight(candidate) * further * fastest)

@@ -96,10 +96,9 @@ def slots(problem: PlanningProblem, candidate: Candidate) -> Slots:
     """The slots of a candidate, hops at its smallest message."""
     links = problem.links
     message = float(problem.tables(candidate).message[1:-1].min())
-    inverse = 1.0 / links.data_rate
     return Slots(
         hops=_by_node(links, links.hop_seconds(candidate.tp, message, both_ways=True)),
-        inverse=_by_node(links, np.maximum(inverse, inverse.T)),
+        inverse=_by_node(links, links.ring_inverse),
         capacity=np.maximum(links.gpus_per_node // candidate.tp, 1),
         pp=candidate.pp,
         replicas=candidate.dp,

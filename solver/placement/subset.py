@@ -9,7 +9,7 @@ Slots :math:`u, v` hold one tensor group each; W[u, v] is the seconds of a hop, 
 (4) stop when least + ring(S) is no better than the best found, where least = max over v of the shortest path of pp
     slots that visits v: some pipeline visits every slot.
 
-Slots of one node are interchangeable, so of equal start sets only the one on each node's first slots is tried.
+Slots of one site are interchangeable, so of equal start sets only the one on each site's first slots is tried.
 The value is exact, or after ``most_sets`` start sets the valid bound of (4) for those that were not tried.
 """
 
@@ -38,13 +38,13 @@ class SubsetPlacement:
 class SubsetSolver:
     """Path lengths of one hop matrix, and the exact placements that follow from them."""
 
-    def __init__(self, hops: Floats, nodes: Ints, pp: int) -> None:
-        self.pp, self.dp = pp, len(nodes) // pp
+    def __init__(self, hops: Floats, sites: Ints, pp: int) -> None:
+        self.pp, self.dp = pp, len(sites) // pp
         self._hops = hops
         self._path, sizes = _paths(hops, pp)
         self._least = _least_cover(self._path, sizes, pp)
-        rank = np.array([np.count_nonzero(nodes[:u] == node) for u, node in enumerate(nodes)])
-        self._starts = np.array([s for s in combinations(range(len(nodes)), self.dp) if _first_slots(s, nodes, rank)])
+        rank = np.array([np.count_nonzero(sites[:u] == site) for u, site in enumerate(sites)])
+        self._starts = np.array([s for s in combinations(range(len(sites)), self.dp) if _first_slots(s, sites, rank)])
 
     @property
     def start_sets(self) -> Ints:
@@ -79,14 +79,14 @@ class SubsetSolver:
         return np.array([_walk(self._hops, self._path, s, q) for s, q in zip(starts, members, strict=True)])
 
 
-def _first_slots(starts: tuple[int, ...], nodes: Ints, rank: Ints) -> bool:
-    """Whether the chosen slots of every node are its first ones."""
+def _first_slots(starts: tuple[int, ...], sites: Ints, rank: Ints) -> bool:
+    """Whether the chosen slots of every site are its first ones."""
     taken: dict[int, int] = {}
     for slot in starts:
-        node = int(nodes[slot])
-        if rank[slot] != taken.get(node, 0):
+        site = int(sites[slot])
+        if rank[slot] != taken.get(site, 0):
             return False
-        taken[node] = taken.get(node, 0) + 1
+        taken[site] = taken.get(site, 0) + 1
     return True
 
 

@@ -11,9 +11,10 @@ from taut.formulations.problem import PlanningProblem
 from taut.solver.backends.enumerate import enumerate_all, enumerate_candidate
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import communication, partition_bound, relaxation_bound
-from taut.solver.placement.joint import SubsetCache, bound_without_margin, has_joint, solve_joint
+from taut.solver.placement.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.result import Limits
 from taut.solver.search import search
+from taut.solver.without_margin import bound_without_margin
 from tests.instances import random_problem
 from tests.small import candidate, cluster, costs, model, problem
 

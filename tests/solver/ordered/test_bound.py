@@ -27,10 +27,10 @@ from taut.solver.ordered.paths import critical_path, device_path
 from taut.solver.ordered.rows import Rows, least_makespan
 from taut.solver.ordered.witness import missing_bytes, rederived
 from taut.solver.partition import least_excess
-from taut.solver.placement.joint import bound_without_margin
 from taut.solver.result import Limits
 from taut.solver.search import search
 from taut.solver.verify import verify_document
+from taut.solver.without_margin import bound_without_margin
 from tests.formulations.test_ordered import pipeline, scheduled
 from tests.instances import random_problem
 from tests.small import cluster, model, problem

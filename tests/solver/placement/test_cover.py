@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from taut.data.spec import digest
+from taut.formulations.latency import ring_by_byte
 from taut.formulations.problem import LATENCY_MODELS
 from taut.solver.backends.enumerate import enumerate_candidate
 from taut.solver.bestlinks import BestLinks
@@ -23,7 +24,6 @@ from taut.solver.placement.cover_witness import witness_of, witnessed
 from taut.solver.placement.covering import CoverCache, Covering, cover_bound, has_cover
 from taut.solver.placement.fillings import cheapest_fillings
 from taut.solver.placement.forest import Potentials, climb, forest_seconds
-from taut.solver.placement.joint import ring_by_byte
 from taut.solver.placement.paths import PathAnnealing
 from taut.solver.placement.refutation import Refutation, refuted_seconds
 from taut.solver.placement.slots import Slots
@@ -36,6 +36,7 @@ from taut.solver.verify import verify_document
 from tests.small import cluster, costs, model, problem
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Document = dict[str, Any]
 SHAPES = [(2, 2), (3, 2), (2, 3), (4, 1), (6, 1), (2, 4), (4, 2), (8, 1), (3, 3), (5, 2), (2, 5), (4, 3)]
 SHARED = [
@@ -101,8 +102,12 @@ def optimum(given: Slots, gradients: float) -> float:
     """Exact least of longest path plus ring, by subset dynamic programming over the slots."""
     node = np.repeat(np.arange(len(given.hops)), given.capacity)
     solver = SubsetSolver(given.hops[np.ix_(node, node)], node, given.pp)
-    rings = ring_by_byte(given.inverse, node[solver.start_sets])
+    rings = node_ring(given, node[solver.start_sets])
     return solver.solve(gradients * rings, most_sets=10**6).seconds
+
+
+def node_ring(given: Slots, nodes: Ints) -> Floats:
+    return ring_by_byte(given.inverse, nodes, nodes)
 
 
 def _slowest(inverse: Floats, nodes: tuple[int, ...]) -> float:
@@ -178,7 +183,7 @@ def test_the_subset_optimum_is_that_of_all_placements() -> None:
             for order in set(permutations(node.tolist())):
                 rows = np.array(order).reshape(-1, given.pp)
                 longest = given.hops[rows[:, :-1], rows[:, 1:]].sum(axis=1).max()
-                least = min(least, longest + 0.7 * float(ring_by_byte(given.inverse, rows[None, :, 0])[0]))
+                least = min(least, longest + 0.7 * float(node_ring(given, rows[None, :, 0])[0]))
             assert optimum(given, 0.7) == pytest.approx(least, rel=1e-12)
 
 
@@ -220,7 +225,7 @@ def optimum_by_hand(given: Slots) -> float:
     """Step of the second placement of the test above, by its paths."""
     paths = np.array([[0, 0, 1, 1, 1, 1, 3, 3], [0, 0, 2, 2, 2, 2, 3, 3]])
     longest = given.hops[paths[:, :-1], paths[:, 1:]].sum(axis=1).max()
-    return float(longest + 10.0 * ring_by_byte(given.inverse, paths[None, :, 0])[0])
+    return float(longest + 10.0 * node_ring(given, paths[None, :, 0])[0])
 
 
 def test_any_potentials_give_a_valid_bound() -> None:

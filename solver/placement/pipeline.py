@@ -1,0 +1,84 @@
+r"""
+Division of the layers of one pipeline whose stages have seconds of their own.
+
+Data: seconds[x, i, j] of stage x on layers i..j-1, infinite where it does not fit; edge[j] seconds of a cut before
+layer j; m micro-batches.
+
+(1) A[j] = least over divisions with stage 0 ending at j of sum_x seconds + (m - 1) max_x seconds + sum of edges;
+(2) with :math:`D_\theta[j]` the least sum of stages that take at most :math:`\theta` each, found backwards over x,
+    :math:`A[j] = \min_\theta (m - 1) \theta + D_\theta[j]` over the distinct seconds;
+(3) thresholds ascend from the least at which anything fits until :math:`(m - 1) \theta + D_\infty[j]` is no better than
+    what was found, for every j.
+"""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def least_by_first(seconds: Floats, edge: Floats, micro_batches: int) -> tuple[Floats, Floats]:
+    """A[j] of (1) for every j, and the threshold that attains it."""
+    finite = seconds[np.isfinite(seconds)]
+    return _least_by_first(seconds, edge, micro_batches, np.unique(finite))
+
+
+def ends_of(seconds: Floats, edge: Floats, threshold: float, first: int) -> list[int]:
+    """Ends of the stages of a least division with stage 0 ending at ``first`` and no stage above the threshold."""
+    value = _values(seconds, edge, threshold)
+    ends = [first]
+    for x in range(1, len(seconds)):
+        one = seconds[x, ends[-1]]
+        # The last stage has one end alone, so that there is no cut behind it does not matter.
+        ends.append(int(np.argmin(np.where(one <= threshold, one + edge, np.inf) + value[x + 1])))
+    return ends
+
+
+@njit(cache=True, nogil=True)
+def _values(seconds: Floats, edge: Floats, threshold: float) -> Floats:
+    """Least seconds of stages x.. on layers i.., none above the threshold, (pp + 1, L + 1); row 0 by its end, (2)."""
+    pp, size = seconds.shape[0], seconds.shape[1]
+    value = np.full((pp + 1, size), np.inf)
+    value[pp, size - 1] = 0.0
+    for x in range(pp - 1, 0, -1):
+        for i in range(x, size - pp + x):
+            for j in range(i + 1, size):
+                one = seconds[x, i, j]
+                if one <= threshold and value[x + 1, j] < np.inf:
+                    total = one + value[x + 1, j] + (edge[j] if x < pp - 1 else 0.0)
+                    value[x, i] = min(value[x, i], total)
+    for j in range(1, size):
+        if seconds[0, 0, j] <= threshold:
+            value[0, j] = seconds[0, 0, j] + value[1, j] + (edge[j] if pp > 1 else 0.0)
+    return value
+
+
+@njit(cache=True, nogil=True)
+def _least_by_first(seconds: Floats, edge: Floats, m: int, thresholds: Floats) -> tuple[Floats, Floats]:
+    """A of (1) and its thresholds, by (3)."""
+    size = seconds.shape[1]
+    best, at = np.full(size, np.inf), np.full(size, np.inf)
+    count = len(thresholds)
+    if count == 0:
+        return best, at
+    least = _values(seconds, edge, thresholds[count - 1])[0]
+    if least.min() == np.inf:
+        return best, at
+    low, high = 0, count - 1
+    while low < high:
+        middle = (low + high) // 2
+        if _values(seconds, edge, thresholds[middle])[0].min() < np.inf:
+            high = middle
+        else:
+            low = middle + 1
+    for t in range(low, count):
+        straggler = (m - 1) * thresholds[t]
+        if (straggler + least >= best).all():
+            break
+        value = straggler + _values(seconds, edge, thresholds[t])[0]
+        for j in range(size):
+            if value[j] < best[j]:
+                best[j], at[j] = value[j], thresholds[t]
+    return best, at
