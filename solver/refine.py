@@ -14,10 +14,12 @@ stages in the place of devices, and in the place of (4) the bound rises branch b
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from taut.data.units import KIB
+from taut.formulations.chunk_division import ChunkProblem
 from taut.formulations.latency import Strategy
 from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.placement import PlacementProblem, placement_problem
@@ -28,6 +30,7 @@ from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
 from taut.solver.ordered.bound import order_bound
 from taut.solver.ordered.branching import Branching
+from taut.solver.ordered.division import Division
 from taut.solver.ordered.dual import ROUNDING as ORDER_ROUNDING
 from taut.solver.ordered.polish import polished
 from taut.solver.partition import Partition, least_excess, solve_partition
@@ -88,7 +91,7 @@ class Refining:
         return False
 
     def _order(self, bound: CandidateBound) -> bool:
-        """Weighted paths within memory, then good divisions and a constructed placement."""
+        """What devices can take and weighted paths, then good divisions and a constructed placement."""
         stages = partition_problem(self._problem, bound.candidate)
         if least_excess(stages)[0] > 0:
             return self._does_not_fit(bound, stages)
@@ -104,13 +107,17 @@ class Refining:
             return False
         if found.branching is not None:
             self._branching[bound.candidate] = found.branching
-        division = polished(self._problem, bound.candidate, given, found.divisions, self._best.seconds)
+        self._divide(bound, given, found.divisions)
+        return bound.candidate in self._partitions or found.branching is not None
+
+    def _divide(self, bound: CandidateBound, given: ChunkProblem, divisions: Sequence[Division]) -> None:
+        """Polish divisions of an order, and offer a placement of the best."""
+        division = polished(self._problem, bound.candidate, given, divisions, self._best.seconds)
         # No placement of a division is faster than its least makespan.
         if division is not None and division.seconds < self._best.seconds:
             self._partitions[bound.candidate] = division
             problem = self._placing(bound.candidate, division)
             self._best.offer(bound, problem, best_start(problem, division.patterns))
-        return bound.candidate in self._partitions or found.branching is not None
 
     def _branch(self, bound: CandidateBound) -> bool:
         """Another branch of the divisions of an order, (5)."""
