@@ -13,8 +13,8 @@ is what holds: the last where the source does not apply or the witness does not 
 ``cover``                      the staircase of proofs in its witness, each checked alone
                                (``taut.solver.placement.covering``);
 ``memory``                     no division of the layers fits, by exact dynamic programming over the excess;
-``order``, ``order-memory``    weighted paths through a schedule's order, and priced memory, by the weights and prices
-                               in its witness (``taut.solver.ordered.witness``).
+``order``, ``order-memory``    what devices can take, weighted paths through a schedule's order, and priced memory, by
+                               the figures in its witness (``taut.solver.ordered.witness``).
 
 Neither the branch and bound, nor annealing, nor any external solver takes part.
 """
@@ -71,7 +71,7 @@ class Derivation:
         return -math.inf
 
     def _ordered(self, candidate: Candidate, entry: CandidateSection, relaxed: float) -> float:
-        """The bound by the witness's weights, infinity if its prices prove that nothing fits."""
+        """The bound that the witness proves, infinity if it proves that nothing fits."""
         given = chunked(self._problem, candidate, self._best_links)
         if entry.source == "order":
             found = rederived(given, entry.witness)

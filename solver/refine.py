@@ -95,7 +95,7 @@ class Refining:
         return False
 
     def _order(self, bound: CandidateBound) -> bool:
-        """Weighted paths within memory, then good divisions and a constructed placement."""
+        """What devices can take and weighted paths, then good divisions and a constructed placement."""
         stages = partition_problem(self._problem, bound.candidate)
         if least_excess(stages)[0] > 0:
             return self._does_not_fit(bound, stages)

@@ -62,7 +62,7 @@ class OrderBound:
 
 def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     """
-    Bound by good weights and prices, or proof that nothing fits.
+    Bound by what devices can take or by good weights and prices, or proof that nothing fits.
 
     Parameters
     ----------

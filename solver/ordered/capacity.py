@@ -105,7 +105,7 @@ def proves(given: ChunkProblem, seconds: float) -> bool:
 
 
 def missing_capacity(given: ChunkProblem) -> int:
-    """Largest number of bytes, in steps of a hundredth, that are too few if every device gets them as well, (3)."""
+    """Bytes that some device lacks in every division, by (3): at most a hundredth less than it proves; 0 for none."""
     low, high = -1, 1 << 20
     if not lacks(given, 0):
         return 0

@@ -118,7 +118,7 @@ class Devices:
         return float(self.given.edge[1:-1].min(initial=np.inf))
 
     def least(self, weights: Weights) -> tuple[float, Division | None]:
-        """Least cost of a division under weights, and a division that has it where all layers are alike, (1)."""
+        """Least cost of options under weights, (1), and a division with them; alike layers make it cost just that."""
         layers, value = self.given.num_layers, np.full(self.given.num_layers + 1, np.inf)
         value[0], chosen = 0.0, []
         for d, options in enumerate(self.options):

@@ -51,7 +51,8 @@ def least_within(given: ChunkProblem, limit: float) -> Least:
 
 
 def missing_by(rows: Rows, prices: Floats) -> tuple[float, Division | None]:
-    """Bytes that some device lacks in every division, by (2), and the division that lacks least."""
+    """Bytes that some device lacks in every division, by (2) with shares of prices, and the one that lacks least."""
+    prices = prices / max(prices.sum(), 1e-300)
     value, division = least_division(rows.given, rows.weights(np.zeros(0), prices))
     room = rows.given.budget - rows.given.always
     allowance = ROUNDING * max(rows.given.budget, 1.0)

@@ -9,7 +9,7 @@ Critical paths are given by the divisions whose paths are meant. One of three pr
 (3) the limit, shares of paths and prices of memory, (1) and (3) of ``taut.solver.ordered.dual``, which hold for any
     such shares and any prices that are not negative.
 
-Missing memory is proven by prices, (2) there, or (4) by the bytes that every device lacks, by what it can take.
+Missing memory is proven by prices, (2) there, or (4) by bytes with which, on every device, they still take too little.
 """
 
 from collections.abc import Sequence
@@ -184,9 +184,9 @@ def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
     if isinstance(parsed, _MissingByCapacity):
         return float(parsed.missing) if lacks(given, parsed.missing - 1) else -np.inf
     rows, prices = Rows(given), np.array(parsed.prices)
-    if len(prices) != len(rows.counts) or not prices.any():
+    if len(prices) != len(rows.counts):
         return -np.inf
-    missing = missing_by(rows, prices / prices.sum())[0]
+    missing = missing_by(rows, prices)[0]
     return missing if 0 < missing < np.inf else -np.inf
 
 
