@@ -26,6 +26,8 @@ Bounds follow, each at least as strong as the one before, named by what they min
                 busiest device does at least with whole layers, plus the ring and optimizer of (4);
 ``partition``   the exact partition (``taut.solver.partition``), plus (4) for the layers that stage 0 takes;
 ``placement``   the same with (4) replaced by the exact placement for those layers (``taut.solver.placement.subset``);
+``every-placement``  the least over all placements, each with its own groups, where they are few and unlike
+                     (``taut.solver.placement.every``);
 ``cover``       the same with (4) replaced by the staircase of ``taut.solver.placement.cover``, for any number of nodes;
 ``order``       of a schedule that is priced by its order, the paths of ``taut.solver.ordered.bound``.
 """
