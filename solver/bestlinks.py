@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import minimum_spanning_tree
 
-from taut.formulations.network import Links
+from taut.formulations.network import Links, least_core
 
 Floats = NDArray[np.float64]
 
@@ -62,21 +62,8 @@ class BestLinks:
         if k < 2:
             return 0.0
         if k not in self._cores:
-            low, high = 0, len(self.steps) - 1
-            while low < high:
-                middle = (low + high) // 2
-                low, high = (low, middle) if self._has_core(self.steps[middle], k) else (middle + 1, high)
-            self._cores[k] = float(self.steps[low])
+            self._cores[k] = least_core(self.between_nodes, self.steps, k)
         return self._cores[k]
-
-    def _has_core(self, step: float, k: int) -> bool:
-        linked = self.between_nodes <= step
-        alive = np.ones(len(linked), dtype=bool)
-        while True:
-            enough = alive & (linked[:, alive].sum(axis=1) >= k - 1)
-            if enough.sum() < k or (enough == alive).all():
-                return bool(enough.sum() >= k)
-            alive = enough
 
     def hops(self, tp: int, message: float, both_ways: bool) -> tuple[float, float]:
         """Least seconds of a hop inside a node (infinite if there is none) and between nodes, (3)."""

@@ -45,7 +45,7 @@ from taut.formulations.ordered import ON_V
 from taut.formulations.partition import PartitionProblem, best_group, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.stages import ring_factor
+from taut.formulations.stages import all_reduce_seconds, ring_factor
 from taut.solver.bestlinks import BestLinks
 from taut.solver.ordered.dual import ROUNDING as ORDER_ROUNDING
 from taut.solver.partition import Partition, solve_partition
@@ -214,7 +214,7 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
         kinds = range(len(problem.device_types))
         groups = [best_group(problem.links, problem.type_of_node == kind, tp) for kind in kinds]
         inverse, latency = min(rate for rate, _ in groups), min(steps for _, steps in groups)
-        rings = ring_factor(tp) * tables.volume * inverse + 2 * (tp - 1) * tables.reductions * latency
+        rings = all_reduce_seconds(tables, tp, inverse, latency)
         seconds = seconds + rings
     layers = np.arange(tables.num_layers)
     # Layer by layer: one type may be the fastest for some layers, another for the others.

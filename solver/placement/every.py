@@ -26,7 +26,7 @@ from taut.formulations.latency import optimizer_shards, ring_by_byte
 from taut.formulations.network import Links, group_link
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.stages import ring_factor
+from taut.formulations.stages import all_reduce_seconds
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import ROUNDING
 from taut.solver.partition import Partition
@@ -164,7 +164,7 @@ def _stage_seconds(
     inverse, latency = listed.inverse[:, None, None, None], listed.latency[:, None, None, None]
     seconds = tables.seconds[listed.types]
     if tp > 1:
-        seconds = seconds + ring_factor(tp) * tables.volume * inverse + 2 * (tp - 1) * tables.reductions * latency
+        seconds = seconds + all_reduce_seconds(tables, tp, inverse, latency)
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     layers = np.arange(tables.num_layers + 1)
     possible = allowed[:, None, None] & (layers[:, None] < layers)
