@@ -51,7 +51,6 @@ from taut.solver.ordered.dual import ROUNDING as ORDER_ROUNDING
 from taut.solver.partition import Partition, solve_partition
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 ROUNDING = 1e-12
 """Relative allowance for the rounding of sums in floating point, taken off every bound."""
 
@@ -137,23 +136,11 @@ def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
     if links.by_node:
         inside, apart = np.diag(best.inverse), best.between_nodes[~np.eye(n, dtype=bool)].max(initial=0.0)
     else:
-        inside, apart = _ranked(links, best, groups)
+        inside, apart = best.ranked(groups)
     inside = np.where(groups > 1, 4.0 * (groups - 1) / groups, 0.0)[links.node_of_site] * inside
     apart = 2.0 * (n - 1) / n * apart
     # One ring holds all devices, or all nodes alike; of several, each device lies in one.
     return float(inside.max() + apart.max() if links.by_node or tp == 1 else (inside + apart).max())
-
-
-def _ranked(links: Links, best: BestLinks, groups: Ints) -> tuple[Floats, Floats]:
-    """For every device, the slowest link inside its node and out of it that a ring of all groups takes, (5)."""
-    inside, apart = np.zeros(links.num_sites), np.zeros(links.num_sites)
-    for node, count in enumerate(groups):
-        members = np.flatnonzero(links.node_of_site == node)
-        ascending = np.sort(np.where(np.eye(links.num_sites, dtype=bool), np.inf, best.inverse)[:, members], axis=1)
-        own = links.node_of_site == node
-        inside[own] = ascending[own, count - 2] if count > 1 else 0.0
-        apart[~own] = np.maximum(apart[~own], ascending[~own, count - 1])
-    return inside, apart
 
 
 def _edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Callable[[int], float]]:
