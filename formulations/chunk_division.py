@@ -29,7 +29,7 @@ from taut.formulations.ordered import Order, in_flight_counts
 from taut.formulations.partition import best_group
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.stages import ring_factor
+from taut.formulations.stages import all_reduce_seconds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -135,7 +135,7 @@ def _least_passes(problem: PlanningProblem, candidate: Candidate) -> Floats:
         kinds = range(len(problem.device_types))
         best = [best_group(problem.links, problem.type_of_node == kind, tp) for kind in kinds]
         for k, (inverse, latency) in enumerate(best):
-            rings = ring_factor(tp) * tables.volume * inverse + 2 * (tp - 1) * tables.reductions * latency
+            rings = all_reduce_seconds(tables, tp, inverse, latency)
             passes[0, k] += rings[0] / 2
             passes[1, k] += rings - rings[0] / 2
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])

@@ -12,11 +12,15 @@ node's network cards :math:`N_n` (bytes/s). For devices in different nodes, tp t
 
 Inside a node and without stated cards both equal :math:`B_{ij}`.
 
+(3) k devices of which any two are linked no slower than :math:`\tau` lie in the (k - 1)-core of the links no slower:
+    the least :math:`\tau` whose core has k members bounds the slowest link of any k. So it is for whole nodes, two of
+    which are as slow as the slowest link of their devices.
+
 Unless the bandwidth was measured device by device, the devices of a node are interchangeable, and everything that
 depends on a pair of devices depends on their nodes alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -45,6 +49,7 @@ class Links:
     latency: Floats
     cards: Floats
     gpus_per_node: Ints
+    _groups: dict[int, tuple[Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def num_nodes(self) -> int:
@@ -85,6 +90,39 @@ class Links:
         share = (self.cards / senders)[self.node_of_site]
         capped = np.minimum(self.rate, np.minimum(share[:, None], share[None, :]))
         return np.where(self.same_node, self.rate, capped)
+
+    def best_groups(self, tp: int) -> tuple[Floats, Floats]:
+        """
+        Seconds per byte and latency, by node, that no tensor group of tp devices in the node beats, (3).
+
+        Exact where the devices of a node are interchangeable.
+        """
+        if self.by_node:
+            return 1.0 / np.diag(self.rate), np.diag(self.latency)
+        if tp not in self._groups:
+            nodes = [np.flatnonzero(self.node_of_site == node) for node in range(self.num_nodes)]
+            inverse, latency = (
+                np.array([_slowest_pair(figures[np.ix_(node, node)], tp) for node in nodes])
+                for figures in (1.0 / self.rate, self.latency)
+            )
+            self._groups[tp] = inverse, latency
+        return self._groups[tp]
+
+    def best_spanning_group(self, tp: int) -> tuple[float, float]:
+        """Seconds per byte and latency that no tensor group of tp devices on several whole nodes beats, (3)."""
+        if tp not in self._groups:
+            count = tp // int(self.gpus_per_node[0])
+            found = [_slowest_pair(self._whole_nodes(figures), count) for figures in (1.0 / self.rate, self.latency)]
+            self._groups[tp] = np.array(found[:1]), np.array(found[1:])
+        inverse, latency = self._groups[tp]
+        return float(inverse[0]), float(latency[0])
+
+    def _whole_nodes(self, figures: Floats) -> Floats:
+        """The largest figure of two devices in any two nodes together, (nodes, nodes)."""
+        largest = np.zeros((self.num_nodes, self.num_nodes))
+        np.maximum.at(largest, (self.node_of_site[:, None], self.node_of_site[None, :]), figures)
+        inside = np.where(self.gpus_per_node > 1, np.diag(largest), 0.0)
+        return np.maximum(largest, np.maximum(inside[:, None], inside[None, :]))
 
     def hop_seconds(self, tp: int, message: float, *, both_ways: bool) -> Floats:
         """Seconds of one pipeline hop of ``message`` bytes between sites; there, or there and back."""
@@ -151,3 +189,29 @@ def group_link(links: Links, devices: Ints) -> tuple[Floats, Floats]:
     apart = ~np.eye(devices.shape[-1], dtype=bool)
     inverse = np.where(apart, 1.0 / links.rate[pairs], 0.0).max(axis=(-1, -2))
     return inverse, np.where(apart, links.latency[pairs], 0.0).max(axis=(-1, -2))
+
+
+def _slowest_pair(figures: Floats, k: int) -> float:
+    """The least that the slowest pair of any k members can be, both directions counted, (3)."""
+    figures = np.maximum(figures, figures.T)
+    np.fill_diagonal(figures, np.inf)
+    return least_core(figures, np.unique(figures[np.isfinite(figures)]), k)
+
+
+def least_core(figures: Floats, steps: Floats, k: int) -> float:
+    """The least of ``steps`` at which the (k - 1)-core of the pairs no slower has k members, by bisection, (3)."""
+    low, high = 0, len(steps) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _has_core(figures <= steps[middle], k) else (middle + 1, high)
+    return float(steps[low])
+
+
+def _has_core(linked: NDArray[np.bool_], k: int) -> bool:
+    """Whether some members, k at least, are each linked with k - 1 others of them."""
+    alive = np.ones(len(linked), dtype=bool)
+    while True:
+        enough = alive & (linked[:, alive].sum(axis=1) >= k - 1)
+        if enough.sum() < k or (enough == alive).all():
+            return bool(enough.sum() >= k)
+        alive = enough

@@ -30,7 +30,7 @@ from taut.data.costs import RECOMPUTE
 from taut.formulations.network import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.stages import StageTables, ring_factor
+from taut.formulations.stages import StageTables, all_reduce_seconds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -67,7 +67,7 @@ def partition_problem(
     problem: PlanningProblem, candidate: Candidate, *, margin: bool = True, cautious: bool = False
 ) -> PartitionProblem:
     """
-    The partition problem of a candidate, every tensor group priced at the best links its device type offers.
+    The partition problem of a candidate, tensor groups priced at the best links that their device type offers.
 
     Parameters
     ----------
@@ -104,34 +104,34 @@ def partition_problem(
 
 
 def _tensor_seconds(problem: PlanningProblem, tables: StageTables, candidate: Candidate) -> Floats:
-    """All-reduce seconds of every range over the best group that nodes of each type offer."""
+    """
+    All-reduce seconds of every range over the best group that nodes of each type offer.
+
+    A single stage is on all groups, so it is as slow as the best group of the slowest node.
+    """
     tp = candidate.tp
     if tp == 1:
         return np.zeros(1)
-    best = [best_group(problem.links, problem.type_of_node == kind, tp) for kind in range(len(problem.device_types))]
-    inverse = np.array([rate for rate, _ in best])[:, None, None, None]
-    latency = np.array([seconds for _, seconds in best])[:, None, None, None]
-    return np.asarray(
-        ring_factor(tp) * tables.volume[None] * inverse + 2 * (tp - 1) * tables.reductions[None] * latency
-    )
+    kinds = [problem.type_of_node == kind for kind in range(len(problem.device_types))]
+    if candidate.pp == 1 and tp <= problem.links.gpus_per_node.max():
+        return np.stack([_slowest_group(problem.links, of_type, tables, tp) for of_type in kinds])
+    best = [best_group(problem.links, of_type, tp) for of_type in kinds]
+    return np.stack([all_reduce_seconds(tables, tp, inverse, latency) for inverse, latency in best])
+
+
+def _slowest_group(links: Links, of_type: NDArray[np.bool_], tables: StageTables, tp: int) -> Floats:
+    """Seconds of the slowest group on nodes of one type at least, where they hold a stage each: the slowest node's."""
+    figures = np.unique(np.stack(links.best_groups(tp), axis=1)[of_type], axis=0)
+    seconds = [all_reduce_seconds(tables, tp, float(rate), float(latency)) for rate, latency in figures]
+    return np.asarray(np.max(seconds, axis=0))
 
 
 def best_group(links: Links, of_type: NDArray[np.bool_], tp: int) -> tuple[float, float]:
-    """
-    Seconds per byte and latency that no tensor group on nodes of one type beats.
-
-    A group inside a node is bounded by the best link inside any such node; where a site is a whole node that is
-    exact. A group that fills several nodes is bounded by the best link at all.
-    """
-    members = of_type[links.node_of_site]
-    inside = links.same_node & members[:, None] & members[None, :]
+    """Seconds per byte and latency that no tensor group on nodes of one type beats, or on several nodes of any type."""
     if tp > links.gpus_per_node.max():
-        inside = np.ones_like(inside)
-    if not links.by_node:
-        inside = inside & ~np.eye(links.num_sites, dtype=bool)
-    if not inside.any():
-        return 0.0, 0.0
-    return float(1.0 / links.rate[inside].max()), float(links.latency[inside].min())
+        return links.best_spanning_group(tp)
+    inverse, latency = links.best_groups(tp)
+    return float(inverse[of_type].min()), float(latency[of_type].min())
 
 
 def slowest_type(problem: PlanningProblem, candidate: Candidate) -> int:

@@ -69,6 +69,11 @@ def ring_factor(n: int) -> float:
     return 2.0 * (n - 1) / n
 
 
+def all_reduce_seconds(tables: StageTables, tp: int, inverse: float | Floats, latency: float | Floats) -> Floats:
+    """Seconds of all-reduces of every range, on a group with this slowest link, (..., recompute, L+1, L+1), (2)."""
+    return np.asarray(ring_factor(tp) * tables.volume * inverse + 2 * (tp - 1) * tables.reductions * latency)
+
+
 def stage_tables(
     priced: PricedLayers,
     *,

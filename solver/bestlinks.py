@@ -6,7 +6,10 @@ With nodes n and the inverse rates between them,
 (1) the k nodes that a ring touches form a clique, so the :math:`(k-1)`-core of the links no slower than the ring's
     slowest has at least k nodes; the least inverse rate for which it has bounds the ring;
 (2) a minimum spanning tree's lightest edges bound what it takes to join the nodes into few pieces;
-(3) a hop is bounded by the least hop of its kind, inside a node or between nodes.
+(3) a hop is bounded by the least hop of its kind, inside a node or between nodes;
+(4) where devices were measured one by one, a ring with :math:`c_n` devices of every node n holds :math:`c_n - 1` others
+    of a device's own node and is no faster than its :math:`(c_n - 1)`-th best link there, and towards another node than
+    its :math:`c_n`-th best.
 """
 
 from dataclasses import dataclass, field
@@ -15,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import minimum_spanning_tree
 
-from taut.formulations.network import Links
+from taut.formulations.network import Links, least_core
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass
@@ -62,21 +66,24 @@ class BestLinks:
         if k < 2:
             return 0.0
         if k not in self._cores:
-            low, high = 0, len(self.steps) - 1
-            while low < high:
-                middle = (low + high) // 2
-                low, high = (low, middle) if self._has_core(self.steps[middle], k) else (middle + 1, high)
-            self._cores[k] = float(self.steps[low])
+            self._cores[k] = least_core(self.between_nodes, self.steps, k)
         return self._cores[k]
 
-    def _has_core(self, step: float, k: int) -> bool:
-        linked = self.between_nodes <= step
-        alive = np.ones(len(linked), dtype=bool)
-        while True:
-            enough = alive & (linked[:, alive].sum(axis=1) >= k - 1)
-            if enough.sum() < k or (enough == alive).all():
-                return bool(enough.sum() >= k)
-            alive = enough
+    def ranked(self, groups: Ints) -> tuple[Floats, Floats]:
+        """
+        Seconds per byte that a ring through each device takes at least, inside its node and out of it, (4).
+
+        ``groups`` by node are the devices that the ring has there.
+        """
+        links = self.links
+        inside, apart = np.zeros(links.num_sites), np.zeros(links.num_sites)
+        linked = np.where(np.eye(links.num_sites, dtype=bool), np.inf, self.inverse)
+        for node, count in enumerate(groups.tolist()):
+            own = links.node_of_site == node
+            ascending = np.sort(linked[:, own], axis=1)
+            inside[own] = ascending[own, count - 2] if count > 1 else 0.0
+            apart[~own] = np.maximum(apart[~own], ascending[~own, count - 1])
+        return inside, apart
 
     def hops(self, tp: int, message: float, both_ways: bool) -> tuple[float, float]:
         """Least seconds of a hop inside a node (infinite if there is none) and between nodes, (3)."""

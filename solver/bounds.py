@@ -26,6 +26,8 @@ Bounds follow, each at least as strong as the one before, named by what they min
                 busiest device does at least with whole layers, plus the ring and optimizer of (4);
 ``partition``   the exact partition (``taut.solver.partition``), plus (4) for the layers that stage 0 takes;
 ``placement``   the same with (4) replaced by the exact placement for those layers (``taut.solver.placement.subset``);
+``every-placement``  the least over all placements, each with its own groups, where they are few and unlike
+                     (``taut.solver.placement.every``);
 ``cover``       the same with (4) replaced by the staircase of ``taut.solver.placement.cover``, for any number of nodes;
 ``order``       of a schedule that is priced by its order, the paths of ``taut.solver.ordered.bound``.
 """
@@ -43,13 +45,12 @@ from taut.formulations.ordered import ON_V
 from taut.formulations.partition import PartitionProblem, best_group, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.stages import ring_factor
+from taut.formulations.stages import all_reduce_seconds, ring_factor
 from taut.solver.bestlinks import BestLinks
 from taut.solver.ordered.dual import ROUNDING as ORDER_ROUNDING
 from taut.solver.partition import Partition, solve_partition
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 ROUNDING = 1e-12
 """Relative allowance for the rounding of sums in floating point, taken off every bound."""
 
@@ -135,23 +136,11 @@ def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
     if links.by_node:
         inside, apart = np.diag(best.inverse), best.between_nodes[~np.eye(n, dtype=bool)].max(initial=0.0)
     else:
-        inside, apart = _ranked(links, best, groups)
+        inside, apart = best.ranked(groups)
     inside = np.where(groups > 1, 4.0 * (groups - 1) / groups, 0.0)[links.node_of_site] * inside
     apart = 2.0 * (n - 1) / n * apart
     # One ring holds all devices, or all nodes alike; of several, each device lies in one.
     return float(inside.max() + apart.max() if links.by_node or tp == 1 else (inside + apart).max())
-
-
-def _ranked(links: Links, best: BestLinks, groups: Ints) -> tuple[Floats, Floats]:
-    """For every device, the slowest link inside its node and out of it that a ring of all groups takes, (5)."""
-    inside, apart = np.zeros(links.num_sites), np.zeros(links.num_sites)
-    for node, count in enumerate(groups):
-        members = np.flatnonzero(links.node_of_site == node)
-        ascending = np.sort(np.where(np.eye(links.num_sites, dtype=bool), np.inf, best.inverse)[:, members], axis=1)
-        own = links.node_of_site == node
-        inside[own] = ascending[own, count - 2] if count > 1 else 0.0
-        apart[~own] = np.maximum(apart[~own], ascending[~own, count - 1])
-    return inside, apart
 
 
 def _edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Callable[[int], float]]:
@@ -212,7 +201,7 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
         kinds = range(len(problem.device_types))
         groups = [best_group(problem.links, problem.type_of_node == kind, tp) for kind in kinds]
         inverse, latency = min(rate for rate, _ in groups), min(steps for _, steps in groups)
-        rings = ring_factor(tp) * tables.volume * inverse + 2 * (tp - 1) * tables.reductions * latency
+        rings = all_reduce_seconds(tables, tp, inverse, latency)
         seconds = seconds + rings
     layers = np.arange(tables.num_layers)
     # Layer by layer: one type may be the fastest for some layers, another for the others.

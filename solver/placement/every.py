@@ -26,13 +26,13 @@ from taut.formulations.latency import optimizer_shards, ring_by_byte
 from taut.formulations.network import Links, group_link
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.stages import ring_factor
+from taut.formulations.stages import all_reduce_seconds
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import ROUNDING
 from taut.solver.partition import Partition
 from taut.solver.placement.joint import Joint, further_edge
 from taut.solver.placement.listing import count_placements, placements
-from taut.solver.placement.pipeline import ends_of, least_by_first
+from taut.solver.placement.pipeline import ends_of, least_by_first, thresholds_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -126,34 +126,35 @@ def solve_every(
     margin: bool = True,
 ) -> Joint:
     """Bound (2) of a candidate for which ``has_every`` holds; infinite and without partition if nothing fits."""
-    listed, edge = cache.listed(problem, candidate), np.zeros(problem.tables(candidate).num_layers + 1)
-    trips = np.zeros(listed.groups.shape[:2])
-    if candidate.pp > 1:
-        smallest = float(problem.tables(candidate).message[1:-1].min())
-        edge = further_edge(problem, candidate, best, smallest)
-        hops = problem.links.hop_seconds(candidate.tp, smallest, both_ways=True)
-        hops = hops[listed.sites[:, :, :-1], listed.sites[:, :, 1:]]
-        trips = problem.transfer_weight(candidate) * hops.sum(axis=2).max(axis=-1)
+    listed = cache.listed(problem, candidate)
+    edge, trips = _transfers(problem, candidate, best, listed)
     seconds, choice = _stage_seconds(problem, candidate, listed, margin=margin)
     pipelines = _Pipelines(seconds, edge, candidate.num_micro_batches)
-    tail = _tails(problem, candidate, listed)
-    value, index, end = _least(pipelines, listed.groups, trips, tail)
+    value, index, slowest, end = _least(pipelines, listed.groups, trips, _tails(problem, candidate, listed))
     if not np.isfinite(value):
         none = Partition(seconds=np.inf)
         return Joint(lower_bound=np.inf, partition=none, positions=np.zeros((0, 1), np.int64), exact=True)
-    columns = [tuple(column) for column in listed.groups[index].tolist()]
-    slowest = max(range(candidate.dp), key=lambda z: pipelines.least(columns[z])[0][end] + trips[index, z])
-    ends = pipelines.ends(columns[slowest], end)
+    column = tuple(listed.groups[index, slowest].tolist())
+    ends = pipelines.ends(column, end)
     stages = tuple(zip((0, *ends[:-1]), ends, strict=True))
-    recompute = [choice[x, k, i, j] for x, (k, (i, j)) in enumerate(zip(columns[slowest], stages, strict=True))]
-    partition = Partition(
-        seconds=value,
-        stages=stages,
-        recompute=tuple(RECOMPUTE[r] for r in recompute),
-        patterns=(0,) * candidate.pp,
-    )
+    recompute = [RECOMPUTE[choice[x, k, i, j]] for x, (k, (i, j)) in enumerate(zip(column, stages, strict=True))]
+    patterns = (0,) * candidate.pp
+    partition = Partition(seconds=value, stages=stages, recompute=tuple(recompute), patterns=patterns)
     positions = listed.sites[index].reshape(candidate.dp * candidate.pp, -1)
     return Joint(lower_bound=value * (1 - ROUNDING), partition=partition, positions=positions, exact=True)
+
+
+def _transfers(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, listed: Listed
+) -> tuple[Floats, Floats]:
+    """Seconds of a cut's bytes beyond the smallest message, and weighted trips of every placement and replica."""
+    tables = problem.tables(candidate)
+    if candidate.pp == 1:
+        return np.zeros(tables.num_layers + 1), np.zeros(listed.groups.shape[:2])
+    smallest = float(tables.message[1:-1].min())
+    hops = problem.links.hop_seconds(candidate.tp, smallest, both_ways=True)
+    trips = hops[listed.sites[:, :, :-1], listed.sites[:, :, 1:]].sum(axis=2).max(axis=-1)
+    return further_edge(problem, candidate, best, smallest), problem.transfer_weight(candidate) * trips
 
 
 def _stage_seconds(
@@ -164,7 +165,7 @@ def _stage_seconds(
     inverse, latency = listed.inverse[:, None, None, None], listed.latency[:, None, None, None]
     seconds = tables.seconds[listed.types]
     if tp > 1:
-        seconds = seconds + ring_factor(tp) * tables.volume * inverse + 2 * (tp - 1) * tables.reductions * latency
+        seconds = seconds + all_reduce_seconds(tables, tp, inverse, latency)
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     layers = np.arange(tables.num_layers + 1)
     possible = allowed[:, None, None] & (layers[:, None] < layers)
@@ -187,40 +188,52 @@ def _tails(problem: PlanningProblem, candidate: Candidate, listed: Listed) -> Fl
 
 
 class _Pipelines:
-    """A[c, j] of (1), computed when asked for and kept."""
+    """A[c, j] of (1), computed when asked for and kept: exact below the cutoffs, which only ever fall."""
 
     def __init__(self, seconds: Floats, edge: Floats, micro_batches: int) -> None:
         self._seconds, self._edge, self._micro_batches = seconds, edge, micro_batches
         self._known: dict[tuple[int, ...], tuple[Floats, Floats]] = {}
+        self._thresholds: dict[tuple[int, int], Floats] = {}
 
     def _of(self, column: tuple[int, ...]) -> Floats:
         return np.ascontiguousarray(self._seconds[np.arange(len(column)), list(column)])
 
+    def _threshold(self, x: int, group: int) -> Floats:
+        if (x, group) not in self._thresholds:
+            self._thresholds[x, group] = thresholds_of(self._seconds[x, group])
+        return self._thresholds[x, group]
+
     def floor(self) -> Floats:
         """A bound on A[c, j] of all columns."""
-        return least_by_first(self._seconds.min(axis=1), self._edge, self._micro_batches)[0]
+        fastest, anything = self._seconds.min(axis=1), np.full(len(self._edge), np.inf)
+        return least_by_first(fastest, self._edge, self._micro_batches, thresholds_of(fastest), anything)[0]
 
-    def least(self, column: tuple[int, ...]) -> tuple[Floats, Floats]:
-        """A[c, j] of a column, and the thresholds that attain it."""
+    def least(self, column: tuple[int, ...], cutoff: Floats) -> tuple[Floats, Floats]:
+        """A[c, j] of a column where it is below the cutoff, and the thresholds that attain it."""
         if column not in self._known:
-            self._known[column] = least_by_first(self._of(column), self._edge, self._micro_batches)
+            steps = np.unique(np.concatenate([self._threshold(x, group) for x, group in enumerate(column)]))
+            found = least_by_first(self._of(column), self._edge, self._micro_batches, steps, cutoff)
+            self._known[column] = found
         return self._known[column]
 
     def ends(self, column: tuple[int, ...], first: int) -> list[int]:
-        """Ends of the stages that attain A[c, first]."""
-        return ends_of(self._of(column), self._edge, float(self.least(column)[1][first]), first)
+        """Ends of the stages that attain A[c, first] of a column that is known."""
+        return ends_of(self._of(column), self._edge, float(self._known[column][1][first]), first)
 
 
-def _least(pipelines: _Pipelines, groups: Ints, trips: Floats, tail: Floats) -> tuple[float, int, int]:
-    """The least LB(P), its placement and the end of its stage 0, (2)."""
-    hoped = (pipelines.floor() + trips.max(axis=1)[:, None] + tail).min(axis=1)
-    least, at, end = np.inf, 0, 0
+def _least(pipelines: _Pipelines, groups: Ints, trips: Floats, tail: Floats) -> tuple[float, int, int, int]:
+    """The least LB(P), its placement, its slowest replica and the end of its stage 0, (2)."""
+    others = trips.max(axis=1)[:, None] + tail
+    hoped = (pipelines.floor() + others).min(axis=1)
+    beside = (trips.min(axis=1)[:, None] + tail).min(axis=0)
+    least, at, slowest, end = np.inf, 0, 0, 0
     for index in np.argsort(hoped, kind="stable").tolist():
         if hoped[index] >= least:
             break
         columns = zip(groups[index].tolist(), trips[index].tolist(), strict=True)
-        by_end = np.max([pipelines.least(tuple(column))[0] + trip for column, trip in columns], axis=0) + tail[index]
+        seconds = np.array([pipelines.least(tuple(column), least - beside)[0] + trip for column, trip in columns])
+        by_end = seconds.max(axis=0) + tail[index]
         first = int(np.argmin(by_end))
         if by_end[first] < least:
-            least, at, end = float(by_end[first]), index, first
-    return least, at, end
+            least, at, slowest, end = float(by_end[first]), index, int(np.argmax(seconds[:, first])), first
+    return least, at, slowest, end

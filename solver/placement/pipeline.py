@@ -8,7 +8,7 @@ layer j; m micro-batches.
 (2) with :math:`D_\theta[j]` the least sum of stages that take at most :math:`\theta` each, found backwards over x,
     :math:`A[j] = \min_\theta (m - 1) \theta + D_\theta[j]` over the distinct seconds;
 (3) thresholds ascend from the least at which anything fits until :math:`(m - 1) \theta + D_\infty[j]` is no better than
-    what was found, for every j.
+    what was found or than a cutoff, for every j. So what is not below its cutoff may be left above (1).
 """
 
 import numpy as np
@@ -19,10 +19,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def least_by_first(seconds: Floats, edge: Floats, micro_batches: int) -> tuple[Floats, Floats]:
-    """A[j] of (1) for every j, and the threshold that attains it."""
-    finite = seconds[np.isfinite(seconds)]
-    return _least_by_first(seconds, edge, micro_batches, np.unique(finite))
+def thresholds_of(seconds: Floats) -> Floats:
+    """Distinct finite seconds, ascending."""
+    return np.unique(seconds[np.isfinite(seconds)])
 
 
 def ends_of(seconds: Floats, edge: Floats, threshold: float, first: int) -> list[int]:
@@ -56,8 +55,19 @@ def _values(seconds: Floats, edge: Floats, threshold: float) -> Floats:
 
 
 @njit(cache=True, nogil=True)
-def _least_by_first(seconds: Floats, edge: Floats, m: int, thresholds: Floats) -> tuple[Floats, Floats]:
-    """A of (1) and its thresholds, by (3)."""
+def least_by_first(seconds: Floats, edge: Floats, m: int, thresholds: Floats, cutoff: Floats) -> tuple[Floats, Floats]:
+    """
+    A[j] of (1) for every j, and the threshold that attains it, by (3).
+
+    Parameters
+    ----------
+    seconds, edge, m
+        The pipeline, as above.
+    thresholds
+        Distinct finite entries of ``seconds``, ascending.
+    cutoff
+        What A[j] must be below to matter, (L+1,).
+    """
     size = seconds.shape[1]
     best, at = np.full(size, np.inf), np.full(size, np.inf)
     count = len(thresholds)
@@ -75,7 +85,7 @@ def _least_by_first(seconds: Floats, edge: Floats, m: int, thresholds: Floats) -
             low = middle + 1
     for t in range(low, count):
         straggler = (m - 1) * thresholds[t]
-        if (straggler + least >= best).all():
+        if (straggler + least >= np.minimum(best, cutoff)).all():
             break
         value = straggler + _values(seconds, edge, thresholds[t])[0]
         for j in range(size):

@@ -1,10 +1,12 @@
 """Rates and latencies between sites, from levels and from matrices."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 
 from taut.data.cluster import ClusterSpec
-from taut.formulations.network import links
+from taut.formulations.network import group_link, links
 from tests.small import cluster
 
 
@@ -70,3 +72,28 @@ def test_measured_latency_may_be_asymmetric_and_by_node_or_device() -> None:
     assert by_device.latency[1, 2] == pytest.approx(6e-6)
     assert by_device.latency[2, 1] == pytest.approx(9e-6)
     assert by_device.rate[0].tolist() == [np.inf, 10e9, 1e9, 1e9]
+
+
+def test_no_tensor_group_beats_the_best_of_its_node() -> None:
+    """Pairs and whole nodes of measured devices are bounded by the best there is, other groups by no more than it."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        found = links(cluster(2, 5, rows=rng.uniform(0.1, 1, (10, 10)).tolist()))
+        for tp in (2, 3, 4, 5):
+            inverse, _ = found.best_groups(tp)
+            for node in range(2):
+                groups = np.array(list(combinations(range(5 * node, 5 * node + 5), tp)))
+                best = group_link(found, groups)[0].min()
+                assert inverse[node] <= best
+                assert tp in (3, 4) or inverse[node] == best
+
+
+def test_no_tensor_group_on_several_nodes_beats_the_best() -> None:
+    """Groups of two nodes, of interchangeable devices or measured ones, and the group of all four nodes."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        for size in (4, 8):
+            found = links(cluster(4, 2, rows=rng.uniform(0.1, 20, (size, size)).tolist()))
+            pairs = np.array([[2 * a, 2 * a + 1, 2 * b, 2 * b + 1] for a, b in combinations(range(4), 2)])
+            assert found.best_spanning_group(4)[0] == group_link(found, pairs)[0].min()
+            assert found.best_spanning_group(8)[0] == group_link(found, np.arange(8))[0]

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from taut.data.calibration import TERMS, Calibration
+from taut.formulations.latency import Strategy, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.solver.backends.enumerate import enumerate_all, enumerate_candidate
 from taut.solver.bestlinks import BestLinks
@@ -144,6 +145,18 @@ def test_hops_between_nodes_are_counted() -> None:
     comm = communication(given, choice, BestLinks(given.links))
     assert comm.edge[1:4].tolist() == pytest.approx([2 * 2.56e-6] * 3)
     assert comm.tail[1] == pytest.approx(2 * (25.6e-6 - 2.56e-6))
+
+
+def test_ring_of_all_measured_devices_is_exact() -> None:
+    """One stage on two nodes of three devices with links of their own: every placement is the same ring."""
+    for seed in range(20):
+        rows = np.random.default_rng(seed).uniform(0.001, 1, (6, 6))
+        given = problem(cluster(2, 3, rows=rows.tolist()), global_batch=6)
+        choice = candidate(1, 1, 6, m=1)
+        bound = partition_bound(given, choice, communication(given, choice, BestLinks(given.links)))[0]
+        devices = np.arange(6).reshape(1, 6, 1)
+        strategy = Strategy(candidate=choice, stages=((0, 4),), recompute=("none",))
+        assert bound == pytest.approx(float(step_time(given, strategy, devices).total), rel=1e-9), seed
 
 
 def test_ring_bound_uses_the_best_clique() -> None:

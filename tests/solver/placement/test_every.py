@@ -18,7 +18,7 @@ from taut.solver.certificate import plan_document
 from taut.solver.placement.every import ListCache, has_every, solve_every
 from taut.solver.placement.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.placement.listing import count_placements, placements
-from taut.solver.placement.pipeline import ends_of, least_by_first
+from taut.solver.placement.pipeline import ends_of, least_by_first, thresholds_of
 from taut.solver.result import Limits
 from taut.solver.search import search
 from taut.solver.verify import verify_document
@@ -114,7 +114,7 @@ def test_pipelines_of_unlike_stages_are_divided_exactly(seed: int) -> None:
         stages = [seconds[x, i, j] for x, (i, j) in enumerate(zip((0, *ends), (*ends, layers), strict=True))]
         return float(sum(stages) + max(stages) * (m - 1) + edge[list(ends)].sum()) if max(stages) < np.inf else np.inf
 
-    found, thresholds = least_by_first(seconds, edge, m)
+    found, thresholds = least_by_first(seconds, edge, m, thresholds_of(seconds), np.full(layers + 1, np.inf))
     divisions = list(combinations(range(1, layers), pp - 1))
     for j in range(1, layers + 1):
         wanted = min((value(ends) for ends in divisions if (*ends, layers)[0] == j), default=np.inf)
