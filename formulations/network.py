@@ -200,6 +200,8 @@ def _slowest_pair(figures: Floats, k: int) -> float:
 
 def least_core(figures: Floats, steps: Floats, k: int) -> float:
     """The least of ``steps`` at which the (k - 1)-core of the pairs no slower has k members, by bisection, (3)."""
+    if not len(steps):
+        return 0.0
     low, high = 0, len(steps) - 1
     while low < high:
         middle = (low + high) // 2

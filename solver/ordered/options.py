@@ -29,8 +29,8 @@ from taut.solver.ordered.paths import Path
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-MOST_CHOICES = 30_000_000
-"""Layers and recompute of a device's chunks beyond which its options are not looked at; a second's worth."""
+MOST_CHOICES = 2_000_000
+"""Layers and recompute of a device's chunks beyond which its options are not looked at; a tenth of a second's worth."""
 ROUNDING = 1e-10
 """Relative allowance of (1) for the rounding of sums."""
 CLEAR = 1 - 1e-12

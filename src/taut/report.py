@@ -7,8 +7,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from taut.solver.result import SOLVED
-
 GIB = 1024**3
 PARTS = {
     "compute": "computation",
@@ -164,4 +162,6 @@ def _seconds(value: float | None) -> str:
 
 def percent(value: float | None) -> str:
     """A gap as text; ``unknown`` where it is not defined, 0 where it is rounding alone."""
+    from taut.solver.result import SOLVED
+
     return "unknown" if value is None else f"{100 * (value if value > SOLVED else 0.0):.3g} %"
