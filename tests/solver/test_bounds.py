@@ -16,6 +16,7 @@ from taut.solver.placement.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.result import Limits
 from taut.solver.search import search
 from taut.solver.without_margin import bound_without_margin
+from tests.blocks import blocks
 from tests.instances import random_problem
 from tests.small import candidate, cluster, costs, model, problem
 
@@ -43,7 +44,7 @@ def check_search(seed: int, *, large: bool = False) -> None:
         assert result.incumbent.seconds == pytest.approx(optimum.seconds, rel=2e-6), seed
 
 
-@pytest.mark.parametrize("block", range(25))
+@pytest.mark.parametrize("block", blocks(25))
 def test_global_bound_is_valid_on_random_instances(block: int) -> None:
     """500 instances: the search's bound never exceeds the enumerated optimum, and infeasibility is exact."""
     for seed in range(1000 + block * 20, 1000 + block * 20 + 20):
@@ -56,7 +57,7 @@ def test_global_bound_is_valid_on_eight_devices(seed: int) -> None:
     check_search(seed, large=True)
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", blocks(10))
 def test_candidate_bounds_are_valid_and_ordered(block: int) -> None:
     """Each of the three bounds of a candidate is at most its optimum, and the later are no weaker."""
     for seed in range(block * 10, block * 10 + 10):

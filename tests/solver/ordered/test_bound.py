@@ -31,6 +31,7 @@ from taut.solver.result import Limits
 from taut.solver.search import search
 from taut.solver.verify import verify_document
 from taut.solver.without_margin import bound_without_margin
+from tests.blocks import blocks
 from tests.formulations.test_ordered import pipeline, scheduled
 from tests.instances import random_problem
 from tests.small import cluster, model, problem
@@ -53,7 +54,7 @@ def enumerable(given: PlanningProblem) -> list[Candidate]:
     return [c for c in given.candidates if c.is_ordered and c.pp * c.vpp <= 5]
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", blocks(8))
 def test_bounds_are_valid_on_random_instances(block: int) -> None:
     """Over 200 candidates of every kind: no bound is above the enumerated optimum, and its witness derives it again."""
     for seed in range(block * 25, block * 25 + 25):
@@ -75,7 +76,7 @@ def test_bounds_are_valid_on_random_instances(block: int) -> None:
                 assert missing_bytes(division, witness) == found.missing > 0
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", blocks(6))
 def test_global_bound_is_valid_with_orders(block: int) -> None:
     """Global bound <= optimum <= plan; no plan where nothing fits; the plan's certificate holds."""
     for seed in range(500 + block * 12, 500 + block * 12 + 12):

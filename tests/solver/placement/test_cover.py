@@ -33,6 +33,7 @@ from taut.solver.placement.walks import LongestPath
 from taut.solver.result import Limits
 from taut.solver.search import search
 from taut.solver.verify import verify_document
+from tests.blocks import blocks
 from tests.small import cluster, costs, model, problem
 
 Floats = NDArray[np.float64]
@@ -138,14 +139,14 @@ def check(given: Slots, seed: int) -> float:
     return cover.value / exact
 
 
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", blocks(20))
 def test_no_staircase_is_above_the_optimum(block: int) -> None:
     """1,020 instances of every shape with one slot a node: no bound exceeds the optimum."""
     for seed in range(block * 51, block * 51 + 51):
         check(random_slots(seed), seed)
 
 
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", blocks(20))
 def test_no_staircase_over_shared_nodes_is_above_the_optimum(block: int) -> None:
     """1,000 instances with several slots a node, sizes alike and unlike: no bound exceeds it, and most reach 98 %."""
     shares = [check(shared_slots(seed), seed) for seed in range(block * 50, block * 50 + 50)]

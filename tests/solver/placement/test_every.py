@@ -22,6 +22,7 @@ from taut.solver.placement.pipeline import ends_of, least_by_first, thresholds_o
 from taut.solver.result import Limits
 from taut.solver.search import search
 from taut.solver.verify import verify_document
+from tests.blocks import blocks
 from tests.instances import random_problem
 from tests.small import candidate, cluster, problem
 
@@ -30,7 +31,7 @@ Ints = NDArray[np.int64]
 TOLERANCE = 1 + 1e-9
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", blocks(8))
 def test_bounds_of_measured_devices_are_valid_and_mostly_exact(block: int) -> None:
     """160 instances: no bound exceeds the optimum; with one pipeline or stage and equal messages it is the optimum."""
     closed = 0

@@ -1,0 +1,12 @@
+"""Blocks of random instances: some are checked in every run, all of them with ``pytest -m 'long or not long'``."""
+
+from typing import Any
+
+import pytest
+
+EVERY_RUN = 5
+
+
+def blocks(number: int) -> list[Any]:
+    """Numbers of blocks as parameters of a test, those beyond the first few marked as long."""
+    return [pytest.param(k, marks=[pytest.mark.long] if k >= EVERY_RUN else []) for k in range(number)]
