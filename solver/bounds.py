@@ -47,7 +47,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.stages import all_reduce_seconds, ring_factor
 from taut.solver.bestlinks import BestLinks
-from taut.solver.ordered.dual import ROUNDING as ORDER_ROUNDING
+from taut.solver.ordered.division import ROUNDING as ORDER_ROUNDING
 from taut.solver.partition import Partition, solve_partition
 
 Floats = NDArray[np.float64]

@@ -31,8 +31,8 @@ from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
 from taut.solver.ordered.bound import order_bound
 from taut.solver.ordered.branching import Branching
+from taut.solver.ordered.division import ROUNDING as ORDER_ROUNDING
 from taut.solver.ordered.division import Division
-from taut.solver.ordered.dual import ROUNDING as ORDER_ROUNDING
 from taut.solver.ordered.polish import WORTH, polished
 from taut.solver.partition import Partition, least_excess, solve_partition
 from taut.solver.placement.anneal import Annealed, anneal_restarts, best_start

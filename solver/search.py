@@ -13,6 +13,8 @@ import heapq
 import math
 import time
 
+import numpy as np
+
 from taut.formulations.problem import PlanningProblem
 from taut.solver.best import Best
 from taut.solver.interrupt import interrupt_requested
@@ -65,6 +67,7 @@ class _Search:
         self._best = Best(problem, incumbent)
         self._refining = Refining(problem, limits, self._best)
         self._bounds: list[CandidateBound] = []
+        self._unsolved = np.full(len(problem.candidates), np.inf)
         self._heap: list[tuple[bool, float, int]] = []
         self._work = 0
         self._started = time.perf_counter()
@@ -75,6 +78,7 @@ class _Search:
         with interrupt_requested() as interrupted:
             for candidate in self._problem.candidates:
                 self._bounds.append(self._refining.relaxed(candidate))
+                self._note(len(self._bounds) - 1)
                 self._push(len(self._bounds) - 1)
             while self._heap and stopped is None:
                 stopped = "interrupt" if interrupted() else self._step()
@@ -86,8 +90,12 @@ class _Search:
 
     def _lower_bound(self) -> float:
         """Global bound, valid at any moment."""
-        unsolved = (b.lower_bound for b in self._bounds if b.state in (State.OPEN, State.PRUNED))
-        return min(self._best.seconds, min(unsolved, default=math.inf))
+        return min(self._best.seconds, float(self._unsolved.min(initial=math.inf)))
+
+    def _note(self, index: int) -> None:
+        """Keep the bound of a candidate that is not solved where the global bound is taken from."""
+        bound = self._bounds[index]
+        self._unsolved[index] = bound.lower_bound if bound.state in (State.OPEN, State.PRUNED) else math.inf
 
     def _push(self, index: int) -> None:
         """Take a candidate up again; those that are priced by their order come last, as a good plan shortens them."""
@@ -105,7 +113,9 @@ class _Search:
             heapq.heapify(self._heap)
             return None
         self._work += 1
-        if self._refining.refine(bound):
+        more = self._refining.refine(bound)
+        self._note(index)
+        if more:
             self._push(index)
         if self._progress is not None:
             self._progress(self._elapsed, self._best.seconds, self._lower_bound(), str(bound.candidate))

@@ -22,8 +22,8 @@ from taut.formulations.chunk_division import ChunkProblem
 from taut.solver.ordered.branching import Branching
 from taut.solver.ordered.capacity import capacity_bound, missing_capacity
 from taut.solver.ordered.devices import Devices
-from taut.solver.ordered.division import Division
-from taut.solver.ordered.dual import ROUNDING, least_within, missing_by
+from taut.solver.ordered.division import ROUNDING, Division
+from taut.solver.ordered.dual import least_within, missing_by
 from taut.solver.ordered.mixtures import leanest_mixture
 from taut.solver.ordered.raising import ROUNDS, raised
 from taut.solver.ordered.rows import Rows, least_makespan
@@ -72,7 +72,8 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
         Seconds beyond which a bound is of no use, such as those of an incumbent.
     """
     even = list(_even(given))
-    fitting = [division for division in even if (Rows(given).excess(division) <= 0).all()]
+    rows = Rows(given)
+    fitting = [division for division in even if (rows.excess(division) <= 0).all()]
     missing = 0 if fitting or limit < np.inf else missing_capacity(given)
     if missing > 0:
         return OrderBound(seconds=np.inf, witness={"missing": missing}, missing=missing)
@@ -82,7 +83,7 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     by_devices = OrderBound(seconds=capacity * (1 - ROUNDING), witness={"limit_s": capacity}, divisions=tuple(even))
     if capacity >= limit:
         return by_devices
-    by_paths = _by_options(devices, even) if devices.known and devices.alike else _by_prices(given, even, limit)
+    by_paths = _by_options(devices, even) if devices.known and devices.alike else _by_prices(rows, even, limit)
     if by_paths.seconds >= by_devices.seconds:
         return by_paths
     return replace(by_paths, seconds=by_devices.seconds, witness=by_devices.witness)
@@ -105,9 +106,9 @@ def _by_options(devices: Devices, divisions: list[Division]) -> OrderBound:
     )
 
 
-def _by_prices(given: ChunkProblem, divisions: list[Division], limit: float) -> OrderBound:
+def _by_prices(rows: Rows, divisions: list[Division], limit: float) -> OrderBound:
     """Bound (3), or proof that nothing fits."""
-    rows, found = Rows(given), list[Division]()
+    given, found = rows.given, list[Division]()
     prices = np.full(len(rows.counts), 1.0 / len(rows.counts))
     if not _fits(rows, prices, found):
         missing, _ = missing_by(rows, prices)

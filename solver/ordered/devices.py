@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.formulations.chunk_division import ChunkProblem
-from taut.solver.ordered.division import Division, Weights
-from taut.solver.ordered.options import HUGE, ROUNDING, Figures, Options, few_enough
+from taut.solver.ordered.division import ROUNDING, Division, Weights
+from taut.solver.ordered.options import HUGE, Figures, Options, few_enough
 from taut.solver.ordered.paths import Path, device_path
 
 Floats = NDArray[np.float64]

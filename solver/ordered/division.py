@@ -19,10 +19,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from taut.formulations.chunk_division import ChunkProblem
-from taut.solver.ordered.options import ROUNDING
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+ROUNDING = 1e-10
+"""Relative allowance for the rounding of sums, over all passes or of bytes."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ class Division:
         return self.ends - self.firsts
 
 
+def room(given: ChunkProblem) -> float:
+    """Bytes beyond which no device can hold what it must, with an allowance for rounding, (2)."""
+    return given.budget - given.always + ROUNDING * max(given.budget, 1.0)
+
+
 def least_division(given: ChunkProblem, weights: Weights, longest: float = np.inf) -> tuple[float, Division | None]:
     """Least weighted sum and a division that attains it; infinite and None where none satisfies (2) and (3)."""
     most = np.zeros(given.num_chunks)
@@ -77,7 +83,7 @@ def least_division(given: ChunkProblem, weights: Weights, longest: float = np.in
         weights.logits,
         most,
         given.held,
-        given.budget - given.always + ROUNDING * max(given.budget, 1.0),
+        room(given),
         longest,
     )
     return (float(value), Division(ends, recompute)) if np.isfinite(value) else (np.inf, None)

@@ -25,14 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.formulations.chunk_division import ChunkProblem
-from taut.solver.ordered.division import Division, Weights, least_division
+from taut.solver.ordered.division import ROUNDING, Division, Weights, least_division, room
 from taut.solver.ordered.rows import Rows
 
 Floats = NDArray[np.float64]
 Least = Callable[[Weights], tuple[float, Division | None]]
 """Least cost of a division under weights, and one that has it."""
-ROUNDING = 1e-10
-"""Relative allowance for the rounding of sums over all passes."""
 CANCELLING = 1e-12
 """Relative allowance for the rounding of bytes, below what rounds of better prices go on for."""
 
@@ -40,8 +38,8 @@ CANCELLING = 1e-12
 def dual_value(rows: Rows, shares: Floats, prices: Floats, least: Least) -> tuple[float, Division | None]:
     """The right side of (1) over the divisions that ``least`` looks at, (3) or (4), without the constant."""
     value, division = least(rows.weights(shares, prices))
-    room = rows.given.budget - rows.given.always + CANCELLING * max(rows.given.budget, 1.0)
-    return value - prices.sum() * room, division
+    within = rows.given.budget - rows.given.always + CANCELLING * max(rows.given.budget, 1.0)
+    return value - prices.sum() * within, division
 
 
 def least_within(given: ChunkProblem, limit: float) -> Least:
@@ -54,9 +52,7 @@ def missing_by(rows: Rows, prices: Floats) -> tuple[float, Division | None]:
     """Bytes that some device lacks in every division, by (2) with shares of prices, and the one that lacks least."""
     prices = prices / max(prices.sum(), 1e-300)
     value, division = least_division(rows.given, rows.weights(np.zeros(0), prices))
-    room = rows.given.budget - rows.given.always
-    allowance = ROUNDING * max(rows.given.budget, 1.0)
-    return (value - prices.sum() * room - allowance if division else np.inf), division
+    return (value - prices.sum() * room(rows.given) if division else np.inf), division
 
 
 def longest_chunk(given: ChunkProblem, limit: float) -> float:

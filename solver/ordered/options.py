@@ -24,6 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from taut.formulations.chunk_division import ChunkProblem
+from taut.solver.ordered.division import room
 from taut.solver.ordered.paths import Path
 
 Floats = NDArray[np.float64]
@@ -31,8 +32,6 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 MOST_CHOICES = 2_000_000
 """Layers and recompute of a device's chunks beyond which its options are not looked at; a tenth of a second's worth."""
-ROUNDING = 1e-10
-"""Relative allowance of (1) for the rounding of sums."""
 CLEAR = 1 - 1e-12
 """Share of the room within which an option fits in whatever order its bytes are added."""
 HUGE = 1e300
@@ -98,7 +97,7 @@ class Figures:
             np.array([self._fixed[self._kind(int(c))] for c in hosted]),
             np.array([self._activation[self._kind(int(c))] for c in hosted]),
             given.counts[device].astype(np.float64),
-            given.budget - given.always + ROUNDING * max(given.budget, 1.0),
+            room(given),
             min(longest, HUGE / 10),
             self._quicker,
         )

@@ -56,9 +56,10 @@ def polished(
     def excess(division: Division) -> int:
         return max(max(memory.bytes_of(division.recompute, division.firsts, division.ends)) - budget, 0)
 
-    least = min(map(excess, divisions))
-    best = min((one for one in divisions if excess(one) == least), key=lambda one: least_makespan(given, one))
-    value = least, least_makespan(given, best)
+    lacking = [excess(division) for division in divisions]
+    lean = [division for division, bytes_over in zip(divisions, lacking, strict=True) if bytes_over == min(lacking)]
+    seconds = [least_makespan(given, division) for division in lean]
+    best, value = lean[int(np.argmin(seconds))], (min(lacking), min(seconds))
     left = max(MOST_PASSES // len(given.order.passes), 4 * given.num_chunks)
     improving = True
     while improving and left > 0 and value[1] < limit * (1 + WORTH):

@@ -23,8 +23,8 @@ from taut.data.units import MOST_BYTES
 from taut.formulations.chunk_division import ChunkProblem
 from taut.solver.ordered.capacity import Capacity, lacks, proves
 from taut.solver.ordered.devices import Devices
-from taut.solver.ordered.division import Division
-from taut.solver.ordered.dual import ROUNDING, dual_value, least_within, missing_by
+from taut.solver.ordered.division import ROUNDING, Division
+from taut.solver.ordered.dual import dual_value, least_within, missing_by
 from taut.solver.ordered.rows import Rows
 
 Floats = NDArray[np.float64]
@@ -142,7 +142,7 @@ def _by_branches(given: ChunkProblem, parsed: _ByBranches) -> float:
             few, many = devices.split(node.chunk, node.layers)
             branches += [(few, node.few), (many, node.many)]
         elif isinstance(node, _Taken):
-            proven = 0 < node.seconds <= parsed.limit_s and Capacity(devices).excludes(node.seconds)
+            proven = node.seconds <= parsed.limit_s and Capacity(devices).excludes(node.seconds)
             least = min(least, node.seconds - given.constant if proven else -np.inf)
         elif not _are_shares(node.shares, len(rows.paths)):
             return -np.inf
