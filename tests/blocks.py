@@ -7,6 +7,6 @@ import pytest
 EVERY_RUN = 5
 
 
-def blocks(number: int) -> list[Any]:
+def blocks(number: int, every_run: int = EVERY_RUN) -> list[Any]:
     """Numbers of blocks as parameters of a test, those beyond the first few marked as long."""
-    return [pytest.param(k, marks=[pytest.mark.long] if k >= EVERY_RUN else []) for k in range(number)]
+    return [pytest.param(k, marks=[pytest.mark.long] if k >= every_run else []) for k in range(number)]

@@ -7,9 +7,9 @@ Bound on divisions by what every device can take, in branches.
 (2) The divisions of a branch are those with at most n layers in chunk c and those with more. So the least bound over
     the leaves of a tree of such branches bounds all divisions.
 
-The leaf with the least bound is divided, at the chunk whose layers vary most over the mixture of divisions that its
-linear program ended with, at their mean. The witness names the divisions whose critical paths are meant, and the tree,
-with shares or seconds at its leaves.
+The leaf with the least bound is divided, of equal ones the deepest, at the chunk whose layers vary most over the
+mixture of divisions that its linear program ended with, at their mean. The witness names the divisions whose critical
+paths are meant, and the tree, with shares or seconds at its leaves.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,12 @@ from taut.solver.ordered.raising import Raised, raised
 from taut.solver.ordered.rows import Rows
 
 Floats = NDArray[np.float64]
-MOST_LEAVES = 64
+MOST_LEAVES = 256
 """Leaves beyond which no branch is divided."""
 PATIENCE = 20
-"""Splits in a row after which a bound that has not risen is left as it is."""
+"""Splits in a row after which a bound is left as it is, if neither part of any of them was slower than the whole."""
+SAME = 1 + 1e-9
+"""Relative distance within which bounds count as equal."""
 
 
 @dataclass
@@ -40,6 +42,7 @@ class _Node:
     proof: Raised
     seconds: float
     by_capacity: bool
+    depth: int = 0
     chunk: int = -1
     layers: int = 0
     parts: "tuple[_Node, _Node] | None" = None
@@ -101,9 +104,10 @@ class Branching:
     def refine(self) -> bool:
         """Divide the branch with the least bound; returns whether that was possible."""
         leaves = self._root.leaves()
-        leaf = min(leaves, key=lambda one: one.seconds)
-        before = self.seconds
-        if before >= self._limit or len(leaves) >= MOST_LEAVES or self._idle >= PATIENCE or not len(leaf.proof.parts):
+        least = min(leaf.seconds for leaf in leaves)
+        # Of equal branches the deepest goes first: several splits may have to come together before any of them tells.
+        leaf = max((one for one in leaves if one.seconds <= least * SAME), key=lambda one: one.depth)
+        if least >= self._limit or len(leaves) >= MOST_LEAVES or self._idle >= PATIENCE or not len(leaf.proof.parts):
             return False
         layers = np.array([division.layers for division in leaf.proof.divisions[: len(leaf.proof.parts)]])
         mean = leaf.proof.parts @ layers
@@ -114,7 +118,9 @@ class Branching:
         leaf.layers = int(np.clip(np.floor(mean[leaf.chunk]), *leaf.devices.between(leaf.chunk)))
         few, many = leaf.devices.split(leaf.chunk, leaf.layers)
         leaf.parts = self._node(few, leaf.proof.divisions), self._node(many, leaf.proof.divisions)
-        self._idle = 0 if self.seconds > before * (1 + 1e-9) else self._idle + 1
+        for part in leaf.parts:
+            part.depth = leaf.depth + 1
+        self._idle = 0 if max(part.seconds for part in leaf.parts) > least * SAME else self._idle + 1
         return True
 
     def witness(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from ortools.linear_solver import pywraplp
 from scipy.optimize import linprog
 
 from taut.solver.ordered.division import Division
@@ -36,26 +37,61 @@ class Mixture(NamedTuple):
     parts: Floats
 
 
-def fastest_mixture(rows: Rows, found: Sequence[Division]) -> Mixture:
-    """Best mixture of the divisions by (1)."""
-    seconds = rows.seconds(found)
-    excess = _excess(rows, found)
-    scale = seconds.max(axis=0).min()
-    (paths, size), counts = seconds.shape, len(excess)
-    above = [seconds / scale, -np.ones((paths, 1)), np.zeros((paths, counts))]
-    answer = linprog(
-        np.r_[np.zeros(size), 1.0, np.full(counts, ELASTIC)],
-        A_ub=np.block([above, [excess, np.zeros((counts, 1)), -np.eye(counts)]]),
-        b_ub=np.zeros(paths + counts),
-        A_eq=np.r_[np.ones(size), np.zeros(1 + counts)][None],
-        b_eq=[1.0],
-        bounds=[(0, None)] * size + [(None, None)] + [(0, None)] * counts,
-        method="highs",
-    )
-    duals = np.maximum(-answer.ineqlin.marginals, 0.0)
-    shares = duals[:paths] / duals[:paths].sum()
-    prices = duals[paths:] * scale / rows.given.budget
-    return Mixture(float(answer.fun) * scale, shares, prices, answer.x[:size])
+class FastestMixture:
+    """Program (1), to which paths and divisions are added from round to round; each solution starts from the last."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows, self._scale = rows, 0.0
+        self._solver = pywraplp.Solver.CreateSolver("GLOP")
+        self._slowest = self._solver.NumVar(-self._solver.infinity(), self._solver.infinity(), "t")
+        self._solver.Objective().SetCoefficient(self._slowest, 1.0)
+        self._whole = self._solver.Constraint(1.0, 1.0)
+        self._counts = [self._count() for _ in rows.counts]
+        self._paths: list[pywraplp.Constraint] = []
+        self._parts: list[pywraplp.Variable] = []
+
+    def _count(self) -> pywraplp.Constraint:
+        missing = self._solver.NumVar(0.0, self._solver.infinity(), "z")
+        self._solver.Objective().SetCoefficient(missing, ELASTIC)
+        return self._at_most(missing)
+
+    def _at_most(self, variable: pywraplp.Variable) -> pywraplp.Constraint:
+        """A row that is at most a variable."""
+        row = self._solver.Constraint(-self._solver.infinity(), 0.0)
+        row.SetCoefficient(variable, -1.0)
+        return row
+
+    def solve(self, found: Sequence[Division]) -> Mixture | None:
+        """Best mixture of the divisions, those of the last time first; None where the solver gives up."""
+        self._add(found)
+        if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
+            return None
+        shares, prices = (
+            np.array([max(-row.dual_value(), 0.0) for row in rows]) for rows in (self._paths, self._counts)
+        )
+        return Mixture(
+            seconds=self._solver.Objective().Value() * self._scale,
+            shares=shares / shares.sum(),
+            prices=prices * self._scale / self._rows.given.budget,
+            parts=np.array([part.solution_value() for part in self._parts]),
+        )
+
+    def _add(self, found: Sequence[Division]) -> None:
+        """The rows of new paths, and the columns of new divisions."""
+        seconds, known = self._rows.seconds(found), (len(self._paths), len(self._parts))
+        self._scale = self._scale or float(seconds.max(axis=0).min())
+        self._paths += [self._at_most(self._slowest) for _ in range(known[0], len(seconds))]
+        for division in found[known[1] :]:
+            part = self._solver.NumVar(0.0, self._solver.infinity(), "")
+            self._whole.SetCoefficient(part, 1.0)
+            for row, excess in zip(self._counts, _excess(self._rows, [division])[:, 0].tolist(), strict=True):
+                row.SetCoefficient(part, excess)
+            self._parts.append(part)
+        shares = seconds / self._scale
+        for k, row in enumerate(self._paths):
+            first = known[1] if k < known[0] else 0
+            for part, share in zip(self._parts[first:], shares[k, first:].tolist(), strict=True):
+                row.SetCoefficient(part, share)
 
 
 def leanest_mixture(rows: Rows, found: Sequence[Division]) -> tuple[float, Floats]:
@@ -77,5 +113,6 @@ def leanest_mixture(rows: Rows, found: Sequence[Division]) -> tuple[float, Float
 
 def _excess(rows: Rows, found: Sequence[Division]) -> Floats:
     """Bytes beyond the budget by count and division, as a share of the budget."""
-    excess = np.array([rows.excess(division) for division in found]).reshape(len(found), -1)
-    return np.asarray(excess.T / rows.given.budget)
+    if not rows.counts:
+        return np.zeros((0, len(found)))
+    return np.array([rows.excess(division) for division in found]).T / rows.given.budget

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from taut.solver.ordered.division import Division
 from taut.solver.ordered.dual import Least, dual_value
-from taut.solver.ordered.mixtures import fastest_mixture
+from taut.solver.ordered.mixtures import FastestMixture
 from taut.solver.ordered.rows import Rows
 
 Floats = NDArray[np.float64]
@@ -75,13 +75,15 @@ def raised(rows: Rows, divisions: list[Division], least: Least, limit: float) ->
         rows.add(division)
     shares, prices = equal_shares(rows), np.zeros(len(rows.counts))
     best, answer = dual_value(rows, shares, prices, least)
-    parts = np.zeros(0)
+    program, parts = FastestMixture(rows), np.zeros(0)
     for _ in range(ROUNDS):
         if answer is None or best >= limit:
             break
         found.append(answer)
         rows.add(answer)
-        toward = fastest_mixture(rows, found)
+        toward = program.solve(found)
+        if toward is None:
+            break
         parts = toward.parts
         if toward.seconds - best <= PROGRESS * abs(toward.seconds):
             break

@@ -71,7 +71,9 @@ class Rows:
         given, chunks = self.given, self.given.num_chunks
         passes = np.zeros((chunks, 3))
         edge = np.zeros(chunks)
-        for share, path in zip(shares, self.paths, strict=False):
+        for share, path in zip(shares.tolist(), self.paths, strict=False):
+            if share == 0.0:
+                continue
             passes += share * path.passes
             edge[:-1] += share * path.transfers * given.away
         parameters, activation, logits = np.zeros(chunks), np.zeros(chunks), np.zeros(chunks)

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.data.costs import RECOMPUTE
+from taut.formulations.chunk_division import chunk_problem
 from taut.formulations.partition import PartitionProblem, partition_problem, slowest_type
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -167,7 +168,9 @@ def best_division(problem: PlanningProblem, candidate: Candidate, excess: int = 
 
 def _leanest_division(problem: PlanningProblem, candidate: Candidate) -> Division:
     """Of the divisions that price memory alone, the one whose fullest device needs least."""
-    given = replace(chunked(problem, candidate, BestLinks(problem.links)), budget=float(FORBIDDEN))
+    # Links do not matter to memory, and the candidate may be one of a larger cluster.
+    free = np.zeros(problem.tables(candidate).num_layers + 1)
+    given = replace(chunk_problem(problem, candidate, free, 0.0), budget=float(FORBIDDEN))
     memory = problem.device_memory(candidate)
     found = min(lean_divisions(given), key=lambda one: max(memory.bytes_of(one.recompute, one.firsts, one.ends)))
     needed = memory.bytes_of(found.recompute, found.firsts, found.ends)

@@ -161,14 +161,12 @@ def test_no_staircase_over_groups_of_nodes_is_above_the_optimum() -> None:
         hops, inverse = random_links(seed, n, seed // 4 % 5)
         given = Slots(hops=hops, inverse=inverse, capacity=np.ones(n, np.int64), pp=pp, replicas=dp)
         gradients = 0.7 * 2 * (dp - 1) / dp
-        exact = np.inf
-        for order in permutations(range(n)):
-            stages = np.array(order).reshape(dp, 2, pp)
-            if stages[0, 0, 0] > stages[0, 1, 0]:
-                continue
-            longest = hops[stages[:, :, :-1], stages[:, :, 1:]].sum(axis=-1).max()
-            ring = max(_slowest(inverse, tuple(stages[:, y, 0])) for y in range(2))
-            exact = min(exact, longest + gradients * ring)
+        orders = np.array(list(permutations(range(n)))).reshape(-1, dp, 2, pp)
+        longest = hops[orders[..., :-1], orders[..., 1:]].sum(axis=-1).max(axis=(1, 2))
+        first = orders[..., 0]
+        linked = np.where(np.eye(n, dtype=bool), 0.0, inverse)
+        ring = linked[first[:, :, None], first[:, None]].max(axis=(1, 2, 3))
+        exact = float((longest + gradients * ring).min())
         cover = refined(given, 0.7, exact)
         assert cover.value <= exact * ROUNDING, seed
         derived = bound_of(given, cover.staircase())
@@ -340,7 +338,8 @@ def test_clique_sets_hold_every_clique() -> None:
         assert least_slowest_link(inverse, size) <= least
 
 
-def test_candidate_bound_is_below_the_enumerated_optimum() -> None:
+@pytest.mark.parametrize("block", blocks(6, every_run=1))
+def test_candidate_bound_is_below_the_enumerated_optimum(block: int) -> None:
     """With stages, recompute, gradients and asymmetric links: the bound of a candidate is at most its optimum."""
     checked = 0
     for seed in range(24):
@@ -352,7 +351,7 @@ def test_candidate_bound_is_below_the_enumerated_optimum() -> None:
         nodes = cluster(n, gpus, rows=rows.tolist(), latency_us=50.0 * (seed % 2), memory_gib=2e-3)
         given = problem(nodes, spec, table=table, latency_model=LATENCY_MODELS[seed % 2], global_batch=12)
         best = BestLinks(given.links)
-        for choice in given.candidates[seed % 3 :: 3]:
+        for choice in given.candidates[(seed + block) % 6 :: 6]:
             if not has_cover(given, choice):
                 continue
             exact = enumerate_candidate(given, choice).seconds
@@ -369,7 +368,7 @@ def test_candidate_bound_is_below_the_enumerated_optimum() -> None:
             assert proven is not None
             assert cover_bound(given, choice, best, proven)[0] == pytest.approx(covering.lower_bound, rel=1e-12)
             checked += 1
-    assert checked > 40
+    assert checked > 20
 
 
 def test_unlike_devices_have_no_staircase() -> None:
