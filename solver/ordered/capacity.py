@@ -43,8 +43,6 @@ class Capacity:
         given = devices.given
         self._layers = given.num_layers
         seconds = np.array([_least_seconds(options, devices.most) for options in devices.options])
-        # Device 0 takes N layers exactly, as its ring depends on them, the others at least N.
-        seconds[1:] = np.minimum.accumulate(seconds[1:, :, ::-1], axis=2)[:, :, ::-1]
         hops = np.array([path.transfers[given.away].sum() for path in devices.paths])
         self._tables = (
             seconds,

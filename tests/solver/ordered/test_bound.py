@@ -268,6 +268,21 @@ def test_another_valid_witness_proves_no_more() -> None:
             assert derived <= optimum * TOLERANCE
 
 
+def test_claims_of_what_devices_take_prove_no_more() -> None:
+    """Seconds at a leaf, alone or of a split, count only where they follow from what the devices can take."""
+    given, choice, division = even()
+    optimum = enumerate_candidate(given, choice).seconds
+    derived = []
+    for factor in (0.5, 0.9, 0.99, 1.0001, 1.2, 3.0):
+        claim = {"seconds": factor * optimum}
+        split = {"chunk": 1, "layers": 1, "few": claim, "many": claim}
+        for tree in (claim, split, {**split, "few": {"seconds": 0.5 * optimum}}, {**split, "chunk": 0, "layers": 2}):
+            for limit in (optimum * 1.1, optimum * 4):
+                derived.append(rederived(division, {"tree": tree, "critical": [], "limit_s": limit}))
+    assert max(derived) <= optimum * TOLERANCE
+    assert max(derived) > 0.98 * optimum, "what follows counts"
+
+
 def test_branches_raise_the_bound() -> None:
     """Ten equal layers on four devices mix well, and no division is as good: splits prove more, and derive again."""
     given = problem(cluster(4, 1), model(10), schedules=["zb-h1"], max_tp=1, fixed={"pp": 4})
