@@ -15,7 +15,6 @@ from taut.solver.bounds import communication, partition_bound, relaxation_bound
 from taut.solver.placement.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.result import Limits
 from taut.solver.search import search
-from taut.solver.without_margin import bound_without_margin
 from tests.blocks import blocks
 from tests.instances import random_problem
 from tests.small import candidate, cluster, costs, model, problem
@@ -127,15 +126,6 @@ def test_one_fast_link_between_slow_devices_does_not_burden_their_pipeline() -> 
         choice = given.candidates[0]
         bound = partition_bound(given, choice, communication(given, choice, BestLinks(given.links)))[0]
         assert bound <= enumerate_candidate(given, choice).seconds * TOLERANCE, seed
-
-
-def test_bound_without_margin_is_below_the_optimum_with_it() -> None:
-    """Dropping the margin can only help."""
-    for seed in range(40):
-        given = random_problem(seed)
-        free = bound_without_margin(given)
-        optimum = enumerate_all(given).seconds
-        assert free <= optimum * TOLERANCE, seed
 
 
 def test_hops_between_nodes_are_counted() -> None:
