@@ -6,7 +6,9 @@ clique of size dp in the graph of the links below b. Nodes s are tried in order;
 
 (1) every clique that meets A first in s lies in s and its neighbours in A;
 (2) a node with fewer than dp - 1 neighbours there is in no such clique, and is dropped until none is left (a core);
-(3) neither is one left whose nodes can be coloured with fewer than dp colours, linked nodes unlike.
+(3) neither is one left whose nodes can be coloured with fewer than dp colours, linked nodes unlike;
+(4) and none at all if branch and bound over all nodes, with (3), shows within ``MOST_BRANCHES`` branches that there is
+    no clique.
 
 The cores that remain hold every clique. No core: no clique, and b bounds the slowest link. Of more than ``MOST_PIVOTS``
 nodes the one core of all is taken in their place.
@@ -18,7 +20,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 MOST_PIVOTS = 192
+MOST_BRANCHES = 40_000
 MOST_SETS = 4
 MOST_GROWTH = 1.34
 """Start sets are joined while there are more, or while the union is at most so much larger than the larger one."""
@@ -26,7 +30,7 @@ MOST_GROWTH = 1.34
 
 def clique_sets(inverse: Floats, below: float, size: int) -> Flags:
     """
-    Sets of nodes, (sets, N), that hold every clique of ``size`` nodes with all links below a rate, by (1) to (3).
+    Sets of nodes, (sets, N), that hold every clique of ``size`` nodes with all links below a rate, by (1) to (4).
 
     Parameters
     ----------
@@ -66,12 +70,14 @@ def core(linked: Flags, among: Flags, size: int) -> Flags:
 
 @njit(cache=True, nogil=True)
 def _cores(linked: Flags, size: int) -> Flags:
-    """The cores of (2) that (3) leaves, one for every node that has one."""
+    """The cores of (2) that (3) and (4) leave, one for every node that has one."""
     n = len(linked)
     kept = np.zeros((n, n), np.bool_)
     count = 0
     alive = np.ones(n, np.bool_)
     _shrink(linked, alive, size)
+    if _has_none(linked, alive, size):
+        return kept[:0]
     for s in range(n):
         if not alive[s]:
             continue
@@ -101,16 +107,53 @@ def _shrink(linked: Flags, alive: Flags, size: int) -> None:
 @njit(cache=True, nogil=True)
 def colours(linked: Flags, among: Flags) -> int:
     """Colours that a greedy colouring of the nodes takes: no clique has more nodes."""
-    left = among.copy()
-    colours = 0
+    order, colour = np.zeros(len(among), np.int64), np.zeros(len(among), np.int64)
+    count = _coloured(linked, among, order, colour)
+    return colour[count - 1] if count else 0
+
+
+@njit(cache=True, nogil=True)
+def _has_none(linked: Flags, among: Flags, size: int) -> bool:
+    """Whether (4) shows that no clique lies among some nodes."""
+    n = len(among)
+    left = np.zeros((size + 1, n), np.bool_)
+    order, colour = np.zeros((size + 1, n), np.int64), np.zeros((size + 1, n), np.int64)
+    at = np.zeros(size + 1, np.int64)
+    left[0] = among
+    at[0] = _coloured(linked, among, order[0], colour[0])
+    depth, branches = 0, 0
+    while depth >= 0 and branches < MOST_BRANCHES:
+        at[depth] -= 1
+        # With its colours a branch cannot reach the size, nor can those before it, which have no more.
+        if at[depth] < 0 or depth + colour[depth, at[depth]] < size:
+            depth -= 1
+            continue
+        branches += 1
+        v = order[depth, at[depth]]
+        left[depth, v] = False
+        if depth + 1 == size:
+            return False
+        left[depth + 1] = left[depth] & linked[v]
+        depth += 1
+        at[depth] = _coloured(linked, left[depth], order[depth], colour[depth])
+    return depth < 0
+
+
+@njit(cache=True, nogil=True)
+def _coloured(linked: Flags, among: Flags, order: Ints, colour: Ints) -> int:
+    """Nodes in the order of their colours, from 1, and how many there are."""
+    left, count, colours = among.copy(), 0, 0
     while left.any():
+        colours += 1
         free = left.copy()
         for v in range(len(left)):
             if free[v]:
                 left[v] = False
-                free = free & ~linked[v]
-        colours += 1
-    return colours
+                order[count], colour[count] = v, colours
+                count += 1
+                for u in range(v + 1, len(left)):
+                    free[u] &= not linked[v, u]
+    return count
 
 
 def joined(sets: Flags) -> list[Flags]:

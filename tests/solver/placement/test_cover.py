@@ -335,7 +335,21 @@ def test_clique_sets_hold_every_clique() -> None:
         cliques = [c for c in combinations(range(len(inverse)), size) if size == 1 or _slowest(inverse, c) < below]
         assert all(any(part[list(clique)].all() for part in sets) for clique in cliques), seed
         least = min(_slowest(inverse, c) for c in combinations(range(len(inverse)), size))
-        assert least_slowest_link(inverse, size) <= least
+        assert least_slowest_link(inverse, size) == (least if size > 1 else 0.0)
+
+
+def test_a_hidden_clique_is_found_and_no_other() -> None:
+    """Twelve of sixty nodes are linked faster than any other twelve: just where their slowest link is."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        inverse = np.triu(rng.uniform(1.0, 2.0, (60, 60)), 1)
+        hidden = np.sort(rng.choice(60, 12, replace=False))
+        inverse[np.ix_(hidden, hidden)] = np.triu(rng.uniform(0.5, 1.2, (12, 12)), 1)
+        inverse += inverse.T
+        slowest = _slowest(inverse, tuple(hidden.tolist()))
+        assert least_slowest_link(inverse, 12) == slowest, seed
+        assert len(clique_sets(inverse, slowest, 12)) == 0
+        assert any(part[hidden].all() for part in clique_sets(inverse, np.nextafter(slowest, np.inf), 12))
 
 
 @pytest.mark.parametrize("block", blocks(6, every_run=1))
