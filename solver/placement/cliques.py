@@ -7,8 +7,8 @@ clique of size dp in the graph of the links below b. Nodes s are tried in order;
 (1) every clique that meets A first in s lies in s and its neighbours in A;
 (2) a node with fewer than dp - 1 neighbours there is in no such clique, and is dropped until none is left (a core);
 (3) neither is one left whose nodes can be coloured with fewer than dp colours, linked nodes unlike;
-(4) and none at all if branch and bound over all nodes, with (3), shows within ``MOST_BRANCHES`` branches that there is
-    no clique.
+(4) and none at all if branch and bound over all nodes, with (3), shows that there is no clique; of N nodes it has
+    ``MOST_PAIRS`` / N^2 branches, as colouring for one looks at up to N^2 pairs.
 
 The cores that remain hold every clique. No core: no clique, and b bounds the slowest link. Of more than ``MOST_PIVOTS``
 nodes the one core of all is taken in their place.
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 MOST_PIVOTS = 192
-MOST_BRANCHES = 40_000
+MOST_PAIRS = 40_000 * 128 * 128
 MOST_SETS = 4
 MOST_GROWTH = 1.34
 """Start sets are joined while there are more, or while the union is at most so much larger than the larger one."""
@@ -42,10 +42,10 @@ def clique_sets(inverse: Floats, below: float, size: int) -> Flags:
         Nodes of a clique; a single node is one.
     """
     linked = (inverse < below) & ~np.eye(len(inverse), dtype=bool)
-    if len(linked) > MOST_PIVOTS:
-        whole = core(linked, np.ones(len(linked), dtype=bool), size)
-        return whole[None, :] if colours(linked, whole) >= size else whole[None, :][:0]
-    return np.unique(_cores(linked, size), axis=0)
+    whole = core(linked, np.ones(len(linked), dtype=bool), size)
+    if has_none(linked, whole, size, MOST_PAIRS // len(linked) ** 2):
+        return whole[None, :][:0]
+    return whole[None, :] if len(linked) > MOST_PIVOTS else np.unique(_cores(linked, whole, size), axis=0)
 
 
 def least_slowest_link(inverse: Floats, size: int) -> float:
@@ -69,15 +69,12 @@ def core(linked: Flags, among: Flags, size: int) -> Flags:
 
 
 @njit(cache=True, nogil=True)
-def _cores(linked: Flags, size: int) -> Flags:
-    """The cores of (2) that (3) and (4) leave, one for every node that has one."""
+def _cores(linked: Flags, whole: Flags, size: int) -> Flags:
+    """The cores of (2) that (3) leaves, one for every node of the whole that has one."""
     n = len(linked)
     kept = np.zeros((n, n), np.bool_)
     count = 0
-    alive = np.ones(n, np.bool_)
-    _shrink(linked, alive, size)
-    if _has_none(linked, alive, size):
-        return kept[:0]
+    alive = whole.copy()
     for s in range(n):
         if not alive[s]:
             continue
@@ -113,8 +110,8 @@ def colours(linked: Flags, among: Flags) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _has_none(linked: Flags, among: Flags, size: int) -> bool:
-    """Whether (4) shows that no clique lies among some nodes."""
+def has_none(linked: Flags, among: Flags, size: int, most: int) -> bool:
+    """Whether (4) shows with so many branches at most that no clique lies among some nodes."""
     n = len(among)
     left = np.zeros((size + 1, n), np.bool_)
     order, colour = np.zeros((size + 1, n), np.int64), np.zeros((size + 1, n), np.int64)
@@ -122,7 +119,7 @@ def _has_none(linked: Flags, among: Flags, size: int) -> bool:
     left[0] = among
     at[0] = _coloured(linked, among, order[0], colour[0])
     depth, branches = 0, 0
-    while depth >= 0 and branches < MOST_BRANCHES:
+    while depth >= 0 and branches < most:
         at[depth] -= 1
         # With its colours a branch cannot reach the size, nor can those before it, which have no more.
         if at[depth] < 0 or depth + colour[depth, at[depth]] < size:

@@ -387,7 +387,8 @@ def test_schedules_that_cannot_be_priced_are_refused(options: dict[str, Any], wo
     assert "\n" not in str(refusal.value)
 
 
-def test_ordered_schedule_that_does_not_fit_is_explained() -> None:
+@pytest.mark.parametrize("shape", [{}, {"pp": 2, "tp": 8}])
+def test_ordered_schedule_that_does_not_fit_is_explained(shape: dict[str, int]) -> None:
     """A model too large under ZB-V alone: what is missing on which device, and as a way out more nodes."""
     with pytest.raises(InfeasibleError, match=r"no plan fits: the nearest, pp=.* zb-v.*nearest way out"):
-        plan("gpt3-175b", "dgx-a100:2", global_batch=BATCH, fix={"schedule": "zb-v", "zero": 0, "pp": 2, "tp": 8})
+        plan("gpt3-175b", "dgx-a100:2", global_batch=BATCH, fix={"schedule": "zb-v", "zero": 0, **shape})
