@@ -112,7 +112,7 @@ def chunk_problem(
     return ChunkProblem(
         order=candidate_order(candidate),
         micro_batches=candidate.num_micro_batches,
-        counts=in_flight_counts(candidate.schedule, candidate.pp, candidate.vpp, candidate.num_micro_batches),
+        counts=in_flight_counts(*candidate.order_key),
         passes=_least_passes(problem, candidate),
         edge=problem.coefficient("pipeline") * edge / 2,
         per_parameter=ring * gradients + optimizer,

@@ -80,7 +80,7 @@ def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints)
 
 def candidate_order(candidate: Candidate) -> Order:
     """Order of a candidate's passes."""
-    return order_of(candidate.schedule, candidate.pp, candidate.vpp, candidate.num_micro_batches)
+    return order_of(*candidate.order_key)
 
 
 def spans(order: Order, passes: Floats, transfer: Floats, num_micro_batches: int) -> Floats:

@@ -147,8 +147,7 @@ def device_memory(
     tables: StageTables, model: MemoryModel, candidate: Candidate, capacity_kib: list[int]
 ) -> DeviceMemory:
     """Memory of the devices of a candidate whose schedule is priced by its order; parameters as of ``stage_memory``."""
-    key = (candidate.schedule, candidate.pp, candidate.vpp, candidate.num_micro_batches)
-    device, counts = device_of_chunk(*key[:3]), in_flight_counts(*key)
+    device, counts = device_of_chunk(*candidate.order_key[:3]), in_flight_counts(*candidate.order_key)
     return DeviceMemory(tables, model, candidate, device, counts, budgets(model, capacity_kib))
 
 
@@ -182,7 +181,7 @@ def in_flight(candidate: Candidate) -> Ints:
     """Most micro-batches whose activations a stage (a chunk, where there are several) holds at once, (2)."""
     m = candidate.num_micro_batches
     if candidate.is_ordered:
-        counts = in_flight_counts(candidate.schedule, candidate.pp, candidate.vpp, m)
+        counts = in_flight_counts(*candidate.order_key)
         device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
         most = [counts[d].max(axis=0)[np.count_nonzero(device[:c] == d)] for c, d in enumerate(device.tolist())]
         return np.array(most, dtype=np.int64)

@@ -11,8 +11,9 @@ Chunk c lies on device c mod pp; under a V, where v = 2, on c or 2 pp - 1 - c. F
 ``v-half``, ``v-min``  the V                        their building block, repeated, idle slots squeezed out
 =====================  ===========================  ======================================================
 
-(:mod:`taut.formulations.orders`). The order depends on kind, pp, v and m alone: with other times it stays, and passes
-start as early as it allows (:mod:`taut.formulations.schedule`, equations (2) to (5)).
+(:mod:`taut.formulations.orders`). This order depends on kind, pp, v and m alone: with other times it stays, and passes
+start as early as it allows (:mod:`taut.formulations.schedule`, equations (2) to (5)). On the V an order that is adapted
+to the times may be given in its place (:mod:`taut.formulations.orders.words`).
 
 A device holds :math:`\max_n \sum_c n_c a_c` bytes of activations, :math:`a_c` those of one micro-batch of chunk c,
 over the counts n of micro-batches in flight that its order goes through. Counts that others dominate are dropped.
@@ -29,9 +30,10 @@ from taut.errors import FormulationError
 from taut.formulations.orders.block import repeat, v_half, v_min
 from taut.formulations.orders.classic import interleaved
 from taut.formulations.orders.vshape import zb_v
+from taut.formulations.orders.words import orders_of
 from taut.formulations.orders.zero_bubble import zb_h1, zb_h2
 from taut.formulations.passes import FORWARD, INPUT_GRADIENT, Ints
-from taut.formulations.schedule import Schedule, ScheduleProblem, round_robin, v_shape
+from taut.formulations.schedule import Schedule, ScheduleProblem, round_robin, v_shape, violations
 
 _BUILD: dict[str, Callable[[ScheduleProblem], Schedule]] = {
     "interleaved-1f1b": interleaved,
@@ -76,14 +78,14 @@ def device_of_chunk(schedule: str, pp: int, vpp: int) -> Ints:
 
 
 @lru_cache(maxsize=64)
-def order_of(schedule: str, pp: int, vpp: int, num_micro_batches: int) -> Order:
+def order_of(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tuple[str, ...] = ()) -> Order:
     """
-    Order of the passes, by formula.
+    Order of the passes, by formula, or the one that words give.
 
     Raises
     ------
     FormulationError
-        If there is none for so many devices and micro-batches.
+        If there is none for so many devices and micro-batches, or the words give none.
     """
     if schedule not in ORDERED:
         raise FormulationError(f"schedule: {schedule!r}, expected one of {', '.join(ORDERED)}")
@@ -100,14 +102,26 @@ def order_of(schedule: str, pp: int, vpp: int, num_micro_batches: int) -> Order:
         kept_for_weight=one,
         memory_limit=np.full(pp, np.inf),
     )
-    passes, first = _BUILD[schedule](pipeline).flat
-    return Order(passes, first, device)
+    found = _given(pipeline, schedule, words) if words else _BUILD[schedule](pipeline)
+    return Order(*found.flat, device)
+
+
+def _given(pipeline: ScheduleProblem, schedule: str, words: tuple[str, ...]) -> Schedule:
+    """The order that words give, checked."""
+    if schedule not in ON_V:
+        raise FormulationError(f"{schedule}: runs in its own order, expected one of {', '.join(ON_V)}")
+    found = Schedule(schedule, orders_of(words))
+    if faults := violations(pipeline, found):
+        raise FormulationError(f"order of {schedule}: {faults[0]}")
+    return found
 
 
 @lru_cache(maxsize=256)
-def in_flight_counts(schedule: str, pp: int, vpp: int, num_micro_batches: int) -> tuple[Ints, ...]:
+def in_flight_counts(
+    schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tuple[str, ...] = ()
+) -> tuple[Ints, ...]:
     """Counts of micro-batches in flight that every device goes through, (1): for each (states, vpp), none dominated."""
-    passes, first, device = order_of(schedule, pp, vpp, num_micro_batches)
+    passes, first, device = order_of(schedule, pp, vpp, num_micro_batches, words)
     found = []
     for d in range(pp):
         rows = passes[first[d] : first[d + 1]]

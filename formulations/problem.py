@@ -5,7 +5,8 @@ One object holds model, cluster, cost table, memory model, latency model and spa
 memory are derived from it and kept. ``Problem`` is what every problem here offers: a cost and its violations.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, Protocol, TypeVar
 
@@ -22,7 +23,7 @@ from taut.formulations.network import Links, links
 from taut.formulations.network_memory import network_stage_memory
 from taut.formulations.ordered import ON_V
 from taut.formulations.priced_layers import PassTables, PricedLayers, pass_tables
-from taut.formulations.space import Candidate, StrategySpace, candidates, recompute_of
+from taut.formulations.space import Candidate, GivenOrder, StrategySpace, candidates, recompute_of
 from taut.formulations.stages import StageTables, stage_tables
 
 LatencyModel = Literal["pipette", "pipette-printed", "amp"]
@@ -73,6 +74,11 @@ class PlanningProblem:
         """Every candidate of the space."""
         found = candidates(self.space, self.model, self.cluster, self.costs)
         return found if self.prices_orders else [choice for choice in found if not choice.is_ordered]
+
+    def with_orders(self, orders: Iterable[GivenOrder]) -> "PlanningProblem":
+        """The problem with further orders in its space."""
+        space = self.space.model_copy(update={"orders": [*self.space.orders, *orders]})
+        return replace(self, space=space)
 
     @property
     def prices_orders(self) -> bool:

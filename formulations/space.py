@@ -1,7 +1,7 @@
 r"""
 The strategy space: every candidate that the planner considers.
 
-A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel). With D devices, global batch
+A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel, order). With D devices, global batch
 :math:`g` and L layers,
 
 (1) pp * tp * dp = D and pp <= L;
@@ -11,24 +11,26 @@ A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel)
 (4) every layer has a price at (tp, micro_batch) on every device type;
 (5) 1f1b and gpipe have vpp = 1; the other schedules (``taut.formulations.ordered``) are there where they are defined
     for pp and m, with pp * vpp <= L and vpp of at most ``max_vpp`` where it is free. They are priced by the latency
-    model ``pipette`` alone, and split ones do not go with full recompute.
+    model ``pipette`` alone, and split ones do not go with full recompute;
+(6) with every order of the passes that the space lists, schedules on the V have a further candidate at the degrees
+    that it is listed for, beside the one that runs in the schedule's own order.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal, get_args
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.data.spec import Spec
-from taut.errors import DataError
-from taut.formulations.ordered import ORDERED, SPLIT, chunks_of_device, is_defined
+from taut.errors import DataError, FormulationError
+from taut.formulations.ordered import ORDERED, SPLIT, chunks_of_device, is_defined, order_of
 
 Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
@@ -49,20 +51,48 @@ class Candidate:
     schedule: str
     zero: int
     sequence_parallel: bool
+    order: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Fields as plain values."""
-        return asdict(self)
+        """Fields as plain values; the order where it is not the schedule's own."""
+        values = asdict(self)
+        order = values.pop("order")
+        return values | {"order": list(order)} if order else values
 
     def __str__(self) -> str:
         text = f"pp={self.pp} tp={self.tp} dp={self.dp} micro_batch={self.micro_batch} {self.schedule}"
         text += f" vpp={self.vpp}" if self.schedule == "interleaved-1f1b" else ""
+        text += " adapted" if self.order else ""
         return text + (f" zero={self.zero}" if self.zero else "") + (" sp" if self.sequence_parallel else "")
 
     @property
     def is_ordered(self) -> bool:
         """Whether the schedule's time is that of its order (``taut.formulations.ordered``)."""
         return self.schedule in ORDERED
+
+    @property
+    def order_key(self) -> tuple[str, int, int, int, tuple[str, ...]]:
+        """What the order of the passes depends on (``taut.formulations.ordered``)."""
+        return self.schedule, self.pp, self.vpp, self.num_micro_batches, self.order
+
+
+class GivenOrder(Spec):
+    """An order of the passes, as words by device, for a schedule on the V at some degrees, (6)."""
+
+    schedule: Literal["zb-v", "v-half", "v-min"]
+    pp: Annotated[int, Field(gt=1)]
+    tp: Annotated[int, Field(gt=0)]
+    micro_batch: Annotated[int, Field(gt=0)]
+    num_micro_batches: Annotated[int, Field(gt=0)]
+    words: list[str]
+
+    @model_validator(mode="after")
+    def _feasible(self) -> Self:
+        try:
+            order_of(self.schedule, self.pp, 2, self.num_micro_batches, tuple(self.words))
+        except FormulationError as error:
+            raise ValueError(str(error)) from None
+        return self
 
 
 class StrategySpace(Spec):
@@ -76,15 +106,29 @@ class StrategySpace(Spec):
     sequence_parallel: list[bool] = [False, True]
     recompute: list[Recompute] = list(RECOMPUTE)
     fixed: dict[str, int | str | bool] = {}
+    orders: list[GivenOrder] = []
 
 
 def candidates(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> list[Candidate]:
-    """Every candidate of the space, in a fixed order, (1) to (4)."""
-    return sorted(
+    """Every candidate of the space, in a fixed order, (1) to (6)."""
+    own = [
         choice
         for choice in _all(space, model, cluster)
         if _allowed(choice, space.fixed) and priced(model, cluster, costs, choice.tp, choice.micro_batch)
+    ]
+    return sorted(
+        {*own, *(_in_order(choice, given) for given in space.orders for choice in own if _suits(choice, given))}
     )
+
+
+def _suits(choice: Candidate, given: GivenOrder) -> bool:
+    """Whether an order is listed for the degrees of a candidate, (6)."""
+    names = ("schedule", "pp", "tp", "micro_batch", "num_micro_batches")
+    return all(getattr(choice, name) == getattr(given, name) for name in names)
+
+
+def _in_order(choice: Candidate, given: GivenOrder) -> Candidate:
+    return replace(choice, order=tuple(given.words))
 
 
 def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterator[Candidate]:

@@ -37,7 +37,7 @@ def plan_document(problem: PlanningProblem, result: SearchResult, limits: Limits
     """
     if result.incumbent is None:
         raise SolverError("the search found no plan to write down")
-    incumbent = result.incumbent
+    incumbent, problem = result.incumbent, problem.with_orders(result.orders)
     time = step_time(problem, incumbent.strategy, incumbent.devices)
     inputs = inputs_of(problem)
     space = problem.space.model_dump(mode="json")

@@ -44,6 +44,7 @@ class StrategySection(_Section):
     schedule: str
     zero: int
     sequence_parallel: bool
+    order: list[str] = []
     stages: list[list[int]]
     recompute: list[str]
 
@@ -70,7 +71,7 @@ class PredictedSection(_Section):
 class CandidateSection(_Section):
     """One candidate's bound."""
 
-    strategy: dict[str, int | str | bool]
+    strategy: dict[str, int | str | bool | list[str]]
     state: str
     lower_bound_s: float | None
     source: str
@@ -201,12 +202,13 @@ def strategy_of(section: StrategySection, source: str) -> Strategy:
     DataError
         If a stage is not a pair of layer numbers.
     """
-    values = section.model_dump(exclude={"stages", "recompute"})
+    values = section.model_dump(exclude={"stages", "recompute", "order"})
     for x, stage in enumerate(section.stages):
         if len(stage) != 2:
             raise DataError(f"{source}: strategy.stages.{x}: is {stage}, expected [first, end]")
     stages = tuple((first, end) for first, end in section.stages)
-    return Strategy(candidate=Candidate(**values), stages=stages, recompute=tuple(section.recompute))
+    candidate = Candidate(**values, order=tuple(section.order))
+    return Strategy(candidate=candidate, stages=stages, recompute=tuple(section.recompute))
 
 
 def devices_of(section: PlacementSection, source: str) -> NDArray[np.int64]:

@@ -29,6 +29,7 @@ from taut.formulations.space import Candidate
 from taut.solver.best import Best
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
+from taut.solver.drafts import REACH, Drafts
 from taut.solver.ordered.bound import order_bound
 from taut.solver.ordered.branching import Branching
 from taut.solver.ordered.division import ROUNDING as ORDER_ROUNDING
@@ -52,6 +53,7 @@ class Refining:
         self._partitions: dict[Candidate, Partition] = {}
         self._covering: dict[Candidate, Covering] = {}
         self._branching: dict[Candidate, Branching] = {}
+        self.drafts = Drafts(best, limits.seed)
         # Above the bound of a candidate that has no more branches those of another no longer raise the global bound.
         self._highest = math.inf
 
@@ -60,6 +62,11 @@ class Refining:
         comm = communication(self._problem, candidate, self._best_links)
         seconds = relaxation_bound(self._problem, candidate, comm)
         return CandidateBound(candidate=candidate, lower_bound=seconds, source="relaxation")
+
+    def is_branching(self, bound: CandidateBound) -> bool:
+        """Whether all that is left of a candidate are branches of its divisions, (5)."""
+        candidate = bound.candidate
+        return candidate.is_ordered and bound.source != "relaxation" and candidate not in self._partitions
 
     def refine(self, bound: CandidateBound) -> bool:
         """Refine a candidate by one step; returns whether there is another."""
@@ -107,20 +114,25 @@ class Refining:
             return False
         bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), "order"
         bound.witness = found.witness
+        if bound.lower_bound < self._best.seconds * (1 + REACH):
+            self._polish(bound, given, [*found.divisions, *self.drafts.divisions(bound.candidate)])
         if bound.lower_bound >= self._best.seconds:
             return False
         if found.branching is not None:
             self._branching[bound.candidate] = found.branching
-        self._polish(bound, given, found.divisions)
         return bound.candidate in self._partitions or found.branching is not None
 
     def _polish(self, bound: CandidateBound, given: ChunkProblem, divisions: Sequence[Division]) -> None:
-        """A division that may be part of a better plan, if there is one, and a constructed placement."""
-        division = polished(self._problem, bound.candidate, given, divisions, self._best.seconds)
+        """A division that fits as a draft, and a constructed placement where it may be part of a better plan."""
+        candidate = bound.candidate
+        division = polished(self._problem, candidate, given, divisions, self._best.seconds)
+        if division is None:
+            return
+        self.drafts.note(candidate, self.relaxed(candidate).lower_bound, given, division)
         # No placement of a division is faster than its least makespan.
-        if division is not None and division.seconds < self._best.seconds:
-            self._partitions[bound.candidate] = division
-            problem = self._placing(bound.candidate, division)
+        if division.seconds < self._best.seconds:
+            self._partitions[candidate] = division
+            problem = self._placing(candidate, division)
             self._best.offer(bound, problem, best_start(problem, division.patterns))
 
     def _branch(self, bound: CandidateBound) -> bool:

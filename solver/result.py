@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.formulations.latency import Strategy
-from taut.formulations.space import Candidate
+from taut.formulations.space import Candidate, GivenOrder
 
 OPTIMALITY_GAP = 1e-6
 SOLVED = 1e-9
@@ -73,7 +73,7 @@ class Incumbent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """Outcome of the branch and bound over candidates."""
+    """Outcome of the branch and bound over candidates; ``orders`` are those that it added to the problem's space."""
 
     status: Status
     stopped_by: str | None
@@ -82,6 +82,7 @@ class SearchResult:
     bounds: list[CandidateBound]
     work: int
     wall_s: float
+    orders: tuple[GivenOrder, ...] = ()
 
     @property
     def gap(self) -> float | None:

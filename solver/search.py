@@ -4,7 +4,8 @@ Best-first branch and bound over all candidates.
 Every candidate c carries a lower bound LB(c) over its stages, recompute and placement together. The candidate with
 the least bound is refined (``taut.solver.refine``), step by step, until none with a bound below the incumbent can be
 refined further. Candidates that are priced by their order come after all others, whose incumbent they can be refuted
-by.
+by, and their branches last. Before those, orders are adapted to the times of what was found, as long as one may lead to
+a better plan (``taut.solver.drafts``); each joins the space, and its candidates the others.
 
 Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it.
 """
@@ -12,10 +13,12 @@ Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an inter
 import heapq
 import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate, GivenOrder
 from taut.solver.best import Best
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.refine import Refining, load_loops
@@ -30,6 +33,9 @@ from taut.solver.result import (
     Status,
     relative_gap,
 )
+
+_BRANCHES = 2
+"""The last turn: first come candidates whose time is a sum over stages, then those that are priced by their order."""
 
 
 def search(
@@ -68,21 +74,28 @@ class _Search:
         self._refining = Refining(problem, limits, self._best)
         self._bounds: list[CandidateBound] = []
         self._unsolved = np.full(len(problem.candidates), np.inf)
-        self._heap: list[tuple[bool, float, int]] = []
+        self._heap: list[tuple[int, float, int]] = []
+        self._orders: list[GivenOrder] = []
+        self._interrupted: Callable[[], bool] = lambda: False
         self._work = 0
         self._started = time.perf_counter()
 
     def run(self) -> SearchResult:
         """Search until proven, stopped or interrupted."""
         stopped: str | None = None
-        with interrupt_requested() as interrupted:
+        with interrupt_requested() as self._interrupted:
             for candidate in self._problem.candidates:
-                self._bounds.append(self._refining.relaxed(candidate))
-                self._note(len(self._bounds) - 1)
-                self._push(len(self._bounds) - 1)
-            while self._heap and stopped is None:
-                stopped = "interrupt" if interrupted() else self._step()
+                self._add(candidate)
+            while (self._heap or self._refining.drafts.waiting) and stopped is None:
+                stopped = self._step()
         return self._result(stopped)
+
+    def _add(self, candidate: Candidate) -> None:
+        """Take a candidate up, with its first bound."""
+        index = len(self._bounds)
+        self._bounds.append(self._refining.relaxed(candidate))
+        self._note(index)
+        self._push(index)
 
     @property
     def _elapsed(self) -> float:
@@ -100,28 +113,50 @@ class _Search:
     def _push(self, index: int) -> None:
         """Take a candidate up again; those that are priced by their order come last, as a good plan shortens them."""
         bound = self._bounds[index]
-        heapq.heappush(self._heap, (bound.candidate.is_ordered, bound.lower_bound, index))
+        turn = int(bound.candidate.is_ordered) + int(self._refining.is_branching(bound))
+        heapq.heappush(self._heap, (turn, bound.lower_bound, index))
 
     def _step(self) -> str | None:
-        """Refine the candidate with the least bound; returns why to stop, or None."""
+        """Adapt an order where that comes first, or refine the candidate with the least bound; returns why to stop."""
         if reason := self._reason_to_stop():
             return reason
-        last, _, index = heapq.heappop(self._heap)
+        if (not self._heap or self._heap[0][0] == _BRANCHES) and self._refining.drafts.waiting:
+            self._adapt()
+            return None
+        turn, _, index = heapq.heappop(self._heap)
         bound = self._bounds[index]
         if bound.lower_bound >= self._best.seconds:
-            self._heap = [entry for entry in self._heap if entry[0] != last]
+            self._heap = [entry for entry in self._heap if entry[0] != turn]
             heapq.heapify(self._heap)
             return None
-        self._work += 1
         more = self._refining.refine(bound)
         self._note(index)
         if more:
             self._push(index)
-        if self._progress is not None:
-            self._progress(self._elapsed, self._best.seconds, self._lower_bound(), str(bound.candidate))
+        self._report(str(bound.candidate))
         return None
 
+    def _adapt(self) -> None:
+        """Seek an order for the most promising draft; the candidates that it gives join the others."""
+        order = self._refining.drafts.adapted(lambda: self._reason_to_stop() is not None)
+        if order is not None:
+            self._orders.append(order)
+            known = set(self._problem.candidates)
+            self._problem = self._problem.with_orders([order])
+            more = [candidate for candidate in self._problem.candidates if candidate not in known]
+            self._unsolved = np.append(self._unsolved, np.full(len(more), np.inf))
+            for candidate in more:
+                self._add(candidate)
+        self._report("an order adapted to its times" if order else "no order found that is quicker")
+
+    def _report(self, doing: str) -> None:
+        self._work += 1
+        if self._progress is not None:
+            self._progress(self._elapsed, self._best.seconds, self._lower_bound(), doing)
+
     def _reason_to_stop(self) -> str | None:
+        if self._interrupted():
+            return "interrupt"
         limits = self._limits
         gap = relative_gap(self._best.seconds, self._lower_bound()) if self._best.incumbent else None
         if gap is not None and gap <= limits.gap:
@@ -148,7 +183,8 @@ class _Search:
             stopped_by=stopped,
             incumbent=incumbent,
             lower_bound=lower_bound,
-            bounds=self._bounds,
+            bounds=sorted(self._bounds, key=lambda bound: bound.candidate),
+            orders=tuple(self._orders),
             work=self._work,
             wall_s=self._elapsed,
         )

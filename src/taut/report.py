@@ -59,9 +59,10 @@ def _head(document: dict[str, Any]) -> list[str]:
 
 
 def _schedule(strategy: dict[str, Any]) -> str:
-    """The schedule, with the chunks of a device where there are several."""
+    """The schedule, with the chunks of a device where there are several, and whether its order is its own."""
     chunks = f" with {strategy['vpp']} chunks a device" if strategy["vpp"] > 1 else ""
-    return f"{strategy['schedule']}{chunks}"
+    adapted = ", adapted to its times" if "order" in strategy else ""
+    return f"{strategy['schedule']}{chunks}{adapted}"
 
 
 def _time_table(document: dict[str, Any]) -> Table:
