@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from taut.formulations.choice import Strategy
 from taut.formulations.network import group_link
-from taut.formulations.ordered import Order, order_of
+from taut.formulations.ordered import Order, device_of_chunk, order_of
 from taut.formulations.passes import makespans
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -65,8 +65,8 @@ def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints)
     """
     candidate = strategy.candidate
     order = candidate_order(candidate)
-    compute, tensor = _passes(problem, strategy, order, devices)
-    transfer = _transfers(problem, strategy, order, devices)
+    compute, tensor = _passes(problem, strategy, order.device, devices)
+    transfer = _transfers(problem, strategy, order.device, devices)
     rows = np.concatenate([compute, tensor, transfer], axis=-1)
     unlike, same = np.unique(rows.reshape(-1, rows.shape[-1]), axis=0, return_inverse=True)
     size = compute.shape[-1]
@@ -76,6 +76,15 @@ def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints)
     bare = spans(order, alone, np.zeros_like(hops), candidate.num_micro_batches)
     parts = (total, bare, without_hops - bare, total - without_hops)
     return PipelineSeconds(*(part[same.ravel()].reshape(rows.shape[:-1]) for part in parts))
+
+
+def replica_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> tuple[Floats, Floats]:
+    """Seconds of F, I, W of every chunk and replica, (dp, 3, C), (1), and of transfers (dp, C - 1), (2)."""
+    candidate = strategy.candidate
+    device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
+    compute, tensor = _passes(problem, strategy, device, devices)
+    passes = (compute + tensor).reshape(candidate.dp, 3, len(device))
+    return passes, _transfers(problem, strategy, device, devices)
 
 
 def candidate_order(candidate: Candidate) -> Order:
@@ -91,11 +100,11 @@ def spans(order: Order, passes: Floats, transfer: Floats, num_micro_batches: int
     return makespans(order.passes, order.first, every, np.ascontiguousarray(transfer), num_micro_batches)
 
 
-def _passes(problem: PlanningProblem, strategy: Strategy, order: Order, devices: Ints) -> tuple[Floats, Floats]:
+def _passes(problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints) -> tuple[Floats, Floats]:
     """Computation and all-reduces of F, I, W of every chunk and replica, (..., dp, 3 C), (1)."""
     recompute, first, end = strategy.ranges
     tables, ranges = problem.tables(strategy.candidate), problem.passes(strategy.candidate)
-    hosts = devices[..., order.device, :, :]
+    hosts = devices[..., device, :, :]
     types = problem.type_of_node[problem.links.node_of[hosts]]
     chunk = np.arange(len(first))[:, None, None]
     parts = (ranges.forward, ranges.input_gradient, ranges.weight_gradient)
@@ -119,15 +128,15 @@ def _by_replica(parts: list[Floats]) -> Floats:
     return np.concatenate([np.swapaxes(part, -1, -2) for part in parts], axis=-1)
 
 
-def _transfers(problem: PlanningProblem, strategy: Strategy, order: Order, devices: Ints) -> Floats:
+def _transfers(problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints) -> Floats:
     """Seconds from every chunk to the next, one way, (..., dp, C - 1), (2)."""
     _, _, end = strategy.ranges
     sites = problem.links.site_of[devices]
-    before, after = sites[..., order.device[:-1], :, :], sites[..., order.device[1:], :, :]
+    before, after = sites[..., device[:-1], :, :], sites[..., device[1:], :, :]
     message = problem.tables(strategy.candidate).message[end[:-1]]
     inverse = 1.0 / problem.links.pipeline_rate(strategy.candidate.tp)
     inverse, latency = inverse + inverse.T, problem.links.latency + problem.links.latency.T
     hop = (latency[before, after] + message[:, None, None] * inverse[before, after]).max(axis=-1)
-    away = (order.device[:-1] != order.device[1:])[:, None]
+    away = (device[:-1] != device[1:])[:, None]
     weight = problem.coefficient("pipeline")
     return np.swapaxes(np.where(away, weight * hop / 2, 0.0), -1, -2)

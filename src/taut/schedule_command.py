@@ -51,7 +51,9 @@ def schedule_command(
     ] = 1.0,
     read: Annotated[
         Path | None,
-        typer.Option(help="Price these orders, build none: our JSON, or PyTorch's CSV with the figures as options."),
+        typer.Option(
+            help="Price these orders, build none: our JSON, a plan's, or PyTorch's CSV with the figures as options."
+        ),
     ] = None,
     time_limit: Annotated[
         float | None, typer.Option(help="Seconds to search and prove; default: 60, of given orders or a kind 1.")

@@ -1,28 +1,61 @@
-"""Orders that are given rather than found: our JSON, which holds its pipeline, or PyTorch's CSV, which does not."""
+"""
+Orders that are given rather than found.
+
+Our JSON and a plan hold the pipeline that they are for, PyTorch's CSV does not.
+"""
 
 from pathlib import Path
 
 import numpy as np
 
+from taut.data.read import read_json
 from taut.errors import DataError
+from taut.formulations.latency import violations
+from taut.formulations.ordered import ON_V
+from taut.formulations.pipeline import ScheduleProblem
+from taut.formulations.planned_schedule import planned_schedule
 from taut.formulations.schedule import Ints, Schedule, timetable
 from taut.schedule_files import PlacedProblem, checked, load_schedule
 from taut.schedule_posing import CHUNKS, Stages, device_map
 from taut.schedule_space import Built
 from taut.schedule_torch import read_torch_csv
+from taut.solver.document import FORMAT as PLAN_FORMAT
+from taut.solver.document import devices_of, parse_document, problem_of, strategy_of
 
 
 def given_json(path: Path) -> Built:
     """
-    Read a schedule document with its pipeline.
+    Read a schedule document with its pipeline, or the one that a plan runs.
 
     Raises
     ------
     DataError
-        If the file is no schedule, or its orders are not feasible.
+        If the file is neither, or its orders are not feasible.
     """
-    placed, schedule = load_schedule(path)
+    values = read_json(path, "a schedule or plan")
+    placed, schedule = _planned(values, str(path)) if values.get("format") == PLAN_FORMAT else load_schedule(path)
     return Built(placed=placed, schedule=schedule, times=timetable(placed.problem, schedule))
+
+
+def _planned(values: object, source: str) -> tuple[PlacedProblem, Schedule]:
+    """Pipeline and orders of a plan, in seconds and bytes."""
+    document = parse_document(values, source)
+    problem, strategy = problem_of(document, source), strategy_of(document.strategy, source)
+    devices = devices_of(document.placement, source)
+    if faults := violations(problem, strategy, devices):
+        raise DataError(f"{source}: {faults[0]}, expected a plan that fits")
+    pipeline, schedule = planned_schedule(problem, strategy, devices)
+    choice = strategy.candidate
+    names = {count: name for name, count in CHUNKS.items()}
+    placement = "v" if choice.schedule in ON_V else names[min(choice.vpp, 2)]
+    return PlacedProblem(placement=placement, problem=pipeline, reference_memory=_reference(pipeline)), schedule
+
+
+def _reference(pipeline: ScheduleProblem) -> float:
+    """What 1F1B holds on its fullest device with the same chunks in the order of the layers, one share a device."""
+    stages = pipeline.num_devices
+    shares = pipeline.activation.reshape(stages, -1).sum(axis=1)
+    return float((np.minimum(stages - np.arange(stages), pipeline.num_micro_batches) * shares).max())
 
 
 def given_csv(path: Path, stages: Stages) -> Built:

@@ -77,6 +77,35 @@ def test_what_is_written_can_be_priced_again(run: Run, tmp_path: Path) -> None:
         assert read["problem"]["placement"] == "v"
 
 
+@pytest.mark.parametrize("schedule", ["v-half", "1f1b"])
+def test_the_schedule_of_a_plan_is_priced_and_written(schedule: str, run: Run, tmp_path: Path) -> None:
+    """With rings and optimizer the makespan of an order is the step time of its plan; PyTorch's CSV is written too."""
+    fixed = f"schedule={schedule},pp=4,tp=4,micro_batch=2"
+    words = ("plan", "gpt2-345m", "amp-homogeneous", "--global-batch", "32", "--fix", fixed, "--gap", "0.02", "--quiet")
+    plan = document(run(*words, "--out", str(tmp_path / "plan.json"), "--json"))
+    files = ("--torch-csv", str(tmp_path / "p.csv"), "--out", str(tmp_path / "s.json"))
+    found = document(run("schedule", "--read", str(tmp_path / "plan.json"), *files, "--json", "--quiet"))
+    assert found["kind"] == schedule and len(found["orders"]) == 4
+    assert found["lower_bound"] <= found["makespan"]
+    parts = plan["predicted"]["breakdown_s"]
+    if schedule == "v-half":
+        rest = parts["data_parallel"] + parts["optimizer"] + parts["constant"]
+        assert found["makespan"] + rest == pytest.approx(plan["predicted"]["step_time_s"], rel=1e-9)
+    assert run("verify", str(tmp_path / "s.json")).code == 0
+    rows = (tmp_path / "p.csv").read_text().splitlines()
+    assert len(rows) == 4 and rows[3].startswith("3F0")
+
+
+def test_a_plan_that_does_not_fit_has_no_schedule(run: Run, tmp_path: Path) -> None:
+    """Stages that need more than there is are named."""
+    words = ("plan", "gpt2-345m", "amp-homogeneous", "--global-batch", "32", "--fix", "pp=4,tp=4", "--gap", "0.1", "-q")
+    plan = document(run(*words, "--json"))
+    plan["strategy"]["stages"][0][1] += 1
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    refused(run("schedule", "--read", str(path)), "do not divide 24 layers in order, expected a plan that fits")
+
+
 def test_pictures_and_pages_are_written(run: Run, tmp_path: Path) -> None:
     """What the name ends in decides: a PNG, an SVG, or a page."""
     for name, begins in (("s.png", b"\x89PNG"), ("s.svg", b"<?xml"), ("s.html", b"<!doctype html>")):

@@ -1,0 +1,94 @@
+r"""
+The pipeline schedule that a plan runs, as a problem of its own.
+
+With the times of a plan's slowest replica (``taut.formulations.chunk_times`` (1), (2)) in seconds and, for chunk c
+under its recompute, the bytes :math:`a_c` that a forward pass keeps until the end of the backward pass, the order of
+the plan holds :math:`\text{peak}_d` bytes of activations on device d. What the device has for them is
+
+.. math:: M_d = \max(0, \text{peak}_d + \text{budget}_d - \text{need}_d), \tag{1}
+
+budget and need being those of the plan, the budget of the smallest device of the pipeline rank.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from taut.formulations.choice import Strategy
+from taut.formulations.chunk_times import candidate_order, replica_seconds
+from taut.formulations.latency import memory_bytes
+from taut.formulations.memory import kept_term
+from taut.formulations.ordered import device_of_chunk
+from taut.formulations.orders.classic import gpipe, one_forward_one_backward
+from taut.formulations.passes import Floats, Ints
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedule import Schedule, ScheduleProblem, timetable
+from taut.formulations.space import Candidate
+
+_SUMS: dict[str, Callable[[ScheduleProblem], Schedule]] = {"1f1b": one_forward_one_backward, "gpipe": gpipe}
+"""Schedules that a plan prices by a sum over stages."""
+
+
+def planned_schedule(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> tuple[ScheduleProblem, Schedule]:
+    """
+    Pipeline and orders of a plan.
+
+    Parameters
+    ----------
+    problem, strategy
+        What is planned, and how.
+    devices
+        Device of every worker, (pp, dp, tp).
+
+    Returns
+    -------
+    tuple
+        The pipeline of the slowest replica, with memory limits (1), none where the memory model has no terms; and the
+        plan's orders.
+    """
+    candidate = strategy.candidate
+    pipelines = [
+        _pipeline(problem, strategy, passes, transfer)
+        for passes, transfer in zip(*replica_seconds(problem, strategy, devices), strict=True)
+    ]
+    schedule = _order(candidate, pipelines[0])
+    times = [timetable(pipeline, schedule) for pipeline in pipelines]
+    slowest = int(np.argmax([each.makespan for each in times]))
+    pipeline, peak = pipelines[slowest], times[slowest].peak_memory
+    limit = np.maximum(peak + _left(problem, strategy, devices), 0.0)
+    return replace(pipeline, memory_limit=limit), schedule
+
+
+def _pipeline(problem: PlanningProblem, strategy: Strategy, passes: Floats, transfer: Floats) -> ScheduleProblem:
+    """The pipeline of one replica, without memory limits."""
+    candidate, tables = strategy.candidate, problem.tables(strategy.candidate)
+    weights = np.array([problem.memory.coefficient(kept_term(name)) for name in strategy.recompute])
+    activation = np.asarray(weights * tables.activation[strategy.ranges], dtype=np.float64)
+    return ScheduleProblem(
+        device=device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp),
+        forward=passes[0],
+        input_gradient=passes[1],
+        weight_gradient=passes[2],
+        transfer=transfer,
+        num_micro_batches=candidate.num_micro_batches,
+        activation=activation,
+        kept_for_weight=activation,
+        memory_limit=np.full(candidate.pp, np.inf),
+    )
+
+
+def _order(candidate: Candidate, pipeline: ScheduleProblem) -> Schedule:
+    if candidate.schedule in _SUMS:
+        return _SUMS[candidate.schedule](pipeline)
+    passes, first, _ = candidate_order(candidate)
+    return Schedule(candidate.schedule, tuple(np.split(passes, first[1:-1])))
+
+
+def _left(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
+    """Bytes of the budget that the plan leaves free on every pipeline rank, (1)."""
+    if problem.memory.network is not None:
+        return np.full(strategy.candidate.pp, np.inf)
+    budget = problem.stage_memory(strategy.candidate).budget
+    types = problem.type_of_node[problem.links.node_of[devices]].reshape(strategy.candidate.pp, -1)
+    return np.asarray(budget[types].min(axis=1) - np.array(memory_bytes(problem, strategy)), dtype=np.float64)

@@ -1,0 +1,63 @@
+"""The pipeline schedule of a plan: its makespan and its memory are those that the plan is priced with."""
+
+import numpy as np
+import pytest
+
+from taut.formulations.chunk_times import chunk_pipelines
+from taut.formulations.latency import memory_bytes, violations
+from taut.formulations.ordered import ORDERED
+from taut.formulations.planned_schedule import planned_schedule
+from taut.formulations.schedule import timetable
+from taut.formulations.schedule import violations as order_violations
+from tests.formulations.test_ordered import chosen
+from tests.instances import random_problem
+from tests.small import cluster, costs, in_order, model, problem
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+def test_makespan_is_that_of_the_slowest_replica(kind: str) -> None:
+    """On unlike links and chunks, with all-reduces in the tensor groups."""
+    vpp = 1 if kind.startswith("zb-h") else 2
+    rows = np.random.default_rng(1).uniform(1e-3, 1e-2, (4, 4)).tolist()
+    given = problem(cluster(4, 2, rows=rows), model(9), table=costs(model(9), seconds={"block": 1e-3}), global_batch=16)
+    ends = (1, 3, 5, 9) if vpp == 1 else (2, 3, 5, 9)
+    pp = len(ends) // vpp
+    strategy = chosen(kind, pp, vpp, 4, *ends, tp=2)
+    choice = strategy.candidate
+    devices = np.random.default_rng(2).permutation(pp * choice.dp).reshape(pp, choice.dp, 1) * 2 + np.arange(2)
+    pipeline, schedule = planned_schedule(given, strategy, devices)
+    wanted = chunk_pipelines(given, strategy, devices).total.max()
+    assert timetable(pipeline, schedule).makespan == pytest.approx(wanted, rel=1e-12)
+
+
+def test_even_1f1b_and_gpipe_have_their_formula() -> None:
+    """Two layers a stage, no hops to speak of: (m + pp - 1)(F + I + W)."""
+    given = problem(cluster(4, 1), model(8), table=costs(model(8)))
+    for kind in ("1f1b", "gpipe"):
+        strategy = chosen(kind, 4, 1, 8, 2, 4, 6, 8)
+        pipeline, schedule = planned_schedule(given, strategy, in_order(strategy.candidate))
+        hops = float(pipeline.transfer.sum())
+        assert schedule.kind == kind and 0 < hops < 1e-4
+        assert timetable(pipeline, schedule).makespan == pytest.approx((8 + 3) * 6.0, abs=8 * 2 * hops)
+
+
+def test_limits_leave_what_the_plan_leaves_free() -> None:
+    """Peak and free bytes make the limit; a plan fits if and only if its order does."""
+    fitted = set()
+    for seed in range(40):
+        given = random_problem(seed)
+        single = [c for c in given.candidates if c.schedule == "1f1b" and c.dp == c.tp == 1 < c.pp]
+        for choice in single if "none" in given.space.recompute else []:
+            layers = len(given.model.blocks)
+            ends = [layers * (x + 1) // choice.pp for x in range(choice.pp)]
+            strategy = chosen("1f1b", choice.pp, 1, choice.num_micro_batches, *ends)
+            devices = in_order(strategy.candidate)
+            pipeline, schedule = planned_schedule(given, strategy, devices)
+            types = given.type_of_node[given.links.node_of[devices.ravel()]]
+            free = given.stage_memory(strategy.candidate).budget[types] - np.array(memory_bytes(given, strategy))
+            peak = timetable(pipeline, schedule).peak_memory
+            assert pipeline.memory_limit == pytest.approx(np.maximum(peak + free, 0.0)), seed
+            fits = not violations(given, strategy, devices)
+            assert fits == (not order_violations(pipeline, schedule)), seed
+            fitted.add(fits)
+    assert fitted == {True, False}
