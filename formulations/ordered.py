@@ -106,6 +106,11 @@ def order_of(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tu
     return Order(*found.flat, device)
 
 
+def as_schedule(kind: str, order: Order) -> Schedule:
+    """An order as a schedule, which may be priced on its own."""
+    return Schedule(kind, tuple(np.split(order.passes, order.first[1:-1])))
+
+
 def _given(pipeline: ScheduleProblem, schedule: str, words: tuple[str, ...]) -> Schedule:
     """The order that words give, checked."""
     if schedule not in ON_V:

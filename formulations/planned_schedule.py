@@ -19,7 +19,7 @@ from taut.formulations.choice import Strategy
 from taut.formulations.chunk_times import candidate_order, replica_seconds
 from taut.formulations.latency import memory_bytes
 from taut.formulations.memory import kept_term
-from taut.formulations.ordered import device_of_chunk
+from taut.formulations.ordered import as_schedule, device_of_chunk
 from taut.formulations.orders.classic import gpipe, one_forward_one_backward
 from taut.formulations.passes import Floats, Ints
 from taut.formulations.problem import PlanningProblem
@@ -81,8 +81,7 @@ def _pipeline(problem: PlanningProblem, strategy: Strategy, passes: Floats, tran
 def _order(candidate: Candidate, pipeline: ScheduleProblem) -> Schedule:
     if candidate.schedule in _SUMS:
         return _SUMS[candidate.schedule](pipeline)
-    passes, first, _ = candidate_order(candidate)
-    return Schedule(candidate.schedule, tuple(np.split(passes, first[1:-1])))
+    return as_schedule(candidate.schedule, candidate_order(candidate))
 
 
 def _left(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:

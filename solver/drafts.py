@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taut.data.costs import RECOMPUTE
-from taut.formulations.chunk_division import ChunkProblem
 from taut.formulations.ordered import ON_V
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, GivenOrder
 from taut.solver.best import Best
+from taut.solver.bestlinks import BestLinks
+from taut.solver.bounds import chunked
 from taut.solver.ordered.adapting import adapted_words
 from taut.solver.ordered.division import Division
 from taut.solver.partition import Partition
@@ -38,25 +40,24 @@ class _Draft:
     seconds: float
     candidate: Candidate
     floor: float = field(compare=False)
-    given: ChunkProblem = field(compare=False)
     division: Division = field(compare=False)
 
 
 class Drafts:
     """Drafts that wait for an order, and divisions that orders were made for."""
 
-    def __init__(self, best: Best, seed: int) -> None:
-        self._best, self._seed = best, seed
+    def __init__(self, problem: PlanningProblem, links: BestLinks, best: Best, seed: int) -> None:
+        self._problem, self._links, self._best, self._seed = problem, links, best, seed
         self._waiting: list[_Draft] = []
         self._seen: dict[tuple[Degrees, tuple[str, ...]], float] = {}
         self._divisions: dict[tuple[str, ...], Division] = {}
 
-    def note(self, candidate: Candidate, floor: float, given: ChunkProblem, found: Partition) -> None:
+    def note(self, candidate: Candidate, floor: float, found: Partition) -> None:
         """Keep a division whose order may be improved; no order of the candidate takes less than the floor."""
-        if candidate.schedule in ON_V:
+        if candidate.schedule in ON_V and self._in_reach(found.seconds):
             ends = np.array([end for _, end in found.stages])
             recompute = np.array([RECOMPUTE.index(name) for name in found.recompute])
-            heapq.heappush(self._waiting, _Draft(found.seconds, candidate, floor, given, Division(ends, recompute)))
+            heapq.heappush(self._waiting, _Draft(found.seconds, candidate, floor, Division(ends, recompute)))
 
     def divisions(self, candidate: Candidate) -> list[Division]:
         """What an adapted order was made for."""
@@ -67,7 +68,10 @@ class Drafts:
         """Whether there is a draft within reach of the best plan."""
         while self._waiting and self._is_done(self._waiting[0]):
             heapq.heappop(self._waiting)
-        return bool(self._waiting) and self._waiting[0].seconds < self._best.seconds * (1 + REACH)
+        return self._best.incumbent is not None and bool(self._waiting) and self._in_reach(self._waiting[0].seconds)
+
+    def _in_reach(self, seconds: float) -> bool:
+        return seconds < self._best.seconds * (1 + REACH)
 
     def _is_done(self, draft: _Draft) -> bool:
         seen = self._seen.get(_looked_at(draft.candidate), np.inf)
@@ -79,7 +83,8 @@ class Drafts:
         choice = draft.candidate
         self._seen[_looked_at(choice)] = draft.seconds
         gain = max(draft.seconds - self._best.seconds, WORTH * draft.seconds)
-        words = adapted_words(draft.given, choice, draft.division, gain=gain, seed=self._seed, stop=stop)
+        given = chunked(self._problem, choice, self._links)
+        words = adapted_words(given, choice, draft.division, gain=gain, seed=self._seed, stop=stop)
         if not words:
             return None
         self._divisions[words] = draft.division

@@ -53,7 +53,7 @@ class Refining:
         self._partitions: dict[Candidate, Partition] = {}
         self._covering: dict[Candidate, Covering] = {}
         self._branching: dict[Candidate, Branching] = {}
-        self.drafts = Drafts(best, limits.seed)
+        self.drafts = Drafts(problem, self._best_links, best, limits.seed)
         # Above the bound of a candidate that has no more branches those of another no longer raise the global bound.
         self._highest = math.inf
 
@@ -128,7 +128,7 @@ class Refining:
         division = polished(self._problem, candidate, given, divisions, self._best.seconds)
         if division is None:
             return
-        self.drafts.note(candidate, self.relaxed(candidate).lower_bound, given, division)
+        self.drafts.note(candidate, self.relaxed(candidate).lower_bound, division)
         # No placement of a division is faster than its least makespan.
         if division.seconds < self._best.seconds:
             self._partitions[candidate] = division

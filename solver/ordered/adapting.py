@@ -18,16 +18,16 @@ from dataclasses import replace
 import numpy as np
 
 from taut.formulations.chunk_division import ChunkProblem
-from taut.formulations.ordered import Order, order_of
+from taut.formulations.ordered import as_schedule, order_of
 from taut.formulations.orders.words import words_of
-from taut.formulations.schedule import Schedule, ScheduleProblem, timetable
+from taut.formulations.schedule import ScheduleProblem, timetable
 from taut.formulations.space import Candidate
 from taut.solver.ordered.division import Division
 from taut.solver.schedules.adapt import Effort, adapt, effort
 from taut.solver.schedules.in_order import in_order
 
 SHORT = 8
-"""The short search is the longer one's part."""
+"""So many times as much as the short search tries the longer one."""
 PROMISING = 0.01
 """Relative distance beyond the seconds to beat up to which the longer search is made."""
 
@@ -60,8 +60,8 @@ def adapted_words(
     tuple
         A word for each device (:mod:`taut.formulations.orders.words`); empty where the gain was not reached.
     """
-    pipeline, known = _pipeline(given, division), _schedule(candidate.schedule, given.order)
-    own = _schedule(candidate.schedule, order_of(*candidate.order_key[:4]))
+    pipeline, known = _pipeline(given, division), as_schedule(candidate.schedule, given.order)
+    own = as_schedule(candidate.schedule, order_of(*candidate.order_key[:4]))
     target = timetable(pipeline, known).makespan - gain
     pipeline = replace(pipeline, memory_limit=timetable(pipeline, own).peak_memory)
     work = effort(pipeline)
@@ -75,10 +75,6 @@ def adapted_words(
 def _part(work: Effort) -> Effort:
     """The short search, (2)."""
     return Effort(lists=work.lists // SHORT, kept=max(work.kept // SHORT, 2), trials=work.trials // SHORT)
-
-
-def _schedule(kind: str, order: Order) -> Schedule:
-    return Schedule(kind, tuple(np.split(order.passes, order.first[1:-1])))
 
 
 def _pipeline(given: ChunkProblem, division: Division) -> ScheduleProblem:

@@ -9,7 +9,15 @@ from taut.errors import FormulationError
 from taut.formulations.choice import Strategy
 from taut.formulations.chunk_times import spans
 from taut.formulations.latency import memory_bytes, step_time, violations
-from taut.formulations.ordered import ORDERED, SPLIT, device_of_chunk, in_flight_counts, is_defined, order_of
+from taut.formulations.ordered import (
+    ORDERED,
+    SPLIT,
+    as_schedule,
+    device_of_chunk,
+    in_flight_counts,
+    is_defined,
+    order_of,
+)
 from taut.formulations.schedule import Schedule, ScheduleProblem, timetable
 from taut.formulations.schedule import violations as order_violations
 from taut.formulations.space import SCHEDULES, Candidate
@@ -43,8 +51,7 @@ def pipeline(kind: str, pp: int, vpp: int, m: int, rng: np.random.Generator | No
 
 def scheduled(kind: str, pp: int, vpp: int, m: int) -> Schedule:
     """The order of a kind as a schedule."""
-    order = order_of(kind, pp, vpp, m)
-    return Schedule(kind, tuple(np.split(order.passes, order.first[1:-1])))
+    return as_schedule(kind, order_of(kind, pp, vpp, m))
 
 
 def shapes(kind: str) -> list[tuple[int, int, int]]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taut.errors import DataError, FormulationError
-from taut.formulations.ordered import ORDERED, in_flight_counts, order_of
+from taut.formulations.ordered import ORDERED, as_schedule, in_flight_counts, order_of
 from taut.formulations.orders.words import orders_of, words_of
 from taut.formulations.schedule import Schedule, timetable
 from taut.formulations.space import StrategySpace
@@ -37,7 +37,7 @@ def test_random_words_are_orders_with_their_own_makespan_and_peaks() -> None:
         words = random_words(pp, m, rng)
         order, times = order_of("v-half", pp, 2, m, words), pipeline("v-half", pp, 2, m, rng)
         found = timetable(times, Schedule("given", orders_of(words)))
-        assert words_of(Schedule("given", tuple(np.split(order.passes, order.first[1:-1])))) == words
+        assert words_of(as_schedule("given", order)) == words
         for d, counts in enumerate(in_flight_counts("v-half", pp, 2, m, words)):
             held = counts @ times.activation[order.device == d]
             assert held.max() == pytest.approx(found.peak_memory[d], rel=1e-12), (seed, d)

@@ -89,6 +89,8 @@ def test_the_schedule_of_a_plan_is_priced_and_written(schedule: str, run: Run, t
     assert found["lower_bound"] <= found["makespan"]
     parts = plan["predicted"]["breakdown_s"]
     if schedule == "v-half":
+        run_in = ["".join(f"{chunk}{letter}" for letter, chunk, _ in order) for order in found["orders"]]
+        assert run_in == plan["strategy"]["order"]
         rest = parts["data_parallel"] + parts["optimizer"] + parts["constant"]
         assert found["makespan"] + rest == pytest.approx(plan["predicted"]["step_time_s"], rel=1e-9)
     assert run("verify", str(tmp_path / "s.json")).code == 0
