@@ -63,6 +63,9 @@ class PlanningProblem:
         default_factory=dict, repr=False, compare=False
     )
     _passes: dict[tuple[int, int], PassTables] = field(default_factory=dict, repr=False, compare=False)
+    _latest: dict[tuple[Candidate, bool], StageMemory] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
 
     @cached_property
     def links(self) -> Links:
@@ -156,7 +159,15 @@ class PlanningProblem:
         return device_memory(self.tables(candidate), self.memory, candidate, self.capacity_kib)
 
     def stage_memory(self, candidate: Candidate, *, margin: bool = True) -> StageMemory:
-        """Memory of every range of layers under a candidate."""
+        """Memory of every range of layers under a candidate; that of the last one is kept, as it is asked for often."""
+        found = self._latest.get((candidate, margin))
+        if found is None:
+            found = self._stage_memory(candidate, margin)
+            self._latest.clear()
+            self._latest[candidate, margin] = found
+        return found
+
+    def _stage_memory(self, candidate: Candidate, margin: bool) -> StageMemory:
         if self.memory.network is not None:
             network = self.memory.network
             return network_stage_memory(network, self.model, candidate, self.capacity_kib, margin=margin)

@@ -7,9 +7,9 @@ is an order of least makespan with
 
 .. math:: M_d \le M_d(o) \quad \text{on every device d}, \tag{1}
 
-by the search of ``taut schedule`` (:mod:`taut.solver.schedules.adapt`): a short one first, and a longer one where the
-makespan that it found is within ``PROMISING`` of the seconds that are to be beaten (2). Nothing is claimed of how good
-the order is; as part of the space, it has bounds like any other.
+by the search of ``taut schedule`` (:mod:`taut.solver.schedules.adapt`): a short one first, and a longer one with other
+random bits where the makespan that it found is within ``PROMISING`` of the seconds that are to be beaten (2). Nothing
+is claimed of how good the order is; as part of the space, it has bounds like any other.
 """
 
 from collections.abc import Callable
@@ -28,6 +28,8 @@ from taut.solver.schedules.in_order import in_order
 
 SHORT = 8
 """So many times as much as the short search tries the longer one."""
+MOST_TRIALS = 60_000
+"""Changes to an order that are tried at most, as others may follow for other divisions."""
 PROMISING = 0.01
 """Relative distance beyond the seconds to beat up to which the longer search is made."""
 
@@ -64,17 +66,20 @@ def adapted_words(
     own = as_schedule(candidate.schedule, order_of(*candidate.order_key[:4]))
     target = timetable(pipeline, known).makespan - gain
     pipeline = replace(pipeline, memory_limit=timetable(pipeline, own).peak_memory)
-    work = effort(pipeline)
-    for each, within in ((_part(work), PROMISING * target), (work, 0.0)):
-        known = in_order(pipeline, adapt(pipeline, kind=own.kind, known=[own, known], work=each, seed=seed, stop=stop))
+    for turn, (work, within) in enumerate(_searches(pipeline, target)):
+        known = adapt(pipeline, kind=own.kind, known=[own, known], work=work, seed=seed + turn, stop=stop)
+        known = in_order(pipeline, known)
         if timetable(pipeline, known).makespan >= target + within:
             return ()
     return words_of(known)
 
 
-def _part(work: Effort) -> Effort:
-    """The short search, (2)."""
-    return Effort(lists=work.lists // SHORT, kept=max(work.kept // SHORT, 2), trials=work.trials // SHORT)
+def _searches(pipeline: ScheduleProblem, target: float) -> list[tuple[Effort, float]]:
+    """The short and the longer search, with the seconds beyond the target that are let pass after each, (2)."""
+    work = effort(pipeline)
+    lists, kept, trials = work.lists, work.kept, min(work.trials, MOST_TRIALS)
+    short = Effort(lists=lists // SHORT, kept=max(kept // SHORT, 2), trials=trials // SHORT)
+    return [(short, PROMISING * target), (Effort(lists=lists, kept=kept, trials=trials), 0.0)]
 
 
 def _pipeline(given: ChunkProblem, division: Division) -> ScheduleProblem:
