@@ -1,5 +1,7 @@
 """The pipeline schedule of a plan: its makespan and its memory are those that the plan is priced with."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,16 +20,18 @@ from tests.small import cluster, costs, in_order, model, problem
 def test_makespan_is_that_of_the_slowest_replica(kind: str) -> None:
     """On unlike links and chunks, with all-reduces in the tensor groups."""
     vpp = 1 if kind.startswith("zb-h") else 2
-    rows = np.random.default_rng(1).uniform(1e-3, 1e-2, (4, 4)).tolist()
-    given = problem(cluster(4, 2, rows=rows), model(9), table=costs(model(9), seconds={"block": 1e-3}), global_batch=16)
+    rows = np.random.default_rng(1).uniform(1e-3, 1e-2, (8, 8)).tolist()
+    given = problem(cluster(8, 2, rows=rows), model(9), table=costs(model(9), seconds={"block": 1e-3}), global_batch=16)
     ends = (1, 3, 5, 9) if vpp == 1 else (2, 3, 5, 9)
-    pp = len(ends) // vpp
-    strategy = chosen(kind, pp, vpp, 4, *ends, tp=2)
-    choice = strategy.candidate
-    devices = np.random.default_rng(2).permutation(pp * choice.dp).reshape(pp, choice.dp, 1) * 2 + np.arange(2)
+    single = chosen(kind, len(ends) // vpp, vpp, 4, *ends, tp=2)
+    choice = replace(single.candidate, dp=8 * vpp // 4)
+    strategy = replace(single, candidate=choice)
+    nodes = np.random.default_rng(2).permutation(8).reshape(choice.pp, choice.dp, 1)
+    devices = 2 * nodes + np.arange(2)
     pipeline, schedule = planned_schedule(given, strategy, devices)
-    wanted = chunk_pipelines(given, strategy, devices).total.max()
-    assert timetable(pipeline, schedule).makespan == pytest.approx(wanted, rel=1e-12)
+    replicas = chunk_pipelines(given, strategy, devices).total
+    assert len(np.unique(replicas)) == choice.dp > 1
+    assert timetable(pipeline, schedule).makespan == pytest.approx(replicas.max(), rel=1e-12)
 
 
 def test_even_1f1b_and_gpipe_have_their_formula() -> None:

@@ -93,4 +93,4 @@ def test_a_listed_order_gives_candidates_at_its_degrees_alone() -> None:
         assert (*degrees, choice.order) in listed
         assert str(choice).count("adapted") == 1 and choice.as_dict()["order"] == list(choice.order)
     assert sum(choice.pp > 1 for choice in own) == len(more.candidates) - len(own)
-    assert more.with_orders(more.space.orders).candidates == more.candidates
+    assert more.with_orders(more.space.orders).candidates == more.with_orders([]).candidates == more.candidates
