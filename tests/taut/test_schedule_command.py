@@ -88,7 +88,8 @@ def test_the_schedule_of_a_plan_is_priced_and_written(schedule: str, run: Run, t
     assert found["kind"] == schedule and len(found["orders"]) == 4
     assert found["lower_bound"] <= found["makespan"]
     assert found["problem"]["placement"] == ("v" if schedule == "v-half" else "sequential")
-    assert found["peak_memory"] < 1 if schedule == "v-half" else found["peak_memory"] == pytest.approx(1)
+    held = sorted(found["peak_per_device"])
+    assert held[2] < 0.75 if schedule == "v-half" else held[-1] == pytest.approx(1)
     parts = plan["predicted"]["breakdown_s"]
     if schedule == "v-half":
         run_in = ["".join(f"{chunk}{letter}" for letter, chunk, _ in order) for order in found["orders"]]
