@@ -89,6 +89,7 @@ def order_of(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tu
     """
     if schedule not in ORDERED:
         raise FormulationError(f"schedule: {schedule!r}, expected one of {', '.join(ORDERED)}")
+    given = _sized(orders_of(words), pp, num_micro_batches) if words else ()
     device = device_of_chunk(schedule, pp, vpp)
     one = np.ones(len(device))
     pipeline = ScheduleProblem(
@@ -102,8 +103,20 @@ def order_of(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tu
         kept_for_weight=one,
         memory_limit=np.full(pp, np.inf),
     )
-    found = _given(pipeline, schedule, words) if words else _BUILD[schedule](pipeline)
+    found = _given(pipeline, schedule, given) if words else _BUILD[schedule](pipeline)
     return Order(*found.flat, device)
+
+
+def _sized(orders: tuple[Ints, ...], pp: int, num_micro_batches: int) -> tuple[Ints, ...]:
+    """The orders, refused where they are too few, before anything as large as they claim to be is built."""
+    if len(orders) != pp:
+        raise FormulationError(f"orders of {len(orders)} devices, expected {pp}")
+    # Every chunk and micro-batch has a forward and at least one backward pass.
+    if min(map(len, orders)) < 2 * num_micro_batches:
+        raise FormulationError(
+            f"order of {min(map(len, orders))} passes, too short for {num_micro_batches} micro-batches"
+        )
+    return orders
 
 
 def as_schedule(kind: str, order: Order) -> Schedule:
@@ -111,11 +124,11 @@ def as_schedule(kind: str, order: Order) -> Schedule:
     return Schedule(kind, tuple(np.split(order.passes, order.first[1:-1])))
 
 
-def _given(pipeline: ScheduleProblem, schedule: str, words: tuple[str, ...]) -> Schedule:
-    """The order that words give, checked."""
+def _given(pipeline: ScheduleProblem, schedule: str, orders: tuple[Ints, ...]) -> Schedule:
+    """An order that is given, checked."""
     if schedule not in ON_V:
         raise FormulationError(f"{schedule}: runs in its own order, expected one of {', '.join(ON_V)}")
-    found = Schedule(schedule, orders_of(words))
+    found = Schedule(schedule, orders)
     if faults := violations(pipeline, found):
         raise FormulationError(f"order of {schedule}: {faults[0]}")
     return found

@@ -79,9 +79,11 @@ class PlanningProblem:
         return found if self.prices_orders else [choice for choice in found if not choice.is_ordered]
 
     def with_orders(self, orders: Iterable[GivenOrder]) -> "PlanningProblem":
-        """The problem with further orders in its space."""
-        space = self.space.model_copy(update={"orders": [*self.space.orders, *orders]})
-        return replace(self, space=space)
+        """The problem with further orders in its space; itself where there are none."""
+        every = [*self.space.orders, *orders]
+        if len(every) == len(self.space.orders):
+            return self
+        return replace(self, space=self.space.model_copy(update={"orders": every}))
 
     @property
     def prices_orders(self) -> bool:

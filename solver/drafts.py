@@ -39,7 +39,6 @@ Degrees = tuple[str, int, int, int, int]
 class _Draft:
     seconds: float
     candidate: Candidate
-    floor: float = field(compare=False)
     division: Division = field(compare=False)
 
 
@@ -52,12 +51,16 @@ class Drafts:
         self._seen: dict[tuple[Degrees, tuple[str, ...]], float] = {}
         self._divisions: dict[tuple[str, ...], Division] = {}
 
-    def note(self, candidate: Candidate, floor: float, found: Partition) -> None:
-        """Keep a division whose order may be improved; no order of the candidate takes less than the floor."""
-        if candidate.schedule in ON_V and self._in_reach(found.seconds):
+    def wanted(self, candidate: Candidate, seconds: float) -> bool:
+        """Whether a division that takes no less may be a draft."""
+        return candidate.schedule in ON_V and seconds < self._best.seconds * (1 + REACH)
+
+    def note(self, candidate: Candidate, found: Partition) -> None:
+        """Keep a division whose order may be improved."""
+        if self.wanted(candidate, found.seconds):
             ends = np.array([end for _, end in found.stages])
             recompute = np.array([RECOMPUTE.index(name) for name in found.recompute])
-            heapq.heappush(self._waiting, _Draft(found.seconds, candidate, floor, Division(ends, recompute)))
+            heapq.heappush(self._waiting, _Draft(found.seconds, candidate, Division(ends, recompute)))
 
     def divisions(self, candidate: Candidate) -> list[Division]:
         """What an adapted order was made for."""
@@ -68,14 +71,11 @@ class Drafts:
         """Whether there is a draft within reach of the best plan."""
         while self._waiting and self._is_done(self._waiting[0]):
             heapq.heappop(self._waiting)
-        return self._best.incumbent is not None and bool(self._waiting) and self._in_reach(self._waiting[0].seconds)
-
-    def _in_reach(self, seconds: float) -> bool:
-        return seconds < self._best.seconds * (1 + REACH)
+        known = self._best.incumbent is not None and bool(self._waiting)
+        return known and self.wanted(self._waiting[0].candidate, self._waiting[0].seconds)
 
     def _is_done(self, draft: _Draft) -> bool:
-        seen = self._seen.get(_looked_at(draft.candidate), np.inf)
-        return draft.seconds >= seen * (1 - AGAIN) or draft.floor >= self._best.seconds
+        return draft.seconds >= self._seen.get(_looked_at(draft.candidate), np.inf) * (1 - AGAIN)
 
     def adapted(self, stop: Callable[[], bool]) -> GivenOrder | None:
         """An order for the first draft that waits; None if none was found that is worth it."""

@@ -29,7 +29,7 @@ from taut.formulations.space import Candidate
 from taut.solver.best import Best
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import chunked, communication, partition_bound, relaxation_bound
-from taut.solver.drafts import REACH, Drafts
+from taut.solver.drafts import Drafts
 from taut.solver.ordered.bound import order_bound
 from taut.solver.ordered.branching import Branching
 from taut.solver.ordered.division import ROUNDING as ORDER_ROUNDING
@@ -114,9 +114,10 @@ class Refining:
             return False
         bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), "order"
         bound.witness = found.witness
-        if bound.lower_bound < self._best.seconds * (1 + REACH):
+        beaten = bound.lower_bound >= self._best.seconds
+        if not beaten or self.drafts.wanted(bound.candidate, bound.lower_bound):
             self._polish(bound, given, [*found.divisions, *self.drafts.divisions(bound.candidate)])
-        if bound.lower_bound >= self._best.seconds:
+        if beaten:
             return False
         if found.branching is not None:
             self._branching[bound.candidate] = found.branching
@@ -128,7 +129,7 @@ class Refining:
         division = polished(self._problem, candidate, given, divisions, self._best.seconds)
         if division is None:
             return
-        self.drafts.note(candidate, self.relaxed(candidate).lower_bound, division)
+        self.drafts.note(candidate, division)
         # No placement of a division is faster than its least makespan.
         if division.seconds < self._best.seconds:
             self._partitions[candidate] = division

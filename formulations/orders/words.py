@@ -15,7 +15,7 @@ from taut.errors import FormulationError
 from taut.formulations.passes import Ints
 from taut.formulations.schedule import LETTERS, Schedule
 
-_PASS = re.compile(r"(\d{1,6})([FIWB])")
+_PASS = re.compile(r"([0-9]{1,6})([FIWB])")
 _WORD = re.compile(rf"(?:{_PASS.pattern})*")
 
 

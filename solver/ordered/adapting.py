@@ -65,6 +65,8 @@ def adapted_words(
     pipeline, known = _pipeline(given, division), as_schedule(candidate.schedule, given.order)
     own = as_schedule(candidate.schedule, order_of(*candidate.order_key[:4]))
     target = timetable(pipeline, known).makespan - gain
+    if pipeline.busy.max() >= target:
+        return ()
     pipeline = replace(pipeline, memory_limit=timetable(pipeline, own).peak_memory)
     for turn, (work, within) in enumerate(_searches(pipeline, target)):
         known = adapt(pipeline, kind=own.kind, known=[own, known], work=work, seed=seed + turn, stop=stop)

@@ -120,6 +120,8 @@ def _proof(document: dict[str, Any]) -> list[str]:
         f"space       {len(certificate['candidates'])} candidates: "
         + ", ".join(f"{count} {state}" for state, count in states.most_common()),
     ]
+    if adapted := len(certificate["space"].get("orders", [])):
+        lines.append(f"            the bound is on the schedules' own orders and {adapted} adapted, not on every order")
     if fixed:
         lines.append("            fixed by the user: " + ", ".join(f"{k}={v}" for k, v in fixed.items()))
     memory = document["inputs"]["memory_model"]

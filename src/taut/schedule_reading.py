@@ -42,6 +42,8 @@ def _planned(values: object, source: str) -> tuple[PlacedProblem, Schedule]:
     document = parse_document(values, source)
     problem, strategy = problem_of(document, source), strategy_of(document.strategy, source)
     devices = devices_of(document.placement, source)
+    if strategy.candidate not in problem.candidates:
+        raise DataError(f"{source}: strategy: {strategy.candidate}, expected a candidate of certificate.space")
     if faults := violations(problem, strategy, devices):
         raise DataError(f"{source}: {faults[0]}, expected a plan that fits")
     pipeline, schedule = planned_schedule(problem, strategy, devices)

@@ -75,6 +75,14 @@ def test_words_that_are_no_order_are_refused(words: list[str], said: str) -> Non
         StrategySpace.parse({"global_batch": 2, "max_tp": 1, "orders": [listed]}, "space")
 
 
+def test_sizes_that_words_cannot_have_are_refused_at_once() -> None:
+    """Numbers of devices or micro-batches beyond memory are not built, only compared with the words."""
+    listed = {"schedule": "v-min", "pp": 2, "tp": 1, "micro_batch": 1, "num_micro_batches": 2, "words": GOOD}
+    for field, said in (("pp", "orders of 2 devices, expected"), ("num_micro_batches", "too short for")):
+        with pytest.raises(DataError, match=said):
+            StrategySpace.parse({"global_batch": 2, "max_tp": 1, "orders": [{**listed, field: 10**15}]}, "space")
+
+
 def test_schedules_off_the_v_run_in_their_own_order() -> None:
     """1F1B-like schedules take no words."""
     with pytest.raises(FormulationError, match="zb-h1: runs in its own order"):

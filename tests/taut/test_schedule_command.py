@@ -101,14 +101,23 @@ def test_the_schedule_of_a_plan_is_priced_and_written(schedule: str, run: Run, t
     assert len(rows) == 4 and rows[3].startswith("3F0")
 
 
-def test_a_plan_that_does_not_fit_has_no_schedule(run: Run, tmp_path: Path) -> None:
-    """Stages that need more than there is are named."""
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("stages", [[0, 24]], "do not divide 24 layers in order, expected a plan that fits"),
+        ("num_micro_batches", 10**12, "expected a candidate of certificate.space"),
+        ("schedule", "none", "expected a candidate of certificate.space"),
+        ("order", ["0F"], "expected a candidate of certificate.space"),
+    ],
+)
+def test_a_plan_that_is_none_has_no_schedule(field: str, value: object, said: str, run: Run, tmp_path: Path) -> None:
+    """Stages that leave layers out, and strategies that the plan's own space does not have, are named in one line."""
     words = ("plan", "gpt2-345m", "amp-homogeneous", "--global-batch", "32", "--fix", "pp=4,tp=4", "--gap", "0.1", "-q")
     plan = document(run(*words, "--json"))
-    plan["strategy"]["stages"][0][1] += 1
+    plan["strategy"][field] = value
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(plan))
-    refused(run("schedule", "--read", str(path)), "do not divide 24 layers in order, expected a plan that fits")
+    refused(run("schedule", "--read", str(path)), said)
 
 
 def test_pictures_and_pages_are_written(run: Run, tmp_path: Path) -> None:
