@@ -94,7 +94,8 @@ class Lister:
             problem.activation,
             problem.kept_for_weight,
             problem.allowed,
-            self._keys(choice),
+            self._slots(choice),
+            float(self.blocks[choice.block].period),
             self.caps(choice),
             np.array(_PATIENCE[choice.patience]),
             self._passes,
@@ -112,11 +113,10 @@ class Lister:
         none = np.zeros_like(problem.transfer)
         return [(problem.seconds, problem.transfer), (mean, none), (problem.seconds, none), (mean, problem.transfer)]
 
-    def _keys(self, choice: Choice) -> Floats:
+    def _slots(self, choice: Choice) -> Floats:
+        """Keys of the first micro-batch, choices 1 and 2."""
         block = self.blocks[choice.block]
-        slots = np.stack((block.forward, block.input_gradient, block.input_gradient + _DELAYS[choice.delay]))
-        later = float(block.period) * np.arange(self.problem.num_micro_batches)
-        return np.asarray(slots[:, :, None] + later, dtype=np.float64)
+        return np.stack((block.forward, block.input_gradient, block.input_gradient + _DELAYS[choice.delay]))
 
     def caps(self, choice: Choice) -> Ints:
         """Most micro-batches in flight by chunk."""

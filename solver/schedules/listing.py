@@ -38,7 +38,8 @@ def list_schedule(
     activation: Floats,
     kept: Floats,
     allowed: Floats,
-    key: Floats,
+    slot: Floats,
+    period: float,
     cap: Ints,
     patience: Floats,
     passes: Ints,
@@ -53,8 +54,8 @@ def list_schedule(
         Chunks of each device in order, -1 beyond the last (devices, most chunks).
     device, seconds, transfer, m, activation, kept, allowed
         The pipeline, as in :class:`taut.formulations.schedule.ScheduleProblem`.
-    key
-        Keys by kind (F, I, W), chunk and micro-batch (3, C, m), not decreasing in micro-batches.
+    slot, period
+        Keys by kind (F, I, W) and chunk of the first micro-batch (3, C), and how much more each further one has.
     cap
         Most micro-batches in flight by chunk (C,), at least 1.
     patience
@@ -69,9 +70,10 @@ def list_schedule(
     """
     devices, most = hosted.shape
     chunks = len(device)
-    done = np.zeros((3, chunks), dtype=np.int64)
-    arrival = np.full((2, chunks, m), _NEVER)
-    arrival[0, 0, :] = 0.0
+    # One array each: a row of a table, taken in the loop, would be counted as another reference.
+    forwards, inputs, weights = np.zeros(chunks, np.int64), np.zeros(chunks, np.int64), np.zeros(chunks, np.int64)
+    forward_at, input_at = np.full((chunks, m), _NEVER), np.full((chunks, m), _NEVER)
+    forward_at[0, :] = 0.0
     held = np.zeros(devices)
     decide = np.zeros(devices)
     row = first[:-1].copy()
@@ -79,11 +81,10 @@ def list_schedule(
     left = first[-1]
     makespan = 0.0
     while left > 0:
-        d = 0
+        d, now = 0, decide[0]
         for other in range(1, devices):
-            if decide[other] < decide[d]:
-                d = other
-        now = decide[d]
+            if decide[other] < now:
+                d, now = other, decide[other]
         if now == _NEVER:
             return _NEVER
         # The ready pass of the least key, and the least arrival of a pass that would go before it.
@@ -92,96 +93,102 @@ def list_schedule(
             x = hosted[d, q]
             if x < 0:
                 break
-            i = done[INPUT_GRADIENT, x]
-            if i < done[FORWARD, x] and arrival[1, x, i] <= now and key[1, x, i] < best:
-                kind, c, best = INPUT_GRADIENT, x, key[1, x, i]
-        spare, spare_kept, spare_key = -1, -1.0, _NEVER
+            i = inputs[x]
+            if i < forwards[x] and input_at[x, i] <= now and slot[1, x] + period * i < best:
+                kind, c, best = INPUT_GRADIENT, x, slot[1, x] + period * i
+        spare, spare_key = -1, _NEVER
         for q in range(most):
             x = hosted[d, q]
             if x < 0:
                 break
-            i = done[WEIGHT_GRADIENT, x]
-            if i < done[INPUT_GRADIENT, x]:
-                if key[2, x, i] < best:
-                    kind, c, best = WEIGHT_GRADIENT, x, key[2, x, i]
-                if key[2, x, i] < spare_key:
-                    spare, spare_kept, spare_key = x, kept[x], key[2, x, i]
+            i = weights[x]
+            if i < inputs[x] and slot[2, x] + period * i < spare_key:
+                spare, spare_key = x, slot[2, x] + period * i
+        if spare_key < best:
+            kind, c, best = WEIGHT_GRADIENT, spare, spare_key
         for q in range(most):
             x = hosted[d, q]
             if x < 0:
                 break
-            i = done[FORWARD, x]
-            if i < m and arrival[0, x, i] <= now and key[0, x, i] < best and i - done[INPUT_GRADIENT, x] < cap[x]:
-                if not _safe(hosted[d], done[FORWARD], x, activation, allowed[d]):
+            i = forwards[x]
+            key = slot[0, x] + period * i
+            if i < m and forward_at[x, i] <= now and key < best and i - inputs[x] < cap[x]:
+                if not _safe(hosted, d, forwards, x, activation, allowed[d]):
                     continue
                 if held[d] + activation[x] <= allowed[d]:
-                    kind, c, best = FORWARD, x, key[0, x, i]
-                elif spare >= 0 and spare_kept > 0:
-                    kind, c, best = WEIGHT_GRADIENT, spare, key[0, x, i]
+                    kind, c, best = FORWARD, x, key
+                elif spare >= 0 and kept[spare] > 0:
+                    kind, c, best = WEIGHT_GRADIENT, spare, key
         soon = _NEVER
         for q in range(most):
             x = hosted[d, q]
             if x < 0:
                 break
-            i = done[INPUT_GRADIENT, x]
-            if i < done[FORWARD, x] and arrival[1, x, i] > now and key[1, x, i] < best:
-                soon = min(soon, arrival[1, x, i])
-            i = done[FORWARD, x]
+            i = inputs[x]
+            if i < forwards[x] and now < input_at[x, i] < soon and slot[1, x] + period * i < best:
+                soon = input_at[x, i]
+            i = forwards[x]
             if (
                 i < m
-                and arrival[0, x, i] > now
-                and key[0, x, i] < best
-                and i - done[INPUT_GRADIENT, x] < cap[x]
+                and now < forward_at[x, i] < soon
+                and slot[0, x] + period * i < best
+                and i - inputs[x] < cap[x]
                 and held[d] + activation[x] <= allowed[d]
-                and _safe(hosted[d], done[FORWARD], x, activation, allowed[d])
+                and _safe(hosted, d, forwards, x, activation, allowed[d])
             ):
-                soon = min(soon, arrival[0, x, i])
+                soon = forward_at[x, i]
         if kind < 0:
             decide[d] = soon
             continue
         if soon - now < patience[1 if kind == WEIGHT_GRADIENT else 0] * seconds[kind, c]:
             decide[d] = soon
             continue
-        i = done[kind, c]
-        done[kind, c] += 1
-        passes[row[d], 0], passes[row[d], 1], passes[row[d], 2] = kind, c, i
-        row[d] += 1
-        left -= 1
         end = now + seconds[kind, c]
         clock[d] = end
         decide[d] = end
         makespan = max(makespan, end)
         if kind == FORWARD:
+            i = forwards[c]
+            forwards[c] += 1
             held[d] += activation[c]
             if c < chunks - 1:
-                arrival[0, c + 1, i] = end + transfer[c]
+                forward_at[c + 1, i] = end + transfer[c]
                 other = device[c + 1]
                 decide[other] = min(decide[other], max(clock[other], end + transfer[c]))
             else:
-                arrival[1, c, i] = end
+                input_at[c, i] = end
         elif kind == INPUT_GRADIENT:
+            i = inputs[c]
+            inputs[c] += 1
             held[d] -= activation[c] - kept[c]
             if c > 0:
-                arrival[1, c - 1, i] = end + transfer[c - 1]
+                input_at[c - 1, i] = end + transfer[c - 1]
                 other = device[c - 1]
                 decide[other] = min(decide[other], max(clock[other], end + transfer[c - 1]))
         else:
+            i = weights[c]
+            weights[c] += 1
             held[d] -= kept[c]
+        passes[row[d], 0], passes[row[d], 1], passes[row[d], 2] = kind, c, i
+        row[d] += 1
+        left -= 1
     return makespan
 
 
 @njit(cache=True, nogil=True)
-def _safe(chunks: Ints, forwards: Ints, c: int, activation: Floats, allowed: float) -> bool:
-    """Whether (1) holds after one more forward of a chunk."""
-    for r in chunks:
+def _safe(hosted: Ints, d: int, forwards: Ints, c: int, activation: Floats, allowed: float) -> bool:
+    """Whether (1) holds on a device after one more forward of a chunk."""
+    for p in range(hosted.shape[1]):
+        r = hosted[d, p]
         if r < 0:
             break
         seen = forwards[r] + (1 if r == c else 0)
         total = 0.0
-        for q in chunks:
-            if q < 0:
+        for q in range(hosted.shape[1]):
+            x = hosted[d, q]
+            if x < 0:
                 break
-            total += activation[q] * max(forwards[q] + (1 if q == c else 0) - seen, 1)
+            total += activation[x] * max(forwards[x] + (1 if x == c else 0) - seen, 1)
         if total > allowed:
             return False
     return True
