@@ -121,16 +121,12 @@ class Lister:
     def caps(self, choice: Choice) -> Ints:
         """Most micro-batches in flight by chunk."""
         problem, m = self.problem, self.problem.num_micro_batches
-        memory, ramps = self._memory(choice), self._ramps(choice)
-        caps = np.full(problem.num_chunks, m)
-        for d, row in enumerate(self.hosted):
-            chunks = row[row >= 0]
-            left = memory[d]
-            for c in chunks[:0:-1]:
-                share = _SHARES[choice.share] * memory[d] / len(chunks)
-                caps[c] = max(1, min(ramps[c], _times(share, problem.activation[c], m), m))
-                left -= caps[c] * problem.activation[c]
-            caps[chunks[0]] = max(1, min(m, _times(left, problem.activation[chunks[0]], m)))
+        device, first, memory = problem.device, self.hosted[:, 0], self._memory(choice)
+        share = _SHARES[choice.share] * memory / (self.hosted >= 0).sum(axis=1)
+        caps = np.clip(np.minimum(self._ramps(choice), _quotient(share[device], problem.activation, m)), 1, m)
+        caps[first] = 0
+        left = memory - np.bincount(device, weights=caps * problem.activation, minlength=problem.num_devices)
+        caps[first] = np.maximum(_quotient(left, problem.activation[first], m), 1)
         return caps
 
     def _ramps(self, choice: Choice) -> Ints:
@@ -153,6 +149,8 @@ class Lister:
         return np.asarray(np.maximum(used, whole), dtype=np.float64)
 
 
-def _times(memory: float, unit: float, most: int) -> int:
-    """How often a unit fits into memory, at most a given number."""
-    return most if memory >= unit * most else int(memory / unit * (1 + 1e-9))
+def _quotient(memory: Floats, unit: Floats, most: int) -> Ints:
+    """How often units fit into memories, at most a given number."""
+    scarce = memory < unit * most
+    times = np.divide(memory, unit, out=np.zeros_like(unit), where=scarce) * (1 + 1e-9)
+    return np.where(scarce, times, most).astype(np.int64)

@@ -27,8 +27,8 @@ from taut.solver.schedules.letters import (
     WEIGHT,
     Word,
     Words,
-    ready,
     unbegun,
+    waits_for,
 )
 
 BY_FORWARDS, AS_IS, BY_GRADIENTS = 0, 1, 2
@@ -46,7 +46,7 @@ def warm_up(words: Words, most: int, by: int, out: Words) -> None:
 @njit(cache=True, nogil=True)
 def _forwards(stages: int, m: int, most: int, out: Words) -> tuple[Ints, Ints]:
     """F and f ahead of the first I, as soon as they can: how often each letter, and how many on each device."""
-    slots, done = unbegun(stages, m), np.zeros((stages, 5), dtype=np.int64)
+    slots, before, done = unbegun(stages, m), waits_for(stages), np.zeros((stages, 5), dtype=np.int64)
     row = np.zeros(stages, dtype=np.int64)
     moving, t = True, 0
     while moving:
@@ -57,13 +57,13 @@ def _forwards(stages: int, m: int, most: int, out: Words) -> tuple[Ints, Ints]:
             if done[d, UP] == ups and done[d, DOWN] == downs:
                 continue
             moving = True
-            if done[d, UP] < ups and ready(slots, UP, d, done[d, UP], t):
+            if done[d, UP] < ups and slots[before[UP, d], done[d, UP]] < t:
                 x = UP
-            elif done[d, DOWN] < downs and ready(slots, DOWN, d, done[d, DOWN], t):
+            elif done[d, DOWN] < downs and slots[before[DOWN, d], done[d, DOWN]] < t:
                 x = DOWN
             else:
                 continue
-            slots[x, d, done[d, x]] = t
+            slots[x * stages + d, done[d, x]] = t
             done[d, x] += 1
             out[d, row[d]] = x
             row[d] += 1

@@ -34,22 +34,23 @@ _NEVER = 1 << 40
 
 
 @njit(cache=True, nogil=True)
-def unbegun(stages: int, m: int) -> Ints:
-    """Slots of the passes F, f, I, i (4, p, m) before any has run."""
-    return np.full((4, stages, m), _NEVER)
+def waits_for(stages: int) -> Ints:
+    """The pass that a letter other than W waits for on each device, (2), as letter p + device (4, p); 4p if none."""
+    found, last = np.empty((4, stages), dtype=np.int64), stages - 1
+    for d in range(stages):
+        found[DOWN, d] = DOWN * stages + d - 1 if d > 0 else 4 * stages
+        found[UP, d] = UP * stages + d + 1 if d < last else DOWN * stages + d
+        found[GRADIENT_OF_UP, d] = GRADIENT_OF_UP * stages + d - 1 if d > 0 else UP * stages
+        found[GRADIENT_OF_DOWN, d] = (GRADIENT_OF_DOWN * stages + d + 1) if d < last else GRADIENT_OF_UP * stages + d
+    return found
 
 
 @njit(cache=True, nogil=True)
-def ready(slots: Ints, x: int, d: int, n: int, t: int) -> bool:
-    """Whether a device may start its n-th pass of a letter other than W in slot t, (2)."""
-    last = slots.shape[1] - 1
-    if x == DOWN:
-        return bool(d == 0 or slots[DOWN, d - 1, n] < t)
-    if x == UP:
-        return bool(slots[DOWN, d, n] < t if d == last else slots[UP, d + 1, n] < t)
-    if x == GRADIENT_OF_UP:
-        return bool(slots[UP, d, n] < t if d == 0 else slots[GRADIENT_OF_UP, d - 1, n] < t)
-    return bool(slots[GRADIENT_OF_UP, d, n] < t if d == last else slots[GRADIENT_OF_DOWN, d + 1, n] < t)
+def unbegun(stages: int, m: int) -> Ints:
+    """Slots of the passes F, f, I, i, by letter p + device, before any has run, and -1 of none (4p + 1, m)."""
+    slots = np.full((4 * stages + 1, m), _NEVER)
+    slots[-1] = -1
+    return slots
 
 
 @njit(cache=True, nogil=True)
@@ -86,26 +87,26 @@ def shorten(words: Words, m: int, out: Words) -> None:
 def squeeze(words: Words, slot: Ints) -> bool:
     """Slot of every pass (p, 6m), all as early as the order allows; false if devices wait for each other."""
     stages, length = words.shape
-    slots = unbegun(stages, length // 6)
+    slots, before = unbegun(stages, length // 6), waits_for(stages)
     done = np.zeros((stages, 5), dtype=np.int64)
     row = np.zeros(stages, dtype=np.int64)
     left, t = stages * length, 0
     while left > 0:
-        before = left
+        left_before = left
         for d in range(stages):
             if row[d] == length:
                 continue
             x = words[d, row[d]]
             n = done[d, x]
             if x != WEIGHT:
-                if not ready(slots, x, d, n, t):
+                if slots[before[x, d], n] >= t:
                     continue
-                slots[x, d, n] = t
+                slots[x * stages + d, n] = t
             slot[d, row[d]] = t
             done[d, x] += 1
             row[d] += 1
             left -= 1
-        if left == before:
+        if left == left_before:
             return False
         t += 1
     return True
@@ -120,7 +121,7 @@ def fill(words: Words, most: int, out: Words) -> bool:
     The order found goes to ``out``; false if devices wait for each other.
     """
     stages, length = words.shape
-    slots = unbegun(stages, length // 6)
+    slots, before = unbegun(stages, length // 6), waits_for(stages)
     done = np.zeros((stages, 5), dtype=np.int64)
     following = np.full((stages, length), length)
     head = np.full((stages, 5), length)
@@ -133,7 +134,7 @@ def fill(words: Words, most: int, out: Words) -> bool:
     row, held, lowest = np.zeros((3, stages), dtype=np.int64)
     left, t = stages * length, 0
     while left > 0:
-        before = left
+        left_before = left
         for d in range(stages):
             while lowest[d] < length and used[d, lowest[d]]:
                 lowest[d] += 1
@@ -143,22 +144,22 @@ def fill(words: Words, most: int, out: Words) -> bool:
             if x == WEIGHT:
                 waits = done[d, WEIGHT] == done[d, GRADIENT_OF_UP] + done[d, GRADIENT_OF_DOWN]
             else:
-                waits = not ready(slots, x, d, done[d, x], t)
+                waits = slots[before[x, d], done[d, x]] >= t
             if waits or (x <= UP and held[d] == most):
-                x = _later(words, used, head, done, slots, d, t, lowest[d], held[d], most)
+                x = _later(words, used, head, done, slots, before, d, t, lowest[d], held[d], most)
                 if x < 0:
                     continue
             q = head[d, x]
             used[d, q] = True
             head[d, x] = following[d, q]
             if x != WEIGHT:
-                slots[x, d, done[d, x]] = t
+                slots[x * stages + d, done[d, x]] = t
             done[d, x] += 1
             out[d, row[d]] = x
             row[d] += 1
             left -= 1
             held[d] += 1 if x <= UP else -1 if x == WEIGHT else 0
-        if left == before:
+        if left == left_before:
             return False
         t += 1
     return True
@@ -171,6 +172,7 @@ def _later(
     head: Ints,
     done: Ints,
     slots: Ints,
+    before: Ints,
     d: int,
     t: int,
     lowest: int,
@@ -178,20 +180,17 @@ def _later(
     most: int,
 ) -> int:
     """First letter after the next one that can run in slot t; -1 if none can."""
-    tried = 1 << words[d, lowest]
-    while True:
-        x, place = -1, words.shape[1]
-        for y in range(5):
-            if not tried >> y & 1 and head[d, y] < place:
-                x, place = y, head[d, y]
-        if x < 0:
-            return -1
-        tried |= 1 << x
+    found, place = -1, words.shape[1]
+    for x in range(5):
+        if x == words[d, lowest] or head[d, x] >= place:
+            continue
         if x == WEIGHT:
-            if done[d, WEIGHT] < done[d, GRADIENT_OF_UP] + done[d, GRADIENT_OF_DOWN]:
-                return x
-        elif ready(slots, x, d, done[d, x], t) and (x > UP or _fits(words, used, d, lowest, place, held, most)):
-            return x
+            can = done[d, WEIGHT] < done[d, GRADIENT_OF_UP] + done[d, GRADIENT_OF_DOWN]
+        else:
+            can = slots[before[x, d], done[d, x]] < t
+        if can and (x > UP or _fits(words, used, d, lowest, head[d, x], held, most)):
+            found, place = x, head[d, x]
+    return found
 
 
 @njit(cache=True, nogil=True)
