@@ -47,10 +47,10 @@ class _Open:
         """Whether no stage 0 lies in the box."""
         return not any(True for part in self.parts for _ in part.leaves())
 
-    def weakest(self) -> tuple[Branch, LongestPath]:
-        """The branch of which least is proven, and its path."""
-        paths = [(leaf, leaf.path) for part in self.parts for leaf in part.leaves() if leaf.path is not None]
-        return min(paths, key=lambda entry: entry[1].seconds)
+    def paths(self) -> Iterator[tuple[Branch, LongestPath]]:
+        """Branches that are neither split nor empty, and their paths."""
+        for part in self.parts:
+            yield from ((leaf, leaf.path) for leaf in part.leaves() if leaf.path is not None)
 
 
 class Cover:
@@ -103,8 +103,9 @@ class Cover:
         """
         Refine once where the staircase is least; returns whether anything is left to refine.
 
-        A box is first split where its start sets become smaller, then more is proven of its sets. Where no more can
-        be, the box is split by touched nodes or by what the ring costs, and at last its weakest set into branches.
+        A box is first split where its start sets become smaller, then more is proven of its sets, up to the least that
+        some set cannot be proven to exceed. There the box of that set is split by touched nodes or by what the ring
+        costs, and at last the set into branches.
         """
         index = min(range(len(self._boxes)), key=lambda i: self._value(self._boxes[i]))
         box = self._boxes[index]
@@ -113,12 +114,23 @@ class Cover:
         if not box.whole:
             self._split_by_sets(index)
             return True
-        leaf, path = box.weakest()
-        goal = min(path.ceiling, self.target - self._ring(box.span))
-        if goal <= path.seconds * (1 + NARROW):
-            return self._split_by_touched(index) or self._split_by_ring(index) or self._branching.split(box.span, leaf)
-        path.raise_towards(goal, rounds=rounds)
-        return True
+        path = min((path for _, path in box.paths()), key=lambda path: path.seconds)
+        reach, hardest, leaf = self._hardest()
+        goal = min(self.target, reach) - self._ring(box.span)
+        if goal > path.seconds * (1 + NARROW):
+            path.raise_towards(goal, rounds=rounds)
+            return True
+        span = self._boxes[hardest].span
+        return self._split_by_touched(hardest) or self._split_by_ring(hardest) or self._branching.split(span, leaf)
+
+    def _hardest(self) -> tuple[float, int, Branch]:
+        """What the value cannot exceed without a split, and the box and the branch that hold it there."""
+        ends = (
+            (self._ring(box.span) + max(path.ceiling, path.seconds), index, leaf)
+            for index, box in enumerate(self._boxes)
+            for leaf, path in box.paths()
+        )
+        return min(ends, key=lambda end: end[0])
 
     def _inside(self, span: Span) -> Floats:
         """Rates strictly inside a box, at which it can be split."""
