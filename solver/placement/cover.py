@@ -121,7 +121,8 @@ class Cover:
             path.raise_towards(goal, rounds=rounds)
             return True
         span = self._boxes[hardest].span
-        return self._split_by_touched(hardest) or self._split_by_ring(hardest) or self._branching.split(span, leaf)
+        split = self._split_by_touched(hardest) or self._split_by_ring(hardest) or self._branching.split(span, leaf)
+        return split or (leaf.path is not None and leaf.path.sharpen())
 
     def _hardest(self) -> tuple[float, int, Branch]:
         """What the value cannot exceed without a split, and the box and the branch that hold it there."""

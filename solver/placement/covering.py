@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import leaves_list, linkage
 
 from taut.formulations.latency import optimizer_shards
 from taut.formulations.partition import partition_problem
@@ -25,6 +24,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import ROUNDING
 from taut.solver.partition import Partition, solve_partition
+from taut.solver.placement.clusters import near_together, tight_sets
 from taut.solver.placement.cover import Cover
 from taut.solver.placement.cover_witness import witness_of
 from taut.solver.placement.joint import linked
@@ -125,12 +125,17 @@ def load() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """How a run begins: near nodes together or in random order, stage by stage or path by path; and its moves."""
+    """
+    How a run begins: near nodes together or in random order, stage by stage or path by path; and its moves.
+
+    ``tight`` is which of the sets of fast links the first slots are to have.
+    """
 
     near: bool
     together: bool
     hot: float
     share: float
+    tight: int | None = None
 
 
 def _starts(given: Slots) -> list[list[_Start]]:
@@ -139,7 +144,10 @@ def _starts(given: Slots) -> list[list[_Start]]:
         return [[_Start(True, False, hot, share) for hot in (MILD, WARM)] for share in (0.1, 1.0)]
     if (given.capacity == 1).all():
         brief = [_Start(near, False, HOT, 0.1) for near in (True, False)]
-        return [brief, [_Start(False, False, hot, 1.0) for hot in (HOT, WARM)]]
+        full = [
+            [_Start(False, False, hot, 1.0), _Start(True, False, MILD, 1.0, i)] for i, hot in enumerate((HOT, WARM))
+        ]
+        return [brief, *full]
     return [
         [_Start(True, True, MILD, 0.1), _Start(True, False, HOT, 0.1)],
         [_Start(True, True, MILD, 1.0), _Start(False, False, WARM, 1.0)],
@@ -210,6 +218,8 @@ class Covering:
         given, number = self._slots, seed * 100 + 10 * self._phase + self._starts[self._phase].index(start)
         order = near_together(given.hops) if start.near else np.random.default_rng(number).permutation(len(given.hops))
         paths = _first_paths(given, order, together=start.together)
+        if start.tight is not None:
+            paths = _from_tight(given, order, start.tight)
         most = MOST_MOVES if len(given.hops) > MANY_NODES else MOST_MOVES // 2
         made = int(start.share * (moves or min(MOVES_PER_SLOT * given.slots, most)))
         return PathAnnealing(given, self._gradients(), paths, moves=made, seed=number, hot=start.hot)
@@ -257,7 +267,9 @@ def _first_paths(given: Slots, order: Ints, *, together: bool = False) -> Ints:
     return taken.reshape(given.pp, -1).T.copy() if together else taken.reshape(-1, given.pp)
 
 
-def near_together(hops: Floats) -> Ints:
-    """The nodes in an order in which racks, and racks of racks, stand together: leaves of the tree of average links."""
-    apart = hops[np.triu_indices(len(hops), 1)]
-    return np.asarray(leaves_list(linkage(apart, method="average")), dtype=np.int64)
+def _from_tight(given: Slots, order: Ints, place: int) -> Ints:
+    """Paths that begin in one of the sets of fast links and take the other nodes, one slot each, in order."""
+    sets = tight_sets(given.inverse, given.paths)
+    first = sets[min(place, len(sets) - 1)]
+    later = order[~np.isin(order, first)]
+    return np.column_stack([first, later.reshape(given.paths, -1)])

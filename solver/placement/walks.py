@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.solver.placement.dearest import MOST_SUM, NEVER, dearest_walks
-from taut.solver.placement.refutation import Refutation, levels_of
+from taut.solver.placement.refutation import MOST_LEVELS, Refutation, levels_of
 from taut.solver.placement.slots import Slots
 from taut.solver.placement.staircase import PathProof
 from taut.solver.placement.walk_master import Master
@@ -90,6 +90,13 @@ class LongestPath:
         if self._spent >= MOST_ROUNDS or (outcome is None and self.rounds - before < rounds):
             self.ceiling, self._spent = min(self.ceiling, middle), 0
         return bool(outcome)
+
+    def sharpen(self) -> bool:
+        """Double the levels, so that hops are rounded by less; False if there are as many as a proof may have."""
+        if 2 * self._levels > MOST_LEVELS:
+            return False
+        self._levels, self.ceiling, self._spent = 2 * self._levels, np.inf, 0
+        return True
 
     def attempt(self, seconds: float, *, rounds: int) -> bool | None:
         """

@@ -290,6 +290,31 @@ def test_start_sets_and_required_nodes_are_respected() -> None:
             assert again == pytest.approx(path.seconds, rel=1e-12)
 
 
+def test_finer_levels_prove_more_and_nothing_false() -> None:
+    """Doubling the levels of a coarse proof raises the bound of some instances, and none above the exact optimum."""
+    raised = 0
+    for seed in range(24):
+        given = (random_slots if seed % 2 else shared_slots)(seed)
+        exact, everything = optimum(given, 0.0), np.ones(len(given.hops), dtype=bool)
+        touched = (given.fewest, given.most)
+        nothing = PathProof(nodes=tuple(range(len(given.hops))), touched=touched, by=None)
+        path = LongestPath(given, everything, ~everything, touched, 0.0, nothing, levels=64)
+        proved = []
+        for _ in range(4):
+            for _ in range(8):
+                path.raise_towards(1.5 * exact, rounds=20)
+            proved.append(path.seconds)
+            sharper = path.sharpen()
+        assert not sharper
+        assert proved == sorted(proved)
+        assert proved[-1] <= exact * ROUNDING, seed
+        raised += proved[-1] > proved[0] * 1.001
+        if isinstance(path.evidence.by, Refutation):
+            again = refuted_seconds(given, everything, ~everything, touched, path.evidence.by)
+            assert again == pytest.approx(path.seconds, rel=1e-12)
+    assert raised > 2
+
+
 def _from_set(given: Slots, starts: NDArray[np.bool_], required: NDArray[np.bool_]) -> float:
     node = np.repeat(np.arange(len(given.hops)), given.capacity)
     least = np.inf

@@ -1,0 +1,42 @@
+r"""
+Nodes that lie near together, from which placements begin. Nothing here bounds anything.
+
+Two of many local optima matter most. Pipelines are short where their nodes lie in one rack or leaf: nodes are ordered
+by the tree of average hops, in which the two nearest clusters are joined until all nodes are one. The ring of the first
+stage is fast where all its links are: sets of fast links are built node by node.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import leaves_list, linkage
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def near_together(hops: Floats) -> Ints:
+    """The nodes in an order in which racks, and racks of racks, stand together: leaves of the tree of average links."""
+    apart = hops[np.triu_indices(len(hops), 1)]
+    return np.asarray(leaves_list(linkage(apart, method="average")), dtype=np.int64)
+
+
+def tight_sets(inverse: Floats, count: int) -> Ints:
+    """
+    Sets of so many nodes with fast links between them, (sets, count), that with the fastest slowest link first.
+
+    Every node begins a set, to which the node is added, again and again, whose slowest link to it is the fastest.
+    """
+    n = len(inverse)
+    taken, slowest = np.eye(n, dtype=bool), inverse.copy()
+    for _ in range(count - 1):
+        chosen = np.where(taken, np.inf, slowest).argmin(axis=1)
+        taken[np.arange(n), chosen] = True
+        slowest = np.maximum(slowest, inverse[chosen])
+    sets = np.array([np.flatnonzero(nodes) for nodes in np.unique(taken, axis=0)])
+    return sets[np.argsort([_slowest(inverse, nodes) for nodes in sets], kind="stable")]
+
+
+def _slowest(inverse: Floats, nodes: Ints) -> float:
+    """Slowest inverse rate between two of some nodes."""
+    links = inverse[np.ix_(nodes, nodes)]
+    return float(links[~np.eye(len(nodes), dtype=bool)].max(initial=0.0))
