@@ -13,7 +13,7 @@ Runs = tuple[tuple[int, int], ...]
 
 
 def test_dearest_walks_are_those_of_enumeration() -> None:
-    """Every allowed walk of small instances, run by run: the most that any gains by its last node, and one that does."""
+    """Every allowed walk of small instances, run by run: the most that any gains by its last node."""
     found = 0
     for seed in range(150):
         rng = np.random.default_rng(seed)
