@@ -144,10 +144,8 @@ def _starts(given: Slots) -> list[list[_Start]]:
         return [[_Start(True, False, hot, share) for hot in (MILD, WARM)] for share in (0.1, 1.0)]
     if (given.capacity == 1).all():
         brief = [_Start(near, False, HOT, 0.1) for near in (True, False)]
-        full = [
-            [_Start(False, False, hot, 1.0), _Start(True, False, MILD, 1.0, i)] for i, hot in enumerate((HOT, WARM))
-        ]
-        return [brief, *full]
+        random = [_Start(False, False, hot, 1.0) for hot in (HOT, WARM)]
+        return [brief, random, [_Start(True, False, MILD, 1.0, place) for place in range(2)]]
     return [
         [_Start(True, True, MILD, 0.1), _Start(True, False, HOT, 0.1)],
         [_Start(True, True, MILD, 1.0), _Start(False, False, WARM, 1.0)],
