@@ -19,8 +19,6 @@ Unlike the bound by weighted paths (``taut.solver.ordered.bound``) this keeps th
 device at once, and looks at no path but the devices' own. The witness is T, or the missing memory.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -104,21 +102,20 @@ def proves(given: ChunkProblem, seconds: float) -> bool:
 
 def missing_capacity(given: ChunkProblem) -> int:
     """Bytes that some device lacks in every division, by (3): at most a hundredth less than it proves; 0 for none."""
-    low, high = -1, 1 << 20
-    if not lacks(given, 0):
+    devices, low, high = Devices(given), -1, 1 << 20
+    if not lacks(devices, 0):
         return 0
-    while lacks(given, high):
+    while lacks(devices, high):
         low, high = high, 2 * high
     while high - low > max(high // 100, 1):
         middle = (low + high) // 2
-        low, high = (middle, high) if lacks(given, middle) else (low, middle)
+        low, high = (middle, high) if lacks(devices, middle) else (low, middle)
     return low + 1
 
 
-def lacks(given: ChunkProblem, more: int) -> bool:
+def lacks(devices: Devices, more: int) -> bool:
     """Whether no division fits with so many more bytes on every device, (3)."""
-    devices = Devices(replace(given, budget=given.budget + more))
-    return devices.known and Capacity(devices).excludes(np.inf)
+    return devices.known and Capacity(devices.with_more(more)).excludes(np.inf)
 
 
 @njit(cache=True, nogil=True)

@@ -12,13 +12,14 @@ Cuts cost the least seconds of any cut.
 """
 
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taut.formulations.chunk_division import ChunkProblem
-from taut.solver.ordered.division import ROUNDING, Division, Weights
+from taut.solver.ordered.division import ROUNDING, Division, Weights, room
 from taut.solver.ordered.options import HUGE, Figures, Options, few_enough
 from taut.solver.ordered.paths import Path, device_path
 
@@ -88,7 +89,15 @@ class Devices:
     def options(self) -> list[Options]:
         """Options of every device."""
         longest = (self.limit - self.given.constant) * (1 + ROUNDING)
-        return [self.figures.options(d, path, longest) for d, path in enumerate(self.paths)]
+        left = room(self.given)
+        return [self.figures.options(d, path, longest, left) for d, path in enumerate(self.paths)]
+
+    def with_more(self, memory: int) -> "Devices":
+        """The same devices with so many more bytes each."""
+        larger = copy(self)
+        larger.given = replace(self.given, budget=self.given.budget + memory)
+        larger.__dict__.pop("options", None)
+        return larger
 
     def between(self, chunk: int) -> tuple[int, int]:
         """Numbers of layers at which a chunk can be split."""

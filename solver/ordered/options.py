@@ -24,7 +24,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from taut.formulations.chunk_division import ChunkProblem
-from taut.solver.ordered.division import room
 from taut.solver.ordered.paths import Path
 
 Floats = NDArray[np.float64]
@@ -89,15 +88,15 @@ class Figures:
         """Parameters of chunks (v, n)."""
         return np.array([self._parameters[self._kind(int(c))] for c in chunks])
 
-    def options(self, device: int, path: Path, longest: float) -> Options:
-        """Options of a device, by (1) to (3)."""
+    def options(self, device: int, path: Path, longest: float, room: float) -> Options:
+        """Options of a device within so many seconds and bytes, by (1) to (3)."""
         given, hosted = self._given, self._given.hosted(device)
         found = _options(
             self.seconds(hosted, path.passes[hosted].astype(float)),
             np.array([self._fixed[self._kind(int(c))] for c in hosted]),
             np.array([self._activation[self._kind(int(c))] for c in hosted]),
             given.counts[device].astype(np.float64),
-            room(given),
+            room,
             min(longest, HUGE / 10),
             self._quicker,
         )

@@ -182,7 +182,7 @@ def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
     except ValidationError:
         return -np.inf
     if isinstance(parsed, _MissingByCapacity):
-        return float(parsed.missing) if lacks(given, parsed.missing - 1) else -np.inf
+        return float(parsed.missing) if lacks(Devices(given), parsed.missing - 1) else -np.inf
     rows, prices = Rows(given), np.array(parsed.prices)
     if len(prices) != len(rows.counts):
         return -np.inf

@@ -101,4 +101,4 @@ def test_a_limit_that_a_division_keeps_is_not_proven() -> None:
     division = chunked(given, choice, BestLinks(given.links))
     for one in divisions(division):
         assert not proves(division, least_makespan(division, one) * TOLERANCE)
-    assert not lacks(division, 0)
+    assert not lacks(Devices(division), 0)
