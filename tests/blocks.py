@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-EVERY_RUN = 5
+EVERY_RUN = 4
 
 
 def blocks(number: int, every_run: int = EVERY_RUN) -> list[Any]:
