@@ -152,14 +152,16 @@ def _finish(ax: "Axes", rows: list[Row]) -> None:
 
 
 def _add_legend(figure: "Figure", rows: Sequence[Row]) -> None:
-    """Kinds of cluster, and the two lengths of annealing."""
+    """Kinds of cluster, and the lengths of annealing that were run."""
     from matplotlib.lines import Line2D
 
     shown = [kind for kind in KINDS if any(row.kind == kind for row in rows)]
     marks: list[Artist] = [Line2D([], [], marker="o", color=COLOURS[kind], mec="white", label=kind) for kind in shown]
-    for face, style, words in (
-        ("white", ":", f"annealing, {rows[0].pipette_limit_s:g} s"),
-        ("grey", "-", f"annealing, {rows[0].times_own:g} times our time"),
+    for face, style, length, unit in (
+        ("white", ":", rows[0].pipette_limit_s, "s"),
+        ("grey", "-", rows[0].times_own, "times our time"),
     ):
-        marks.append(Line2D([], [], marker="o", color="grey", ls=style, mfc=face, label=words))
+        if length > 0:
+            label = f"annealing, {length:g} {unit}"
+            marks.append(Line2D([], [], marker="o", color="grey", ls=style, mfc=face, label=label))
     figure.legend(handles=marks, loc="outside upper center", ncols=len(marks), frameon=False, fontsize=10)
