@@ -93,10 +93,10 @@ class Devices:
         return [self.figures.options(d, path, longest, left) for d, path in enumerate(self.paths)]
 
     def with_more(self, memory: int) -> "Devices":
-        """The same devices with so many more bytes each."""
-        larger = copy(self)
-        larger.given = replace(self.given, budget=self.given.budget + memory)
-        larger.__dict__.pop("options", None)
+        """The same devices with so many more bytes each, and with the same figures, which memory does not change."""
+        larger = Devices(replace(self.given, budget=self.given.budget + memory), self.limit)
+        larger.fewest, larger.largest = self.fewest, self.largest
+        larger.paths, larger.figures = self.paths, self.figures
         return larger
 
     def between(self, chunk: int) -> tuple[int, int]:

@@ -127,8 +127,8 @@ class Cover:
     def _hardest(self) -> tuple[float, int, Branch]:
         """What the value cannot exceed without a split, and the box and the branch that hold it there."""
         ends = (
-            (self._ring(box.span) + max(path.ceiling, path.seconds), index, leaf)
-            for index, box in enumerate(self._boxes)
+            (ring + max(path.ceiling, path.seconds), index, leaf)
+            for index, (box, ring) in enumerate((box, self._ring(box.span)) for box in self._boxes)
             for leaf, path in box.paths()
         )
         return min(ends, key=lambda end: end[0])

@@ -215,8 +215,9 @@ class Covering:
         """One run of annealing."""
         given, number = self._slots, seed * 100 + 10 * self._phase + self._starts[self._phase].index(start)
         order = near_together(given.hops) if start.near else np.random.default_rng(number).permutation(len(given.hops))
-        paths = _first_paths(given, order, together=start.together)
-        if start.tight is not None:
+        if start.tight is None:
+            paths = _first_paths(given, order, together=start.together)
+        else:
             paths = _from_tight(given, order, start.tight)
         most = MOST_MOVES if len(given.hops) > MANY_NODES else MOST_MOVES // 2
         made = int(start.share * (moves or min(MOVES_PER_SLOT * given.slots, most)))

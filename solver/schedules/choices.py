@@ -151,6 +151,7 @@ class Lister:
 
 def _quotient(memory: Floats, unit: Floats, most: int) -> Ints:
     """How often units fit into memories, at most a given number."""
-    scarce = memory < unit * most
+    # Units of nothing fit even where nothing is left.
+    scarce = (memory < unit * most) & (unit > 0)
     times = np.divide(memory, unit, out=np.zeros_like(unit), where=scarce) * (1 + 1e-9)
     return np.where(scarce, times, most).astype(np.int64)

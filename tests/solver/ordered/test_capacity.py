@@ -102,3 +102,17 @@ def test_a_limit_that_a_division_keeps_is_not_proven() -> None:
     for one in divisions(division):
         assert not proves(division, least_makespan(division, one) * TOLERANCE)
     assert not lacks(Devices(division), 0)
+
+
+def test_more_memory_changes_options_alone() -> None:
+    """Devices with more memory have the options of a problem with more, and share the figures they were found from."""
+    grown = 0
+    for seed, given in instances(0):
+        devices, more = Devices(given), 1 << (10 + seed % 20)
+        larger, fresh = devices.with_more(more), Devices(replace(given, budget=given.budget + more))
+        assert larger.figures is devices.figures
+        for one, other, before in zip(larger.options, fresh.options, devices.options, strict=True):
+            assert one.layers.tolist() == other.layers.tolist()
+            assert one.recompute.tolist() == other.recompute.tolist()
+            grown += len(one.layers) > len(before.layers)
+    assert grown > 0

@@ -122,6 +122,14 @@ def test_limits_hold_by_device() -> None:
     assert found.peak_memory.max() > 3
 
 
+def test_chunks_that_hold_nothing_are_scheduled() -> None:
+    """Chunks without activations beside a large one that leaves others less than their share of a tight limit."""
+    for units in ((0.0, 0.9, 0.05), (0.9, 0.0, 0.05), (0.05, 0.9, 0.0)):
+        held = np.repeat(units, 2)
+        tight = replace(pipeline(round_robin(2, 3), 16), activation=held, kept_for_weight=held, memory_limit=np.ones(2))
+        assert violations(tight, best_schedule(tight, work=LITTLE)) == ()
+
+
 def test_the_same_seed_gives_the_same_schedule() -> None:
     """Work is counted, not timed, so two runs agree pass by pass."""
     problem = pipeline(v_shape(4), 8, f=1.1, b=1.3, w=0.7, c=0.1, limit=6)
