@@ -15,6 +15,7 @@ from taut.solver.placement.branches import Split, Tree, divided, reduced
 from taut.solver.placement.forest import Potentials, climb
 from taut.solver.placement.slots import Slots, Span
 from taut.solver.placement.staircase import PathProof, proven
+from taut.solver.placement.visits import Rule
 from taut.solver.placement.walks import LongestPath
 
 Flags = NDArray[np.bool_]
@@ -64,6 +65,7 @@ class Branching:
     def __init__(self, given: Slots, longest: float) -> None:
         self._given, self._splits = given, 0
         self._paths: dict[tuple[int, int, bytes, bytes], LongestPath] = {}
+        self._broken: dict[Rule, None] = {}
         self._pipelines = np.zeros((0, given.pp), np.int64)
         nobody = np.zeros(len(given.hops), dtype=bool)
         self._everywhere = _everywhere(given, None)
@@ -94,7 +96,9 @@ class Branching:
         key = (span.fewest, span.most, left.tobytes(), required.tobytes())
         if key not in self._paths:
             touched = (span.fewest, span.most)
-            path = LongestPath(self._given, left, required, touched, seconds, evidence, levels=self.levels)
+            path = LongestPath(
+                self._given, left, required, touched, seconds, evidence, levels=self.levels, broken=self._broken
+            )
             path.offer(self._pipelines)
             self._paths[key] = path
         self._paths[key].accept(seconds, evidence)

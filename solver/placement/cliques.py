@@ -23,9 +23,13 @@ Flags = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 MOST_PIVOTS = 192
 MOST_PAIRS = 40_000 * 128 * 128
-MOST_SETS = 4
-MOST_GROWTH = 1.34
-"""Start sets are joined while there are more, or while the union is at most so much larger than the larger one."""
+MOST_SETS, MOST_APART = 4, 24
+MOST_GROWTH, APART = 1.34, 1.9
+"""
+Start sets are joined while there are more, or while the union is at most so much larger than the larger one.
+
+Of those that lie apart, such as racks, whose union would be so much larger, more are kept.
+"""
 
 
 def clique_sets(inverse: Floats, below: float, size: int) -> Flags:
@@ -162,7 +166,7 @@ def joined(sets: Flags) -> list[Flags]:
         unions = sizes[:, None] + sizes[None, :] - table @ table.T
         growth = unions / np.maximum(sizes[:, None], sizes[None, :]) + 9.0 * np.eye(len(joined))
         a, b = np.unravel_index(int(np.argmin(growth)), growth.shape)
-        if growth[a, b] > MOST_GROWTH and len(joined) <= MOST_SETS:
+        if growth[a, b] > MOST_GROWTH and len(joined) <= (MOST_APART if growth[a, b] > APART else MOST_SETS):
             break
         union = joined[a] | joined[b]
         joined = [part for part in joined if not (part <= union).all()] + [union]

@@ -22,9 +22,10 @@ def near_together(hops: Floats) -> Ints:
 
 def tight_sets(inverse: Floats, count: int) -> Ints:
     """
-    Sets of so many nodes with fast links between them, (sets, count), that with the fastest slowest link first.
+    Disjoint sets of so many nodes with fast links between them, (sets, count), the one with the fastest slowest first.
 
-    Every node begins a set, to which the node is added, again and again, whose slowest link to it is the fastest.
+    Every node begins a set, to which the node is added, again and again, whose slowest link to it is the fastest. Of
+    those that share nodes the fastest is kept.
     """
     n = len(inverse)
     taken, slowest = np.eye(n, dtype=bool), inverse.copy()
@@ -33,7 +34,11 @@ def tight_sets(inverse: Floats, count: int) -> Ints:
         taken[np.arange(n), chosen] = True
         slowest = np.maximum(slowest, inverse[chosen])
     sets = np.array([np.flatnonzero(nodes) for nodes in np.unique(taken, axis=0)])
-    return sets[np.argsort([_slowest(inverse, nodes) for nodes in sets], kind="stable")]
+    kept: list[Ints] = []
+    for nodes in sets[np.argsort([_slowest(inverse, nodes) for nodes in sets], kind="stable")]:
+        if not np.isin(nodes, kept).any():
+            kept.append(nodes)
+    return np.array(kept)
 
 
 def _slowest(inverse: Floats, nodes: Ints) -> float:

@@ -2,9 +2,9 @@
 The witness of a ``cover`` bound in a certificate: the staircase as JSON, and back.
 
 A proof names its nodes, the required ones among them, and the range of touched nodes that it holds for; and either
-potentials, or a quantum, levels and gains by node and length. A box names its range of touched nodes and of inverse
-rates, and its parts, each with the number of its proof, nothing where it is empty, or a split into the branches that
-touch some of the named nodes or none.
+potentials, or a quantum, levels and gains by node and length, and by rules of visits of some nodes. A box names its
+range of touched nodes and of inverse rates, and its parts, each with the number of its proof, nothing where it is
+empty, or a split into the branches that touch some of the named nodes or none.
 """
 
 import json
@@ -21,6 +21,14 @@ from taut.solver.placement.forest import Potentials
 from taut.solver.placement.refutation import Refutation
 from taut.solver.placement.slots import Span, slots
 from taut.solver.placement.staircase import Box, CoverBound, Part, PathProof, Staircase, bound_of
+from taut.solver.placement.visits import Rule
+
+
+class _Rule(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    nodes: list[int]
+    begun: bool
+    gain: int
 
 
 class _Proof(BaseModel):
@@ -33,6 +41,7 @@ class _Proof(BaseModel):
     levels: int | None = None
     gains: list[tuple[int, ...]] | None = None
     first_gains: list[tuple[int, ...]] | None = None
+    rules: list[_Rule] = []
 
     def proof(self) -> PathProof:
         nodes, required = tuple(self.nodes), tuple(self.required)
@@ -44,7 +53,8 @@ class _Proof(BaseModel):
         if self.quantum_s is None or self.levels is None or self.gains is None:
             return None
         first = None if self.first_gains is None else tuple(self.first_gains)
-        return Refutation(quantum=self.quantum_s, levels=self.levels, later=tuple(self.gains), first=first)
+        rules = tuple((Rule(nodes=tuple(rule.nodes), begun=rule.begun), rule.gain) for rule in self.rules)
+        return Refutation(quantum=self.quantum_s, levels=self.levels, later=tuple(self.gains), first=first, rules=rules)
 
 
 class _Split(BaseModel):
@@ -118,6 +128,8 @@ def _proof_values(proof: PathProof) -> dict[str, Any]:
         values |= {"quantum_s": float(by.quantum), "levels": by.levels, "gains": [list(row) for row in by.later]}
         if by.first is not None:
             values["first_gains"] = [list(row) for row in by.first]
+        if by.rules:
+            values["rules"] = [{"nodes": list(r.nodes), "begun": r.begun, "gain": gain} for r, gain in by.rules]
     return values
 
 

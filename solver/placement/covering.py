@@ -39,6 +39,8 @@ MOST_NODES = 2048
 CHUNKS = 4
 """Chunks of moves between two refinements of the staircase."""
 MOVES_PER_SLOT, MOST_MOVES = 60_000, 16_000_000
+MOST_TIGHT = 8
+"""Sets of fast links from which annealing begins; the first two at length."""
 MANY_NODES = 192
 """Beyond this annealing has no time to find near nodes and begins with them together."""
 MOST_UPDATES = 200_000_000
@@ -145,7 +147,9 @@ def _starts(given: Slots) -> list[list[_Start]]:
     if (given.capacity == 1).all():
         brief = [_Start(near, False, HOT, 0.1) for near in (True, False)]
         random = [_Start(False, False, hot, 1.0) for hot in (HOT, WARM)]
-        return [brief, random, [_Start(True, False, MILD, 1.0, place) for place in range(2)]]
+        sets = min(len(tight_sets(given.inverse, given.paths)), MOST_TIGHT)
+        tight = [[_Start(True, False, MILD, share, place) for place in range(sets)] for share in (1.0, 0.1)]
+        return [brief, random, tight[0][:2], *([tight[1][2:]] if sets > 2 else [])]
     return [
         [_Start(True, True, MILD, 0.1), _Start(True, False, HOT, 0.1)],
         [_Start(True, True, MILD, 1.0), _Start(False, False, WARM, 1.0)],
@@ -269,6 +273,6 @@ def _first_paths(given: Slots, order: Ints, *, together: bool = False) -> Ints:
 def _from_tight(given: Slots, order: Ints, place: int) -> Ints:
     """Paths that begin in one of the sets of fast links and take the other nodes, one slot each, in order."""
     sets = tight_sets(given.inverse, given.paths)
-    first = sets[min(place, len(sets) - 1)]
+    first = sets[place]
     later = order[~np.isin(order, first)]
     return np.column_stack([first, later.reshape(given.paths, -1)])

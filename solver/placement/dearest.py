@@ -3,12 +3,13 @@ Longest path: the walks of few levels that gain most, by compiled dynamic progra
 
 Hops and runs as in ``taut.solver.placement.refutation``: a walk takes pp slots in runs of at most :math:`c_v` slots in
 one node v, begins in the set P, and takes fewer than R levels. A run of r slots gains :math:`g_{vr}`, the first run of
-a walk its own, and takes :math:`(r - 1) l_{vv}` levels; the hop from v to w takes :math:`l_{vw}`.
+a walk its own, and takes :math:`(r - 1) l_{vv}` levels; the hop from v to w takes :math:`l_{vw}` and gains
+:math:`e_{vw}`.
 
 (1) With :math:`F_{kvx}` the most that walks of x levels gain before a run at v that begins with slot k,
 
     .. math:: F_{0v0} = 0 \;\; (v \in P), \qquad
-        F_{k+r, w, x + (r-1) l_{vv} + l_{vw}} \ge F_{kvx} + g_{vr} \quad (v \ne w, \; r \le c_v),
+        F_{k+r, w, x + (r-1) l_{vv} + l_{vw}} \ge F_{kvx} + g_{vr} + e_{vw} \quad (v \ne w, \; r \le c_v),
 
     and the walk may not return at once to the node that it left if it had filled it: after a run of :math:`c_v` slots
     at v the next run but one must not be at v.
@@ -40,7 +41,14 @@ MOST_SUM = 1 << 28
 
 @njit(cache=True, nogil=True)
 def dearest_walks(
-    levels: Small, first_gains: Small, later_gains: Small, capacity: Ints, starts: Flags, pp: int, most: int
+    levels: Small,
+    hop_gains: Ints,
+    first_gains: Small,
+    later_gains: Small,
+    capacity: Ints,
+    starts: Flags,
+    pp: int,
+    most: int,
 ) -> tuple[Ints, Small]:
     """
     Largest gain of a walk by its last node, and that walk, (N, pp); ``NEVER`` and -1 where there is none.
@@ -72,13 +80,13 @@ def dearest_walks(
                     continue
                 k, shift = last - capacity[v] + 1, step + (capacity[v] - 1) * levels[v, v]
                 if k >= 0 and shift < most:
-                    gain = int(first_gains[v, capacity[v]] if k == 0 else later_gains[v, capacity[v]]) << _BITS
-                    left = most - shift
+                    gain = int(first_gains[v, capacity[v]] if k == 0 else later_gains[v, capacity[v]])
+                    gain, left = gain + hop_gains[v, w] << _BITS, most - shift
                     _extend(first[k, v, :left], second[k, v, :left], gain, best[shift:], next_best[shift:], w, v)
                 if capacity[v] > 1:
-                    left = most - step
-                    _extend(part[v, :left], part_second[v, :left], 0, best[step:], next_best[step:], w, _ANYWHERE)
-    return _walks(levels, first_gains, later_gains, capacity, first, second)
+                    gain, left = hop_gains[v, w] << _BITS, most - step
+                    _extend(part[v, :left], part_second[v, :left], gain, best[step:], next_best[step:], w, _ANYWHERE)
+    return _walks(levels, hop_gains, first_gains, later_gains, capacity, first, second)
 
 
 @njit(cache=True, nogil=True)
@@ -105,6 +113,7 @@ def _extend(first: Ints, second: Ints, gain: int, best: Ints, next_best: Ints, w
 @njit(cache=True, nogil=True)
 def _walks(
     levels: Small,
+    hop_gains: Ints,
     first_gains: Small,
     later_gains: Small,
     capacity: Ints,
@@ -130,7 +139,9 @@ def _walks(
         walks[end, k:] = end
         v = end
         while k > 0:
-            u, run, level, walk = _before(levels, first_gains, later_gains, capacity, first, second, k, v, level, walk)
+            u, run, level, walk = _before(
+                levels, hop_gains, first_gains, later_gains, capacity, first, second, k, v, level, walk
+            )
             walks[end, k - run : k] = u
             k, v = k - run, u
     return best, walks
@@ -139,6 +150,7 @@ def _walks(
 @njit(cache=True, nogil=True)
 def _before(
     levels: Small,
+    hop_gains: Ints,
     first_gains: Small,
     later_gains: Small,
     capacity: Ints,
@@ -155,7 +167,7 @@ def _before(
             begin, there = k - run, level - levels[u, v] - (run - 1) * levels[u, u]
             if u == v or there < 0 or (u if run == capacity[u] else _ANYWHERE) != walk & _BAN:
                 continue
-            more = first_gains[u, run] if begin == 0 else later_gains[u, run]
+            more = (first_gains[u, run] if begin == 0 else later_gains[u, run]) + hop_gains[u, v]
             before = first[begin, u, there]
             if before & _BAN == v:
                 before = second[begin, u, there]

@@ -15,6 +15,9 @@ stretch of a path in one node.
 
     .. math:: \Gamma > paths \cdot Z \;\Rightarrow\; T \ge T_R.
 
+(3) A walk may also gain :math:`\pi \ge 0` for what it counts by a rule of ``taut.solver.placement.visits``; all paths
+    together count at least so much that :math:`\Gamma` grows by :math:`\pi` times the least of the rule.
+
 Z is found by dynamic programming over slots, nodes and levels (``taut.solver.placement.dearest``), all in integers:
 checking (2) takes one pass. A gain of one on every slot of one node and zero elsewhere is the bound by the hardest node
 to visit; gains from the average path are covered too. ``taut.solver.placement.walks`` finds gains.
@@ -28,8 +31,10 @@ from numpy.typing import NDArray
 from taut.solver.placement.dearest import MOST_SUM, dearest_walks
 from taut.solver.placement.fillings import cheapest_fillings, least_total
 from taut.solver.placement.slots import Slots
+from taut.solver.placement.visits import Rule, Rules, rules_of
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 MOST_LEVELS = 512
@@ -37,18 +42,56 @@ MOST_LEVELS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refutation:
-    """
+    r"""
     Proof by (2) that some path takes at least ``seconds``.
 
     ``quantum`` seconds a level, ``levels`` = R; ``later`` and ``first`` gains by node and length from 1 on, ``first``
-    where they differ. Valid for paths that begin in the set it was made for, or in any part of it, for any part of the
-    range of touched nodes, and with more required ones.
+    where they differ; ``rules`` with their gains :math:`\pi`. Valid for paths that begin in the set it was made for, or
+    in any part of it, for any part of the range of touched nodes, and with more required ones.
     """
 
     quantum: float
     levels: int
     later: tuple[tuple[int, ...], ...]
     first: tuple[tuple[int, ...], ...] | None = None
+    rules: tuple[tuple[Rule, int], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Gains:
+    """
+    Whole gains of walks: of first and later runs (N, c + 1) by node and length, zero for length zero, and by rules.
+
+    ``by_rule`` (rules,) is what a count of each rule gains.
+    """
+
+    first: Ints
+    later: Ints
+    rules: Rules
+    by_rule: Ints
+
+    def total(self, given: Slots, starts: Flags, required: Flags, touched: tuple[int, int]) -> float:
+        """What all paths together gain at least, infinite where no nodes can be touched so."""
+        least, _ = cheapest_fillings(self.first.astype(np.float64), self.later.astype(np.float64), given.capacity)
+        return least_total(least, starts, required, *touched) + float(self.by_rule @ self.rules.least)
+
+    def dearest(self, given: Slots, levels: Small, starts: Flags, most: int) -> tuple[Ints, Small] | None:
+        """Largest gain of a walk of fewer than ``most`` levels by its last node, and that walk; None for huge gains."""
+        if self.largest * given.pp >= MOST_SUM:
+            return None
+        first, hops = self._with_rules()
+        tables = first.astype(np.int32), self.later.astype(np.int32)
+        return dearest_walks(levels, hops, *tables, given.capacity, starts, given.pp, most)
+
+    @property
+    def largest(self) -> int:
+        """What a run and the hop to it gain together at most, or lose."""
+        first, hops = self._with_rules()
+        return int(max(np.abs(first).max(), np.abs(self.later).max()) + hops.max())
+
+    def _with_rules(self) -> tuple[Ints, Ints]:
+        """Gains of first runs, and of hops (N, N), with those by rules."""
+        return self.first + self.rules.by_start(self.by_rule)[:, None], self.rules.by_hop(self.by_rule)
 
 
 def refuted_seconds(given: Slots, starts: Flags, required: Flags, touched: tuple[int, int], proof: Refutation) -> float:
@@ -70,26 +113,39 @@ def refuted_seconds(given: Slots, starts: Flags, required: Flags, touched: tuple
     """
     if not 0 < proof.levels <= MOST_LEVELS or not 0.0 < proof.quantum < np.inf:
         return -np.inf
-    later = _table(given, proof.later)
-    first = later if proof.first is None else _table(given, proof.first)
-    if later is None or first is None:
+    gains = _gains(given, proof)
+    if gains is None:
         return -np.inf
     least, levels = levels_of(given, proof.quantum, proof.levels)
-    best = dearest_walks(levels, first, later, given.capacity, starts, given.pp, proof.levels)[0]
-    fillings = cheapest_fillings(first.astype(np.float64), later.astype(np.float64), given.capacity)[0]
-    if not int(best.max()) * given.paths < least_total(fillings, starts, required, *touched) < np.inf:
+    found = gains.dearest(given, levels, starts, proof.levels)
+    if found is None or not int(found[0].max()) * given.paths < gains.total(given, starts, required, touched) < np.inf:
         return -np.inf
     return (given.pp - 1) * least + proof.levels * proof.quantum
 
 
-def _table(given: Slots, gains: tuple[tuple[int, ...], ...]) -> Small | None:
+def _gains(given: Slots, proof: Refutation) -> Gains | None:
+    """The gains of a proof; None where they are not by node and length, not of rules, or huge."""
+    later = _table(given, proof.later)
+    first = later if proof.first is None else _table(given, proof.first)
+    sets = [set(rule.nodes) for rule, _ in proof.rules]
+    known = all(len(nodes) == len(rule.nodes) for nodes, (rule, _) in zip(sets, proof.rules, strict=True))
+    if later is None or first is None or not known or any(not nodes <= set(range(len(given.hops))) for nodes in sets):
+        return None
+    by_rule = [gain for _, gain in proof.rules]
+    if any(not 0 <= gain < MOST_SUM for gain in by_rule):
+        return None
+    rules = rules_of(given, tuple(rule for rule, _ in proof.rules))
+    return Gains(first=first, later=later, rules=rules, by_rule=np.array(by_rule, dtype=np.int64))
+
+
+def _table(given: Slots, gains: tuple[tuple[int, ...], ...]) -> Ints | None:
     """Gains as an array (N, c + 1) with a column for no slots; None where they are not by node and length, or huge."""
     longest = int(given.capacity.max())
     if len(gains) != len(given.hops) or any(len(row) != longest for row in gains):
         return None
-    if max(abs(gain) for row in gains for gain in row) * given.pp >= MOST_SUM:
+    if max(abs(gain) for row in gains for gain in row) >= MOST_SUM:
         return None
-    return np.pad(np.array(gains, dtype=np.int32), ((0, 0), (1, 0)))
+    return np.pad(np.array(gains, dtype=np.int64), ((0, 0), (1, 0)))
 
 
 def levels_of(given: Slots, quantum: float, most: int) -> tuple[float, Small]:

@@ -11,16 +11,21 @@ With the sets, levels and gains of ``taut.solver.placement.refutation`` (1) and 
               - \sum_{v \in P \setminus Q} \sigma_v, \quad
               \Phi'_v - \Phi_v \ge \lambda - \mu - \sigma_v, \quad \lambda, \mu, \sigma \ge 0,
 
-    the dual of the choice of touched nodes.
+    the dual of the choice of touched nodes;
+(4) where fractions fill every node, the rules of visits that they break (``taut.solver.placement.visits``) give further
+    gains, and the attempt goes on.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from taut.solver.placement.dearest import MOST_SUM, NEVER, dearest_walks
-from taut.solver.placement.refutation import MOST_LEVELS, Refutation, levels_of
+from taut.solver.placement.dearest import NEVER
+from taut.solver.placement.refutation import MOST_LEVELS, Gains, Refutation, levels_of
 from taut.solver.placement.slots import Slots
 from taut.solver.placement.staircase import PathProof
+from taut.solver.placement.visits import Rule
 from taut.solver.placement.walk_master import Master
 
 Floats = NDArray[np.float64]
@@ -31,9 +36,21 @@ UNIT = 1 << 15
 """Gains are integers of mean about one unit."""
 SMOOTHING = 0.7
 """Share of the best gains so far in the gains that are priced next."""
+HALF, LONG_STRIDE = 0.5, 0.95
+"""How much of what lies before the goal is attempted, and where known gains proved the last attempt."""
 MOST_WALKS = 6000
 MOST_ROUNDS = 80
 """Cutting-plane rounds after which an undecided attempt counts as failed."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Priced:
+    """Gains, what all paths have of them at least and one walk at most, and walks with much of them."""
+
+    gains: Gains
+    total: float
+    top: int
+    walks: Ints
 
 
 class LongestPath:
@@ -53,13 +70,13 @@ class LongestPath:
         evidence: PathProof,
         *,
         levels: int = 256,
+        broken: dict[Rule, None] | None = None,
     ) -> None:
         self.seconds, self.evidence, self.ceiling = seconds, evidence, np.inf
-        self.rounds = 0
-        self._spent = 0
+        self.rounds, self._spent, self._stride = 0, 0, HALF
         self._given, self._starts, self._required, self._touched = given, starts, required, touched
         self._levels = levels
-        self._master = Master(given, starts, required, given.touched(*touched))
+        self._master = Master(given, starts, required, given.touched(*touched), {} if broken is None else broken)
         self._center = self._master.even()
         self._walks = np.zeros((0, given.pp), np.int64)
 
@@ -81,11 +98,13 @@ class LongestPath:
         """
         Halve what lies between the proven seconds and the goal or ceiling; returns whether anything was proven.
 
-        An attempt that ``rounds`` do not decide is taken up again by the next call, up to ``MOST_ROUNDS`` in all.
+        Where gains that were known proved the last half, almost all of what is left is attempted. An attempt that
+        ``rounds`` do not decide is taken up again by the next call, up to ``MOST_ROUNDS`` in all.
         """
-        middle = 0.5 * (self.seconds + min(goal, self.ceiling))
+        middle = self.seconds + self._stride * (min(goal, self.ceiling) - self.seconds)
         before = self.rounds
         outcome = self.attempt(middle, rounds=rounds)
+        self._stride = LONG_STRIDE if outcome and self.rounds == before + 1 else HALF
         self._spent = 0 if outcome is not None else self._spent + max(self.rounds - before, 1)
         if self._spent >= MOST_ROUNDS or (outcome is None and self.rounds - before < rounds):
             self.ceiling, self._spent = min(self.ceiling, middle), 0
@@ -108,10 +127,11 @@ class LongestPath:
         budget = seconds - (given.pp - 1) * given.least_hop()
         if budget <= 0.0:
             return None
+        master.take_up_broken()
         quantum = budget / self._levels
         levels = levels_of(given, quantum, self._levels)[1]
         pool = self._walks[levels[self._walks[:, :-1], self._walks[:, 1:]].sum(axis=1) < self._levels]
-        center, least = self._center, np.inf
+        least = np.inf
         for _ in range(rounds):
             self.rounds += 1
             solved = master.solve(pool)
@@ -119,44 +139,59 @@ class LongestPath:
                 return None
             value, gains = solved
             if value >= given.pp * (1 - 1e-9):
-                self.ceiling = min(self.ceiling, seconds)
+                if master.take_up_rules():
+                    continue
+                self.ceiling = min(self.ceiling, seconds, master.longest_walk)
                 return False
-            found = 0
+            center, found = np.pad(self._center, (0, len(gains) - len(self._center))), 0
             for share in (SMOOTHING, 0.0):
-                whole, best, walks = self._priced(levels, share * center + (1 - share) * gains)
-                total, top = master.total(whole), int(best.max())
-                if top * given.paths < total < np.inf:
-                    self._keep(seconds, quantum, whole, total)
+                priced = self._priced(levels, share * center + (1 - share) * gains)
+                if priced is None:
+                    return None
+                if priced.top * given.paths < priced.total < np.inf:
+                    self._keep(seconds, quantum, priced)
                     return True
-                if top * given.slots / max(total, 1.0) < least:
-                    least, center = top * given.slots / max(total, 1.0), whole / (max(total, 1.0) / given.slots)
-                new = walks[best > NEVER].astype(np.int64)
-                cuts = master.gained(gains, new) > value + 1e-7
-                found = int(cuts.sum()) + master.widened(gains)
-                pool = np.vstack([pool, new[cuts]])
-                self._walks = np.unique(np.vstack([self._walks, new[cuts]]), axis=0)
+                # Gains of which all paths together have none do not say where better ones lie.
+                if priced.total > 0.0 and priced.top / priced.total < least:
+                    least, self._center = priced.top / priced.total, self._normal(priced)
+                cuts = priced.walks[master.gained(gains, priced.walks) > value + 1e-7]
+                found = len(cuts) + master.widened(gains)
+                pool = np.vstack([pool, cuts])
+                self._walks = np.unique(np.vstack([self._walks, cuts]), axis=0)
                 if found:
                     break
             if not found:
                 return None
-            self._center = center
             if len(pool) > MOST_WALKS:
                 pool = pool[np.argsort(-master.gained(gains, pool), kind="stable")[: MOST_WALKS // 2]]
         return None
 
-    def _priced(self, levels: Small, gains: Floats) -> tuple[Floats, Ints, Small]:
-        """Whole gains, and the dearest walks for them."""
-        given, most = self._given, (MOST_SUM - 1) // self._given.pp
-        whole = np.rint(gains * UNIT).clip(-most, most)
-        first, later = whole.astype(np.int32)
-        best, walks = dearest_walks(levels, first, later, given.capacity, self._starts, given.pp, self._levels)
-        return whole, best, walks
+    def _priced(self, levels: Small, gains: Floats) -> _Priced | None:
+        """Whole gains with the walks that gain most; None for gains that are too large."""
+        given, whole = self._given, self._master.whole(gains, UNIT)
+        found = whole.dearest(given, levels, self._starts, self._levels)
+        if found is None:
+            return None
+        total = whole.total(given, self._starts, self._required, given.touched(*self._touched))
+        walks = found[1][found[0] > NEVER].astype(np.int64)
+        return _Priced(gains=whole, total=total, top=int(found[0].max()), walks=walks)
 
-    def _keep(self, seconds: float, quantum: float, whole: Floats, total: float) -> None:
-        self.seconds = seconds
-        first, later = (tuple(map(tuple, table[:, 1:].astype(int).tolist())) for table in whole)
-        by = Refutation(quantum=quantum, levels=self._levels, later=later, first=None if first == later else first)
+    def _normal(self, priced: _Priced) -> Floats:
+        """Gains of which all paths have one by slot."""
+        return self._master.flat(priced.gains) / (priced.total / self._given.slots)
+
+    def _keep(self, seconds: float, quantum: float, priced: _Priced) -> None:
+        gains, self.seconds = priced.gains, seconds
+        first, later = (tuple(map(tuple, table[:, 1:].tolist())) for table in (gains.first, gains.later))
+        by_rule = zip(self._master.rules, gains.by_rule.tolist(), strict=True)
+        by = Refutation(
+            quantum=quantum,
+            levels=self._levels,
+            later=later,
+            first=None if first == later else first,
+            rules=tuple((rule, gain) for rule, gain in by_rule if gain),
+        )
         nodes, required = (tuple(np.flatnonzero(flags).tolist()) for flags in (self._starts, self._required))
         self.evidence = PathProof(nodes=nodes, required=required, touched=self._touched, by=by)
-        if total > 0.0:
-            self._center = whole / (total / self._given.slots)
+        if priced.total > 0.0:
+            self._center = self._normal(priced)

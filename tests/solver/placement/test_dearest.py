@@ -1,6 +1,7 @@
 """The walks that gain most are those of enumeration."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +22,12 @@ def test_dearest_walks_are_those_of_enumeration() -> None:
         capacity = rng.integers(1, 4, n) if seed % 2 else np.ones(n, dtype=np.int64)
         levels = rng.integers(0, 5, (n, n)).astype(np.int32)
         first, later = rng.integers(-9, 30, (2, n, int(capacity.max()) + 1)).astype(np.int32)
-        starts = rng.random(n) < 0.7
-        best, walks = dearest_walks(levels, first, later, capacity, starts, pp, most)
+        starts, hops = rng.random(n) < 0.7, rng.integers(0, 9, (n, n)) * (seed % 3)
+        best, walks = dearest_walks(levels, hops, first, later, capacity, starts, pp, most)
         expected = np.full(n, NEVER)
         gained = {}
         for runs in _walks(levels, capacity, starts, pp, most):
-            gain = _gain(runs, first, later)
+            gain = _gain(runs, hops, first, later)
             gained[tuple(np.repeat(*np.array(runs).T).tolist())] = gain
             expected[runs[-1][0]] = max(expected[runs[-1][0]], gain)
         assert best.tolist() == expected.tolist(), seed
@@ -56,5 +57,6 @@ def _walks(levels: Small, capacity: Ints, starts: NDArray[np.bool_], pp: int, mo
     return longer((), pp, 0)
 
 
-def _gain(runs: Runs, first: Small, later: Small) -> int:
-    return int(first[runs[0]] + sum(later[run] for run in runs[1:]))
+def _gain(runs: Runs, hops: Ints, first: Small, later: Small) -> int:
+    entered = sum(hops[one[0], other[0]] for one, other in pairwise(runs))
+    return int(first[runs[0]] + sum(later[run] for run in runs[1:]) + entered)
