@@ -15,7 +15,7 @@ from taut.solver.placement.branches import Split, Tree, divided, reduced
 from taut.solver.placement.forest import Potentials, climb
 from taut.solver.placement.slots import Slots, Span
 from taut.solver.placement.staircase import PathProof, proven
-from taut.solver.placement.visits import Rule
+from taut.solver.placement.visits import RuleBook
 from taut.solver.placement.walks import LongestPath
 
 Flags = NDArray[np.bool_]
@@ -65,7 +65,7 @@ class Branching:
     def __init__(self, given: Slots, longest: float) -> None:
         self._given, self._splits = given, 0
         self._paths: dict[tuple[int, int, bytes, bytes], LongestPath] = {}
-        self._broken: dict[Rule, None] = {}
+        self._book = RuleBook(given)
         self._pipelines = np.zeros((0, given.pp), np.int64)
         nobody = np.zeros(len(given.hops), dtype=bool)
         self._everywhere = _everywhere(given, None)
@@ -97,7 +97,7 @@ class Branching:
         if key not in self._paths:
             touched = (span.fewest, span.most)
             path = LongestPath(
-                self._given, left, required, touched, seconds, evidence, levels=self.levels, broken=self._broken
+                self._given, left, required, touched, seconds, evidence, levels=self.levels, book=self._book
             )
             path.offer(self._pipelines)
             self._paths[key] = path

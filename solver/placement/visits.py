@@ -80,14 +80,17 @@ def rules_of(given: Slots, rules: tuple[Rule, ...]) -> Rules:
     )
 
 
-def possible_rules(given: Slots, starts: Flags) -> tuple[Rule, ...]:
-    """Rules that fractions of paths may break: for clusters of near nodes, and for them without ``starts``."""
-    if len(given.hops) < 3:
-        return ()
-    sets = {
-        tuple(nodes.tolist()) for cluster in _clusters(given.hops) for nodes in (cluster, cluster[~starts[cluster]])
-    }
-    return tuple(rule for nodes in sorted(sets) for rule in _uneven(given, nodes))
+class RuleBook:
+    """Rules for clusters of near nodes, and which of them solutions have broken so far, for all start sets together."""
+
+    def __init__(self, given: Slots) -> None:
+        self._given, self.broken = given, dict[Rule, None]()
+        self._clusters = list(_clusters(given.hops)) if len(given.hops) > 2 else []
+
+    def possible(self, starts: Flags) -> tuple[Rule, ...]:
+        """Rules that fractions of paths may break: for clusters, and for them without ``starts``."""
+        sets = {tuple(nodes.tolist()) for cluster in self._clusters for nodes in (cluster, cluster[~starts[cluster]])}
+        return tuple(rule for nodes in sorted(sets) for rule in _uneven(self._given, nodes))
 
 
 def _uneven(given: Slots, nodes: tuple[int, ...]) -> Iterator[Rule]:

@@ -20,7 +20,7 @@ from taut.solver.placement.dearest import MOST_SUM
 from taut.solver.placement.fillings import cheapest_fillings
 from taut.solver.placement.refutation import Gains
 from taut.solver.placement.slots import Slots
-from taut.solver.placement.visits import Rule, possible_rules, rules_of
+from taut.solver.placement.visits import Rule, RuleBook, rules_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -40,13 +40,11 @@ class Master:
     The program for one start set; fillings that matter are added by ``widened``, rules by ``take_up_rules``.
 
     Gains are flat: those of runs (2, N, c + 1), first and later by node and length, zero for length zero, then those by
-    the rules so far. ``begun`` says how many paths begin in each node in the last solution. ``broken`` are the rules
-    that the programs of all start sets took up, which share it.
+    the rules so far. ``begun`` says how many paths begin in each node in the last solution. The programs of all start
+    sets share one book of rules.
     """
 
-    def __init__(
-        self, given: Slots, starts: Flags, required: Flags, touched: tuple[int, int], broken: dict[Rule, None]
-    ) -> None:
+    def __init__(self, given: Slots, starts: Flags, required: Flags, touched: tuple[int, int], book: RuleBook) -> None:
         self._given, self._starts, self._required, self._touched = given, starts, required, touched
         self.begun = np.zeros(len(given.hops))
         n, self._longest = len(given.hops), int(given.capacity.max())
@@ -58,8 +56,8 @@ class Master:
         self._spared = runs + 2 * n + np.arange(n)
         self._least, self._most, self._z = runs + 3 * n + np.arange(3)
         self.rules: tuple[Rule, ...] = ()
-        self._possible, self._counted = possible_rules(given, starts), rules_of(given, ())
-        self._broken, self._seen = broken, 0
+        self._possible, self._counted = book.possible(starts), rules_of(given, ())
+        self._book, self._seen = book, 0
         self._walks, self._shares = np.zeros((0, given.pp), np.int64), np.zeros(0)
         self._known: set[tuple[int, int, bytes]] = set()
         self._rows = csr_matrix((0, self._size))
@@ -134,8 +132,8 @@ class Master:
 
     def take_up_broken(self) -> None:
         """Take up the rules that solutions for other start sets broke, without this one's start set."""
-        known = [rule for rule in list(self._broken)[self._seen :]]
-        self._seen = len(self._broken)
+        known = list(self._book.broken)[self._seen :]
+        self._seen = len(self._book.broken)
         new = []
         for rule in known:
             outside = tuple(v for v in rule.nodes if not self._starts[v])
@@ -143,8 +141,9 @@ class Master:
         self._take_up(new)
 
     def _take_up(self, new: Sequence[Rule]) -> int:
+        """Let some rules count; returns how many."""
         new = list(dict.fromkeys(new))
-        self._broken.update(dict.fromkeys(new))
+        self._book.broken.update(dict.fromkeys(new))
         self.rules += tuple(new)
         self._possible = tuple(rule for rule in self._possible if rule not in new)
         self._counted = rules_of(self._given, self.rules)

@@ -25,7 +25,7 @@ from taut.solver.placement.dearest import NEVER
 from taut.solver.placement.refutation import MOST_LEVELS, Gains, Refutation, levels_of
 from taut.solver.placement.slots import Slots
 from taut.solver.placement.staircase import PathProof
-from taut.solver.placement.visits import Rule
+from taut.solver.placement.visits import RuleBook
 from taut.solver.placement.walk_master import Master
 
 Floats = NDArray[np.float64]
@@ -70,13 +70,13 @@ class LongestPath:
         evidence: PathProof,
         *,
         levels: int = 256,
-        broken: dict[Rule, None] | None = None,
+        book: RuleBook | None = None,
     ) -> None:
         self.seconds, self.evidence, self.ceiling = seconds, evidence, np.inf
         self.rounds, self._spent, self._stride = 0, 0, HALF
         self._given, self._starts, self._required, self._touched = given, starts, required, touched
         self._levels = levels
-        self._master = Master(given, starts, required, given.touched(*touched), {} if broken is None else broken)
+        self._master = Master(given, starts, required, given.touched(*touched), book or RuleBook(given))
         self._center = self._master.even()
         self._walks = np.zeros((0, given.pp), np.int64)
 

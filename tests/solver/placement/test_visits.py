@@ -15,7 +15,7 @@ from taut.solver.placement.cover import Cover
 from taut.solver.placement.refutation import Refutation, refuted_seconds
 from taut.solver.placement.slots import Slots
 from taut.solver.placement.staircase import bound_of
-from taut.solver.placement.visits import Rule, Rules, possible_rules, rules_of
+from taut.solver.placement.visits import Rule, RuleBook, Rules, rules_of
 from taut.solver.placement.walk_master import Master
 from taut.solver.result import Limits
 from taut.solver.search import search
@@ -124,11 +124,12 @@ def test_hops_and_starts_gain_what_walks_count() -> None:
 def test_rules_of_clusters_are_broken_by_fractions() -> None:
     """Every rule sought is for racks and more than (1) says; racks that paths divide evenly have none."""
     everything = np.ones(9, dtype=bool)
-    found = possible_rules(racks(4, [3, 3, 3], 0.01, 0), everything)
+    book = RuleBook(racks(4, [3, 3, 3], 0.01, 0))
+    found = book.possible(everything)
     assert {rule.nodes for rule in found} >= {(0, 1, 2), (3, 4, 5), (6, 7, 8)}
-    assert possible_rules(racks(4, [3, 3, 3], 0.01, 0), ~everything) == found
-    even = racks(3, [3, 3, 3], 0.0, 0)
-    assert not any(not rule.begun for rule in possible_rules(even, everything) if len(rule.nodes) == 3)
+    assert book.possible(~everything) == found
+    even = RuleBook(racks(3, [3, 3, 3], 0.0, 0)).possible(everything)
+    assert all(rule.begun for rule in even if len(rule.nodes) == 3)
 
 
 def refined(given: Slots, target: float) -> Cover:
