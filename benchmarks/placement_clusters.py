@@ -7,12 +7,13 @@ recompute; pipeline and tensor degree are given, dp follows. Nodes have 8 device
 
 ``lognormal20``, ``lognormal40``  s = 0.2 and 0.4;
 ``racks``     two racks, a quarter of the rate between them;
+``sixes``     racks of 6 nodes, the last one of what is left, a quarter of the rate between them;
 ``slow``      one node with 0.4 of the rate;
 ``fat-tree``  leaves of 4 nodes, pods of 16: 1, 0.75 and 0.5 of the rate;
 ``mpigraph``  a measured matrix, uncapped and asymmetric as it is; of its hosts as many as are asked for, drawn
               without replacement and left in their order.
 
-s = 0.1 in the middle three, and all synthetic nodes stand in random order. No latencies, no shared network cards.
+s = 0.1 in the middle four, and all synthetic nodes stand in random order. No latencies, no shared network cards.
 """
 
 import numpy as np
@@ -27,7 +28,7 @@ from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
 from taut.formulations.space import StrategySpace
 
 Floats = NDArray[np.float64]
-KINDS = ("lognormal20", "lognormal40", "racks", "slow", "fat-tree", "mpigraph")
+KINDS = ("lognormal20", "lognormal40", "racks", "sixes", "slow", "fat-tree", "mpigraph")
 GPUS_PER_NODE = 8
 RATE = 25.0
 HIDDEN, SEQUENCE, MICRO_BATCH, GLOBAL_BATCH = 3072, 2048, 2, 512
@@ -50,8 +51,8 @@ def rates(nodes: int, kind: str, seed: int, measured: Floats | None = None) -> F
     noise = np.triu(np.exp(rng.normal(0, spread, (nodes, nodes))), 1)
     matrix = RATE * (noise + noise.T)
     where = np.arange(nodes)
-    if kind == "racks":
-        rack = where // (nodes // 2)
+    if kind in ("racks", "sixes"):
+        rack = where // (nodes // 2 if kind == "racks" else 6)
         matrix *= np.where(np.equal.outer(rack, rack), 1.0, 0.25)
     elif kind == "slow":
         matrix[0] *= 0.4

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
-COLOURS = dict(zip(KINDS, SHADES, strict=True))
+COLOURS = dict(zip(KINDS, (*SHADES, "#666666"), strict=True))
 BAND = "#ededed"
 FOOT, OPTIMAL = 3e-3, 1e-4
 """Per cent at which the gap's axis ends, and up to which a plan counts as proven optimal."""

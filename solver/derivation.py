@@ -54,7 +54,7 @@ class Derivation:
             return self._ordered(candidate, entry, relaxed)
         if entry.source == "partition":
             return max(relaxed, partition_bound(self._problem, candidate, comm)[0])
-        if entry.source == "placement" and has_joint(self._problem, candidate):
+        if entry.source == "placement" and has_joint(self._problem, candidate, self._subsets):
             joint = solve_joint(self._problem, candidate, self._best_links, self._subsets).lower_bound
             return max(relaxed, partition_bound(self._problem, candidate, comm)[0], joint)
         if entry.source == "every-placement" and has_every(self._problem, candidate):

@@ -182,7 +182,7 @@ class Refining:
         """The bound over all placements that applies to a candidate, with its source; none for many of them."""
         if has_every(self._problem, candidate):
             return "every-placement", solve_every(self._problem, candidate, self._best_links, self._lists)
-        if has_joint(self._problem, candidate):
+        if has_joint(self._problem, candidate, self._subsets):
             return "placement", solve_joint(self._problem, candidate, self._best_links, self._subsets)
         return "partition", None
 

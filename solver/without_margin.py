@@ -43,7 +43,7 @@ def bound_without_margin(problem: PlanningProblem, stop: Callable[[], bool] = la
             bound = partition_bound(problem, candidate, comm, margin=False)[0]
         if bound < least and has_every(problem, candidate):
             bound = max(bound, solve_every(problem, candidate, best, lists, margin=False).lower_bound)
-        elif bound < least and has_joint(problem, candidate):
+        elif bound < least and has_joint(problem, candidate, subsets):
             bound = max(bound, solve_joint(problem, candidate, best, subsets, margin=False).lower_bound)
         least = min(least, max(bound, value))
     return float(least)

@@ -1,5 +1,5 @@
 r"""
-Stages and placement together, where a candidate has at most 20 tensor groups.
+Stages and placement together, where a candidate's tensor groups have few multisets: up to 20, or more of few kinds.
 
 Partition and placement meet in the gradient bytes of stage 0 alone, hence in the layers j that it takes:
 
@@ -24,7 +24,8 @@ from taut.formulations.space import Candidate
 from taut.solver.bestlinks import BestLinks
 from taut.solver.bounds import ROUNDING, communication
 from taut.solver.partition import Partition, solve_partition
-from taut.solver.placement.subset import MOST_SLOTS, SubsetSolver
+from taut.solver.placement.kinds import slot_kinds
+from taut.solver.placement.subset import SubsetSolver, few_multisets
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -48,10 +49,18 @@ class Joint:
 
 @dataclass
 class SubsetCache:
-    """Subset solvers and ring costs by hop matrix, shared by the candidates that differ in compute alone."""
+    """Kinds of slots, subset solvers and ring costs, shared by the candidates that differ in compute alone."""
 
+    _kinds: dict[int, Ints | None] = field(default_factory=dict)
     _solvers: dict[tuple[int, int, float], SubsetSolver] = field(default_factory=dict)
     _rings: dict[tuple[int, int], Floats] = field(default_factory=dict)
+
+    def kinds(self, problem: PlanningProblem, tp: int) -> Ints | None:
+        """Kinds of the slots of tensor degree tp; None where they have too many multisets."""
+        if tp not in self._kinds:
+            kinds = slot_kinds(problem.links, tp)
+            self._kinds[tp] = kinds if kinds is not None and few_multisets(kinds) else None
+        return self._kinds[tp]
 
     def solver(self, problem: PlanningProblem, candidate: Candidate, message: float) -> SubsetSolver:
         """Paths over the slots for hops of one message."""
@@ -59,7 +68,9 @@ class SubsetCache:
         if key not in self._solvers:
             sites = slot_sites(problem.links, candidate.tp)[:, 0]
             hops = problem.links.hop_seconds(candidate.tp, message, both_ways=True)
-            self._solvers[key] = SubsetSolver(hops[np.ix_(sites, sites)], sites, candidate.pp)
+            kinds = self.kinds(problem, candidate.tp)
+            assert kinds is not None
+            self._solvers[key] = SubsetSolver(hops[np.ix_(sites, sites)], kinds, candidate.pp)
         return self._solvers[key]
 
     def rings(self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver) -> Floats:
@@ -74,22 +85,21 @@ class SubsetCache:
         return self._rings[key]
 
 
-def has_joint(problem: PlanningProblem, candidate: Candidate) -> bool:
+def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache) -> bool:
     """
-    Whether the subset dynamic program applies: few tensor groups, each one device or in a node of interchangeable ones.
+    Whether the subset dynamic program applies: few multisets of groups, each one device or in a node of alike ones.
 
     With unlike devices the pipeline with the slowest stage need not make the longest trip: their sum is no bound.
     """
-    groups = candidate.pp * candidate.dp
     return (
         candidate.pp > 1
         and not candidate.is_ordered
         and len(problem.device_types) == 1
-        and groups <= MOST_SLOTS
         and (problem.links.by_node or candidate.tp == 1)
         and candidate.tp <= problem.links.gpus_per_node.min()
         and problem.latency_model != "amp"
         and problem.transfer_weight(candidate) > 0.0
+        and cache.kinds(problem, candidate.tp) is not None
     )
 
 

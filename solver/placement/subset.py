@@ -1,29 +1,41 @@
 r"""
-Exact placement on at most 20 slots: dynamic programming over subsets.
+Exact placement of few tensor groups, or of many of few kinds: dynamic programming over multisets of slots.
 
-Slots :math:`u, v` hold one tensor group each; W[u, v] is the seconds of a hop, already weighted. For a set Q of slots,
+Slots :math:`u, v` hold one tensor group each; W[u, v] is the seconds of a hop, already weighted. Slots of one kind can
+be exchanged without changing anything: those of one node, or single ones with equal links. For a multiset Q of slots
+(``taut.solver.placement.multisets``),
 
-(1) path[Q, s] = least length of a path that starts at s and visits all of Q;
-(2) a start set S (stage 0's replicas) costs ring(S) seconds; S are tried by ascending ring(S);
-(3) for each S, cover[k, R] = least over ways to give R to the first k starts of the longest of their paths;
-(4) stop when least + ring(S) is no better than the best found, where least = max over v of the shortest path of pp
-    slots that visits v: some pipeline visits every slot.
+(1) path[Q, c] = least length of a path that starts at kind c and visits all of Q;
+(2) a start set S (stage 0's replicas) costs ring(S) seconds; of those with equal kinds only the one on each kind's
+    first slots is tried;
+(3) for each S, cover[R] = least over ways to give R to the first starts of the longest of their paths;
+(4) least(S) = max over v of the shortest path of pp slots from one of S that visits v, since every slot is visited, or
+    from v if v is in S. S are tried by ascending least(S) + ring(S), until that is no better than the best found.
 
-Slots of one site are interchangeable, so of equal start sets only the one on each site's first slots is tried.
-The value is exact, or after ``most_sets`` start sets the valid bound of (4) for those that were not tried.
+The value is exact, or after ``most_pairs`` of multisets the valid bound of (4) for the start sets not tried.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from taut.solver.placement.multisets import least_cover, path_lengths, shortest_path, small_multisets, visits
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Sizes = NDArray[np.int8]
-MOST_SLOTS = 20
+MOST_MULTISETS = 1 << 21
+MOST_PAIRS = 2_000_000_000
+SLACKS = (1.05, 1.25, 2.0)
+"""Longest paths that covers are sought below where none is known, in the least that they can be."""
+MOST_AT_ONCE = 20_000
+"""Start sets whose least paths are taken from one array."""
+
+
+def few_multisets(kinds: Ints) -> bool:
+    """Whether slots of these kinds have few enough multisets."""
+    return float(np.prod(np.bincount(kinds) + 1.0)) <= MOST_MULTISETS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,22 +48,38 @@ class SubsetPlacement:
 
 
 class SubsetSolver:
-    """Path lengths of one hop matrix, and the exact placements that follow from them."""
+    """
+    Path lengths of one hop matrix, and the exact placements that follow from them.
 
-    def __init__(self, hops: Floats, sites: Ints, pp: int) -> None:
-        self.pp, self.dp = pp, len(sites) // pp
-        self._hops = hops
-        self._path, sizes = _paths(hops, pp)
-        self._least = _least_cover(self._path, sizes, pp)
-        rank = np.array([np.count_nonzero(sites[:u] == site) for u, site in enumerate(sites)])
-        self._starts = np.array([s for s in combinations(range(len(sites)), self.dp) if _first_slots(s, sites, rank)])
+    ``hops`` (n, n) between slots, ``kinds`` (n,) their kinds, numbered from zero on.
+    """
+
+    def __init__(self, hops: Floats, kinds: Ints, pp: int) -> None:
+        self.pp, self.dp = pp, len(kinds) // pp
+        self._slots = [np.flatnonzero(kinds == c) for c in range(int(kinds.max()) + 1)]
+        self._counts = np.array([len(slots) for slots in self._slots], dtype=np.int64)
+        first, last = (np.array([slots[end] for slots in self._slots]) for end in (0, -1))
+        self._hops = hops[np.ix_(first, first)]
+        np.fill_diagonal(self._hops, np.where(self._counts > 1, hops[first, last], np.inf))
+        self._members, self._row = small_multisets(self._counts, pp)
+        self._path = path_lengths(self._hops, self._counts, self._members, self._row)
+        self._starts = np.array(list(_start_kinds(self._counts.tolist(), self.dp)), dtype=np.int64)
+        via = visits(self._path, self._members, pp)
+        parts = np.array_split(self._starts, -(-len(self._starts) // MOST_AT_ONCE))
+        self._least = np.concatenate([_least(via, starts) for starts in parts])
 
     @property
     def start_sets(self) -> Ints:
         """Start sets to be priced, (sets, dp), one of each class of equal ones."""
-        return self._starts
+        rank = np.zeros(self._starts.shape, np.int64)
+        for k in range(1, self.dp):
+            rank[:, k] = np.where(self._starts[:, k] == self._starts[:, k - 1], rank[:, k - 1] + 1, 0)
+        table = np.zeros((len(self._slots), int(self._counts.max())), np.int64)
+        for c, slots in enumerate(self._slots):
+            table[c, : len(slots)] = slots
+        return table[self._starts, rank]
 
-    def solve(self, ring: Floats, *, most_sets: int = 4000) -> SubsetPlacement:
+    def solve(self, ring: Floats, *, most_pairs: int = MOST_PAIRS) -> SubsetPlacement:
         """
         Least of longest pipeline plus ring over all placements.
 
@@ -59,148 +87,64 @@ class SubsetSolver:
         ----------
         ring
             Seconds of each of ``start_sets``.
-        most_sets
-            Start sets to try before the rest is only bounded.
+        most_pairs
+            Pairs of multisets to look at before the rest is only bounded.
         """
-        order = np.argsort(ring, kind="stable")
-        best, slots, bound = np.inf, np.zeros((self.dp, self.pp), np.int64), np.inf
-        for tried, index in enumerate(order.tolist()):
-            if self._least + ring[index] >= best or tried == most_sets:
-                bound = self._least + ring[index]
+        best, chosen, bound, looked = np.inf, (0, np.zeros(self.dp, np.int64)), np.inf, 0
+        hoped = self._least + ring
+        for index in np.argsort(hoped, kind="stable").tolist():
+            if hoped[index] >= best or looked > most_pairs:
+                bound = hoped[index]
                 break
-            starts = self._starts[index]
-            longest, members = _cover(self._path, starts, self.pp, best - ring[index])
+            longest, visited, pairs = self._cover(index, float(best - ring[index]))
+            looked += pairs
             if longest + ring[index] < best:
-                best, slots = float(longest + ring[index]), self._ordered(members, starts)
-        return SubsetPlacement(seconds=best, lower_bound=float(min(best, bound)), slots=slots)
+                best, chosen = float(longest + ring[index]), (index, visited)
+        return SubsetPlacement(seconds=best, lower_bound=float(min(best, bound)), slots=self._placed(*chosen))
 
-    def _ordered(self, members: Ints, starts: Ints) -> Ints:
-        """Slots of each pipeline in stage order, from its start and the set it visits."""
-        return np.array([_walk(self._hops, self._path, s, q) for s, q in zip(starts, members, strict=True)])
+    def _cover(self, index: int, cutoff: float) -> tuple[float, Ints, int]:
+        """Cover (3) below the cutoff, and the pairs looked at; without one below some that few paths meet first."""
+        looked, least = 0, float(self._least[index])
+        for slack in (*SLACKS, np.inf):
+            below = slack * least if np.isinf(cutoff) and least > 0.0 else cutoff
+            tables = self._path, self._row, self._counts, self._starts[index]
+            longest, visited, pairs = least_cover(*tables, self.pp, below)
+            looked += pairs
+            if np.isfinite(longest) or below == cutoff:
+                break
+        return float(longest), visited, looked
 
-
-def _first_slots(starts: tuple[int, ...], sites: Ints, rank: Ints) -> bool:
-    """Whether the chosen slots of every site are its first ones."""
-    taken: dict[int, int] = {}
-    for slot in starts:
-        site = int(sites[slot])
-        if rank[slot] != taken.get(site, 0):
-            return False
-        taken[site] = taken.get(site, 0) + 1
-    return True
-
-
-@njit(cache=True, nogil=True)
-def _bits(mask: int) -> int:
-    """Number of members of a set."""
-    count = 0
-    while mask:
-        mask &= mask - 1
-        count += 1
-    return count
-
-
-@njit(cache=True, nogil=True)
-def _paths(hops: Floats, pp: int) -> tuple[Floats, Sizes]:
-    """path[Q, s] of (1) for sets of at most pp slots, and the size of every set."""
-    n = hops.shape[0]
-    sizes = np.zeros(1 << n, np.int8)
-    path = np.full((1 << n, n), np.inf)
-    for s in range(n):
-        path[1 << s, s] = 0.0
-    for members in range(1, 1 << n):
-        sizes[members] = sizes[members >> 1] + (members & 1)
-        if sizes[members] < 2 or sizes[members] > pp:
-            continue
-        for s in range(n):
-            if members >> s & 1:
-                rest = members ^ (1 << s)
-                least = np.inf
-                for t in range(n):
-                    if rest >> t & 1:
-                        least = min(least, hops[s, t] + path[rest, t])
-                path[members, s] = least
-    return path, sizes
+    def _placed(self, index: int, visited: Ints) -> Ints:
+        """Slots of each pipeline in stage order, from the kinds of its path."""
+        starts, taken = self._starts[index].tolist(), np.zeros(len(self._slots), np.int64)
+        order = np.empty((self.dp, self.pp), np.int64)
+        tables = self._hops, self._path, self._members, self._row, self._counts
+        for z, (start, number) in enumerate(zip(starts, visited.tolist(), strict=True)):
+            order[z] = shortest_path(*tables, start, number)
+        placed = np.empty_like(order)
+        # First slots first: they are those that the ring was priced for.
+        for at in np.ndindex(self.pp, self.dp):
+            kind = order[at[::-1]]
+            placed[at[::-1]] = self._slots[kind][taken[kind]]
+            taken[kind] += 1
+        return placed
 
 
-@njit(cache=True, nogil=True)
-def _least_cover(path: Floats, sizes: Sizes, pp: int) -> float:
-    """Seconds of (4): the slot that is hardest to visit by a path of pp slots."""
-    n = path.shape[1]
-    least = np.full(n, np.inf)
-    for members in range(1, 1 << n):
-        if sizes[members] != pp:
-            continue
-        shortest = np.inf
-        for s in range(n):
-            if members >> s & 1:
-                shortest = min(shortest, path[members, s])
-        for v in range(n):
-            if members >> v & 1:
-                least[v] = min(least[v], shortest)
-    return float(least.max())
+def _least(via: Floats, starts: Ints) -> Floats:
+    """Least seconds (4) of start sets, (sets,)."""
+    through = via[starts].min(axis=1).max(axis=1)
+    return np.asarray(np.maximum(through, np.diag(via)[starts].max(axis=1)))
 
 
-@njit(cache=True, nogil=True)
-def _cover(path: Floats, starts: Ints, pp: int, cutoff: float) -> tuple[float, Ints]:
-    """
-    Cover the slots by paths from the given starts, the longest as short as possible and below the cutoff, (3).
+def _start_kinds(counts: list[int], left: int) -> Iterator[tuple[int, ...]]:
+    """Ascending kinds of so many slots, each way once."""
+    room = np.cumsum([0, *counts[::-1]])[::-1].tolist()
 
-    Returns its length and the set that each path visits; infinity where no cover is below the cutoff.
-    """
-    n, dp = path.shape[1], len(starts)
-    others = np.array([u for u in range(n) if not (starts == u).any()], np.int64)
-    free = len(others)
-    # Sets of free slots are numbered within the free slots; spread maps them to sets of all slots.
-    spread = np.zeros(1 << free, np.int64)
-    size = np.zeros(1 << free, np.int8)
-    for members in range(1, 1 << free):
-        low = members & -members
-        spread[members] = spread[members ^ low] | (1 << others[_bits(low - 1)])
-        size[members] = size[members ^ low] + 1
-    everything = (1 << free) - 1
-    longest = np.full((dp + 1, 1 << free), np.inf)
-    given = np.zeros((dp + 1, 1 << free), np.int32)
-    longest[0, 0] = 0.0
-    for k in range(dp):
-        for members in range(1 << free):
-            if size[members] != pp - 1:
-                continue
-            length = path[spread[members] | (1 << starts[k]), starts[k]]
-            if length >= cutoff:
-                continue
-            rest = everything ^ members
-            before = rest
-            while True:
-                if size[before] == k * (pp - 1) and longest[k, before] < np.inf:
-                    value = max(longest[k, before], length)
-                    if value < longest[k + 1, before | members]:
-                        longest[k + 1, before | members] = value
-                        given[k + 1, before | members] = members
-                if before == 0:
-                    break
-                before = (before - 1) & rest
-    visited = np.zeros(dp, np.int64)
-    covered = everything
-    for k in range(dp, 0, -1):
-        members = given[k, covered]
-        visited[k - 1] = spread[members] | (1 << starts[k - 1])
-        covered ^= members
-    return longest[dp, everything], visited
+    def further(c: int, left: int) -> Iterator[tuple[int, ...]]:
+        if left == 0:
+            yield ()
+        elif c < len(counts):
+            for number in range(min(counts[c], left), max(left - room[c + 1], 0) - 1, -1):
+                yield from ((c,) * number + rest for rest in further(c + 1, left - number))
 
-
-@njit(cache=True, nogil=True)
-def _walk(hops: Floats, path: Floats, start: int, members: int) -> Ints:
-    """A shortest path from ``start`` through all of ``members``."""
-    length = _bits(members)
-    order = np.zeros(length, np.int64)
-    order[0] = start
-    for k in range(1, length):
-        here, rest = order[k - 1], members ^ (1 << order[k - 1])
-        least = np.inf
-        for t in range(path.shape[1]):
-            if rest >> t & 1 and hops[here, t] + path[rest, t] < least:
-                least = hops[here, t] + path[rest, t]
-                order[k] = t
-        members = rest
-    return order
+    return further(0, left)

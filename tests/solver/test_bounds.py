@@ -69,7 +69,7 @@ def test_candidate_bounds_are_valid_and_ordered(block: int) -> None:
             exact = partition_bound(given, choice, comm)[0]
             assert relaxed <= exact * TOLERANCE, (seed, choice)
             assert exact <= optimum * TOLERANCE, (seed, choice)
-            if has_joint(given, choice):
+            if has_joint(given, choice, cache):
                 joint = solve_joint(given, choice, best, cache).lower_bound
                 assert joint <= optimum * TOLERANCE, (seed, choice)
 
@@ -84,7 +84,7 @@ def test_exact_placement_closes_equal_devices() -> None:
         best, cache = BestLinks(given.links), SubsetCache()
         choice = given.candidates[-1]
         uniform = len({node.intra_bandwidth_gbps for node in given.cluster.node_list}) == 1
-        if not (has_joint(given, choice) and given.tables(choice).equal_messages and uniform):
+        if not (has_joint(given, choice, cache) and given.tables(choice).equal_messages and uniform):
             continue
         optimum = enumerate_candidate(given, choice).seconds
         joint = solve_joint(given, choice, best, cache).lower_bound

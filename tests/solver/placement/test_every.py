@@ -44,7 +44,7 @@ def test_bounds_of_measured_devices_are_valid_and_mostly_exact(block: int) -> No
             bounds = [relaxation_bound(given, choice, comm), partition_bound(given, choice, comm)[0]]
             if has_every(given, choice):
                 bounds.append(solve_every(given, choice, best, lists).lower_bound)
-            if has_joint(given, choice):
+            if has_joint(given, choice, subsets):
                 bounds.append(solve_joint(given, choice, best, subsets).lower_bound)
             assert max(bounds) <= optimum * TOLERANCE, (seed, choice)
             alone = min(choice.pp, choice.dp) == 1 or not has_every(given, choice)

@@ -53,7 +53,7 @@ def test_stopping_early_leaves_a_valid_bound() -> None:
         solver = SubsetSolver(hops, nodes, pp)
         rings = np.array([ring_seconds(ring, tuple(starts), weight) for starts in solver.start_sets])
         optimum = solver.solve(rings).seconds
-        early = solver.solve(rings, most_sets=1)
+        early = solver.solve(rings, most_pairs=0)
         assert early.lower_bound <= optimum + 1e-12
         assert early.seconds >= optimum - 1e-12
 
@@ -65,3 +65,38 @@ def test_sixteen_equal_nodes_are_solved() -> None:
     found = solver.solve(np.full(len(solver.start_sets), 0.5))
     assert found.seconds == pytest.approx(3.5)
     assert found.lower_bound == pytest.approx(3.5)
+
+
+def test_alike_slots_change_nothing() -> None:
+    """With alike slots as one kind the value is that of slots taken one by one, on racks and on nodes of several."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        pp, dp = [(2, 3), (3, 2), (4, 2), (3, 3), (2, 5), (5, 2), (4, 3)][seed % 7]
+        kinds = rng.integers(0, int(rng.integers(1, 5)), pp * dp)
+        kinds = np.unique(kinds, return_inverse=True)[1]
+        hops, ring = rng.uniform(0.5, 2, (2, 4, 4))
+        hops, ring = hops[np.ix_(kinds, kinds)], np.maximum(ring, ring.T)[np.ix_(kinds, kinds)]
+        weight = float(rng.uniform(0, 2))
+        found = []
+        for slots in (kinds, np.arange(pp * dp)):
+            solver = SubsetSolver(hops, slots, pp)
+            rings = np.array([ring_seconds(ring, tuple(starts), weight) for starts in solver.start_sets])
+            placed = solver.solve(rings)
+            assert placed.lower_bound == placed.seconds
+            assert _value(hops, ring, placed.slots, weight) == pytest.approx(placed.seconds, rel=1e-12)
+            assert sorted(placed.slots.ravel().tolist()) == list(range(pp * dp))
+            found.append(placed.seconds)
+        assert found[0] == pytest.approx(found[1], rel=1e-12), seed
+
+
+def test_many_slots_of_few_kinds() -> None:
+    """Sixty-four nodes in four racks of 16, paths of eight: two racks more for some path, which starts in another."""
+    rack = np.arange(64) // 16
+    hops = np.where(np.equal.outer(rack, rack), 1.0, 4.0)
+    solver = SubsetSolver(hops, rack, 8)
+    tight = np.array([len(set(rack[starts].tolist())) == 1 for starts in solver.start_sets])
+    assert tight.sum() == 4
+    found = solver.solve(np.where(tight, 0.0, 100.0))
+    assert found.seconds == found.lower_bound == 5 * 1.0 + 2 * 4.0
+    free = solver.solve(np.zeros(len(tight)))
+    assert free.seconds == free.lower_bound == 7.0
