@@ -27,10 +27,10 @@ def found() -> Plan:
 
 
 def measured() -> ClusterSpec:
-    """Eight such nodes with a measured matrix, too many for an exact placement, so that annealing takes part."""
-    rows = np.random.default_rng(7).uniform(5.0, 50.0, (8, 8)).tolist()
+    """Sixteen such nodes with a measured matrix, too many for an exact placement, so that annealing takes part."""
+    rows = np.random.default_rng(7).uniform(5.0, 50.0, (16, 16)).tolist()
     matrix = MatrixSpec(unit="Gb/s", rows=rows)
-    return load_cluster("g4dn.12xlarge:8").model_copy(update={"bandwidth_matrix": matrix})
+    return load_cluster("g4dn.12xlarge:16").model_copy(update={"bandwidth_matrix": matrix})
 
 
 def repeated(**options: Any) -> dict[str, Any]:
