@@ -50,7 +50,7 @@ def test_global_bound_is_valid_on_random_instances(block: int) -> None:
         check_search(seed)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", blocks(6))
 def test_global_bound_is_valid_on_eight_devices(seed: int) -> None:
     """The same with all 40,320 placements of eight devices."""
     check_search(seed, large=True)
