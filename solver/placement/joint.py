@@ -29,8 +29,8 @@ from taut.solver.placement.subset import SubsetSolver, few_multisets
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-MOST_AT_ONCE = 20_000
-"""Start sets whose rings are priced in one array."""
+MOST_AT_ONCE = 2_000_000
+"""Links of start sets whose rings are priced in one array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +52,22 @@ class SubsetCache:
     """Kinds of slots, subset solvers and ring costs, shared by the candidates that differ in compute alone."""
 
     _kinds: dict[int, Ints | None] = field(default_factory=dict)
+    _few: dict[tuple[int, int], bool] = field(default_factory=dict)
     _solvers: dict[tuple[int, int, float], SubsetSolver] = field(default_factory=dict)
     _rings: dict[tuple[int, int], Floats] = field(default_factory=dict)
 
-    def kinds(self, problem: PlanningProblem, tp: int) -> Ints | None:
-        """Kinds of the slots of tensor degree tp; None where they have too many multisets."""
+    def has_few(self, problem: PlanningProblem, candidate: Candidate) -> bool:
+        """Whether a candidate's slots have few multisets."""
+        key = (candidate.tp, candidate.pp)
+        if key not in self._few:
+            kinds = self._kinds_of(problem, candidate.tp)
+            self._few[key] = kinds is not None and few_multisets(kinds, candidate.pp)
+        return self._few[key]
+
+    def _kinds_of(self, problem: PlanningProblem, tp: int) -> Ints | None:
+        """Kinds of the slots of tensor degree tp; None for too many."""
         if tp not in self._kinds:
-            kinds = slot_kinds(problem.links, tp)
-            self._kinds[tp] = kinds if kinds is not None and few_multisets(kinds) else None
+            self._kinds[tp] = slot_kinds(problem.links, tp)
         return self._kinds[tp]
 
     def solver(self, problem: PlanningProblem, candidate: Candidate, message: float) -> SubsetSolver:
@@ -68,7 +76,7 @@ class SubsetCache:
         if key not in self._solvers:
             sites = slot_sites(problem.links, candidate.tp)[:, 0]
             hops = problem.links.hop_seconds(candidate.tp, message, both_ways=True)
-            kinds = self.kinds(problem, candidate.tp)
+            kinds = self._kinds_of(problem, candidate.tp)
             assert kinds is not None
             self._solvers[key] = SubsetSolver(hops[np.ix_(sites, sites)], kinds, candidate.pp)
         return self._solvers[key]
@@ -79,7 +87,7 @@ class SubsetCache:
         if key not in self._rings:
             links = problem.links
             sites = slot_sites(links, candidate.tp)[:, 0][solver.start_sets]
-            parts = np.array_split(sites, -(-len(sites) // MOST_AT_ONCE))
+            parts = np.array_split(sites, -(-sites.size * candidate.dp // MOST_AT_ONCE))
             priced = [ring_by_byte(links.ring_inverse, few, links.node_of_site[few]) for few in parts]
             self._rings[key] = np.concatenate(priced)
         return self._rings[key]
@@ -99,7 +107,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache
         and candidate.tp <= problem.links.gpus_per_node.min()
         and problem.latency_model != "amp"
         and problem.transfer_weight(candidate) > 0.0
-        and cache.kinds(problem, candidate.tp) is not None
+        and cache.has_few(problem, candidate)
     )
 
 

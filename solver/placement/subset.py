@@ -25,7 +25,8 @@ from taut.solver.placement.multisets import least_cover, path_lengths, shortest_
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-MOST_MULTISETS = 1 << 21
+MOST_MULTISETS, MOST_LINKS = 1 << 21, 100_000_000
+"""Multisets of all slots, and links between any two slots of a start set over all start sets."""
 MOST_PAIRS = 2_000_000_000
 SLACKS = (1.05, 1.25, 2.0)
 """Longest paths that covers are sought below where none is known, in the least that they can be."""
@@ -33,9 +34,15 @@ MOST_AT_ONCE = 20_000
 """Start sets whose least paths are taken from one array."""
 
 
-def few_multisets(kinds: Ints) -> bool:
-    """Whether slots of these kinds have few enough multisets."""
-    return float(np.prod(np.bincount(kinds) + 1.0)) <= MOST_MULTISETS
+def few_multisets(kinds: Ints, pp: int) -> bool:
+    """Whether slots of these kinds have few enough multisets, and start sets few enough links."""
+    counts, dp = np.bincount(kinds), len(kinds) // pp
+    if float(np.prod(counts + 1.0)) > MOST_MULTISETS:
+        return False
+    ways = np.ones(1)
+    for count in counts.tolist():
+        ways = np.convolve(ways, np.ones(count + 1))
+    return float(ways[dp]) * dp**2 <= MOST_LINKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,7 +147,7 @@ def test_no_staircase_is_above_the_optimum(block: int) -> None:
         check(random_slots(seed), seed)
 
 
-@pytest.mark.parametrize("block", blocks(20))
+@pytest.mark.parametrize("block", blocks(20, every_run=2))
 def test_no_staircase_over_shared_nodes_is_above_the_optimum(block: int) -> None:
     """1,000 instances with several slots a node, sizes alike and unlike: no bound exceeds it, and most reach 98 %."""
     shares = [check(shared_slots(seed), seed) for seed in range(block * 50, block * 50 + 50)]
@@ -457,7 +457,7 @@ def made(nodes: int, gpus: int, pp: int, spread: float, work: int, seed: int = 4
     fixed = {"pp": pp, "tp": 1, "zero": 0, "micro_batch": 1, "schedule": "1f1b"}
     given = problem(cluster(nodes, gpus, rows=rows), spec, table=table, global_batch=24, fixed=fixed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joint, "few_multisets", lambda _: False)
+        patch.setattr(joint, "few_multisets", lambda *_: False)
         result = search(given, Limits(work_limit=work, workers=1))
     document: Document = json.loads(json.dumps(plan_document(given, result, Limits(work_limit=work))))
     return document
