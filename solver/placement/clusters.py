@@ -1,9 +1,10 @@
 r"""
-Nodes that lie near together, from which placements begin. Nothing here bounds anything.
+Nodes that lie near together, from which placements and proofs begin. Nothing here bounds anything.
 
 Two of many local optima matter most. Pipelines are short where their nodes lie in one rack or leaf: nodes are ordered
 by the tree of average hops, in which the two nearest clusters are joined until all nodes are one. The ring of the first
-stage is fast where all its links are: sets of fast links are built node by node.
+stage is fast where all its links are: sets of fast links are built node by node. What the tree joins, leaves and racks
+among it, are also the sets whose visits may matter to a bound, which holds for any set.
 """
 
 import numpy as np
@@ -16,8 +17,23 @@ Ints = NDArray[np.int64]
 
 def near_together(hops: Floats) -> Ints:
     """The nodes in an order in which racks, and racks of racks, stand together: leaves of the tree of average links."""
-    apart = hops[np.triu_indices(len(hops), 1)]
-    return np.asarray(leaves_list(linkage(apart, method="average")), dtype=np.int64)
+    return np.asarray(leaves_list(_tree(hops)), dtype=np.int64)
+
+
+def clusters(hops: Floats) -> list[Ints]:
+    """Sets of nodes that the tree joins, but for single nodes and all of them."""
+    n = len(hops)
+    if n < 3:
+        return []
+    members = [np.array([v]) for v in range(n)]
+    for one, other in _tree(hops)[:-1, :2].astype(int):
+        members.append(np.sort(np.concatenate([members[one], members[other]])))
+    return members[n:]
+
+
+def _tree(hops: Floats) -> Floats:
+    """The tree of average links, as scipy has it."""
+    return np.asarray(linkage(hops[np.triu_indices(len(hops), 1)], method="average"))
 
 
 def tight_sets(inverse: Floats, count: int) -> Ints:

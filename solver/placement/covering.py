@@ -130,14 +130,14 @@ class _Start:
     """
     How a run begins: near nodes together or in random order, stage by stage or path by path; and its moves.
 
-    ``tight`` is which of the sets of fast links the first slots are to have.
+    ``first`` are nodes with fast links that the first slots are to have.
     """
 
     near: bool
     together: bool
     hot: float
     share: float
-    tight: int | None = None
+    first: tuple[int, ...] | None = None
 
 
 def _starts(given: Slots) -> list[list[_Start]]:
@@ -147,9 +147,9 @@ def _starts(given: Slots) -> list[list[_Start]]:
     if (given.capacity == 1).all():
         brief = [_Start(near, False, HOT, 0.1) for near in (True, False)]
         random = [_Start(False, False, hot, 1.0) for hot in (HOT, WARM)]
-        sets = min(len(tight_sets(given.inverse, given.paths)), MOST_TIGHT)
-        tight = [[_Start(True, False, MILD, share, place) for place in range(sets)] for share in (1.0, 0.1)]
-        return [brief, random, tight[0][:2], *([tight[1][2:]] if sets > 2 else [])]
+        sets = [tuple(nodes) for nodes in tight_sets(given.inverse, given.paths)[:MOST_TIGHT].tolist()]
+        tight = [_Start(True, False, MILD, 1.0 if place < 2 else 0.1, first) for place, first in enumerate(sets)]
+        return [phase for phase in (brief, random, tight[:2], tight[2:]) if phase]
     return [
         [_Start(True, True, MILD, 0.1), _Start(True, False, HOT, 0.1)],
         [_Start(True, True, MILD, 1.0), _Start(False, False, WARM, 1.0)],
@@ -219,10 +219,10 @@ class Covering:
         """One run of annealing."""
         given, number = self._slots, seed * 100 + 10 * self._phase + self._starts[self._phase].index(start)
         order = near_together(given.hops) if start.near else np.random.default_rng(number).permutation(len(given.hops))
-        if start.tight is None:
+        if start.first is None:
             paths = _first_paths(given, order, together=start.together)
         else:
-            paths = _from_tight(given, order, start.tight)
+            paths = _from_tight(given, order, np.array(start.first))
         most = MOST_MOVES if len(given.hops) > MANY_NODES else MOST_MOVES // 2
         made = int(start.share * (moves or min(MOVES_PER_SLOT * given.slots, most)))
         return PathAnnealing(given, self._gradients(), paths, moves=made, seed=number, hot=start.hot)
@@ -270,9 +270,7 @@ def _first_paths(given: Slots, order: Ints, *, together: bool = False) -> Ints:
     return taken.reshape(given.pp, -1).T.copy() if together else taken.reshape(-1, given.pp)
 
 
-def _from_tight(given: Slots, order: Ints, place: int) -> Ints:
-    """Paths that begin in one of the sets of fast links and take the other nodes, one slot each, in order."""
-    sets = tight_sets(given.inverse, given.paths)
-    first = sets[place]
+def _from_tight(given: Slots, order: Ints, first: Ints) -> Ints:
+    """Paths that begin in the given nodes and take the others, one slot each, in order."""
     later = order[~np.isin(order, first)]
     return np.column_stack([first, later.reshape(given.paths, -1)])

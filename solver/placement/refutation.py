@@ -24,6 +24,7 @@ to visit; gains from the average path are covered too. ``taut.solver.placement.w
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,16 +80,17 @@ class Gains:
         """Largest gain of a walk of fewer than ``most`` levels by its last node, and that walk; None for huge gains."""
         if self.largest * given.pp >= MOST_SUM:
             return None
-        first, hops = self._with_rules()
+        first, hops = self._with_rules
         tables = first.astype(np.int32), self.later.astype(np.int32)
         return dearest_walks(levels, hops, *tables, given.capacity, starts, given.pp, most)
 
     @property
     def largest(self) -> int:
         """What a run and the hop to it gain together at most, or lose."""
-        first, hops = self._with_rules()
+        first, hops = self._with_rules
         return int(max(np.abs(first).max(), np.abs(self.later).max()) + hops.max())
 
+    @cached_property
     def _with_rules(self) -> tuple[Ints, Ints]:
         """Gains of first runs, and of hops (N, N), with those by rules."""
         return self.first + self.rules.by_start(self.by_rule)[:, None], self.rules.by_hop(self.by_rule)

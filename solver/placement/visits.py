@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import linkage
 
+from taut.solver.placement.clusters import clusters
 from taut.solver.placement.slots import Slots
 
 Floats = NDArray[np.float64]
@@ -85,7 +85,7 @@ class RuleBook:
 
     def __init__(self, given: Slots) -> None:
         self._given, self.broken = given, dict[Rule, None]()
-        self._clusters = list(_clusters(given.hops)) if len(given.hops) > 2 else []
+        self._clusters = clusters(given.hops)
 
     def possible(self, starts: Flags) -> tuple[Rule, ...]:
         """Rules that fractions of paths may break: for clusters, and for them without ``starts``."""
@@ -100,12 +100,3 @@ def _uneven(given: Slots, nodes: tuple[int, ...]) -> Iterator[Rule]:
         yield Rule(nodes=nodes, begun=False)
     if slots % (given.pp - 1):
         yield Rule(nodes=nodes, begun=True)
-
-
-def _clusters(hops: Floats) -> Iterator[Ints]:
-    """Sets of nodes that the tree of average hops joins, but for single nodes and all of them."""
-    n = len(hops)
-    members = [np.array([v]) for v in range(n)]
-    for one, other in linkage(hops[np.triu_indices(n, 1)], method="average")[:-1, :2].astype(int):
-        members.append(np.sort(np.concatenate([members[one], members[other]])))
-    yield from members[n:]
