@@ -24,22 +24,18 @@ MOST_KINDS = 20
 
 def slot_kinds(links: Links, tp: int) -> Ints | None:
     """Kind of every slot, numbered from zero on; None where there are more than ``MOST_KINDS``."""
-    sites = slot_sites(links, tp)[:, 0]
-    shared = np.bincount(sites, minlength=links.num_sites) > 1
-    alone = np.bincount(links.node_of_site)[links.node_of_site] == 1
+    sites, node = slot_sites(links, tp)[:, 0], links.node_of_site
+    single = np.bincount(sites, minlength=links.num_sites) == 1
+    # Devices of two nodes can change places only where each is all of its node.
+    place = np.where(np.bincount(node)[node] == 1, -1, node)
     tables = links.latency, links.pipeline_rate(tp), links.ring_inverse
     first: list[int] = []
     kind_of = np.zeros(links.num_sites, np.int64)
-    for site in range(links.num_sites):
-        node = links.node_of_site[site]
-        single = [
-            known if not shared[known] and (alone[known] or links.node_of_site[known] == node) else -1
-            for known in first
-        ]
-        alike = (c for c, u in enumerate(single) if u >= 0 and not shared[site] and _alike(tables, u, site))
-        kind_of[site] = next(alike, len(first))
-        if kind_of[site] == len(first):
-            first.append(site)
+    for v in range(links.num_sites):
+        known = (c for c, u in enumerate(first) if single[u] and single[v] and place[u] == place[v])
+        kind_of[v] = next((c for c in known if _alike(tables, first[c], v)), len(first))
+        if kind_of[v] == len(first):
+            first.append(v)
         if len(first) > MOST_KINDS:
             return None
     return kind_of[sites]

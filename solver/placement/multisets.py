@@ -110,64 +110,66 @@ def least_cover(
     Returns its length, infinity where no cover is below the cutoff; the number (1) of each path's multiset; and how
     many multisets and pairs of them were looked at. Equal starts stand together.
     """
-    kinds, dp = len(counts), len(starts)
-    free = counts.copy()
+    dp, free, steps = len(starts), counts.copy(), steps_of(counts)
     for c in starts:
         free[c] -= 1
-    steps, whole = steps_of(counts), steps_of(free)[-1]
-    shift = np.zeros(kinds, np.int64)
-    guard = 0
-    for c in range(kinds):
-        width = 0
-        while free[c] >> width:
-            width += 1
-        guard |= 1 << (shift[c] + width)
-        if c + 1 < kinds:
-            shift[c + 1] = shift[c] + width + 1
-    word, size, number = np.zeros(whole, np.int64), np.zeros(whole, np.int16), np.zeros(whole, np.int32)
-    known = 1
-    for c in range(kinds):
-        for r in range(known, known * (free[c] + 1)):
-            word[r] = word[r - known] + (1 << shift[c])
-            size[r], number[r] = size[r - known] + 1, number[r - known] + steps[c]
-        known *= free[c] + 1
-    longest, given = np.full(whole, np.inf), np.zeros(whole, np.int32)
+    word, size, number, guard = _parts(free, steps)
+    everything, looked = len(word) - 1, dp * len(word)
+    longest, given = np.full(len(word), np.inf), np.zeros(len(word), np.int32)
+    length, fitting = np.full(len(word), np.inf), np.zeros(0, np.int64)
     longest[0] = 0.0
-    length = np.full(whole, np.inf)
-    fitting, some, looked = np.zeros(whole, np.int64), 0, dp * whole
-    everything = whole - 1
     for k in range(dp):
         if k == 0 or starts[k] != starts[k - 1]:
-            some = 0
-            for r in range(whole):
-                length[r] = np.inf
-                if size[r] == pp - 1:
-                    seconds = path[starts[k], row[number[r] + steps[starts[k]]]]
-                    if seconds < cutoff:
-                        length[r] = seconds
-                        fitting[some] = r
-                        some += 1
-        for r in range(whole):
+            fitting = _fitting(path[starts[k]], row[steps[starts[k]] :], size, number, pp - 1, cutoff, length)
+        for r in range(len(word)):
             if size[r] != k * (pp - 1) or longest[r] == np.inf:
                 continue
-            if k == dp - 1:
-                value = max(longest[r], length[everything - r])
-                if value < longest[everything]:
-                    longest[everything], given[everything] = value, everything - r
-                continue
-            left = (word[everything] - word[r]) | guard
-            looked += some
-            for m in fitting[:some]:
+            # The last path takes what is left.
+            before, left = longest[r], (word[everything] - word[r]) | guard
+            possible = fitting if k < dp - 1 else np.array([everything - r])
+            looked += len(possible)
+            for m in possible:
                 if (left - word[m]) & guard == guard:
-                    value = max(longest[r], length[m])
+                    value = max(before, length[m])
                     if value < longest[r + m]:
                         longest[r + m], given[r + m] = value, m
-    visited = np.zeros(dp, np.int64)
-    covered = everything
+    visited, covered = np.zeros(dp, np.int64), everything
     for k in range(dp - 1, -1, -1):
         visited[k] = number[given[covered]] + steps[starts[k]]
         covered -= given[covered]
     return longest[everything], visited, looked
+
+
+@njit(cache=True, nogil=True)
+def _parts(free: Ints, steps: Ints) -> tuple[Ints, Small, Small, int]:
+    """Word (4), size and number (1) among all slots of every multiset of the free slots; and the free bits."""
+    whole = steps_of(free)[-1]
+    word, size, number = np.zeros(whole, np.int64), np.zeros(whole, np.int32), np.zeros(whole, np.int32)
+    known, shift, guard = 1, 0, 0
+    for c in range(len(free)):
+        for r in range(known, known * (free[c] + 1)):
+            word[r] = word[r - known] + (1 << shift)
+            size[r], number[r] = size[r - known] + 1, number[r - known] + steps[c]
+        known *= free[c] + 1
+        width = 0
+        while free[c] >> width:
+            width += 1
+        guard |= 1 << (shift + width)
+        shift += width + 1
+    return word, size, number, guard
+
+
+@njit(cache=True, nogil=True)
+def _fitting(path: Floats, row: Small, size: Small, number: Small, later: int, cutoff: float, length: Floats) -> Ints:
+    """Multisets that a path below the cutoff takes after its start; ``length`` becomes that of each, else infinite."""
+    fitting, some = np.zeros(len(length), np.int64), 0
+    for r in range(len(length)):
+        length[r] = np.inf
+        if size[r] == later and path[row[number[r]]] < cutoff:
+            length[r] = path[row[number[r]]]
+            fitting[some] = r
+            some += 1
+    return fitting[:some]
 
 
 @njit(cache=True, nogil=True)
