@@ -5,6 +5,10 @@ Lower bounds on quadratic assignment, from the quickest to branch and bound.
 (2) From an incumbent of cost z on, :mod:`taut.solver.qap.hahn_grant` ascends, until 100 rounds gain less than a
     hundredth of what is missing to z; then :mod:`taut.solver.qap.tree` branches, up to n = 32. Above n = 64 the arrays
     of n^4 numbers are too large for both.
+(3) At the same time :mod:`taut.solver.qap.forest_flow` bounds sparse flow. Up to n = 32, where its bound L is not below
+    those of (1), :mod:`taut.solver.qap.constraint_model` looks for permutations that cost at most U = L + (z - L) / 8,
+    L + (z - L) / 4, L + (z - L) / 2 and z: the nearer U is to L, the smaller its tables, and either a permutation is
+    found, which then is a best one, or the bound rises to U.
 
 Every bound is raised to the grid of :mod:`taut.formulations.cost_grid`, and the largest so far counts.
 """
@@ -18,7 +22,10 @@ import numpy.typing as npt
 
 from taut.formulations.assignment import QuadraticAssignment
 from taut.formulations.cost_grid import CostGrid, cost_grid
+from taut.solver.qap.automorphisms import Symmetries
+from taut.solver.qap.constraint_model import MOST_CHOICES, choices, solutions
 from taut.solver.qap.convex_bound import convex_bounds
+from taut.solver.qap.forest_flow import Forest, forest_bounds, forest_of, slack_of
 from taut.solver.qap.gilmore_lawler import gilmore_lawler
 from taut.solver.qap.hahn_grant import ascent
 from taut.solver.qap.pair_costs import PairCosts, pair_costs, scale_of
@@ -31,6 +38,7 @@ LARGEST_TREE = 32
 
 _Ints = npt.NDArray[np.int64]
 _WINDOW, _WORTH = 100, 0.01
+_PARTS = 0.125, 0.25, 0.5, 1.0
 _CONVEX_WINDOW, _CONVEX_WORTH = 50, 1e-5
 
 
@@ -44,8 +52,8 @@ class Proof:
     lower_bound
         No permutation costs less; -inf if nothing is known.
     source
-        Where the bound comes from: ``"gilmore-lawler"``, ``"convex-quadratic"``, ``"hahn-grant"``,
-        ``"branch-and-bound"``, ``"enumeration"`` or ``"none"``.
+        Where the bound comes from: ``"gilmore-lawler"``, ``"convex-quadratic"``, ``"forest-flow"``, ``"cp-sat"``,
+        ``"hahn-grant"``, ``"branch-and-bound"``, ``"enumeration"`` or ``"none"``.
     best
         Location of every item (n,), the incumbent.
     """
@@ -85,7 +93,7 @@ def root_bounds(problem: QuadraticAssignment, best: _Ints) -> Iterator[Proof]:
 
 def prove(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[Proof]:
     """
-    Raise the bound towards the incumbent, (2), and find better permutations where there are some.
+    Raise the bound towards the incumbent, (2) and (3), and find better permutations where there are some.
 
     Parameters
     ----------
@@ -102,7 +110,51 @@ def prove(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[Pro
         After every kernel call. Ends with the proof that the incumbent is optimal, but goes on without end above
         n = 32.
     """
-    grid, scale = cost_grid(problem), scale_of(problem)
+    grid, forest = cost_grid(problem), forest_of(problem)
+    ways = [_dense(problem, grid, proof, seed)]
+    if forest:
+        ways.insert(0, _sparse(problem, grid, forest, proof, seed))
+    while ways:
+        for way in tuple(ways):
+            known = next(way, None)
+            if known is None:
+                ways.remove(way)
+                continue
+            best = _cheaper(problem, proof.best, known.best)
+            proof = replace(known if known.lower_bound > proof.lower_bound else proof, best=best)
+            yield proof
+
+
+def _sparse(problem: QuadraticAssignment, grid: CostGrid, forest: Forest, proof: Proof, seed: int) -> Iterator[Proof]:
+    """Bound sparse flow, and solve what the bound leaves, (3)."""
+    most, before = cutoff(problem, grid, forest.scale, problem.cost(proof.best)), proof.lower_bound
+    for bounded in forest_bounds(forest, most):
+        proof = _better(grid, proof, min(bounded.bound, most + 1) / forest.scale, "forest-flow")
+        yield replace(proof, best=_cheaper(problem, proof.best, bounded.permutation))
+    if problem.size > LARGEST_TREE or grid.raised(bounded.bound / forest.scale) < before:
+        return
+    orbits = Symmetries(problem.distance).representatives(np.arange(0))
+    for part in _PARTS:
+        below = math.floor(bounded.bound + part * (most - bounded.bound))
+        slack = slack_of(forest, bounded.multipliers, below)
+        if below < bounded.bound or choices(slack) > MOST_CHOICES:
+            return
+        for found in solutions(forest, slack, below, orbits, seed):
+            proof = _better(grid, proof, found.bound / forest.scale, "cp-sat")
+            proof = replace(proof, best=_cheaper(problem, proof.best, found.places))
+            yield proof
+        if found.places is not None:
+            return
+
+
+def _cheaper(problem: QuadraticAssignment, best: _Ints, other: _Ints | None) -> _Ints:
+    """The cheaper of two permutations."""
+    return best if other is None or problem.cost(other) >= problem.cost(best) else other
+
+
+def _dense(problem: QuadraticAssignment, grid: CostGrid, proof: Proof, seed: int) -> Iterator[Proof]:
+    """Ascend and branch, (2)."""
+    scale = scale_of(problem)
     most = cutoff(problem, grid, scale, problem.cost(proof.best))
     costs = pair_costs(problem, scale)
     yield proof

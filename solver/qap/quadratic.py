@@ -205,7 +205,7 @@ def _prove(problem: QuadraticAssignment, proof: Proof, seed: int, end: float) ->
         return
     for known in prove(problem, proof, seed):
         yield known
-        if perf_counter() >= end:
+        if perf_counter() >= end or _complete(problem, known):
             return
 
 

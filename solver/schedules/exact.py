@@ -19,7 +19,7 @@ from ortools.sat.python import cp_model
 from taut.formulations.schedule import Schedule, ScheduleProblem, timetable, violations
 from taut.solver.schedules.constraint_model import Bools, Model
 from taut.solver.schedules.in_order import in_order
-from taut.solver.schedules.stoppable import run
+from taut.solver.stoppable import run
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import signal
 from ortools.sat.python import cp_model
 
 from taut.solver.interrupt import interrupt_requested
-from taut.solver.schedules.stoppable import run
+from taut.solver.stoppable import run
 
 
 def pigeons() -> cp_model.CpModel:

@@ -1,0 +1,84 @@
+"""
+CP-SAT runs that end when asked to.
+
+Python tells of Ctrl-C only while its main thread runs Python, and CP-SAT by default takes the signal for itself: the
+run that it hits would end, and nobody else would hear of it. Here CP-SAT leaves the signal alone and runs in a thread
+of its own, while the calling one asks now and then whether to stop.
+"""
+
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from ortools.sat.python import cp_model
+
+SECONDS_BETWEEN = 0.05
+"""Between two questions whether to stop."""
+
+
+def running(
+    solver: cp_model.CpSolver,
+    model: cp_model.CpModel,
+    told: cp_model.CpSolverSolutionCallback | None = None,
+    seconds_between: float = SECONDS_BETWEEN,
+) -> Generator[None, None, cp_model.CpSolverStatus]:
+    """
+    Solve a model while the caller looks on.
+
+    Parameters
+    ----------
+    solver, model
+        With all parameters but one set.
+    told
+        Called with every better solution, in a thread of the solver.
+    seconds_between
+        Longest time that the caller waits for its turn.
+
+    Yields
+    ------
+    None
+        When it is the caller's turn. Where the caller leaves, by an exception too, the run ends.
+
+    Returns
+    -------
+    CpSolverStatus
+        How it ended.
+    """
+    solver.parameters.catch_sigint_signal = False
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        future = pool.submit(solver.solve, model, told)
+        try:
+            while not wait([future], timeout=seconds_between).done:
+                yield
+        finally:
+            # A run that has not begun yet does not hear of it, and is told again.
+            while not future.done():
+                solver.stop_search()
+                wait([future], timeout=SECONDS_BETWEEN)
+        return future.result()
+
+
+def run(solver: cp_model.CpSolver, model: cp_model.CpModel, stop: Callable[[], bool]) -> cp_model.CpSolverStatus:
+    """
+    Solve a model.
+
+    Parameters
+    ----------
+    solver, model
+        With all parameters but one set.
+    stop
+        Asked in the calling thread, several times a second; if true, the run ends.
+
+    Returns
+    -------
+    CpSolverStatus
+        How it ended.
+    """
+    looking = running(solver, model)
+    while True:
+        try:
+            next(looking)
+        except StopIteration as end:
+            status: cp_model.CpSolverStatus = end.value
+            return status
+        if stop():
+            solver.stop_search()
