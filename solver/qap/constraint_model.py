@@ -1,8 +1,8 @@
 r"""
 Quadratic assignment of sparse flow as a constraint program, on what a bound has left.
 
-With the spanning forest, the bound L and the slacks of :mod:`taut.solver.qap.forest_flow`, and U the scaled cost that
-no permutation of interest exceeds:
+With the forest of :mod:`taut.solver.qap.forest_flow`, the bound L and the slacks of
+:mod:`taut.solver.qap.forest_bound`, and U the scaled cost that no permutation of interest exceeds:
 
 Variables
     :math:`p_i`: location of item i; :math:`w_i \ge 0`: what it costs above L.
@@ -31,7 +31,8 @@ import numpy as np
 import numpy.typing as npt
 from ortools.sat.python import cp_model
 
-from taut.solver.qap.forest_flow import Forest, Slack
+from taut.solver.qap.forest_bound import Slack
+from taut.solver.qap.forest_flow import Forest
 from taut.solver.stoppable import running
 
 _Floats = npt.NDArray[np.float64]

@@ -1,5 +1,5 @@
 r"""
-Lower bound on quadratic assignment whose flow is sparse: multipliers on locations, trees solved exactly.
+Quadratic assignment of sparse flow as trees, which are solved exactly where items may share locations.
 
 The flow is written as a spanning forest T and the pairs outside it. In a tree every item i but the root has a parent
 p. With :math:`c_i(k, l) = f_{pi} d_{kl} + f_{ip} d_{lk}` for p at k and i at l, and multipliers :math:`u_k` of any
@@ -14,13 +14,7 @@ its leaves [1]_: with i at k and its parent at h, the subtree of i costs
 .. math:: W_i(h, k) = f_{ii} d_{kk} + u_k + \sum_{j \text{ child of } i} \min_{l \ne h, k}
     \left( c_j(k, l) + W_j(k, l) \right), \tag{2}
 
-where a root has no h. The least of (2) over the places of every root, plus the least cost of every pair outside T,
-minus the sum of u, is a lower bound for any u, (3). It is concave in u, and (number of items at k) - 1 is a
-supergradient, (4): u rises where items crowd. If every location has one item, nothing was relaxed, and outside T
-nothing is left: the places are a best permutation, (5).
-
-The least total with the grandparent at h, the parent at k and i at l follows from the roots down, (6); where it exceeds
-what a better permutation costs, the three places do not occur together.
+where a root has no h.
 
 Costs are scaled by S and rounded down to integers, and so is u, so that sums of floats are exact and bounds on them are
 bounds on z, as in :mod:`taut.solver.qap.pair_costs`.
@@ -31,7 +25,6 @@ References
        Operations Research 37: 760-768.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -46,8 +39,6 @@ from taut.solver.qap.pair_costs import is_exact, scale_of
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]
 _SHORT = 2.0**-12  # Integers this much smaller still tell multipliers apart, and are easier to solve with.
-_STEPS = 50
-_MOMENTUM, _PATIENCE, _LESS, _LEAST = 0.3, 30, 0.7, 1e-3
 
 
 class Forest(NamedTuple):
@@ -125,57 +116,6 @@ def _pair(problem: QuadraticAssignment, scale: float, first: int, second: int) -
     return cost
 
 
-class Bounded(NamedTuple):
-    """A scaled bound (3), the multipliers (n,) that give it, and places (n,) of least cost under them."""
-
-    bound: float
-    multipliers: _Floats
-    places: _Ints
-
-    @property
-    def permutation(self) -> _Ints | None:
-        """The places where every location has one item, (5)."""
-        return self.places if len(np.unique(self.places)) == len(self.places) else None
-
-
-def forest_bounds(forest: Forest, most: float) -> Iterator[Bounded]:
-    """
-    Ascend along (4).
-
-    Parameters
-    ----------
-    forest
-        The problem.
-    most
-        Scaled cost of interest: the steps aim at it, and a bound above it ends them.
-
-    Yields
-    ------
-    Bounded
-        The best so far, after every fifty steps, until it is above ``most``, (5) holds or steps gain little.
-    """
-    size = len(forest.order)
-    at, best = np.zeros(size), Bounded(-np.inf, np.zeros(size), np.zeros(size, np.int64))
-    direction, pace, since = np.zeros(size), 1.0, 0
-    tables, outside = (forest.order, forest.parent, forest.single, forest.paired), forest.least_outside
-    while pace > _LEAST and best.bound <= most and best.permutation is None:
-        for _ in range(_STEPS):
-            _, bound, places = least_places(*tables, at)
-            crowd = np.bincount(places, minlength=size) - 1.0
-            since += 1
-            if bound + outside > best.bound:
-                best, since = Bounded(bound + outside, at, places), 0
-            if not crowd.any() or best.bound > most:
-                break
-            if since > _PATIENCE:
-                at, pace, since = best.multipliers, pace * _LESS, 0
-                continue
-            direction = _MOMENTUM * direction + crowd
-            missing = max(most - bound - outside, 1e-3 * abs(most))
-            at = np.rint(at + pace * missing / max(float(direction @ direction), 1.0) * direction)
-        yield best
-
-
 @njit(cache=True, nogil=True)
 def least_places(
     order: _Ints, parent: _Ints, single: _Floats, paired: _Floats, multipliers: _Floats
@@ -219,59 +159,3 @@ def least_places(
         h = places[parent[above]] if parent[above] >= 0 else k
         places[i] = chosen[i, k, 1 if chosen[i, k, 0] == h else 0]
     return subtrees, total, places
-
-
-class Slack(NamedTuple):
-    """What places cost above the bound (3): of a root (n,), of others [grandparent, parent, own] (n, n, n)."""
-
-    bound: float
-    places: dict[int, _Floats]
-
-
-def slack_of(forest: Forest, multipliers: _Floats, most: float) -> Slack:
-    """
-    Share what a choice of places costs above the bound over the items, without choices that exceed ``most``, (6).
-
-    Parameters
-    ----------
-    forest
-        The problem.
-    multipliers
-        u (n,), integers.
-    most
-        Scaled cost that no permutation of interest exceeds.
-
-    Returns
-    -------
-    Slack
-        Not negative; infinite for places that do not occur together. Over all items they sum to what the trees cost
-        above the bound.
-    """
-    size = len(forest.order)
-    subtrees, trees, _ = least_places(*forest[1:5], multipliers)
-    bound = trees + forest.least_outside
-    same = np.eye(size, dtype=bool)
-    places: dict[int, _Floats] = {}
-    # The rest of all trees, with the item's parent at h and the item at k; then the total is rest + W.
-    rest: dict[int, _Floats] = {}
-    children: dict[int, list[int]] = {i: [] for i in forest.order}
-    for i in forest.order:
-        above = forest.parent[i]
-        if above >= 0:
-            children[above].append(i)
-    for i in forest.order:
-        if forest.parent[i] < 0:
-            roots = subtrees[i].diagonal()
-            places[i] = np.where(bound + roots - roots.min() <= most, roots - roots.min(), np.inf)
-            rest[i] = np.where(same, bound - roots.min(), np.inf)
-        total = rest[i] + subtrees[i]
-        for j in children[i]:
-            cost = forest.paired[j] + subtrees[j]
-            two = np.partition(cost, 1, axis=1)[:, :2]
-            least = np.where(cost.argmin(1)[None, :] == np.arange(size)[:, None], two[:, 1], two[:, 0])
-            # A root's parent has no place, so that h = k excludes nothing there.
-            shut = same[:, None, :] if forest.parent[i] >= 0 else np.zeros((1, 1, 1), bool)
-            others = np.where(shut, np.inf, (total - least)[:, :, None])
-            places[j] = np.where(others + cost <= most, cost - least[:, :, None], np.inf)
-            rest[j] = others.min(0) + forest.paired[j]
-    return Slack(bound, places)

@@ -5,10 +5,10 @@ Lower bounds on quadratic assignment, from the quickest to branch and bound.
 (2) From an incumbent of cost z on, :mod:`taut.solver.qap.hahn_grant` ascends, until 100 rounds gain less than a
     hundredth of what is missing to z; then :mod:`taut.solver.qap.tree` branches, up to n = 32. Above n = 64 the arrays
     of n^4 numbers are too large for both.
-(3) At the same time :mod:`taut.solver.qap.forest_flow` bounds sparse flow. Up to n = 32, where its bound L is not below
-    those of (1), :mod:`taut.solver.qap.constraint_model` looks for permutations that cost at most U = L + (z - L) / 8,
-    L + (z - L) / 4, L + (z - L) / 2 and z: the nearer U is to L, the smaller its tables, and either a permutation is
-    found, which then is a best one, or the bound rises to U.
+(3) At the same time :mod:`taut.solver.qap.forest_bound` bounds flow between at most n pairs. Where its bound L is not
+    below those of (1), :mod:`taut.solver.qap.constraint_model` looks for permutations that cost at most
+    U = L + (z - L) / 8, L + (z - L) / 4, L + (z - L) / 2 and z: the nearer U is to L, the smaller its tables, and
+    either a permutation is found, which then is a best one, or the bound rises to U.
 
 Every bound is raised to the grid of :mod:`taut.formulations.cost_grid`, and the largest so far counts.
 """
@@ -25,7 +25,8 @@ from taut.formulations.cost_grid import CostGrid, cost_grid
 from taut.solver.qap.automorphisms import Symmetries
 from taut.solver.qap.constraint_model import MOST_CHOICES, choices, solutions
 from taut.solver.qap.convex_bound import convex_bounds
-from taut.solver.qap.forest_flow import Forest, forest_bounds, forest_of, slack_of
+from taut.solver.qap.forest_bound import forest_bounds, slack_of
+from taut.solver.qap.forest_flow import Forest, forest_of
 from taut.solver.qap.gilmore_lawler import gilmore_lawler
 from taut.solver.qap.hahn_grant import ascent
 from taut.solver.qap.pair_costs import PairCosts, pair_costs, scale_of
@@ -131,7 +132,7 @@ def _sparse(problem: QuadraticAssignment, grid: CostGrid, forest: Forest, proof:
     for bounded in forest_bounds(forest, most):
         proof = _better(grid, proof, min(bounded.bound, most + 1) / forest.scale, "forest-flow")
         yield replace(proof, best=_cheaper(problem, proof.best, bounded.permutation))
-    if problem.size > LARGEST_TREE or grid.raised(bounded.bound / forest.scale) < before:
+    if grid.raised(bounded.bound / forest.scale) < before:
         return
     orbits = Symmetries(problem.distance).representatives(np.arange(0))
     for part in _PARTS:
