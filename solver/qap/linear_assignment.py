@@ -27,35 +27,26 @@ _MINIMA = {"nnan", "nsz"}  # Lets the compiler vectorise minima; sums keep their
 
 @njit(cache=True, nogil=True)
 def workspace(size: int) -> tuple[_Floats, _Ints]:
-    """Arrays that ``reduce_costs`` uses for up to this many rows: duals and distances, matches and marks."""
-    return np.zeros((3, size)), np.zeros((4, size), dtype=np.int64)
+    """Arrays that ``reduce_costs`` uses for up to this many rows: duals, distances and what is shut; matches."""
+    return np.zeros((4, size)), np.zeros((3, size), dtype=np.int64)
 
 
 @njit(cache=True, nogil=True, fastmath=_MINIMA)
 def _take_minima(costs: _Floats, size: int) -> float:
     """Subtract from rows, then from columns, their minima; the sum of all of them."""
-    total = 0.0
-    least = costs[0].copy()
+    total, columns, least = 0.0, 0.0, np.full(size, np.inf)
     for i in range(size):
-        row = costs[i]
-        smallest = row[0]
+        row, smallest = costs[i], np.inf
         for j in range(size):
             smallest = min(smallest, row[j])
         total += smallest
         for j in range(size):
             row[j] -= smallest
-        if i == 0:
-            least[:size] = row[:size]
-        else:
-            for j in range(size):
-                least[j] = min(least[j], row[j])
-    columns = 0.0
+            least[j] = min(least[j], row[j])
     for j in range(size):
         columns += least[j]
-    some = False
-    for j in range(size):
-        some = some or least[j] != 0.0
-    if some:
+    # They are not negative, and so all zero if their sum is.
+    if columns != 0.0:
         for i in range(size):
             row = costs[i]
             for j in range(size):
@@ -83,29 +74,30 @@ def _match_zeros(costs: _Floats, size: int, column_of: _Ints, row_of: _Ints) -> 
 @njit(cache=True, nogil=True, fastmath=_MINIMA)
 def _augment(costs: _Floats, size: int, start: int, reals: _Floats, marks: _Ints) -> float:
     """Match one more row along a shortest path, and move the duals; what they gain."""
-    u, v, distance = reals[0], reals[1], reals[2]
-    column_of, row_of, before, scanned = marks[0], marks[1], marks[2], marks[3]
-    row = costs[start]
+    u, v, distance, shut = reals[0], reals[1], reals[2], reals[3]
+    column_of, row_of, before = marks[0], marks[1], marks[2]
+    row, offset = costs[start], -u[start]
     for j in range(size):
-        distance[j] = row[j] - u[start] - v[j]
-        before[j], scanned[j] = start, 0
+        distance[j], before[j], shut[j] = row[j] - v[j] + offset, start, 0.0
+    # Columns that are done are infinitely far: loops without branches are compiled to vectors.
     while True:
-        end, least = -1, np.inf
+        least, end = np.inf, 0
         for j in range(size):
-            if scanned[j] == 0 and distance[j] < least:
-                least, end = distance[j], j
+            least = min(least, distance[j] + shut[j])
+        while distance[end] + shut[end] != least:
+            end += 1
         if row_of[end] < 0:
             break
-        scanned[end] = 1
+        shut[end] = np.inf
         i = row_of[end]
-        row = costs[i]
-        offset = least - u[i]
+        row, offset = costs[i], least - u[i]
         for j in range(size):
-            reach = row[j] - v[j] + offset
-            if scanned[j] == 0 and reach < distance[j]:
-                distance[j], before[j] = reach, i
+            reach = row[j] - v[j] + offset + shut[j]
+            shorter = reach < distance[j]
+            distance[j] = reach if shorter else distance[j]
+            before[j] = i if shorter else before[j]
     for j in range(size):
-        if scanned[j] == 1:
+        if shut[j] > 0.0:
             v[j] += distance[j] - least
             u[row_of[j]] += least - distance[j]
     u[start] += least
