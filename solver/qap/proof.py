@@ -9,6 +9,8 @@ Lower bounds on quadratic assignment, from the quickest to branch and bound.
     below those of (1), :mod:`taut.solver.qap.constraint_model` looks for permutations that cost at most
     U = L + (z - L) / 8, L + (z - L) / 4, L + (z - L) / 2 and z: the nearer U is to L, the smaller its tables, and
     either a permutation is found, which then is a best one, or the bound rises to U.
+(4) Where flow is sparse or n exceeds 24, and (2) will hardly end, it shares its time with more rounds of
+    :mod:`taut.solver.qap.swap_search`.
 
 Every bound is raised to the grid of :mod:`taut.formulations.cost_grid`, and the largest so far counts.
 """
@@ -16,6 +18,8 @@ Every bound is raised to the grid of :mod:`taut.formulations.cost_grid`, and the
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import count
+from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +34,7 @@ from taut.solver.qap.forest_flow import Forest, forest_of
 from taut.solver.qap.gilmore_lawler import gilmore_lawler
 from taut.solver.qap.hahn_grant import ascent
 from taut.solver.qap.pair_costs import PairCosts, pair_costs, scale_of
+from taut.solver.qap.swap_search import search
 from taut.solver.qap.tree import Tree, cutoff
 
 LARGEST_ASCENT = 64
@@ -40,6 +45,7 @@ LARGEST_TREE = 32
 _Ints = npt.NDArray[np.int64]
 _WINDOW, _WORTH = 100, 0.01
 _PARTS = 0.125, 0.25, 0.5, 1.0
+_SEARCHED, _SEARCH_S = 24, 2.0
 _CONVEX_WINDOW, _CONVEX_WORTH = 50, 1e-5
 
 
@@ -94,7 +100,7 @@ def root_bounds(problem: QuadraticAssignment, best: _Ints) -> Iterator[Proof]:
 
 def prove(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[Proof]:
     """
-    Raise the bound towards the incumbent, (2) and (3), and find better permutations where there are some.
+    Raise the bound towards the incumbent, (2) to (4), and find better permutations where there are some.
 
     Parameters
     ----------
@@ -112,18 +118,31 @@ def prove(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[Pro
         n = 32.
     """
     grid, forest = cost_grid(problem), forest_of(problem)
-    ways = [_dense(problem, grid, proof, seed)]
-    if forest:
-        ways.insert(0, _sparse(problem, grid, forest, proof, seed))
-    while ways:
-        for way in tuple(ways):
-            known = next(way, None)
+    dense = _dense(problem, grid, proof, seed)
+    spent: dict[Iterator[Proof], float] = {dense: 0.0}
+    beside = [_sparse(problem, grid, forest, proof, seed)] if forest else []
+    if forest or problem.size > _SEARCHED:
+        spent[_search(problem, proof, seed)] = 0.0
+    while True:
+        for way in (*beside, min(spent, key=spent.__getitem__)):
+            begin, known = perf_counter(), next(way, None)
+            if known is None and way is dense:
+                return
             if known is None:
-                ways.remove(way)
+                beside.clear()
                 continue
+            if way in spent:
+                spent[way] += perf_counter() - begin
             best = _cheaper(problem, proof.best, known.best)
             proof = replace(known if known.lower_bound > proof.lower_bound else proof, best=best)
             yield proof
+
+
+def _search(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[Proof]:
+    """Search again and again, each time from other permutations, (4)."""
+    for other in count(seed + 1):
+        for _, best in search(problem, proof.best, other, _SEARCH_S, -math.inf, tabu=True):
+            yield replace(proof, best=best)
 
 
 def _sparse(problem: QuadraticAssignment, grid: CostGrid, forest: Forest, proof: Proof, seed: int) -> Iterator[Proof]:
