@@ -44,6 +44,8 @@ def running(
         How it ended.
     """
     solver.parameters.catch_sigint_signal = False
+    # OR-Tools issue 5293: in 9.15 this step adds coefficients in 32 bits, and so loses choices whose rows sum to more.
+    solver.parameters.presolve_inclusion_work_limit = 0
     with ThreadPoolExecutor(max_workers=1) as pool:
         future = pool.submit(solver.solve, model, told)
         try:
