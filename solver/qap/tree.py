@@ -14,8 +14,9 @@ followed: if an item is to be placed, one location in each orbit of the automorp
 taken locations where they are; if a location is to be filled, one item in each orbit of those of the flow (2). The sets
 that are left out have the same least cost as the one that is followed, at every node anew.
 
-The open node of least bound comes next, (3); where the open nodes hold too many arrays, all that comes out of it is
-worked off depth first before the next. Small nodes are solved in one call. At any time
+The open nodes of least bound come next, (3), some for each processor, which bounds them at the same time; where the
+open nodes hold too many arrays, all that comes out of one is worked off depth first before the next. Small nodes are
+solved in one call. At any time
 
 .. math:: \min\{ U / S, \; \min_{\text{open}} c / S \} \tag{4}
 
@@ -24,7 +25,10 @@ bounds all permutations; raised to the grid, U means z itself.
 
 import heapq
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 
 import numpy as np
@@ -37,7 +41,13 @@ from taut.solver.qap.hahn_grant import ascend
 from taut.solver.qap.leaves import branches, complete
 from taut.solver.qap.pair_costs import PairCosts, fix, rounding
 
+PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""Threads that bound nodes at the same time."""
+
 _Ints = npt.NDArray[np.int64]
+_Bits = npt.NDArray[np.uint64]
+# Nodes for each thread up to some n, so that one that takes longer holds none up; beyond, a step takes long enough.
+_AT_ONCE, _LARGE = 8, 20
 _SMALL = 8  # Nodes with as many free items take some hundred microseconds.
 _ROUNDS = 10  # Fewer make more nodes, more make dearer ones; from 8 to 50 the time changes little.
 _PATIENCE = 300.0
@@ -92,7 +102,8 @@ class Tree:
         self._problem, self._scale, self._grid = problem, scale, cost_grid(problem)
         self._cutoff = cutoff(problem, self._grid, scale, self.objective)
         self._bound = max(bound, costs.constant)
-        self._bits = np.random.default_rng(seed).integers(1, 2**63, 1, dtype=np.uint64)
+        at_once = PROCESSORS * max(1, min(_AT_ONCE, round(_AT_ONCE * (_LARGE / problem.size) ** 4)))
+        self._bits = np.random.default_rng(seed).integers(1, 2**63, (at_once, 1), dtype=np.uint64)
         self._flow, self._distance = Symmetries(problem.flow), Symmetries(problem.distance)
         self._open: list[_Open] = []
         self._stack: list[_Open] = []
@@ -112,35 +123,43 @@ class Tree:
         return not self._open and not self._stack
 
     def step(self) -> None:
-        """Bound one node, and branch or solve it; below a second for up to some thirty items."""
-        node = self._stack.pop() if self._stack else heapq.heappop(self._open)
+        """Bound some nodes, and branch or solve them; a node takes below a second for up to some thirty items."""
         nested = bool(self._stack) or self._bytes > _MOST_BYTES
-        self._expand(node, self._stack if nested else self._open)
+        nodes = [self._stack.pop() if self._stack else heapq.heappop(self._open)]
+        while self._open and not nested and len(nodes) < len(self._bits):
+            nodes.append(heapq.heappop(self._open))
+        for node, child in zip(nodes, _pool().map(self._bounded, nodes, self._bits), strict=False):
+            self._take(node, child, self._stack if nested else self._open)
         if not self._stack:
             self._bound = max(self._bound, self._open[0][0] if self._open else math.inf)
 
-    def _expand(self, node: _Open, into: list[_Open]) -> None:
-        """Bound one node; put its children where they belong."""
+    def _bounded(self, node: _Open, bits: _Bits) -> _Parent | _Ints | None:
+        """A node with its costs after some rounds, or its best permutation; None if it is done."""
         bound, _, _, parent, item, location = node
-        parent.waiting -= 1
-        self._bytes -= parent.costs.paired.nbytes if parent.waiting == 0 else 0
         if bound > self._cutoff:
-            return
-        self.nodes += 1
+            return None
         size = len(parent.items) - 1
         costs = PairCosts(bound, np.empty((size, size)), np.empty((size * size, size * size)))
         fix(parent.costs.single, parent.costs.paired, item, location, costs.single, costs.paired)
         placed = (*parent.placed, (int(parent.items[item]), int(parent.locations[location])))
         child = _Parent(costs, np.delete(parent.items, item), np.delete(parent.locations, location), placed)
         if size <= _SMALL:
-            least, places = complete(*costs, self._cutoff, _ROUNDS, _PATIENCE, self._bits)
-            if least <= self._cutoff:
-                self._improve(child, places)
-            return
-        constant = ascend(*costs, self._cutoff, _ROUNDS, _PATIENCE, self._bits)
-        if constant <= self._cutoff:
-            child.costs = costs._replace(constant=constant)
+            least, places = complete(*costs, self._cutoff, _ROUNDS, _PATIENCE, bits)
+            return _completed(child, places) if least <= self._cutoff else None
+        constant = ascend(*costs, self._cutoff, _ROUNDS, _PATIENCE, bits)
+        child.costs = costs._replace(constant=constant)
+        return child if constant <= self._cutoff else None
+
+    def _take(self, node: _Open, child: _Parent | _Ints | None, into: list[_Open]) -> None:
+        """Put the children of a node where they belong, or take a better permutation."""
+        parent = node[3]
+        parent.waiting -= 1
+        self._bytes -= parent.costs.paired.nbytes if parent.waiting == 0 else 0
+        self.nodes += 1
+        if isinstance(child, _Parent):
             self._push(child, into)
+        elif child is not None:
+            self._improve(child)
 
     def _push(self, node: _Parent, into: list[_Open]) -> None:
         """Branch (2), and keep the children."""
@@ -159,17 +178,28 @@ class Tree:
             else:
                 heapq.heappush(into, entry)
 
-    def _improve(self, node: _Parent, places: _Ints) -> None:
+    def _improve(self, best: _Ints) -> None:
         """Take a better permutation as the incumbent."""
-        best = np.empty(self._problem.size, dtype=np.int64)
-        for item, location in node.placed:
-            best[item] = location
-        best[node.items] = node.locations[places]
         cost = self._problem.cost(best)
         if cost < self.objective:
             # The cutoff first: an interrupt in between leaves a bound that is low, never one that is high.
             self._cutoff = cutoff(self._problem, self._grid, self._scale, cost)
             self.best, self.objective = best, cost
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """One thread for each processor; the compiled loops run at the same time."""
+    return ThreadPoolExecutor(max_workers=PROCESSORS)
+
+
+def _completed(node: _Parent, places: _Ints) -> _Ints:
+    """Locations (n,) of all items: those of the node, and of its free items those that are given."""
+    best = np.empty(len(node.placed) + len(node.items), dtype=np.int64)
+    for item, location in node.placed:
+        best[item] = location
+    best[node.items] = node.locations[places]
+    return best
 
 
 def cutoff(problem: QuadraticAssignment, grid: CostGrid, scale: float, objective: float) -> float:
