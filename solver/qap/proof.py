@@ -109,7 +109,7 @@ def prove(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[Pro
     proof
         What is known.
     seed
-        One seed and one incumbent give one order of work.
+        One seed and one incumbent give one order of work in each of (2) to (4).
 
     Yields
     ------
