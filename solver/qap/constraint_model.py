@@ -23,6 +23,7 @@ than the lesser of U + 1 and L plus the solver's bound on (4), (5). Of locations
 into each other, one is enough for one root, (6).
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -108,14 +109,16 @@ def solutions(forest: Forest, slack: Slack, most: float, first: npt.NDArray[np.b
     solver, told, bounds = cp_model.CpSolver(), _Told(model.places), [slack.bound]
     solver.parameters.num_workers, solver.parameters.random_seed = 1, seed % 2**31
     solver.parameters.linearization_level = 2
-    solver.best_bound_callback = lambda value: bounds.append(slack.bound + value)
+    # CP-SAT states bounds as floats, which are off by more than rounding; the last one it also has as an integer.
+    solver.best_bound_callback = lambda value: bounds.append(slack.bound + math.floor(value * (1 - 1e-9)))
     looking = running(solver, model.program, told, _PAUSE)
     while True:
         try:
             next(looking)
         except StopIteration as end:
-            known = most + 1 if end.value == cp_model.INFEASIBLE else slack.bound + solver.best_objective_bound
-            yield Found(min(max(known, *bounds), most + 1), told.places)
+            proven = solver.response_proto.inner_objective_lower_bound
+            least = most + 1 if end.value == cp_model.INFEASIBLE else slack.bound + proven
+            yield Found(min(max(least, *bounds), most + 1), told.places)
             return
         yield Found(min(max(bounds), most + 1), told.places)
 
