@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-EVERY_RUN = 3
+EVERY_RUN = 2
 
 
 def blocks(number: int, every_run: int = EVERY_RUN) -> list[Any]:

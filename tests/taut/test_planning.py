@@ -387,7 +387,7 @@ def test_schedules_that_cannot_be_priced_are_refused(options: dict[str, Any], wo
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("shape", [{}, {"pp": 2, "tp": 8}])
+@pytest.mark.parametrize("shape", [pytest.param({}, marks=pytest.mark.long), {"pp": 2, "tp": 8}])
 def test_ordered_schedule_that_does_not_fit_is_explained(shape: dict[str, int]) -> None:
     """A model too large under ZB-V alone: what is missing on which device, and as a way out more nodes."""
     with pytest.raises(InfeasibleError, match=r"no plan fits: the nearest, pp=.* zb-v.*nearest way out"):

@@ -31,7 +31,14 @@ def test_1f1b_has_the_figures_of_its_formula(run: Run) -> None:
     assert len(found["orders"]) == 4
 
 
-@pytest.mark.parametrize(("limit", "makespan"), [("0.5", 29.5), ("0.625", 28), ("0.75", 26.5), ("1", 25.5)])
+@pytest.mark.parametrize(
+    ("limit", "makespan"),
+    [
+        ("0.5", 29.5),
+        ("1", 25.5),
+        *(pytest.param(*row, marks=pytest.mark.long) for row in (("0.625", 28), ("0.75", 26.5))),
+    ],
+)
 def test_v_schedules_of_equal_passes_are_proven_optimal(run: Run, limit: str, makespan: float) -> None:
     """
     At every memory level of the V.

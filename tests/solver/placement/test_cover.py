@@ -394,7 +394,7 @@ def test_no_clique_is_claimed_only_where_there_is_none() -> None:
         assert not (some and any(denied)), seed
 
 
-@pytest.mark.parametrize("block", blocks(12, every_run=1))
+@pytest.mark.parametrize("block", blocks(24, every_run=1))
 def test_candidate_bound_is_below_the_enumerated_optimum(block: int) -> None:
     """With stages, recompute, gradients and asymmetric links: the bound of a candidate is at most its optimum."""
     checked = 0
@@ -407,7 +407,7 @@ def test_candidate_bound_is_below_the_enumerated_optimum(block: int) -> None:
         nodes = cluster(n, gpus, rows=rows.tolist(), latency_us=50.0 * (seed % 2), memory_gib=2e-3)
         given = problem(nodes, spec, table=table, latency_model=LATENCY_MODELS[seed % 2], global_batch=12)
         best = BestLinks(given.links)
-        for choice in given.candidates[(seed + block) % 12 :: 12]:
+        for choice in given.candidates[(seed + block) % 24 :: 24]:
             if not has_cover(given, choice):
                 continue
             exact = enumerate_candidate(given, choice).seconds
@@ -424,7 +424,7 @@ def test_candidate_bound_is_below_the_enumerated_optimum(block: int) -> None:
             assert proven is not None
             assert cover_bound(given, choice, best, proven)[0] == pytest.approx(covering.lower_bound, rel=1e-12)
             checked += 1
-    assert checked > 10
+    assert checked > 4
 
 
 def test_unlike_devices_have_no_staircase() -> None:
