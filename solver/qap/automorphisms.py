@@ -42,6 +42,7 @@ class Symmetries:
         listed = _list_automorphisms(np.ascontiguousarray(matrix), self._kind, turn, _MOST_LISTED, _MOST_TRIED)
         # A part of a group is no group; without the list, exchanges of twins remain.
         self._listed = listed if len(listed) else np.arange(size)[None, :]
+        self._rigid = len(self._listed) == 1 and not turn.any()
 
     @property
     def listed(self) -> int:
@@ -63,6 +64,10 @@ class Symmetries:
             Whether an index is the first of its orbit (n,); the fixed ones are not.
         """
         size = len(self._kind)
+        if self._rigid:
+            chosen = np.ones(size, dtype=np.bool_)
+            chosen[fixed] = False
+            return chosen
         first = np.full(size, size)
         free = np.setdiff1d(np.arange(size), fixed)
         np.minimum.at(first, self._kind[free], free)
