@@ -6,8 +6,8 @@ With the cost z of :mod:`taut.formulations.assignment`, the bounds L of :mod:`ta
 (1) up to n = 8 every permutation is priced, and L is the least cost;
 (2) above, the bounds that need no incumbent come first, for at most S / 5; then the rounds of
     :mod:`taut.solver.qap.swap_search` for a share of the time that is left, 0.05 and at most 0.5 s up to n = 16, 0.1
-    and 2 s up to 24, 0.3 and 20 s up to 32, 0.7 up to 64; then dual ascent and branch and bound; above n = 64 the
-    rounds get all of it;
+    and 2 s up to 24, 0.3 and 20 s up to 32, 0.7 up to 64, at most 1 s where flow is sparse; then the proof; above
+    n = 64 the rounds get all of it;
 (3) all ends where L is met, :math:`z \le L + 10^{-9} |L|`, for a sum of floats may miss the bound that it meets by
     units in the last place; the gap is :math:`(z - L) / |z|`.
 """
@@ -37,6 +37,7 @@ Progress = Callable[[float, float, float], None]
 _Ints = npt.NDArray[np.int64]
 _ENUMERATED = 8
 _ROOT_SHARE = 0.2
+_SPARSE_S = 1.0
 _SEARCH_SHARES = ((16, 0.05, 0.5), (24, 0.1, 2.0), (LARGEST_TREE, 0.3, 20.0), (LARGEST_ASCENT, 0.7, math.inf))
 """Largest n, share and most seconds of (2)."""
 
@@ -198,6 +199,8 @@ def _bound(problem: QuadraticAssignment, proof: Proof, _seed: int, end: float) -
 def _search(problem: QuadraticAssignment, proof: Proof, seed: int, end: float) -> Iterator[Proof]:
     """Second stage of (2): permutations."""
     share, most = next(((s, most) for n, s, most in _SEARCH_SHARES if problem.size <= n), (1.0, math.inf))
+    # On sparse flow the search goes on beside the proof.
+    most = min(most, _SPARSE_S) if problem.size <= LARGEST_ASCENT and forest_of(problem) else most
     seconds = min(share * max(0.0, end - perf_counter()), most)
     target = proof.lower_bound + 1e-9 * abs(proof.lower_bound)
     for _, best in search(problem, proof.best, seed, seconds, target, tabu=True):
