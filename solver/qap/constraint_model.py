@@ -23,7 +23,6 @@ than the lesser of U + 1 and L plus the solver's bound on (4), (5). Of locations
 into each other, one is enough for one root, (6).
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -110,7 +109,7 @@ def solutions(forest: Forest, slack: Slack, most: float, first: npt.NDArray[np.b
     solver.parameters.num_workers, solver.parameters.random_seed = 1, seed % 2**31
     solver.parameters.linearization_level = 2
     # CP-SAT states bounds as floats, which are off by more than rounding; the last one it also has as an integer.
-    solver.best_bound_callback = lambda value: bounds.append(slack.bound + math.floor(value * (1 - 1e-9)))
+    solver.best_bound_callback = lambda value: bounds.append(slack.bound + np.floor(value * (1 - 1e-9)))
     looking = running(solver, model.program, told, _PAUSE)
     while True:
         try:

@@ -63,7 +63,18 @@ class Forest(NamedTuple):
         return float(sum(cost.min() for _, _, cost in self.outside))
 
 
-def forest_of(problem: QuadraticAssignment) -> Forest | None:
+def is_sparse(problem: QuadraticAssignment) -> bool:
+    """Whether at most n pairs of items have a flow, so that most of it is in the forest."""
+    return int(np.count_nonzero(_between(problem))) <= problem.size
+
+
+def _between(problem: QuadraticAssignment) -> _Floats:
+    """The larger flow between each pair of items, whatever its sign, once (n, n)."""
+    larger: _Floats = np.triu(np.maximum(np.abs(problem.flow), np.abs(problem.flow.T)), 1)
+    return larger
+
+
+def forest_of(problem: QuadraticAssignment) -> Forest:
     """
     Write a problem as (1).
 
@@ -75,12 +86,9 @@ def forest_of(problem: QuadraticAssignment) -> Forest | None:
     Returns
     -------
     Forest
-        With a spanning forest of greatest flow, the largest tree first and each from a centre; None where more than n
-        pairs of items have a flow.
+        With a spanning forest of greatest flow, the largest tree first and each from a centre.
     """
-    size, flow = problem.size, np.triu(np.maximum(np.abs(problem.flow), np.abs(problem.flow.T)), 1)
-    if np.count_nonzero(flow) > size:
-        return None
+    size, flow = problem.size, _between(problem)
     order, parent = _trees(flow)
     scale = scale_of(problem)
     scale = max(1.0, _SHORT * scale) if is_exact(problem, scale) else scale

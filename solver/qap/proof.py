@@ -30,7 +30,7 @@ from taut.solver.qap.automorphisms import Symmetries
 from taut.solver.qap.constraint_model import MOST_CHOICES, choices, solutions
 from taut.solver.qap.convex_bound import convex_bounds
 from taut.solver.qap.forest_bound import forest_bounds, slack_of
-from taut.solver.qap.forest_flow import Forest, forest_of
+from taut.solver.qap.forest_flow import forest_of, is_sparse
 from taut.solver.qap.gilmore_lawler import gilmore_lawler
 from taut.solver.qap.hahn_grant import ascent
 from taut.solver.qap.pair_costs import PairCosts, pair_costs, scale_of
@@ -45,7 +45,7 @@ LARGEST_TREE = 32
 _Ints = npt.NDArray[np.int64]
 _WINDOW, _WORTH = 100, 0.01
 _PARTS = 0.125, 0.25, 0.5, 1.0
-_SEARCHED, _SEARCH_S, _SEARCH_SHARE = 24, 2.0, 3.0
+_SEARCHED, _SEARCH_S, _SEARCH_TIMES = 24, 2.0, 3.0
 _CONVEX_WINDOW, _CONVEX_WORTH = 50, 1e-5
 
 
@@ -59,8 +59,8 @@ class Proof:
     lower_bound
         No permutation costs less; -inf if nothing is known.
     source
-        Where the bound comes from: ``"gilmore-lawler"``, ``"convex-quadratic"``, ``"forest-flow"``, ``"cp-sat"``,
-        ``"hahn-grant"``, ``"branch-and-bound"``, ``"enumeration"`` or ``"none"``.
+        Where the bound comes from: ``"gilmore-lawler"``, ``"convex-quadratic"``, ``"forest-flow"``, ``"hahn-grant"``,
+        ``"branch-and-bound"``, ``"enumeration"``, ``"none"``, or ``"cp-sat (claimed)"`` if only CP-SAT says so.
     best
         Location of every item (n,), the incumbent.
     """
@@ -117,26 +117,37 @@ def prove(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[Pro
         After every kernel call. Ends with the proof that the incumbent is optimal, but goes on without end above
         n = 32.
     """
-    grid, forest = cost_grid(problem), forest_of(problem)
-    dense = _dense(problem, grid, proof, seed)
-    shares, spent = {dense: 1.0}, {dense: 0.0}
-    beside = [_sparse(problem, grid, forest, proof, seed)] if forest else []
-    if forest or problem.size > _SEARCHED:
-        more = _search(problem, proof, seed)
-        shares[more], spent[more] = _SEARCH_SHARE, 0.0
+    grid = cost_grid(problem)
+    ways = _dense(problem, grid, proof, seed)
+    if is_sparse(problem) or problem.size > _SEARCHED:
+        ways = _shared(ways, _search(problem, proof, seed), _SEARCH_TIMES)
+    if is_sparse(problem):
+        ways = _beside(ways, _sparse(problem, grid, proof, seed))
+    for known in ways:
+        best = _cheaper(problem, proof.best, known.best)
+        proof = replace(known if known.lower_bound > proof.lower_bound else proof, best=best)
+        yield proof
+
+
+def _shared(first: Iterator[Proof], other: Iterator[Proof], times: float) -> Iterator[Proof]:
+    """What two find, the other in so many times the time of the first; ends with either."""
+    spent = [0.0, 0.0]
     while True:
-        for way in (*beside, min(spent, key=spent.__getitem__)):
-            begin, known = perf_counter(), next(way, None)
-            if known is None and way is dense:
-                return
-            if known is None:
-                beside.clear()
-                continue
-            if way in spent:
-                spent[way] += (perf_counter() - begin) / shares[way]
-            best = _cheaper(problem, proof.best, known.best)
-            proof = replace(known if known.lower_bound > proof.lower_bound else proof, best=best)
-            yield proof
+        which = int(spent[1] < times * spent[0])
+        begin, known = perf_counter(), next((first, other)[which], None)
+        if known is None:
+            return
+        spent[which] += perf_counter() - begin
+        yield known
+
+
+def _beside(first: Iterator[Proof], other: Iterator[Proof]) -> Iterator[Proof]:
+    """What two find, turn by turn, the other as long as it goes on; ends with the first."""
+    for known in first:
+        yield known
+        more = next(other, None)
+        if more is not None:
+            yield more
 
 
 def _search(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[Proof]:
@@ -146,8 +157,9 @@ def _search(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[P
             yield replace(proof, best=best)
 
 
-def _sparse(problem: QuadraticAssignment, grid: CostGrid, forest: Forest, proof: Proof, seed: int) -> Iterator[Proof]:
+def _sparse(problem: QuadraticAssignment, grid: CostGrid, proof: Proof, seed: int) -> Iterator[Proof]:
     """Bound sparse flow, and solve what the bound leaves, (3)."""
+    forest = forest_of(problem)
     most, before = cutoff(problem, grid, forest.scale, problem.cost(proof.best)), proof.lower_bound
     for bounded in forest_bounds(forest, most):
         proof = _better(grid, proof, min(bounded.bound, most + 1) / forest.scale, "forest-flow")
@@ -161,7 +173,7 @@ def _sparse(problem: QuadraticAssignment, grid: CostGrid, forest: Forest, proof:
         if below < bounded.bound or choices(slack) > MOST_CHOICES:
             return
         for found in solutions(forest, slack, below, orbits, seed):
-            proof = _better(grid, proof, found.bound / forest.scale, "cp-sat")
+            proof = _better(grid, proof, found.bound / forest.scale, "cp-sat (claimed)")
             proof = replace(proof, best=_cheaper(problem, proof.best, found.places))
             yield proof
         if found.places is not None:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from taut.errors import FormulationError
 from taut.formulations.assignment import QuadraticAssignment
 from taut.solver.qap.forest_bound import forest_bounds
-from taut.solver.qap.forest_flow import forest_of
+from taut.solver.qap.forest_flow import forest_of, is_sparse
 from taut.solver.qap.proof import LARGEST_ASCENT, LARGEST_TREE, Proof, prove, root_bounds
 from taut.solver.qap.swap_search import search
 
@@ -61,7 +61,7 @@ class AssignmentResult:
         Location of every item, counted from zero.
     bound_source
         ``"enumeration"``, ``"gilmore-lawler"``, ``"convex-quadratic"``, ``"hahn-grant"``, ``"branch-and-bound"``,
-        ``"forest-flow"``, ``"cp-sat"`` or ``"none"``. All but CP-SAT's are computed here.
+        ``"forest-flow"``, ``"none"``, or ``"cp-sat (claimed)"`` if only CP-SAT says so.
     wall_s
         Seconds that all of it took.
     """
@@ -138,8 +138,7 @@ def _load() -> None:
         table += table.T
         np.fill_diagonal(table, 0.0)
     small = QuadraticAssignment(flow=flow, distance=distance)
-    forest = forest_of(QuadraticAssignment(np.eye(10, k=1), small.distance))
-    for _ in forest_bounds(forest, 0.0) if forest else ():
+    for _ in forest_bounds(forest_of(QuadraticAssignment(np.eye(10, k=1), small.distance)), 0.0):
         pass
     # Whatever compiling takes, each search makes one call of each kernel, and the proof runs to its end.
     *_, known = root_bounds(small, np.arange(small.size))
@@ -200,7 +199,7 @@ def _search(problem: QuadraticAssignment, proof: Proof, seed: int, end: float) -
     """Second stage of (2): permutations."""
     share, most = next(((s, most) for n, s, most in _SEARCH_SHARES if problem.size <= n), (1.0, math.inf))
     # On sparse flow the search goes on beside the proof.
-    most = min(most, _SPARSE_S) if problem.size <= LARGEST_ASCENT and forest_of(problem) else most
+    most = min(most, _SPARSE_S) if problem.size <= LARGEST_ASCENT and is_sparse(problem) else most
     seconds = min(share * max(0.0, end - perf_counter()), most)
     target = proof.lower_bound + 1e-9 * abs(proof.lower_bound)
     for _, best in search(problem, proof.best, seed, seconds, target, tabu=True):

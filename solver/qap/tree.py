@@ -28,7 +28,6 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 from itertools import count
 
 import numpy as np
@@ -85,7 +84,7 @@ class Tree:
     bound
         Lower bound on all permutations, scaled, such as that of the ascent.
     seed
-        Of the shares and orders of the ascent.
+        Of the shares and orders of the ascent; on as many processors it gives one order of work.
 
     Attributes
     ----------
@@ -108,6 +107,8 @@ class Tree:
         self._open: list[_Open] = []
         self._stack: list[_Open] = []
         self._counter, self._bytes = count(), 0
+        # The compiled loops run at the same time.
+        self._pool = ThreadPoolExecutor(max_workers=PROCESSORS)
         if costs.constant <= self._cutoff:
             every = np.arange(problem.size)
             self._push(_Parent(costs, every, every, ()), self._open)
@@ -128,7 +129,7 @@ class Tree:
         nodes = [self._stack.pop() if self._stack else heapq.heappop(self._open)]
         while self._open and not nested and len(nodes) < len(self._bits):
             nodes.append(heapq.heappop(self._open))
-        for node, child in zip(nodes, _pool().map(self._bounded, nodes, self._bits), strict=False):
+        for node, child in zip(nodes, self._pool.map(self._bounded, nodes, self._bits), strict=True):
             self._take(node, child, self._stack if nested else self._open)
         if not self._stack:
             self._bound = max(self._bound, self._open[0][0] if self._open else math.inf)
@@ -185,12 +186,6 @@ class Tree:
             # The cutoff first: an interrupt in between leaves a bound that is low, never one that is high.
             self._cutoff = cutoff(self._problem, self._grid, self._scale, cost)
             self.best, self.objective = best, cost
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    """One thread for each processor; the compiled loops run at the same time."""
-    return ThreadPoolExecutor(max_workers=PROCESSORS)
 
 
 def _completed(node: _Parent, places: _Ints) -> _Ints:

@@ -5,7 +5,7 @@ import signal
 from ortools.sat.python import cp_model
 
 from taut.solver.interrupt import interrupt_requested
-from taut.solver.stoppable import run
+from taut.solver.stoppable import run, running
 
 
 def pigeons() -> cp_model.CpModel:
@@ -51,3 +51,13 @@ def test_ctrl_c_in_a_run_reaches_the_search() -> None:
         assert run(slow_solver(), pigeons(), stop) == cp_model.UNKNOWN
         assert asked()
         assert questions[0]
+
+
+def test_a_run_ends_with_its_caller() -> None:
+    """Whoever looks on and leaves after the first turn ends a run that has no limit of its own."""
+    solver = slow_solver()
+    solver.parameters.max_time_in_seconds = float("inf")
+    looking = running(solver, pigeons())
+    next(looking)
+    looking.close()
+    assert solver.response_proto.status == cp_model.UNKNOWN

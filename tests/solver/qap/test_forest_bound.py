@@ -10,7 +10,7 @@ from taut.formulations.assignment import QuadraticAssignment
 from taut.formulations.cost_grid import cost_grid
 from taut.solver.qap.constraint_model import Found, choices, solutions
 from taut.solver.qap.forest_bound import Bounded, forest_bounds, slack_of
-from taut.solver.qap.forest_flow import Forest, forest_of, least_places
+from taut.solver.qap.forest_flow import Forest, forest_of, is_sparse, least_places
 from taut.solver.qap.proof import Proof, prove
 from taut.solver.qap.quadratic import place
 from taut.solver.qap.tree import cutoff
@@ -48,9 +48,7 @@ def sparse_assignment(kind: str, size: int, seed: int) -> QuadraticAssignment:
 
 def forest_and_costs(problem: QuadraticAssignment) -> tuple[Forest, dict[tuple[int, ...], float]]:
     """The problem as a forest, and the cost of every permutation."""
-    forest = forest_of(problem)
-    assert forest is not None
-    return forest, {every: problem.cost(every) for every in permutations(range(problem.size))}
+    return forest_of(problem), {every: problem.cost(every) for every in permutations(range(problem.size))}
 
 
 def bounded(forest: Forest, most: float) -> Bounded:
@@ -117,14 +115,14 @@ def test_constraint_program_finds_the_optimum_or_refutes_the_limit(kind: str, bl
 
 def test_more_pairs_than_items_are_no_sparse_flow() -> None:
     """nug12 has 47 pairs with flow."""
-    assert forest_of(nug12()) is None
+    assert not is_sparse(nug12())
+    assert all(is_sparse(sparse_assignment(kind, 9, 1)) for kind in KINDS)
 
 
 def test_bound_of_a_path_of_three_by_hand() -> None:
     """The path a - b - c on a triangle with sides 1, 2 and 4 costs 1 + 2; a twice beside b would cost 2."""
     distance = np.array([[0.0, 1.0, 4.0], [1.0, 0.0, 2.0], [4.0, 2.0, 0.0]])
     forest = forest_of(QuadraticAssignment(np.eye(3, k=1), distance))
-    assert forest is not None
     _, least, _ = least_places(forest.order, forest.parent, forest.single, forest.paired, np.zeros(3))
     assert least == 2.0 * forest.scale
     assert 2.999 * forest.scale < bounded(forest, 10.0 * forest.scale).bound <= 3.0 * forest.scale
@@ -150,7 +148,6 @@ def test_a_tree_beyond_enumeration_is_solved_by_cp_sat() -> None:
     """On nine items CP-SAT's last bound is its permutation's cost, and that of branch and bound on a dense flow."""
     problem = sparse_assignment("tree", 9, 4)
     forest = forest_of(problem)
-    assert forest is not None
     most = cutoff(problem, cost_grid(problem), forest.scale, problem.cost(np.arange(9)))
     slack = slack_of(forest, bounded(forest, most).multipliers, most)
     assert choices(slack) > 100
@@ -161,3 +158,13 @@ def test_a_tree_beyond_enumeration_is_solved_by_cp_sat() -> None:
     dense = QuadraticAssignment(problem.flow + 1.0, problem.distance)
     *_, proof = prove(dense, Proof(lower_bound=-math.inf, source="none", best=np.arange(9)), 0)
     assert proof.lower_bound - problem.distance.sum() == problem.cost(found.places)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_time_gives_a_valid_result_and_enough_the_optimum(kind: str) -> None:
+    """Nine items: with a limit of zero the bound is at most the optimum, and with ten seconds both are proven equal."""
+    problem = sparse_assignment(kind, 9, 4)
+    at_once, later = place(problem, time_limit=0.0), place(problem, time_limit=10.0)
+    assert problem.violations(at_once.permutation) == ()
+    assert at_once.lower_bound <= later.lower_bound == later.objective <= at_once.objective
+    assert later.status == "optimal"
