@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from benchmarks.campaigns import campaigns, checks
 from benchmarks.runs import Campaign
-from taut.calibrate import calibrate, terms_by_stack
 from taut.data.calibration import HIGH, LOW, Calibration
 from taut.data.samples import ConfigurationRow
-from taut.predict import find_device, predict
-from taut.solver.fits.latency import FEWEST, Stack, cross_validate, fit_coefficients, stated_coefficients
+from taut.fitting import calibrate, terms_by_stack
+from taut.prediction import find_device, predict
+from taut.solver.calibration.latency import FEWEST, Stack, cross_validate, fit_coefficients, stated_coefficients
 
 Floats = NDArray[np.float64]
 SEEDS = range(5)

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from benchmarks.accuracy import as_table, rounded
 from benchmarks.memory_campaigns import MemoryCampaign, memory_campaigns
-from taut.calibrate import memory_model, stage_terms
 from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.units import KIB
-from taut.predict import find_device
-from taut.solver.fits.memory import PULLS, conformal_margin, predicted, unseen_errors
+from taut.fitting import memory_model, stage_terms
+from taut.prediction import find_device
+from taut.solver.calibration.memory import PULLS, conformal_margin, predicted, unseen_errors
 
 Floats = NDArray[np.float64]
 SEEDS, LEVEL = range(5), 0.05

@@ -3,7 +3,7 @@ What memory predictors that were trained on small clusters say of large ones.
 
 Run ``python -m benchmarks.memory_extrapolation DATA [--figure FILE] [--write-table FILE] [--networks N]``. Pipette (Yim
 et al., DATE 2024, section VI) trains a network on up to 32 devices and asks it about more. Here it stands against the
-project's formulas, fitted to the same samples (``taut.solver.fits.memory``):
+project's formulas, fitted to the same samples (``taut.solver.calibration.memory``):
 
 - on synthetic campaigns (``benchmarks/synthetic_memory.py``), whose truth is known and made with these formulas;
 - on the memory of BLOOM's trials in the folder DATA (``benchmarks/memory_campaigns.py``), which is not.

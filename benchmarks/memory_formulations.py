@@ -4,8 +4,8 @@ A learned memory predictor as a constraint: tabulated against embedded, build an
 Run ``python -m benchmarks.memory_formulations [REPEATS]``. Options are the candidates of a planning problem with even
 stages and one recompute each. The networks have random hidden layers, and an output layer that is fitted to the
 analytic memory of the options by ridge regression, so that the constraint rules out about what memory does. Both
-programs of ``taut.formulations.predicted`` are built and solved in turn, the least of a few repeats is printed in
-milliseconds, and a row ends the run if the two optima differ.
+programs of ``taut.formulations.program.learned_memory`` are built and solved in turn, the least of a few repeats is
+printed in milliseconds, and a row ends the run if the two optima differ.
 """
 
 import argparse
@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 from taut.data.costs import RECOMPUTE
 from taut.formulations.latency import Strategy, memory_bytes
 from taut.formulations.partition import partition_problem
-from taut.formulations.predicted import PredictedMemory, embedded, even_option, tabulated
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.relu import ReluNetwork
+from taut.formulations.program.learned_memory import PredictedMemory, embedded, even_option, tabulated
+from taut.formulations.program.program import Option, StrategyProgram
+from taut.formulations.program.relu import ReluNetwork
+from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Option, StrategyProgram
-from taut.formulations.strategy_rows import strategy_program
-from taut.posing import planning_problem
-from taut.solver.backends.cbc import solve_cbc
-from taut.solver.backends.cpsat import solve_cpsat
-from taut.solver.backends.predicted import PredictedResult, solve_predicted
-from taut.solver.backends.program import ProgramResult
-from taut.solver.bestlinks import BestLinks
-from taut.solver.bounds import communication
+from taut.request import planning_problem
+from taut.solver.bounds.candidate_bounds import communication
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.program.cbc import solve_cbc
+from taut.solver.program.checked import ProgramResult
+from taut.solver.program.cp_sat import solve_cpsat
+from taut.solver.program.learned_memory import PredictedResult, solve_predicted
 
 Floats = NDArray[np.float64]
 CASES: list[tuple[str, str, int, dict[str, int | str | bool]]] = [

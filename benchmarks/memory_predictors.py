@@ -9,8 +9,8 @@ from benchmarks.synthetic_memory import CAPACITY, Runs, formula_terms
 from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.samples import network_features
 from taut.data.units import GIB
-from taut.solver.fits.memory import fit_memory, predicted
-from taut.solver.fits.network import fit_network
+from taut.solver.calibration.memory import fit_memory, predicted
+from taut.solver.calibration.memory_network import fit_network
 
 Floats = NDArray[np.float64]
 Guess = tuple[Floats, Floats]

@@ -3,9 +3,10 @@ Closed-form operator times against public operator tables, device by device.
 
 Run ``python -m benchmarks.operators DATA [--write FILE]``. DATA is a folder with ``aiconfigurator`` (GEMM and causal
 attention on six devices, milliseconds), ``aceso_v100`` (operators of GPT layers, microseconds) and ``amp`` (seconds of
-GPT-2 layers); none of them is part of the project. The script fits the coefficients of ``taut.data.operators`` by
-non-negative least squares on relative error, reweighted towards absolute errors, prints the errors on shapes that the
-fit had not seen (ten folds over the shapes, not over the rows), and writes the coefficients as the catalog's YAML.
+GPT-2 layers); none of them is part of the project. The script fits the coefficients of
+``taut.data.analytic.operator_times`` by non-negative least squares on relative error, reweighted towards absolute
+errors, prints the errors on shapes that the fit had not seen (ten folds over the shapes, not over the rows), and writes
+the coefficients as the catalog's YAML.
 """
 
 import argparse
@@ -20,8 +21,8 @@ import yaml
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from taut.data.analytic.operator_times import ATTENTION_TERMS, GEMM_TERMS, attention_terms, gemm_terms
 from taut.data.builtin import catalog_devices
-from taut.data.operators import ATTENTION_TERMS, GEMM_TERMS, attention_terms, gemm_terms
 from taut.data.units import MICROSECOND
 
 Floats = NDArray[np.float64]

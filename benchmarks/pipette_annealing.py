@@ -15,7 +15,7 @@ Not stated, and read here:
 (5) identity order is that of the devices, pipeline by pipeline or stage by stage, whichever is faster.
 
 Beside it, for the benefit of the doubt, the same with restarts: a chain that is frozen starts again, hot, from a random
-order. Latencies are priced with the loops of ``taut.solver.placement.prices``, the fastest that we have.
+order. Latencies are priced with the loops of ``taut.solver.placement.annealing.prices``, the fastest that we have.
 """
 
 import time
@@ -28,7 +28,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from taut.formulations.placement import PlacementProblem
-from taut.solver.placement.prices import Prices, Scratch, pipeline_seconds, prices_of, ring_seconds
+from taut.solver.placement.annealing.prices import Prices, Scratch, pipeline_seconds, prices_of, ring_seconds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

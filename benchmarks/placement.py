@@ -38,14 +38,14 @@ from benchmarks.placement_clusters import KINDS, problem
 from benchmarks.placement_figure import plot_rows
 from benchmarks.placement_rows import Row, Setting, append_row, markdown, read_rows, verdict
 from benchmarks.quadratic_surrogate import scipy_placement
-from taut.data.mpigraph import read_mpigraph
+from taut.data.readers.mpigraph import read_mpigraph
 from taut.errors import CertificateError, DataError, NothingFoundError, TautError
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
-from taut.solver.certificate import plan_document
+from taut.solver.certificate.verify import verify_document
+from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits
-from taut.solver.search import search
-from taut.solver.verify import verify_document
+from taut.solver.search.search import search
 
 Floats = NDArray[np.float64]
 STAGES = {8: (2, 4, 8), 16: (2, 4, 8, 16), 32: (4, 8, 16), 64: (8, 16), 128: (8, 16)}

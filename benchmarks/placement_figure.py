@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.placement_clusters import KINDS
 from benchmarks.placement_rows import PEERS, Measure, Row, median
-from taut.plot import SHADES
+from taut.plots.plan import SHADES
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.formulations.passes import execute
-from taut.formulations.schedule import (
+from taut.formulations.schedules.recurrence import execute
+from taut.formulations.schedules.schedule import (
     Ints,
     ScheduleProblem,
     round_robin,
@@ -27,7 +27,7 @@ from taut.formulations.schedule import (
     v_shape,
     violations,
 )
-from taut.solver.schedules.kinds import KINDS, best_schedule, build
+from taut.solver.schedules.construct.kinds import KINDS, best_schedule, build
 
 HEADER = f"{'published':26} {'p x m':>8} {'times':>10} {'memory':>8} {'makespan':>12} {'ours':>12} {'longer':>8} "
 HEADER += f"{'span':>12} {'ours':>12} {'kind':>16} {'s':>6} {'ours':>6}"

@@ -17,7 +17,7 @@ from typing import Any
 import taut
 from taut.data.builtin import device_named
 from taut.data.cluster import ClusterSpec
-from taut.data.mpigraph import cluster_from_mpigraph, read_mpigraph
+from taut.data.readers.mpigraph import cluster_from_mpigraph, read_mpigraph
 
 CASES: list[tuple[str, str | ClusterSpec, int, str]] = [
     ("gpt3-175b", "dgx-a100:16", 512, "pipette"),

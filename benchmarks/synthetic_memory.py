@@ -2,7 +2,7 @@ r"""
 Synthetic memory campaigns: runs whose bytes come from the project's own formulas, and noise.
 
 (1) bytes :math:`= \epsilon (\max_s \sum_k c_k x_{sk} + overhead + e)`, with the terms x of
-    ``taut.formulations.memory_terms`` for the first and the last stage s, :math:`\ln \epsilon` normal with standard
+    ``taut.formulations.batch.memory`` for the first and the last stage s, :math:`\ln \epsilon` normal with standard
     deviation 0.03, and coefficients c and an overhead that no model is told;
 (2) e = 0, or in the campaign with effects that the formulas lack: buffers of communicators that grow with the
     logarithm of the data degree and with the stages, and fragments that grow with the micro-batch's tokens;
@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taut.calibrate import stage_terms
 from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB
 from taut.errors import DataError
-from taut.solver.fits.memory import predicted
+from taut.fitting import stage_terms
+from taut.solver.calibration.memory import predicted
 
 Floats = NDArray[np.float64]
 DEVICE, CAPACITY = "a100-80gb", 80 * GIB

@@ -8,13 +8,13 @@ from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
 
+from taut.data.analytic.operator_times import OperatorModel
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, read_costs
 from taut.data.device import DeviceSpec, Precision
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.data.operators import OperatorModel
 from taut.data.read import read_yaml
 from taut.errors import DataError
 

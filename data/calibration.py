@@ -1,7 +1,7 @@
 r"""
 A calibration: non-negative coefficients that turn terms of the step time into a machine's seconds.
 
-The step time is a sum of terms (``taut.data.work``, ``taut.formulations.terms``):
+The step time is a sum of terms (``taut.data.analytic.layer_work``, ``taut.formulations.batch.step_time``):
 
 ==================  ===============================================================  =========================
 term                at coefficient 1                                                 unit of the coefficient

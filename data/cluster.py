@@ -8,7 +8,7 @@ the link) and the latency (seconds) are given in one of two ways:
 (2) a measured matrix of either, node by node or device by device, which may be asymmetric: row sends to column, the
     diagonal is ignored. A node-by-node matrix keeps the node's own figure inside it.
 
-A node may state ``nic_bandwidth_gbps``, the sum of its network cards: ``taut.formulations.network`` shares it among
+A node may state ``nic_bandwidth_gbps``, the sum of its network cards: ``taut.formulations.links`` shares it among
 the transfers that leave the node at the same time.
 """
 

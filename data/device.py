@@ -1,10 +1,10 @@
 r"""
 One type of accelerator, and what it is assumed to reach when nothing was profiled.
 
-The analytic cost of a layer (``taut.data.analytic``) needs peak rates, the share of the memory bandwidth that traffic
-reaches, and the time that the host takes to launch a pass. Matrix products and attention follow an operator model
-(``taut.data.operators``); a device without one reaches the stated shares of its peak. The defaults are assumptions,
-printed with every plan.
+The analytic cost of a layer (``taut.data.analytic.layer_costs``) needs peak rates, the share of the memory bandwidth
+that traffic reaches, and the time that the host takes to launch a pass. Matrix products and attention follow an
+operator model (``taut.data.analytic.operator_times``); a device without one reaches the stated shares of its peak. The
+defaults are assumptions, printed with every plan.
 """
 
 from typing import Annotated, Literal

@@ -24,11 +24,11 @@ from taut.data.builtin import (
 from taut.data.calibration import Calibration
 from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.costs import CostTable, read_costs
-from taut.data.huggingface import read_config
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import read_memory_network
 from taut.data.model import ModelSpec
 from taut.data.read import read_text, read_yaml
+from taut.data.readers.huggingface import read_config
 from taut.errors import DataError
 
 

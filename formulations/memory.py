@@ -11,9 +11,9 @@ micro-batches in flight, the terms are
     micro-batch, keeps the stage's weights and gradients whole as well (PyTorch's FSDP within a pipeline);
 (2) activations, under full recompute checkpoints: :math:`q_x` times what stays of a micro-batch, with
     :math:`q_x = \min(pp - x, m)` for 1F1B and m for GPipe; a schedule that is priced by its order holds what the
-    order makes it hold (``taut.formulations.ordered`` (1));
+    order makes it hold (``taut.formulations.schedules.plan_orders`` (1));
 (3) workspace, logits, buffers: what recomputing, the loss and messages hold for a moment
-    (``taut.formulations.stages``).
+    (``taut.formulations.stage_tables``).
 
 (4) bytes = sum over terms of coefficient times term + overhead;
 (5) feasible on a device type: ceil(bytes / 1024) + margin <= capacity, in KiB.
@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel, ParameterBytes
 from taut.data.units import KIB
-from taut.formulations.ordered import device_of_chunk, in_flight_counts
+from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate
-from taut.formulations.stages import StageTables
+from taut.formulations.stage_tables import StageTables
 
 Ints = NDArray[np.int64]
 MOST_BYTES = 2**62

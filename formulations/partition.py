@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.data.costs import RECOMPUTE
-from taut.formulations.network import Links
+from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.stages import StageTables, all_reduce_seconds
+from taut.formulations.stage_tables import StageTables, all_reduce_seconds
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.formulations.latency import Strategy, memory_bytes, step_time
-from taut.formulations.network import Links
-from taut.formulations.ordered import device_of_chunk
+from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
-from taut.formulations.stages import ring_factor
+from taut.formulations.stage_tables import ring_factor
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,7 +1,7 @@
 r"""
 The pipeline schedule that a plan runs, as a problem of its own.
 
-With the times of a plan's slowest replica (``taut.formulations.chunk_times`` (1), (2)) in seconds and, for chunk c
+With the times of a plan's slowest replica (``taut.formulations.order_times`` (1), (2)) in seconds and, for chunk c
 under its recompute, the bytes :math:`a_c` that a forward pass keeps until the end of the backward pass, the order of
 the plan holds :math:`\text{peak}_d` bytes of activations on device d. What the device has for them is
 
@@ -15,16 +15,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from taut.formulations.choice import Strategy
-from taut.formulations.chunk_times import candidate_order, replica_seconds
 from taut.formulations.latency import memory_bytes
 from taut.formulations.memory import kept_term
-from taut.formulations.ordered import as_schedule, device_of_chunk
-from taut.formulations.orders.classic import gpipe, one_forward_one_backward
-from taut.formulations.passes import Floats, Ints
+from taut.formulations.order_times import candidate_order, replica_seconds
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedule import Schedule, ScheduleProblem, timetable
+from taut.formulations.schedules.orders.classic import gpipe, one_forward_one_backward
+from taut.formulations.schedules.plan_orders import as_schedule, device_of_chunk
+from taut.formulations.schedules.recurrence import Floats, Ints
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
 
 _SUMS: dict[str, Callable[[ScheduleProblem], Schedule]] = {"1f1b": one_forward_one_backward, "gpipe": gpipe}
 """Schedules that a plan prices by a sum over stages."""

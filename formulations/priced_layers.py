@@ -18,10 +18,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from taut.data.analytic.layer_work import ELEMENT_BYTES
 from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost
 from taut.data.device import Precision
 from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
-from taut.data.work import ELEMENT_BYTES
 
 Floats = NDArray[np.float64]
 

@@ -18,13 +18,13 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, Recompute
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
+from taut.formulations.learned_memory import network_stage_memory
+from taut.formulations.links import Links, links
 from taut.formulations.memory import DeviceMemory, StageMemory, device_memory, stage_memory
-from taut.formulations.network import Links, links
-from taut.formulations.network_memory import network_stage_memory
-from taut.formulations.ordered import ON_V
 from taut.formulations.priced_layers import PassTables, PricedLayers, pass_tables
+from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace, candidates, recompute_of
-from taut.formulations.stages import StageTables, stage_tables
+from taut.formulations.stage_tables import StageTables, stage_tables
 
 LatencyModel = Literal["pipette", "pipette-printed", "amp"]
 LATENCY_MODELS: tuple[LatencyModel, ...] = ("pipette", "pipette-printed", "amp")

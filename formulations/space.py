@@ -9,9 +9,9 @@ A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel,
 (3) tp divides every layer (heads, key-value heads, feed-forward width), is at most ``max_tp``, and fits the nodes: it
     divides the size of every node, or is a multiple of the one size that all nodes share;
 (4) every layer has a price at (tp, micro_batch) on every device type;
-(5) 1f1b and gpipe have vpp = 1; the other schedules (``taut.formulations.ordered``) are there where they are defined
-    for pp and m, with pp * vpp <= L and vpp of at most ``max_vpp`` where it is free. They are priced by the latency
-    model ``pipette`` alone, and split ones do not go with full recompute;
+(5) 1f1b and gpipe have vpp = 1; the other schedules (``taut.formulations.schedules.plan_orders``) are there where they
+    are defined for pp and m, with pp * vpp <= L and vpp of at most ``max_vpp`` where it is free. They are priced by the
+    latency model ``pipette`` alone, and split ones do not go with full recompute;
 (6) with every order of the passes that the space lists, schedules on the V have a further candidate at the degrees
     that it is listed for, beside the one that runs in the schedule's own order.
 
@@ -30,7 +30,7 @@ from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.data.spec import Spec
 from taut.errors import DataError, FormulationError
-from taut.formulations.ordered import ORDERED, SPLIT, chunks_of_device, is_defined, order_of
+from taut.formulations.schedules.plan_orders import ORDERED, SPLIT, chunks_of_device, is_defined, order_of
 
 Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
@@ -67,12 +67,12 @@ class Candidate:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the schedule's time is that of its order (``taut.formulations.ordered``)."""
+        """Whether the schedule's time is that of its order (``taut.formulations.schedules.plan_orders``)."""
         return self.schedule in ORDERED
 
     @property
     def order_key(self) -> tuple[str, int, int, int, tuple[str, ...]]:
-        """What the order of the passes depends on (``taut.formulations.ordered``)."""
+        """What the order of the passes depends on (``taut.formulations.schedules.plan_orders``)."""
         return self.schedule, self.pp, self.vpp, self.num_micro_batches, self.order
 
 

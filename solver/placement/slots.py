@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from taut.formulations.network import Links
+from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 

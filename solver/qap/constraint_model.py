@@ -31,9 +31,9 @@ import numpy as np
 import numpy.typing as npt
 from ortools.sat.python import cp_model
 
+from taut.solver.cp_sat import running
 from taut.solver.qap.forest_bound import Slack
 from taut.solver.qap.forest_flow import Forest
-from taut.solver.stoppable import running
 
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]

@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
-from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.assignment.assignment import QuadraticAssignment
 
 _Floats = npt.NDArray[np.float64]
 

@@ -33,7 +33,7 @@ from numba import njit
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree, shortest_path
 
-from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.qap.pair_costs import is_exact, scale_of
 
 _Floats = npt.NDArray[np.float64]

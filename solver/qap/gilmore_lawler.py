@@ -1,7 +1,8 @@
 r"""
 Lower bound on quadratic assignment, after Gilmore and Lawler.
 
-Sets, data and the cost :math:`z(\pi)` of a permutation are those of :mod:`taut.formulations.assignment`. Write
+Sets, data and the cost :math:`z(\pi)` of a permutation are those of :mod:`taut.formulations.assignment.assignment`.
+Write
 :math:`\langle u, v \rangle_-` for the smallest scalar product that two vectors have in any order of their entries; it
 pairs one in ascending with the other in descending order, whatever the signs.
 
@@ -30,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
-from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.assignment.assignment import QuadraticAssignment
 
 _Floats = npt.NDArray[np.float64]
 

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.assignment.assignment import QuadraticAssignment
 
 _Floats = npt.NDArray[np.float64]
 

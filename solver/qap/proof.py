@@ -12,7 +12,7 @@ Lower bounds on quadratic assignment, from the quickest to branch and bound.
 (4) Where flow is sparse or n exceeds 24, and (2) will hardly end, more rounds of
     :mod:`taut.solver.qap.swap_search` take three quarters of its time.
 
-Every bound is raised to the grid of :mod:`taut.formulations.cost_grid`, and the largest so far counts.
+Every bound is raised to the grid of :mod:`taut.formulations.assignment.cost_grid`, and the largest so far counts.
 """
 
 import math
@@ -24,8 +24,8 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from taut.formulations.assignment import QuadraticAssignment
-from taut.formulations.cost_grid import CostGrid, cost_grid
+from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment.cost_grid import CostGrid, cost_grid
 from taut.solver.qap.automorphisms import Symmetries
 from taut.solver.qap.constraint_model import MOST_CHOICES, choices, solutions
 from taut.solver.qap.convex_bound import convex_bounds

@@ -1,7 +1,8 @@
 r"""
 Quadratic assignment: annealing and tabu search for cheap permutations, bounds and branch and bound for the proof.
 
-With the cost z of :mod:`taut.formulations.assignment`, the bounds L of :mod:`taut.solver.qap.proof` and S seconds:
+With the cost z of :mod:`taut.formulations.assignment.assignment`, the bounds L of :mod:`taut.solver.qap.proof` and S
+seconds:
 
 (1) up to n = 8 every permutation is priced, and L is the least cost;
 (2) above, the bounds that need no incumbent come first, for at most S / 5; then the rounds of
@@ -25,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taut.errors import FormulationError
-from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.qap.forest_bound import forest_bounds
 from taut.solver.qap.forest_flow import forest_of, is_sparse
 from taut.solver.qap.proof import LARGEST_ASCENT, LARGEST_TREE, Proof, prove, root_bounds

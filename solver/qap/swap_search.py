@@ -1,7 +1,8 @@
 r"""
 Rounds of annealing and tabu search on quadratic assignment.
 
-With the cost z of :mod:`taut.formulations.assignment`, the kernels of :mod:`taut.solver.qap.swaps` and S seconds:
+With the cost z of :mod:`taut.formulations.assignment.assignment`, the kernels of :mod:`taut.solver.qap.swaps` and S
+seconds:
 
 (1) rounds of growing length :math:`t_1 = \min(S / 20, 1), \; t_{m+1} = g \, t_m` fill the time, the last one
     stretched to its end; annealing from a random permutation gets the share a of each, and tabu search from where
@@ -18,7 +19,7 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.qap.swaps import anneal_moves, arrange, mean_change, tabu_moves
 
 _Ints = npt.NDArray[np.int64]

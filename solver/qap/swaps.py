@@ -1,8 +1,8 @@
 r"""
 Swaps of two items in quadratic assignment: what they change, and the kernels of annealing and tabu search.
 
-Sets and data are those of :mod:`taut.formulations.assignment`. The state is a permutation :math:`\pi` with the
-distances that it sees, :math:`b_{ij} = d_{\pi_i \pi_j}`, kept up to date. If both matrices are symmetric, with
+Sets and data are those of :mod:`taut.formulations.assignment.assignment`. The state is a permutation :math:`\pi` with
+the distances that it sees, :math:`b_{ij} = d_{\pi_i \pi_j}`, kept up to date. If both matrices are symmetric, with
 :math:`F = f + f^T` and zeros on the diagonals of F and b, swapping the locations of items r and s changes the cost by
 
 .. math:: \Delta_{rs} = \sum_k (F_{rk} - F_{sk}) (b_{sk} - b_{rk}) + 2 F_{rs} b_{rs}
@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.assignment.assignment import QuadraticAssignment
 
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]

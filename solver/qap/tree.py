@@ -9,8 +9,8 @@ permutation of interest is better than the incumbent of cost z,
     U = S (z - \epsilon) - 1 \text{ without a grid}, \tag{1}
 
 with :math:`\epsilon = 10^{-9} |z|`, or twice the rounding where that is more. A node whose bound exceeds U is done. The
-others branch as :mod:`taut.solver.qap.leaves` says. Of assignments that a symmetry takes into each other, only one is
-followed: if an item is to be placed, one location in each orbit of the automorphisms of the distances that leave all
+others branch as :mod:`taut.solver.qap.exact_small` says. Of assignments that a symmetry takes into each other, only one
+is followed: if an item is to be placed, one location in each orbit of the automorphisms of the distances that leave all
 taken locations where they are; if a location is to be filled, one item in each orbit of those of the flow (2). The sets
 that are left out have the same least cost as the one that is followed, at every node anew.
 
@@ -33,11 +33,11 @@ from itertools import count
 import numpy as np
 import numpy.typing as npt
 
-from taut.formulations.assignment import QuadraticAssignment
-from taut.formulations.cost_grid import CostGrid, cost_grid
+from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment.cost_grid import CostGrid, cost_grid
 from taut.solver.qap.automorphisms import Symmetries
+from taut.solver.qap.exact_small import branches, complete
 from taut.solver.qap.hahn_grant import ascend
-from taut.solver.qap.leaves import branches, complete
 from taut.solver.qap.pair_costs import PairCosts, fix, rounding
 
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

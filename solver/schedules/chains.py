@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.formulations.schedule import (
+from taut.formulations.schedules.schedule import (
     BACKWARD,
     INPUT_GRADIENT,
     WEIGHT_GRADIENT,

@@ -3,13 +3,13 @@ Schedules with every whole backward pass split and micro-batches in order.
 
 A pass B is never needed, and the micro-batches of each chunk and kind may run in order, k = 0, 1, ..., m - 1 (1): for
 every schedule there is one like that, within the same memory, which is not longer
-(:mod:`taut.solver.schedules.ticks`, (4), (5)).
+(:mod:`taut.solver.schedules.bound.ticks`, (4), (5)).
 """
 
 import numpy as np
 
-from taut.formulations.passes import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Floats
-from taut.formulations.schedule import Schedule, ScheduleProblem, timetable
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Floats
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable
 
 
 def in_order(problem: ScheduleProblem, schedule: Schedule) -> Schedule:

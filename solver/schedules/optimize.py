@@ -2,11 +2,11 @@ r"""
 The best schedule of a pipeline that can be found, with a lower bound on all of its schedules.
 
 (1) *Start.* The best of the kinds that are known, adapted to times and memory limits.
-(2) *Bound.* The single-device relaxation and others (:mod:`taut.solver.schedules.bounds`), the start's makespan first:
-    if that is refuted as a target, the start is proven best.
-(3) *Improve.* Round after round one part of the schedule by CP-SAT (:mod:`taut.solver.schedules.neighbourhood`); every
-    fourth round moves along critical paths instead (:mod:`taut.solver.schedules.critical`), which are all that there
-    is for very many passes.
+(2) *Bound.* The single-device relaxation and others (:mod:`taut.solver.schedules.bound.bounds`), the start's makespan
+    first: if that is refuted as a target, the start is proven best.
+(3) *Improve.* Round after round one part of the schedule by CP-SAT
+    (:mod:`taut.solver.schedules.improve.neighbourhood`); every fourth round moves along critical paths instead
+    (:mod:`taut.solver.schedules.improve.critical_path`), which are all that there is for very many passes.
 (4) *Solve.* Few passes that many rounds have not improved go to CP-SAT as a whole, which may state a larger bound.
 
 It ends when the gap is small enough, on Ctrl-C or at a limit. Rounds and values do not depend on the machine, so a
@@ -23,18 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from taut.formulations.schedule import Schedule, ScheduleProblem, Timetable, timetable, v_shape
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable, v_shape
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Progress, Status, relative_gap
-from taut.solver.schedules.adapt import Effort, require_memory
-from taut.solver.schedules.bounds import WORK_LIMIT, lower_bound
+from taut.solver.schedules.bound.bounds import WORK_LIMIT, lower_bound
+from taut.solver.schedules.bound.certificate import certificate
+from taut.solver.schedules.bound.cheap_bounds import ScheduleBound
 from taut.solver.schedules.chains import Chains, chains, numbers, schedule_of
-from taut.solver.schedules.cheap_bounds import ScheduleBound
-from taut.solver.schedules.critical import improve
-from taut.solver.schedules.exact import solve
-from taut.solver.schedules.kinds import best_schedule
-from taut.solver.schedules.neighbourhood import Neighbourhood
-from taut.solver.schedules.schedule_certificate import certificate
+from taut.solver.schedules.construct.adapt import Effort, require_memory
+from taut.solver.schedules.construct.kinds import best_schedule
+from taut.solver.schedules.improve.critical_path import improve
+from taut.solver.schedules.improve.exact import solve
+from taut.solver.schedules.improve.neighbourhood import Neighbourhood
 
 SECONDS = 60.0
 VALUES_A_SECOND = 40_000_000
@@ -62,7 +62,7 @@ class ScheduleResult:
     status
         Optimal if makespan and bound differ by no more than 1e-6 of it.
     certificate
-        All claims as plain JSON values; see :mod:`taut.solver.schedules.schedule_certificate`.
+        All claims as plain JSON values; see :mod:`taut.solver.schedules.bound.certificate`.
     """
 
     schedule: Schedule

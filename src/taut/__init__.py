@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from taut.data.load import load_cluster, load_model
     from taut.data.memory import MemoryModel
     from taut.data.model import ModelSpec
-    from taut.placement_plot import plot_placement
+    from taut.formulations.schedules.stages import Stages
     from taut.planning import Plan, plan
-    from taut.plot import plot_memory, plot_time
-    from taut.schedule_page import schedule_page
-    from taut.schedule_plot import plot_schedule
-    from taut.schedule_posing import Stages
-    from taut.scheduling import ScheduleSearch, best_schedule, published_schedule
-    from taut.solver.verify import verify_document
+    from taut.plots.placement import plot_placement
+    from taut.plots.plan import plot_memory, plot_time
+    from taut.plots.schedule import plot_schedule
+    from taut.plots.schedule_page import schedule_page
+    from taut.schedules.portfolio import ScheduleSearch, best_schedule, published_schedule
+    from taut.solver.certificate.verify import verify_document
 
 _HOMES = {
     "ClusterSpec": "taut.data.cluster",
@@ -30,19 +30,19 @@ _HOMES = {
     "MemoryModel": "taut.data.memory",
     "ModelSpec": "taut.data.model",
     "Plan": "taut.planning",
-    "ScheduleSearch": "taut.scheduling",
-    "Stages": "taut.schedule_posing",
-    "best_schedule": "taut.scheduling",
+    "ScheduleSearch": "taut.schedules.portfolio",
+    "Stages": "taut.formulations.schedules.stages",
+    "best_schedule": "taut.schedules.portfolio",
     "load_cluster": "taut.data.load",
     "load_model": "taut.data.load",
     "plan": "taut.planning",
-    "plot_memory": "taut.plot",
-    "plot_placement": "taut.placement_plot",
-    "plot_schedule": "taut.schedule_plot",
-    "plot_time": "taut.plot",
-    "published_schedule": "taut.scheduling",
-    "schedule_page": "taut.schedule_page",
-    "verify_document": "taut.solver.verify",
+    "plot_memory": "taut.plots.plan",
+    "plot_placement": "taut.plots.placement",
+    "plot_schedule": "taut.plots.schedule",
+    "plot_time": "taut.plots.plan",
+    "published_schedule": "taut.schedules.portfolio",
+    "schedule_page": "taut.plots.schedule_page",
+    "verify_document": "taut.solver.certificate.verify",
 }
 
 __version__ = version("taut")

@@ -1,5 +1,5 @@
 """``python -m taut`` is the command line."""
 
-from taut.cli import main
+from taut.commands.app import main
 
 main()

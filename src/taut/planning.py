@@ -2,8 +2,8 @@
 The main job: from a model and a cluster to a plan with a proven gap.
 
 The way a plan takes: specs (``taut.data``) become a ``PlanningProblem`` (``taut.formulations``), the branch and bound
-(``taut.solver.search``) finds strategy, stages and placement with a bound on every candidate, and the certificate
-(``taut.solver.certificate``) writes down everything that ``taut verify`` needs.
+(``taut.solver.search.search``) finds strategy, stages and placement with a bound on every candidate, and the
+certificate (``taut.solver.certificate.write``) writes down everything that ``taut verify`` needs.
 """
 
 import json
@@ -20,14 +20,14 @@ from taut.data.model import ModelSpec
 from taut.errors import ExtrapolationWarning, InfeasibleError, NothingFoundError
 from taut.files import write_atomically
 from taut.formulations.latency import Strategy
-from taut.formulations.network_memory import candidate_features
+from taut.formulations.learned_memory import candidate_features
 from taut.formulations.problem import PlanningProblem
-from taut.posing import planning_problem, wider_costs
-from taut.solver.certificate import plan_document
+from taut.request import planning_problem, wider_costs
+from taut.solver.certificate.verify import Verification, verify_document
+from taut.solver.certificate.write import plan_document
+from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.result import OPTIMALITY_GAP, Limits, Progress, Status
-from taut.solver.search import search
-from taut.solver.verify import Verification, verify_document
-from taut.solver.ways_out.report import diagnose
+from taut.solver.search.search import search
 
 _STOPPED = {
     "time": "the time limit came first",
@@ -88,7 +88,7 @@ class Plan:
 
     def __str__(self) -> str:
         """The plan in words."""
-        from taut.report import summary
+        from taut.reports.plan import summary
 
         return summary(self.document)
 

@@ -7,7 +7,7 @@ from taut.data.model import EMBEDDING, HEAD
 from taut.formulations.latency import StepTime, memory_bytes, step_time, violations
 from taut.formulations.problem import LatencyModel, PlanningProblem
 from taut.formulations.space import Candidate
-from tests.small import candidate, cluster, costs, in_order, model, problem, strategy
+from tests.support.small import candidate, cluster, costs, in_order, model, problem, strategy
 
 GRADIENT = 4.0
 """Bytes of a main gradient in fp32 beside bf16 weights."""

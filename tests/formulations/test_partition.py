@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.partition import partition_problem
-from tests.small import candidate, cluster, costs, model, problem
+from tests.support.small import candidate, cluster, costs, model, problem
 
 
 def test_one_device_type_has_one_pattern() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.placement import placement_problem, slot_sites
-from tests.small import candidate, cluster, in_order, problem, strategy
+from tests.support.small import candidate, cluster, in_order, problem, strategy
 
 
 def test_slots_are_node_shares_nodes_or_devices() -> None:

@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taut.formulations.chunk_times import chunk_pipelines
 from taut.formulations.latency import memory_bytes, violations
-from taut.formulations.ordered import ORDERED
+from taut.formulations.order_times import chunk_pipelines
 from taut.formulations.planned_schedule import planned_schedule
-from taut.formulations.schedule import timetable
-from taut.formulations.schedule import violations as order_violations
-from tests.formulations.test_ordered import chosen
-from tests.instances import random_problem
-from tests.small import cluster, costs, in_order, model, problem
+from taut.formulations.schedules.plan_orders import ORDERED
+from taut.formulations.schedules.schedule import timetable
+from taut.formulations.schedules.schedule import violations as order_violations
+from tests.formulations.schedules.test_plan_orders import chosen
+from tests.support.instances import random_problem
+from tests.support.small import cluster, costs, in_order, model, problem
 
 
 @pytest.mark.parametrize("kind", ORDERED)

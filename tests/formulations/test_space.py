@@ -5,7 +5,7 @@ import pytest
 from taut.data.model import ModelSpec
 from taut.errors import DataError
 from taut.formulations.space import check_fixed, divisors, tensor_degrees
-from tests.small import cluster, costs, model, problem
+from tests.support.small import cluster, costs, model, problem
 
 
 def test_candidates_of_a_tiny_space_are_listed_by_hand() -> None:

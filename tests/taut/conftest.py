@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from taut import cli
+from taut.commands import app as cli
 
 
 class Outcome(NamedTuple):

@@ -9,11 +9,11 @@ from taut.data.load import load_memory_model
 from taut.data.memory_network import network_json
 from taut.data.samples import network_features, read_samples
 from taut.data.units import GIB
-from taut.formulations.network_memory import candidate_features, network_stage_memory
+from taut.formulations.learned_memory import candidate_features, network_stage_memory
 from taut.planning import plan
-from taut.posing import planning_problem
-from taut.predict import predict
-from taut.solver.fits.network import fit_network
+from taut.prediction import predict
+from taut.request import planning_problem
+from taut.solver.calibration.memory_network import fit_network
 from tests.taut.conftest import Run
 
 HEAD = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,precision,measured_bytes"

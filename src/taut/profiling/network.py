@@ -70,7 +70,7 @@ def profile_network(
 
 def _write(measured: Measured, device: DeviceSpec, out: Path, name: str, quiet: bool) -> None:
     from taut.files import write_atomically
-    from taut.listing import cluster_yaml
+    from taut.reports.catalog import cluster_yaml
 
     cluster = cluster_from_matrices(
         measured.bandwidth,

@@ -7,7 +7,7 @@ ranks, then replicas, then stages, over nodes of G devices. With :math:`m` micro
 (1) :math:`T = (m - 1) \max_x t_x + \sum_x t_x + T_{PP} + T_{DP} + T_{tied}`: 1F1B, then blocking all-reduces. All but
     the last term are the evaluator's (``taut.formulations.latency``), latency model ``amp``;
 (2) :math:`t_x`, a stage on its own device type, from AMP's profile at the trial's micro-batch
-    (``taut.data.ampcost``); the profile includes the all-reduces of tensor groups, so they are not priced again;
+    (``taut.data.readers.amp``); the profile includes the all-reduces of tensor groups, so they are not priced again;
 (3) :math:`T_{PP}`: one trip there and back in fp16. The :math:`\min(G, tmp \cdot dp)` workers of a stage that leave a
     node send at once and share its rate;
 (4) :math:`T_{DP}`: a ring in fp32 (DeepSpeed's ``fp32_allreduce``) over the slowest link, the longest over all stages.
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from taut.data.ampcost import AMP_LAYERS, amp_costs
+from taut.data.analytic.layer_work import ELEMENT_BYTES
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
@@ -34,8 +34,8 @@ from taut.data.device import DeviceSpec
 from taut.data.load import load_cluster, load_model
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
+from taut.data.readers.amp import AMP_LAYERS, amp_costs
 from taut.data.units import GIGABIT
-from taut.data.work import ELEMENT_BYTES
 from taut.errors import DataError
 from taut.formulations.latency import Strategy, step_time
 from taut.formulations.problem import PlanningProblem

@@ -28,10 +28,10 @@ from taut.data.units import GIB
 from taut.formulations.latency import Strategy, step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.posing import planning_problem
-from taut.solver.certificate import predicted
+from taut.request import planning_problem
+from taut.solver.certificate.write import predicted
 from taut.solver.result import Incumbent, Limits
-from taut.solver.search import search
+from taut.solver.search.search import search
 
 MODEL = {
     "name": "gpt-98.5b",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taut.solver.qap.automorphisms import Symmetries
-from tests.assignments import KINDS, random_assignment
+from tests.support.assignments import KINDS, random_assignment
 
 
 def _grid(rows: int, columns: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:

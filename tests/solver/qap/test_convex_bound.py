@@ -5,12 +5,12 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.qap.convex_bound import convex_bounds
 from taut.solver.qap.gilmore_lawler import gilmore_lawler
 from taut.solver.qap.hahn_grant import ascent
 from taut.solver.qap.pair_costs import pair_costs, scale_of
-from tests.assignments import KINDS, nug12, optimum, random_assignment
+from tests.support.assignments import KINDS, nug12, optimum, random_assignment
 
 
 def test_convex_bound_of_nug12_rises_to_480() -> None:

@@ -6,16 +6,16 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from taut.formulations.assignment import QuadraticAssignment
-from taut.formulations.cost_grid import cost_grid
+from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment.cost_grid import cost_grid
 from taut.solver.qap.constraint_model import Found, choices, solutions
 from taut.solver.qap.forest_bound import Bounded, forest_bounds, slack_of
 from taut.solver.qap.forest_flow import Forest, forest_of, is_sparse, least_places
 from taut.solver.qap.proof import Proof, prove
 from taut.solver.qap.quadratic import place
 from taut.solver.qap.tree import cutoff
-from tests.assignments import nug12
-from tests.blocks import blocks
+from tests.support.assignments import nug12
+from tests.support.blocks import blocks
 
 KINDS = ["path", "tree", "forest", "ring", "chords"]
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.qap.gilmore_lawler import gilmore_lawler
-from tests.assignments import KINDS, nug12, optimum, random_assignment
+from tests.support.assignments import KINDS, nug12, optimum, random_assignment
 
 
 def test_bound_of_a_hand_computed_instance() -> None:

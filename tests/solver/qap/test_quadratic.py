@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taut.data.qaplib import read_qaplib
+from taut.data.readers.qaplib import read_qaplib
 from taut.errors import FormulationError
-from taut.formulations.assignment import QuadraticAssignment
+from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.qap import quadratic, swap_search, swaps
 from taut.solver.qap.gilmore_lawler import gilmore_lawler
 from taut.solver.qap.quadratic import anneal, place
-from tests.assignments import KINDS, nug12, optimum, random_assignment
+from tests.support.assignments import KINDS, nug12, optimum, random_assignment
 
 FILES = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "qaplib"
 

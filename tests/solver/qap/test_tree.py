@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from taut.formulations.assignment import QuadraticAssignment
-from taut.formulations.cost_grid import cost_grid
+from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.assignment.cost_grid import cost_grid
 from taut.solver.qap.pair_costs import pair_costs, scale_of
 from taut.solver.qap.proof import Proof, prove, root_bounds
 from taut.solver.qap.tree import Tree, cutoff
-from tests.assignments import KINDS, nug12, random_assignment
+from tests.support.assignments import KINDS, nug12, random_assignment
 
 EXTREMES = ["no flow", "constant", "unlike units", "huge"]
 

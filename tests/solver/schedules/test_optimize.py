@@ -11,14 +11,14 @@ import pytest
 
 from benchmarks.schedules import even
 from taut.errors import InfeasibleError
-from taut.formulations.schedule import round_robin, sequential, timetable, v_shape, violations
+from taut.formulations.schedules.schedule import round_robin, sequential, timetable, v_shape, violations
 from taut.solver.result import Status
-from taut.solver.schedules.exact import Solved, solve
-from taut.solver.schedules.neighbourhood import Neighbourhood
+from taut.solver.schedules.bound.certificate import complaints
+from taut.solver.schedules.improve.exact import Solved, solve
+from taut.solver.schedules.improve.neighbourhood import Neighbourhood
 from taut.solver.schedules.optimize import load, optimize
-from taut.solver.schedules.schedule_certificate import complaints
-from tests.solver.schedules.pipelines import device_map, one_by_one, unlike
-from tests.solver.schedules.test_bounds import REAL
+from tests.solver.schedules.bound.test_bounds import REAL
+from tests.support.schedule_pipelines import device_map, one_by_one, unlike
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -12,7 +12,7 @@ import pytest
 from taut.data.builtin import device_named
 from taut.data.load import load_cluster
 from taut.errors import DataError
-from taut.formulations.network import links
+from taut.formulations.links import links
 from taut.profiling.network import cluster_from_matrices, profile_network
 from taut.profiling.pairs import link_figures, rounds
 from taut.profiling.seats import Seat, device_order

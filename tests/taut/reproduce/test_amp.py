@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from taut.data import ampcost
+from taut.data.analytic.micro_batch_scaling import PassSeconds
 from taut.data.costs import Key
 from taut.data.load import load_model
-from taut.data.microbatch import PassSeconds
+from taut.data.readers import amp as ampcost
 from taut.errors import DataError
 from taut.reproduce.amp import AmpExperiment, reproduce_amp
 from taut.reproduce.amp_trials import Trial, read_trials

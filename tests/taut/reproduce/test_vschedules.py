@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from taut.cli import app
+from taut.commands.app import app
 from taut.data.model import ModelSpec
 from taut.reproduce import vschedules
 from taut.reproduce.vschedules import MODEL, Table, reproduce_vschedules

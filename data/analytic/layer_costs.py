@@ -1,0 +1,206 @@
+r"""
+Layer costs without a profile: the work of a layer by the device's operator model.
+
+Seconds of a pass are the terms of ``taut.data.analytic.layer_work`` times a calibration's coefficients; without a
+calibration, memory traffic runs at the device's stated share of its bandwidth and everything else as the operator model
+has it. Embedding and head are priced likewise, and the optimizer moves 30 bytes per parameter.
+
+Activations that stay for the backward pass (Korthikanti et al., arXiv 2205.05198, eqs. 1-6, stated there for 2-byte
+elements):
+
+(1) without sequence parallelism :math:`s b h (10 + 24 / t)` for a plain layer, with it :math:`s b h \cdot 34 / t`;
+    without a fused attention kernel also the scores, :math:`5 a w s b / t`, which selective recompute gives up (with
+    a fused one they never exist, and selective recompute costs time and saves nothing);
+(2) full recompute keeps the layer's input, :math:`2 s b h`, divided by :math:`t` with sequence parallelism.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.analytic.layer_work import (
+    KINDS,
+    LayerShape,
+    Operators,
+    Passes,
+    Rates,
+    block_passes,
+    embedding_passes,
+    head_passes,
+    rates_of,
+    recomputed,
+)
+from taut.data.analytic.operator_times import OperatorModel
+from taut.data.calibration import Calibration, uncalibrated
+from taut.data.costs import RECOMPUTE, CostRow, CostTable
+from taut.data.device import DeviceSpec, Precision
+from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
+from taut.data.units import MOST_BYTES
+from taut.errors import DataError
+
+OPTIMIZER_TRAFFIC_BYTES = 30
+"""Bytes that Adam moves per parameter: gradient and three fp32 states read, states and weights written."""
+
+
+class _Priced(NamedTuple):
+    """A device with its rates and the coefficients of a pass's terms."""
+
+    device: DeviceSpec
+    rates: Rates
+    coefficients: NDArray[np.float64]
+
+
+def analytic_costs(
+    model: ModelSpec,
+    devices: Iterable[DeviceSpec],
+    *,
+    precision: Precision,
+    tensor_degrees: Iterable[int],
+    micro_batches: Iterable[int],
+    operators: Mapping[str, Operators] | None = None,
+    fused_attention: bool = True,
+    calibration: Calibration | None = None,
+) -> CostTable:
+    """
+    Cost table of a model from what its devices make of the work.
+
+    Parameters
+    ----------
+    model, devices
+        What is trained, and on which types of device.
+    precision
+        Number format of weights and activations.
+    tensor_degrees, micro_batches
+        The keys to price.
+    operators
+        Operator models, or measured operators, by device name; a device without runs at its stated efficiencies.
+    fused_attention
+        Whether the attention scores stay out of memory, as FlashAttention keeps them; a calibration knows better.
+    calibration
+        Coefficients for every device; without it memory traffic at the stated efficiency, the rest as modelled.
+
+    Raises
+    ------
+    DataError
+        If a device states no peak rate for this precision.
+    """
+    devices, degrees, batches = list(devices), sorted(set(tensor_degrees)), sorted(set(micro_batches))
+    for device in devices:
+        if device.peak_flops(precision) is None:
+            known = ", ".join(device.peak_tflops)
+            raise DataError(f"device {device.name}: no peak rate for precision {precision}, expected one of {known}")
+    fused = calibration.fused_attention if calibration else fused_attention
+    models = {device.name: (operators or {}).get(device.name) for device in devices}
+    priced = [_priced(device, precision, models[device.name], fused, calibration) for device in devices]
+    rows = [row for one in priced for tp in degrees for batch in batches for row in _rows(model, one, tp, batch)]
+    chosen = {device.name: calibration or uncalibrated(device) for device in devices}
+    optimizer = {
+        device.name: chosen[device.name]["optimizer"] * OPTIMIZER_TRAFFIC_BYTES / device.memory_bandwidth
+        for device in devices
+    }
+    basis = _stated(devices, models) if calibration is None else f"calibration {calibration.name}, {calibration.source}"
+    return CostTable(name=f"analytic-{precision}", basis=basis, rows=rows, optimizer_s_per_parameter=optimizer)
+
+
+def _priced(
+    device: DeviceSpec,
+    precision: Precision,
+    operators: Operators | None,
+    fused: bool,
+    calibration: Calibration | None,
+) -> _Priced:
+    chosen = calibration or uncalibrated(device)
+    rates = rates_of(device, precision, operators, launch=chosen.launch, fused_attention=fused)
+    return _Priced(device, rates, np.array([chosen[kind] for kind in KINDS]))
+
+
+def _stated(devices: list[DeviceSpec], models: Mapping[str, Operators | None]) -> str:
+    return "analytic, not measured; " + "; ".join(_said(device, models[device.name]) for device in devices)
+
+
+def _said(device: DeviceSpec, model: Operators | None) -> str:
+    beside = f"memory {device.memory_efficiency:g} of peak, launch {device.launch_us:g} us"
+    if not isinstance(model, OperatorModel):
+        return (
+            f"{device.name}: gemm {device.gemm_efficiency:g} and attention {device.attention_efficiency:g} "
+            f"of peak, {beside}"
+        )
+    errors = ", ".join(
+        f"{name} off by {100 * error.mean:.1f}%"
+        for name, error in (("products", model.gemm_error), ("attention", model.attention_error))
+        if error is not None
+    )
+    return f"{device.name}: operator model" + (f" ({errors} on unseen shapes)" if errors else "") + f", {beside}"
+
+
+def layer_shape(layer: LayerSpec, tp: int, batch: int) -> LayerShape:
+    """Sizes of one tensor rank's share of a layer for one micro-batch."""
+    return LayerShape.of(
+        batch=batch,
+        seq=layer.seq,
+        window=layer.window,
+        hidden=layer.hidden,
+        heads=layer.heads / tp,
+        kv_heads=layer.key_value_heads / min(tp, layer.key_value_heads),
+        head_dim=layer.query_hidden // layer.heads,
+        ffn=layer.ffn / tp,
+        up=2 if layer.gated_mlp else 1,
+    )
+
+
+def _rows(model: ModelSpec, priced: _Priced, tp: int, batch: int) -> Iterator[CostRow]:
+    element, rates = priced.rates.element, priced.rates
+    for layer in model.kinds.values():
+        if not layer.splits(tp):
+            continue
+        plain = block_passes(layer_shape(layer, tp, batch), rates)
+        for recompute in RECOMPUTE:
+            kept = activation_bytes(layer, recompute, batch, element, rates.fused_attention)
+            yield _row(priced, layer.kind, tp, batch, layer.seq, recompute, recomputed(plain, recompute), kept)
+    if model.vocab:
+        first, last = model.blocks[0], model.blocks[-1]
+        copy = embedding_passes(batch * first.seq, first.hidden, rates)
+        yield _row(priced, EMBEDDING, tp, batch, first.seq, "none", copy, (batch * first.output_elements, 0))
+        head = head_passes(batch * last.seq, last.hidden, model.padded_vocab(tp) // tp, rates)
+        logits = 4 * batch * last.seq * model.padded_vocab(tp)
+        inputs = 2 * element * batch * last.output_elements
+        yield _row(priced, HEAD, tp, batch, last.seq, "none", head, (inputs, logits))
+
+
+def _row(
+    priced: _Priced, kind: str, tp: int, batch: int, seq: int, recompute: str, passes: Passes, kept: tuple[int, int]
+) -> CostRow:
+    forward, input_grad, weight_grad = (float(terms @ priced.coefficients) for terms in passes)
+    replicated, split = kept
+    return CostRow.model_validate(
+        {
+            "device": priced.device.name,
+            "kind": kind,
+            "tp": tp,
+            "micro_batch": batch,
+            "seq": seq,
+            "recompute": recompute,
+            "forward_s": forward,
+            "input_grad_s": input_grad,
+            "weight_grad_s": weight_grad,
+            "activation_bytes": min(replicated + -(-split // tp), MOST_BYTES),
+            "activation_bytes_sp": min(-(-(replicated + split) // tp), MOST_BYTES),
+        }
+    )
+
+
+def activation_bytes(layer: LayerSpec, recompute: str, batch: int, element: int, fused: bool) -> tuple[int, int]:
+    """Bytes that every tensor rank keeps, and bytes that the ranks share, (1) and (2)."""
+    tokens, hidden = batch * layer.seq, layer.hidden
+    if recompute == "full":
+        return element * tokens * hidden, 0
+    # Inputs of the two norms and of the two blocks; plain layers also keep two dropout masks of one byte.
+    replicated = tokens * hidden * (4 * element + (0 if layer.gated_mlp else 2))
+    # Queries, keys, values, attention output, and the feed-forward part before and after its function.
+    widths = 2 * layer.query_hidden + 2 * layer.kv_hidden + (3 if layer.gated_mlp else 2) * layer.ffn
+    split = tokens * element * widths
+    if recompute == "none" and not fused:
+        split += (2 * element + 1) * layer.heads * layer.window * tokens
+    return replicated, split

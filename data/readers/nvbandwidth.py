@@ -1,0 +1,126 @@
+"""
+Measured bandwidth between the devices of one node, from nvbandwidth's JSON (``nvbandwidth -j``).
+
+Everything stands under the key ``nvbandwidth``; a test case that ran has ``status`` Passed and a
+``bandwidth_matrix`` in GB/s whose cells are strings, with "N/A" where nothing was measured. A test that did not run
+may stand there without a matrix, and the name of a test may stand twice.
+
+The direction is the one that the test's description states: after ``GPU(row) -> GPU(column)`` the row sends to the
+column, after ``GPU(row) <- GPU(column)`` the matrix is turned over. The diagonal is ignored.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from taut.data.cluster import ClusterSpec
+from taut.data.device import DeviceSpec
+from taut.data.read import read_json
+from taut.data.readers.single_node import one_node
+from taut.data.spec import shorten
+from taut.errors import DataError
+
+PREFERRED = tuple(f"device_to_device_memcpy_{way}_{engine}" for engine in ("ce", "sm") for way in ("read", "write"))
+"""Tests that are looked for, in this order, when none is named: copy engine before kernel, read before write."""
+
+SENDS, RECEIVES = "GPU(row) -> GPU(column)", "GPU(row) <- GPU(column)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceBandwidth:
+    """The test that was read and its matrix of GB/s, row sends to column, the diagonal 0."""
+
+    test: str
+    rows: tuple[tuple[float, ...], ...]
+
+
+def read_nvbandwidth(path: Path, test: str = "") -> DeviceBandwidth:
+    """
+    Read the device-to-device matrix of one test.
+
+    Parameters
+    ----------
+    path
+        What ``nvbandwidth -j`` printed.
+    test
+        Name of the test; without one, the first of ``PREFERRED`` that passed.
+
+    Raises
+    ------
+    DataError
+        If the test is not there or did not pass, or its matrix is not one of GB/s > 0 between devices, one way.
+    """
+    case = _chosen(_cases(path), test, path)
+    where = f"{path}: {case['name']}"
+    words = str(case.get("bandwidth_description", ""))
+    if "(GB/s)" not in words or not (SENDS in words or RECEIVES in words):
+        raise DataError(f"{where}: bandwidth_description is {shorten(words)}, expected '{SENDS} bandwidth (GB/s)'")
+    rows = _rows(case["bandwidth_matrix"], where)
+    return DeviceBandwidth(test=case["name"], rows=rows if SENDS in words else tuple(zip(*rows, strict=True)))
+
+
+def _cases(path: Path) -> list[dict[str, Any]]:
+    """All test cases that have a name."""
+    report = read_json(path, "the JSON of nvbandwidth -j").get("nvbandwidth")
+    if not isinstance(report, dict):
+        raise DataError(f"{path}: nvbandwidth: is {shorten(report)}, expected the report of nvbandwidth -j")
+    cases = report.get("testcases")
+    if not isinstance(cases, list):
+        said = f" (it reports {shorten(report['error'])})" if "error" in report else ""
+        raise DataError(f"{path}: nvbandwidth.testcases: is {shorten(cases)}{said}, expected a list of test cases")
+    return [case for case in cases if isinstance(case, dict) and isinstance(case.get("name"), str)]
+
+
+def _chosen(cases: list[dict[str, Any]], test: str, path: Path) -> dict[str, Any]:
+    wanted = (test,) if test else PREFERRED
+    for name in wanted:
+        for case in cases:
+            if case["name"] == name and case.get("status") == "Passed" and "bandwidth_matrix" in case:
+                return case
+    states = {case["name"]: str(case.get("status")) for case in cases}
+    found = ", ".join(f"{name} is {states.get(name, 'missing')}" for name in wanted)
+    raise DataError(f"{path}: {found}, expected Passed with a bandwidth_matrix")
+
+
+def _rows(matrix: object, where: str) -> tuple[tuple[float, ...], ...]:
+    if not isinstance(matrix, list) or not all(isinstance(row, list) for row in matrix):
+        raise DataError(f"{where}: bandwidth_matrix is {shorten(matrix)}, expected a list of rows")
+    for number, row in enumerate(matrix, start=1):
+        if len(row) != len(matrix):
+            raise DataError(f"{where} row {number}: has {len(row)} cells, expected {len(matrix)} as there are rows")
+    return tuple(tuple(_cell(cell, i, j, where) for j, cell in enumerate(row, 1)) for i, row in enumerate(matrix, 1))
+
+
+def _cell(cell: object, row: int, column: int, where: str) -> float:
+    if row == column:
+        return 0.0
+    try:
+        value = float(str(cell))
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise DataError(f"{where} row {row} column {column}: is {shorten(cell)}, expected GB/s > 0")
+    return value
+
+
+def cluster_from_nvbandwidth(
+    measured: DeviceBandwidth, *, name: str, device: DeviceSpec, intra_latency_us: float = 3.0
+) -> ClusterSpec:
+    """
+    Cluster of one node with the measured matrix between its devices.
+
+    Parameters
+    ----------
+    measured
+        What was measured.
+    name, device, intra_latency_us
+        What nvbandwidth's matrix does not say; the latency is an assumption unless the caller knows better.
+
+    Raises
+    ------
+    DataError
+        If there are fewer than two devices or a figure is out of range.
+    """
+    source = f"nvbandwidth {measured.test}, row sends to column; latency stated"
+    return one_node(measured.rows, "GB/s", name=name, device=device, intra_latency_us=intra_latency_us, source=source)

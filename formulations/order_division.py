@@ -1,0 +1,145 @@
+r"""
+The problem of dividing the layers into the chunks of a schedule that is priced by its order: data, objective, limits.
+
+Sets: chunks c = 0..C-1 on devices d(c), layers 0..L-1, recompute r.
+Data: least seconds of F, I, W of a range over device types and tensor groups, least one-way seconds of a cut, bytes.
+Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of every chunk.
+
+(1) minimise the makespan of the order under the chunks' seconds and cuts, plus ``per_parameter`` times the parameters
+    on device 0 (its ring and optimizer), plus a constant;
+(2) every device fits its memory:
+    :math:`\sum_{c \in d} (\text{held}\, P_c + \text{logits}_c + n_c a_c) + \text{always} \le \text{budget}`
+    for all counts n that it goes through. This leaves out what is held for a moment, and rounding.
+
+No placement prices a division lower, and none fits that violates (2); so a bound on this problem bounds the candidate.
+The solver answers it by sums over chunks instead (``taut.solver.order_priced.division``), whose least bound it from
+below.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.costs import RECOMPUTE
+from taut.data.units import KIB
+from taut.formulations.memory import HELD, budgets, held_bytes, kept_term
+from taut.formulations.order_times import candidate_order
+from taut.formulations.partition import best_group
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.plan_orders import Order, in_flight_counts
+from taut.formulations.space import Candidate
+from taut.formulations.stage_tables import all_reduce_seconds
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ChunkProblem:
+    """
+    Arrays of one candidate's division into chunks.
+
+    ``passes`` are (3, recompute, L+1, L+1) seconds, infinite where a recompute is not allowed or there is no layer;
+    ``edge`` (L+1,) one-way seconds of a cut; ``parameters``, ``logits`` (L+1, L+1) and ``activation`` (recompute, L+1,
+    L+1) as floats; ``held`` bytes for each parameter.
+    """
+
+    order: Order
+    micro_batches: int
+    counts: tuple[Ints, ...]
+    passes: Floats
+    edge: Floats
+    per_parameter: float
+    constant: float
+    parameters: Floats
+    held: float
+    activation: Floats
+    logits: Floats
+    always: float
+    budget: float
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the model."""
+        return int(self.parameters.shape[0]) - 1
+
+    @property
+    def num_chunks(self) -> int:
+        """Chunks C."""
+        return len(self.order.device)
+
+    @property
+    def away(self) -> NDArray[np.bool_]:
+        """Whether a chunk and the next lie on different devices (C - 1,)."""
+        return np.asarray(self.order.device[1:] != self.order.device[:-1])
+
+    def hosted(self, device: int) -> Ints:
+        """Chunks of a device."""
+        return self._chunks[device]
+
+    @cached_property
+    def _chunks(self) -> list[Ints]:
+        return [np.flatnonzero(self.order.device == d) for d in range(len(self.counts))]
+
+
+def chunk_problem(
+    problem: PlanningProblem, candidate: Candidate, edge: Floats, ring: float, *, margin: bool = True
+) -> ChunkProblem:
+    """
+    The division problem of a candidate.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is planned.
+    edge
+        Least seconds of a hop there and back at a cut before layer j, (L+1,).
+    ring
+        Least seconds of the first device's all-reduces for each byte of gradients.
+    margin
+        Whether the memory margin is kept free.
+    """
+    tables, memory = problem.tables(candidate), problem.memory
+    one = held_bytes(np.array(10**9), np.array(0), memory.parameter_bytes, candidate)
+    held = sum(memory.coefficient(term) * float(figure) for term, figure in zip(HELD, one, strict=True)) / 1e9
+    kept = [memory.coefficient(kept_term(r)) * tables.activation[k] for k, r in enumerate(RECOMPUTE)]
+    layers = np.arange(tables.num_layers)
+    gradients = problem.coefficient("data_parallel") * memory.parameter_bytes.exchanged(
+        candidate.zero, candidate.num_micro_batches
+    )
+    optimizer = float(problem.optimizer_seconds.min()) / (candidate.dp if candidate.zero else 1)
+    return ChunkProblem(
+        order=candidate_order(candidate),
+        micro_batches=candidate.num_micro_batches,
+        counts=in_flight_counts(*candidate.order_key),
+        passes=_least_passes(problem, candidate),
+        edge=problem.coefficient("pipeline") * edge / 2,
+        per_parameter=ring * gradients + optimizer,
+        constant=problem.constant_seconds,
+        parameters=tables.parameters.astype(float),
+        # A byte of a thousand million parameters is lost to rounding up, and given back.
+        held=held * (1 - 1e-8),
+        activation=np.array(kept, dtype=float),
+        logits=np.asarray(memory.coefficient("logits") * tables.logits, dtype=float),
+        always=memory.overhead_bytes + memory.coefficient("buffers") * float(tables.buffers[layers, layers + 1].min()),
+        budget=float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB),
+    )
+
+
+def _least_passes(problem: PlanningProblem, candidate: Candidate) -> Floats:
+    """Seconds of F, I, W of every range on the best device type and tensor group, (3, recompute, L+1, L+1)."""
+    ranges, tables, tp = problem.passes(candidate), problem.tables(candidate), candidate.tp
+    passes = np.stack((ranges.forward, ranges.input_gradient, ranges.weight_gradient))
+    if tp > 1:
+        kinds = range(len(problem.device_types))
+        best = [best_group(problem.links, problem.type_of_node == kind, tp) for kind in kinds]
+        for k, (inverse, latency) in enumerate(best):
+            rings = all_reduce_seconds(tables, tp, inverse, latency)
+            passes[0, k] += rings[0] / 2
+            passes[1, k] += rings - rings[0] / 2
+    allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
+    layers = np.arange(tables.num_layers + 1)
+    possible = allowed[:, None, None] & (layers[:, None] < layers[None, :])
+    return np.where(possible, passes.min(axis=1), np.inf)

@@ -1,0 +1,142 @@
+r"""
+Pipeline time of a schedule that is priced by its order.
+
+Sets: chunks c on devices :math:`d(c)`, replicas z, tensor ranks y.
+Data: seconds of the three passes of a range of layers by device type; all-reduces of a range; links.
+
+For every replica
+
+(1) a chunk's forward, input gradient and weight gradient take what they take on the slowest device type of the tensor
+    group, plus all-reduces over the group's slowest link: half of those without recompute forward, the others in the
+    gradient by the input;
+(2) a transfer from chunk c to the next, and of the gradient back, takes half of the hop there and back, the slowest
+    tensor rank's, times the calibration's coefficient; none where both chunks lie on one device. Round the devices the
+    hop from the last to the first one counts like any other;
+(3) T_pipe[z] is the makespan of the order under these durations (``taut.formulations.schedules.schedule`` (2) to (5)).
+
+At even chunks, without transfers, and with F, I, W the seconds of a device's chunks together, (3) is
+:math:`m (F + I + W)` plus
+
+=====================  ===================================================
+``interleaved-1f1b``   :math:`(pp - 1) (F + I + W) / v`
+``zb-h1``              :math:`(pp - 1) (F + I - W)` where :math:`F + I \ge W`, for m >= 2 pp
+=====================  ===================================================
+
+The parts of T_pipe are makespans too: computation that of the computation alone, tensor-parallel what all-reduces add
+to it, transfers what is left.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.formulations.links import group_link
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.plan_orders import Order, device_of_chunk, order_of
+from taut.formulations.schedules.recurrence import makespans
+from taut.formulations.space import Candidate
+from taut.formulations.stage_tables import ring_factor
+from taut.formulations.strategy import Strategy
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class PipelineSeconds(NamedTuple):
+    """T_pipe and its parts by replica, (..., dp)."""
+
+    total: Floats
+    compute: Floats
+    tensor_parallel: Floats
+    transfers: Floats
+
+
+def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> PipelineSeconds:
+    """
+    T_pipe of every replica, (3).
+
+    Parameters
+    ----------
+    problem, strategy
+        What is priced.
+    devices
+        Device of every worker, (..., pp, dp, tp).
+    """
+    candidate = strategy.candidate
+    order = candidate_order(candidate)
+    compute, tensor = _passes(problem, strategy, order.device, devices)
+    transfer = _transfers(problem, strategy, order.device, devices)
+    rows = np.concatenate([compute, tensor, transfer], axis=-1)
+    unlike, same = np.unique(rows.reshape(-1, rows.shape[-1]), axis=0, return_inverse=True)
+    size = compute.shape[-1]
+    alone, rings, hops = unlike[:, :size], unlike[:, size : 2 * size], unlike[:, 2 * size :]
+    total = spans(order, alone + rings, hops, candidate.num_micro_batches)
+    without_hops = spans(order, alone + rings, np.zeros_like(hops), candidate.num_micro_batches)
+    bare = spans(order, alone, np.zeros_like(hops), candidate.num_micro_batches)
+    parts = (total, bare, without_hops - bare, total - without_hops)
+    return PipelineSeconds(*(part[same.ravel()].reshape(rows.shape[:-1]) for part in parts))
+
+
+def replica_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> tuple[Floats, Floats]:
+    """Seconds of F, I, W of every chunk and replica, (dp, 3, C), (1), and of transfers (dp, C - 1), (2)."""
+    candidate = strategy.candidate
+    device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
+    compute, tensor = _passes(problem, strategy, device, devices)
+    passes = (compute + tensor).reshape(candidate.dp, 3, len(device))
+    return passes, _transfers(problem, strategy, device, devices)
+
+
+def candidate_order(candidate: Candidate) -> Order:
+    """Order of a candidate's passes."""
+    return order_of(*candidate.order_key)
+
+
+def spans(order: Order, passes: Floats, transfer: Floats, num_micro_batches: int) -> Floats:
+    """Makespans (n,) under seconds of F, I, W of every chunk, (n, 3 C), and transfers (n, C - 1)."""
+    seconds = passes.reshape(len(passes), 3, -1)
+    whole = seconds[:, 1] + seconds[:, 2]
+    every = np.concatenate([seconds, whole[:, None]], axis=1)
+    return makespans(order.passes, order.first, every, np.ascontiguousarray(transfer), num_micro_batches)
+
+
+def _passes(problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints) -> tuple[Floats, Floats]:
+    """Computation and all-reduces of F, I, W of every chunk and replica, (..., dp, 3 C), (1)."""
+    recompute, first, end = strategy.ranges
+    tables, ranges = problem.tables(strategy.candidate), problem.passes(strategy.candidate)
+    hosts = devices[..., device, :, :]
+    types = problem.type_of_node[problem.links.node_of[hosts]]
+    chunk = np.arange(len(first))[:, None, None]
+    parts = (ranges.forward, ranges.input_gradient, ranges.weight_gradient)
+    compute = [part[:, recompute, first, end][types, chunk].max(axis=-1) for part in parts]
+    tp = strategy.candidate.tp
+    if tp == 1:
+        return _by_replica(compute), _by_replica([np.zeros_like(compute[0])] * 3)
+    inverse, latency = group_link(problem.links, hosts)
+
+    def ring(volume: Floats, reductions: Floats) -> Floats:
+        return ring_factor(tp) * volume[:, None] * inverse + 2 * (tp - 1) * reductions[:, None] * latency
+
+    plain = tables.volume[0, first, end] / 2, tables.reductions[0, first, end] / 2
+    every = tables.volume[recompute, first, end], tables.reductions[recompute, first, end]
+    forward, backward = ring(*plain), ring(every[0] - plain[0], every[1] - plain[1])
+    return _by_replica(compute), _by_replica([forward, backward, np.zeros_like(forward)])
+
+
+def _by_replica(parts: list[Floats]) -> Floats:
+    """Parts (..., C, dp) as rows (..., dp, 3 C)."""
+    return np.concatenate([np.swapaxes(part, -1, -2) for part in parts], axis=-1)
+
+
+def _transfers(problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints) -> Floats:
+    """Seconds from every chunk to the next, one way, (..., dp, C - 1), (2)."""
+    _, _, end = strategy.ranges
+    sites = problem.links.site_of[devices]
+    before, after = sites[..., device[:-1], :, :], sites[..., device[1:], :, :]
+    message = problem.tables(strategy.candidate).message[end[:-1]]
+    inverse = 1.0 / problem.links.pipeline_rate(strategy.candidate.tp)
+    inverse, latency = inverse + inverse.T, problem.links.latency + problem.links.latency.T
+    hop = (latency[before, after] + message[:, None, None] * inverse[before, after]).max(axis=-1)
+    away = (device[:-1] != device[1:])[:, None]
+    weight = problem.coefficient("pipeline")
+    return np.swapaxes(np.where(away, weight * hop / 2, 0.0), -1, -2)

@@ -1,0 +1,213 @@
+r"""
+The strategy choice in integers: degrees, micro-batch, stages, recompute, classes of device.
+
+Sets
+    Candidates c with :math:`pp_c` stages, :math:`dp_c` replicas, :math:`m_c` micro-batches; stages
+    :math:`x = 0, \dots, pp_c - 1`; layer positions :math:`0 \le i < j \le L`; recompute r; patterns q, one,
+    or three for two classes of device (``taut.formulations.partition`` (4)).
+
+Data
+    Integers. Seconds s become nanoseconds :math:`\lfloor 10^9 s \rfloor`, bytes become KiB rounded up.
+
+    - :math:`h_{cijrq}`: nanoseconds of ``high``; :math:`p_{cxijrq}`: nanoseconds of ``low``, plus those of
+      ``edge`` at j for :math:`x < pp_c - 1`, plus those of ``tail`` at j for :math:`x = 0`;
+    - :math:`k_{cxijr}`: KiB of a stage; :math:`K_{cq}`: KiB of its budget.
+
+Variables
+    A candidate c, and layers :math:`[i_x, j_x)`, recompute :math:`r_x` and pattern :math:`q_x` of each stage x.
+
+Objective
+    .. math:: \min \sum_x p_{c x i_x j_x r_x q_x} + (m_c - 1) \max_x h_{c i_x j_x r_x q_x}
+
+Constraints
+    (1) :math:`i_0 = 0`, :math:`j_{x-1} = i_x < j_x` and :math:`j_{pp_c-1} = L`;
+    (2) every price is finite;
+    (3) :math:`k_{c x i_x j_x r_x} \le K_{c q_x}` for each stage x;
+    (4) for two classes of device, the patterns hold the slow tensor groups that there are.
+
+Every price is rounded down, so the optimum is a lower bound on the optimum in seconds, and misses it by less
+than one nanosecond for each price counted, :math:`2 pp_c + m_c - 1` of them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.costs import RECOMPUTE
+from taut.data.units import KIB
+from taut.errors import FormulationError
+from taut.formulations.partition import PartitionProblem
+from taut.formulations.space import Candidate
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+NANOSECONDS = 1e9
+SLOW, MIXED = 1, 2
+
+
+class Option(NamedTuple):
+    """One candidate with its partition problem, and edge and tail seconds (L+1,)."""
+
+    candidate: Candidate
+    partition: PartitionProblem
+    edge: Floats
+    tail: Floats
+
+
+class Row(NamedTuple):
+    """A sparse linear row, lower <= sum of coefficients times columns <= upper; None is unbounded."""
+
+    columns: Ints
+    coefficients: Ints
+    lower: int | None
+    upper: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyChoice:
+    """Number of an option, with stages, recompute and pattern of each stage."""
+
+    candidate: int
+    stages: tuple[tuple[int, int], ...]
+    recompute: tuple[str, ...]
+    patterns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StageColumns:
+    """What every variable a stands for; p and h in nanoseconds, k and K in KiB, all (A,)."""
+
+    candidate: Ints
+    stage: Ints
+    first: Ints
+    end: Ints
+    recompute: Ints
+    pattern: Ints
+    price: Ints
+    high: Ints
+    need: Ints
+    budget: Ints
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether the stage alone keeps its budget."""
+        return self.need <= self.budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StrategyProgram:
+    """
+    The choice as an integer program in plain arrays, as ``taut.formulations.program.rows`` states it.
+
+    Columns are all u, then all a, then all M, then those of whatever else is stated, and none is below 0.
+    ``objective`` and ``upper`` are (n,) integers, ``binary`` (n,) says which columns are either 0 or 1.
+    """
+
+    options: tuple[Option, ...]
+    stages: StageColumns
+    objective: Ints
+    upper: Ints
+    binary: NDArray[np.bool_]
+    rows: tuple[Row, ...]
+
+    def cost(self, choice: StrategyChoice) -> int:
+        """
+        Nanoseconds of a choice, from the options' own arrays.
+
+        Raises
+        ------
+        FormulationError
+            If the choice violates a constraint.
+        """
+        if broken := self.violations(choice):
+            raise FormulationError(f"strategy program: {broken[0]}")
+        _, problem, edge, tail = self.options[choice.candidate]
+        ranges, ends = _ranges(choice), [end for _, end in choice.stages]
+        slowest = nanoseconds(problem.high[ranges]).max()
+        cuts = nanoseconds(edge[ends[:-1]]).sum() + nanoseconds(tail[ends[:1]]).sum()
+        return int(nanoseconds(problem.low[ranges]).sum() + cuts + (problem.micro_batches - 1) * slowest)
+
+    def violations(self, choice: StrategyChoice) -> tuple[str, ...]:
+        """What is wrong with a choice, one line each; empty if it is feasible."""
+        if not 0 <= choice.candidate < len(self.options):
+            return (f"candidate {choice.candidate} does not exist, expected 0 to {len(self.options) - 1}",)
+        option = self.options[choice.candidate]
+        shape = tuple(_shape_violations(option.partition, choice))
+        return shape or (*_stage_violations(option, choice), *_class_violations(option.partition, choice))
+
+    def decode(self, values: Sequence[float] | Floats | Ints) -> StrategyChoice:
+        """
+        Read the choice out of the values of all columns (n,).
+
+        Raises
+        ------
+        FormulationError
+            If not exactly one candidate is chosen.
+        """
+        taken = np.flatnonzero(np.asarray(values)[: len(self.options) + len(self.stages.stage)] > 0.5)
+        chosen = taken[taken < len(self.options)].tolist()
+        if len(chosen) != 1:
+            raise FormulationError(f"strategy program: candidates {chosen} are chosen, expected one")
+        stages, picks = self.stages, taken[1:] - len(self.options)
+        return StrategyChoice(
+            candidate=chosen[0],
+            stages=tuple(zip(stages.first[picks].tolist(), stages.end[picks].tolist(), strict=True)),
+            recompute=tuple(RECOMPUTE[r] for r in stages.recompute[picks].tolist()),
+            patterns=tuple(stages.pattern[picks].tolist()),
+        )
+
+
+def nanoseconds(seconds: Floats) -> Ints:
+    """Finite seconds as integer nanoseconds, rounded down."""
+    return np.asarray(np.floor(seconds * NANOSECONDS), dtype=np.int64)
+
+
+def kibibytes(count: Ints) -> Ints:
+    """Bytes as KiB, rounded up."""
+    return -(-count // KIB)
+
+
+def _ranges(choice: StrategyChoice) -> tuple[Ints, Ints, Ints, Ints]:
+    """Pattern, recompute, first and end layer of every stage, as an index."""
+    recompute = np.array([RECOMPUTE.index(name) for name in choice.recompute])
+    first, end = np.array(choice.stages).T
+    return np.array(choice.patterns), recompute, first, end
+
+
+def _shape_violations(problem: PartitionProblem, choice: StrategyChoice) -> Iterator[str]:
+    starts = [0, *(end for _, end in choice.stages)]
+    chained = all(first == start for (first, _), start in zip(choice.stages, starts, strict=False))
+    rising = all(first < end for first, end in choice.stages)
+    if len(choice.stages) != problem.pp or not (chained and rising and starts[-1] == problem.num_layers):
+        wanted = f"{problem.pp} in order over {problem.num_layers} layers"
+        yield f"stages {list(choice.stages)} are wrong, expected {wanted}"
+    if len(choice.recompute) != problem.pp or not set(choice.recompute) <= set(RECOMPUTE):
+        yield f"recompute {list(choice.recompute)} is not one of {list(RECOMPUTE)} for each stage"
+    if len(choice.patterns) != problem.pp or not set(choice.patterns) <= set(range(len(problem.budget))):
+        yield f"patterns {list(choice.patterns)} are not below {len(problem.budget)} for each stage"
+
+
+def _stage_violations(option: Option, choice: StrategyChoice) -> Iterator[str]:
+    """Stages that have no price, and stages that exceed their memory."""
+    problem, (pattern, *ranges) = option.partition, _ranges(choice)
+    seconds = problem.low[pattern, *ranges] + problem.high[pattern, *ranges]
+    seconds[:-1] += option.edge[ranges[2][:-1]]
+    seconds[0] += option.tail[ranges[2][0]]
+    need = kibibytes(problem.fixed[*ranges] + problem.in_flight * problem.activation[*ranges])
+    budget = problem.budget[pattern] // KIB
+    for x, stage in enumerate(choice.stages):
+        if not np.isfinite(seconds[x]):
+            yield f"stage {x} on layers {list(stage)} with recompute {choice.recompute[x]} is not allowed"
+        if need[x] > budget[x]:
+            yield f"stage {x} needs {need[x]} KiB, its devices have {budget[x]}"
+
+
+def _class_violations(problem: PartitionProblem, choice: StrategyChoice) -> Iterator[str]:
+    slow, mixed = choice.patterns.count(SLOW), choice.patterns.count(MIXED)
+    least, most = problem.dp * slow + mixed, problem.dp * slow + (problem.dp - 1) * mixed
+    if len(problem.budget) > 1 and not least <= problem.slow_groups <= most:
+        stages = f"{slow} slow and {mixed} mixed stages"
+        yield f"{stages} hold {least} to {most} slow groups, expected {problem.slow_groups}"

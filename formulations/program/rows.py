@@ -1,0 +1,187 @@
+r"""
+The strategy choice as rows of an integer program; sets and data are those of ``taut.formulations.program.program``.
+
+Variables
+    - :math:`u_c \in \{0, 1\}`: candidate c is chosen;
+    - :math:`a_{cxijrq} \in \{0, 1\}`: stage x of candidate c is layers [i, j) with recompute r and pattern q.
+      Where any of the seconds is infinite there is no variable;
+    - :math:`M_m \ge 0` integer nanoseconds: the slowest stage, one for every :math:`m > 1` of the candidates,
+      so that for each number of micro-batches the makespan is linear.
+
+Objective
+    .. math:: \min \sum p \, a + \sum_m (m - 1) M_m
+
+Constraints, (2) to (5) for every candidate c
+    (1) :math:`\sum_c u_c = 1`;
+    (2) at each (x, i), as many stages x - 1 end at i as stages x begin there; :math:`u_c` enters at (0, 0)
+        and leaves at (pp_c, L);
+    (3) :math:`M_{m_c} \ge \sum_{ijrq} h \, a` for each stage x;
+    (4) :math:`\sum_{ijr} k \, a \le K_{cq} u_c` for each stage x and pattern q; a stage that exceeds its budget
+        alone is bounded by 0, so that no tolerance of a solver can let it in;
+    (5) :math:`dp_c S + X \le n_c u_c \le dp_c S + (dp_c - 1) X` for two classes, S stages slow, X mixed, and
+        :math:`n_c` slow tensor groups.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.units import KIB
+from taut.errors import FormulationError
+from taut.formulations.partition import PartitionProblem
+from taut.formulations.program.program import (
+    MIXED,
+    SLOW,
+    Option,
+    Row,
+    StageColumns,
+    StrategyProgram,
+    kibibytes,
+    nanoseconds,
+)
+
+Ints = NDArray[np.int64]
+MOST_SECONDS = 1e6
+"""Larger prices would leave no room for their sums in 63 bits, nor for every nanosecond in a float."""
+
+
+def strategy_program(options: Sequence[Option]) -> StrategyProgram:
+    """
+    The integer program over a list of options.
+
+    Parameters
+    ----------
+    options
+        What is chosen from, at least one. A limit on the gradients of a stage is stated by infinite ``low``.
+
+    Raises
+    ------
+    FormulationError
+        If there is no option, a schedule has no linear step time, dimensions disagree, seconds are negative or too
+        large, or a budget is not in whole KiB.
+    """
+    if not options:
+        raise FormulationError("strategy program: there is no option, expected at least one")
+    for option in options:
+        if option.candidate.is_ordered:
+            kind = option.candidate.schedule
+            raise FormulationError(f"strategy program: {kind} has no linear step time, expected 1f1b or gpipe")
+    for number, option in enumerate(options):
+        _check(option, f"strategy program: option {number}")
+    parts = [_stage_columns(c, option) for c, option in enumerate(options)]
+    names = [field.name for field in fields(StageColumns)]
+    stages = StageColumns(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    micro_batches = sorted({option.partition.micro_batches for option in options} - {1})
+    most = stages.high.max(initial=0)
+    count = len(options) + len(stages.stage)
+    return StrategyProgram(
+        options=tuple(options),
+        stages=stages,
+        objective=np.array([0] * len(options) + stages.price.tolist() + [m - 1 for m in micro_batches]),
+        upper=np.array([1] * len(options) + stages.fits.tolist() + [most] * len(micro_batches), dtype=np.int64),
+        binary=np.arange(count + len(micro_batches)) < count,
+        rows=tuple(_rows(options, parts, {m: count + number for number, m in enumerate(micro_batches)})),
+    )
+
+
+def _check(option: Option, where: str) -> None:
+    """Refuse what the program could not state."""
+    problem, size = option.partition, option.partition.num_layers + 1
+    if option.edge.shape != (size,) or option.tail.shape != (size,):
+        shapes = f"edge {option.edge.shape} and tail {option.tail.shape}"
+        raise FormulationError(f"{where}: {shapes}, expected ({size},) for {size - 1} layers")
+    first, end = np.triu_indices(size, 1)
+    prices = problem.low[..., first, end], problem.high[..., first, end], option.edge[1:], option.tail[1:]
+    if not all(((seconds >= 0) & ((seconds < MOST_SECONDS) | (seconds == np.inf))).all() for seconds in prices):
+        raise FormulationError(f"{where}: some seconds are outside 0 to {MOST_SECONDS:g}, and not infinite")
+    if (problem.budget % KIB).any():
+        raise FormulationError(f"{where}: budget {problem.budget.tolist()} bytes, expected whole KiB")
+
+
+def _stage_columns(c: int, option: Option) -> StageColumns:
+    """The variables a of one candidate, stage after stage."""
+    problem = option.partition
+    finite = np.isfinite(problem.low) & np.isfinite(problem.high)
+    found = [np.argwhere(finite & _possible(option, x)) for x in range(problem.pp)]
+    stage = np.repeat(np.arange(problem.pp), [len(part) for part in found])
+    pattern, recompute, first, end = np.concatenate(found).T
+    ranges = recompute, first, end
+    cut = np.where(stage < problem.pp - 1, option.edge[end], 0.0)
+    start = np.where(stage == 0, option.tail[end], 0.0)
+    return StageColumns(
+        candidate=np.full(len(stage), c),
+        stage=stage,
+        first=first,
+        end=end,
+        recompute=recompute,
+        pattern=pattern,
+        price=nanoseconds(problem.low[pattern, *ranges]) + nanoseconds(cut) + nanoseconds(start),
+        high=nanoseconds(problem.high[pattern, *ranges]),
+        need=kibibytes(problem.fixed[ranges] + problem.in_flight[stage] * problem.activation[ranges]),
+        budget=problem.budget[pattern] // KIB,
+    )
+
+
+def _possible(option: Option, x: int) -> NDArray[np.bool_]:
+    """Whether [i, j) can be stage x, (L+1, L+1): others keep a layer each, edge and tail are finite."""
+    after, layers = option.partition.pp - 1 - x, option.partition.num_layers
+    i, j = np.ogrid[: layers + 1, : layers + 1]
+    begins = i >= x if x else (i == 0) & np.isfinite(option.tail)
+    ends = (j <= layers - after) & np.isfinite(option.edge) if after else j == layers
+    return np.asarray((i < j) & begins & ends)
+
+
+def _rows(options: Sequence[Option], parts: list[StageColumns], makespan: dict[int, int]) -> Iterator[Row]:
+    # (1)
+    yield Row(np.arange(len(options)), np.ones(len(options), dtype=np.int64), 1, 1)
+    before = len(options)
+    for c, (option, part) in enumerate(zip(options, parts, strict=True)):
+        columns = before + np.arange(len(part.stage))
+        before += len(columns)
+        yield from _flow_rows(option.partition, part, columns, c)
+        if option.partition.micro_batches > 1:
+            yield from _makespan_rows(part, columns, makespan[option.partition.micro_batches])
+        yield from _memory_rows(option.partition, part, columns, c)
+        if len(option.partition.budget) > 1:
+            yield from _class_rows(option.partition, part, columns, c)
+
+
+def _flow_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c: int) -> Iterator[Row]:
+    """(2), one row for every place (x, i) that a stage reaches or leaves."""
+    size = problem.num_layers + 1
+    reached, left = (part.stage + 1) * size + part.end, part.stage * size + part.first
+    places = np.concatenate([[0], reached, [problem.pp * size + size - 1], left])
+    signs = np.repeat([1, -1], len(columns) + 1)
+    entries = np.concatenate([[c], columns, [c], columns])
+    for members in _groups(places):
+        yield Row(entries[members], signs[members], 0, 0)
+
+
+def _makespan_rows(part: StageColumns, columns: Ints, makespan: int) -> Iterator[Row]:
+    """(3), one row for every stage."""
+    for members in _groups(part.stage):
+        yield Row(np.append(columns[members], makespan), np.append(-part.high[members], 1), 0, None)
+
+
+def _memory_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c: int) -> Iterator[Row]:
+    """(4), one row for every stage and pattern."""
+    for members in _groups(part.stage * len(problem.budget) + part.pattern):
+        budget = part.budget[members[0]]
+        yield Row(np.append(columns[members], c), np.append(part.need[members], -budget), None, 0)
+
+
+def _class_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c: int) -> Iterator[Row]:
+    """(5), its left side and its right side."""
+    slow, mixed = part.pattern == SLOW, part.pattern == MIXED
+    entries = np.append(columns[slow | mixed], c)
+    for per_mixed, lower, upper in ((1, None, 0), (problem.dp - 1, 0, None)):
+        groups = problem.dp * slow + per_mixed * mixed
+        yield Row(entries, np.append(groups[slow | mixed], -problem.slow_groups), lower, upper)
+
+
+def _groups(keys: Ints) -> list[Ints]:
+    """Positions of equal keys together, keys ascending."""
+    order = np.argsort(keys, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(keys[order])) + 1) if len(order) else []

@@ -1,0 +1,7 @@
+"""
+Pipeline schedules: passes, orders, and the times that an order gives.
+
+Begin with ``pipeline`` (the problem) and ``schedule`` (an order and its timetable). ``recurrence`` is the compiled
+evaluator, ``orders`` the published kinds by formula, and ``plan_orders`` says which of them a plan prices by their
+order.
+"""

@@ -1,0 +1,156 @@
+r"""
+Schedules that a plan prices by their order: which they are, where their chunks lie, and what they hold.
+
+A pipeline of pp devices has v = vpp chunks on each, C = v pp in all, in the order in which a micro-batch visits them.
+Chunk c lies on device c mod pp; under a V, where v = 2, on c or 2 pp - 1 - c. For m micro-batches the passes run in
+
+=====================  ===========================  ======================================================
+``interleaved-1f1b``   round the devices, v >= 2    whole backward passes; m is a multiple of pp
+``zb-h1``, ``zb-h2``   one chunk a device           gradients by the weights fill what would be idle
+``zb-v``               the V                        as its authors wrote it down; m >= 2 pp
+``v-half``, ``v-min``  the V                        their building block, repeated, idle slots squeezed out
+=====================  ===========================  ======================================================
+
+(:mod:`taut.formulations.schedules.orders`). This order depends on kind, pp, v and m alone: with other times it stays,
+and passes start as early as it allows (:mod:`taut.formulations.schedules.schedule`, equations (2) to (5)). On the V an
+order that is adapted to the times may be given in its place (:mod:`taut.formulations.schedules.orders.words`).
+
+A device holds :math:`\max_n \sum_c n_c a_c` bytes of activations, :math:`a_c` those of one micro-batch of chunk c,
+over the counts n of micro-batches in flight that its order goes through. Counts that others dominate are dropped.
+A split backward pass keeps everything until the gradient by the weights, as published figures do. (1)
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from taut.errors import FormulationError
+from taut.formulations.schedules.orders.block import repeat, v_half, v_min
+from taut.formulations.schedules.orders.classic import interleaved
+from taut.formulations.schedules.orders.vshape import zb_v
+from taut.formulations.schedules.orders.words import orders_of
+from taut.formulations.schedules.orders.zero_bubble import zb_h1, zb_h2
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, Ints
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, round_robin, v_shape, violations
+
+_BUILD: dict[str, Callable[[ScheduleProblem], Schedule]] = {
+    "interleaved-1f1b": interleaved,
+    "zb-h1": zb_h1,
+    "zb-h2": zb_h2,
+    "zb-v": zb_v,
+    "v-half": lambda problem: repeat(problem, v_half(problem.num_devices), "v-half"),
+    "v-min": lambda problem: repeat(problem, v_min(problem.num_devices), "v-min"),
+}
+ORDERED = tuple(_BUILD)
+"""Schedules whose time is that of their order, not a sum over stages."""
+ON_V = ("zb-v", "v-half", "v-min")
+SPLIT = ("zb-h1", "zb-h2", *ON_V)
+"""Schedules that part the gradients by the input and by the weights."""
+
+
+class Order(NamedTuple):
+    """Passes (n, 3) of all devices, the row of each device's first one, and the device of each chunk (C,)."""
+
+    passes: Ints
+    first: Ints
+    device: Ints
+
+
+def chunks_of_device(schedule: str, most: int) -> range:
+    """Numbers of chunks that a device can have under a schedule, at most ``most`` where it is free to choose."""
+    if schedule in ON_V:
+        return range(2, 3)
+    return range(2, most + 1) if schedule == "interleaved-1f1b" else range(1, 2)
+
+
+def is_defined(schedule: str, pp: int, num_micro_batches: int) -> bool:
+    """Whether there is an order for so many devices and micro-batches."""
+    if schedule == "interleaved-1f1b":
+        return num_micro_batches % pp == 0
+    return schedule != "zb-v" or num_micro_batches >= 2 * pp
+
+
+def device_of_chunk(schedule: str, pp: int, vpp: int) -> Ints:
+    """Pipeline device of every chunk (C,)."""
+    return v_shape(pp) if schedule in ON_V else round_robin(pp, vpp)
+
+
+@lru_cache(maxsize=64)
+def order_of(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tuple[str, ...] = ()) -> Order:
+    """
+    Order of the passes, by formula, or the one that words give.
+
+    Raises
+    ------
+    FormulationError
+        If there is none for so many devices and micro-batches, or the words give none.
+    """
+    if schedule not in ORDERED:
+        raise FormulationError(f"schedule: {schedule!r}, expected one of {', '.join(ORDERED)}")
+    given = _sized(orders_of(words), pp, num_micro_batches) if words else ()
+    device = device_of_chunk(schedule, pp, vpp)
+    one = np.ones(len(device))
+    pipeline = ScheduleProblem(
+        device=device,
+        forward=one,
+        input_gradient=one,
+        weight_gradient=one,
+        transfer=one[1:],
+        num_micro_batches=num_micro_batches,
+        activation=one,
+        kept_for_weight=one,
+        memory_limit=np.full(pp, np.inf),
+    )
+    found = _given(pipeline, schedule, given) if words else _BUILD[schedule](pipeline)
+    return Order(*found.flat, device)
+
+
+def _sized(orders: tuple[Ints, ...], pp: int, num_micro_batches: int) -> tuple[Ints, ...]:
+    """The orders, refused where they are too few, before anything as large as they claim to be is built."""
+    if len(orders) != pp:
+        raise FormulationError(f"orders of {len(orders)} devices, expected {pp}")
+    # Every chunk and micro-batch has a forward and at least one backward pass.
+    if min(map(len, orders)) < 2 * num_micro_batches:
+        raise FormulationError(
+            f"order of {min(map(len, orders))} passes, too short for {num_micro_batches} micro-batches"
+        )
+    return orders
+
+
+def as_schedule(kind: str, order: Order) -> Schedule:
+    """An order as a schedule, which may be priced on its own."""
+    return Schedule(kind, tuple(np.split(order.passes, order.first[1:-1])))
+
+
+def _given(pipeline: ScheduleProblem, schedule: str, orders: tuple[Ints, ...]) -> Schedule:
+    """An order that is given, checked."""
+    if schedule not in ON_V:
+        raise FormulationError(f"{schedule}: runs in its own order, expected one of {', '.join(ON_V)}")
+    found = Schedule(schedule, orders)
+    if faults := violations(pipeline, found):
+        raise FormulationError(f"order of {schedule}: {faults[0]}")
+    return found
+
+
+@lru_cache(maxsize=256)
+def in_flight_counts(
+    schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tuple[str, ...] = ()
+) -> tuple[Ints, ...]:
+    """Counts of micro-batches in flight that every device goes through, (1): for each (states, vpp), none dominated."""
+    passes, first, device = order_of(schedule, pp, vpp, num_micro_batches, words)
+    found = []
+    for d in range(pp):
+        rows = passes[first[d] : first[d + 1]]
+        change = np.where(rows[:, 0] == FORWARD, 1, np.where(rows[:, 0] == INPUT_GRADIENT, 0, -1))
+        hosted = np.flatnonzero(device == d)
+        counts = np.cumsum(change[:, None] * (rows[:, 1][:, None] == hosted), axis=0)
+        found.append(_undominated(np.unique(counts, axis=0)))
+    return tuple(found)
+
+
+def _undominated(counts: Ints) -> Ints:
+    """Rows that no other row reaches in every entry."""
+    kept = [row for row in counts if not ((counts >= row).all(axis=1) & (counts > row).any(axis=1)).any()]
+    return np.array(kept)

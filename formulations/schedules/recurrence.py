@@ -1,0 +1,152 @@
+r"""
+The recurrence of a pipeline schedule, compiled: when every pass starts, and what its device then holds.
+
+Sets and data are those of :mod:`taut.formulations.schedules.schedule`, equations (1) to (7). Passes come flat, device
+after device, as rows (kind, chunk, micro-batch); ``first[d]`` is the row of device d's first pass. A device runs until
+its next pass waits for another device; it is taken up again when that pass has run, so every pass is looked at twice at
+most and the time is linear in the number of passes.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD = 0, 1, 2, 3
+
+
+@njit(cache=True, nogil=True)
+def execute(
+    passes: Ints, first: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int, start: Floats, end: Floats
+) -> Ints:
+    """
+    Start every pass as early as its device's order allows.
+
+    Parameters
+    ----------
+    passes
+        Kind, chunk and micro-batch of every pass (n, 3), device after device, each in execution order.
+    first
+        Row of the first pass of each device, and n (devices + 1,).
+    seconds
+        Duration by kind and chunk (4, C).
+    transfer
+        Seconds between a chunk and the next (C - 1,), 0 on one device.
+    num_micro_batches
+        Micro-batches m.
+    start, end
+        Filled with the seconds at which each pass starts and ends (n,).
+
+    Returns
+    -------
+    Array
+        Row of the pass that each device waits at for ever (devices,); the end of its rows if it got through.
+    """
+    devices, chunks = len(first) - 1, seconds.shape[1]
+    finish = np.full((2, chunks, num_micro_batches), -1.0)
+    waiting = np.full((2, chunks, num_micro_batches), -1)
+    row = first[:-1].copy()
+    clock = np.zeros(devices)
+    todo = np.arange(devices)
+    depth = devices
+    while depth > 0:
+        depth -= 1
+        d = todo[depth]
+        while row[d] < first[d + 1]:
+            r = row[d]
+            kind, c, i = passes[r, 0], passes[r, 1], passes[r, 2]
+            ready = 0.0
+            if kind == FORWARD:
+                if c > 0:
+                    ready = finish[0, c - 1, i]
+                    if ready < 0:
+                        waiting[0, c - 1, i] = d
+                        break
+                    ready += transfer[c - 1]
+            else:
+                # The pass before on the same chunk ran on this device; if it has not, the order is wrong.
+                if finish[1 if kind == WEIGHT_GRADIENT else 0, c, i] < 0:
+                    break
+                if kind != WEIGHT_GRADIENT and c < chunks - 1:
+                    ready = finish[1, c + 1, i]
+                    if ready < 0:
+                        waiting[1, c + 1, i] = d
+                        break
+                    ready += transfer[c]
+            start[r] = max(clock[d], ready)
+            end[r] = start[r] + seconds[kind, c]
+            clock[d] = end[r]
+            row[d] = r + 1
+            if kind != WEIGHT_GRADIENT:
+                side = 0 if kind == FORWARD else 1
+                finish[side, c, i] = end[r]
+                other = waiting[side, c, i]
+                if other >= 0:
+                    todo[depth] = other
+                    depth += 1
+    return row
+
+
+@njit(cache=True, nogil=True)
+def peaks(passes: Ints, first: Ints, activation: Floats, kept: Floats) -> Floats:
+    """
+    Largest memory held on every device in execution order, (7).
+
+    Parameters
+    ----------
+    passes, first
+        As in :func:`execute`.
+    activation, kept
+        Units that a forward of a chunk takes, and that are kept for its weight gradient (C,).
+
+    Returns
+    -------
+    Array
+        Units (devices,).
+    """
+    peak = np.zeros(len(first) - 1)
+    for d in range(len(peak)):
+        held = 0.0
+        for r in range(first[d], first[d + 1]):
+            kind, c = passes[r, 0], passes[r, 1]
+            if kind == FORWARD:
+                held += activation[c]
+                peak[d] = max(peak[d], held)
+            elif kind == INPUT_GRADIENT:
+                held -= activation[c] - kept[c]
+            elif kind == WEIGHT_GRADIENT:
+                held -= kept[c]
+            else:
+                held -= activation[c]
+    return peak
+
+
+@njit(cache=True, nogil=True)
+def makespans(passes: Ints, first: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int) -> Floats:
+    """
+    Makespan of one order under many durations.
+
+    Parameters
+    ----------
+    passes, first
+        As in :func:`execute`; the orders do not deadlock.
+    seconds
+        Durations by kind and chunk (n, 4, C).
+    transfer
+        Seconds between a chunk and the next (n, C - 1).
+    num_micro_batches
+        Micro-batches m.
+
+    Returns
+    -------
+    Array
+        Seconds (n,).
+    """
+    longest = np.zeros(len(seconds))
+    start, end = np.zeros(len(passes)), np.zeros(len(passes))
+    for n in range(len(seconds)):
+        execute(passes, first, seconds[n], transfer[n], num_micro_batches, start, end)
+        longest[n] = end.max()
+    return longest

@@ -1,0 +1,255 @@
+r"""
+Pipeline schedules: which pass of which chunk and micro-batch every device runs next.
+
+Sets
+    - Chunks :math:`c = 0, \dots, C - 1` of the layers, in the order in which a micro-batch visits them.
+    - Micro-batches :math:`i = 0, \dots, m - 1`.
+    - Devices d; chunk c is on device :math:`d(c)`, by any map.
+
+Data
+    - :math:`f_c, b_c, w_c`: seconds of the forward pass and of the gradients by the input and by the weights.
+    - :math:`t_c`: seconds from the end of a pass of chunk c until chunk c + 1 may use its result, and of the gradient
+      back; latency alone, so no device or link is occupied; 0 where both chunks are on one device.
+    - :math:`a_c`: memory units that a forward pass takes; :math:`k_c \le a_c`: those still held between the gradient by
+      the input and the gradient by the weights; :math:`M_d`: memory limit, in the same units, may be infinite.
+
+Variables
+    The order of the passes on every device: F (forward), I and W (gradients by input and weights), or B, which is I
+    and W in one and takes :math:`b_c + w_c`. Start s and end e of each pass follow, all as early as possible.
+
+Objective
+    .. math:: \text{makespan} = \max e, \qquad \text{span} = \max_d (\max_{x \in d} e_x - \min_{x \in d} s_x). \tag{1}
+
+Constraints
+    .. math::
+        s(F_{c,i}) &\ge e(F_{c-1,i}) + t_{c-1} \tag{2} \\
+        s(I_{c,i}) &\ge e(F_{c,i}), \quad s(I_{c,i}) \ge e(I_{c+1,i}) + t_c \tag{3} \\
+        s(W_{c,i}) &\ge e(I_{c,i}) \tag{4} \\
+        s(x) &\ge e(y) \text{ if y is the pass before x on its device} \tag{5}
+
+    with B in the place of I where it stands for it; every pass runs once, on the device of its chunk (6). Memory
+    changes by :math:`+a_c` at the start of F, :math:`-(a_c - k_c)` at the end of I, :math:`-k_c` at the end of W and
+    :math:`-a_c` at the end of B, so its peak depends on the order alone and
+
+    .. math:: \text{peak}_d \le M_d. \tag{7}
+
+The single letters, and B for the whole backward pass, are PyTorch's. Published schedules of the V shape count
+:math:`k_c = a_c` [1]_.
+
+References
+----------
+.. [1] Qi, P., Wan, X., Amar, N. and Lin, M. (2024). Pipeline parallelism with controllable memory. NeurIPS 37.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from taut.errors import FormulationError
+from taut.formulations.schedules.pipeline import ScheduleProblem, round_robin, sequential, v_shape
+from taut.formulations.schedules.recurrence import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Floats,
+    Ints,
+    execute,
+    peaks,
+)
+
+__all__ = [
+    "BACKWARD",
+    "FORWARD",
+    "INPUT_GRADIENT",
+    "LETTERS",
+    "WEIGHT_GRADIENT",
+    "Floats",
+    "Ints",
+    "Schedule",
+    "ScheduleProblem",
+    "Timetable",
+    "name",
+    "round_robin",
+    "sequential",
+    "timetable",
+    "v_shape",
+    "violations",
+]
+
+LETTERS = "FIWB"
+"""PyTorch's letters of the four kinds of pass."""
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """
+    An order of passes for every device.
+
+    Parameters
+    ----------
+    kind
+        Name of the schedule, such as ``1f1b`` or ``v-half``.
+    orders
+        For each device kind of pass, chunk and micro-batch (n, 3), in execution order.
+    """
+
+    kind: str
+    orders: tuple[Ints, ...]
+
+    @cached_property
+    def flat(self) -> tuple[Ints, Ints]:
+        """All passes, device after device (n, 3), and the row of each device's first one, ending in n."""
+        rows = [np.asarray(order, dtype=np.int64).reshape(-1, 3) for order in self.orders]
+        first = np.concatenate(([0], np.cumsum([len(order) for order in rows])))
+        return np.ascontiguousarray(np.concatenate(rows) if rows else np.zeros((0, 3), dtype=np.int64)), first
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Timetable:
+    """
+    When every pass of a schedule runs.
+
+    Parameters
+    ----------
+    start, end
+        Seconds for each device (n,), aligned with the schedule's orders.
+    makespan, span
+        Seconds, (1).
+    bubble
+        Share of the makespan in which a device is idle, largest over devices.
+    peak_memory
+        Units held at most on each device (devices,).
+    """
+
+    start: tuple[Floats, ...]
+    end: tuple[Floats, ...]
+    makespan: float
+    span: float
+    bubble: float
+    peak_memory: Floats
+
+
+def timetable(problem: ScheduleProblem, schedule: Schedule) -> Timetable:
+    """
+    Start every pass as early as the order allows.
+
+    Parameters
+    ----------
+    problem
+        The pipeline.
+    schedule
+        Orders that (6) holds for; memory may exceed its limit.
+
+    Returns
+    -------
+    Timetable
+        Start and end of each pass, makespan, span, bubble and peak memory.
+
+    Raises
+    ------
+    FormulationError
+        If a pass is missing, twice or on another device, or if the orders deadlock.
+    """
+    broken = next(_misplaced(problem, schedule), None)
+    if broken:
+        raise FormulationError(f"{schedule.kind}: {broken}")
+    passes, first = schedule.flat
+    start, end, row = _run(problem, schedule)
+    stuck = next(_stuck(schedule, row), None)
+    if stuck:
+        raise FormulationError(f"{schedule.kind}: {stuck}")
+    last, begin = end[first[1:] - 1], start[first[:-1]]
+    makespan = float(last.max())
+    idle = 1.0 - float(problem.busy.min()) / makespan if makespan > 0 else 0.0
+    return Timetable(
+        start=tuple(np.split(start, first[1:-1])),
+        end=tuple(np.split(end, first[1:-1])),
+        makespan=makespan,
+        span=float((last - begin).max()),
+        bubble=idle,
+        peak_memory=peaks(passes, first, problem.activation, problem.kept_for_weight),
+    )
+
+
+def violations(problem: ScheduleProblem, schedule: Schedule) -> tuple[str, ...]:
+    """
+    Say what is wrong with a schedule: (6), then orders that wait for each other, then (7).
+
+    Parameters
+    ----------
+    problem
+        The pipeline.
+    schedule
+        Any orders.
+
+    Returns
+    -------
+    tuple
+        One sentence for each violation; empty if the schedule is feasible.
+    """
+    misplaced = tuple(_misplaced(problem, schedule))
+    if misplaced:
+        return misplaced
+    _, _, row = _run(problem, schedule)
+    passes, first = schedule.flat
+    held = peaks(passes, first, problem.activation, problem.kept_for_weight)
+    return (
+        *_stuck(schedule, row),
+        *(
+            f"device {d} holds {held[d]:g}, more than its limit {problem.memory_limit[d]:g}"
+            for d in np.flatnonzero(held > problem.allowed)
+        ),
+    )
+
+
+def _run(problem: ScheduleProblem, schedule: Schedule) -> tuple[Floats, Floats, Ints]:
+    passes, first = schedule.flat
+    start, end = np.zeros(len(passes)), np.zeros(len(passes))
+    row = execute(passes, first, problem.seconds, problem.transfer, problem.num_micro_batches, start, end)
+    return start, end, row
+
+
+def _misplaced(problem: ScheduleProblem, schedule: Schedule) -> Iterator[str]:
+    """Passes that (6) is violated for."""
+    if len(schedule.orders) != problem.num_devices:
+        yield f"orders of {len(schedule.orders)} devices, expected {problem.num_devices}"
+        return
+    shapes = [d for d, order in enumerate(schedule.orders) if np.ndim(order) != 2 or np.shape(order)[1] != 3]
+    if shapes:
+        yield f"device {shapes[0]}: the order has shape {np.shape(schedule.orders[shapes[0]])}, expected (n, 3)"
+        return
+    passes, first = schedule.flat
+    sizes = np.array((4, problem.num_chunks, problem.num_micro_batches))
+    strange = np.flatnonzero(((passes < 0) | (passes >= sizes)).any(axis=1))
+    if strange.size:
+        yield from (f"pass {tuple(passes[r].tolist())} does not exist" for r in strange)
+        return
+    kind, chunk, micro_batch = passes.T
+    where = np.repeat(np.arange(problem.num_devices), np.diff(first))
+    for r in np.flatnonzero(problem.device[chunk] != where):
+        yield f"{name(passes[r])} is on device {where[r]}, expected {problem.device[chunk[r]]}"
+    cell = chunk * problem.num_micro_batches + micro_batch
+    cells = problem.num_chunks * problem.num_micro_batches
+    times = [np.bincount(cell[np.isin(kind, kinds)], minlength=cells) for kinds in ((0,), (1, 3), (2, 3))]
+    for letter, count in zip("FIW", times, strict=True):
+        for at in np.flatnonzero(count != 1):
+            yield (
+                f"{letter} of chunk {at // problem.num_micro_batches}, micro-batch {at % problem.num_micro_batches} "
+                f"runs {count[at]} times, expected once"
+            )
+
+
+def _stuck(schedule: Schedule, row: Ints) -> Iterator[str]:
+    """Passes that devices wait at for ever."""
+    passes, first = schedule.flat
+    for d in np.flatnonzero(row < first[1:]):
+        yield f"device {d} waits for ever at {name(passes[row[d]])}"
+
+
+def name(passed: Ints) -> str:
+    """Name of a pass (kind, chunk, micro-batch), such as F of chunk 2, micro-batch 0."""
+    kind, chunk, micro_batch = passed.tolist()
+    return f"{LETTERS[kind]} of chunk {chunk}, micro-batch {micro_batch}"

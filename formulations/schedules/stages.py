@@ -1,0 +1,203 @@
+r"""
+From the figures of a pipeline's stages to the problem of each placement.
+
+The model is cut into P stages, one share for each of P devices, in the order of its layers. Figures are given as one
+number for every stage, as P numbers, one for each stage, or as kP numbers, one for each of the kP equal-ranked pieces
+that the stages are cut into. A placement puts n chunks on a device:
+
+==============  ===  =========================================================================
+placement       n    device of chunk c = 0, ..., nP - 1
+==============  ===  =========================================================================
+sequential      1    c
+v               2    c down to the last device, then 2P - 1 - c back up
+round-robin     n    c mod P
+==============  ===  =========================================================================
+
+A chunk is the n-th part of its stage: chunk c takes 1/n of the figure of stage floor(c / n); of finer pieces it takes
+the sum (1). Transfers are latencies between neighbours: one number, P - 1 of them for the links between neighbouring
+devices, or nP - 1 for those between consecutive chunks (2).
+
+Memory limits are relative to 1F1B with one chunk a device, which holds on device d at most min(P - d, m) activations
+of stage d; its fullest device is 1 (3).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from taut.data.schedule import MOST_PASSES
+from taut.errors import DataError
+from taut.formulations.schedules.pipeline import ScheduleProblem, round_robin, sequential, v_shape
+from taut.formulations.schedules.placed import PlacedProblem
+from taut.formulations.schedules.schedule import Floats, Ints
+
+CHUNKS = {"sequential": 1, "v": 2, "round-robin": 2}
+"""Chunks of a device by placement, unless another number is asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stages:
+    """
+    A pipeline as it is given, before its chunks are placed.
+
+    Parameters
+    ----------
+    stages
+        Devices, and shares of the model, P.
+    micro_batches
+        Micro-batches of a step, m.
+    forward, backward, weight
+        Seconds of forward pass, gradient by the input and gradient by the weights, of a stage or piece (1).
+    comm
+        Seconds of a transfer between neighbours (2).
+    activation
+        Memory of one forward pass of a stage or piece, in any unit.
+    kept_for_weight
+        Share of the activation still held between the gradients by input and by weights.
+    memory_limit
+        Limit of all devices or of each, relative to 1F1B (3); infinite for none.
+
+    Raises
+    ------
+    DataError
+        One line for the first figure that is out of range or does not fit the number of stages.
+    """
+
+    stages: int
+    micro_batches: int
+    forward: Sequence[float]
+    backward: Sequence[float]
+    weight: Sequence[float]
+    comm: Sequence[float] = (0.0,)
+    activation: Sequence[float] = (1.0,)
+    kept_for_weight: float = 1.0
+    memory_limit: Sequence[float] = (math.inf,)
+
+    def __post_init__(self) -> None:
+        for name, count in (("--stages", self.stages), ("--micro-batches", self.micro_batches)):
+            if count < 1:
+                raise DataError(f"{name} {count}: expected at least 1")
+        if 6 * self.stages * self.micro_batches > MOST_PASSES:
+            many = f"--stages {self.stages} --micro-batches {self.micro_batches}"
+            raise DataError(f"{many}: {6 * self.stages * self.micro_batches} passes, expected at most {MOST_PASSES}")
+        for name in ("forward", "backward", "weight", "comm", "activation"):
+            for value in getattr(self, name):
+                if not (math.isfinite(value) and value >= 0):
+                    raise DataError(f"--{name} {value:g}: expected a finite number not below 0")
+        if not 0 <= self.kept_for_weight <= 1:
+            raise DataError(f"--kept-for-weight {self.kept_for_weight:g}: expected a share from 0 to 1")
+        if not any(self.activation):
+            raise DataError("--activation 0: expected a number above 0, of one stage at least")
+        self._check_lengths()
+
+    def _check_lengths(self) -> None:
+        for name in ("forward", "backward", "weight", "activation"):
+            count = len(getattr(self, name))
+            if count != 1 and (count == 0 or count % self.stages):
+                expected = f"1, {self.stages} (one for each stage) or {2 * self.stages} (one for each half of a stage)"
+                raise DataError(f"--{name}: {count} numbers, expected {expected}")
+        if len(self.memory_limit) not in (1, self.stages):
+            raise DataError(f"--memory-limit: {len(self.memory_limit)} numbers, expected 1 or {self.stages}")
+        for limit in self.memory_limit:
+            if not limit > 0:
+                raise DataError(f"--memory-limit {limit:g}: expected a number above 0, relative to 1F1B")
+
+    def place(self, placement: str, chunks: int) -> PlacedProblem:
+        """
+        Put the chunks on the devices.
+
+        Parameters
+        ----------
+        placement
+            ``sequential``, ``v`` or ``round-robin``.
+        chunks
+            Chunks of a device: 1, 2, or any number.
+
+        Raises
+        ------
+        DataError
+            If the figures are given for other pieces than these chunks, or the placement has no such number.
+        """
+        return self.place_on(device_map(placement, self.stages, chunks), placement)
+
+    def place_on(self, device: Ints, placement: str) -> PlacedProblem:
+        """
+        Put the chunks on the devices of a map (n * P,), which is called ``placement``.
+
+        Raises
+        ------
+        DataError
+            If the figures are given for other pieces than these chunks.
+        """
+        chunks = len(device) // self.stages
+        forward, backward, weight, activation = (
+            self._of_chunks(name, chunks) for name in ("forward", "backward", "weight", "activation")
+        )
+        reference = self.reference_memory
+        limits = np.array(self.memory_limit, dtype=np.float64) * reference
+        problem = ScheduleProblem(
+            device=device,
+            forward=forward,
+            input_gradient=backward,
+            weight_gradient=weight,
+            transfer=self._transfers(device, chunks),
+            num_micro_batches=self.micro_batches,
+            activation=activation,
+            kept_for_weight=self.kept_for_weight * activation,
+            memory_limit=np.broadcast_to(limits, (self.stages,)).copy(),
+        )
+        return PlacedProblem(placement=placement, problem=problem, reference_memory=reference)
+
+    @property
+    def reference_memory(self) -> float:
+        """What 1F1B holds on its fullest device (3)."""
+        held = np.minimum(self.stages - np.arange(self.stages), self.micro_batches)
+        return float((held * self._of_chunks("activation", 1)).max())
+
+    def _of_chunks(self, name: str, chunks: int) -> Floats:
+        """Figure of every chunk (1)."""
+        given: Floats = np.array(getattr(self, name), dtype=np.float64)
+        pieces = 1 if len(given) == 1 else len(given) // self.stages
+        if len(given) == 1:
+            given = np.repeat(given, self.stages)
+        if pieces % chunks == 0:
+            return np.add.reduceat(given, np.arange(0, len(given), pieces // chunks))
+        if chunks % pieces == 0:
+            return np.repeat(given / (chunks // pieces), chunks // pieces)
+        raise DataError(f"--{name}: {len(given)} numbers, expected {self.stages * chunks} for {chunks} chunks a device")
+
+    def _transfers(self, device: Ints, chunks: int) -> Floats:
+        """Seconds between consecutive chunks (2)."""
+        given, count = np.array(self.comm, dtype=np.float64), len(device) - 1
+        if len(given) == 1:
+            return np.repeat(given, count)
+        if len(given) == count:
+            return given
+        link, hops = np.minimum(device[1:], device[:-1]), np.abs(np.diff(device))
+        if len(given) == self.stages - 1 and (hops <= 1).all():
+            return np.where(hops == 0, 0.0, given[np.minimum(link, self.stages - 2)])
+        if chunks == 1 and (len(given) + 1) % self.stages == 0:
+            pieces = (len(given) + 1) // self.stages
+            return given[pieces - 1 :: pieces]
+        raise DataError(f"--comm: {len(given)} numbers, expected 1 or {count}, one between each two chunks")
+
+
+def device_map(placement: str, stages: int, chunks: int) -> Ints:
+    """
+    Device of every chunk (stages * chunks,).
+
+    Raises
+    ------
+    DataError
+        If there is no such placement with so many chunks a device.
+    """
+    if placement == "sequential" and chunks == 1:
+        return sequential(stages)
+    if placement == "v" and chunks == 2:
+        return v_shape(stages)
+    if placement == "round-robin" and chunks > 1:
+        return round_robin(stages, chunks)
+    expected = "sequential with 1 chunk a device, v with 2, round-robin with 2 or more"
+    raise DataError(f"--placement {placement} --chunks {chunks}: expected {expected}")

@@ -1,1 +1,0 @@
-"""The strategy program, solved by backends that must agree, and the exhaustive oracle."""

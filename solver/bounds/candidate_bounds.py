@@ -1,0 +1,270 @@
+r"""
+Lower bounds on a candidate, each a minimum over partition, recompute and placement together.
+
+With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that stage 0's replicas touch, and
+:math:`g = \lceil dp / k \rceil` replicas on the fullest of them:
+
+(1) some replica's first run of stages inside a node has at most :math:`\lfloor c / g \rfloor` of them and every later
+    run at most c, so it makes at least :math:`I(k) = \lceil (pp - \lfloor c/g \rfloor) / c \rceil` hops between nodes;
+(2) all pipelines together connect the nodes into at most dp pieces, so their hops between nodes weigh at least the
+    n - dp lightest edges of a minimum spanning tree of the n nodes, and the slowest pipeline at least the dp-th part;
+(3) k nodes whose slowest link has inverse rate :math:`\tau` form a clique of links no slower, so the
+    :math:`(k-1)`-core of those links has k nodes: the least such :math:`\tau` bounds the ring between nodes;
+(4) T_DP >= 4 (g - 1)/g M/B(inside) + 2 (k - 1)/k M/B(between), with the best link inside any node and (3) between;
+    the communication is the least over k of (1) or (2) with (4);
+(5) a single stage has all groups in its rings, :math:`c_n` of node n. The ring that holds a device takes one device of
+    every group, so inside its node it is no faster than the device's :math:`(c_n - 1)`-th best link, and towards
+    another node n than its :math:`c_n`-th best. With tp = 1 these are its slowest, and the one ring takes those of
+    all devices: its exact time. So it is where the devices of a node are interchangeable.
+
+With unlike devices the slowest stage and the longest trip may lie in different pipelines, so (1) and (2) are replaced
+by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between nodes.
+
+Bounds follow, each at least as strong as the one before, named by what they minimise exactly:
+
+``relaxation``  ideal balance without memory, plus (4); where a schedule is priced by its order, m times what the
+                busiest device does at least with whole layers, plus the ring and optimizer of (4);
+``partition``   the exact partition (``taut.solver.layer_partition``), plus (4) for the layers that stage 0 takes;
+``placement``   the same with (4) replaced by the exact placement for those layers
+                (``taut.solver.placement.exact.subset``);
+``every-placement``  the least over all placements, each with its own groups, where they are few and unlike
+                     (``taut.solver.placement.exact.enumerate``);
+``cover``       the same with (4) replaced by the staircase of ``taut.solver.placement.path_cover.build``, for any
+                number of nodes;
+``order``       of a schedule that is priced by its order, the paths of ``taut.solver.order_priced.bound``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.formulations.latency import optimizer_shards
+from taut.formulations.links import Links
+from taut.formulations.order_division import ChunkProblem, chunk_problem
+from taut.formulations.partition import PartitionProblem, best_group, partition_problem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.plan_orders import ON_V
+from taut.formulations.space import Candidate
+from taut.formulations.stage_tables import all_reduce_seconds, ring_factor
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.order_priced.division import ROUNDING as ORDER_ROUNDING
+
+Floats = NDArray[np.float64]
+ROUNDING = 1e-12
+"""Relative allowance for the rounding of sums in floating point, taken off every bound."""
+
+
+@dataclass(frozen=True)
+class Communication:
+    """
+    Least communication seconds of a candidate.
+
+    ``edge[j]`` for a cut before layer j, ``tail[j]`` for a stage 0 that ends at layer j (optimizer included). For
+    ``amp``, whose ring is the slowest over all stages, ``ring`` seconds per gradient byte and ``ring_latency`` come
+    on top.
+    """
+
+    edge: Floats
+    tail: Floats
+    ring: float = 0.0
+    ring_latency: float = 0.0
+
+
+def communication(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
+    """Least communication of a candidate, whatever its stages and placement, (1) to (4)."""
+    tables = problem.tables(candidate)
+    weight = problem.transfer_weight(candidate)
+    shards = optimizer_shards(candidate)
+    optimizer = float(problem.optimizer_seconds.min()) * tables.parameters[0] / shards + problem.constant_seconds
+    edge, between = _edges(problem, candidate, best)
+    gradients = problem.gradient_bytes(candidate)[0]
+    if candidate.is_ordered:
+        weight = problem.coefficient("pipeline")
+        return Communication(weight * edge, gradients * _least_ring(problem, candidate, best) + optimizer)
+    if problem.latency_model == "amp":
+        farthest = weight * min(between(k) for k in _spreads(problem, candidate))
+        tail = np.full_like(edge, farthest + problem.constant_seconds)
+        return Communication(weight * edge, tail, *_flat_ring(problem, candidate, best))
+    if candidate.pp == 1:
+        return Communication(edge, gradients * _every_device(problem.links, candidate, best) + optimizer)
+    choices = [
+        weight * between(k) + gradients * _ring_per_byte(candidate.dp, k, best) for k in _spreads(problem, candidate)
+    ]
+    return Communication(weight * edge, np.min(choices, axis=0) + optimizer)
+
+
+def _groups(problem: PlanningProblem, candidate: Candidate) -> int:
+    """Most tensor groups that one node holds, c; one where a group fills a node or more."""
+    return max(int(problem.links.gpus_per_node.max()) // candidate.tp, 1)
+
+
+def _spreads(problem: PlanningProblem, candidate: Candidate) -> range:
+    """Numbers of nodes that stage 0's replicas can touch."""
+    dp, groups = candidate.dp, _groups(problem, candidate)
+    if candidate.tp > problem.links.gpus_per_node.max():
+        return range(dp, dp + 1)
+    return range(-(-dp // groups), min(dp, problem.links.num_nodes) + 1)
+
+
+def _ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
+    """T_DP per gradient byte on k nodes at least, (4)."""
+    g = -(-dp // k)
+    inside = 4.0 * (g - 1) / g * best.inside_inverse if g > 1 else 0.0
+    return inside + 2.0 * (k - 1) / k * best.core(k)
+
+
+def _least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """T_DP per gradient byte at least, whatever nodes are touched, (4)."""
+    if candidate.dp == 1:
+        return 0.0
+    return min(_ring_per_byte(candidate.dp, k, best) for k in _spreads(problem, candidate))
+
+
+def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True) -> ChunkProblem:
+    """The division into chunks of a candidate whose schedule is priced by its order, at the best links."""
+    edge, _ = _edges(problem, candidate, best)
+    return chunk_problem(problem, candidate, edge, _least_ring(problem, candidate, best), margin=margin)
+
+
+def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
+    """T_DP per gradient byte of a single stage, whose replicas take every slot, (5)."""
+    n, tp = links.num_nodes, candidate.tp
+    if tp > links.gpus_per_node.max():
+        return _ring_per_byte(candidate.dp, candidate.dp, best)
+    groups = links.gpus_per_node // tp
+    if links.by_node:
+        inside, apart = np.diag(best.inverse), best.between_nodes[~np.eye(n, dtype=bool)].max(initial=0.0)
+    else:
+        inside, apart = best.ranked(groups)
+    inside = np.where(groups > 1, 4.0 * (groups - 1) / groups, 0.0)[links.node_of_site] * inside
+    apart = 2.0 * (n - 1) / n * apart
+    # One ring holds all devices, or all nodes alike; of several, each device lies in one.
+    return float(inside.max() + apart.max() if links.by_node or tp == 1 else (inside + apart).max())
+
+
+def _edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Callable[[int], float]]:
+    """Least hop seconds by cut, and least further seconds for the hops between nodes given k, (1) and (2)."""
+    tables, pp, dp = problem.tables(candidate), candidate.pp, candidate.dp
+    both_ways = problem.latency_model != "amp"
+    edge = np.zeros(tables.num_layers + 1)
+    if pp == 1:
+        return edge, lambda k: 0.0
+    groups = _groups(problem, candidate)
+    pairs = {float(message): best.hops(candidate.tp, float(message), both_ways) for message in tables.message[1:-1]}
+    if groups == 1:
+        pairs = {message: (np.inf, apart) for message, (_, apart) in pairs.items()}
+    edge[1:-1] = [min(pairs[float(message)]) for message in tables.message[1:-1]]
+    further = min(apart - min(inside, apart) for inside, apart in pairs.values())
+    if len(problem.device_types) > 1:
+        # The slowest stage and the longest trip may lie in different pipelines: only what every trip takes counts.
+        return edge, lambda k: (-(-pp // groups) - 1) * further
+    forest = 0.0
+    if tables.equal_messages and candidate.tp <= problem.links.gpus_per_node.max() and problem.links.num_nodes > 1:
+        forest = _forest(problem, candidate, best, float(tables.message[1]), float(edge[1]))
+
+    def between(k: int) -> float:
+        first_run = groups // (-(-dp // k))
+        hops = -(-(pp - first_run) // groups) if pp > first_run else 0
+        return max(hops * further, forest) if hops else forest
+
+    return edge, between
+
+
+def _forest(problem: PlanningProblem, candidate: Candidate, best: BestLinks, message: float, least: float) -> float:
+    """Seconds beyond pp - 1 least hops that the slowest pipeline takes at least, (2)."""
+    tree = best.tree(candidate.tp, message, problem.latency_model != "amp")
+    joined = max(problem.links.num_nodes - candidate.dp, 0)
+    total = tree[:joined].sum() - joined * least
+    return max(float(total) / candidate.dp, 0.0)
+
+
+def _flat_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[float, float]:
+    """Seconds per byte and latency seconds of AMP's ring over the best links that dp replicas can get."""
+    dp, groups = candidate.dp, _groups(problem, candidate)
+    if dp == 1:
+        return 0.0, 0.0
+    links = problem.links
+    fewest = dp if candidate.tp > links.gpus_per_node.max() else max(-(-dp // groups), 2)
+    options = [best.core(fewest)] if links.num_nodes > 1 else []
+    if dp <= groups:
+        options.append(best.inside_inverse)
+    latency = links.latency[~np.eye(links.num_sites, dtype=bool) | best.inside]
+    return ring_factor(dp) * min(options), 2 * (dp - 1) * float(latency.min(initial=np.inf))
+
+
+def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Communication) -> float:
+    """Bound ``relaxation``: perfect balance on the fastest device type, memory ignored, plus communication."""
+    tables, m, tp = problem.tables(candidate), candidate.num_micro_batches, candidate.tp
+    seconds = tables.seconds
+    if tp > 1:
+        kinds = range(len(problem.device_types))
+        groups = [best_group(problem.links, problem.type_of_node == kind, tp) for kind in kinds]
+        inverse, latency = min(rate for rate, _ in groups), min(steps for _, steps in groups)
+        rings = all_reduce_seconds(tables, tp, inverse, latency)
+        seconds = seconds + rings
+    layers = np.arange(tables.num_layers)
+    # Layer by layer: one type may be the fastest for some layers, another for the others.
+    least = seconds[:, :, layers, layers + 1].min(axis=(0, 1))
+    whole = least.sum()
+    straggler = max(whole / candidate.pp, least.max())
+    if candidate.is_ordered:
+        busiest = max(straggler, _busiest(least, candidate))
+        return float((m * busiest + comm.tail[1:].min()) * (1 - ORDER_ROUNDING))
+    cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0
+    gradients = problem.gradient_bytes(candidate)[0, -1] / candidate.pp
+    ring = comm.ring * gradients + comm.ring_latency
+    return float((whole + (m - 1) * straggler + cuts + comm.tail[1:].min() + ring) * (1 - ROUNDING))
+
+
+def _busiest(least: Floats, candidate: Candidate) -> float:
+    """
+    Least seconds for a micro-batch of the busiest device, over whole layers in any groups.
+
+    First and last layer, with embedding and head, lie on one device under a V and on two elsewhere. With k of the
+    other n layers beside them, some other device has at least the mean of the rest, rounded up.
+    """
+    inner = np.concatenate([[0.0], np.cumsum(np.sort(least[1:-1]))])
+    n, others = len(inner) - 1, candidate.pp - (1 if candidate.schedule in ON_V else 2)
+    first = np.arange(n + 1)[:, None]
+    if candidate.schedule in ON_V:
+        rest, edges = n - first, least[0] + least[-1] + inner[first]
+    else:
+        last = np.arange(n + 1)[None, :]
+        rest, edges = n - first - last, np.maximum(least[0] + inner[first], least[-1] + inner[last])
+    possible = (rest >= 0) & ((others > 0) | (rest == 0))
+    mean = inner[np.where(possible, -(-rest // max(others, 1)), 0)]
+    return float(np.where(possible, np.maximum(edges, mean), np.inf).min())
+
+
+def partition_bound(
+    problem: PlanningProblem,
+    candidate: Candidate,
+    comm: Communication,
+    *,
+    margin: bool = True,
+    stages: PartitionProblem | None = None,
+) -> tuple[float, Partition]:
+    """
+    Bound ``partition``: exact stages and recompute within memory, with the least communication.
+
+    Returns infinity where no division fits. For ``amp`` the largest stage's gradients are tried in ascending order
+    as a cap, since the ring is priced by them: the least over caps of (partition under the cap, ring at the cap).
+    """
+    stages = stages or partition_problem(problem, candidate, margin=margin)
+    if comm.ring == 0.0:
+        found = solve_partition(stages, comm.edge, comm.tail)
+        return (found.seconds + comm.ring_latency) * (1 - ROUNDING), found
+    least = solve_partition(stages, comm.edge, comm.tail)
+    best, best_found = np.inf, least
+    first, end = np.triu_indices(stages.gradients.shape[0], 1)
+    for cap in np.unique(stages.gradients[first, end]):
+        ring = comm.ring * cap + comm.ring_latency
+        if least.seconds + ring >= best:
+            break
+        found = solve_partition(stages, comm.edge, comm.tail, gradient_cap=float(cap))
+        if found.seconds + ring < best:
+            best, best_found = found.seconds + ring, found
+    return float(best * (1 - ROUNDING)), best_found

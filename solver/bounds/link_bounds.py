@@ -1,0 +1,106 @@
+r"""
+The best that any placement could get from the links: least rates, hops, cliques and trees.
+
+With nodes n and the inverse rates between them,
+
+(1) the k nodes that a ring touches form a clique, so the :math:`(k-1)`-core of the links no slower than the ring's
+    slowest has at least k nodes; the least inverse rate for which it has bounds the ring;
+(2) a minimum spanning tree's lightest edges bound what it takes to join the nodes into few pieces;
+(3) a hop is bounded by the least hop of its kind, inside a node or between nodes;
+(4) where devices were measured one by one, a ring with :math:`c_n` devices of every node n holds :math:`c_n - 1` others
+    of a device's own node and is no faster than its :math:`(c_n - 1)`-th best link there, and towards another node than
+    its :math:`c_n`-th best.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import minimum_spanning_tree
+
+from taut.formulations.links import Links, least_core
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass
+class BestLinks:
+    """
+    The best that any placement could get from the links, computed once for each question and kept.
+
+    ``inside_inverse`` is the least seconds per byte between two devices of a node, infinite where nodes have one.
+    """
+
+    links: Links
+    _cores: dict[int, float] = field(default_factory=dict)
+    _hops: dict[tuple[int, float, bool], tuple[float, float]] = field(default_factory=dict)
+    _trees: dict[tuple[int, float, bool], Floats] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.inverse = self.links.ring_inverse
+        self.between_nodes = self._by_node(np.where(self.links.same_node, np.inf, self.inverse))
+        self.steps = np.unique(self.between_nodes[np.isfinite(self.between_nodes)])
+        self.inside = self._inside()
+        self.inside_inverse = float(self.inverse[self.inside].min(initial=np.inf))
+
+    def _by_node(self, sites: Floats) -> Floats:
+        """Least entry between any two nodes."""
+        if self.links.by_node:
+            return sites
+        n = self.links.num_nodes
+        least = np.full((n, n), np.inf)
+        nodes = self.links.node_of_site
+        np.minimum.at(least, (nodes[:, None], nodes[None, :]), sites)
+        return least
+
+    def _inside(self) -> NDArray[np.bool_]:
+        """Pairs of sites that stand for two devices of one node."""
+        links = self.links
+        if links.by_node:
+            return np.asarray(np.diag(links.gpus_per_node > 1))
+        return links.same_node & ~np.eye(links.num_sites, dtype=bool)
+
+    def core(self, k: int) -> float:
+        """Seconds per byte that some link among any k nodes takes at least, (1)."""
+        if k < 2:
+            return 0.0
+        if k not in self._cores:
+            self._cores[k] = least_core(self.between_nodes, self.steps, k)
+        return self._cores[k]
+
+    def ranked(self, groups: Ints) -> tuple[Floats, Floats]:
+        """
+        Seconds per byte that a ring through each device takes at least, inside its node and out of it, (4).
+
+        ``groups`` by node are the devices that the ring has there.
+        """
+        links = self.links
+        inside, apart = np.zeros(links.num_sites), np.zeros(links.num_sites)
+        linked = np.where(np.eye(links.num_sites, dtype=bool), np.inf, self.inverse)
+        for node, count in enumerate(groups.tolist()):
+            own = links.node_of_site == node
+            ascending = np.sort(linked[:, own], axis=1)
+            inside[own] = ascending[own, count - 2] if count > 1 else 0.0
+            apart[~own] = np.maximum(apart[~own], ascending[~own, count - 1])
+        return inside, apart
+
+    def hops(self, tp: int, message: float, both_ways: bool) -> tuple[float, float]:
+        """Least seconds of a hop inside a node (infinite if there is none) and between nodes, (3)."""
+        key = (tp, message, both_ways)
+        if key not in self._hops:
+            seconds = self.links.hop_seconds(tp, message, both_ways=both_ways)
+            apart = np.where(self.links.same_node, np.inf, seconds)
+            self._hops[key] = float(seconds[self.inside].min(initial=np.inf)), float(apart.min())
+        return self._hops[key]
+
+    def tree(self, tp: int, message: float, both_ways: bool) -> Floats:
+        """Edges of a minimum spanning tree over the nodes, hop seconds ascending, (2)."""
+        key = (tp, message, both_ways)
+        if key not in self._trees:
+            seconds = self.links.hop_seconds(tp, message, both_ways=both_ways)
+            between = self._by_node(np.where(self.links.same_node, np.inf, seconds))
+            between = np.minimum(between, between.T)
+            np.fill_diagonal(between, 0.0)
+            self._trees[key] = np.sort(minimum_spanning_tree(between).data)
+        return self._trees[key]

@@ -1,1 +1,0 @@
-"""Coefficients from measured samples: latency, memory, and the network that predicts memory."""

@@ -1,0 +1,193 @@
+r"""
+Changes without more hardware that make a plan fit, each computed and its seconds bounded.
+
+A change frees what the space or its fixed values forbid, and keeps every other constraint: recompute, ZeRO stages, a
+smaller micro-batch, more pipeline stages, a larger tensor degree, another schedule, sequence parallelism, no margin.
+Pipeline stages and tensor ranks are had at the cost of replicas, so ``dp`` is freed with either.
+
+(1) Each change is tried alone; a changed problem is bounded by its candidates that fit
+    (``taut.solver.infeasibility.feasibility``).
+(2) Where none is enough alone but all together are, the sets of two are tried, then those of three, and so on, until
+    some are enough.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+from taut.data.costs import RECOMPUTE, CostTable
+from taut.data.units import GIB, KIB
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import FIXABLE, Candidate, StrategySpace, tensor_degrees
+from taut.solver.infeasibility.feasibility import Fit, any_fits, best_fit
+
+Stop = Callable[[], bool]
+"""Tells whether to stop; asked before everything that takes long."""
+Pricing = Callable[[int], CostTable]
+"""Costs for tensor degrees up to the given one."""
+Change = Callable[[PlanningProblem, Pricing], PlanningProblem | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayOut:
+    """
+    A change that makes a plan fit.
+
+    ``change`` names what is changed, ``detail`` says to what, ``problem`` is the problem after it, ``candidate`` one
+    that fits there, and ``lower_bound`` are seconds that no plan of it beats, None where that was not computed.
+    ``hardware`` says that it takes more of it.
+    """
+
+    change: str
+    detail: str
+    problem: PlanningProblem = field(repr=False, compare=False)
+    candidate: Candidate
+    lower_bound: float | None
+    hardware: bool = False
+
+
+def changes(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> list[WayOut]:
+    """
+    Every change without more hardware that makes a plan fit, by lower bound.
+
+    Parameters
+    ----------
+    problem
+        A problem in which no candidate fits.
+    pricing, stop
+        As their types say.
+    """
+    names = [name for name, change in CHANGES.items() if not stop() and change(problem, pricing)]
+    found = _enough(problem, ((name,) for name in names), pricing, stop)
+    if not found and any_fits(_changed(problem, names, pricing), stop=stop):
+        sizes = (combinations(names, size) for size in range(2, len(names) + 1))
+        found = next(filter(None, (_enough(problem, several, pricing, stop) for several in sizes)), [])
+    return sorted(found, key=lambda way: way.lower_bound or 0.0)
+
+
+def _enough(problem: PlanningProblem, several: Iterable[tuple[str, ...]], pricing: Pricing, stop: Stop) -> list[WayOut]:
+    """The sets of changes that make a plan fit; of those that come to the same, the first one."""
+    found: dict[str, WayOut] = {}
+    for names in several:
+        changed = _changed(problem, names, pricing)
+        if any_fits(changed, stop=stop) and (fit := _fit(problem, changed, stop)):
+            way = _way("+".join(names), problem, changed, fit)
+            found.setdefault(way.detail, way)
+    return list(found.values())
+
+
+def _fit(problem: PlanningProblem, changed: PlanningProblem, stop: Stop) -> Fit | None:
+    """The best candidate that fits; those of the old space need no second look unless their memory changed."""
+    same = changed.space.recompute == problem.space.recompute and changed.memory == problem.memory
+    return best_fit(changed, refused=problem.candidates if same else (), stop=stop)
+
+
+def _changed(problem: PlanningProblem, names: Iterable[str], pricing: Pricing) -> PlanningProblem:
+    for name in names:
+        problem = CHANGES[name](problem, pricing) or problem
+    return problem
+
+
+def _recompute(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return _freed(problem, recompute=list(RECOMPUTE))
+
+
+def _zero(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return _freed(problem, "zero", zero=[0, 1, 2, 3])
+
+
+def _micro_batch(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return _freed(problem, "micro_batch")
+
+
+def _pipeline_stages(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return _freed(problem, "pp", "dp")
+
+
+def _tensor_degree(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    """Any tensor degree, beyond the nodes too where they are of one size."""
+    degrees = tensor_degrees(problem.model, problem.cluster, problem.cluster.num_devices)
+    largest = max(degrees, default=1)
+    if largest <= problem.space.max_tp:
+        return _freed(problem, "tp", "dp")
+    changed = _freed(problem, "tp", "dp", max_tp=largest)
+    return changed and replace(changed, costs=pricing(largest), _tables={}, _passes={})
+
+
+def _schedule(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return _freed(problem, "schedule", schedules=["1f1b", "gpipe"])
+
+
+def _sequence_parallel(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    return _freed(problem, "sequence_parallel", sequence_parallel=[False, True])
+
+
+def _margin(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    changed = without_margin(problem)
+    return None if changed.memory == problem.memory else changed
+
+
+def without_margin(problem: PlanningProblem) -> PlanningProblem:
+    """The problem with no memory kept free."""
+    return replace(problem, memory=problem.memory.model_copy(update={"margin": 0.0, "margin_gib": 0.0}))
+
+
+CHANGES: dict[str, Change] = {
+    "recompute": _recompute,
+    "zero": _zero,
+    "micro_batch": _micro_batch,
+    "pipeline_stages": _pipeline_stages,
+    "tensor_degree": _tensor_degree,
+    "schedule": _schedule,
+    "sequence_parallel": _sequence_parallel,
+    "margin": _margin,
+}
+"""Among equal bounds, and where several are needed, the first ones are preferred."""
+
+
+def _freed(problem: PlanningProblem, *fields: str, **space: object) -> PlanningProblem | None:
+    """The problem with these fields no longer fixed and a wider space; None if that is what it was."""
+    fixed = {name: value for name, value in problem.space.fixed.items() if name not in fields}
+    wider = {name: values for name, values in space.items() if _more(values, getattr(problem.space, name))}
+    if not wider and fixed == problem.space.fixed:
+        return None
+    return replace(problem, space=problem.space.model_copy(update={"fixed": fixed, **wider}))
+
+
+def _more(values: object, before: object) -> bool:
+    """Whether lists hold other values, in whatever order, or numbers differ."""
+    if isinstance(values, list) and isinstance(before, list):
+        return set(values) != set(before)
+    return values != before
+
+
+def _way(name: str, problem: PlanningProblem, changed: PlanningProblem, fit: Fit) -> WayOut:
+    parts = [_contradictions(problem.space, fit.candidate)]
+    if changed.space.recompute != problem.space.recompute:
+        parts.append(f"recompute {_or(changed.space.recompute)} instead of {_or(problem.space.recompute)}")
+    if changed.memory != problem.memory:
+        margin = problem.memory.margin_kib(max(problem.capacity_kib)) * KIB / GIB
+        parts.append(f"no memory margin instead of {margin:.3g} GiB")
+    words = " and ".join(filter(None, parts))
+    return WayOut(change=name, detail=words, problem=changed, candidate=fit.candidate, lower_bound=fit.lower_bound)
+
+
+def _contradictions(space: StrategySpace, candidate: Candidate) -> str:
+    """What a candidate has that the space does not allow, and what the space allows instead."""
+    # One stage, replica or tensor rank has no choice of these.
+    allowed: dict[str, list[object]] = {
+        "schedule": list(space.schedules) if candidate.pp > 1 else [],
+        "zero": list(space.zero) if candidate.dp > 1 else [],
+        "sequence_parallel": list(space.sequence_parallel) if candidate.tp > 1 else [],
+    }
+    allowed |= {name: [value] for name, value in space.fixed.items()}
+    has = {name: getattr(candidate, name) for name in FIXABLE}
+    old = {name: f"{name}={_or(allowed[name])}" for name in has if allowed.get(name) and has[name] not in allowed[name]}
+    if candidate.tp > space.max_tp:
+        old.setdefault("tp", f"tp of at most {space.max_tp}")
+    new = " ".join(f"{name}={has[name]}" for name in old)
+    return f"{new} instead of {' '.join(old.values())}" if old else ""
+
+
+def _or(values: Iterable[object]) -> str:
+    return " or ".join(map(str, values))

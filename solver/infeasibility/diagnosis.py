@@ -1,0 +1,205 @@
+"""
+Why no plan fits, by how much, and the ways out: each computed, none guessed.
+
+The nearest candidate is the one whose best division of layers exceeds memory least; every stage of that division that
+does not fit is named with its device and the bytes that are missing (``taut.solver.infeasibility.feasibility``). Ways
+out that need no more hardware come first, by their lower bound (``taut.solver.infeasibility.changes``), then more nodes
+and larger devices
+(``taut.solver.infeasibility.hardware``). Bounds are compared with that of the same problem on devices of unlimited
+memory.
+
+Ctrl-C leaves what was found by then.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from taut.data.costs import CostTable
+from taut.data.units import GIB, KIB
+from taut.formulations.problem import PlanningProblem
+from taut.solver.infeasibility.changes import WayOut, changes
+from taut.solver.infeasibility.feasibility import Division, best_fit, least_need, nearest_division
+from taut.solver.infeasibility.hardware import more_hardware, without_memory_limits
+from taut.solver.interrupt import interrupt_requested
+from taut.solver.result import SearchResult, State
+
+MOST_NAMED = 3
+"""Stages that the sentence names beside the worst one, and ways out without more hardware beside the nearest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """
+    A stage that does not fit: its first device in node order, its bytes, the device's, and the bytes that lack.
+
+    ``devices`` devices hold the stage alike. What a device has beside its margin is ``needed_bytes - missing_bytes``.
+    """
+
+    stage: int
+    device: int
+    device_type: str
+    devices: int
+    missing_bytes: int
+    capacity_bytes: int
+    needed_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Infeasibility:
+    """
+    The nearest division, the stages that do not fit, and the ways out, the cheapest first.
+
+    ``unlimited_bound`` are seconds that no plan would beat if memory were unlimited; ``complete`` is false where Ctrl-C
+    came before all ways out were tried.
+    """
+
+    division: Division
+    shortfalls: tuple[Shortfall, ...]
+    ways_out: tuple[WayOut, ...]
+    unlimited_bound: float | None
+    complete: bool
+
+    def slowdown(self, way: WayOut) -> float | None:
+        """Bound of a way out relative to that without memory limits, less 1; below 0 with more hardware."""
+        if not self.unlimited_bound or way.lower_bound is None:
+            return None
+        return way.lower_bound / self.unlimited_bound - 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        division = self.division
+        return {
+            "status": "infeasible",
+            "candidate": {
+                **division.candidate.as_dict(),
+                "stages": [list(stage) for stage in division.stages],
+                "recompute": list(division.recompute),
+            },
+            "devices": [asdict(shortfall) for shortfall in self.shortfalls],
+            "unlimited_memory_lower_bound_s": self.unlimited_bound,
+            "ways_out": [
+                {
+                    "change": way.change,
+                    "detail": way.detail,
+                    "step_time_lower_bound_s": way.lower_bound,
+                    "slowdown": self.slowdown(way),
+                    "candidate": way.candidate.as_dict(),
+                }
+                for way in self.ways_out
+            ],
+            "complete": self.complete,
+        }
+
+    def __str__(self) -> str:
+        """One sentence."""
+        return (
+            f"no plan fits: the nearest, {self.division.candidate}, even with the best stages and recompute lacks "
+            f"{_missing(self.shortfalls)}; {self._ways()}"
+        )
+
+    def _ways(self) -> str:
+        tried = "" if self.complete else "; interrupted before all were tried"
+        if not self.ways_out:
+            return f"no way out found{tried}"
+        nearest, *others = self.ways_out
+        kept = [way for way in others if not way.hardware][:MOST_NAMED] + [way for way in others if way.hardware]
+        words = [self._priced(way) for way in kept]
+        words += [f"{len(others) - len(kept)} more"] if len(others) > len(kept) else []
+        also = "; or: " + ", ".join(words) if words else ""
+        limit = f" against {self.unlimited_bound:.3g} s with unlimited memory" if self.unlimited_bound else ""
+        return f"nearest way out: {self._priced(nearest, limit)}{also}{tried}"
+
+    def _priced(self, way: WayOut, limit: str = "") -> str:
+        if way.lower_bound is None:
+            return way.detail
+        slowdown = self.slowdown(way)
+        relative = "" if slowdown is None else f", {round(100 * slowdown):+d} %{limit}"
+        return f"{way.detail} (at least {way.lower_bound:.3g} s a step{relative})"
+
+
+def diagnose(
+    problem: PlanningProblem, result: SearchResult, *, pricing: Callable[[int], CostTable] | None = None
+) -> Infeasibility:
+    """
+    Which devices lack memory, how much, and what would make a plan fit.
+
+    Parameters
+    ----------
+    problem, result
+        What was planned, and its search, which proved every candidate infeasible.
+    pricing
+        Costs for tensor degrees up to the given one; without it those that the problem has.
+    """
+    refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
+    # Of schedules that are priced by their order the least missing bytes are known less closely.
+    refused = [bound for bound in refused if not bound.candidate.is_ordered] or refused
+    division = nearest_division(
+        problem, [(int(bound.witness["missing_kib"]) * KIB, bound.candidate) for bound in refused]
+    )
+    with interrupt_requested() as interrupted:
+        ways = changes(problem, cache(pricing or (lambda largest: problem.costs)), interrupted)
+        ways += more_hardware(problem, _sufficient(problem, division), interrupted)
+        unlimited = best_fit(without_memory_limits(problem), stop=interrupted)
+        return Infeasibility(
+            division=division,
+            shortfalls=_shortfalls(problem, division),
+            ways_out=tuple(ways),
+            unlimited_bound=None if unlimited is None else unlimited.lower_bound,
+            complete=not interrupted(),
+        )
+
+
+def explain_infeasible(problem: PlanningProblem, result: SearchResult) -> str:
+    """One sentence: the stages and devices that lack memory, the bytes, and the ways out."""
+    return str(diagnose(problem, result))
+
+
+def _sufficient(problem: PlanningProblem, division: Division) -> int:
+    """Bytes that every device must have beside its margin for the leanest candidate."""
+    if len(problem.device_types) == 1:
+        return max(division.needed)
+    return min(least_need(problem, candidate) for candidate in problem.candidates)
+
+
+def _shortfalls(problem: PlanningProblem, division: Division) -> tuple[Shortfall, ...]:
+    """The stages that do not fit, the worst first; stages take the devices of a type in node order."""
+    of_device = problem.type_of_node[problem.links.node_of]
+    kinds, each = division.device_types, division.candidate.dp * division.candidate.tp
+    found = []
+    for x, (kind, missing) in enumerate(zip(kinds, division.missing, strict=True)):
+        if missing:
+            devices = np.flatnonzero(of_device == kind)
+            found.append(
+                Shortfall(
+                    stage=x,
+                    device=int(devices[min(kinds[:x].count(kind) * each, len(devices) - 1)]),
+                    device_type=problem.device_types[kind],
+                    devices=each,
+                    missing_bytes=missing,
+                    capacity_bytes=problem.capacity_kib[kind] * KIB,
+                    needed_bytes=division.needed[x],
+                )
+            )
+    return tuple(sorted(found, key=lambda shortfall: -shortfall.missing_bytes))
+
+
+def _missing(shortfalls: tuple[Shortfall, ...]) -> str:
+    """The worst stage in full, the next ones in short."""
+    worst, *others = shortfalls
+    margin = worst.capacity_bytes - worst.needed_bytes + worst.missing_bytes
+    words = [
+        f"{_gib(worst.missing_bytes)} ({worst.missing_bytes} bytes) on device {worst.device} ({worst.device_type}, "
+        f"stage {worst.stage}), which has {worst.capacity_bytes / GIB:g} GiB less {_gib(margin)} of margin"
+    ]
+    words += [f"{_gib(one.missing_bytes)} on device {one.device} (stage {one.stage})" for one in others[:MOST_NAMED]]
+    if len(others) > MOST_NAMED:
+        words.append(f"up to {_gib(others[MOST_NAMED].missing_bytes)} on {len(others) - MOST_NAMED} more stages")
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _gib(count: int) -> str:
+    return f"{count / GIB:.2f} GiB"

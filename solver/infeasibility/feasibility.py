@@ -1,0 +1,283 @@
+r"""
+Whether candidates fit, by how much they do not, and what those that fit cost at least.
+
+With need[x, i, j] = least bytes of stage x on layers [i, j) over its recompute, and room bytes on a device,
+
+(1) the best division of a candidate has the least worst excess :math:`\max_x` need[x, i, j] - room, and among those
+    the least sum of missing bytes :math:`\sum_x \max(need[x, i, j] - room, 0)`; both are found backwards over x;
+(2) with two classes of device, room depends on which of them a stage's replicas take: the least worst excess is then
+    the least number of bytes that, added to every device, lets a division fit, found by bisection;
+(3) of candidates that differ in micro-batch and schedule alone, the one with the smallest micro-batch under 1F1B needs
+    least, so whether anything fits is asked of these alone; schedules that are priced by their order are asked apart;
+(4) the bound of a problem is the least bound ``partition`` (``taut.solver.bounds.candidate_bounds``) over all
+    candidates that fit.
+
+A candidate whose schedule is priced by its order counts as fitting if a division was found that fits, and its bound is
+that of ``taut.solver.order_priced.bound``; its best division is the leanest of those that were tried.
+
+Where three types of device, or groups that mix types, would let the classes of (2) relax memory, a candidate counts
+as fitting only if its stages fit the smallest device.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.costs import RECOMPUTE
+from taut.formulations.order_division import chunk_problem
+from taut.formulations.partition import PartitionProblem, partition_problem, slowest_type
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.bounds.candidate_bounds import Communication, chunked, communication, partition_bound, relaxation_bound
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.layer_partition import Partition, least_excess, solve_partition
+from taut.solver.order_priced.bound import lean_divisions, order_bound
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+FORBIDDEN = 2**62
+"""Bytes of what is not allowed: more than any device has, and small enough to be added to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """
+    Stages and recompute of a candidate, with the bytes that every stage needs and those it may take.
+
+    ``device_types`` are the indices of the type that limits every stage.
+    """
+
+    candidate: Candidate
+    stages: tuple[tuple[int, int], ...]
+    recompute: tuple[str, ...]
+    needed: tuple[int, ...]
+    room: tuple[int, ...]
+    device_types: tuple[int, ...]
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Bytes that every stage lacks, 0 where it fits."""
+        return tuple(max(needed - room, 0) for needed, room in zip(self.needed, self.room, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A candidate that fits: the one with the least bound, and that bound in seconds, or any without a bound."""
+
+    candidate: Candidate
+    lower_bound: float | None = None
+
+
+def fits(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether a division of the candidate certainly fits some placement."""
+    if candidate.is_ordered:
+        division = best_division(problem, candidate)
+        return max(division.needed) <= int(problem.stage_memory(candidate).budget.min())
+    stages = partition_problem(problem, candidate, cautious=_relaxed(problem, candidate))
+    return _fits_with(stages, 0)
+
+
+def _relaxed(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether the classes of device leave out what memory forbids."""
+    types = len(problem.device_types)
+    return types > 2 or (types == 2 and candidate.tp > int(problem.links.gpus_per_node.max()))
+
+
+def _fits_with(stages: PartitionProblem, extra: int) -> bool:
+    """Whether a division fits if every device had so many bytes more, (2)."""
+    # With two classes every stage may take the larger device here, so this alone refuses most of what does not fit.
+    larger = least_excess(replace(stages, budget=stages.budget + extra))[0] == 0
+    return larger and (len(stages.budget) == 1 or _any_division(stages, extra).feasible)
+
+
+def _any_division(stages: PartitionProblem, extra: int) -> Partition:
+    """Some division that fits with so many bytes more; seconds are left out, so one pass decides."""
+    free = np.where(np.isfinite(stages.low), 0.0, np.inf)
+    costless = replace(stages, low=free, high=free, micro_batches=1, budget=stages.budget + extra)
+    no_edges = np.zeros(stages.num_layers + 1)
+    return solve_partition(costless, no_edges, no_edges)
+
+
+def least_need(problem: PlanningProblem, candidate: Candidate) -> int:
+    """Bytes that the worst stage of the best division needs, whatever the devices have."""
+    if candidate.is_ordered:
+        return max(best_division(problem, candidate).needed)
+    stages = partition_problem(problem, candidate)
+    return least_excess(replace(stages, budget=np.zeros(1, dtype=np.int64)))[0]
+
+
+def missing_bytes(stages: PartitionProblem, below: int) -> int | None:
+    """Least worst excess of a candidate that does not fit, (2), if it is below the given bytes."""
+    low, high = 0, below - 1
+    if not _fits_with(stages, high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fits_with(stages, middle) else (middle, high)
+    return high
+
+
+def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candidate]]) -> Division:
+    """
+    Best division of the candidate that lacks least.
+
+    Parameters
+    ----------
+    problem
+        A problem in which no candidate fits.
+    least
+        Bytes that every candidate lacks at least, with the candidate.
+    """
+    ranked = sorted(least)
+    if len(problem.device_types) == 1:
+        return best_division(problem, ranked[0][1])
+    fewest, nearest = FORBIDDEN, ranked[0][1]
+    for missing, candidate in ranked:
+        if missing >= fewest:
+            break
+        found = missing_bytes(partition_problem(problem, candidate), fewest)
+        if found is not None:
+            fewest, nearest = found, candidate
+    return best_division(problem, nearest, fewest)
+
+
+def best_division(problem: PlanningProblem, candidate: Candidate, excess: int = 0) -> Division:
+    """The best division of a candidate, (1), or with two classes of device one that lacks ``excess`` at most, (2)."""
+    if candidate.is_ordered:
+        return _leanest_division(problem, candidate)
+    stages = partition_problem(problem, candidate)
+    need, types = _need(stages), _limiting_types(problem, candidate, len(stages.budget))
+    if len(stages.budget) == 1:
+        ends = _least_missing(need.min(axis=1) - int(stages.budget[0]))
+        patterns: tuple[int, ...] = (0,) * stages.pp
+    else:
+        found = _any_division(stages, excess)
+        ends, patterns = [end for _, end in found.stages], found.patterns
+    ranges = tuple(zip([0, *ends[:-1]], ends, strict=True))
+    chosen = [int(need[x, :, i, j].argmin()) for x, (i, j) in enumerate(ranges)]
+    return Division(
+        candidate=candidate,
+        stages=ranges,
+        recompute=tuple(RECOMPUTE[r] for r in chosen),
+        needed=tuple(int(need[x, r, i, j]) for x, (r, (i, j)) in enumerate(zip(chosen, ranges, strict=True))),
+        room=tuple(int(stages.budget[q]) for q in patterns),
+        device_types=tuple(types[q] for q in patterns),
+    )
+
+
+def _leanest_division(problem: PlanningProblem, candidate: Candidate) -> Division:
+    """Of the divisions that price memory alone, the one whose fullest device needs least."""
+    # Links do not matter to memory, and the candidate may be one of a larger cluster.
+    free = np.zeros(problem.tables(candidate).num_layers + 1)
+    given = replace(chunk_problem(problem, candidate, free, 0.0), budget=float(FORBIDDEN))
+    memory = problem.device_memory(candidate)
+    found = min(lean_divisions(given), key=lambda one: max(memory.bytes_of(one.recompute, one.firsts, one.ends)))
+    needed = memory.bytes_of(found.recompute, found.firsts, found.ends)
+    largest = int(memory.budget.argmax())
+    return Division(
+        candidate=candidate,
+        stages=tuple(zip(found.firsts.tolist(), found.ends.tolist(), strict=True)),
+        recompute=tuple(RECOMPUTE[r] for r in found.recompute.tolist()),
+        needed=tuple(needed),
+        room=(int(memory.budget[largest]),) * candidate.pp,
+        device_types=(largest,) * candidate.pp,
+    )
+
+
+def _limiting_types(problem: PlanningProblem, candidate: Candidate, patterns: int) -> tuple[int, ...]:
+    """The type of device that limits a stage on the fast class, the slow one, or both; with one pattern the largest."""
+    budget = problem.stage_memory(candidate).budget
+    if patterns == 1:
+        return (int(budget.argmax()),)
+    types = np.arange(len(budget))
+    slow = slowest_type(problem, candidate)
+    fast = int(max(types[types != slow], key=lambda kind: budget[kind]))
+    return fast, slow, min(fast, slow, key=lambda kind: budget[kind])
+
+
+def _need(stages: PartitionProblem) -> Ints:
+    """Bytes of every stage, recompute and range, (pp, recompute, L+1, L+1)."""
+    held = stages.in_flight[:, None, None, None] * stages.activation
+    layers = np.arange(stages.num_layers + 1)
+    allowed = np.isfinite(stages.low.min(axis=0)) & (layers[:, None] < layers[None, :])
+    return np.asarray(np.where(allowed, stages.fixed + held, FORBIDDEN))
+
+
+def _least_missing(excess: Ints) -> list[int]:
+    """Ends of the stages with the least worst excess, then the least sum of missing bytes, (1)."""
+    pp, size = excess.shape[0], excess.shape[1]
+    worst, total = np.full(size, FORBIDDEN), np.full(size, np.inf)
+    worst[-1], total[-1] = -FORBIDDEN, 0.0
+    for x in reversed(range(pp)):
+        worst = np.maximum(excess[x], worst).min(axis=1)
+    most, steps = worst[0], np.zeros((pp, size), dtype=np.int64)
+    for x in reversed(range(pp)):
+        reached = np.where(excess[x] <= most, np.maximum(excess[x], 0), np.inf) + total
+        steps[x], total = reached.argmin(axis=1), reached.min(axis=1)
+    ends, first = [], 0
+    for x in range(pp):
+        first = int(steps[x, first])
+        ends.append(first)
+    return ends
+
+
+def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]:
+    """Candidates by the one of their kind that needs least memory, (3)."""
+    kinds: dict[tuple[int, int, int, bool, str, int], list[Candidate]] = {}
+    for candidate in candidates:
+        apart = candidate.schedule if candidate.is_ordered else ""
+        kind = (candidate.pp, candidate.tp, candidate.zero, candidate.sequence_parallel, apart, candidate.vpp)
+        kinds.setdefault(kind, []).append(candidate)
+    return {min(kind, key=lambda one: (one.micro_batch, one.schedule)): kind for kind in kinds.values()}
+
+
+def any_fits(problem: PlanningProblem, *, stop: Callable[[], bool] = lambda: False) -> bool:
+    """Whether a candidate certainly fits, (3); false where ``stop``, asked before every candidate, says so."""
+    return any(not stop() and fits(problem, lean) for lean in leanest(problem.candidates))
+
+
+def best_fit(
+    problem: PlanningProblem, *, refused: Collection[Candidate] = (), stop: Callable[[], bool] = lambda: False
+) -> Fit | None:
+    """
+    A candidate that certainly fits, the one with the least bound, and the bound of all that may fit, (4).
+
+    Parameters
+    ----------
+    problem
+        What is planned.
+    refused
+        Candidates that are known not to fit.
+    stop
+        Asked before every candidate; where it says so, and where none fits, the answer is None.
+    """
+    links, chosen = BestLinks(problem.links), None
+    least, least_chosen = np.inf, np.inf
+    for value, candidate, comm in sorted(_relaxations(problem, links, refused), key=lambda entry: entry[:2]):
+        if stop():
+            return None
+        if value >= least and chosen is not None:
+            break
+        stages = partition_problem(problem, candidate)
+        if not _fits_with(stages, 0):
+            continue
+        if candidate.is_ordered:
+            bound = max(order_bound(chunked(problem, candidate, links)).seconds, value)
+        else:
+            bound = max(partition_bound(problem, candidate, comm, stages=stages)[0], value)
+        least = min(least, bound)
+        certain = not candidate.is_ordered and not _relaxed(problem, candidate)
+        if bound < least_chosen and (certain or fits(problem, candidate)):
+            chosen, least_chosen = candidate, bound
+    return None if chosen is None else Fit(candidate=chosen, lower_bound=least)
+
+
+def _relaxations(
+    problem: PlanningProblem, links: BestLinks, refused: Collection[Candidate]
+) -> Iterator[tuple[float, Candidate, Communication]]:
+    """Bound ``relaxation`` of every candidate that is not refused, with its least communication."""
+    for candidate in set(problem.candidates).difference(refused):
+        comm = communication(problem, candidate, links)
+        yield relaxation_bound(problem, candidate, comm), candidate, comm

@@ -1,0 +1,109 @@
+r"""
+Paths through an order of passes: linear lower bounds on its makespan.
+
+A path is a sequence of passes each of which waits for the one before, on its device or for its input, so the makespan
+is at least the sum of its passes and of the transfers between them, whatever the seconds are:
+
+(1) of a device: the forward passes of the chunks before its first one, all its passes, and after its last pass the
+    gradients of the chunks before that one's, if that hands a gradient on;
+(2) critical: the one that attains the makespan for given seconds; of a device's pass before and an input that end at
+    the same time, the pass before.
+
+A path is the number of its F, I and W of every chunk, (C, 3), and of its transfers, (C - 1,).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from taut.formulations.schedules.plan_orders import Order
+from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, WEIGHT_GRADIENT, execute
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_TIE = 1e-9
+"""Relative difference up to which two ends count as one."""
+
+
+class Path(NamedTuple):
+    """Numbers of passes (C, 3) and of transfers (C - 1,)."""
+
+    passes: Ints
+    transfers: Ints
+
+
+def device_path(order: Order, device: int) -> Path:
+    """Path (1) of a device."""
+    rows = order.passes[order.first[device] : order.first[device + 1]]
+    chunks = len(order.device)
+    passes, transfers = np.zeros((chunks, 3), np.int64), np.zeros(chunks - 1, np.int64)
+    for kind, column in ((0, 0), (1, 1), (2, 2), (BACKWARD, 1), (BACKWARD, 2)):
+        passes[:, column] += np.bincount(rows[rows[:, 0] == kind, 1], minlength=chunks)
+    begin, (last, end, _) = int(rows[0, 1]), rows[-1].tolist()
+    passes[:begin, 0] += 1
+    transfers[:begin] += 1
+    if last != WEIGHT_GRADIENT:
+        passes[:end, 1] += 1
+        passes[:end, 2] += last == BACKWARD
+        transfers[:end] += 1
+    return Path(passes, transfers)
+
+
+def critical_path(order: Order, seconds: Floats, transfer: Floats, num_micro_batches: int) -> Path:
+    """
+    Path (2).
+
+    Parameters
+    ----------
+    order
+        The passes.
+    seconds
+        Of F, I and W of every chunk (3, C).
+    transfer
+        From a chunk to the next (C - 1,).
+    num_micro_batches
+        Micro-batches m.
+    """
+    every = np.concatenate([seconds, (seconds[1] + seconds[2])[None]])
+    found = _critical(order.passes, order.first, order.device, every, transfer, num_micro_batches)
+    return Path(*found)
+
+
+@njit(cache=True, nogil=True)
+def _critical(
+    passes: Ints, first: Ints, device: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int
+) -> tuple[Ints, Ints]:
+    chunks = len(device)
+    start, end = np.zeros(len(passes)), np.zeros(len(passes))
+    execute(passes, first, seconds, transfer, num_micro_batches, start, end)
+    row_of = np.full((2, chunks, num_micro_batches), -1)
+    for r in range(len(passes)):
+        if passes[r, 0] != WEIGHT_GRADIENT:
+            row_of[0 if passes[r, 0] == FORWARD else 1, passes[r, 1], passes[r, 2]] = r
+    counts, hops = np.zeros((chunks, 3), np.int64), np.zeros(max(chunks - 1, 0), np.int64)
+    r = int(np.argmax(end))
+    while r >= 0:
+        kind, c, i = passes[r, 0], passes[r, 1], passes[r, 2]
+        if kind == BACKWARD:
+            counts[c, 1] += 1
+            counts[c, 2] += 1
+        else:
+            counts[c, kind] += 1
+        d = device[c]
+        before = r - 1 if r > first[d] else -1
+        free = end[before] if before >= 0 else 0.0
+        wanted, hop, ready = -1, -1, 0.0
+        if kind == FORWARD and c > 0:
+            wanted, hop = row_of[0, c - 1, i], c - 1
+        elif kind != FORWARD and kind != WEIGHT_GRADIENT and c < chunks - 1:
+            wanted, hop = row_of[1, c + 1, i], c
+        if wanted >= 0:
+            ready = end[wanted] + transfer[hop]
+        if wanted >= 0 and (before < 0 or ready > free * (1 + _TIE)):
+            hops[hop] += 1
+            r = wanted
+        else:
+            r = before
+    return counts, hops

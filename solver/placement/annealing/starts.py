@@ -1,0 +1,92 @@
+r"""
+Constructed placements, where annealing starts.
+
+They are best or nearly so on uniform networks. Nodes hold c tensor groups; for a number g of replicas,
+
+(1) chunks of g replicas fill the nodes stage by stage: rings stay inside nodes for large g, hops for small g;
+(2) g replicas share the node of their first :math:`\lfloor c / g \rfloor` stages, later runs of c stages fill nodes,
+    which meets the least number of hops between nodes in ``taut.solver.bounds.candidate_bounds`` (1).
+
+With two classes of device, slots are taken from the class that each stage wants.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.formulations.partition import slowest_type
+from taut.formulations.placement import PlacementProblem
+
+Ints = NDArray[np.int64]
+
+
+def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
+    """Constructed placements, (pp * dp, R) sites each, by chunk size."""
+    candidate = problem.candidate
+    pp, dp = candidate.pp, candidate.dp
+    _, per_node = np.unique(problem.links.node_of_site[problem.slots[:, 0]], return_counts=True)
+    most = int(per_node.max())
+    chunks = sorted({g for g in range(1, min(dp, most) + 1) if most % g == 0} | {dp})
+    built = [_filled(problem, _chunked(pp, dp, g), patterns) for g in chunks]
+    if len(set(per_node.tolist())) == 1 and len(set(patterns)) == 1:
+        built += [_runs(problem, most, g) for g in range(1, min(dp, most) + 1) if -(-dp // g) <= len(per_node)]
+    return built
+
+
+def _chunked(pp: int, dp: int, g: int) -> list[int]:
+    """Positions in the order in which they take slots: g replicas at a time, stage by stage."""
+    return [z * pp + x for low in range(0, dp, g) for x in range(pp) for z in range(low, min(low + g, dp))]
+
+
+def _filled(problem: PlacementProblem, order: list[int], patterns: tuple[int, ...]) -> Ints:
+    """Sites by position: slots are taken in order, those of the slow class by the stages that want it."""
+    slow = _slow_slots(problem)
+    queues = {0: problem.slots[~slow].tolist()[::-1], 1: problem.slots[slow].tolist()[::-1]}
+    mixed = sum(patterns[position % problem.candidate.pp] == 2 for position in order)
+    spare = len(queues[1]) - sum(patterns[position % problem.candidate.pp] == 1 for position in order)
+    positions = np.zeros((len(order), problem.ranks), dtype=np.int64)
+    for position in order:
+        wanted = patterns[position % problem.candidate.pp]
+        if wanted == 2:
+            # Mixed stages share what the slow stages leave, evenly over their replicas.
+            wanted = 1 if spare * 2 >= mixed and spare > 0 else 0
+            mixed, spare = mixed - 1, spare - wanted
+        queue = queues[wanted] or queues[1 - wanted]
+        positions[position] = queue.pop()
+    return positions
+
+
+def _slow_slots(problem: PlacementProblem) -> NDArray[np.bool_]:
+    """Slots on the device type that is slowest on the whole model; none where there is one type."""
+    types = problem.problem.type_of_node[problem.links.node_of_site[problem.slots[:, 0]]]
+    several = len(problem.problem.device_types) > 1
+    return np.asarray((types == slowest_type(problem.problem, problem.candidate)) & several)
+
+
+def _runs(problem: PlacementProblem, size: int, g: int) -> Ints:
+    """
+    Sites by position where nodes hold ``size`` slots: g replicas share the node of their first run of stages.
+
+    Later runs fill whole nodes, and what is left of a pipeline goes, longest first, where there is room.
+    """
+    pp, dp = problem.candidate.pp, problem.candidate.dp
+    first = min(size // g, pp)
+    room = np.full(len(problem.slots) // size, size)
+    node_of = np.full(pp * dp, -1)
+    node = -1
+    for z in range(dp):
+        node += z % g == 0
+        node_of[z * pp : z * pp + first] = node
+        room[node] -= first
+    pieces = [(z, x, min(x + size, pp)) for z in range(dp) for x in range(first, pp, size)]
+    for z, low, end in sorted(pieces, key=lambda piece: (piece[1] - piece[2], piece)):
+        for x in range(low, end):
+            fits = np.flatnonzero(room >= end - x)
+            target = node_of[z * pp + x - 1] if x > low and room[node_of[z * pp + x - 1]] > 0 else -1
+            if target < 0:
+                target = int(fits[np.argmin(room[fits])]) if len(fits) else int(np.argmax(room))
+            node_of[z * pp + x] = target
+            room[target] -= 1
+    order = np.argsort(node_of, kind="stable")
+    positions = np.zeros((pp * dp, problem.ranks), dtype=np.int64)
+    positions[order] = problem.slots
+    return positions

@@ -1,0 +1,239 @@
+r"""
+Bound over every placement, one by one, where a cluster has few.
+
+For tensor groups that are unlike, in their links or their device type, the time of a stage depends on where it is. A
+placement P (``taut.solver.placement.exact.all_placements``) gives replica z a column :math:`c_z`, the type and slowest
+link of its group of each stage, and a trip :math:`\tau_z` at the smallest message; it gives stage 0 a ring of
+:math:`\rho` seconds per byte of its :math:`g_j` bytes and an optimizer of :math:`o_j` seconds, for a stage 0 that ends
+at layer j. With h the weight of the trip,
+
+(1) A[c, j] = least seconds of a pipeline with column c and such a stage 0, without its trip
+    (``taut.solver.placement.exact.pipeline``); a cut adds the bytes beyond the smallest message at the fastest link;
+(2) LB(P) = min_j [max_z (A[c_z, j] + h tau_z) + rho g_j + o_j], and LB is the least over P.
+
+It is the optimum where there is one pipeline and one message size, and where there is one stage and one choice of
+recompute; several pipelines may want unlike divisions. Placements are taken in order of (2) with the least of A over
+all columns, until that is no better than the least found.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.costs import RECOMPUTE
+from taut.formulations.latency import optimizer_shards, ring_by_byte
+from taut.formulations.links import Links, group_link
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.stage_tables import all_reduce_seconds
+from taut.solver.bounds.candidate_bounds import ROUNDING
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.layer_partition import Partition
+from taut.solver.placement.exact.all_placements import count_placements, placements
+from taut.solver.placement.exact.joint import Joint, further_edge
+from taut.solver.placement.exact.pipeline import ends_of, least_by_first, thresholds_of
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MOST_PLACEMENTS = 25_000
+"""Those of eight devices in one node, measured one by one, in tensor groups of two: 20,160 at most."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Listed:
+    """
+    All placements with what does not depend on the messages.
+
+    ``sites`` (placements, dp, pp, R); ``groups`` (placements, dp, pp) numbers of the distinct tensor groups, of which
+    ``types``, ``inverse`` and ``latency`` say type and slowest link; ``rings`` (placements,) seconds per byte.
+    """
+
+    sites: Ints
+    groups: Ints
+    types: Ints
+    inverse: Floats
+    latency: Floats
+    rings: Floats
+
+
+@dataclass
+class ListCache:
+    """Placements by degrees, shared by the candidates that differ in other things."""
+
+    _listed: dict[tuple[int, int], Listed] = field(default_factory=dict)
+
+    def listed(self, problem: PlanningProblem, candidate: Candidate) -> Listed:
+        """All placements of a candidate."""
+        key = (candidate.tp, candidate.pp)
+        if key not in self._listed:
+            self._listed[key] = _listed(problem, candidate)
+        return self._listed[key]
+
+
+def _listed(problem: PlanningProblem, candidate: Candidate) -> Listed:
+    links = problem.links
+    sites = placements(links, candidate)
+    first = np.swapaxes(sites[:, :, 0], -1, -2)
+    types = problem.type_of_node[links.node_of_site[sites[..., 0]]]
+    inverse, latency = _slowest_links(links, sites, candidate.tp)
+    figures = np.stack((types.ravel(), inverse.ravel(), latency.ravel()), axis=1)
+    kinds, groups = np.unique(figures, axis=0, return_inverse=True)
+    return Listed(
+        sites=sites,
+        groups=groups.reshape(types.shape),
+        types=kinds[:, 0].astype(np.int64),
+        inverse=np.asarray(kinds[:, 1], dtype=np.float64),
+        latency=np.asarray(kinds[:, 2], dtype=np.float64),
+        rings=ring_by_byte(links.ring_inverse, first, links.node_of_site[first]).max(axis=-1),
+    )
+
+
+def _slowest_links(links: Links, sites: Ints, tp: int) -> tuple[Floats, Floats]:
+    """Seconds per byte and latency of the slowest link of every tensor group."""
+    if tp == 1:
+        return np.zeros(sites.shape[:-1]), np.zeros(sites.shape[:-1])
+    if not links.by_node:
+        return group_link(links, sites)
+    return 1.0 / np.diag(links.rate)[sites[..., 0]], np.diag(links.latency)[sites[..., 0]]
+
+
+def has_every(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether groups are unlike, lie in one node each, and can be placed in few ways; not if priced by order or AMP."""
+    return (
+        not candidate.is_ordered
+        and problem.latency_model != "amp"
+        and candidate.tp <= problem.links.gpus_per_node.min()
+        and _unlike_groups(problem, candidate.tp)
+        and count_placements(problem.links, candidate) <= MOST_PLACEMENTS
+    )
+
+
+def _unlike_groups(problem: PlanningProblem, tp: int) -> bool:
+    """Whether tensor groups may differ in type or links."""
+    links = problem.links
+    if len(problem.device_types) > 1 or tp == 1:
+        return len(problem.device_types) > 1
+    return not links.by_node or bool(np.ptp(np.diag(links.rate)) or np.ptp(np.diag(links.latency)))
+
+
+def solve_every(
+    problem: PlanningProblem,
+    candidate: Candidate,
+    best: BestLinks,
+    cache: ListCache,
+    *,
+    margin: bool = True,
+) -> Joint:
+    """Bound (2) of a candidate for which ``has_every`` holds; infinite and without partition if nothing fits."""
+    listed = cache.listed(problem, candidate)
+    edge, trips = _transfers(problem, candidate, best, listed)
+    seconds, choice = _stage_seconds(problem, candidate, listed, margin=margin)
+    pipelines = _Pipelines(seconds, edge, candidate.num_micro_batches)
+    value, index, slowest, end = _least(pipelines, listed.groups, trips, _tails(problem, candidate, listed))
+    if not np.isfinite(value):
+        none = Partition(seconds=np.inf)
+        return Joint(lower_bound=np.inf, partition=none, positions=np.zeros((0, 1), np.int64), exact=True)
+    column = tuple(listed.groups[index, slowest].tolist())
+    ends = pipelines.ends(column, end)
+    stages = tuple(zip((0, *ends[:-1]), ends, strict=True))
+    recompute = [RECOMPUTE[choice[x, k, i, j]] for x, (k, (i, j)) in enumerate(zip(column, stages, strict=True))]
+    patterns = (0,) * candidate.pp
+    partition = Partition(seconds=value, stages=stages, recompute=tuple(recompute), patterns=patterns)
+    positions = listed.sites[index].reshape(candidate.dp * candidate.pp, -1)
+    return Joint(lower_bound=value * (1 - ROUNDING), partition=partition, positions=positions, exact=True)
+
+
+def _transfers(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, listed: Listed
+) -> tuple[Floats, Floats]:
+    """Seconds of a cut's bytes beyond the smallest message, and weighted trips of every placement and replica."""
+    tables = problem.tables(candidate)
+    if candidate.pp == 1:
+        return np.zeros(tables.num_layers + 1), np.zeros(listed.groups.shape[:2])
+    smallest = float(tables.message[1:-1].min())
+    hops = problem.links.hop_seconds(candidate.tp, smallest, both_ways=True)
+    trips = hops[listed.sites[:, :, :-1], listed.sites[:, :, 1:]].sum(axis=2).max(axis=-1)
+    return further_edge(problem, candidate, best, smallest), problem.transfer_weight(candidate) * trips
+
+
+def _stage_seconds(
+    problem: PlanningProblem, candidate: Candidate, listed: Listed, *, margin: bool
+) -> tuple[Floats, Ints]:
+    """Least seconds of every range as a stage on a group, (pp, groups, L+1, L+1), and the recompute that attains it."""
+    tables, memory, tp = problem.tables(candidate), problem.stage_memory(candidate, margin=margin), candidate.tp
+    inverse, latency = listed.inverse[:, None, None, None], listed.latency[:, None, None, None]
+    seconds = tables.seconds[listed.types]
+    if tp > 1:
+        seconds = seconds + all_reduce_seconds(tables, tp, inverse, latency)
+    allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
+    layers = np.arange(tables.num_layers + 1)
+    possible = allowed[:, None, None] & (layers[:, None] < layers)
+    least = np.empty((candidate.pp, *seconds.shape[:1], *seconds.shape[2:]))
+    choice = np.empty(least.shape, np.int64)
+    for x in range(candidate.pp):
+        need = memory.fixed + memory.in_flight[x] * memory.activation
+        fits = possible & (need <= memory.budget[listed.types][:, None, None, None])
+        priced = np.where(fits, seconds, np.inf)
+        least[x], choice[x] = priced.min(axis=1), priced.argmin(axis=1)
+    return least, choice
+
+
+def _tails(problem: PlanningProblem, candidate: Candidate, listed: Listed) -> Floats:
+    """Ring, optimizer and constant of every placement by the end of stage 0, (placements, L+1)."""
+    slowest = problem.optimizer_seconds[listed.types[listed.groups[:, :, 0]]].max(axis=1)
+    parameters = problem.tables(candidate).parameters[0] / optimizer_shards(candidate)
+    gradients = problem.gradient_bytes(candidate)[0]
+    return np.asarray(listed.rings[:, None] * gradients + slowest[:, None] * parameters + problem.constant_seconds)
+
+
+class _Pipelines:
+    """A[c, j] of (1), computed when asked for and kept: exact below the cutoffs, which only ever fall."""
+
+    def __init__(self, seconds: Floats, edge: Floats, micro_batches: int) -> None:
+        self._seconds, self._edge, self._micro_batches = seconds, edge, micro_batches
+        self._known: dict[tuple[int, ...], tuple[Floats, Floats]] = {}
+        self._thresholds: dict[tuple[int, int], Floats] = {}
+
+    def _of(self, column: tuple[int, ...]) -> Floats:
+        return np.ascontiguousarray(self._seconds[np.arange(len(column)), list(column)])
+
+    def _threshold(self, x: int, group: int) -> Floats:
+        if (x, group) not in self._thresholds:
+            self._thresholds[x, group] = thresholds_of(self._seconds[x, group])
+        return self._thresholds[x, group]
+
+    def floor(self) -> Floats:
+        """A bound on A[c, j] of all columns."""
+        fastest, anything = self._seconds.min(axis=1), np.full(len(self._edge), np.inf)
+        return least_by_first(fastest, self._edge, self._micro_batches, thresholds_of(fastest), anything)[0]
+
+    def least(self, column: tuple[int, ...], cutoff: Floats) -> tuple[Floats, Floats]:
+        """A[c, j] of a column where it is below the cutoff, and the thresholds that attain it."""
+        if column not in self._known:
+            steps = np.unique(np.concatenate([self._threshold(x, group) for x, group in enumerate(column)]))
+            found = least_by_first(self._of(column), self._edge, self._micro_batches, steps, cutoff)
+            self._known[column] = found
+        return self._known[column]
+
+    def ends(self, column: tuple[int, ...], first: int) -> list[int]:
+        """Ends of the stages that attain A[c, first] of a column that is known."""
+        return ends_of(self._of(column), self._edge, float(self._known[column][1][first]), first)
+
+
+def _least(pipelines: _Pipelines, groups: Ints, trips: Floats, tail: Floats) -> tuple[float, int, int, int]:
+    """The least LB(P), its placement, its slowest replica and the end of its stage 0, (2)."""
+    others = trips.max(axis=1)[:, None] + tail
+    hoped = (pipelines.floor() + others).min(axis=1)
+    beside = (trips.min(axis=1)[:, None] + tail).min(axis=0)
+    least, at, slowest, end = np.inf, 0, 0, 0
+    for index in np.argsort(hoped, kind="stable").tolist():
+        if hoped[index] >= least:
+            break
+        columns = zip(groups[index].tolist(), trips[index].tolist(), strict=True)
+        seconds = np.array([pipelines.least(tuple(column), least - beside)[0] + trip for column, trip in columns])
+        by_end = seconds.max(axis=0) + tail[index]
+        first = int(np.argmin(by_end))
+        if by_end[first] < least:
+            least, at, slowest, end = float(by_end[first]), index, int(np.argmax(seconds[:, first])), first
+    return least, at, slowest, end

@@ -1,0 +1,168 @@
+r"""
+Stages and placement together, where a candidate's tensor groups have few multisets: up to 20, or more of few kinds.
+
+Partition and placement meet in the gradient bytes of stage 0 alone, hence in the layers j that it takes:
+
+(1) LB = min over j of [partition with stage 0 ending at j] + V(j), V(j) = least communication for those gradients;
+(2) V(j) is first bounded by links (``taut.solver.bounds.candidate_bounds``), then replaced by its exact value from the
+    subset dynamic program for the j that attains the minimum, until that j's V is exact.
+
+With unlike messages the trip is priced at the smallest message, and a cut adds its further bytes at the fastest link.
+The bound is the optimum when there is one device type, one group time, and one message size.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.formulations.latency import optimizer_shards, ring_by_byte
+from taut.formulations.partition import partition_problem
+from taut.formulations.placement import slot_sites
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.bounds.candidate_bounds import ROUNDING, communication
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.placement.exact.slot_kinds import slot_kinds
+from taut.solver.placement.exact.subset import SubsetSolver, few_multisets
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MOST_AT_ONCE = 2_000_000
+"""Links of start sets whose rings are priced in one array."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joint:
+    """
+    A bound over placements with the partition and the sites of every position that attain it.
+
+    ``exact`` unless placements were left untried.
+    """
+
+    lower_bound: float
+    partition: Partition
+    positions: Ints
+    exact: bool
+
+
+@dataclass
+class SubsetCache:
+    """Kinds of slots, subset solvers and ring costs, shared by the candidates that differ in compute alone."""
+
+    _kinds: dict[int, Ints | None] = field(default_factory=dict)
+    _few: dict[tuple[int, int], bool] = field(default_factory=dict)
+    _solvers: dict[tuple[int, int, float], SubsetSolver] = field(default_factory=dict)
+    _rings: dict[tuple[int, int], Floats] = field(default_factory=dict)
+
+    def has_few(self, problem: PlanningProblem, candidate: Candidate) -> bool:
+        """Whether a candidate's slots have few multisets."""
+        key = (candidate.tp, candidate.pp)
+        if key not in self._few:
+            kinds = self._kinds_of(problem, candidate.tp)
+            self._few[key] = kinds is not None and few_multisets(kinds, candidate.pp)
+        return self._few[key]
+
+    def _kinds_of(self, problem: PlanningProblem, tp: int) -> Ints | None:
+        """Kinds of the slots of tensor degree tp; None for too many."""
+        if tp not in self._kinds:
+            self._kinds[tp] = slot_kinds(problem.links, tp)
+        return self._kinds[tp]
+
+    def solver(self, problem: PlanningProblem, candidate: Candidate, message: float) -> SubsetSolver:
+        """Paths over the slots for hops of one message."""
+        key = (candidate.tp, candidate.pp, message)
+        if key not in self._solvers:
+            sites = slot_sites(problem.links, candidate.tp)[:, 0]
+            hops = problem.links.hop_seconds(candidate.tp, message, both_ways=True)
+            kinds = self._kinds_of(problem, candidate.tp)
+            assert kinds is not None
+            self._solvers[key] = SubsetSolver(hops[np.ix_(sites, sites)], kinds, candidate.pp)
+        return self._solvers[key]
+
+    def rings(self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver) -> Floats:
+        """Seconds per gradient byte of every start set of the solver."""
+        key = (candidate.tp, candidate.pp)
+        if key not in self._rings:
+            links = problem.links
+            sites = slot_sites(links, candidate.tp)[:, 0][solver.start_sets]
+            parts = np.array_split(sites, -(-sites.size * candidate.dp // MOST_AT_ONCE))
+            priced = [ring_by_byte(links.ring_inverse, few, links.node_of_site[few]) for few in parts]
+            self._rings[key] = np.concatenate(priced)
+        return self._rings[key]
+
+
+def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache) -> bool:
+    """
+    Whether the subset dynamic program applies: few multisets of groups, each one device or in a node of alike ones.
+
+    With unlike devices the pipeline with the slowest stage need not make the longest trip: their sum is no bound.
+    """
+    return (
+        candidate.pp > 1
+        and not candidate.is_ordered
+        and len(problem.device_types) == 1
+        and (problem.links.by_node or candidate.tp == 1)
+        and candidate.tp <= problem.links.gpus_per_node.min()
+        and problem.latency_model != "amp"
+        and problem.transfer_weight(candidate) > 0.0
+        and cache.has_few(problem, candidate)
+    )
+
+
+def solve_joint(
+    problem: PlanningProblem,
+    candidate: Candidate,
+    best: BestLinks,
+    cache: SubsetCache,
+    *,
+    margin: bool = True,
+) -> Joint:
+    """
+    Bound ``placement`` of a candidate for which ``has_joint`` holds.
+
+    Raises nothing for a candidate that does not fit memory: its bound is infinite and its partition empty.
+    """
+    tables, weight = problem.tables(candidate), problem.transfer_weight(candidate)
+    messages = tables.message[1:-1]
+    smallest = float(messages.min())
+    solver = cache.solver(problem, candidate, smallest)
+    rings = cache.rings(problem, candidate, solver)
+    edge, tail = linked(problem, candidate, best, smallest)
+    stages = partition_problem(problem, candidate, margin=margin)
+    gradients = problem.gradient_bytes(candidate)[0]
+    optimizer = problem.optimizer_seconds.min() * tables.parameters[0] / optimizer_shards(candidate)
+    optimizer = optimizer + problem.constant_seconds
+    found_slots: dict[int, Ints] = {}
+    exact = True
+    while True:
+        found = solve_partition(stages, edge, tail)
+        if not found.feasible or found.stages[0][1] in found_slots:
+            break
+        end = found.stages[0][1]
+        # The solver prices unweighted hops, so the ring is divided by the weight and the sum multiplied.
+        placed = solver.solve(rings * gradients[end] / weight)
+        tail[end] = max(tail[end], weight * placed.lower_bound + optimizer[end])
+        found_slots[end] = placed.slots
+        exact &= placed.lower_bound == placed.seconds
+    if not found.feasible:
+        return Joint(lower_bound=np.inf, partition=found, positions=np.zeros((0, 1), np.int64), exact=True)
+    sites = slot_sites(problem.links, candidate.tp)
+    positions = sites[found_slots[found.stages[0][1]].ravel()]
+    return Joint(lower_bound=found.seconds * (1 - ROUNDING), partition=found, positions=positions, exact=exact)
+
+
+def linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> tuple[Floats, Floats]:
+    """Edge and tail seconds where all hops but the further bytes of large messages are in the tail."""
+    comm = communication(problem, candidate, best)
+    least = float(comm.edge[1:-1].min())
+    return further_edge(problem, candidate, best, smallest), comm.tail + (candidate.pp - 1) * least
+
+
+def further_edge(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> Floats:
+    """Seconds of a cut's bytes beyond the smallest message, at the fastest link."""
+    inverse = 1.0 / problem.links.pipeline_rate(candidate.tp)
+    fastest = float((inverse + inverse.T)[best.inside | ~problem.links.same_node].min())
+    further = np.maximum(problem.tables(candidate).message - smallest, 0.0)
+    return np.asarray(problem.transfer_weight(candidate) * further * fastest)

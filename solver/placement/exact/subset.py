@@ -1,0 +1,157 @@
+r"""
+Exact placement of few tensor groups, or of many of few kinds: dynamic programming over multisets of slots.
+
+Slots :math:`u, v` hold one tensor group each; W[u, v] is the seconds of a hop, already weighted. Slots of one kind can
+be exchanged without changing anything: those of one node, or single ones with equal links. For a multiset Q of slots
+(``taut.solver.placement.exact.multisets``),
+
+(1) path[Q, c] = least length of a path that starts at kind c and visits all of Q;
+(2) a start set S (stage 0's replicas) costs ring(S) seconds; of those with equal kinds only the one on each kind's
+    first slots is tried;
+(3) for each S, cover[R] = least over ways to give R to the first starts of the longest of their paths;
+(4) least(S) = max over v of the shortest path of pp slots from one of S that visits v, since every slot is visited, or
+    from v if v is in S. S are tried by ascending least(S) + ring(S), until that is no better than the best found.
+
+The value is exact, or after ``most_pairs`` of multisets the valid bound of (4) for the start sets not tried.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.solver.placement.exact.multisets import least_cover, path_lengths, shortest_path, small_multisets, visits
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+MOST_MULTISETS, MOST_LINKS = 1 << 21, 100_000_000
+"""Multisets of all slots, and links between any two slots of a start set over all start sets."""
+MOST_PAIRS = 2_000_000_000
+SLACKS = (1.05, 1.25, 2.0)
+"""Longest paths that covers are sought below where none is known, in the least that they can be."""
+MOST_AT_ONCE = 20_000
+"""Start sets whose least paths are taken from one array."""
+
+
+def few_multisets(kinds: Ints, pp: int) -> bool:
+    """Whether slots of these kinds have few enough multisets, and start sets few enough links."""
+    counts, dp = np.bincount(kinds), len(kinds) // pp
+    if float(np.prod(counts + 1.0)) > MOST_MULTISETS:
+        return False
+    ways = np.ones(1)
+    for count in counts.tolist():
+        ways = np.convolve(ways, np.ones(count + 1))
+    return float(ways[dp]) * dp**2 <= MOST_LINKS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubsetPlacement:
+    """Least seconds found, a bound that no placement beats, and the slots of the best, (dp, pp)."""
+
+    seconds: float
+    lower_bound: float
+    slots: Ints
+
+
+class SubsetSolver:
+    """
+    Path lengths of one hop matrix, and the exact placements that follow from them.
+
+    ``hops`` (n, n) between slots, ``kinds`` (n,) their kinds, numbered from zero on.
+    """
+
+    def __init__(self, hops: Floats, kinds: Ints, pp: int) -> None:
+        self.pp, self.dp = pp, len(kinds) // pp
+        self._slots = [np.flatnonzero(kinds == c) for c in range(int(kinds.max()) + 1)]
+        self._counts = np.array([len(slots) for slots in self._slots], dtype=np.int64)
+        first, last = (np.array([slots[end] for slots in self._slots]) for end in (0, -1))
+        self._hops = hops[np.ix_(first, first)]
+        np.fill_diagonal(self._hops, np.where(self._counts > 1, hops[first, last], np.inf))
+        self._members, self._row = small_multisets(self._counts, pp)
+        self._path = path_lengths(self._hops, self._counts, self._members, self._row)
+        self._starts = np.array(list(_start_kinds(self._counts.tolist(), self.dp)), dtype=np.int64)
+        via = visits(self._path, self._members, pp)
+        parts = np.array_split(self._starts, -(-len(self._starts) // MOST_AT_ONCE))
+        self._least = np.concatenate([_least(via, starts) for starts in parts])
+
+    @property
+    def start_sets(self) -> Ints:
+        """Start sets to be priced, (sets, dp), one of each class of equal ones."""
+        rank = np.zeros(self._starts.shape, np.int64)
+        for k in range(1, self.dp):
+            rank[:, k] = np.where(self._starts[:, k] == self._starts[:, k - 1], rank[:, k - 1] + 1, 0)
+        table = np.zeros((len(self._slots), int(self._counts.max())), np.int64)
+        for c, slots in enumerate(self._slots):
+            table[c, : len(slots)] = slots
+        return table[self._starts, rank]
+
+    def solve(self, ring: Floats, *, most_pairs: int = MOST_PAIRS) -> SubsetPlacement:
+        """
+        Least of longest pipeline plus ring over all placements.
+
+        Parameters
+        ----------
+        ring
+            Seconds of each of ``start_sets``.
+        most_pairs
+            Pairs of multisets to look at before the rest is only bounded.
+        """
+        best, chosen, bound, looked = np.inf, (0, np.zeros(self.dp, np.int64)), np.inf, 0
+        hoped = self._least + ring
+        for index in np.argsort(hoped, kind="stable").tolist():
+            if hoped[index] >= best or looked > most_pairs:
+                bound = hoped[index]
+                break
+            longest, visited, pairs = self._cover(index, float(best - ring[index]))
+            looked += pairs
+            if longest + ring[index] < best:
+                best, chosen = float(longest + ring[index]), (index, visited)
+        return SubsetPlacement(seconds=best, lower_bound=float(min(best, bound)), slots=self._placed(*chosen))
+
+    def _cover(self, index: int, cutoff: float) -> tuple[float, Ints, int]:
+        """Cover (3) below the cutoff, and the pairs looked at; without one below some that few paths meet first."""
+        looked, least = 0, float(self._least[index])
+        for slack in (*SLACKS, np.inf):
+            below = slack * least if np.isinf(cutoff) and least > 0.0 else cutoff
+            tables = self._path, self._row, self._counts, self._starts[index]
+            longest, visited, pairs = least_cover(*tables, self.pp, below)
+            looked += pairs
+            if np.isfinite(longest) or below == cutoff:
+                break
+        return float(longest), visited, looked
+
+    def _placed(self, index: int, visited: Ints) -> Ints:
+        """Slots of each pipeline in stage order, from the kinds of its path."""
+        starts, taken = self._starts[index].tolist(), np.zeros(len(self._slots), np.int64)
+        order = np.empty((self.dp, self.pp), np.int64)
+        tables = self._hops, self._path, self._members, self._row, self._counts
+        for z, (start, number) in enumerate(zip(starts, visited.tolist(), strict=True)):
+            order[z] = shortest_path(*tables, start, number)
+        placed = np.empty_like(order)
+        # First slots first: they are those that the ring was priced for.
+        for at in np.ndindex(self.pp, self.dp):
+            kind = order[at[::-1]]
+            placed[at[::-1]] = self._slots[kind][taken[kind]]
+            taken[kind] += 1
+        return placed
+
+
+def _least(via: Floats, starts: Ints) -> Floats:
+    """Least seconds (4) of start sets, (sets,)."""
+    through = via[starts].min(axis=1).max(axis=1)
+    return np.asarray(np.maximum(through, np.diag(via)[starts].max(axis=1)))
+
+
+def _start_kinds(counts: list[int], left: int) -> Iterator[tuple[int, ...]]:
+    """Ascending kinds of so many slots, each way once."""
+    room = np.cumsum([0, *counts[::-1]])[::-1].tolist()
+
+    def further(c: int, left: int) -> Iterator[tuple[int, ...]]:
+        if left == 0:
+            yield ()
+        elif c < len(counts):
+            for number in range(min(counts[c], left), max(left - room[c + 1], 0) - 1, -1):
+                yield from ((c,) * number + rest for rest in further(c + 1, left - number))
+
+    return further(0, left)

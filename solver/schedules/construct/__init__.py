@@ -1,0 +1,1 @@
+"""Construction of schedules: published kinds, list scheduling, and repeated building blocks."""

@@ -1,0 +1,1 @@
+"""Improvement of schedules: critical-path neighbourhoods, and CP-SAT on small pipelines."""

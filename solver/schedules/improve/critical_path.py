@@ -1,0 +1,227 @@
+r"""
+Improving the order of a schedule along its critical path.
+
+The makespan is the length of a chain of passes without slack, each waiting for the one before it on its device or in
+its micro-batch. Only a change to such a chain shortens the schedule. Maximal runs of consecutive passes of one device
+on it are blocks, and the moves are those of job shops [1]_: two neighbours of a block change places, or a pass moves to
+the start or end of its block, or a little beyond. A move must keep the memory limit at every pass between old and new
+place, and every pass behind the one it waits for; cycles through other devices show when the order is run.
+
+A move is accepted if the makespan is at most what it was, or what it was L accepted or refused moves ago (late
+acceptance [2]_). The state of the random bits comes from the seed alone and the number of trials is given, so the
+result is determined by the arguments.
+
+References
+----------
+.. [1] Nowicki, E. and Smutnicki, C. (1996). A fast taboo search algorithm for the job shop problem. Management
+       Science 42.
+.. [2] Burke, E. and Bykov, Y. (2017). The late acceptance hill-climbing heuristic. European J. of Operational
+       Research 258.
+"""
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from taut.formulations.schedules.schedule import Floats, Ints
+from taut.solver.schedules.chains import Chains
+from taut.solver.schedules.clock import ROUNDING, rewind, run, start_clock
+
+_TO_START, _TO_END, _SWAP, _KINDS = 0, 1, 2, 4
+
+
+def improve(chains: Chains, order: Ints, trials: int, *, seed: int = 0, target: float = 0.0) -> tuple[float, Ints]:
+    """
+    Shorten a schedule by moves along its critical path.
+
+    Parameters
+    ----------
+    chains
+        The pipeline.
+    order
+        Numbers of its passes, device after device, feasible; not changed.
+    trials
+        Moves to try.
+    seed
+        Of the random bits.
+    target
+        Makespan to stop at, such as a lower bound.
+
+    Returns
+    -------
+    tuple
+        Makespan in seconds and order found, never longer than the given one.
+    """
+    history = max(1, min(1000, trials // 100))
+    bits = np.array([(seed * 2 + 1) * 0x9E3779B97F4A7C15 % 2**64], dtype=np.uint64)
+    found = order.copy()
+    return float(_climb(chains, found, trials, history, bits, target)), found
+
+
+@njit(cache=True, nogil=True)
+def _random(bits: npt.NDArray[np.uint64], below: int) -> np.int64:
+    """Next of Marsaglia's xorshift numbers, modulo a bound."""
+    x = bits[0]
+    x ^= x << np.uint64(13)
+    x ^= x >> np.uint64(7)
+    x ^= x << np.uint64(17)
+    bits[0] = x
+    return np.int64((x >> np.uint64(11)) % np.uint64(below))
+
+
+@njit(cache=True, nogil=True)
+def _near_an_end(bits: npt.NDArray[np.uint64], length: int) -> np.int64:
+    """A place on the path, more often near its ends: the middle repeats itself, warm-up and cool-down do not."""
+    k = min(_random(bits, length), min(_random(bits, length), _random(bits, length)))
+    return k if _random(bits, 2) == 0 else length - 1 - k
+
+
+@njit(cache=True, nogil=True)
+def _trace(
+    chains: Chains, order: Ints, place: Ints, end: Floats, longest: float, bits: npt.NDArray[np.uint64], path: Ints
+) -> int:
+    """Rows of a critical path that wait for the row before, last first; ties are broken at random."""
+    slack = ROUNDING * longest
+    x = -1
+    for d in range(len(chains.first) - 1):
+        last = order[chains.first[d + 1] - 1] if chains.first[d + 1] > chains.first[d] else -1
+        if last >= 0 and (x < 0 or end[last] > end[x]):
+            x = last
+    length = 0
+    while True:
+        start = end[x] - chains.seconds[x] - slack
+        r, y = place[x], chains.before[x]
+        before = order[r - 1] if r > chains.first[chains.device[x]] else -1
+        waits_device = before >= 0 and end[before] >= start
+        waits_chain = y >= 0 and end[y] + chains.lag[x] >= start
+        if waits_device and not (waits_chain and _random(bits, 2) == 0):
+            path[length] = r
+            length += 1
+            x = before
+        elif waits_chain:
+            x = y
+        else:
+            return length
+
+
+@njit(cache=True, nogil=True)
+def _propose(
+    path: Ints, length: int, first: Ints, device: int, k: np.int64, bits: npt.NDArray[np.uint64]
+) -> tuple[int, int]:
+    """Row to take a pass from and row to put it at, in or near the block of a row of the path."""
+    r = path[k]
+    low, high = r - 1, r
+    up = k
+    while up > 0 and path[up - 1] == high + 1:
+        up -= 1
+        high += 1
+    while k + 1 < length and path[k + 1] == low:
+        k += 1
+        low -= 1
+    kind = _random(bits, _KINDS)
+    if kind == _SWAP:
+        return r - 1, r
+    if kind == _TO_START:
+        return r, low + _random(bits, r - low)
+    if kind == _TO_END:
+        return r - 1, r + _random(bits, high - r + 1)
+    if _random(bits, 2) == 0:
+        return r, max(first[device], low - _random(bits, 4))
+    return r - 1, min(first[device + 1] - 1, high + _random(bits, 6))
+
+
+@njit(cache=True, nogil=True)
+def _legal(chains: Chains, place: Ints, x: int, a: int, b: int) -> bool:
+    """Whether a pass stays behind what it waits for, and before what waits for it, on its own device."""
+    d = chains.device[x]
+    if a < b:
+        for q in range(2):
+            y = chains.after[x, q]
+            if y >= 0 and chains.device[y] == d and place[y] <= b:
+                return False
+        return True
+    y = chains.before[x]
+    return bool(y < 0 or chains.device[y] != d or place[y] < b)
+
+
+@njit(cache=True, nogil=True)
+def _shift(order: Ints, a: int, b: int) -> None:
+    """Take the pass at row a to row b."""
+    x = order[a]
+    if a < b:
+        for r in range(a, b):
+            order[r] = order[r + 1]
+    else:
+        for r in range(a, b, -1):
+            order[r] = order[r - 1]
+    order[b] = x
+
+
+@njit(cache=True, nogil=True)
+def _fits(chains: Chains, order: Ints, held: Floats, low: int, high: int, allowed: float) -> bool:
+    """Whether memory keeps its limit between two rows; ``held`` is what the device holds before each row."""
+    now = held[low]
+    for r in range(low, high + 1):
+        now += chains.change[order[r]]
+        if now > allowed:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _settle(chains: Chains, order: Ints, held: Floats, place: Ints, low: int, high: int) -> None:
+    """Write down rows and memory between two rows."""
+    now = held[low]
+    for r in range(low, high + 1):
+        held[r] = now
+        now += chains.change[order[r]]
+        place[order[r]] = r
+
+
+@njit(cache=True, nogil=True)
+def _climb(
+    chains: Chains, order: Ints, trials: int, history: int, bits: npt.NDArray[np.uint64], target: float
+) -> float:
+    """Late acceptance from an order, which becomes the best one found; its makespan."""
+    first, n = chains.first, len(order)
+    clock = start_clock(chains)
+    held, place, path = np.zeros(n), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    for d in range(len(first) - 1):
+        if first[d + 1] > first[d]:
+            _settle(chains, order, held, place, first[d], first[d + 1] - 1)
+    now = run(chains, order, np.inf, clock)
+    end = clock.end.copy()
+    best, kept, past = now, order.copy(), np.full(history, now)
+    length, stale = 0, True
+    for trial in range(trials):
+        if best <= target:
+            break
+        if stale:
+            length, stale = _trace(chains, order, place, end, now, bits, path), False
+            if length == 0:
+                break
+        k = _near_an_end(bits, length)
+        d = chains.device[order[path[k]]]
+        a, b = _propose(path, length, first, d, k, bits)
+        low, high = min(a, b), max(a, b)
+        if not _legal(chains, place, order[a], a, b):
+            continue
+        _shift(order, a, b)
+        if not _fits(chains, order, held, low, high, chains.allowed[d]):
+            _shift(order, b, a)
+            continue
+        since = end[order[low - 1]] if low > first[d] else 0.0
+        rewind(chains, order, end, since - ROUNDING * now, clock)
+        new = run(chains, order, max(past[trial % history], now) * (1 + ROUNDING), clock)
+        if new == np.inf:
+            _shift(order, b, a)
+            clock.end[:] = end
+        else:
+            _settle(chains, order, held, place, low, high)
+            now, stale = new, True
+            end[:] = clock.end
+            if new < best * (1 - ROUNDING):
+                best, kept[:] = new, order
+        past[trial % history] = min(past[trial % history], now)
+    order[:] = kept
+    return best

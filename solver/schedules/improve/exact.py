@@ -1,0 +1,96 @@
+"""
+The schedule of least makespan by CP-SAT, or the best order of a part of its passes.
+
+The model is that of :mod:`taut.solver.schedules.improve.constraint_model`, in whole numbers. Rounding moves a makespan
+by at most r units of 1 / scale seconds, so where all passes are free
+
+    makespan >= (bound of the model - r) / scale  (1)
+
+is what the solver claims of every schedule. Its own schedule is priced by the evaluator again, and the known one is
+returned where that is not longer (2).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable, violations
+from taut.solver.cp_sat import run
+from taut.solver.schedules.improve.constraint_model import Bools, Model
+from taut.solver.schedules.in_order import in_order
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A schedule, what the solver claims of every makespan in seconds, and whether it claims that none is better."""
+
+    schedule: Schedule
+    makespan: float
+    claimed_bound: float
+    is_complete: bool
+
+
+def solve(
+    problem: ScheduleProblem,
+    known: Schedule,
+    *,
+    free: Bools | None = None,
+    lower_bound: float = 0.0,
+    time_limit: float = 60.0,
+    work_limit: float | None = None,
+    seed: int = 0,
+    workers: int = 1,
+    stop: Callable[[], bool] = lambda: False,
+) -> Solved:
+    """
+    Improve a schedule, or prove it best.
+
+    Parameters
+    ----------
+    problem
+        The pipeline.
+    known
+        A feasible schedule: the hint, and what stays where passes are not free.
+    free
+        Passes of the part, by kind F, I, W, chunk and micro-batch (3, C, m); all by default.
+    lower_bound
+        Seconds that no schedule is shorter than.
+    time_limit, work_limit
+        Seconds, and the solver's own measure of work, at which to stop.
+    seed, workers
+        Of the solver. With one worker and a work limit alone the answer does not vary.
+    stop
+        Asked several times a second; if true, the search ends.
+
+    Returns
+    -------
+    Solved
+        A schedule that is not longer than the known one.
+    """
+    table = timetable(problem, in_order(problem, known))
+    if table.makespan <= 0:
+        return Solved(known, table.makespan, table.makespan, True)
+    model = Model(problem, known, table.makespan, free, lower_bound)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = workers
+    solver.parameters.random_seed = seed
+    # Linear relaxations say little of disjunctions, and cost most of the time.
+    solver.parameters.linearization_level = 0
+    solver.parameters.max_time_in_seconds = time_limit
+    if work_limit is not None:
+        solver.parameters.max_deterministic_time = work_limit
+    status = run(solver, model.model, stop)
+    claimed = -np.inf
+    if free is None:
+        claimed = (solver.best_objective_bound - model.rounding) / model.scale
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Solved(known, table.makespan, claimed, False)
+    found = model.schedule(solver)
+    # Passes of no duration may change memory in an order that starts do not tell.
+    sound = not violations(problem, found)
+    makespan = timetable(problem, found).makespan if sound else np.inf
+    if makespan >= table.makespan:
+        found, makespan = known, table.makespan
+    return Solved(found, makespan, claimed, sound and status == cp_model.OPTIMAL)

@@ -1,0 +1,93 @@
+r"""
+Large neighbourhoods of a schedule: a part of its passes may change places, CP-SAT finds the best order of the part.
+
+Parts (:mod:`taut.solver.schedules.improve.constraint_model`, (5)) are *windows*, all passes that start in an interval
+of time, and *bands*, all passes of some neighbouring devices in such an interval. Intervals begin anywhere and hold
+about a given number of passes; the number grows when a part is solved at once and shrinks when it is not (1). The
+choice follows from the seed and the round alone, and so does the outcome as long as only the solver's own measure of
+work ends a round (2).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem
+from taut.solver.schedules.improve.constraint_model import Bools
+from taut.solver.schedules.improve.exact import Solved, solve
+from taut.solver.schedules.in_order import starts
+
+_SMALLEST, _LARGEST = 24, 400
+_WORK = 0.6
+"""The solver's measure of work for one part: about half a second."""
+
+
+@dataclass
+class Neighbourhood:
+    """Parts of one pipeline's schedules; ``passes`` is how many a part holds now, (1)."""
+
+    problem: ScheduleProblem
+    seed: int = 0
+    passes: int = 64
+    round: int = 0
+
+    def improve(
+        self,
+        schedule: Schedule,
+        *,
+        lower_bound: float = 0.0,
+        time_limit: float = 60.0,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Solved:
+        """
+        Solve one part of a schedule.
+
+        Parameters
+        ----------
+        schedule
+            A feasible schedule.
+        lower_bound
+            Seconds that no schedule is shorter than.
+        time_limit
+            Seconds.
+        stop
+            Asked several times a second; if true, the search ends.
+
+        Returns
+        -------
+        Solved
+            A schedule that is not longer.
+        """
+        draw = np.random.default_rng((self.seed, self.round))
+        self.round += 1
+        free = self._part(starts(self.problem, schedule), draw)
+        solved = solve(
+            self.problem,
+            schedule,
+            free=free,
+            lower_bound=lower_bound,
+            time_limit=time_limit,
+            work_limit=_WORK,
+            seed=self.round,
+            stop=stop,
+        )
+        factor = 1.15 if solved.is_complete else 0.9
+        self.passes = int(np.clip(factor * self.passes, _SMALLEST, _LARGEST))
+        return solved
+
+    def _part(self, begin: npt.NDArray[np.float64], draw: np.random.Generator) -> Bools:
+        """Passes of some devices that start in an interval; all if they are few."""
+        problem = self.problem
+        if begin.size <= self.passes:
+            return np.ones(begin.shape, dtype=bool)
+        wide = draw.random() < 0.5
+        count = problem.num_devices if wide else int(draw.integers(1, max(problem.num_devices, 2)))
+        first = int(draw.integers(problem.num_devices - count + 1))
+        chosen = (problem.device >= first) & (problem.device < first + count)
+        inside = np.broadcast_to(chosen[None, :, None], begin.shape)
+        times = np.sort(begin[inside])
+        at = int(draw.integers(-self.passes // 2, max(len(times) - self.passes // 2, 1)))
+        low, high = times[max(at, 0)], times[min(at + self.passes, len(times) - 1)]
+        return np.asarray(inside & (begin >= low) & (begin <= high))

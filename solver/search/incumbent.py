@@ -1,0 +1,32 @@
+"""The best plan of a search so far: every placement that is found is priced by the one evaluator and kept if best."""
+
+import math
+
+from taut.formulations.latency import step_time, violations
+from taut.formulations.placement import PlacementProblem
+from taut.formulations.problem import PlanningProblem
+from taut.solver.placement.annealing.anneal import Annealed
+from taut.solver.result import SOLVED, CandidateBound, Incumbent, State
+
+
+class Best:
+    """The incumbent, if there is one."""
+
+    def __init__(self, problem: PlanningProblem, incumbent: Incumbent | None = None) -> None:
+        self._problem, self.incumbent = problem, incumbent
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the incumbent, infinite without one."""
+        return math.inf if self.incumbent is None else self.incumbent.seconds
+
+    def offer(self, bound: CandidateBound, problem: PlacementProblem, placed: Annealed) -> None:
+        """Price a placement; keep it if best, mark the candidate solved if its bound is met."""
+        devices = problem.devices(placed.positions)
+        if violations(self._problem, problem.strategy, devices):
+            return
+        seconds = float(step_time(self._problem, problem.strategy, devices).total)
+        if seconds < self.seconds:
+            self.incumbent = Incumbent(strategy=problem.strategy, devices=devices, seconds=seconds)
+        if seconds - bound.lower_bound <= SOLVED * seconds:
+            bound.state = State.SOLVED

@@ -1,0 +1,191 @@
+r"""
+Best-first branch and bound over all candidates.
+
+Every candidate c carries a lower bound LB(c) over its stages, recompute and placement together. The candidate with
+the least bound is refined (``taut.solver.search.refinement``), step by step, until none with a bound below the
+incumbent can be refined further. Candidates that are priced by their order come after all others, whose incumbent they
+can be refuted by, and their branches last. Before those, orders are adapted to the times of what was found, as long as
+one may lead to a better plan (``taut.solver.search.order_adaptation``); each joins the space, and its candidates the
+others.
+
+Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it.
+"""
+
+import heapq
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate, GivenOrder
+from taut.solver.interrupt import interrupt_requested
+from taut.solver.result import (
+    OPTIMALITY_GAP,
+    CandidateBound,
+    Incumbent,
+    Limits,
+    Progress,
+    SearchResult,
+    State,
+    Status,
+    relative_gap,
+)
+from taut.solver.search.incumbent import Best
+from taut.solver.search.refinement import Refining, load_loops
+
+_BRANCHES = 2
+"""The last turn: first come candidates whose time is a sum over stages, then those that are priced by their order."""
+
+
+def search(
+    problem: PlanningProblem,
+    limits: Limits,
+    progress: Progress | None = None,
+    *,
+    incumbent: Incumbent | None = None,
+) -> SearchResult:
+    """
+    Best plan of a problem, with a bound on every candidate.
+
+    Parameters
+    ----------
+    problem
+        What is planned.
+    limits
+        When to stop; the time counts from when the compiled loops of the staircase are loaded.
+    progress
+        Called after every refinement.
+    incumbent
+        A plan of the problem that is known already.
+    """
+    load_loops(problem)
+    return _Search(problem, limits, progress, incumbent).run()
+
+
+class _Search:
+    """One run of the branch and bound: the heap and the bounds so far."""
+
+    def __init__(
+        self, problem: PlanningProblem, limits: Limits, progress: Progress | None, incumbent: Incumbent | None
+    ) -> None:
+        self._problem, self._limits, self._progress = problem, limits, progress
+        self._best = Best(problem, incumbent)
+        self._refining = Refining(problem, limits, self._best)
+        self._bounds: list[CandidateBound] = []
+        self._unsolved = np.full(len(problem.candidates), np.inf)
+        self._heap: list[tuple[int, float, int]] = []
+        self._orders: list[GivenOrder] = []
+        self._interrupted: Callable[[], bool] = lambda: False
+        self._work = 0
+        self._started = time.perf_counter()
+
+    def run(self) -> SearchResult:
+        """Search until proven, stopped or interrupted."""
+        stopped: str | None = None
+        with interrupt_requested() as self._interrupted:
+            for candidate in self._problem.candidates:
+                self._add(candidate)
+            while (self._heap or self._refining.drafts.waiting) and stopped is None:
+                stopped = self._step()
+        return self._result(stopped)
+
+    def _add(self, candidate: Candidate) -> None:
+        """Take a candidate up, with its first bound."""
+        index = len(self._bounds)
+        self._bounds.append(self._refining.relaxed(candidate))
+        self._note(index)
+        self._push(index)
+
+    @property
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self._started
+
+    def _lower_bound(self) -> float:
+        """Global bound, valid at any moment."""
+        return min(self._best.seconds, float(self._unsolved.min(initial=math.inf)))
+
+    def _note(self, index: int) -> None:
+        """Keep the bound of a candidate that is not solved where the global bound is taken from."""
+        bound = self._bounds[index]
+        self._unsolved[index] = bound.lower_bound if bound.state in (State.OPEN, State.PRUNED) else math.inf
+
+    def _push(self, index: int) -> None:
+        """Take a candidate up again; those that are priced by their order come last, as a good plan shortens them."""
+        bound = self._bounds[index]
+        turn = int(bound.candidate.is_ordered) + int(self._refining.is_branching(bound))
+        heapq.heappush(self._heap, (turn, bound.lower_bound, index))
+
+    def _step(self) -> str | None:
+        """Adapt an order where that comes first, or refine the candidate with the least bound; returns why to stop."""
+        if reason := self._reason_to_stop():
+            return reason
+        if (not self._heap or self._heap[0][0] == _BRANCHES) and self._refining.drafts.waiting:
+            self._adapt()
+            return None
+        turn, _, index = heapq.heappop(self._heap)
+        bound = self._bounds[index]
+        if bound.lower_bound >= self._best.seconds:
+            self._heap = [entry for entry in self._heap if entry[0] != turn]
+            heapq.heapify(self._heap)
+            return None
+        more = self._refining.refine(bound)
+        self._note(index)
+        if more:
+            self._push(index)
+        self._report(str(bound.candidate))
+        return None
+
+    def _adapt(self) -> None:
+        """Seek an order for the most promising draft; the candidates that it gives join the others."""
+        order = self._refining.drafts.adapted(lambda: self._reason_to_stop() is not None)
+        if order is not None:
+            self._orders.append(order)
+            known = set(self._problem.candidates)
+            self._problem = self._problem.with_orders([order])
+            more = [candidate for candidate in self._problem.candidates if candidate not in known]
+            self._unsolved = np.append(self._unsolved, np.full(len(more), np.inf))
+            for candidate in more:
+                self._add(candidate)
+        self._report("an order adapted to its times" if order else "no order found that is quicker")
+
+    def _report(self, doing: str) -> None:
+        self._work += 1
+        if self._progress is not None:
+            self._progress(self._elapsed, self._best.seconds, self._lower_bound(), doing)
+
+    def _reason_to_stop(self) -> str | None:
+        if self._interrupted():
+            return "interrupt"
+        limits = self._limits
+        gap = relative_gap(self._best.seconds, self._lower_bound()) if self._best.incumbent else None
+        if gap is not None and gap <= limits.gap:
+            return "gap"
+        if limits.time_limit is not None and self._elapsed >= limits.time_limit:
+            return "time"
+        if limits.work_limit is not None and self._work >= limits.work_limit:
+            return "work"
+        return None
+
+    def _result(self, stopped: str | None) -> SearchResult:
+        for bound in self._bounds:
+            if bound.state is State.OPEN and bound.lower_bound >= self._best.seconds:
+                bound.state = State.PRUNED
+        incumbent, lower_bound = self._best.incumbent, self._lower_bound()
+        if incumbent is None:
+            done = stopped is None and all(b.state is State.INFEASIBLE for b in self._bounds)
+            status = Status.INFEASIBLE if done else Status.UNKNOWN
+        else:
+            gap = relative_gap(incumbent.seconds, lower_bound)
+            status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
+        return SearchResult(
+            status=status,
+            stopped_by=stopped,
+            incumbent=incumbent,
+            lower_bound=lower_bound,
+            bounds=sorted(self._bounds, key=lambda bound: bound.candidate),
+            orders=tuple(self._orders),
+            work=self._work,
+            wall_s=self._elapsed,
+        )

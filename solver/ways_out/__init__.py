@@ -1,1 +1,0 @@
-"""Why nothing fits, by how much, and the nearest changes that make it fit."""

@@ -1,0 +1,62 @@
+"""Progress on stderr: a live line on a terminal, at most one line a second elsewhere, nothing when quiet."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from taut.reports.plan import percent
+from taut.solver.result import Progress, relative_gap
+
+SECONDS_BETWEEN = 1.0
+SECONDS_BETWEEN_LIVE = 0.1
+
+
+@contextmanager
+def live_lines(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """
+    A way to say how far one is, for the duration of the work.
+
+    Parameters
+    ----------
+    quiet
+        Whether nothing is to be printed.
+    """
+    live, stream = sys.stderr.isatty(), sys.stderr
+    last = time.monotonic()
+
+    def say(line: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if quiet or now - last < (SECONDS_BETWEEN_LIVE if live else SECONDS_BETWEEN):
+            return
+        last = now
+        print(f"\r\x1b[2K{line}" if live else line, end="" if live else "\n", file=stream, flush=True)
+
+    try:
+        yield say
+    finally:
+        if live and not quiet:
+            print("\r\x1b[2K", end="", file=stream, flush=True)
+
+
+@contextmanager
+def progress_lines(quiet: bool) -> Iterator[Progress | None]:
+    """
+    A progress callback for the duration of a search, or None if quiet.
+
+    Parameters
+    ----------
+    quiet
+        Whether nothing is to be printed.
+    """
+    if quiet:
+        yield None
+        return
+    with live_lines(quiet) as say:
+
+        def report(elapsed: float, incumbent: float, bound: float, doing: str) -> None:
+            gap = percent(relative_gap(incumbent, bound))
+            say(f"{elapsed:7.1f}s  incumbent {incumbent:.6g}  bound {bound:.6g}  gap {gap}  {doing}")
+
+        yield report

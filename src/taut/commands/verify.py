@@ -1,0 +1,63 @@
+"""``taut verify``: the command line that checks what taut has written, a plan or a schedule."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taut.errors import CertificateError
+
+if TYPE_CHECKING:
+    from taut.schedules.verify import ScheduleVerification
+    from taut.solver.certificate.verify import Verification
+
+
+def verify_command(
+    path: Annotated[Path, typer.Argument(help="A plan or schedule written by taut.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Check a certificate without trusting the search. Exit code 0 if it holds, 1 if not."""
+    from taut.data.read import read_json
+    from taut.data.schedule import FORMAT
+
+    values = read_json(path, "a plan or schedule")
+    outcome, words, more = _schedule(path) if values.get("format") == FORMAT else _plan(values, path)
+    if as_json:
+        report = {"holds": outcome.holds, "faults": list(outcome.faults), "verified_gap": outcome.gap}
+        typer.echo(json.dumps({**report, **more}))
+    elif outcome.holds:
+        typer.echo("\n".join(f"{path}: {line}" for line in words))
+    if not outcome.holds:
+        raise CertificateError(f"{path}: does not hold: " + "; ".join(outcome.faults))
+
+
+def _plan(values: object, path: Path) -> "tuple[Verification, list[str], dict[str, float | None]]":
+    """Check of a plan, its figures in words, and further fields of the report."""
+    from taut.reports.plan import percent
+    from taut.solver.certificate.verify import verify_document
+
+    outcome = verify_document(values, str(path))
+    words = (
+        f"holds; step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
+        f"verified gap {percent(outcome.gap)}, {outcome.candidates} candidates"
+    )
+    return outcome, [words], {}
+
+
+def _schedule(path: Path) -> "tuple[ScheduleVerification, list[str], dict[str, float | None]]":
+    """Check of a schedule, its figures in words, and further fields of the report."""
+    from taut.reports.plan import percent
+    from taut.schedules.verify import verify_schedule
+
+    outcome = verify_schedule(path)
+    words = [
+        f"holds; makespan {outcome.makespan:.6g}, derived lower bound {outcome.lower_bound:.6g}, "
+        f"verified gap {percent(outcome.gap)}"
+    ]
+    if outcome.claimed_bound is not None:
+        words.append(
+            f"its bound {outcome.claimed_bound:.6g} is CP-SAT's claim and was not derived here, "
+            f"{outcome.lower_bound:.6g} was"
+        )
+    return outcome, words, {"claimed_bound": outcome.claimed_bound}

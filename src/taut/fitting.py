@@ -1,0 +1,185 @@
+"""Calibrations and memory models from measured runs: rows of a CSV file with ``measured_s`` or ``measured_bytes``."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.analytic.layer_work import rates_of
+from taut.data.calibration import TERMS, Calibration, uncalibrated
+from taut.data.device import DeviceSpec, Precision
+from taut.data.memory import PARAMETER_BYTES, MemoryModel
+from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
+from taut.data.samples import ConfigurationRow, SampleLine, network_features, read_samples
+from taut.errors import DataError
+from taut.formulations.batch.memory import edge_stages, memory_terms
+from taut.formulations.batch.step_time import step_terms
+from taut.prediction import columns_of, default_cluster, find_device, setting_of, sharded
+from taut.solver.calibration.latency import STACKS, Stack, fit_calibration
+from taut.solver.calibration.memory import fit_memory
+
+Floats = NDArray[np.float64]
+RANGED = ("n_gpus", "hidden", "layers", "seq", "tp", "pp", "dp", "micro_batch", "num_micro_batches")
+"""What a memory model remembers least and most of."""
+
+
+def fit_latency(path: Path, *, name: str, source: str = "", cluster: str = "") -> Calibration:
+    """
+    Calibration from measured runs of one device and stack: rows with ``measured_s``.
+
+    Parameters
+    ----------
+    path
+        CSV file of configurations with their measured step times.
+    name, source, cluster
+        What the calibration says of itself; the catalog cluster whose links price the terms.
+
+    Raises
+    ------
+    DataError
+        If a row is wrong or lacks its measurement, or the rows are of several devices, stacks or node sizes.
+    """
+    rows = [_measured(line, number, path) for number, line in enumerate(read_samples(path), start=1)]
+    kinds = {(row.gpu.lower(), row.gpus_per_node, row.stack) for row in rows}
+    if len(kinds) != 1:
+        raise DataError(f"{path}: {len(kinds)} kinds of (gpu, gpus_per_node, stack), expected one")
+    return calibrate(rows, {"name": name, "stack": rows[0].stack, "source": source, "cluster": cluster})
+
+
+def calibrate(rows: list[ConfigurationRow], about: dict[str, Any]) -> Calibration:
+    """Calibration from runs of one device, node size and stack, with what it says of itself."""
+    device = find_device(rows[0].gpu)
+    many = {row.n_gpus > row.gpus_per_node for row in rows}
+    precisions = {row.precision for row in rows}
+    about = {
+        **about,
+        "cluster": about["cluster"] or default_cluster(device),
+        "nodes": "any" if len(many) > 1 else "many" if many == {True} else "one",
+        "precision": precisions.pop() if len(precisions) == 1 else None,
+    }
+    seconds = np.array([row.measured_s for row in rows], dtype=float)
+    return fit_calibration(terms_by_stack(rows, device, about["cluster"]), seconds, device, about)
+
+
+def terms_by_stack(rows: list[ConfigurationRow], device: DeviceSpec, cluster: str) -> dict[Stack, Floats]:
+    """Terms of runs under every stack that a fit tries."""
+    stated, columns = uncalibrated(device), columns_of(rows)
+    of_precision: dict[Precision | None, list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        of_precision[row.precision].append(index)
+    terms = {stack: np.empty((len(rows), len(TERMS))) for stack in STACKS}
+    for stack, found in terms.items():
+        said = stated.model_copy(update={"cluster": cluster, **stack._asdict()})
+        for members in of_precision.values():
+            setting = setting_of(rows[members[0]], said)
+            memory = MemoryModel(precision=setting.precision)
+            found[members] = step_terms(columns.take(np.array(members)), setting.machine, memory.parameter_bytes)
+    return terms
+
+
+def _measured(line: SampleLine, number: int, path: Path) -> ConfigurationRow:
+    if line.row is None:
+        raise DataError(f"{path} {line.error}")
+    if line.row.measured_s is None:
+        raise DataError(f"{path} row {number}: measured_s: missing, expected seconds")
+    return line.row
+
+
+def fit_memory_samples(
+    path: Path,
+    *,
+    name: str,
+    source: str = "",
+    level: float = 0.05,
+    sequence_parallel: bool = False,
+    fused_attention: bool = True,
+) -> MemoryModel:
+    """
+    Memory model from measured runs of one stack and precision: rows with ``measured_bytes``.
+
+    Parameters
+    ----------
+    path
+        CSV file of configurations with the most bytes that a device took, of the row's ``stage`` or of all.
+    name, source
+        What the model says of itself.
+    sequence_parallel, fused_attention
+        Whether the stack's tensor ranks share what lies between their blocks, and whether its attention scores stay out
+        of memory.
+    level
+        Chance that a run exceeds prediction and margin.
+
+    Raises
+    ------
+    DataError
+        If a row is wrong or lacks its measurement, or the rows are of several devices, stacks or precisions.
+    """
+    rows = [_weighed(line, number, path) for number, line in enumerate(read_samples(path), start=1)]
+    kinds = {(row.gpu.lower(), row.precision, row.stack) for row in rows}
+    if len(kinds) != 1:
+        raise DataError(f"{path}: {len(kinds)} kinds of (gpu, precision, stack), expected one")
+    about = {"name": name, "stack": rows[0].stack, "source": source}
+    kind = {"sequence_parallel": sequence_parallel, "fused_attention": fused_attention}
+    return memory_model(rows, {**about, **kind}, level=level)
+
+
+def fit_network_samples(
+    path: Path, *, name: str, source: str = "", level: float = 0.05, seed: int = 0
+) -> MemoryNetwork:
+    """
+    Memory network from measured runs of one stack and precision, all of even partitions.
+
+    Parameters and errors are those of ``fit_memory_samples``; a row of one stage, or whose layers the stages do not
+    divide, is wrong. Features that are the same in all runs keep their value as a range.
+    """
+    from taut.solver.calibration.memory_network import fit_network
+
+    rows = [_weighed(line, number, path) for number, line in enumerate(read_samples(path), start=1)]
+    for number, row in enumerate(rows, start=1):
+        if row.stage is not None or row.layers % row.pp:
+            raise DataError(
+                f"{path} row {number}: expected no stage and layers that pp divides, as a network sees neither"
+            )
+    features = network_features(rows, ALL_FEATURES)
+    about = {"name": name, "stack": rows[0].stack, "source": source, "precision": rows[0].precision}
+    measured = np.array([row.measured_bytes for row in rows], dtype=float)
+    return fit_network(features, measured, about=about, names=ALL_FEATURES, level=level, seed=seed)
+
+
+def memory_model(rows: list[ConfigurationRow], about: dict[str, Any], *, level: float = 0.05) -> MemoryModel:
+    """Memory model from runs of one device, stack and precision, with what it says of itself."""
+    device = find_device(rows[0].gpu)
+    precision: Precision = rows[0].precision or ("bf16" if "bf16" in device.peak_tflops else "fp16")
+    said = {**about, "device": device.name, "precision": precision, "ranges": ranges_of(rows)}
+    return fit_memory(
+        stage_terms(rows, MemoryModel.model_validate(said)),
+        np.array([row.measured_bytes for row in rows], dtype=float),
+        said,
+        level=level,
+    )
+
+
+def stage_terms(rows: list[ConfigurationRow], model: MemoryModel) -> Floats:
+    """Memory terms of the stages that may be the fullest, (rows, 2, terms): the row's own twice if it names one."""
+    columns, precision = sharded(rows, model), model.precision
+    rates = rates_of(find_device(model.device), precision, None, fused_attention=model.fused_attention)
+    named = np.array([-1 if row.stage is None else row.stage for row in rows])
+    stages = [np.where(named < 0, stage, named) for stage in edge_stages(columns)]
+    per_parameter = PARAMETER_BYTES[precision]
+    return np.stack([memory_terms(columns, stage, rates, per_parameter) for stage in stages], axis=1)
+
+
+def ranges_of(rows: list[ConfigurationRow]) -> dict[str, tuple[float, float]]:
+    """Least and most of what a memory model should not be asked beyond."""
+    values = {name: [float(getattr(row, name)) for row in rows] for name in RANGED}
+    return {name: (min(found), max(found)) for name, found in values.items()}
+
+
+def _weighed(line: SampleLine, number: int, path: Path) -> ConfigurationRow:
+    if line.row is None:
+        raise DataError(f"{path} {line.error}")
+    if line.row.measured_bytes is None:
+        raise DataError(f"{path} row {number}: measured_bytes: missing, expected bytes")
+    return line.row

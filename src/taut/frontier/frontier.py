@@ -1,0 +1,250 @@
+r"""
+The memory/throughput frontier: what is known of the step time at every memory limit.
+
+Sets: limits :math:`M_1 < ... < M_K`, each searched; plans p, one for each limit that has one. Data: step time
+:math:`T_p` in seconds, :math:`u_p` the least limit that plan p fits, :math:`B_i` a lower bound on every plan within
+:math:`M_i`, and the least limit that any plan fits. With T(M) the optimum within M,
+
+(1) upper(M) = min of T_p over u_p <= M;
+(2) lower(M) = B_i for the least M_i >= M, as what fits M fits M_i;
+(3) lower(M) <= T(M) <= upper(M), all three non-increasing in M.
+
+So two limits say something of all limits between them: the widest gap of (3) is how well the whole curve is known.
+Limits are GiB outside and whole KiB in comparisons, as memory is.
+"""
+
+import csv
+import math
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from taut.data.units import GIB
+from taut.errors import DataError
+from taut.frontier.memory_limits import gib_of, kib_of, rounded_down, rounded_up
+from taut.planning import Plan
+from taut.reports.plan import percent
+from taut.solver.result import Status, relative_gap
+
+DEGREES = ("pp", "tp", "dp", "micro_batch", "schedule", "zero", "sequence_parallel")
+COLUMNS = ("limit_gib", "status", "step_time_s", "lower_bound_s", "gap", "tokens_per_s", "memory_bytes", "needs_gib")
+EXACT = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierPoint:
+    """
+    What is known at one limit; None stands for what does not exist or is not known.
+
+    ``memory_bytes`` is predicted for the fullest device, ``needs_gib`` the least limit that the plan fits,
+    ``missing_bytes`` what an infeasible limit lacks on a device. The bound was proven at ``bound_from_gib``, this
+    limit or a larger one; the plan's own certificate holds what was proven at this one.
+    """
+
+    limit_gib: float
+    status: Status
+    lower_bound_s: float | None = None
+    bound_from_gib: float | None = None
+    needs_gib: float | None = None
+    missing_bytes: int = 0
+    plan: Plan | None = None
+
+    @property
+    def step_time_s(self) -> float | None:
+        """Seconds of the plan's step."""
+        return None if self.plan is None else self.plan.step_time_s
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap between step time and bound."""
+        if self.step_time_s is None or self.lower_bound_s is None:
+            return None
+        return relative_gap(self.step_time_s, self.lower_bound_s)
+
+    @property
+    def strategy(self) -> dict[str, Any] | None:
+        """Degrees, micro-batch, schedule, stages and recompute."""
+        return None if self.plan is None else self.plan.strategy
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Throughput of the plan."""
+        return None if self.plan is None else float(self.plan.document["predicted"]["tokens_per_s"])
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """Predicted bytes on the fullest device."""
+        return None if self.plan is None else max(self.plan.document["predicted"]["memory_bytes"])
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures as plain values."""
+        figures = {name: getattr(self, name) for name in (*COLUMNS, "bound_from_gib", "missing_bytes", "strategy")}
+        return figures | {"status": str(self.status)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontier:
+    """
+    The points in ascending order of their limits, and below which limit no plan fits.
+
+    ``leanest`` names the candidate and stage that need least; ``interrupted`` says that limits are left unsearched.
+    """
+
+    model: str
+    cluster: str
+    global_batch: int
+    tokens_per_step: int
+    latency_model: str
+    margin: float
+    capacity_gib: float
+    least_gib: float
+    leanest: str
+    points: tuple[FrontierPoint, ...]
+    interrupted: bool = False
+
+    @property
+    def planned(self) -> list[FrontierPoint]:
+        """The points that have a plan."""
+        return [point for point in self.points if point.plan is not None]
+
+    def at(self, limit_gib: float) -> tuple[float, float]:
+        """
+        Lower and upper figure for the least step time within any limit, (1) and (2), in seconds.
+
+        Both are infinite where no plan fits; the lower is 0 above the largest limit searched.
+        """
+        limit = kib_of(limit_gib)
+        above = self.points[bisect_left(self.points, limit, key=lambda point: kib_of(point.limit_gib)) :]
+        if limit < kib_of(self.least_gib) or any(point.status is Status.INFEASIBLE for point in above):
+            return math.inf, math.inf
+        fitting = (p.step_time_s for p in self.planned if p.step_time_s is not None and _needs(p) <= limit)
+        bounds = (point.lower_bound_s for point in above if point.lower_bound_s is not None)
+        return next(bounds, 0.0), min(fitting, default=math.inf)
+
+    @property
+    def span_gib(self) -> tuple[float, float]:
+        """From the least limit that a plan here fits to the largest one searched."""
+        return min(point.needs_gib or 0.0 for point in self.planned), self.planned[-1].limit_gib
+
+    @property
+    def widest_gap(self) -> float | None:
+        """Largest relative gap between upper and lower at any limit of the span, (3)."""
+        # Both figures step at these limits alone.
+        limits = {kib_of(point.limit_gib) + after for point in self.points for after in (0, 1)}
+        limits |= {_needs(point) - before for point in self.planned for before in (0, 1)}
+        least, most = (kib_of(end) for end in self.span_gib)
+        pairs = [self.at(gib_of(limit)) for limit in limits if least <= limit <= most]
+        gaps = [relative_gap(upper, lower) for lower, upper in pairs]
+        return max((gap for gap in gaps if gap is not None), default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The frontier as plain values, for JSON."""
+        names = ("model", "cluster", "global_batch", "latency_model", "margin", "capacity_gib", "least_gib", "leanest")
+        head = {name: getattr(self, name) for name in names}
+        tail = {"widest_gap": self.widest_gap, "interrupted": self.interrupted}
+        return head | tail | {"points": [point.as_dict() for point in self.points]}
+
+    def csv(self) -> str:
+        """One row per limit, with the recompute of every stage."""
+        out = StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([*COLUMNS, "bound_from_gib", "missing_bytes", *DEGREES, "stages", "recompute"])
+        for point in self.points:
+            figures = [getattr(point, name) for name in (*COLUMNS, "bound_from_gib", "missing_bytes")]
+            chosen = point.strategy or {}
+            stages = " ".join(f"{first}-{end}" for first, end in chosen.get("stages", []))
+            degrees = [str(chosen.get(name, "")).lower() for name in DEGREES]
+            writer.writerow([*figures, *degrees, stages, " ".join(chosen.get("recompute", []))])
+        return out.getvalue()
+
+    def write_plans(self, folder: str | Path) -> list[Path]:
+        """
+        Write every plan as JSON, numbered and named by its limit; ``taut verify`` checks each.
+
+        Raises
+        ------
+        DataError
+            If the folder cannot be made or written.
+        """
+        folder = Path(folder)
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise DataError(f"{folder}: cannot be made ({error.strerror}), expected a folder") from None
+        written = []
+        for number, point in enumerate(self.points):
+            if point.plan is not None:
+                written.append(folder / f"{number:02d}-{rounded_down(point.limit_gib)}gib.json")
+                point.plan.write(written[-1])
+        return written
+
+    def __str__(self) -> str:
+        """The frontier in words, the largest limit first."""
+        console = Console(file=StringIO(), width=120, color_system=None, force_jupyter=False)
+        console.print(
+            f"{self.model} on {self.cluster}, global batch {self.global_batch}: step time by memory limit\n",
+            highlight=False,
+        )
+        console.print(_table(self.points))
+        console.print("\n" + "\n".join(self._notes()), highlight=False)
+        output = console.file
+        assert isinstance(output, StringIO)
+        return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+
+    def _notes(self) -> list[str]:
+        """What holds between the points, below them, and what a limit means."""
+        notes = [f"No plan fits less than {rounded_up(self.least_gib)} GiB; the leanest is {self.leanest}."]
+        if self.planned:
+            least, most = self.span_gib
+            known = self.widest_gap
+            proven = known is not None and known <= EXACT
+            words = "plans are proven optimal" if proven else f"the gap is {percent(known)} or less"
+            span = f"from {rounded_up(least)} to {rounded_down(most)} GiB"
+            notes.insert(0, f"At every limit {span}, in between too, {words}.")
+        if self.interrupted:
+            notes.append("Interrupted: smaller limits were not searched.")
+        return [*notes, f"A limit holds for every device; the margin, {100 * self.margin:.3g} %, is a share of it."]
+
+
+def _needs(point: FrontierPoint) -> int:
+    return kib_of(point.needs_gib or 0.0)
+
+
+def _table(points: tuple[FrontierPoint, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in ("limit GiB", "step time s", "lower bound s", "gap", "tokens/s", "pp", "tp", "dp", "micro-batch"):
+        table.add_column(column, justify="right")
+    table.add_column("recompute")
+    table.add_column("needs GiB", justify="right")
+    for point in reversed(points):
+        table.add_row(rounded_down(point.limit_gib), *_cells(point))
+    return table
+
+
+def _cells(point: FrontierPoint) -> list[str]:
+    if point.strategy is None or point.needs_gib is None:
+        bound = "" if point.lower_bound_s is None else f"{point.lower_bound_s:.4f}"
+        lacks = f"lacks {rounded_up(point.missing_bytes / GIB)} GiB" if point.missing_bytes else ""
+        return [str(point.status), bound, "", "", "", "", "", "", lacks, ""]
+    chosen = point.strategy
+    figures = [
+        f"{point.step_time_s:.4f}",
+        f"{point.lower_bound_s:.4f}",
+        percent(point.gap),
+        f"{point.tokens_per_s:.0f}",
+    ]
+    degrees = [str(chosen[name]) for name in ("pp", "tp", "dp", "micro_batch")]
+    return [*figures, *degrees, recompute_words(chosen), rounded_up(point.needs_gib)]
+
+
+def recompute_words(strategy: dict[str, Any]) -> str:
+    """How many stages recompute, such as ``full 13 of 16``."""
+    counts = Counter(strategy["recompute"])
+    kinds = [f"{kind} {counts[kind]}" for kind in ("selective", "full") if counts[kind]]
+    return f"{', '.join(kinds)} of {strategy['pp']}" if kinds else "none"

@@ -1,0 +1,162 @@
+r"""
+Picture of a frontier: step time over the memory limit of a device, and what is proven of it.
+
+Data: the two step functions of ``taut.frontier.frontier``, lower(M) <= T(M) <= upper(M). Three regions follow:
+
+(1) below lower(M) no plan is as fast, and left of the least limit no plan fits at all: proven;
+(2) between lower and upper it is not known whether a plan exists;
+(3) from upper on the plans found are.
+
+A disc stands at the limit that a plan needs, a thick line where it is proven optimal, from there to the largest limit
+it was searched at; where (2) is empty the whole curve is proven. Plans are named by their strategy, the longest line
+first, where the name has room.
+"""
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from taut.frontier.frontier import Frontier, FrontierPoint
+from taut.frontier.memory_limits import gib_of, kib_of, rounded_up
+from taut.plots.plan import HOP, RING, new_axes
+from taut.solver.result import Status
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PROVEN, UNKNOWN = "#d9d9d9", "#f5c08a"
+SECONDS_ABOVE, SECONDS_BELOW = 0.12, 0.1
+"""Room above and below the curve, as shares of its range."""
+
+
+def plot_frontier(frontier: Frontier, ax: "Axes | None" = None) -> "Axes":
+    """
+    Draw step time over memory limit.
+
+    Parameters
+    ----------
+    frontier
+        Points with at least one plan.
+    ax
+        Axes to draw on; a new figure without them.
+
+    Returns
+    -------
+    Axes
+        What was drawn on: GiB against seconds, and tokens per second on the right.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    """
+    ax = ax or new_axes(9.0, 5.4)
+    limits = _steps(frontier)
+    lower, upper = (list(figures) for figures in zip(*(frontier.at(limit) for limit in limits), strict=True))
+    least, most = min(lower), max(value for value in upper if math.isfinite(value))
+    room = max(most - least, 0.02 * most)
+    ax.set_ylim(least - SECONDS_BELOW * room, most + SECONDS_ABOVE * room)
+    width = limits[-1] - frontier.least_gib or 1.0
+    first = min(frontier.least_gib - 0.07 * width, frontier.points[0].limit_gib)
+    ax.set_xlim(max(first, 0.0), limits[-1] + 0.03 * width)
+    _draw_regions(ax, frontier, limits, lower, upper)
+    _draw_plans(ax, frontier)
+    _name_axes(ax, frontier)
+    _name_plans(ax, frontier)
+    return ax
+
+
+def _steps(frontier: Frontier) -> list[float]:
+    """Limits at which upper or lower steps, with the KiB before and after each."""
+    kib = {kib_of(point.limit_gib) + after for point in frontier.points for after in (0, 1)}
+    kib |= {kib_of(point.needs_gib or 0.0) - before for point in frontier.planned for before in (0, 1)}
+    least, most = kib_of(frontier.least_gib), kib_of(frontier.points[-1].limit_gib)
+    return [gib_of(limit) for limit in sorted({*kib, least}) if least <= limit <= most]
+
+
+def _draw_regions(ax: "Axes", frontier: Frontier, limits: list[float], lower: list[float], upper: list[float]) -> None:
+    """Shade what is proven not to exist and what is not known, (1) and (2)."""
+    bottom, top = ax.get_ylim()
+    ax.fill_between(limits, bottom, lower, color=PROVEN, lw=0, label="no plan is this fast (proven)")
+    left = ax.get_xlim()[0]
+    ax.axvspan(left, frontier.least_gib, facecolor="white", edgecolor="grey", hatch="////", lw=0)
+    ax.text(
+        (left + frontier.least_gib) / 2,
+        (bottom + top) / 2,
+        f"no plan fits below {rounded_up(frontier.least_gib)} GiB (proven)",
+        rotation=90,
+        ha="center",
+        va="center",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
+    )
+    shown = [min(value, top) for value in upper]
+    if any(high > low for high, low in zip(shown, lower, strict=True)):
+        ax.fill_between(limits, lower, shown, color=UNKNOWN, lw=0, label="between bound and plan")
+        ax.plot(limits, lower, color=HOP, lw=1.2, label="lower bound")
+
+
+def _runs(frontier: Frontier) -> list[tuple[FrontierPoint, float, float]]:
+    """Each plan once with its first and last limit, the leanest first."""
+    runs = {(point.needs_gib or 0.0, point.step_time_s): point for point in frontier.planned}
+    return [(point, start, point.limit_gib) for (start, _), point in runs.items()]
+
+
+def _draw_plans(ax: "Axes", frontier: Frontier) -> None:
+    """The steps, a disc where each plan begins to fit, and a thick line where it is proven optimal, (3)."""
+    runs = _runs(frontier)
+    seconds = [point.step_time_s or 0.0 for point, _, _ in runs]
+    starts, most = [start for _, start, _ in runs], frontier.points[-1].limit_gib
+    ax.step([*starts, most], [*seconds, seconds[-1]], where="post", color=RING, lw=1.0)
+    ax.plot(starts, seconds, "o", color=RING, ms=5, mec="white", mew=0.8, label="plan, at the limit that it needs")
+    optimal = [(point.step_time_s, start, end) for point, start, end in runs if point.status is Status.OPTIMAL]
+    if optimal:
+        ax.hlines(*zip(*optimal, strict=True), color=RING, lw=3.0, label="plan proven optimal")
+
+
+def _name_plans(ax: "Axes", frontier: Frontier) -> None:
+    """Name the plans above their lines, the longest first, within the axes, where the name overlaps nothing."""
+    figure, legend = ax.figure.canvas.figure, ax.get_legend()
+    figure.draw_without_rendering()
+    right = ax.get_window_extent().x1
+    taken: list[Any] = [] if legend is None else [legend.get_window_extent()]
+    for point, start, _ in sorted(_runs(frontier), key=lambda run: run[1] - run[2]):
+        place = (start, point.step_time_s or 0.0)
+        text = ax.annotate(_name(point), place, (5, 4), textcoords="offset points", fontsize=9, va="bottom")
+        beyond = max(0.0, text.get_window_extent().x1 - right)
+        text.set_x(5 - beyond * 72 / figure.dpi)
+        box = text.get_window_extent()
+        if any(box.overlaps(other) for other in taken):
+            text.remove()
+        else:
+            taken.append(box)
+
+
+def _name(point: FrontierPoint) -> str:
+    """Degrees, and how many stages recompute."""
+    strategy = point.strategy or {}
+    degrees = f"pp {strategy['pp']}, tp {strategy['tp']}, dp {strategy['dp']}"
+    counts = Counter(strategy["recompute"])
+    kinds = [f"{kind} recompute {counts[kind]}/{strategy['pp']}" for kind in ("selective", "full") if counts[kind]]
+    return "; ".join([degrees, *kinds])
+
+
+def _name_axes(ax: "Axes", frontier: Frontier) -> None:
+    ax.set_title(f"{frontier.model} on {frontier.cluster}, global batch {frontier.global_batch}")
+    ax.set(xlabel="memory limit of a device (GiB)", ylabel="step time (s)")
+    _add_rates(ax, frontier.tokens_per_step)
+    ax.spines["top"].set_visible(False)
+    ax.legend(loc="upper right", frameon=False)
+
+
+def _add_rates(ax: "Axes", tokens: int) -> None:
+    """Round figures of tokens per second on the right, each at its step time."""
+    from matplotlib.ticker import MaxNLocator
+
+    bottom, top = ax.get_ylim()
+    rates = [rate for rate in MaxNLocator(7).tick_values(tokens / top, tokens / bottom) if rate > 0]
+    shown = [rate for rate in rates if bottom <= tokens / rate <= top]
+    right = ax.twinx()
+    right.set_ylim(bottom, top)
+    right.set_yticks([tokens / rate for rate in shown], [f"{rate:,.6g}" for rate in shown])
+    right.set_ylabel("throughput (tokens/s)")
+    right.spines["top"].set_visible(False)

@@ -1,0 +1,130 @@
+"""A schedule in words: what was compared, what was found, what is proven."""
+
+import math
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from taut.reports.plan import percent
+
+MOST_LISTED = 12
+"""Devices whose figures fit into a line."""
+
+if TYPE_CHECKING:
+    from taut.schedules.found import FoundSchedule
+
+
+def summary(found: "FoundSchedule", *, width: int = 110) -> str:
+    """
+    Text of a schedule that was found.
+
+    Parameters
+    ----------
+    found
+        The schedule with its pipeline and bound.
+    width
+        Columns of the text.
+    """
+    console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
+    console.print(_pipeline_line(found), highlight=False)
+    if found.compared:
+        console.print("")
+        console.print(_table(found))
+    console.print("\n".join(_lines(found)), highlight=False)
+    output = console.file
+    assert isinstance(output, StringIO)
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+
+
+def head_line(found: "FoundSchedule") -> str:
+    """Kind, placement and size of a schedule, for titles."""
+    return (
+        f"{found.schedule.kind}: {found.problem.num_devices} devices, {found.problem.num_micro_batches} micro-batches; "
+        f"makespan {found.makespan:.6g}, bubble {found.times.bubble:.1%}, "
+        f"peak memory {_peak(found):.3g} of 1F1B's"
+    )
+
+
+def proof_line(found: "FoundSchedule") -> str:
+    """What is proven of a schedule, for titles."""
+    if found.lower_bound is None:
+        return "nothing is proven of other orders"
+    words = "proven optimal: " if found.status == "optimal" else ""
+    limits = _limit_words(found)
+    return f"{words}no order within {limits} ends before {found.lower_bound:.6g}, gap {percent(found.gap)}"
+
+
+def chunk_words(shades: int) -> str:
+    """What the shades of a colour mean."""
+    return "" if shades == 1 else " (first to last chunk of a device)"
+
+
+def _peak(found: "FoundSchedule") -> float:
+    return float(found.times.peak_memory.max()) / found.reference_memory
+
+
+def _limit_words(found: "FoundSchedule") -> str:
+    limits = sorted(set((found.problem.memory_limit / found.reference_memory).tolist()))
+    if math.isinf(limits[0]):
+        return "any memory"
+    if len(limits) == 1:
+        return f"a memory of {limits[0]:.4g}"
+    return f"memory limits of {limits[0]:.4g} to {limits[-1]:.4g}"
+
+
+def _pipeline_line(found: "FoundSchedule") -> str:
+    return (
+        f"{found.problem.num_devices} devices, {found.problem.num_micro_batches} micro-batches, {_limit_words(found)} "
+        f"(relative to 1F1B's peak)"
+    )
+
+
+def _table(found: "FoundSchedule") -> Table:
+    """One row per kind, the fastest first, with those that do not fit at the end."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("kind")
+    table.add_column("placement")
+    for column in ("makespan", "span", "bubble", "peak memory"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for each in found.compared:
+        table.add_row(
+            each.kind,
+            each.placement,
+            f"{each.makespan:.6g}",
+            f"{each.span:.6g}",
+            f"{each.bubble:.1%}",
+            f"{each.peak_memory:.3f}",
+            "" if each.fits else "over the limit",
+        )
+    return table
+
+
+def _lines(found: "FoundSchedule") -> list[str]:
+    proven = "nothing is proven" if found.lower_bound is None else (
+        f"lower bound {found.lower_bound:.6g} ({found.source}), gap {percent(found.gap)}"
+    )  # fmt: skip
+    return [
+        "",
+        f"schedule    {found.schedule.kind} on the placement {found.placed.placement}",
+        f"time        makespan {found.makespan:.6g}, span {found.times.span:.6g}, bubble {found.times.bubble:.1%}",
+        f"memory      peak {_peak(found):.4g} of 1F1B's; {_by_device(found)}",
+        f"status      {found.status}: {proven}",
+        *_space_line(found),
+    ]
+
+
+def _by_device(found: "FoundSchedule") -> str:
+    held = (found.times.peak_memory / found.reference_memory).tolist()
+    if len(held) > MOST_LISTED:
+        return f"from {min(held):.3g} to {max(held):.3g} by device"
+    return "by device " + " ".join(f"{share:.3g}" for share in held)
+
+
+def _space_line(found: "FoundSchedule") -> list[str]:
+    if not found.bounds:
+        return []
+    shown = ", ".join(f"{name} {bound:.6g}" for name, bound in found.bounds.items())
+    return [f"space       every order within the limits; no earlier end by placement: {shown}"]

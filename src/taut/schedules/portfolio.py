@@ -1,0 +1,266 @@
+r"""
+The best schedule of a pipeline: kinds compared, placements bounded, the best one improved.
+
+A step may be scheduled on any placement :math:`\pi` of a space, each a problem of its own
+(``taut.formulations.schedules.stages``). With the makespan U of the best schedule found and lower bounds :math:`L_\pi`
+on every order of the passes of
+:math:`\pi` within the memory limits,
+
+(1) no schedule of the space ends before :math:`\min_\pi \min(L_\pi, U)`.
+
+The placement with the fastest kind is searched first (2). Before that, the others are bounded; those with
+:math:`L_\pi \ge U` hold nothing better and are not searched, or no longer once that is known (3).
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from taut.errors import DataError, FormulationError
+from taut.formulations.schedules.placed import PlacedProblem
+from taut.formulations.schedules.schedule import Schedule
+from taut.formulations.schedules.stages import Stages
+from taut.schedules.found import Compared, FoundSchedule
+from taut.schedules.space import (
+    Built,
+    build_kind,
+    built_kinds,
+    fastest_that_fits,
+    placements,
+    refuse_too_full,
+    roomy,
+)
+from taut.solver.interrupt import interrupt_requested
+from taut.solver.result import OPTIMALITY_GAP, Progress
+from taut.solver.schedules.bound.bounds import lower_bound
+from taut.solver.schedules.bound.certificate import certificate
+from taut.solver.schedules.bound.cheap_bounds import ScheduleBound
+from taut.solver.schedules.construct.kinds import KINDS
+from taut.solver.schedules.optimize import VALUES_A_SECOND, ScheduleResult, load, optimize
+
+SEARCH_SECONDS, PRICE_SECONDS = 60.0, 1.0
+"""Time to search for a schedule, and to bound one that is given or built as it is published."""
+FIRST_SHARE, BOUND_SHARE = 0.7, 0.05
+"""Shares of the time left for a placement that others wait behind, and of all time to exclude one, (2) and (3)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleSearch:
+    """How long and how to search; see ``best_schedule``."""
+
+    time_limit: float | None = None
+    gap: float = OPTIMALITY_GAP
+    seed: int = 0
+    workers: int = 2
+    progress: Progress | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Time to search."""
+        return self.time_limit or SEARCH_SECONDS
+
+    def run(self, placed: PlacedProblem, start: Schedule | None, known: float, seconds: float) -> ScheduleResult:
+        """Search one placement for better than a known makespan, with its name before what is done."""
+        progress, reported = self.progress, None
+        if progress is not None:
+
+            def reported(elapsed: float, incumbent: float, bound: float, doing: str) -> None:
+                progress(elapsed, incumbent, bound, f"{placed.placement}: {doing}")
+
+        return optimize(
+            placed.problem,
+            start=start,
+            known=known,
+            time_limit=seconds,
+            gap=self.gap,
+            seed=self.seed,
+            workers=self.workers,
+            progress=reported,
+        )
+
+
+def best_schedule(
+    stages: Stages, search: ScheduleSearch, *, placement: str | None = None, chunks: int | None = None
+) -> FoundSchedule:
+    """
+    Find the schedule of least makespan within the memory limits.
+
+    Parameters
+    ----------
+    stages
+        The pipeline.
+    search
+        Time, gap, seed, threads and progress.
+    placement, chunks
+        Where chunks are to be, and how many a device has; without them every placement of
+        ``taut.formulations.schedules.stages``.
+
+    Returns
+    -------
+    FoundSchedule
+        The best one with its bound over the space, (1).
+
+    Raises
+    ------
+    DataError
+        If no placement suits the figures.
+    InfeasibleError
+        If it is proven that no schedule fits the memory limits.
+    """
+    space = roomy(placements(stages, placement, chunks))
+    load()
+    ends = time.monotonic() + search.seconds
+    with interrupt_requested() as asked:
+
+        def stop() -> bool:
+            return asked() or time.monotonic() > ends
+
+        kinds = sorted(built_kinds(space, stop), key=fastest_that_fits)
+        placed, best, bounds = _searched(_in_order(space, kinds), kinds, search, stop, ends)
+    least, source = min(bounds.values())
+    return FoundSchedule(
+        placed=placed,
+        schedule=best.schedule,
+        times=best.timetable,
+        lower_bound=min(least, best.timetable.makespan),
+        source=source,
+        bounds={each.placement: bounds[each.placement][0] for each in space},
+        certificate=best.certificate,
+        compared=_each_kind_once(kinds),
+    )
+
+
+def published_schedule(
+    stages: Stages, kind: str, search: ScheduleSearch, *, placement: str | None = None, chunks: int | None = None
+) -> FoundSchedule:
+    """
+    Build one kind of schedule as it is published, and bound it.
+
+    Without a memory limit the bound is on orders that hold no more than the schedule on its fullest device.
+
+    Parameters
+    ----------
+    stages, search, placement, chunks
+        As for ``best_schedule``.
+    kind
+        Name of the kind.
+
+    Raises
+    ------
+    DataError
+        If there is no such kind, or it does not suit the pipeline.
+    InfeasibleError
+        If the kind does not fit the memory limits.
+    """
+    if kind not in KINDS:
+        raise DataError(f"--kind {kind}: expected one of {', '.join(KINDS)}")
+    space = roomy(placements(stages, placement, chunks))
+    built, complaints = [], []
+    for placed in space:
+        try:
+            built.append(build_kind(placed, kind))
+        except FormulationError as error:
+            complaints.append(str(error))
+    if not built:
+        raise DataError(f"--kind {complaints[0]}")
+    chosen = min(built, key=fastest_that_fits)
+    if not chosen.fits:
+        refuse_too_full(chosen)
+    return bounded(chosen, search)
+
+
+def bounded(chosen: Built, search: ScheduleSearch) -> FoundSchedule:
+    """
+    Bound a schedule on the orders of its placement within its memory limits or, without any, within its own peak.
+
+    Parameters
+    ----------
+    chosen
+        A feasible schedule.
+    search
+        How long to prove.
+    """
+    placed = chosen.placed
+    if not np.isfinite(placed.problem.memory_limit).any():
+        peak = np.full_like(chosen.times.peak_memory, chosen.times.peak_memory.max())
+        placed = replace(placed, problem=replace(placed.problem, memory_limit=peak))
+    known = chosen.times.makespan
+    load()
+    with interrupt_requested() as asked:
+        bound = _bound(placed, known, search.time_limit or PRICE_SECONDS, asked)
+    return FoundSchedule(
+        placed=placed,
+        schedule=chosen.schedule,
+        times=chosen.times,
+        lower_bound=min(bound.lower_bound, known),
+        source=bound.source,
+        bounds={placed.placement: bound.lower_bound},
+        certificate=certificate(known, bound),
+    )
+
+
+def _each_kind_once(kinds: Sequence[Built]) -> tuple[Compared, ...]:
+    """Figures of every kind on its best placement, in the order given."""
+    names = [each.schedule.kind for each in kinds]
+    return tuple(each.compared for place, each in enumerate(kinds) if names.index(each.schedule.kind) == place)
+
+
+def _in_order(space: Sequence[PlacedProblem], kinds: Sequence[Built]) -> list[PlacedProblem]:
+    """The placement of the fastest kind that fits first, (2)."""
+    names = [each.placed.placement for each in kinds if each.fits]
+    rank = {name: names.index(name) for name in set(names)}
+    return sorted(space, key=lambda placed: rank.get(placed.placement, len(names)))
+
+
+def _searched(
+    space: Sequence[PlacedProblem],
+    kinds: Sequence[Built],
+    search: ScheduleSearch,
+    stop: Callable[[], bool],
+    ends: float,
+) -> tuple[PlacedProblem, ScheduleResult, dict[str, tuple[float, str]]]:
+    """
+    Search the placements in turn, where something better than what is known may be.
+
+    Returns the placement and the result of the best schedule, and by placement its bound with the source.
+    """
+    known = min((each.times.makespan for each in kinds if each.fits), default=math.inf)
+    excluding = {each.placement: _bound(each, known, BOUND_SHARE * search.seconds, stop) for each in space[1:]}
+    bounds = {name: (bound.lower_bound, bound.source) for name, bound in excluding.items()}
+    results: list[tuple[PlacedProblem, ScheduleResult]] = []
+    for number, placed in enumerate(space):
+        unsettled = [each for each in space[number:] if _may_improve(bounds.get(each.placement), known, search.gap)]
+        if results and (stop() or placed not in unsettled):
+            continue
+        left = 0.0 if stop() else ends - time.monotonic()
+        seconds = FIRST_SHARE * left if unsettled[1:] else left
+        result = search.run(placed, _start(placed, kinds), known, seconds)
+        known = min(known, result.timetable.makespan)
+        results.append((placed, result))
+        own = (result.lower_bound, result.source)
+        bounds[placed.placement] = max(own, bounds.get(placed.placement, own))
+    return *min(results, key=lambda each: each[1].timetable.makespan), bounds
+
+
+def _may_improve(bound: tuple[float, str] | None, known: float, gap: float) -> bool:
+    """Whether a placement may hold something better by more than a gap than what is known, (3)."""
+    return bound is None or bound[0] < known * (1 - gap)
+
+
+def _start(placed: PlacedProblem, kinds: Sequence[Built]) -> Schedule | None:
+    """The fastest kind on a placement that fits; kinds are in order."""
+    return next((each.schedule for each in kinds if each.placed is placed and each.fits), None)
+
+
+def _bound(placed: PlacedProblem, known: float, seconds: float, stop: Callable[[], bool]) -> ScheduleBound:
+    """Bound of a placement up to a known makespan, (3)."""
+    until = time.monotonic() + seconds
+    return lower_bound(
+        placed.problem,
+        incumbent=known,
+        work_limit=max(int(VALUES_A_SECOND * seconds), 1),
+        stop=lambda: stop() or time.monotonic() > until,
+    )

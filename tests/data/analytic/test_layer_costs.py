@@ -1,0 +1,167 @@
+"""The analytic costs against hand-computed seconds and the published activation formulas."""
+
+import pytest
+
+from taut.data.analytic.layer_costs import analytic_costs
+from taut.data.costs import CostTable, Key, LayerCost
+from taut.data.device import DeviceSpec, Precision
+from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.errors import DataError
+
+S, B, H, A = 100, 2, 64, 4
+"""Tokens, micro-batch, hidden size, heads."""
+PLAIN = ModelSpec(name="plain", layers=2, hidden=H, heads=A, seq=S)
+GATED = PLAIN.model_copy(update={"gated_mlp": True})
+
+
+def device(gbytes: float = 1000) -> DeviceSpec:
+    """1 TFLOP/s at efficiencies 1/2 (matrix products) and 1/4 (attention), 10 us per launch, all of the bandwidth."""
+    return DeviceSpec(
+        name="d",
+        memory_gib=1,
+        peak_tflops={"bf16": 1, "fp32": 0.5},
+        memory_bandwidth_gbytes=gbytes,
+        gemm_efficiency=0.5,
+        attention_efficiency=0.25,
+        memory_efficiency=1.0,
+        launch_us=10,
+    )
+
+
+def table(
+    model: ModelSpec = PLAIN, *, gbytes: float = 1000, precision: Precision = "bf16", fused: bool = True
+) -> CostTable:
+    return analytic_costs(
+        model,
+        [device(gbytes)],
+        precision=precision,
+        tensor_degrees=[1, 2, 4],
+        micro_batches=[1, B],
+        fused_attention=fused,
+    )
+
+
+def cost(found: CostTable, tp: int = 1, recompute: str = "none", kind: str = "block") -> LayerCost:
+    return found.at(Key("d", kind, tp, B, S, recompute))
+
+
+def test_layer_bound_by_matrix_products() -> None:
+    """On a device with plenty of bandwidth a layer takes its FLOP over the reached rate, and little for traffic."""
+    # 12 h^2 = 49,152 parameters, 200 tokens: 2 x 200 x 49,152 / 0.5e12 = 39.3216 us; attention
+    # 4 x 2 x 100 x 100 x 64 / 0.25e12 = 20.48 us; the rest moves 2 x 200 x (640 + 1024) bytes in 0.6656 us.
+    # Launches of 10 us lengthen 60.4672 us to the root of the squares' sum, 61.2885 us.
+    found = cost(table())
+    assert found.forward == pytest.approx(61.28852e-6, rel=1e-6)
+    # Backward the core takes 51.2 us: 91.1872 us of work.
+    assert found.input_grad == pytest.approx(91.73388e-6, rel=1e-6)
+    assert found.weight_grad == pytest.approx(40.57325e-6, rel=1e-6)
+
+
+def test_layer_bound_by_memory() -> None:
+    """On a device with little bandwidth the traffic takes most of the time."""
+    # At 1 GB/s the rest's 665,600 bytes take 665.6 us: 725.4016 us of work.
+    found = cost(table(gbytes=1))
+    assert found.forward == pytest.approx(725.47052e-6, rel=1e-6)
+    assert found.weight_grad == pytest.approx(40.57325e-6, rel=1e-6)
+
+
+def test_tensor_ranks_share_products_and_attention() -> None:
+    """Two ranks halve products and attention; of the rest only the feed-forward part's traffic is shared."""
+    # 19.6608 us and 10.24 us; the rest moves 2 x 200 x (640 + 512) bytes in 0.4608 us: 30.3616 us of work.
+    assert cost(table(), tp=2).forward == pytest.approx(31.96603e-6, rel=1e-6)
+
+
+def test_precision_chooses_rate_and_bytes() -> None:
+    """In fp32 the rate is the fp32 rate and every element takes four bytes."""
+    # 78.6432 us and 40.96 us at half the rate; 1.3312 us of twice the bytes: 120.9344 us of work.
+    assert cost(table(precision="fp32")).forward == pytest.approx(121.34714e-6, rel=1e-6)
+
+
+def test_recompute_does_forward_work_again() -> None:
+    """Selective recompute adds the attention core's forward, full recompute the layer's, to the input gradient."""
+    found = table()
+    none = cost(found)
+    assert cost(found, recompute="selective").input_grad == pytest.approx(none.input_grad + 20.48e-6)
+    assert cost(found, recompute="full").input_grad == pytest.approx(none.input_grad + none.forward)
+    assert cost(found, recompute="full").forward == none.forward
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_activations_follow_korthikanti(tp: int) -> None:
+    """A plain layer keeps sbh (10 + 24/t) bytes, and sbh 34/t with sequence parallelism (their eqs. 2 and 4)."""
+    # sbh = 12,800: 435,200 bytes on one rank; 281,600 and 204,800 on two and four, 217,600 and 108,800 sharded.
+    found = cost(table(), tp=tp)
+    assert found.activation_bytes == S * B * H * (10 * tp + 24) // tp
+    assert found.activation_bytes_sp == 34 * S * B * H // tp
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_unfused_attention_keeps_its_scores(tp: int) -> None:
+    """Without a fused kernel the scores add sbh x 5as/h / t bytes, which selective recompute gives up again."""
+    fused, unfused = table(), table(fused=False)
+    # 5 a s / h = 31.25, so 12,800 x 31.25 = 400,000 bytes on one rank.
+    scores = 400_000 // tp
+    assert cost(unfused, tp).activation_bytes == cost(fused, tp).activation_bytes + scores
+    assert cost(unfused, tp).activation_bytes_sp == cost(fused, tp).activation_bytes_sp + scores
+    for found in (fused, unfused):
+        assert cost(found, tp, "selective").activation_bytes == cost(fused, tp).activation_bytes
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_full_recompute_keeps_the_layers_input(tp: int) -> None:
+    """Full recompute keeps 2sbh bytes, divided by t with sequence parallelism."""
+    found = cost(table(), tp, "full")
+    assert found.activation_bytes == 2 * S * B * H
+    assert found.activation_bytes_sp == 2 * S * B * H // tp
+
+
+def test_gated_layer_keeps_three_widths_and_no_masks() -> None:
+    """A gated layer keeps four inputs (8 sbh), four projections (8 sbh) and three feed-forward widths (24 sbh)."""
+    assert cost(table(GATED)).activation_bytes == 40 * S * B * H
+
+
+def test_embedding_and_head_are_priced_with_a_vocabulary() -> None:
+    """The embedding is traffic alone; the head is a matrix product over the padded vocabulary and its fp32 logits."""
+    found = table(PLAIN.model_copy(update={"vocab": 1000}))
+    # 2 x 2 x 12,800 bytes of traffic take 0.0512 us, beside launches of 10 us; one mask byte an element stays.
+    embedding = cost(found, kind=EMBEDDING)
+    assert embedding.forward == pytest.approx(10.00013e-6, rel=1e-6)
+    assert embedding.input_grad == 0.0
+    assert embedding.activation_bytes == 12_800
+    # 1024 x 64 parameters: 2 x 200 x 65,536 / 0.5e12 = 52.4288 us; logits of 4 x 200 x 1024 = 819,200 bytes,
+    # written and read in 1.6384 us: 54.0672 us of work.
+    head = cost(found, kind=HEAD)
+    assert head.forward == pytest.approx(54.98420e-6, rel=1e-6)
+    assert head.activation_bytes == 2 * 2 * 12_800 + 819_200
+    assert not table().prices(Key("d", HEAD, 1, B, S, "none"))
+
+
+def test_optimizer_moves_thirty_bytes_a_parameter() -> None:
+    """The optimizer's price is 30 bytes over the memory bandwidth."""
+    assert table().optimizer_s_per_parameter == {"d": pytest.approx(30 / 1e12)}
+
+
+def test_degrees_that_do_not_divide_a_layer_are_not_priced() -> None:
+    """Where four ranks cannot share three heads, there is no row for four ranks."""
+    odd = ModelSpec(name="odd", layers=1, hidden=48, heads=3, seq=S)
+    assert {row.tp for row in table(odd).rows} == {1}
+
+
+def test_basis_states_the_assumptions() -> None:
+    """The table says that nothing was measured, and which efficiencies were assumed."""
+    assert table().basis.startswith("analytic, not measured")
+    assert "d: gemm 0.5 and attention 0.25 of peak, memory 1 of peak, launch 10 us" in table().basis
+
+
+def test_precision_without_a_rate_is_refused() -> None:
+    """A device that does not compute in the asked precision is named with what it offers."""
+    with pytest.raises(DataError, match="device d: no peak rate for precision fp16, expected one of bf16, fp32"):
+        table(precision="fp16")
+
+
+def test_absurd_activations_saturate_beyond_every_device() -> None:
+    """Figures above a pebibyte stay a pebibyte, which no device has, so that sums of them stay in range."""
+    # 34 x 1000 x 10^7 x 10^4 = 3.4e15 bytes, above 2^50 = 1.13e15.
+    huge = ModelSpec(name="huge", layers=1, hidden=10_000, heads=1, seq=10_000_000)
+    found = analytic_costs(huge, [device()], precision="bf16", tensor_degrees=[1], micro_batches=[1000])
+    assert found.rows[0].activation_bytes == found.rows[0].activation_bytes_sp == 2**50

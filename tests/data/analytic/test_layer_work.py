@@ -1,0 +1,127 @@
+"""The work of a pass against hand-computed seconds, by operator model, by precision and with unhidden launches."""
+
+import numpy as np
+import pytest
+
+from taut.data.analytic.layer_work import (
+    LayerShape,
+    Rates,
+    block_passes,
+    embedding_passes,
+    head_passes,
+    rates_of,
+    recomputed,
+)
+from taut.data.analytic.operator_times import OperatorModel
+from taut.data.device import DeviceSpec, Precision
+
+DEVICE = DeviceSpec(
+    name="d",
+    memory_gib=1,
+    peak_tflops={"bf16": 1, "fp32": 0.5, "fp8": 2},
+    memory_bandwidth_gbytes=1000,
+    memory_efficiency=0.5,
+    launch_us=0,
+)
+MODEL = OperatorModel(
+    device="d",
+    peak_tflops=1,
+    memory_bandwidth_gbytes=1000,
+    gemm={"product": 2, "sustained": 0, "output": 1, "inputs": 0, "launch": 1e-6},
+    attention={"product": 4, "scores": 1, "traffic": 0, "launch": 0},
+)
+PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8", "fp32")
+SHAPE = LayerShape.of(batch=2, seq=100, window=100, hidden=64, heads=4, kv_heads=4, head_dim=16, ffn=256, up=1)
+
+
+def rates(launch: float = 0.0, *, fused_attention: bool = True) -> Rates:
+    return rates_of(DEVICE, "bf16", MODEL, launch=launch, fused_attention=fused_attention)
+
+
+def test_products_are_the_operator_models() -> None:
+    """The four products of a layer are twice their FLOP over the peak, their outputs' bytes and a launch each."""
+    # FLOP 2 x 200 x 49,152 = 19.66 M: 39.3216 us at twice the peak time; outputs 2 x 200 x (192 + 64 + 256 + 64) =
+    # 230,400 bytes in 0.2304 us; four launches.
+    forward, input_grad, weight_grad = block_passes(SHAPE, rates())
+    assert forward[0] == pytest.approx(39.3216e-6 + 0.2304e-6 + 4e-6)
+    # The input gradient's outputs are 200 x (64 + 64 + 64 + 256), the weight gradient's the 49,152 weights.
+    assert input_grad[0] == pytest.approx(39.3216e-6 + 2 * 200 * 448 / 1e12 + 4e-6)
+    assert weight_grad[0] == pytest.approx(39.3216e-6 + 2 * 49_152 / 1e12 + 4e-6)
+
+
+def test_attention_backward_is_five_halves_forward() -> None:
+    """A fused core is priced by the operator model, and its backward pass makes five products for two."""
+    # 4 x 2 x 100 x 100 x 64 = 5.12 MFLOP, four times the peak time: 20.48 us; 80,000 scores of 2 bytes in 0.16 us.
+    forward, input_grad, weight_grad = block_passes(SHAPE, rates())
+    assert forward[1] == pytest.approx(20.48e-6 + 0.16e-6)
+    assert input_grad[1] == pytest.approx(2.5 * (20.48e-6 + 0.16e-6))
+    assert weight_grad[1] == 0.0
+
+
+def test_unfused_attention_moves_its_scores() -> None:
+    """Unfused, the core is two products at the products' rate and 20 bytes a score, backward twice that."""
+    # 5.12 MFLOP at twice the peak time: 10.24 us; 80,000 x 20 bytes in 1.6 us.
+    forward, input_grad, _ = block_passes(SHAPE, rates(fused_attention=False))
+    assert forward[1] == pytest.approx(11.84e-6)
+    assert input_grad[1] == pytest.approx(2 * 11.84e-6)
+
+
+def test_memory_traffic_is_at_the_peak_bandwidth() -> None:
+    """Norms, residual sums and activation move 2 x 200 x (640 + 1024) bytes, the weight gradient none."""
+    passes = block_passes(SHAPE, rates())
+    assert [part[2] for part in passes] == pytest.approx([0.6656e-6, 0.6656e-6, 0.0])
+
+
+def test_launches_hide_behind_work() -> None:
+    """Launching adds the root of the sum of squares less the work: all of it without work, little beside much."""
+    work = block_passes(SHAPE, rates()).weight_grad[:3].sum()
+    assert block_passes(SHAPE, rates(launch=30e-6)).weight_grad[3] == pytest.approx(np.hypot(work, 30e-6) - work)
+    # At 44 us of work, 1 us of launches adds 1 / 88 us, and a second adds almost the second.
+    assert block_passes(SHAPE, rates(launch=1e-6)).weight_grad[3] < 0.02e-6
+    assert block_passes(SHAPE, rates(launch=1.0)).weight_grad[3] == pytest.approx(1.0, rel=1e-4)
+
+
+def test_recompute_adds_a_forward_pass_or_its_attention() -> None:
+    """Full recompute adds all terms of the forward pass to the input gradient, selective the attention core's alone."""
+    plain = block_passes(SHAPE, rates(launch=1e-5))
+    assert recomputed(plain, "none") is plain
+    assert recomputed(plain, "full").input_grad == pytest.approx(plain.input_grad + plain.forward)
+    selective = recomputed(plain, "selective").input_grad - plain.input_grad
+    assert selective == pytest.approx([0, plain.forward[1], 0, 0])
+
+
+def test_precision_changes_products_and_bytes() -> None:
+    """In fp8 the products take half the time and the core what it takes in bf16; in fp32 both take twice as long."""
+    found = [rates_of(DEVICE, precision, MODEL).operators for precision in PRECISIONS]
+    half, eight, single = (model for model in found if isinstance(model, OperatorModel))
+    assert (eight.gemm["product"], eight.attention["product"]) == (1.0, half.attention["product"])
+    assert (single.gemm["product"], single.attention["product"]) == (4.0, 8.0)
+    assert (eight.gemm["output"], single.gemm["output"]) == (1.0, 2.0)
+
+
+def test_a_device_without_a_model_runs_at_its_stated_efficiencies() -> None:
+    """Without an operator model products and core take their FLOP over the stated share of the peak."""
+    forward = block_passes(SHAPE, rates_of(DEVICE, "bf16", None)).forward
+    assert forward[0] == pytest.approx(19.6608e-6 / 0.7)
+    assert forward[1] == pytest.approx(5.12e-6 / 0.4)
+
+
+def test_embedding_copies_and_head_multiplies() -> None:
+    """The embedding moves its rows twice in two passes; the head is one product and fp32 logits written and read."""
+    copy = embedding_passes(200, 64, rates())
+    assert copy.forward == pytest.approx([0, 0, 0.0512e-6, 0])
+    assert not copy.input_grad.any()
+    head = head_passes(200, 64, 1024, rates())
+    # 2 x 200 x 64 x 1024 FLOP at twice the peak time: 52.4288 us; outputs of 409,600 bytes; one launch.
+    assert head.forward[0] == pytest.approx(52.4288e-6 + 0.4096e-6 + 1e-6)
+    assert head.forward[2] == pytest.approx(8 * 200 * 1024 / 1e12)
+    assert head.weight_grad[2] == 0.0
+
+
+def test_sizes_may_be_arrays() -> None:
+    """Two configurations at once are the two apart."""
+    both = block_passes(SHAPE._replace(batch=np.array([1.0, 2.0]), ffn=np.array([128.0, 256.0])), rates(launch=1e-5))
+    for index, (batch, ffn) in enumerate([(1.0, 128.0), (2.0, 256.0)]):
+        alone = block_passes(SHAPE._replace(batch=np.array(batch), ffn=np.array(ffn)), rates(launch=1e-5))
+        for many, one in zip(both, alone, strict=True):
+            assert many[index] == pytest.approx(one)

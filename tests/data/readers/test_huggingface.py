@@ -1,0 +1,152 @@
+"""Models from Hugging Face configurations."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taut.data.builtin import catalog_models
+from taut.data.load import load_model
+from taut.data.model import ModelSpec
+from taut.data.readers.huggingface import read_config
+from taut.errors import DataError
+
+LLAMA: dict[str, Any] = {
+    "_name_or_path": "meta-llama/Meta-Llama-3-8B",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 8192,
+    "model_type": "llama",
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "tie_word_embeddings": False,
+    "vocab_size": 128256,
+}
+GPT2: dict[str, Any] = {
+    "activation_function": "gelu_new",
+    "model_type": "gpt2",
+    "n_ctx": 1024,
+    "n_embd": 1024,
+    "n_head": 16,
+    "n_layer": 24,
+    "n_positions": 1024,
+    "vocab_size": 50257,
+}
+
+
+def read(folder: Path, values: dict[str, Any]) -> ModelSpec:
+    path = folder / "config.json"
+    path.write_text(json.dumps(values), encoding="utf-8")
+    return read_config(path)
+
+
+def test_llama_is_read_to_the_catalogs_shape(tmp_path: Path) -> None:
+    """The published configuration of Llama 3 8B gives the catalog's model and its parameters."""
+    model = read(tmp_path, LLAMA)
+    assert model.name == "meta-llama/Meta-Llama-3-8B"
+    assert model.blocks == catalog_models()["llama3-8b"].blocks
+    assert model.parameters() == 8_030_261_248
+    assert model.gated_mlp
+    assert not model.tied_embedding
+
+
+def test_gpt2_names_are_known(tmp_path: Path) -> None:
+    """GPT-2's own field names are read; its feed-forward width is four times the hidden size, its head is tied."""
+    model = read(tmp_path, GPT2)
+    assert (model.layers, model.hidden, model.heads, model.seq, model.vocab) == (24, 1024, 16, 1024, 50257)
+    assert model.blocks[0].ffn == 4096
+    assert model.tied_embedding
+    assert not model.gated_mlp
+    # 24 (12 x 1024^2 + 13 x 1024) + 50257 x 1024 + 2 x 1024; the published 354,823,168 add 1024 x 1024 positions.
+    assert model.parameters() == 353_774_592 == 354_823_168 - 1024 * 1024
+
+
+def test_multimodal_files_keep_the_text_model_apart(tmp_path: Path) -> None:
+    """Fields under ``text_config`` come before those beside it."""
+    model = read(tmp_path, {"model_type": "llava", "hidden_size": 1, "text_config": LLAMA})
+    assert model.hidden == 4096
+
+
+def test_config_json_is_loaded_by_its_ending(tmp_path: Path) -> None:
+    """A model named by a ``.json`` file is such a configuration, whose sequence length may be replaced."""
+    read(tmp_path, LLAMA)
+    assert load_model(str(tmp_path / "config.json"), seq=4096).tokens == 4096
+
+
+def test_gemmas_gelu_is_gated(tmp_path: Path) -> None:
+    """Gemma calls its gated activation gelu, and ties its head unless it says otherwise."""
+    values = {name: value for name, value in LLAMA.items() if name != "tie_word_embeddings"}
+    model = read(tmp_path, {**values, "model_type": "gemma", "hidden_act": "gelu_pytorch_tanh"})
+    assert model.gated_mlp
+    assert model.tied_embedding
+
+
+@pytest.mark.parametrize("field", ["num_local_experts", "num_experts", "n_routed_experts"])
+def test_mixtures_of_experts_are_refused(tmp_path: Path, field: str) -> None:
+    """More than one expert is not priced as if there were one."""
+    with pytest.raises(DataError, match=rf"config.json: {field} is 8, expected a dense model"):
+        read(tmp_path, {**LLAMA, field: 8})
+    assert read(tmp_path, {**LLAMA, field: None}).layers == 32
+
+
+def test_heads_of_their_own_width_are_priced(tmp_path: Path) -> None:
+    """Qwen3 0.6B has 16 heads of 128 channels at hidden size 1024: 596,042,752 parameters without its head norms."""
+    # A layer: 2 x 1024 x 2048 + 2 x 1024 x 1024 + 3 x 1024 x 3072 + 2 x 1024 = 15,730,688; 28 of them, a tied
+    # embedding of 151,936 x 1024 and a norm of 1024. The published 596,049,920 adds 28 x 2 x 128 head norms.
+    config = {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8}
+    more = {"head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936, "max_position_embeddings": 40960}
+    model = read(tmp_path, {**config, **more, "hidden_act": "silu", "tie_word_embeddings": True})
+    assert model.parameters() == 596_042_752
+    assert model.blocks[0].query_hidden == 2048
+
+
+def test_latent_attention_is_refused(tmp_path: Path) -> None:
+    """Compressed keys and values are not priced."""
+    with pytest.raises(DataError, match="kv_lora_rank is 512"):
+        read(tmp_path, {**LLAMA, "kv_lora_rank": 512})
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("hidden_size", "hidden_size: missing, expected a value"),
+        ("num_hidden_layers", "num_hidden_layers: missing"),
+        ("num_attention_heads", "num_attention_heads: missing"),
+        ("vocab_size", "vocab_size: missing"),
+        ("max_position_embeddings", "max_position_embeddings: missing"),
+    ],
+)
+def test_missing_fields_are_named_as_in_the_file(tmp_path: Path, field: str, words: str) -> None:
+    """The message names the file and the field by Hugging Face's name."""
+    with pytest.raises(DataError, match=f"config.json: {words}"):
+        read(tmp_path, {name: value for name, value in LLAMA.items() if name != field})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hidden_size": 4100}, r"hidden is 4100, expected a multiple of heads \(32\)"),
+        ({"num_key_value_heads": 5}, r"heads is 32, expected a multiple of kv_heads \(5\)"),
+        ({"hidden_size": "4096"}, "hidden: is '4096', expected to be a valid integer"),
+        ({"num_hidden_layers": -1}, "layers.number: is -1, expected to be greater than 0"),
+        ({"num_hidden_layers": [1, 2]}, "layers.list.0: is 1, expected"),
+        ({"vocab_size": 1e400}, "config.json: holds Infinity"),
+    ],
+)
+def test_wrong_values_are_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    """Values that no model can have are refused in one line."""
+    with pytest.raises(DataError, match=words) as caught:
+        read(tmp_path, {**LLAMA, **changes})
+    assert "\n" not in str(caught.value)
+
+
+def test_truncated_file_is_refused(tmp_path: Path) -> None:
+    """A file that was cut off is named with the line where it ends."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA, indent=1)[:-20], encoding="utf-8")
+    with pytest.raises(DataError, match=r"config.json line \d+: .*expected a Hugging Face config.json"):
+        read_config(path)

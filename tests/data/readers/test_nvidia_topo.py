@@ -1,0 +1,110 @@
+"""The table of nvidia-smi topo -m as a cluster of one node."""
+
+from pathlib import Path
+
+import pytest
+
+from taut.data.builtin import catalog_devices
+from taut.data.cluster import ClusterSpec
+from taut.data.load import load_cluster
+from taut.data.readers.nvidia_topo import PCIE_GBPS, Topology, cluster_from_topology, read_topology
+from taut.errors import DataError
+from taut.reports.catalog import cluster_yaml
+
+TABLE = (
+    "\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tmlx5_1\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
+    "GPU0\t X \tNV12\tPIX\tSYS\tPXB\tSYS\t0-15,32-47\t0\t\tN/A\n"
+    "GPU1\tNV12\t X \tPXB\tSYS\tPIX\tSYS\t0-15,32-47\t0\t\tN/A\n"
+    "GPU2\tPIX\tPHB\t X \tNODE\tSYS\tPIX\t16-31,48-63\t1\t\tN/A\n"
+    "GPU3\tSYS\tSYS\tNODE\t X \tSYS\tPIX\t16-31,48-63\t1\t\tN/A\n"
+    "NIC0\tPXB\tPIX\tSYS\tSYS\t X \tSYS\t\t\t\t\n"
+    "mlx5_1\tSYS\tSYS\tPIX\tPIX\tSYS\t X \t\t\t\t\n"
+)
+LEGEND = "\nLegend:\n\n  X    = Self\n  SYS  = between sockets\n  NV#  = # links\n\nNIC Legend:\n\n  NIC0: mlx5_0\n"
+KINDS = (
+    ("X", "NV12", "PIX", "SYS"),
+    ("NV12", "X", "PXB", "SYS"),
+    ("PIX", "PHB", "X", "NODE"),
+    ("SYS", "SYS", "NODE", "X"),
+)
+
+
+def read(folder: Path, text: str) -> Topology:
+    path = folder / "topo.txt"
+    path.write_text(text, encoding="utf-8")
+    return read_topology(path)
+
+
+def cluster(topology: Topology, **changes: float) -> ClusterSpec:
+    return cluster_from_topology(topology, name="node", device=catalog_devices()["a100-80gb"], **changes)
+
+
+def test_table_is_read_without_cards_affinities_and_legend(tmp_path: Path) -> None:
+    """Only the columns and rows of devices count."""
+    assert read(tmp_path, TABLE + LEGEND) == Topology(("GPU0", "GPU1", "GPU2", "GPU3"), KINDS)
+
+
+def test_pasted_and_underlined_tables_are_read(tmp_path: Path) -> None:
+    """Spaces for tabs, the terminal's underlining of the header, and a listing before the table do no harm."""
+    header, _, rest = TABLE.partition("\n")
+    underlined = "\t".join(f"\x1b[4m{name}\x1b[0m" for name in header.split("\t")) + "\n" + rest
+    for text in (TABLE.expandtabs(8), underlined, "Driver 570\nGPU 0: NVIDIA A100 (UUID: GPU-1)\n" + TABLE):
+        assert read(tmp_path, text).kinds == KINDS
+
+
+def test_cluster_has_the_stated_rate_of_every_link(tmp_path: Path) -> None:
+    """A bond of twelve links has twelve times the rate of one, other links have the table's, the node the slowest."""
+    found = cluster(read(tmp_path, TABLE))
+    assert (found.num_nodes, found.num_devices, found.measured_by_device) == (1, 4, True)
+    assert found.bandwidth_matrix is not None
+    # 12 x 200 Gb/s = 2400 Gb/s; PIX and PXB 252, PHB and NODE 210, SYS 176.
+    assert found.bandwidth_matrix.rows == [
+        [0, 2400, 252, 176],
+        [2400, 0, 252, 176],
+        [252, 210, 0, 210],
+        [176, 176, 210, 0],
+    ]
+    assert found.nodes[0].intra_bandwidth_gbps == pytest.approx(PCIE_GBPS["SYS"])
+    assert "SYS 176 Gb/s" in found.source
+    faster = cluster(read(tmp_path, TABLE), nvlink_gbps=400.0).bandwidth_matrix
+    assert faster is not None
+    assert faster.rows[0] == [0, 4800, 252, 176]
+
+
+def test_cluster_survives_its_file(tmp_path: Path) -> None:
+    """The cluster written as YAML is read back equal."""
+    found = cluster(read(tmp_path, TABLE))
+    path = tmp_path / "node.yaml"
+    path.write_text(cluster_yaml(found), encoding="utf-8")
+    assert load_cluster(str(path)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "topo.txt: has no table of devices, expected nvidia-smi topo -m output"),
+        (LEGEND, "topo.txt: has no table of devices"),
+        (TABLE.replace("NODE\t X ", "NODE\tNV4"), "topo.txt line 5: GPU3 column 4 is 'NV4', expected X"),
+        (TABLE.replace("PHB", "OK"), "topo.txt line 4: GPU2 column 2 is 'OK', expected one of PIX, .*, or NV and a"),
+        (TABLE.replace("PHB", "X"), "topo.txt line 4: GPU2 column 2 is 'X', expected one of PIX"),
+        (TABLE.replace("PHB", "NV0"), "topo.txt line 4: GPU2 column 2 is 'NV0', expected one of PIX"),
+        (TABLE.partition("GPU3\tSYS")[0], "the rows of devices are GPU0, GPU1, GPU2, expected GPU0, GPU1, GPU2, GPU3"),
+        (TABLE.partition("\n")[0], "the rows of devices are missing, expected GPU0"),
+        ("\tGPU0\tGPU1\nGPU0\tX\tPIX\nGPU1\tPIX\n", "topo.txt line 3: GPU1 has 1 cells, expected at least 2"),
+    ],
+)
+def test_wrong_table_is_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:
+    """The message names the file, line, device and cell."""
+    with pytest.raises(DataError, match=words) as caught:
+        read(tmp_path, text)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_device_and_a_wrong_rate_are_refused(tmp_path: Path) -> None:
+    """One device has no link, and a link has a rate above zero."""
+    alone = read(tmp_path, "\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-31\t0\t\tN/A\n")
+    with pytest.raises(DataError, match="node: has 1 devices, expected at least two"):
+        cluster(alone)
+    for rate in (0.0, -1.0, float("nan")):
+        with pytest.raises(DataError, match="node: "):
+            cluster(read(tmp_path, TABLE), nvlink_gbps=rate)

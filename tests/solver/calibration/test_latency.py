@@ -1,0 +1,99 @@
+"""Fitting coefficients: exact data is recovered, odd runs do not set the rest, errors are of unseen runs."""
+
+import numpy as np
+import pytest
+
+from taut.data.builtin import catalog_devices
+from taut.data.calibration import TERMS, uncalibrated
+from taut.errors import FormulationError
+from taut.solver.calibration.latency import Stack, cross_validate, fit_calibration, fit_coefficients
+
+DEVICE = catalog_devices()["a100-80gb"]
+FAST, SLOW = Stack(100.0, True), Stack(800.0, False)
+STATED = np.array([uncalibrated(DEVICE)[term] for term in TERMS])
+
+
+def samples(seed: int, noise: float, count: int = 200) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Random terms, the coefficients behind them, and seconds with relative noise."""
+    rng = np.random.default_rng(seed)
+    scale = np.where(STATED > 0, STATED, 1e-2)
+    true = scale * rng.uniform(0.7, 1.5, len(TERMS))
+    terms = rng.lognormal(0, 1, (count, len(TERMS))) / scale
+    return terms, true, terms @ true * np.exp(rng.normal(0, noise, count))
+
+
+def test_exact_samples_are_reproduced() -> None:
+    """Without noise the fit predicts every sample to one per cent, which is what the pull costs."""
+    terms, _, seconds = samples(0, 0.0)
+    assert terms @ fit_coefficients(terms, seconds, STATED) == pytest.approx(seconds, rel=1e-2)
+
+
+def test_coefficients_are_never_negative() -> None:
+    """A term that measurements contradict gets zero, not a negative coefficient."""
+    terms, true, _ = samples(1, 0.0)
+    true[4] = -0.2
+    seconds = np.maximum(terms @ true, 0.1)
+    assert (fit_coefficients(terms, seconds, STATED) >= 0).all()
+
+
+def test_a_few_odd_runs_do_not_set_the_rest() -> None:
+    """With one run in twenty three times too slow, the median error of the others stays below 2 %."""
+    terms, true, seconds = samples(2, 0.0)
+    seconds[::20] *= 3
+    found = terms @ fit_coefficients(terms, seconds, STATED)
+    honest = np.ones(len(seconds), dtype=bool)
+    honest[::20] = False
+    assert np.median(np.abs(found / (terms @ true) - 1)[honest]) < 0.02
+
+
+def test_terms_that_samples_cannot_tell_apart_follow_the_device() -> None:
+    """Where a term is absent from all samples its coefficient is the stated one."""
+    terms, _, seconds = samples(3, 0.0)
+    terms[:, 5] = 0.0
+    assert fit_coefficients(terms, seconds, STATED)[5] == pytest.approx(STATED[5])
+
+
+def test_cross_validation_sees_the_noise() -> None:
+    """Errors on unseen runs are about the noise, and the band of a calibration holds about 80 %."""
+    terms, true, seconds = samples(4, 0.1, 400)
+    errors = cross_validate(terms, seconds, STATED)
+    assert 0.06 < np.abs(errors).mean() < 0.12
+    calibration = fit_calibration({FAST: terms}, seconds, DEVICE, {"name": "c"})
+    fresh = np.random.default_rng(9).normal(0, 0.1, 400)
+    predicted = terms @ np.array([calibration[term] for term in TERMS])
+    low, high = np.array([calibration.band(value) for value in predicted]).T
+    measured = terms @ true * np.exp(fresh)
+    assert 0.72 < ((low <= measured) & (measured <= high)).mean() < 0.88
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_too_few_samples_are_refused(count: int) -> None:
+    """Cross-validation needs at least four samples."""
+    terms, _, seconds = samples(5, 0.0)
+    with pytest.raises(FormulationError, match=f"{count} samples, expected at least 4"):
+        fit_calibration({FAST: terms[:count]}, seconds[:count], DEVICE, {"name": "c"})
+
+
+def test_few_samples_give_the_widest_band_they_can() -> None:
+    """With eight samples the ends of the band are their smallest and largest error on unseen runs."""
+    terms, _, seconds = samples(6, 0.1, 8)
+    calibration = fit_calibration({FAST: terms}, seconds, DEVICE, {"name": "c"})
+    errors = cross_validate(terms, seconds, STATED)
+    assert calibration.residuals["0.1"] == pytest.approx(errors.min())
+    assert calibration.residuals["0.9"] == pytest.approx(errors.max())
+
+
+@pytest.mark.parametrize(("count", "chosen"), [(100, SLOW), (19, FAST)])
+def test_the_stack_is_chosen_where_samples_suffice(count: int, chosen: Stack) -> None:
+    """A hundred samples made with slow launches tell the stack; nineteen leave the first one."""
+    terms, _, seconds = samples(7, 0.01, count)
+    other = terms * np.random.default_rng(8).lognormal(0, 1, terms.shape)
+    found = fit_calibration({FAST: other, SLOW: terms}, seconds, DEVICE, {"name": "c"})
+    assert (found.launch_us, found.fused_attention) == chosen
+
+
+def test_equally_good_stacks_leave_the_first() -> None:
+    """Where the stacks predict alike the first one is taken, not one that wins by chance."""
+    terms, _, seconds = samples(9, 0.05, 100)
+    found = fit_calibration({FAST: terms, SLOW: terms * 1.0001}, seconds, DEVICE, {"name": "c"})
+    assert found.launch_us == FAST.launch_us

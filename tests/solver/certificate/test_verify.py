@@ -1,0 +1,339 @@
+"""A certificate is accepted as written and refused after every corruption."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taut.data.spec import digest
+from taut.errors import DataError
+from taut.formulations.problem import PlanningProblem
+from taut.solver.certificate.document import problem_digest
+from taut.solver.certificate.verify import verify_document
+from taut.solver.certificate.write import plan_document
+from taut.solver.result import Limits
+from taut.solver.search.search import search
+from tests.support.instances import random_problem
+from tests.support.small import cluster, costs, model, problem
+
+Document = dict[str, Any]
+
+
+def document(given: PlanningProblem, limits: Limits | None = None) -> Document:
+    limits = limits or Limits()
+    made: Document = json.loads(json.dumps(plan_document(given, search(given, limits), limits)))
+    return made
+
+
+@pytest.fixture(scope="module")
+def plan() -> Document:
+    """A plan with infeasible, pruned and solved candidates, bounds of every source, and two stages or more."""
+    rng = np.random.default_rng(5)
+    rows = rng.uniform(0.002, 0.02, (4, 4)).tolist()
+    spec = model(6)
+    table = costs(spec, seconds={"block": 0.01}, optimizer=1e-9, activation_bytes=100_000)
+    nodes = cluster(4, 2, rows=rows, memory_gib=2e-3)
+    given = problem(nodes, spec, table=table, global_batch=16, fixed={"tp": 2})
+    made = document(given)
+    assert {entry["source"] for entry in made["certificate"]["candidates"]} >= {"memory", "relaxation", "placement"}
+    assert made["strategy"]["pp"] > 1
+    return made
+
+
+def test_a_fresh_plan_holds(plan: Document) -> None:
+    """The document as written is accepted, and its gap is derived again."""
+    outcome = verify_document(plan)
+    assert outcome.faults == ()
+    assert outcome.holds
+    assert outcome.gap == pytest.approx(plan["certificate"]["gap"], abs=1e-9)
+
+
+def test_plans_of_random_problems_hold() -> None:
+    """Plans of every shape of problem are accepted, stopped early or not."""
+    checked = 0
+    for seed in range(60):
+        given = random_problem(seed)
+        limits = Limits(work_limit=3 if seed % 2 else None, workers=1)
+        result = search(given, limits)
+        if result.incumbent is None:
+            continue
+        made = json.loads(json.dumps(plan_document(given, result, limits)))
+        assert verify_document(made).faults == (), seed
+        checked += 1
+    assert checked > 40
+
+
+def resigned(plan: Document) -> Document:
+    """The document with digests that match its (corrupted) inputs."""
+    for section in plan["inputs"].values():
+        section["sha256"] = digest(section["spec"])
+    certificate = plan["certificate"]
+    certificate["problem_sha256"] = problem_digest(plan["inputs"], certificate["space"], certificate["latency_model"])
+    return plan
+
+
+def _objective(plan: Document) -> None:
+    plan["certificate"]["objective_s"] *= 0.99
+
+
+def _objective_everywhere(plan: Document) -> None:
+    plan["certificate"]["objective_s"] *= 0.99
+    plan["predicted"]["step_time_s"] *= 0.99
+
+
+def _bound(plan: Document) -> None:
+    plan["certificate"]["lower_bound_s"] *= 1.001
+
+
+def _bound_down(plan: Document) -> None:
+    plan["certificate"]["lower_bound_s"] *= 0.5
+
+
+def _no_bound(plan: Document) -> None:
+    plan["certificate"]["lower_bound_s"] = None
+
+
+def _gap(plan: Document) -> None:
+    plan["certificate"]["gap"] = 0.5
+
+
+def _communication_gap(plan: Document) -> None:
+    plan["certificate"]["communication_gap"] = 0.5
+
+
+def _verified_gap(plan: Document) -> None:
+    plan["certificate"]["verified_gap"] = 0.5
+
+
+def _no_margin(plan: Document) -> None:
+    plan["certificate"]["lower_bound_no_margin_s"] *= 1.01
+
+
+def _status(plan: Document) -> None:
+    plan["status"] = "feasible" if plan["status"] == "optimal" else "optimal"
+
+
+def _boundary(plan: Document) -> None:
+    plan["strategy"]["stages"][0][1] += 1
+    plan["strategy"]["stages"][1][0] += 1
+
+
+def _gap_between_stages(plan: Document) -> None:
+    plan["strategy"]["stages"][0][1] -= 1
+
+
+def _recompute(plan: Document) -> None:
+    recompute = plan["strategy"]["recompute"]
+    recompute[0] = "full" if recompute[0] != "full" else "none"
+
+
+def _degrees(plan: Document) -> None:
+    plan["strategy"]["micro_batch"] *= 2
+
+
+def _schedule(plan: Document) -> None:
+    plan["strategy"]["schedule"] = "interleaved"
+
+
+def _device_twice(plan: Document) -> None:
+    devices = plan["placement"]["devices"]
+    devices[0][0][0] = devices[1][0][0]
+
+
+def _torn_group(plan: Document) -> None:
+    devices = plan["placement"]["devices"]
+    devices[0][0][0], devices[1][0][0] = devices[1][0][0], devices[0][0][0]
+
+
+def _moved_group(plan: Document) -> None:
+    devices = plan["placement"]["devices"]
+    devices[0][0], devices[1][0] = devices[1][0], devices[0][0]
+
+
+def _dropped_candidate(plan: Document) -> None:
+    del plan["certificate"]["candidates"][3]
+
+
+def _repeated_candidate(plan: Document) -> None:
+    candidates = plan["certificate"]["candidates"]
+    candidates[3] = copy.deepcopy(candidates[4])
+
+
+def _shrunk_space(plan: Document) -> None:
+    plan["certificate"]["space"]["schedules"] = ["1f1b"]
+
+
+def _shrunk_space_and_candidates(plan: Document) -> None:
+    certificate = plan["certificate"]
+    certificate["space"]["schedules"] = ["1f1b"]
+    certificate["candidates"] = [c for c in certificate["candidates"] if c["strategy"]["schedule"] == "1f1b"]
+
+
+def _memory(plan: Document) -> None:
+    plan["predicted"]["memory_bytes"][0] -= 1024
+
+
+def _capacity(plan: Document) -> None:
+    plan["predicted"]["capacity_bytes"][0] += 1024
+
+
+def _margin(plan: Document) -> None:
+    plan["predicted"]["margin_bytes"][0] += 1024
+
+
+def _breakdown(plan: Document) -> None:
+    plan["predicted"]["breakdown_s"]["compute"] *= 1.01
+
+
+def _throughput(plan: Document) -> None:
+    plan["predicted"]["tokens_per_s"] *= 2
+
+
+def _cost(plan: Document) -> None:
+    chosen = plan["strategy"]
+    for row in plan["inputs"]["costs"]["spec"]["rows"]:
+        if (row["tp"], row["micro_batch"]) == (chosen["tp"], chosen["micro_batch"]):
+            row["forward_s"] *= 0.5
+
+
+def _model(plan: Document) -> None:
+    plan["inputs"]["model"]["spec"]["hidden"] = 128
+
+
+def _bandwidth(plan: Document) -> None:
+    plan["inputs"]["cluster"]["spec"]["bandwidth_matrix"]["rows"][0][1] *= 2
+
+
+def _digest(plan: Document) -> None:
+    plan["inputs"]["costs"]["sha256"] = "0" * 64
+
+
+def _problem_digest(plan: Document) -> None:
+    plan["certificate"]["problem_sha256"] = "0" * 64
+
+
+def _latency_model(plan: Document) -> None:
+    plan["certificate"]["latency_model"] = "amp"
+
+
+def _first(plan: Document, **wanted: str) -> Document:
+    entries: list[Document] = plan["certificate"]["candidates"]
+    return next(entry for entry in entries if all(entry[name] == value for name, value in wanted.items()))
+
+
+def _candidate_bound(plan: Document) -> None:
+    _first(plan, source="relaxation")["lower_bound_s"] *= 1.01
+
+
+def _candidate_source(plan: Document) -> None:
+    _first(plan, source="relaxation")["source"] = "claimed"
+
+
+def _stronger_source(plan: Document) -> None:
+    _first(plan, source="relaxation")["source"] = "memory"
+
+
+def _hidden_candidate(plan: Document) -> None:
+    entry = _first(plan, state="pruned")
+    entry["state"], entry["source"], entry["lower_bound_s"] = "infeasible", "memory", None
+    entry["witness"] = {"missing_kib": 1, "stage": 0}
+
+
+def _witness(plan: Document) -> None:
+    _first(plan, state="infeasible")["witness"]["missing_kib"] += 1
+
+
+def _witness_stage(plan: Document) -> None:
+    _first(plan, state="infeasible")["witness"]["stage"] += 1
+
+
+def _state(plan: Document) -> None:
+    _first(plan, state="infeasible")["state"] = "pruned"
+
+
+CORRUPTIONS = [
+    value for name, value in list(globals().items()) if name.startswith("_") and callable(value) and name != "_first"
+]
+
+
+@pytest.mark.parametrize("corrupt", CORRUPTIONS, ids=lambda corrupt: corrupt.__name__.strip("_"))
+def test_corruption_is_refused(plan: Document, corrupt: Callable[[Document], None]) -> None:
+    """One corrupted figure, whatever it is, makes the check fail."""
+    changed = copy.deepcopy(plan)
+    corrupt(changed)
+    assert not _accepted(changed)
+
+
+@pytest.mark.parametrize("corrupt", [_cost, _model, _bandwidth, _shrunk_space, _latency_model])
+def test_corruption_with_matching_digests_is_refused(plan: Document, corrupt: Callable[[Document], None]) -> None:
+    """Recomputing the digests does not help: the figures themselves are derived again."""
+    changed = copy.deepcopy(plan)
+    corrupt(changed)
+    assert not _accepted(resigned(changed))
+
+
+def _accepted(changed: Document) -> bool:
+    try:
+        return verify_document(changed).holds
+    except DataError:
+        return False
+
+
+def _leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Paths of all numbers, booleans and texts below a value."""
+    if isinstance(value, dict):
+        return [leaf for name, inner in value.items() for leaf in _leaves(inner, (*path, name))]
+    if isinstance(value, list):
+        return [leaf for index, inner in enumerate(value) for leaf in _leaves(inner, (*path, index))]
+    return [path]
+
+
+def _mutated(value: Any, rng: np.random.Generator) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + int(rng.choice([-1, 1, 7]))
+    if isinstance(value, float):
+        return value * float(rng.choice([0.9, 1.0001, 2.0])) if value else 1.0
+    return 0.25 if value is None else value + "x"
+
+
+def test_any_single_changed_entry_is_refused(plan: Document) -> None:
+    """Of all numbers, words and flags outside the provenance and input names, none can change unnoticed."""
+    rng = np.random.default_rng(0)
+    paths = [p for p in _leaves(plan) if p[0] != "provenance" and not (p[0] == "inputs" and p[2] == "name")]
+    chosen = [p for p in paths if p[0] != "certificate" and p[0] != "inputs"]
+    for section in ("certificate", "inputs"):
+        inside = [p for p in paths if p[0] == section]
+        chosen += [inside[i] for i in rng.choice(len(inside), size=60, replace=False)]
+    for path in chosen:
+        changed = copy.deepcopy(plan)
+        holder = changed
+        for step in path[:-1]:
+            holder = holder[step]
+        holder[path[-1]] = _mutated(holder[path[-1]], rng)
+        assert not _accepted(changed), path
+
+
+@pytest.mark.parametrize("section", ["format", "strategy", "placement", "predicted", "certificate", "inputs", "status"])
+def test_missing_section_is_bad_input(plan: Document, section: str) -> None:
+    """A document without one of its sections is refused in one line that names it."""
+    changed = copy.deepcopy(plan)
+    del changed[section]
+    with pytest.raises(DataError, match=section) as refusal:
+        verify_document(changed, "plan.json")
+    assert "\n" not in str(refusal.value)
+
+
+def test_stopped_search_is_certified_with_its_open_candidates() -> None:
+    """A search cut short yields a certificate that holds, with a gap above zero."""
+    rng = np.random.default_rng(3)
+    given = problem(cluster(6, 2, rows=rng.uniform(0.001, 0.1, (12, 12)).tolist()), model(6), global_batch=12)
+    made = document(given, Limits(work_limit=5))
+    outcome = verify_document(made)
+    assert outcome.holds
+    assert made["status"] == "feasible"
+    assert any(entry["state"] == "open" for entry in made["certificate"]["candidates"])

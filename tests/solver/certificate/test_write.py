@@ -1,0 +1,60 @@
+"""The figures of a certificate that follow from step time and bound alone."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from taut.formulations.latency import StepTime
+from taut.reports.plan import summary
+from taut.solver.certificate.verify import verify_document
+from taut.solver.certificate.write import communication_gap, plan_document
+from taut.solver.result import Limits
+from taut.solver.search.search import search
+from tests.support.small import cluster, model, problem
+
+TIME = StepTime(
+    total=np.array(10.0),
+    compute=np.array(6.0),
+    tensor_parallel=np.array(1.0),
+    pipeline_transfers=np.array(0.5),
+    data_parallel=np.array(1.5),
+    optimizer=np.array(0.75),
+    constant=np.array(0.25),
+)
+"""Ten seconds, of which every placement pays 6 + 1 + 0.75 + 0.25 = 8: communication takes 2."""
+
+
+@pytest.mark.parametrize(
+    ("lower_bound", "gap"),
+    [(10.0, 0.0), (9.5, 0.25), (8.0, 1.0), (6.28, 1.0), (0.0, 1.0), (-math.inf, None)],
+)
+def test_the_gap_of_the_communication_is_at_most_one(lower_bound: float, gap: float | None) -> None:
+    """(10 - bound) / 2 until the bound leaves no communication at all; without a bound there is no gap."""
+    assert communication_gap(TIME, lower_bound) == gap
+
+
+@pytest.mark.parametrize("during", ["search", "bound"])
+def test_ctrl_c_leaves_out_the_bound_without_a_margin(during: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pressed in the search or while that bound is sought: the plan is written without it, and holds."""
+
+    @contextmanager
+    def requested() -> Iterator[Callable[[], bool]]:
+        yield lambda: during == "bound"
+
+    given = problem(cluster(2, 2), model(4))
+    result = search(given, Limits())
+    before = plan_document(given, result, Limits())
+    monkeypatch.setattr("taut.solver.certificate.write.interrupt_requested", requested)
+    if during == "search":
+        result = replace(result, stopped_by="interrupt")
+    made = json.loads(json.dumps(plan_document(given, result, Limits())))
+    assert before["certificate"]["lower_bound_no_margin_s"] > 0
+    assert made["certificate"]["lower_bound_no_margin_s"] is None
+    assert verify_document(made).holds
+    assert "without a memory margin" in summary(before)
+    assert "without a memory margin" not in summary(made)

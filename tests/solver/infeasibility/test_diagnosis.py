@@ -1,0 +1,373 @@
+"""Why nothing fits: missing bytes by hand, and every way out checked by planning with it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable
+from taut.data.model import ModelSpec
+from taut.data.units import GIB, KIB
+from taut.formulations.latency import memory_bytes
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.infeasibility.changes import CHANGES, WayOut
+from taut.solver.infeasibility.diagnosis import Infeasibility, diagnose, explain_infeasible
+from taut.solver.infeasibility.feasibility import fits
+from taut.solver.infeasibility.hardware import _fewest_nodes, _holds, _lean, _with_memory, _with_nodes
+from taut.solver.program.enumerate import _placements, _strategies
+from taut.solver.result import Limits, Status
+from taut.solver.search.search import search
+from tests.support.instances import random_problem
+from tests.support.small import cluster, costs, model, problem
+
+LAYER = 49_984
+"""Parameters of a layer of hidden size 64: 12 x 64^2 + 13 x 64; in bf16 weights, gradients and states take 2, 4, 12."""
+
+
+def layers(number: int) -> ModelSpec:
+    """Layers with one head, which no tensor degree divides."""
+    return ModelSpec.parse({"name": "small", "layers": number, "hidden": 64, "heads": 1, "seq": 100}, "small")
+
+
+def kib(count: int) -> float:
+    """GiB of so many KiB."""
+    return count * KIB / GIB
+
+
+def diagnosed(given: PlanningProblem) -> Infeasibility:
+    """The diagnosis of a problem that is proven infeasible."""
+    result = search(given, Limits())
+    assert result.status is Status.INFEASIBLE
+    return diagnose(given, result)
+
+
+def changed(found: Infeasibility) -> list[str]:
+    return [way.change for way in found.ways_out]
+
+
+def holds(way: WayOut) -> bool:
+    """Whether planning with a way out finds a plan, none of which is faster than the claimed bound."""
+    result = search(way.problem, Limits(gap=0.99))
+    assert result.incumbent is not None
+    assert way.lower_bound is None or result.incumbent.seconds >= way.lower_bound * (1 - 1e-9)
+    return True
+
+
+def test_only_recompute_helps() -> None:
+    """One device, four layers: without recompute 249,984 bytes are missing, with it the model fits."""
+    spec = layers(4)
+    table = costs(spec, activation_bytes=100_000)
+    # 4 x 18 x 49,984 + 4 x 100,000 = 3,998,848 bytes on 3,661 KiB = 3,748,864; selective recompute keeps half of the
+    # activations and brings back 50,000: 3,848,848; full keeps a tenth and brings back 90,000: 3,728,848.
+    nodes = cluster(1, 1, memory_gib=kib(3661))
+    found = diagnosed(problem(nodes, spec, table=table, global_batch=1, recompute=["none"]))
+    (short,) = found.shortfalls
+    assert (short.missing_bytes, short.needed_bytes, short.capacity_bytes) == (249_984, 3_998_848, 3_748_864)
+    assert (short.stage, short.device, short.device_type, short.devices) == (0, 0, "d", 1)
+    assert changed(found) == ["recompute", "nodes", "device_memory"]
+    assert found.ways_out[0].detail == "recompute none or selective or full instead of none"
+    # 4 layers of 4 s each under full recompute, against 3 s each.
+    assert found.ways_out[0].lower_bound == pytest.approx(16)
+    assert found.unlimited_bound == pytest.approx(12)
+    assert all(map(holds, found.ways_out))
+
+
+def test_only_zero_3_helps() -> None:
+    """Nine layers on four devices: no division into stages is as even as the shards of ZeRO-3."""
+    # Under ZeRO-3 9 x 18 / 4 and twice a layer's weights, 44.5 bytes a layer's parameter, under ZeRO-2 9 x 6 = 54;
+    # four stages 3 x 18 = 54. 2,440 KiB hold 49.99.
+    nodes = cluster(1, 4, memory_gib=kib(2440))
+    found = diagnosed(problem(nodes, layers(9), global_batch=4, recompute=["none"]))
+    assert changed(found) == ["zero", "nodes", "device_memory"]
+    way = found.ways_out[0]
+    assert (way.candidate.zero, way.candidate.pp, way.candidate.dp) == (3, 1, 4)
+    assert way.detail == "zero=3 instead of zero=0 or 1"
+    assert all(map(holds, found.ways_out))
+    # The nearest is four stages, the last with three layers: 54 x 49,984, activations of one micro-batch, and two
+    # messages of 100 x 64 x 2 bytes.
+    (short,) = found.shortfalls
+    assert (short.stage, short.device) == (3, 3)
+    assert short.needed_bytes == 54 * LAYER + 3 * 1000 + 2 * 12_800
+    assert short.missing_bytes == short.needed_bytes - 2440 * KIB
+
+
+def test_only_a_smaller_micro_batch_helps() -> None:
+    """One device and layer: activations of four sequences do not fit, those of one do, those of two would not."""
+    table = costs(layers(1), activation_bytes=100_000)
+    # 18 x 49,984 = 899,712 bytes and 100,000 a sequence, on 1,000 KiB = 1,024,000.
+    nodes = cluster(1, 1, memory_gib=kib(1000))
+    given = problem(nodes, layers(1), table=table, global_batch=4, fixed={"micro_batch": 4})
+    found = diagnosed(given)
+    assert found.shortfalls[0].missing_bytes == 899_712 + 400_000 - 1_024_000
+    assert found.ways_out[0].detail == "micro_batch=1 instead of micro_batch=4"
+    assert changed(found) == ["micro_batch", "nodes", "device_memory"]
+    # Two nodes leave two sequences to each, so the fixed micro-batch has no candidate there.
+    assert found.ways_out[1].detail == "2 such nodes instead of 1, without --fix micro_batch=4"
+    assert all(map(holds, found.ways_out))
+
+
+def test_only_more_stages_help() -> None:
+    """Four devices and layers with one stage fixed: no ZeRO stage shards as much as four stages do."""
+    # 4 x 18 / 4 and twice a layer's weights = 22 bytes a layer's parameter under ZeRO-3; 18 in four stages. 976 KiB
+    # hold 19.995.
+    nodes = cluster(1, 4, memory_gib=kib(976))
+    found = diagnosed(problem(nodes, layers(4), global_batch=4, fixed={"pp": 1}))
+    assert changed(found) == ["pipeline_stages", "nodes", "device_memory"]
+    assert found.ways_out[0].detail == "pp=4 instead of pp=1"
+    assert all(map(holds, found.ways_out))
+
+
+def test_larger_tensor_degree_is_priced_beyond_the_given_one() -> None:
+    """Where only four tensor ranks hold a layer, costs for that degree are asked for, and no plan fits without it."""
+    share = model(1).blocks[0].parameters(4)
+    # Four ranks need 18 bytes each of their share, 2 ranks with ZeRO-2 on 2 replicas 10 of theirs; 235 KiB = 240,640.
+    assert 18 * share + 4_000 < 240_640 < 10 * model(1).blocks[0].parameters(2)
+    nodes, table = cluster(1, 4, memory_gib=kib(235)), costs(model(1))
+    narrow = table.model_copy(update={"rows": [row for row in table.rows if row.tp == 1]})
+    given = problem(nodes, model(1), table=narrow, global_batch=4, max_tp=1)
+    result, asked = search(given, Limits()), []
+
+    def pricing(largest: int) -> CostTable:
+        asked.append(largest)
+        return table
+
+    found = diagnose(given, result, pricing=pricing)
+    assert asked == [4]
+    assert found.ways_out[0].detail == "tp=4 instead of tp of at most 1"
+    assert all(map(holds, found.ways_out))
+    assert "tensor_degree" not in changed(diagnose(given, result))
+
+
+@pytest.mark.parametrize("margin", [{"margin": 0.1}, {"margin_gib": 90 * KIB / GIB}])
+def test_margin_alone_helps(margin: dict[str, float]) -> None:
+    """A layer that fits the whole device but not beside a margin of a tenth, stated as a share or in GiB."""
+    # 899,712 + 1,000 bytes on 900 KiB = 921,600, of which 829,440 are free beside the margin.
+    given = problem(cluster(1, 1, memory_gib=kib(900)), layers(1), global_batch=1, recompute=["none"])
+    found = diagnosed(replace(given, memory=given.memory.model_copy(update=margin)))
+    assert changed(found) == ["margin", "device_memory"]
+    assert found.ways_out[0].detail == "no memory margin instead of 8.58e-05 GiB"
+    assert found.shortfalls[0].missing_bytes == 900_712 - 829_440
+    assert "less 0.00 GiB of margin" in str(found)
+    assert all(map(holds, found.ways_out))
+
+
+def test_changes_that_need_each_other_are_found_together() -> None:
+    """With one stage and four sequences a micro-batch fixed, neither alone but both freed fit."""
+    table = costs(layers(2), activation_bytes=100_000)
+    # Two stages of one layer: 899,712 + 100,000 b + 25,600 b bytes a stage, in flight b = 1 twice on the first:
+    # 1,125,312 on 1,110 KiB = 1,136,640; one stage takes 1,799,424 and ZeRO-3 1,099,648 + 200,000 b.
+    nodes = cluster(1, 2, memory_gib=kib(1110))
+    fixed: dict[str, int | str | bool] = {"pp": 1, "micro_batch": 4}
+    found = diagnosed(
+        problem(nodes, layers(2), table=table, global_batch=8, fixed=fixed, recompute=["none"], schedules=["1f1b"])
+    )
+    assert found.ways_out[0].change == "micro_batch+pipeline_stages"
+    assert found.ways_out[0].detail == "pp=2 micro_batch=1 instead of pp=1 micro_batch=4"
+    assert all(map(holds, found.ways_out))
+
+
+def test_only_more_nodes_help() -> None:
+    """Six layers, two of which fit a device: three nodes of one device do, two do not."""
+    # 2 x 18 x 49,984 = 1,799,424 bytes, up to 6 x 1,000 of activations and 25,600 of messages on 1,800 KiB.
+    nodes = cluster(1, 1, memory_gib=kib(1800))
+    given = problem(nodes, layers(6), recompute=["none"])
+    found = diagnosed(given)
+    assert changed(found) == ["nodes", "device_memory"]
+    assert found.ways_out[0].detail == "3 such nodes instead of 1"
+    assert all(map(holds, found.ways_out))
+    fewer = replace(given, cluster=_with_nodes(given.cluster, 2))
+    assert search(fewer, Limits()).status is Status.INFEASIBLE
+
+
+@pytest.mark.parametrize("free_kib", range(600, 2000, 150))
+def test_fewest_nodes_are_those_of_a_linear_scan(free_kib: int) -> None:
+    """Doubling and bisection over numbers with gaps between them end where a scan of all numbers does."""
+    # Batches of 8 sequences and stages of 6 layers leave no candidates on 7, 11, 13, ... nodes of one device.
+    given = problem(cluster(1, 1, memory_gib=kib(free_kib)), layers(6), fixed={"micro_batch": 1})
+    if _holds(given, 1, bool):
+        pytest.skip("fits as it is")
+    counts = [count for count in range(2, 65) if _lean(given, count)]
+    assert set(range(2, 65)).difference(counts)
+    expected = next((count for count in counts if _holds(given, count, bool)), None)
+    assert _fewest_nodes(given, bool) == expected
+
+
+@pytest.mark.parametrize(("number", "expected"), [(100, 100), (60, 60), (128, 128), (129, None)])
+def test_many_nodes_are_found_by_bisection(number: int, expected: int | None) -> None:
+    """Two nodes, one layer a device: as many nodes as layers, up to 64 times as many as there are."""
+    # A layer takes 899,712 bytes, 25,600 of messages, and 200 for each of two micro-batches in flight; a batch of one
+    # sequence has a single replica.
+    given = problem(cluster(2, 1, memory_gib=kib(910)), layers(number), global_batch=1)
+    assert _fewest_nodes(given, bool) == expected
+
+
+def test_only_larger_devices_help() -> None:
+    """One sequence and layer on one device cannot be divided: the device must be larger, to a tenth of a GiB."""
+    spec = ModelSpec.parse({"name": "wide", "layers": 1, "hidden": 4096, "heads": 1, "seq": 100}, "wide")
+    # 12 x 4096^2 + 13 x 4096 = 201,379,840 parameters of 18 bytes and 1,000 of activations: 3.376 GiB.
+    given = problem(cluster(1, 1, memory_gib=2.0), spec, global_batch=1)
+    found = diagnosed(given)
+    assert found.shortfalls[0].needed_bytes == 201_379_840 * 18 + 1_000
+    assert found.shortfalls[0].missing_bytes == 201_379_840 * 18 + 1_000 - 2 * GIB
+    assert [way.detail for way in found.ways_out] == ["devices with 3.4 GiB instead of 2 GiB"]
+    assert holds(found.ways_out[0])
+    assert search(replace(given, cluster=_with_memory(given.cluster, 3.3)), Limits()).status is Status.INFEASIBLE
+
+
+def unlike(kib_of: dict[str, int]) -> ClusterSpec:
+    """A node of one device of each type, with so many KiB."""
+    plain = cluster(len(kib_of), 1, devices=tuple(kib_of))
+    groups = [
+        group.model_copy(
+            update={"device": group.device.model_copy(update={"memory_gib": kib(kib_of[group.device.name])})}
+        )
+        for group in plain.nodes
+    ]
+    return plain.model_copy(update={"nodes": groups})
+
+
+def test_small_device_among_large_ones_is_named() -> None:
+    """Where every stage would fit the larger type, what lacks is what the smaller one has too little."""
+    # Of four layers in two stages one at least is on device b: 899,712 bytes, 1,000 of activations of the last stage,
+    # 25,600 of messages, on 800 KiB = 819,200. Device a holds four layers.
+    given = problem(
+        unlike({"a": 5000, "b": 800}),
+        layers(4),
+        table=costs(layers(4), devices={"a": 1.0, "b": 2.0}),
+        global_batch=1,
+        recompute=["none"],
+        schedules=["1f1b"],
+        fixed={"pp": 2},
+    )
+    found = diagnosed(given)
+    (short,) = found.shortfalls
+    assert (short.device, short.device_type) == (1, "b")
+    assert short.missing_bytes == 899_712 + 1_000 + 25_600 - 819_200
+    assert "0.00 GiB (107112 bytes) on device 1 (b, stage" in str(found)
+    assert all(map(holds, found.ways_out))
+
+
+def infeasible(count: int, types: int) -> Iterator[tuple[int, PlanningProblem, Infeasibility]]:
+    """Random infeasible problems with at most so many device types, with their diagnosis."""
+
+    def drawn() -> Iterator[tuple[int, PlanningProblem, Infeasibility]]:
+        for seed in range(1000):
+            given = smaller(random_problem(seed), np.random.default_rng((seed, 2)).uniform(0.4, 0.95))
+            if not given.candidates or len(given.device_types) > types:
+                continue
+            if not any(fits(given, candidate) for candidate in given.candidates):
+                result = search(given, Limits())
+                if result.status is Status.INFEASIBLE:
+                    yield seed, given, diagnose(given, result)
+
+    return islice(drawn(), count)
+
+
+def smaller(given: PlanningProblem, share: float) -> PlanningProblem:
+    """The problem with a share of every device's memory."""
+    groups = [
+        group.model_copy(
+            update={"device": group.device.model_copy(update={"memory_gib": share * group.device.memory_gib})}
+        )
+        for group in given.cluster.nodes
+    ]
+    return replace(given, cluster=given.cluster.model_copy(update={"nodes": groups}))
+
+
+def test_missing_bytes_equal_enumeration() -> None:
+    """Random infeasible problems of one and two types: no division or placement lacks less than the nearest."""
+    for seed, given, found in infeasible(25, types=2):
+        tried = [_least_by_enumeration(given, candidate) for candidate in given.candidates]
+        assert found.shortfalls[0].missing_bytes == min(tried), seed
+        assert found.shortfalls[0].missing_bytes == max(found.division.missing)
+        for short in found.shortfalls:
+            room = given.stage_memory(found.division.candidate).budget[given.device_types.index(short.device_type)]
+            assert short.needed_bytes - room == short.missing_bytes
+
+
+def _least_by_enumeration(given: PlanningProblem, candidate: Candidate) -> int:
+    """Least worst excess over divisions, recompute and placements."""
+    placements = _placements(given, candidate)
+    budget = given.stage_memory(candidate).budget
+    room = np.unique(budget[given.type_of_node[given.links.node_of[placements]]].min(axis=(-1, -2)), axis=0)
+    return min(
+        int((np.array(memory_bytes(given, strategy)) - room).max(axis=1).min())
+        for strategy in _strategies(given, candidate)
+    )
+
+
+def always(costs: CostTable) -> Callable[[int], CostTable]:
+    """The same costs whatever the largest tensor degree."""
+    return lambda _: costs
+
+
+def test_every_way_out_of_random_problems_holds() -> None:
+    """Planning with a claimed way out finds a plan within its bound; a single change that is not claimed has none."""
+    kinds = set()
+    for seed, given, found in infeasible(40, types=3):
+        assert found.complete
+        for way in found.ways_out:
+            assert holds(way), (seed, way)
+            kinds.add(way.change)
+        alone = [way.change for way in found.ways_out if "+" not in way.change]
+        for name, change in CHANGES.items() if len(given.device_types) == 1 else ():
+            other = change(given, always(given.costs))
+            if other is not None and name not in alone:
+                assert search(other, Limits()).status is Status.INFEASIBLE, (seed, name)
+        assert [way.hardware for way in found.ways_out] == sorted(way.hardware for way in found.ways_out), seed
+    assert {"zero", "margin", "zero+margin", "nodes", "device_memory"} <= kinds
+
+
+def test_sentence_names_stages_and_ways_in_one_line() -> None:
+    """Several stages that lack are named with their devices, and ways out with bound and slowdown."""
+    given = problem(cluster(1, 4, memory_gib=kib(700)), layers(4), global_batch=4, fixed={"pp": 4})
+    words = explain_infeasible(given, search(given, Limits()))
+    # Stage 0 of four: 899,712 bytes, four micro-batches of 100 under full recompute, 900 brought back, 25,600 of
+    # messages, on 716,800; less in flight on the next ones.
+    assert words.startswith(
+        "no plan fits: the nearest, pp=4 tp=1 dp=1 micro_batch=1 1f1b, even with the best stages and recompute lacks "
+        "0.00 GiB (209812 bytes) on device 0 (d, stage 0), which has 0.000667572 GiB less 0.00 GiB of margin, "
+        "0.00 GiB on device 1 (stage 1), 0.00 GiB on device 2 (stage 2) and 0.00 GiB on device 3 (stage 3); "
+    )
+    # Two nodes share the states among two replicas; 4 stages of 3 s and the hops, m - 1 = 1 straggler more.
+    assert "nearest way out: 2 such nodes instead of 1 (at least " in words
+    assert " s with unlimited memory); or: devices with 0.1 GiB instead of 0.000667572 GiB (at least " in words
+    assert "\n" not in words
+
+
+def test_interrupt_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Ctrl-C the diagnosis names what lacks and the ways found so far, and says that it is not complete."""
+    given = problem(cluster(1, 4, memory_gib=kib(976)), layers(4), global_batch=4, fixed={"pp": 1})
+    result = search(given, Limits())
+    whole = diagnose(given, result)
+    seen = set()
+    for patience in range(0, 400, 7):
+        pressed = partial(_pressed_after, patience)
+        monkeypatch.setattr("taut.solver.infeasibility.diagnosis.interrupt_requested", pressed)
+        found = diagnose(given, result)
+        assert found.shortfalls == whole.shortfalls
+        details = [way.detail for way in found.ways_out]
+        assert set(details) <= {way.detail for way in whole.ways_out}
+        assert found.complete or str(found).endswith("interrupted before all were tried")
+        seen.add((tuple(details), found.complete))
+    assert ((), False) in seen
+    assert (tuple(way.detail for way in whole.ways_out), True) in seen
+
+
+@contextmanager
+def _pressed_after(patience: int) -> Iterator[Callable[[], bool]]:
+    """Ctrl-C that comes after so many questions."""
+    asked = 0
+
+    def pressed() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > patience
+
+    yield pressed

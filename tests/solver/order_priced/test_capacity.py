@@ -1,0 +1,118 @@
+"""What devices can take of a division: bounds against all divisions, by hand, and against what memory lacks."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+from taut.formulations.order_division import ChunkProblem
+from taut.formulations.space import SCHEDULES
+from taut.solver.bounds.candidate_bounds import chunked
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.order_priced.bound import order_bound
+from taut.solver.order_priced.capacity import capacity_bound, lacks, missing_capacity, proves
+from taut.solver.order_priced.device_chain import Devices
+from taut.solver.order_priced.division import Division
+from taut.solver.order_priced.rows import Rows, least_makespan
+from tests.solver.order_priced.test_bound import enumerable, random_orders
+from tests.support.small import cluster, model, problem
+
+TOLERANCE = 1 + 1e-9
+
+
+def divisions(given: ChunkProblem) -> Iterator[Division]:
+    """Every division, with every recompute."""
+    kinds = np.flatnonzero(np.isfinite(given.passes[0, :, 0, -1])).tolist()
+    for cuts in combinations(range(1, given.num_layers), given.num_chunks - 1):
+        for recompute in product(kinds, repeat=given.num_chunks):
+            yield Division(np.array([*cuts, given.num_layers]), np.array(recompute))
+
+
+def instances(block: int) -> Iterator[tuple[int, ChunkProblem]]:
+    """
+    Random division problems of every kind of schedule, layers alike and unlike, with little memory and much.
+
+    In every other one a recompute may be quicker than another in some passes and slower in others.
+    """
+    for seed in range(block * 40, block * 40 + 40):
+        given = random_orders(1000 + seed, list(SCHEDULES[2:]))
+        for choice in enumerable(given)[::5]:
+            division = chunked(given, choice, BestLinks(given.links))
+            if seed % 2:
+                times = np.random.default_rng(seed).uniform(0.5, 1.5, (*division.passes.shape[:2], 1, 1))
+                division = replace(division, passes=division.passes * times)
+            if sum(1 for _ in divisions(division)) <= 2000:
+                yield seed, division
+
+
+def excess(given: ChunkProblem, division: Division) -> float:
+    """Bytes that the worst device lacks, over all counts that it goes through."""
+    i, j = division.firsts, division.ends
+    held = given.held * given.parameters[i, j] + given.logits[i, j]
+    kept = given.activation[division.recompute, i, j]
+    worst = [
+        float((counts @ kept[given.hosted(d)]).max() + held[given.hosted(d)].sum())
+        for d, counts in enumerate(given.counts)
+    ]
+    return max(worst) + given.always - given.budget
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_bounds_are_below_every_division(block: int) -> None:
+    """Seconds, costs under random shares, and missing memory: none above the least over all divisions."""
+    rng = np.random.default_rng(block)
+    for seed, given in instances(block):
+        over = [(excess(given, one), one) for one in divisions(given)]
+        least = min((least_makespan(given, one) for lacking, one in over if lacking <= 0), default=np.inf)
+        devices = Devices(given)
+        missing = missing_capacity(given)
+        assert missing == 0 or min(lacking for lacking, _ in over) >= (missing - 1) * (1 - 1e-9), seed
+        if not np.isfinite(least):
+            continue
+        assert capacity_bound(Devices(given, 2 * least)) <= least * TOLERANCE, seed
+        assert not proves(given, least * TOLERANCE), seed
+        for limit in (np.inf, least * TOLERANCE):
+            rows, within = Rows(given, priced=False), Devices(given, limit)
+            weights = rows.weights(rng.dirichlet(np.ones(len(rows.paths))), np.zeros(0))
+            few, many = within.split(int(rng.integers(given.num_chunks)), int(rng.integers(1, 3)))
+            parts = min(few.least(weights)[0], many.least(weights)[0])
+            assert within.least(weights)[0] <= parts * TOLERANCE, seed
+            assert parts + given.constant <= least * TOLERANCE, seed
+        assert devices.known
+
+
+def test_whole_layers_count() -> None:
+    """Nine equal layers on four devices: one of them has three, which no mixture of divisions would tell."""
+    given = problem(cluster(4, 1), model(9), schedules=["zb-h1"], max_tp=1, fixed={"pp": 4})
+    choice = max((c for c in given.candidates), key=lambda c: c.num_micro_batches)
+    division = chunked(given, choice, BestLinks(given.links))
+    m, layer = division.micro_batches, float(division.passes[:, 0, 1, 2].sum())
+    assert capacity_bound(Devices(division, 1e3)) >= m * 3 * layer * (1 - 1e-5)
+    least = min(least_makespan(division, one) for one in divisions(division) if excess(division, one) <= 0)
+    assert order_bound(division).seconds <= least * TOLERANCE
+
+
+def test_a_limit_that_a_division_keeps_is_not_proven() -> None:
+    """Every division's own makespan is refused as a witness, and so is memory that one fits."""
+    given = problem(cluster(2, 1), model(4), schedules=["zb-v"], max_tp=1, fixed={"pp": 2})
+    choice = next(c for c in given.candidates if c.micro_batch == 1)
+    division = chunked(given, choice, BestLinks(given.links))
+    for one in divisions(division):
+        assert not proves(division, least_makespan(division, one) * TOLERANCE)
+    assert not lacks(Devices(division), 0)
+
+
+def test_more_memory_changes_options_alone() -> None:
+    """Devices with more memory have the options of a problem with more, and share the figures they were found from."""
+    grown = 0
+    for seed, given in instances(0):
+        devices, more = Devices(given), 1 << (10 + seed % 20)
+        larger, fresh = devices.with_more(more), Devices(replace(given, budget=given.budget + more))
+        assert larger.figures is devices.figures
+        for one, other, before in zip(larger.options, fresh.options, devices.options, strict=True):
+            assert one.layers.tolist() == other.layers.tolist()
+            assert one.recompute.tolist() == other.recompute.tolist()
+            grown += len(one.layers) > len(before.layers)
+    assert grown > 0

@@ -1,0 +1,80 @@
+"""Annealing: its incremental prices are the evaluator's, its work is deterministic, its rules hold."""
+
+import numpy as np
+import pytest
+
+from taut.formulations.latency import Strategy, step_time, violations
+from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.solver.bounds.candidate_bounds import communication, partition_bound
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.layer_partition import Partition
+from taut.solver.placement.annealing.anneal import anneal, best_start
+from taut.solver.program.enumerate import enumerate_candidate
+from tests.support.instances import random_problem
+from tests.support.small import candidate, cluster, problem, strategy
+
+
+def random_placement(seed: int) -> tuple[PlacementProblem, Partition] | None:
+    """The placement problem of some candidate of a random problem, if one fits."""
+    given = random_problem(seed, large=seed % 3 == 0)
+    if not given.candidates:
+        return None
+    choice = given.candidates[np.random.default_rng(seed).integers(len(given.candidates))]
+    found = partition_bound(given, choice, communication(given, choice, BestLinks(given.links)))[1]
+    if not found.feasible:
+        return None
+    return placement_problem(given, Strategy(candidate=choice, stages=found.stages, recompute=found.recompute)), found
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_annealed_seconds_are_the_evaluators(block: int) -> None:
+    """Start and result cost what the evaluator says (optimizer and constant apart), and keep every rule."""
+    for seed in range(block * 25, block * 25 + 25):
+        made = random_placement(seed)
+        if made is None:
+            continue
+        given, found = made
+        start = best_start(given, found.patterns)
+        done = anneal(given, start, moves=400, seed=seed)
+        assert done.seconds <= start.seconds
+        assert given.violations(done.positions) == ()
+        if np.isfinite(done.seconds):
+            devices = given.devices(done.positions)
+            assert violations(given.problem, given.strategy, devices) == ()
+            time = step_time(given.problem, given.strategy, devices)
+            wanted = float(time.total - time.optimizer - time.constant)
+            assert done.seconds == pytest.approx(wanted, rel=1e-12), seed
+
+
+def test_same_seed_gives_the_same_placement() -> None:
+    """Annealing is a function of seed, start and moves."""
+    rows = np.random.default_rng(0).uniform(0.5, 2, (8, 8)).tolist()
+    given = placement_problem(problem(cluster(8, 1, rows=rows)), strategy(candidate(4, 1, 2, m=4), 1, 2, 3, 4))
+    start = best_start(given, (0,) * 4)
+    one, other = (anneal(given, start, moves=5000, seed=7) for _ in range(2))
+    assert one.seconds == other.seconds
+    assert (one.positions == other.positions).all()
+
+
+def test_annealing_finds_the_optimum_of_small_instances() -> None:
+    """On six nodes with random links a short anneal reaches the enumerated optimum."""
+    for seed in range(5):
+        rows = np.random.default_rng(seed).uniform(0.01, 2, (6, 6)).tolist()
+        given = problem(cluster(6, 1, rows=rows), global_batch=12, recompute=["none"])
+        choice = candidate(3, 1, 2, m=6)
+        optimum = enumerate_candidate(given, choice)
+        assert optimum.strategy is not None
+        placed = placement_problem(given, optimum.strategy)
+        done = anneal(placed, best_start(placed, (0,) * 3), moves=20_000, seed=seed)
+        assert done.seconds == pytest.approx(optimum.seconds, rel=1e-12)
+
+
+def test_slow_devices_go_where_the_partition_wants_them() -> None:
+    """A partition with one slow stage is placed with that stage on the slow node."""
+    from tests.support.small import costs, model
+
+    nodes = cluster(2, 1, devices=("a", "b"))
+    given = problem(nodes, table=costs(model(), devices={"a": 1.0, "b": 3.0}))
+    placed = placement_problem(given, strategy(candidate(2, 1, 1), 3, 4))
+    assert best_start(placed, (0, 1)).positions.tolist() == [[0], [1]]
+    assert best_start(placed, (1, 0)).positions.tolist() in ([[1], [0]], [[0], [1]])

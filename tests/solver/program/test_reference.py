@@ -1,0 +1,98 @@
+"""The integer program over all candidates against the partitions of the fast search, on real planning problems."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from taut.formulations.partition import partition_problem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.program.program import NANOSECONDS, Option, StrategyProgram
+from taut.formulations.program.rows import strategy_program
+from taut.solver.bounds.candidate_bounds import ROUNDING, communication
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.layer_partition import solve_partition
+from taut.solver.program.cbc import solve_cbc
+from taut.solver.program.checked import ProgramResult
+from taut.solver.program.cp_sat import solve_cpsat
+from taut.solver.result import Status
+from tests.support.instances import random_problem
+
+SEEDS = range(200)
+MEMORY = [1.0, 0.8, 0.6]
+"""Shares of the drawn memory; the smaller, the more problems are infeasible."""
+MOST_CANDIDATES = 12
+MOST_COLUMNS = 1500
+
+
+def with_memory(given: PlanningProblem, share: float) -> PlanningProblem:
+    """The problem with a share of every device's memory."""
+    groups = []
+    for group in given.cluster.nodes:
+        device = group.device.model_copy(update={"memory_gib": share * group.device.memory_gib})
+        groups.append(group.model_copy(update={"device": device}))
+    return replace(given, cluster=given.cluster.model_copy(update={"nodes": groups}))
+
+
+def options_of(given: PlanningProblem) -> list[Option]:
+    """Every candidate as the fast search sees it."""
+    best, options = BestLinks(given.links), []
+    for candidate in given.candidates:
+        comm = communication(given, candidate, best)
+        options.append(Option(candidate, partition_problem(given, candidate), comm.edge, comm.tail))
+    return options
+
+
+def small_programs(seeds: range, share: float) -> Iterator[tuple[int, PlanningProblem, StrategyProgram]]:
+    """Seed, problem and program of the random problems that are small enough; AMP's ring has no place in it."""
+    for seed in seeds:
+        given = random_problem(seed)
+        if given.latency_model != "amp" and 0 < len(given.candidates) <= MOST_CANDIDATES:
+            program = strategy_program(options_of(with_memory(given, share)))
+            if len(program.upper) <= MOST_COLUMNS:
+                yield seed, given, program
+
+
+def fast_optimum(program: StrategyProgram) -> float:
+    """Least seconds by the fast partition of every candidate, infinite if none has room."""
+    return min(solve_partition(partition, edge, tail).seconds for _, partition, edge, tail in program.options)
+
+
+def check_result(program: StrategyProgram, result: ProgramResult, best: float, seed: int) -> None:
+    """Infeasible together, or optima that differ by less than a nanosecond for each price of the choice."""
+    if np.isinf(best):
+        assert (result.status, result.choice, result.objective_ns) == (Status.INFEASIBLE, None, None), seed
+        return
+    assert result.status is Status.OPTIMAL, seed
+    assert result.choice is not None
+    assert result.objective_ns is not None
+    assert result.objective_ns == result.lower_bound_ns, seed
+    chosen = program.options[result.choice.candidate].partition
+    prices = 2 * chosen.pp + chosen.micro_batches - 1
+    rounded_off = best * NANOSECONDS - result.objective_ns
+    assert -ROUNDING * result.objective_ns <= rounded_off < prices + ROUNDING * result.objective_ns, seed
+
+
+@pytest.mark.parametrize("share", MEMORY)
+@pytest.mark.parametrize("block", range(10))
+def test_backends_agree_with_the_fast_search_of_every_candidate(block: int, share: float) -> None:
+    """CP-SAT and CBC prove the least partition over all candidates, or that none has room."""
+    for seed, _, program in small_programs(SEEDS[block * 20 : block * 20 + 20], share):
+        best = fast_optimum(program)
+        exact, floating = solve_cpsat(program), solve_cbc(program)
+        check_result(program, exact, best, seed)
+        check_result(program, floating, best, seed)
+        assert exact.objective_ns == floating.objective_ns, seed
+
+
+def test_problems_are_many_and_unlike() -> None:
+    """The problems above are feasible and infeasible, of both models, of two classes, and calibrated."""
+    drawn = [found for share in MEMORY for found in small_programs(SEEDS, share)]
+    best = [fast_optimum(program) for _, _, program in drawn]
+    assert len({seed for seed, _, _ in drawn}) >= 25
+    assert np.isinf(best).sum() >= 10
+    assert np.isfinite(best).sum() >= 25
+    assert {given.latency_model for _, given, _ in drawn} == {"pipette", "pipette-printed"}
+    assert sum(any(option.partition.slow_groups for option in program.options) for _, _, program in drawn) >= 10
+    assert sum(given.calibration is not None for _, given, _ in drawn) >= 10

@@ -1,0 +1,113 @@
+"""The branch and bound: limits, determinism, states."""
+
+import numpy as np
+import pytest
+
+from taut.solver.infeasibility.diagnosis import explain_infeasible
+from taut.solver.program.enumerate import enumerate_all
+from taut.solver.result import Limits, State, relative_gap
+from taut.solver.search.search import search
+from tests.support.small import cluster, costs, model, problem
+
+
+def test_search_proves_the_optimum_of_a_small_problem() -> None:
+    """Eight devices in two nodes: plan, bound and enumeration agree."""
+    given = problem(cluster(2, 2), recompute=["none"])
+    result = search(given, Limits())
+    assert result.status == "optimal"
+    assert result.incumbent is not None
+    assert result.incumbent.seconds == pytest.approx(enumerate_all(given).seconds, rel=1e-9)
+
+
+def test_every_candidate_has_a_state_that_follows_from_its_bound() -> None:
+    """Pruned and solved candidates are no better than the plan, open ones are none when proven."""
+    result = search(problem(cluster(2, 2)), Limits())
+    assert result.incumbent is not None
+    for bound in result.bounds:
+        if bound.state in (State.PRUNED, State.SOLVED):
+            assert bound.lower_bound >= result.incumbent.seconds * (1 - 1e-9)
+        assert np.isfinite(bound.lower_bound) == (bound.state is not State.INFEASIBLE)
+
+
+def test_work_limit_is_deterministic_and_leaves_a_valid_bound() -> None:
+    """The same work gives the same plan whatever the threads, and less work no better bound."""
+    rng = np.random.default_rng(3)
+    given = problem(cluster(6, 2, rows=rng.uniform(0.01, 1, (12, 12)).tolist()), model(6), global_batch=12)
+    one = search(given, Limits(work_limit=4, workers=1))
+    other = search(given, Limits(work_limit=4, workers=2))
+    assert one.incumbent is not None and other.incumbent is not None
+    assert one.incumbent.seconds == other.incumbent.seconds
+    assert (one.incumbent.devices == other.incumbent.devices).all()
+    assert one.work == 4
+    assert one.lower_bound <= search(given, Limits()).lower_bound * (1 + 1e-12)
+
+
+def test_gap_limit_stops_when_the_gap_is_small_enough() -> None:
+    """A generous gap stops at once with status feasible or better."""
+    result = search(problem(cluster(2, 2)), Limits(gap=0.9))
+    assert result.stopped_by == "gap"
+    assert result.gap is not None and result.gap <= 0.9
+
+
+def test_interrupt_returns_the_incumbent_with_its_bound() -> None:
+    """Ctrl-C while the search reports keeps plan and bound."""
+    import os
+    import signal
+
+    def press(elapsed: float, incumbent: float, bound: float, doing: str) -> None:
+        if np.isfinite(incumbent):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    rng = np.random.default_rng(3)
+    given = problem(cluster(6, 2, rows=rng.uniform(0.01, 1, (12, 12)).tolist()), model(6), global_batch=12)
+    result = search(given, Limits(workers=1), press)
+    assert result.stopped_by == "interrupt"
+    assert result.incumbent is not None
+    assert np.isfinite(result.lower_bound)
+
+
+def test_infeasible_problem_is_proven_and_explained() -> None:
+    """Nothing fits in 0.2 MiB: the explanation names device, bytes and a way out that fits."""
+    given = problem(cluster(1, 2, memory_gib=2e-4), model(4), global_batch=2)
+    result = search(given, Limits())
+    assert result.status == "infeasible"
+    words = explain_infeasible(given, result)
+    assert "bytes) on device" in words
+    assert "nearest way out: " in words
+    assert "\n" not in words
+
+
+def test_way_out_by_more_nodes_is_computed() -> None:
+    """Four layers that need four devices: two nodes of two do what one cannot."""
+    # A layer alone needs 18 x 49,984 B of states; 0.9 MiB hold one layer with its activations, not two.
+    given = problem(cluster(1, 2, memory_gib=0.9e-3), model(4), global_batch=2, max_tp=1, fixed={})
+    words = explain_infeasible(given, search(given, Limits()))
+    assert "nearest way out: 2 such nodes instead of 1 (" in words
+
+
+def test_way_out_by_other_stages_comes_first() -> None:
+    """If more stages than fixed have a plan, the explanation says how many."""
+    given = problem(cluster(2, 2, memory_gib=2e-3), model(4), global_batch=4, max_tp=1, fixed={"pp": 1})
+    words = explain_infeasible(given, search(given, Limits()))
+    assert "nearest way out: pp=2 instead of pp=1 (" in words
+
+
+def test_unlike_devices_are_planned_within_the_bound() -> None:
+    """Two types of device: the plan is at least the bound, and the fast ones get more layers."""
+    nodes = cluster(2, 1, devices=("a", "b"))
+    given = problem(nodes, model(4), table=costs(model(4), devices={"a": 1.0, "b": 3.0}), fixed={"pp": 2})
+    result = search(given, Limits())
+    assert result.incumbent is not None
+    # 3 layers on the fast device (9 s), 1 on the slow one (9 s): micro-batch 1, 18 + 7 x 9 seconds and the hop.
+    assert result.incumbent.seconds == pytest.approx(enumerate_all(given).seconds, rel=1e-9)
+    sizes = sorted(end - first for first, end in result.incumbent.strategy.stages)
+    assert sizes == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("objective", "bound", "gap"),
+    [(2.0, 1.0, 0.5), (1.0, 1.0, 0.0), (0.0, 0.0, 0.0), (0.0, -1.0, None), (1.0, -np.inf, None), (np.inf, 1.0, None)],
+)
+def test_gap_is_unknown_where_it_is_not_defined(objective: float, bound: float, gap: float | None) -> None:
+    """A relative gap needs finite figures and an objective other than zero."""
+    assert relative_gap(objective, bound) == gap

@@ -1,0 +1,159 @@
+"""Exact partition against enumeration of every division, recompute and pattern."""
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+
+from taut.formulations.partition import PartitionProblem, partition_problem
+from taut.solver.layer_partition import least_excess, solve_partition
+from tests.support.small import candidate, cluster, costs, model, problem
+
+
+def random_partition(seed: int) -> tuple[PartitionProblem, np.ndarray, np.ndarray, float]:
+    """A random problem with additive times, tight memory, one or two classes of device, and its edge, tail, cap."""
+    rng = np.random.default_rng(seed)
+    layers, pp, dp = int(rng.integers(2, 6)), int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    pp = min(pp, layers)
+    patterns = 3 if rng.random() < 0.4 else 1
+    per_layer = rng.integers(1, 20, layers).astype(float)
+    sums = np.concatenate([[0.0], np.cumsum(per_layer)])
+    base = np.maximum(sums[None, :] - sums[:, None], 0.0)
+    seconds = np.stack([base, base * 1.25, base * 1.5])
+    slow = seconds * float(rng.choice([1.5, 2.0]))
+    low = np.stack([seconds, slow, np.minimum(seconds, slow)]) if patterns == 3 else seconds[None]
+    high = np.stack([seconds, slow, np.maximum(seconds, slow)]) if patterns == 3 else seconds[None]
+    activation = np.stack([base * 10, base * 5, base * 2]).astype(np.int64)
+    fixed = np.stack([base * 7] * 3).astype(np.int64)
+    m = int(rng.integers(1, 7))
+    budget = rng.integers(int(base[0, -1] * 2), int(base[0, -1] * 15) + 2, patterns)
+    return (
+        PartitionProblem(
+            pp=pp,
+            dp=dp,
+            micro_batches=m,
+            low=low,
+            high=high,
+            fixed=fixed,
+            activation=activation,
+            in_flight=np.minimum(np.arange(pp, 0, -1), m).astype(np.int64),
+            budget=budget.astype(np.int64),
+            gradients=base.copy(),
+            slow_groups=int(rng.integers(0, pp * dp + 1)) if patterns == 3 else 0,
+        ),
+        rng.uniform(0, 5, layers + 1),
+        rng.uniform(0, 20, layers + 1),
+        float(rng.choice([np.inf, per_layer.max() * 2])),
+    )
+
+
+def enumerated(given: PartitionProblem, edge: np.ndarray, tail: np.ndarray, cap: float) -> float:
+    """Least seconds over everything, by equations (1) to (4) of the formulation."""
+    best, layers, pp = np.inf, given.num_layers, given.pp
+    for inner in combinations(range(1, layers), pp - 1):
+        ends = (*inner, layers)
+        firsts = (0, *inner)
+        if any(given.gradients[i, j] > cap for i, j in zip(firsts, ends, strict=True)):
+            continue
+        for choice in product(range(3), range(given.low.shape[0]), repeat=pp):
+            recompute, patterns = choice[::2], choice[1::2]
+            if not _feasible(given, firsts, ends, recompute, patterns):
+                continue
+            at = list(zip(patterns, recompute, firsts, ends, strict=True))
+            total = sum(given.low[index] for index in at)
+            straggler = max(given.high[index] for index in at)
+            total += (given.micro_batches - 1) * straggler + sum(edge[end] for end in inner) + tail[ends[0]]
+            best = min(best, float(total))
+    return best
+
+
+def _feasible(
+    given: PartitionProblem,
+    firsts: tuple[int, ...],
+    ends: tuple[int, ...],
+    recompute: tuple[int, ...],
+    patterns: tuple[int, ...],
+) -> bool:
+    for x, (i, j, r, q) in enumerate(zip(firsts, ends, recompute, patterns, strict=True)):
+        if given.fixed[r, i, j] + given.in_flight[x] * given.activation[r, i, j] > given.budget[q]:
+            return False
+    if given.low.shape[0] == 1:
+        return True
+    slow, mixed = patterns.count(1), patterns.count(2)
+    least, most = given.dp * slow + mixed, given.dp * slow + (given.dp - 1) * mixed
+    return least <= given.slow_groups <= most
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_partition_is_exact_on_random_instances(block: int) -> None:
+    """Dynamic programming equals enumeration, infeasible instances included, and its choice attains its value."""
+    for seed in range(block * 20, block * 20 + 20):
+        given, edge, tail, cap = random_partition(seed)
+        found = solve_partition(given, edge, tail, gradient_cap=cap)
+        wanted = enumerated(given, edge, tail, cap)
+        assert found.seconds == pytest.approx(wanted, rel=1e-12), seed
+        assert found.feasible == np.isfinite(wanted)
+
+
+def test_random_instances_include_infeasible_ones() -> None:
+    """The random instances above are a fair mix."""
+    feasible = [solve_partition(*random_partition(seed)[:3]).feasible for seed in range(200)]
+    assert 20 < sum(feasible) < 180
+
+
+def test_even_layers_divide_evenly() -> None:
+    """Four equal layers on two stages: two and two, 12 + 7 x 6 seconds."""
+    given = partition_problem(problem(cluster(2, 1)), candidate(2, 1, 1))
+    found = solve_partition(given, np.zeros(5), np.zeros(5))
+    assert found.stages == ((0, 2), (2, 4))
+    assert found.seconds == pytest.approx(54.0)
+    assert found.recompute == ("none", "none")
+
+
+def test_unlike_layers_are_balanced_by_time_not_number() -> None:
+    """Layers of 9, 3, 9, 3 seconds on two stages: 12 + 12; on three 9 + 12 + 3."""
+    spec = model(4, unlike=True)
+    given = problem(cluster(6, 1), spec, table=costs(spec, seconds={"wide": 3.0}), global_batch=24)
+    two = solve_partition(partition_problem(given, candidate(2, 1, 3)), np.zeros(5), np.zeros(5))
+    three = solve_partition(partition_problem(given, candidate(3, 1, 2)), np.zeros(5), np.zeros(5))
+    assert two.stages == ((0, 2), (2, 4))
+    assert three.seconds == pytest.approx(24 + 7 * 12)
+
+
+def test_tight_memory_forces_recompute_where_it_is_needed() -> None:
+    """With 3,600 bytes beside messages stage 0 (4,000, or 2,000 and 500) recomputes, stage 1 (2,000) does not."""
+    states = 2 * (12 * 64 * 64 + 13 * 64) * 18
+    buffers = 2 * 12_800
+    gib = (states + buffers + 3_600) / 2**30
+    given = problem(cluster(2, 1, memory_gib=gib), max_tp=1)
+    found = solve_partition(partition_problem(given, candidate(2, 1, 1)), np.zeros(5), np.zeros(5))
+    assert found.recompute == ("selective", "none")
+
+
+def test_least_excess_is_the_missing_memory_of_the_best_division() -> None:
+    """Least over divisions and recompute of the worst stage's excess; zero where one fits."""
+    for seed in range(60):
+        given, edge, tail, _ = random_partition(seed)
+        if given.low.shape[0] > 1:
+            continue
+        excess, stage = least_excess(given)
+        assert (excess == 0) == solve_partition(given, edge, tail).feasible
+        if excess:
+            assert excess == _least_excess(given)
+            assert 0 <= stage < given.pp
+
+
+def _least_excess(given: PartitionProblem) -> int:
+    best = None
+    for inner in combinations(range(1, given.num_layers), given.pp - 1):
+        stages = list(zip((0, *inner), (*inner, given.num_layers), strict=True))
+        worst = max(
+            min(
+                int(given.fixed[r, i, j] + given.in_flight[x] * given.activation[r, i, j] - given.budget[0])
+                for r in range(3)
+            )
+            for x, (i, j) in enumerate(stages)
+        )
+        best = worst if best is None else min(best, worst)
+    assert best is not None
+    return best

@@ -1,0 +1,161 @@
+"""Predictions of given configurations: the fast path, errors in place, and the planner's own price."""
+
+import csv
+import os
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taut.data.calibration import Calibration, uncalibrated
+from taut.data.load import load_calibration, load_cluster
+from taut.data.model import ModelSpec
+from taut.data.samples import ConfigurationRow
+from taut.errors import DataError
+from taut.fitting import fit_latency
+from taut.planning import plan
+from taut.prediction import find_device, predict, predict_file
+
+HEAD = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,precision,stack"
+
+
+def configuration(**change: object) -> ConfigurationRow:
+    values = {"gpu": "A100", "n_gpus": 64, "hidden": 4096, "layers": 32, "tp": 4, "pp": 4, "dp": 4, "global_batch": 64}
+    return ConfigurationRow.parse({**values, **change}, "row")
+
+
+def test_each_row_gets_its_result_or_its_error(tmp_path: Path) -> None:
+    """Order is kept; wrong rows, unknown devices and unknown stacks have an error text and no figures."""
+    path = tmp_path / "rows.csv"
+    rows = [
+        "A100,8,2048,24,16,2048,2,2,2,1,16,full,fp16,megatron-deepspeed-a100",
+        "A100,9,2048,24,16,2048,2,2,2,1,16,full,fp16,",
+        "Z9,8,2048,24,16,2048,2,2,2,1,16,full,fp16,",
+        "A100,8,2048,24,16,2048,2,2,2,1,16,full,fp16,unheard-of",
+        "L40S-48GB,8,2048,24,16,2048,2,2,2,1,16,none,bf16,",
+        "T4,8,2048,24,16,2048,2,2,2,1,16,none,bf16,",
+    ]
+    path.write_text("\n".join([HEAD, *rows]) + "\n")
+    found = list(csv.DictReader(StringIO(predict_file(path))))
+    assert [bool(row["step_time_s"]) for row in found] == [True, False, False, False, True, False]
+    assert [bool(row["error"]) for row in found] == [False, True, True, True, False, True]
+    low, middle, high = (float(found[0][name]) for name in ("step_time_low_s", "step_time_s", "step_time_high_s"))
+    assert low < middle < high
+    assert found[4]["step_time_low_s"] == ""
+    assert found[0]["fits"] in ("true", "false")
+
+
+@pytest.mark.parametrize("name", ["", "megatron-deepspeed-a100-one"])
+def test_prediction_is_the_planners_price(name: str) -> None:
+    """A plan held to one configuration costs what the prediction says, with and without a calibration."""
+    # One node and one stage, so that workers lie as in Megatron's order whatever the placement.
+    shape = {"layers": 32, "hidden": 4096, "heads": 32, "seq": 2048, "vocab": 51200}
+    calibration = load_calibration(name) if name else None
+    cluster = load_cluster("vtrain-multi-node" if name else "dgx-a100")
+    one_node = cluster.nodes[0].model_copy(update={"count": 1})
+    found = plan(
+        ModelSpec.parse({"name": "m", **shape}, "m"),
+        cluster.model_copy(update={"nodes": [one_node]}),
+        global_batch=8,
+        calibration=calibration,
+        precision="bf16",
+        fix={"tp": 8, "pp": 1, "micro_batch": 2, "sequence_parallel": False},
+    )
+    row = configuration(**shape, n_gpus=8, tp=8, pp=1, dp=1, global_batch=8, micro_batch=2)
+    predicted = predict([row], calibration or uncalibrated(one_node.device))[0]
+    assert ("caution" in str(found)) == bool(name)
+    assert found.strategy["recompute"] == ["none"]
+    assert predicted.step_time_s == pytest.approx(found.step_time_s, rel=1e-9)
+    assert predicted.memory_bytes == found.document["predicted"]["memory_bytes"][0]
+
+
+def test_interleaving_divides_the_bubble() -> None:
+    """Without communication the step of vpp chunks is m + (pp - 1) / vpp stage times."""
+    device = find_device("A100")
+    silent = dict.fromkeys(("tensor_parallel", "pipeline", "data_parallel", "optimizer"), 0.0)
+    compute = Calibration(name="c", coefficients=uncalibrated(device).coefficients | silent)
+    plain, halved = predict([configuration(vocab=0, global_batch=32, vpp=vpp) for vpp in (1, 2)], compute)
+    assert plain.step_time_s is not None and halved.step_time_s is not None
+    # m = 8, pp = 4: 8 + 3 / 2 stage times against 8 + 3.
+    assert halved.step_time_s / plain.step_time_s == pytest.approx(9.5 / 11)
+
+
+def test_more_work_never_takes_less_time() -> None:
+    """Full recompute, longer sequences and more layers each cost time; full recompute saves memory."""
+    base, full, longer, deeper = predict(
+        [configuration(), configuration(recompute="full"), configuration(seq=4096), configuration(layers=64)]
+    )
+    for other in (full, longer, deeper):
+        assert other.step_time_s is not None and base.step_time_s is not None
+        assert other.step_time_s > base.step_time_s
+    assert full.memory_bytes is not None and base.memory_bytes is not None
+    assert full.memory_bytes < base.memory_bytes
+
+
+def test_fit_recovers_the_machine_behind_its_samples(tmp_path: Path) -> None:
+    """Samples predicted by a calibration are predicted again by the calibration fitted to them."""
+    rng = np.random.default_rng(0)
+    truth = load_calibration("megatron-deepspeed-a100-many")
+    rows = []
+    for _ in range(60):
+        tp, pp, dp = (int(2 ** rng.integers(0, 4)) for _ in range(3))
+        if tp * pp * dp <= 8:
+            continue
+        change = {"n_gpus": tp * pp * dp, "tp": tp, "pp": pp, "dp": dp, "global_batch": dp * 16, "recompute": "full"}
+        rows.append(configuration(**change, hidden=int(rng.choice([2048, 4096, 8192])), precision="fp16"))
+    lines = [HEAD + ",measured_s"]
+    for row, found in zip(rows, predict(rows, truth), strict=True):
+        cells = [row.gpu, row.n_gpus, row.hidden, row.layers, "", row.seq, row.tp, row.pp, row.dp, 1, row.global_batch]
+        lines.append(",".join(map(str, [*cells, "full", "fp16", "", found.step_time_s])))
+    path = tmp_path / "samples.csv"
+    path.write_text("\n".join(lines) + "\n")
+    fitted = fit_latency(path, name="again", cluster="vtrain-multi-node")
+    assert fitted.mape is not None and fitted.mape < 0.02
+    assert fitted.nodes == "many"
+
+
+def test_fit_refuses_rows_without_measurement_and_mixed_stacks(tmp_path: Path) -> None:
+    """Every sample needs a measured time, and all are of one device and stack."""
+    path = tmp_path / "samples.csv"
+    row = "A100,8,2048,24,16,2048,2,2,2,1,16,full,fp16,"
+    path.write_text(f"{HEAD},measured_s\n{row},\n")
+    with pytest.raises(DataError, match="measured_s: missing"):
+        fit_latency(path, name="x")
+    path.write_text(f"{HEAD},measured_s\n{row},1.0\n{row.replace('A100', 'H100')},1.0\n")
+    with pytest.raises(DataError, match="2 kinds"):
+        fit_latency(path, name="x")
+
+
+DATA = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "measured"
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the public campaigns are not here")
+def test_public_campaign_is_predicted_as_the_calibration_says() -> None:
+    """The shipped calibrations' mean errors on their campaigns are at most the stated ones."""
+    with (DATA / "vtrain_multi.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    rows, measured = [], []
+    for line in lines:
+        rows.append(
+            configuration(
+                n_gpus=line["# GPUs"],
+                hidden=line["hidden size"],
+                layers=line["# layers"],
+                heads=line["attention heads"],
+                seq=line["sequence length"],
+                tp=line["tensor parallelism"],
+                dp=line["data parallelism"],
+                pp=line["pipeline parallelism"],
+                micro_batch=line["micro batch"],
+                global_batch=line["global batch"],
+                recompute="full",
+                precision="fp16",
+                stack="megatron-deepspeed-a100",
+            )
+        )
+        measured.append(float(line["iteration time (ms)"]) / 1e3)
+    found = np.array([prediction.step_time_s for prediction in predict(rows)], dtype=float)
+    stated = load_calibration("megatron-deepspeed-a100-many").mape
+    assert stated is not None
+    assert np.abs(found / np.array(measured) - 1).mean() <= stated
