@@ -14,17 +14,16 @@ from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from benchmarks.campaigns import campaigns, checks
 from benchmarks.runs import Campaign
+from taut.data.arrays import Floats
 from taut.data.calibration import HIGH, LOW, Calibration
 from taut.data.samples import ConfigurationRow
 from taut.fitting import calibrate, terms_by_stack
 from taut.prediction import find_device, predict
 from taut.solver.calibration.latency import FEWEST, Stack, cross_validate, fit_coefficients, stated_coefficients
 
-Floats = NDArray[np.float64]
 SEEDS = range(5)
 PLANS_OF_A_JOB = 5
 

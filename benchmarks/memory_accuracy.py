@@ -14,17 +14,16 @@ from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from benchmarks.accuracy import as_table, rounded
 from benchmarks.memory_campaigns import MemoryCampaign, memory_campaigns
+from taut.data.arrays import Floats
 from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.units import KIB
 from taut.fitting import memory_model, stage_terms
 from taut.prediction import find_device
 from taut.solver.calibration.memory import PULLS, conformal_margin, predicted, unseen_errors
 
-Floats = NDArray[np.float64]
 SEEDS, LEVEL = range(5), 0.05
 ANALYTIC = np.array([*(1.0 for _ in MEMORY_TERMS), MemoryModel().overhead_bytes])
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
 from taut.formulations.latency import Strategy, memory_bytes
 from taut.formulations.partition import partition_problem
@@ -33,7 +33,6 @@ from taut.solver.program.checked import ProgramResult
 from taut.solver.program.cp_sat import solve_cpsat
 from taut.solver.program.learned_memory import PredictedResult, solve_predicted
 
-Floats = NDArray[np.float64]
 CASES: list[tuple[str, str, int, dict[str, int | str | bool]]] = [
     ("gpt-3.1b", "pipette-mid-range", 512, {"pp": 8, "schedule": "1f1b", "zero": 0}),
     ("llama3-70b", "dgx-h100:4", 64, {"schedule": "1f1b", "zero": 1, "sequence_parallel": True}),

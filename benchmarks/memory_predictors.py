@@ -3,16 +3,15 @@
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.synthetic_memory import CAPACITY, Runs, formula_terms
+from taut.data.arrays import Floats
 from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.samples import network_features
 from taut.data.units import GIB
 from taut.solver.calibration.memory import fit_memory, predicted
 from taut.solver.calibration.memory_network import fit_network
 
-Floats = NDArray[np.float64]
 Guess = tuple[Floats, Floats]
 """Predicted bytes and their bound, prediction with margin."""
 Model = Callable[[Runs], Guess]

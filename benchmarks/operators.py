@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from taut.data.analytic.operator_times import ATTENTION_TERMS, GEMM_TERMS, attention_terms, gemm_terms
+from taut.data.arrays import Floats
 from taut.data.builtin import catalog_devices
 from taut.data.units import MICROSECOND
 
-Floats = NDArray[np.float64]
 MILLISECOND = 1e-3
 FOLDS, ROUNDS, SMALLEST_RESIDUAL = 10, 8, 0.02
 SMALLEST_ROWS, SMALLEST_WIDTH, ROW_MULTIPLE = 512, 256, 128

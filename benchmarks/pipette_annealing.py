@@ -25,13 +25,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.placement import PlacementProblem
 from taut.solver.placement.annealing.prices import Prices, Scratch, pipeline_seconds, prices_of, ring_seconds
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 ALPHA = 0.999
 MOVES = 2_000
 """Moves between two looks at the clock."""

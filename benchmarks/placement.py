@@ -31,13 +31,13 @@ from threading import Event
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.pipette_annealing import identity, pipette_annealing
 from benchmarks.placement_clusters import KINDS, problem
 from benchmarks.placement_figure import plot_rows
 from benchmarks.placement_rows import Row, Setting, append_row, markdown, read_rows, verdict
 from benchmarks.quadratic_surrogate import scipy_placement
+from taut.data.arrays import Floats
 from taut.data.readers.mpigraph import read_mpigraph
 from taut.errors import CertificateError, DataError, NothingFoundError, TautError
 from taut.formulations.placement import PlacementProblem, placement_problem
@@ -47,7 +47,6 @@ from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 
-Floats = NDArray[np.float64]
 STAGES = {8: (2, 4, 8), 16: (2, 4, 8, 16), 32: (4, 8, 16), 64: (8, 16), 128: (8, 16)}
 SECONDS = {8: 5.0, 16: 5.0, 32: 5.0, 64: 10.0, 128: 30.0}
 SECONDS_OF_SMALL_GROUPS = 30.0

@@ -17,8 +17,8 @@ s = 0.1 in the middle four, and all synthetic nodes stand in random order. No la
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostRow, CostTable
 from taut.data.memory import MemoryModel
@@ -27,7 +27,6 @@ from taut.errors import DataError
 from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
 from taut.formulations.space import StrategySpace
 
-Floats = NDArray[np.float64]
 KINDS = ("lognormal20", "lognormal40", "racks", "sixes", "slow", "fat-tree", "mpigraph")
 GPUS_PER_NODE = 8
 RATE = 25.0

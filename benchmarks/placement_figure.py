@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.placement_clusters import KINDS
 from benchmarks.placement_rows import PEERS, Measure, Row, median
+from taut.data.arrays import Floats
 from taut.plots.plan import SHADES
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Floats = NDArray[np.float64]
 COLOURS = dict(zip(KINDS, (*SHADES, "#666666"), strict=True))
 BAND = "#ededed"
 FOOT, OPTIMAL = 3e-3, 1e-4

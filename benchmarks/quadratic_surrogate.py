@@ -15,14 +15,12 @@ The sums stand for the maxima of the true objective, which then prices what is f
 import time
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import quadratic_assignment
 
 from benchmarks.pipette_annealing import identity
+from taut.data.arrays import Floats, Ints
 from taut.formulations.placement import PlacementProblem
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MOST_FAQ, MOST_TWO_OPT = 512, 128
 """Positions beyond which scipy takes minutes."""
 

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from taut.data.arrays import Ints
 from taut.formulations.schedules.recurrence import execute
 from taut.formulations.schedules.schedule import (
-    Ints,
     ScheduleProblem,
     round_robin,
     sequential,

@@ -18,8 +18,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB
@@ -27,7 +27,6 @@ from taut.errors import DataError
 from taut.fitting import stage_terms
 from taut.solver.calibration.memory import predicted
 
-Floats = NDArray[np.float64]
 DEVICE, CAPACITY = "a100-80gb", 80 * GIB
 SHAPES = [
     (1024, 24, 16),
@@ -60,7 +59,7 @@ class Runs:
     rows: list[ConfigurationRow]
     measured: Floats
 
-    def take(self, indices: NDArray[np.int64]) -> "Runs":
+    def take(self, indices: Ints) -> "Runs":
         """The runs at these indices."""
         return Runs([self.rows[index] for index in indices], self.measured[indices])
 

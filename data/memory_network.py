@@ -21,16 +21,16 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
+from taut.data.arrays import Floats
 from taut.data.device import Precision
 from taut.data.read import read_json
 from taut.data.spec import Spec, shorten
 from taut.data.units import MOST_BYTES
 from taut.errors import DataError
 
-Floats = NDArray[np.float64]
 FEATURES = (
     "n_gpus",
     "layers",

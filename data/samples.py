@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from taut.data.arrays import Floats
 from taut.data.device import Precision
 from taut.data.memory_network import FEATURES
 from taut.data.read import read_text
@@ -156,7 +156,7 @@ def _line(cells: dict[str, str], number: int) -> SampleLine:
         return SampleLine(known, None, str(error))
 
 
-def network_features(rows: Sequence[ConfigurationRow], names: Sequence[str] = FEATURES) -> NDArray[np.float64]:
+def network_features(rows: Sequence[ConfigurationRow], names: Sequence[str] = FEATURES) -> Floats:
     """
     What a ``MemoryNetwork`` sees of configurations, (rows, names).
 

@@ -25,8 +25,8 @@ Sources: Yim et al. (Pipette) eqs. 3-6; Li et al. (AMP) eqs. 3-5.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.formulations.links import Links, group_link
@@ -36,9 +36,6 @@ from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import StageTables, ring_factor
 from taut.formulations.strategy import Strategy as Strategy
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

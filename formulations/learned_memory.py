@@ -14,8 +14,8 @@ the dynamic programming are linear in them. A stage that recomputes is predicted
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
 from taut.data.memory_network import MemoryNetwork
 from taut.data.model import ModelSpec
@@ -23,8 +23,6 @@ from taut.data.units import KIB, MOST_BYTES
 from taut.errors import FormulationError
 from taut.formulations.memory import StageMemory
 from taut.formulations.space import Candidate
-
-Ints = NDArray[np.int64]
 
 
 def network_stage_memory(
@@ -66,7 +64,7 @@ def network_stage_memory(
     return StageMemory(fixed, np.zeros_like(fixed), np.ones(candidate.pp, dtype=np.int64), budget)
 
 
-def candidate_features(names: list[str], model: ModelSpec, candidate: Candidate) -> NDArray[np.float64]:
+def candidate_features(names: list[str], model: ModelSpec, candidate: Candidate) -> Floats:
     """Features of a candidate under each recompute, (recompute, names)."""
     if len(model.kinds) != 1:
         raise FormulationError(f"{model.name}: layers of {len(model.kinds)} kinds, expected one for a memory network")

@@ -24,13 +24,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Floats, Ints
 from taut.data.cluster import UNIT_BYTES, ClusterSpec
 from taut.data.units import GIGABIT, MICROSECOND
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class Links:
         return self.num_sites == self.num_nodes
 
     @cached_property
-    def same_node(self) -> NDArray[np.bool_]:
+    def same_node(self) -> Flags:
         """Whether two sites lie in one node, (sites, sites)."""
         return np.equal.outer(self.node_of_site, self.node_of_site)
 
@@ -209,7 +206,7 @@ def least_core(figures: Floats, steps: Floats, k: int) -> float:
     return float(steps[low])
 
 
-def _has_core(linked: NDArray[np.bool_], k: int) -> bool:
+def _has_core(linked: Flags, k: int) -> bool:
     """Whether some members, k at least, are each linked with k - 1 others of them."""
     alive = np.ones(len(linked), dtype=bool)
     while True:

@@ -28,8 +28,8 @@ order keeps at once, and, as it runs one pass at a time, the largest workspace a
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel, ParameterBytes
 from taut.data.units import KIB
@@ -37,7 +37,6 @@ from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_c
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import StageTables
 
-Ints = NDArray[np.int64]
 MOST_BYTES = 2**62
 HELD, PASSING = ("weights", "gradients", "states"), ("workspace", "logits", "buffers")
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.formulations.memory import HELD, budgets, held_bytes, kept_term
@@ -31,9 +31,6 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order, in_flight_counts
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class ChunkProblem:
         return len(self.order.device)
 
     @property
-    def away(self) -> NDArray[np.bool_]:
+    def away(self) -> Flags:
         """Whether a chunk and the next lie on different devices (C - 1,)."""
         return np.asarray(self.order.device[1:] != self.order.device[:-1])
 

@@ -29,8 +29,8 @@ to it, transfers what is left.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.links import group_link
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order, device_of_chunk, order_of
@@ -38,9 +38,6 @@ from taut.formulations.schedules.recurrence import makespans
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import ring_factor
 from taut.formulations.strategy import Strategy
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class PipelineSeconds(NamedTuple):

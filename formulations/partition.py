@@ -24,16 +24,13 @@ it is exact when no stage is mixed.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import StageTables, all_reduce_seconds
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -119,14 +116,14 @@ def _tensor_seconds(problem: PlanningProblem, tables: StageTables, candidate: Ca
     return np.stack([all_reduce_seconds(tables, tp, inverse, latency) for inverse, latency in best])
 
 
-def _slowest_group(links: Links, of_type: NDArray[np.bool_], tables: StageTables, tp: int) -> Floats:
+def _slowest_group(links: Links, of_type: Flags, tables: StageTables, tp: int) -> Floats:
     """Seconds of the slowest group on nodes of one type at least, where they hold a stage each: the slowest node's."""
     figures = np.unique(np.stack(links.best_groups(tp), axis=1)[of_type], axis=0)
     seconds = [all_reduce_seconds(tables, tp, float(rate), float(latency)) for rate, latency in figures]
     return np.asarray(np.max(seconds, axis=0))
 
 
-def best_group(links: Links, of_type: NDArray[np.bool_], tp: int) -> tuple[float, float]:
+def best_group(links: Links, of_type: Flags, tp: int) -> tuple[float, float]:
     """Seconds per byte and latency that no tensor group on nodes of one type beats, or on several nodes of any type."""
     if tp > links.gpus_per_node.max():
         return links.best_spanning_group(tp)

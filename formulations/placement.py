@@ -20,17 +20,14 @@ its order it is a guide alone: stage x stands for the chunks of device x, and ho
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.latency import Strategy, memory_bytes, step_time
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import ring_factor
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

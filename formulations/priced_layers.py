@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taut.data.analytic.layer_work import ELEMENT_BYTES
+from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost
 from taut.data.device import Precision
 from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Literal, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, Recompute
@@ -96,7 +96,7 @@ class PlanningProblem:
         return list(self.cluster.devices)
 
     @cached_property
-    def type_of_node(self) -> NDArray[np.int64]:
+    def type_of_node(self) -> Ints:
         """Device type of every node."""
         names = self.device_types
         return np.array([names.index(node.device.name) for node in self.cluster.node_list], dtype=np.int64)
@@ -107,7 +107,7 @@ class PlanningProblem:
         return [device.capacity_kib for device in self.cluster.devices.values()]
 
     @cached_property
-    def optimizer_seconds(self) -> NDArray[np.float64]:
+    def optimizer_seconds(self) -> Floats:
         """Optimizer seconds per parameter by device type; 0 in the printed latency models and where not priced."""
         priced = self.costs.optimizer_s_per_parameter if self.latency_model == "pipette" else {}
         return np.array([priced.get(name, 0.0) for name in self.device_types])
@@ -175,7 +175,7 @@ class PlanningProblem:
             return network_stage_memory(network, self.model, candidate, self.capacity_kib, margin=margin)
         return stage_memory(self.tables(candidate), self.memory, candidate, self.capacity_kib, margin=margin)
 
-    def gradient_bytes(self, candidate: Candidate) -> NDArray[np.float64]:
+    def gradient_bytes(self, candidate: Candidate) -> Floats:
         """Bytes that data-parallel rings carry for every range, times the ring's coefficient, (L+1, L+1)."""
         exchanged = self.memory.parameter_bytes.exchanged(candidate.zero, candidate.num_micro_batches)
         per_parameter = self.coefficient("data_parallel") * exchanged

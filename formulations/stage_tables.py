@@ -25,14 +25,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, LayerCost
 from taut.data.model import ModelSpec
 from taut.formulations.priced_layers import PricedLayers
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 LOGIT_BYTES = 8
 REDUCTIONS = {"none": 4, "selective": 4, "full": 6}
 

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.space import Candidate
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,12 +20,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.partition import PartitionProblem
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 Steps = NDArray[np.int16]
 BEYOND, FULL = -2, -1

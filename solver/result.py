@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from taut.data.arrays import Ints
 from taut.formulations.latency import Strategy
 from taut.formulations.space import Candidate, GivenOrder
 
@@ -67,7 +65,7 @@ class Incumbent:
     """The best plan found: strategy, device of every worker (pp, dp, tp), seconds."""
 
     strategy: Strategy
-    devices: NDArray[np.int64]
+    devices: Ints
     seconds: float
 
 

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taut.data.analytic.layer_work import (
     KINDS,
@@ -33,6 +32,7 @@ from taut.data.analytic.layer_work import (
     recomputed,
 )
 from taut.data.analytic.operator_times import OperatorModel
+from taut.data.arrays import Floats
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.costs import RECOMPUTE, CostRow, CostTable
 from taut.data.device import DeviceSpec, Precision
@@ -49,7 +49,7 @@ class _Priced(NamedTuple):
 
     device: DeviceSpec
     rates: Rates
-    coefficients: NDArray[np.float64]
+    coefficients: Floats
 
 
 def analytic_costs(

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from taut.data.analytic.operator_times import ATTENTION_BACKWARD, ELEMENT, OperatorModel
+from taut.data.arrays import Floats
 from taut.data.device import DeviceSpec, Precision
 
-Floats = NDArray[np.float64]
 ELEMENT_BYTES: dict[Precision, int] = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2}
 KINDS = ("gemm", "attention", "memory", "launch")
 """The terms of a pass, in order; the first four of a calibration's."""

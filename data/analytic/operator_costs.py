@@ -15,12 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.analytic.layer_work import stated_operators
 from taut.data.analytic.operator_table import AttentionTable, GemmTable
 from taut.data.analytic.operator_times import ATTENTION_BACKWARD, OperatorModel
+from taut.data.arrays import Floats
 from taut.data.costs import CostTable
 from taut.data.device import DeviceSpec, Precision
 from taut.data.model import ModelSpec
@@ -34,7 +35,7 @@ class MeasuredOperators:
     gemms: GemmTable
     attention: AttentionTable | OperatorModel
 
-    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike) -> NDArray[np.float64]:
+    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike) -> Floats:
         """Seconds of one matrix product, (1)."""
         return np.asarray(self.gemms.seconds(*(round(float(np.asarray(size))) for size in (m, n, k))))
 
@@ -46,7 +47,7 @@ class MeasuredOperators:
         kv_heads: ArrayLike,
         head_dim: ArrayLike,
         window: ArrayLike | None = None,
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Seconds of one attention core forward, (2)."""
         if isinstance(self.attention, OperatorModel):
             return self.attention.attention_seconds(batch, seq, heads, kv_heads, head_dim, window)

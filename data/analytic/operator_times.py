@@ -26,14 +26,14 @@ fits them to public operator tables of half-precision kernels.
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
+from taut.data.arrays import Floats
 from taut.data.device import Positive
 from taut.data.spec import Spec
 from taut.data.units import GIGABYTE, TERA
 
-Floats = NDArray[np.float64]
 Coefficient = Annotated[float, Field(ge=0)]
 GEMM_TERMS = ("product", "sustained", "output", "inputs", "launch")
 ATTENTION_TERMS = ("product", "scores", "traffic", "launch")

@@ -25,8 +25,8 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from taut.data.arrays import Floats
 from taut.errors import DataError
 
 MAX_SIZE = 4096
@@ -51,8 +51,8 @@ class QaplibInstance:
     """
 
     name: str
-    flow: npt.NDArray[np.float64]
-    distance: npt.NDArray[np.float64]
+    flow: Floats
+    distance: Floats
     integral: bool
 
 

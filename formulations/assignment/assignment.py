@@ -34,6 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from taut.data.arrays import Floats
 from taut.errors import FormulationError
 
 
@@ -58,8 +59,8 @@ class QuadraticAssignment:
         are so large that (1) overflows.
     """
 
-    flow: npt.NDArray[np.float64]
-    distance: npt.NDArray[np.float64]
+    flow: Floats
+    distance: Floats
     name: str = "quadratic assignment"
 
     def __post_init__(self) -> None:
@@ -134,7 +135,7 @@ class QuadraticAssignment:
         )
 
 
-def _square(matrix: npt.ArrayLike, what: str) -> npt.NDArray[np.float64]:
+def _square(matrix: npt.ArrayLike, what: str) -> Floats:
     """Read-only copy of a matrix, which must be square, not empty, finite and real."""
     entries = np.asarray(matrix)
     if entries.ndim != 2 or entries.shape[0] != entries.shape[1] or entries.size == 0:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from taut.data.arrays import Floats
 from taut.formulations.assignment.assignment import QuadraticAssignment
 
 _EXACT = 2.0**51  # Floats hold the integers up to four times this.
@@ -90,14 +90,14 @@ def cost_grid(problem: QuadraticAssignment) -> CostGrid:
     return CostGrid(math.gcd(2 * pairs if symmetric else pairs, loops), anchor)
 
 
-def _spacing(entries: npt.NDArray[np.float64]) -> int:
+def _spacing(entries: Floats) -> int:
     """Greatest integer that divides the differences of all entries, zero if they are equal."""
     if entries.size == 0:
         return 0
     return int(np.gcd.reduce((entries - entries[0]).astype(np.int64)))
 
 
-def _off_diagonal(matrix: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _off_diagonal(matrix: Floats) -> Floats:
     """Entries (n (n - 1),) apart from the diagonal."""
-    kept: npt.NDArray[np.float64] = matrix[~np.eye(len(matrix), dtype=bool)]
+    kept: Floats = matrix[~np.eye(len(matrix), dtype=bool)]
     return kept

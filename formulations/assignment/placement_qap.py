@@ -15,16 +15,14 @@ that quadratic-assignment solvers and bounds take.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.latency import Strategy
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.stage_tables import ring_factor
-
-Floats = NDArray[np.float64]
 
 
 def placement_assignment(problem: PlanningProblem, strategy: Strategy) -> QuadraticAssignment:

@@ -12,10 +12,9 @@ context rank, as in ``taut.data.model``:
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from taut.data.arrays import Flags, Ints
+
 VOCABULARY_MULTIPLE = 128
 
 
@@ -93,7 +92,7 @@ def table_parameters(c: Configurations) -> Ints:
     return np.asarray(padded_vocabulary(c) * c.hidden // c.tp)
 
 
-def stage_parameters(c: Configurations, first: Bools, last: Bools) -> Ints:
+def stage_parameters(c: Configurations, first: Flags, last: Flags) -> Ints:
     """Parameters of the longest stage, with the embedding where it is the first and the head where it is the last."""
     norm = np.where(c.gated == 1, c.hidden, 2 * c.hidden) * (c.vocab > 0)
     edges = np.where(first, table_parameters(c), 0) + np.where(last, table_parameters(c) + norm, 0)

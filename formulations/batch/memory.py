@@ -12,9 +12,9 @@ last, which holds the head. They equal what the planner computes for the same co
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taut.data.analytic.layer_work import Rates
+from taut.data.arrays import Flags, Floats, Ints
 from taut.data.memory import MEMORY_TERMS, MemoryModel, ParameterBytes
 from taut.formulations.batch.configurations import (
     Configurations,
@@ -26,9 +26,6 @@ from taut.formulations.batch.configurations import (
     table_parameters,
 )
 from taut.formulations.stage_tables import LOGIT_BYTES
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 def memory_bytes(c: Configurations, rates: Rates, model: MemoryModel) -> Ints:
@@ -83,9 +80,7 @@ def _in_flight(c: Configurations, stage: Ints) -> Floats:
     return np.asarray(np.where(c.gpipe == 1, c.num_micro_batches, np.minimum(plain, c.num_micro_batches)))
 
 
-def _held(
-    c: Configurations, parameters: Ints, first: NDArray[np.bool_], per_parameter: ParameterBytes
-) -> tuple[Ints, Ints, Ints]:
+def _held(c: Configurations, parameters: Ints, first: Flags, per_parameter: ParameterBytes) -> tuple[Ints, Ints, Ints]:
     """Bytes of weights, gradients and optimizer states, as ``taut.formulations.memory.held_bytes``."""
     replicas = c.dp * c.cp
     by_stage = (np.where(c.zero >= stage, replicas, 1) for stage in (1, 2, 3))

@@ -21,10 +21,10 @@ The dot product of a row with a calibration's coefficients is the step time. It 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taut.data.analytic.layer_costs import OPTIMIZER_TRAFFIC_BYTES
 from taut.data.analytic.layer_work import LayerShape, Rates, block_passes, embedding_passes, head_passes, recomputed
+from taut.data.arrays import Floats
 from taut.data.calibration import TERMS
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import ParameterBytes
@@ -35,8 +35,6 @@ from taut.formulations.batch.configurations import (
     longest_stage,
     padded_vocabulary,
 )
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.memory_network import MemoryNetwork
 from taut.data.units import KIB, MOST_BYTES
@@ -39,8 +39,6 @@ from taut.formulations.program.program import Option, Row, StrategyProgram
 from taut.formulations.program.relu import BITS, ReluNetwork, integer_network
 from taut.formulations.program.relu_rows import embedded_columns
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 LOGARITHM = 1e-12
 """More than a logarithm and an exponential err together, at the size that logarithms of bytes have."""
 

@@ -34,16 +34,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.errors import FormulationError
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.space import Candidate
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 NANOSECONDS = 1e9
 SLOW, MIXED = 1, 2
 
@@ -92,7 +90,7 @@ class StageColumns:
     budget: Ints
 
     @property
-    def fits(self) -> NDArray[np.bool_]:
+    def fits(self) -> Flags:
         """Whether the stage alone keeps its budget."""
         return self.need <= self.budget
 
@@ -110,7 +108,7 @@ class StrategyProgram:
     stages: StageColumns
     objective: Ints
     upper: Ints
-    binary: NDArray[np.bool_]
+    binary: Flags
     rows: tuple[Row, ...]
 
     def cost(self, choice: StrategyChoice) -> int:

@@ -36,12 +36,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 BITS = 16
 MOST = 2.0**53
 """Beyond it not every integer is a float."""

@@ -26,19 +26,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Ints
 from taut.formulations.program.program import Row
 from taut.formulations.program.relu import IntegerNetwork
-
-Ints = NDArray[np.int64]
 
 
 class Columns(NamedTuple):
     """Columns that a program gets, with upper bounds and which are binary, (n,), and the rows that they stand in."""
 
     upper: Ints
-    binary: NDArray[np.bool_]
+    binary: Flags
     rows: tuple[Row, ...]
 
 

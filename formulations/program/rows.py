@@ -26,8 +26,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Ints
 from taut.data.units import KIB
 from taut.errors import FormulationError
 from taut.formulations.partition import PartitionProblem
@@ -42,7 +42,6 @@ from taut.formulations.program.program import (
     nanoseconds,
 )
 
-Ints = NDArray[np.int64]
 MOST_SECONDS = 1e6
 """Larger prices would leave no room for their sums in 63 bits, nor for every nanosecond in a float."""
 
@@ -124,7 +123,7 @@ def _stage_columns(c: int, option: Option) -> StageColumns:
     )
 
 
-def _possible(option: Option, x: int) -> NDArray[np.bool_]:
+def _possible(option: Option, x: int) -> Flags:
     """Whether [i, j) can be stage x, (L+1, L+1): others keep a layer each, edge and tail are finite."""
     after, layers = option.partition.pp - 1 - x, option.partition.num_layers
     i, j = np.ogrid[: layers + 1, : layers + 1]

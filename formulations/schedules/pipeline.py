@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
-from taut.formulations.schedules.recurrence import Floats, Ints
 
 _TOLERANCE = 1e-9
 """Memory may exceed a limit by this share of it: sums of the same units in another order."""

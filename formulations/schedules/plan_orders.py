@@ -26,13 +26,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.schedules.orders.block import repeat, v_half, v_min
 from taut.formulations.schedules.orders.classic import interleaved
 from taut.formulations.schedules.orders.vshape import zb_v
 from taut.formulations.schedules.orders.words import orders_of
 from taut.formulations.schedules.orders.zero_bubble import zb_h1, zb_h2
-from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, Ints
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, round_robin, v_shape, violations
 
 _BUILD: dict[str, Callable[[ScheduleProblem], Schedule]] = {

@@ -8,11 +8,9 @@ most and the time is linear in the number of passes.
 """
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from taut.data.arrays import Floats, Ints
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD = 0, 1, 2, 3
 

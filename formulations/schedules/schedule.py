@@ -47,18 +47,10 @@ from functools import cached_property
 
 import numpy as np
 
+from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
 from taut.formulations.schedules.pipeline import ScheduleProblem, round_robin, sequential, v_shape
-from taut.formulations.schedules.recurrence import (
-    BACKWARD,
-    FORWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Floats,
-    Ints,
-    execute,
-    peaks,
-)
+from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, execute, peaks
 
 __all__ = [
     "BACKWARD",

@@ -38,8 +38,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats
 from taut.formulations.latency import optimizer_shards
 from taut.formulations.links import Links
 from taut.formulations.order_division import ChunkProblem, chunk_problem
@@ -52,7 +52,6 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.order_priced.division import ROUNDING as ORDER_ROUNDING
 
-Floats = NDArray[np.float64]
 ROUNDING = 1e-12
 """Relative allowance for the rounding of sums in floating point, taken off every bound."""
 

@@ -15,13 +15,10 @@ With nodes n and the inverse rates between them,
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse.csgraph import minimum_spanning_tree
 
+from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.links import Links, least_core
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass
@@ -54,7 +51,7 @@ class BestLinks:
         np.minimum.at(least, (nodes[:, None], nodes[None, :]), sites)
         return least
 
-    def _inside(self) -> NDArray[np.bool_]:
+    def _inside(self) -> Flags:
         """Pairs of sites that stand for two devices of one node."""
         links = self.links
         if links.by_node:

@@ -19,14 +19,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from taut.data.arrays import Floats
 from taut.data.calibration import HIGH, LOW, TERMS, Calibration, uncalibrated
 from taut.data.device import DeviceSpec
 from taut.errors import FormulationError
 
-Floats = NDArray[np.float64]
 ROUNDS = 8
 SMALLEST_RESIDUAL = 0.02
 """Residuals below run-to-run noise weigh the same."""

@@ -21,15 +21,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from taut.data.arrays import Floats
 from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.units import GIB
 from taut.errors import FormulationError
 from taut.solver.calibration.latency import ROUNDS, SMALLEST_RESIDUAL
 
-Floats = NDArray[np.float64]
 PULLS = (0.05, 0.1, 0.2, 0.4)
 """Lambda of (1): at 0.1 a coefficient at twice the analytic one costs as much as an error of 10 % on one sample."""
 OVERHEAD_GIB = 4.0

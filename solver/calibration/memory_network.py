@@ -30,8 +30,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Floats, Ints
 from taut.data.memory_network import FEATURES, Feature, Layer, MemoryNetwork, Scaling
 from taut.errors import DataError, FormulationError, SolverError
 from taut.solver.calibration.memory import conformal_margin
@@ -40,8 +40,6 @@ from taut.solver.interrupt import interrupt_requested
 if TYPE_CHECKING:
     from torch import Tensor
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Report = Callable[[int, float], None]
 HIDDEN = (200,) * 5
 """Pipette's five hidden layers."""
@@ -206,7 +204,7 @@ class _Training:
             parameter.grad = gradient
         adam.step()
 
-    def _constant(self) -> NDArray[np.bool_]:
+    def _constant(self) -> Flags:
         return np.asarray(np.ptp(self.inputs[self.training], axis=0) == 0)
 
     def _look(self, parameters: "list[Tensor]", tensors: "list[Tensor]", step: int) -> None:
@@ -221,7 +219,7 @@ class _Training:
             self.progress(step, self.least)
 
 
-def _first_weights(sizes: Sequence[int], constant: NDArray[np.bool_], rng: np.random.Generator) -> list[Any]:
+def _first_weights(sizes: Sequence[int], constant: Flags, rng: np.random.Generator) -> list[Any]:
     """Weights and biases in turn, normal with variance 2 / inputs (He et al., arXiv 1502.01852), and 0 for biases."""
     arrays = []
     for inputs, outputs in pairwise(sizes):

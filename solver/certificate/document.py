@@ -9,9 +9,9 @@ import math
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from taut.data.arrays import Ints
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
@@ -211,7 +211,7 @@ def strategy_of(section: StrategySection, source: str) -> Strategy:
     return Strategy(candidate=candidate, stages=stages, recompute=tuple(section.recompute))
 
 
-def devices_of(section: PlacementSection, source: str) -> NDArray[np.int64]:
+def devices_of(section: PlacementSection, source: str) -> Ints:
     """
     Devices as an array (pp, dp, tp).
 

@@ -23,8 +23,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.order_division import chunk_problem
 from taut.formulations.partition import PartitionProblem, partition_problem, slowest_type
@@ -35,8 +35,6 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, least_excess, solve_partition
 from taut.solver.order_priced.bound import lean_divisions, order_bound
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 FORBIDDEN = 2**62
 """Bytes of what is not allowed: more than any device has, and small enough to be added to."""
 

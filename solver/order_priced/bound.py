@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.branch_and_bound import Branching
 from taut.solver.order_priced.capacity import capacity_bound, missing_capacity
@@ -29,7 +29,6 @@ from taut.solver.order_priced.master import leanest_mixture
 from taut.solver.order_priced.rows import Rows, least_makespan
 from taut.solver.order_priced.witness import stated
 
-Floats = NDArray[np.float64]
 SLACK = 1.02
 """Limit as a multiple of a makespan that is known."""
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taut.solver.order_priced.capacity import capacity_bound
 from taut.solver.order_priced.device_chain import Devices
@@ -25,7 +24,6 @@ from taut.solver.order_priced.division import Division
 from taut.solver.order_priced.dual_ascent import Raised, raised
 from taut.solver.order_priced.rows import Rows
 
-Floats = NDArray[np.float64]
 MOST_LEAVES = 256
 """Leaves beyond which no branch is divided."""
 PATIENCE = 20

@@ -21,15 +21,13 @@ every device at once, and looks at no path but the devices' own. The witness is 
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.critical_paths import Path
 from taut.solver.order_priced.device_chain import Devices
 from taut.solver.order_priced.device_options import Options
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 PRECISION = 1e-6
 """Relative distance between a proven T and one that (2) does not exclude."""
 

@@ -16,13 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, WEIGHT_GRADIENT, execute
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _TIE = 1e-9
 """Relative difference up to which two ends count as one."""
 

@@ -16,15 +16,12 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.critical_paths import Path, device_path
 from taut.solver.order_priced.device_options import HUGE, Figures, Options, few_enough
 from taut.solver.order_priced.division import ROUNDING, Division, Weights, room
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Devices:

@@ -22,14 +22,11 @@ from math import comb
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.critical_paths import Path
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 MOST_CHOICES = 2_000_000
 """Layers and recompute of a device's chunks beyond which its options are not looked at; a tenth of a second's worth."""
 CLEAR = 1 - 1e-12

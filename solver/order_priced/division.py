@@ -17,12 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 ROUNDING = 1e-10
 """Relative allowance for the rounding of sums, over all passes or of bytes."""
 

@@ -17,14 +17,13 @@ of rounds is spent (2).
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats
 from taut.solver.order_priced.division import Division
 from taut.solver.order_priced.lagrangian import Least, dual_value
 from taut.solver.order_priced.master import FastestMixture
 from taut.solver.order_priced.rows import Rows
 
-Floats = NDArray[np.float64]
 ROUNDS = 40
 STEP = 0.3
 """Share theta of the way to the linear program's weights."""

@@ -23,13 +23,12 @@ Seconds of paths k and bytes of counts n of device d beyond its budget are linea
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.division import ROUNDING, Division, Weights, least_division, room
 from taut.solver.order_priced.rows import Rows
 
-Floats = NDArray[np.float64]
 Least = Callable[[Weights], tuple[float, Division | None]]
 """Least cost of a division under weights, and one that has it."""
 CANCELLING = 1e-12

@@ -10,7 +10,6 @@ claimed of how good it is.
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taut.data.costs import RECOMPUTE
 from taut.formulations.order_division import ChunkProblem
@@ -20,7 +19,6 @@ from taut.solver.layer_partition import Partition
 from taut.solver.order_priced.division import Division
 from taut.solver.order_priced.rows import least_makespan
 
-Ints = NDArray[np.int64]
 MOST_PASSES = 1_500_000
 """Passes to price at most, some tenths of a second's worth."""
 WORTH = 0.03

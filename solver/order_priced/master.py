@@ -16,14 +16,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from ortools.linear_solver import pywraplp
 from scipy.optimize import linprog
 
+from taut.data.arrays import Floats
 from taut.solver.order_priced.division import Division
 from taut.solver.order_priced.rows import Rows
 
-Floats = NDArray[np.float64]
 ELASTIC = 20.0
 """Price of a budget's worth of missing bytes, as a multiple of the step time."""
 

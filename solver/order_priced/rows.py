@@ -19,15 +19,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.order_times import spans
 from taut.solver.order_priced.critical_paths import Path, critical_path, device_path
 from taut.solver.order_priced.division import Division, Weights
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass

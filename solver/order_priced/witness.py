@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
+from taut.data.arrays import Floats
 from taut.data.units import MOST_BYTES
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.capacity import Capacity, lacks, proves
@@ -27,7 +27,6 @@ from taut.solver.order_priced.division import ROUNDING, Division
 from taut.solver.order_priced.lagrangian import dual_value, least_within, missing_by
 from taut.solver.order_priced.rows import Rows
 
-Floats = NDArray[np.float64]
 Number = Annotated[int, Field(ge=0, le=2**31)]
 Amount = Annotated[float, Field(ge=0, le=1e30)]
 Limit = Annotated[float, Field(gt=0, le=1e30)]

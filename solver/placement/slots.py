@@ -16,14 +16,11 @@ Where links were measured device by device, each entry is the best between any t
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from itertools import combinations, permutations, product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Ints
 from taut.errors import FormulationError
 from taut.formulations.latency import Strategy, memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 
-Ints = NDArray[np.int64]
 MOST_DEVICES = 8
 
 
@@ -83,7 +82,7 @@ def _strategies(problem: PlanningProblem, candidate: Candidate) -> Iterator[Stra
             yield Strategy(candidate=candidate, stages=stages, recompute=recompute)
 
 
-def _fits(problem: PlanningProblem, strategy: Strategy, placements: Ints) -> NDArray[np.bool_]:
+def _fits(problem: PlanningProblem, strategy: Strategy, placements: Ints) -> Flags:
     """Which placements keep every stage within the memory of every device that runs it."""
     need = np.array(memory_bytes(problem, strategy))
     budget = problem.stage_memory(strategy.candidate).budget

@@ -14,13 +14,11 @@ automorphisms that keep the order within every class of twins, (2); only the lat
 """
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from taut.data.arrays import Flags, Floats, Ints
 from taut.solver.qap.swaps import alike
 
-_Floats = npt.NDArray[np.float64]
-_Ints = npt.NDArray[np.int64]
 _MOST_LISTED = 4096
 _MOST_TRIED = 2_000_000  # Steps of the search, a fraction of a second.
 
@@ -35,7 +33,7 @@ class Symmetries:
         Square (n, n).
     """
 
-    def __init__(self, matrix: npt.NDArray[np.float64]) -> None:
+    def __init__(self, matrix: Floats) -> None:
         size = len(matrix)
         self._kind = alike(np.hstack((matrix, matrix.T)), matrix.diagonal().copy())
         turn = np.array([int(np.sum(self._kind[:i] == self._kind[i])) for i in range(size)])
@@ -49,7 +47,7 @@ class Symmetries:
         """Number of automorphisms (2)."""
         return len(self._listed)
 
-    def representatives(self, fixed: _Ints) -> npt.NDArray[np.bool_]:
+    def representatives(self, fixed: Ints) -> Flags:
         """
         Choose one index in each orbit of the automorphisms that leave some indices where they are.
 
@@ -78,7 +76,7 @@ class Symmetries:
 
 
 @njit(cache=True, nogil=True)
-def _list_automorphisms(matrix: _Floats, kind: _Ints, turn: _Ints, most: int, tries: int) -> _Ints:
+def _list_automorphisms(matrix: Floats, kind: Ints, turn: Ints, most: int, tries: int) -> Ints:
     """All automorphisms (2), one a row; no row if there are too many or the search takes too long."""
     size = len(matrix)
     found = np.empty((most, size), dtype=np.int64)
@@ -112,7 +110,7 @@ def _list_automorphisms(matrix: _Floats, kind: _Ints, turn: _Ints, most: int, tr
 
 
 @njit(cache=True, nogil=True)
-def _fits(matrix: _Floats, kind: _Ints, turn: _Ints, image: _Ints, index: int) -> bool:
+def _fits(matrix: Floats, kind: Ints, turn: Ints, image: Ints, index: int) -> bool:
     """Whether the image of an index agrees with (1) and (2) as far as the images before it go."""
     there = image[index]
     if matrix[index, index] != matrix[there, there] or turn[index] != turn[there]:

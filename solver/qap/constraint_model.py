@@ -28,15 +28,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from ortools.sat.python import cp_model
 
+from taut.data.arrays import Flags, Floats, Ints
 from taut.solver.cp_sat import running
 from taut.solver.qap.forest_bound import Slack
 from taut.solver.qap.forest_flow import Forest
 
-_Floats = npt.NDArray[np.float64]
-_Ints = npt.NDArray[np.int64]
 MOST_CHOICES = 300_000
 """Rows of all tables, beyond which loading the model takes seconds."""
 _PAUSE = 0.0005
@@ -46,7 +44,7 @@ class Found(NamedTuple):
     """Lower bound (5), scaled, and the locations (n,) of the best permutation; None if there is none so far."""
 
     bound: float
-    places: _Ints | None
+    places: Ints | None
 
 
 @dataclass
@@ -57,7 +55,7 @@ class _Model:
     places: list[cp_model.IntVar]
     costs: list[cp_model.IntVar]
 
-    def table(self, items: list[int], cost: _Floats) -> None:
+    def table(self, items: list[int], cost: Floats) -> None:
         """Let the places of items cost what an array says, if it is finite, (2)."""
         rows = np.argwhere(np.isfinite(cost))
         values = cost[np.isfinite(cost)].astype(np.int64)
@@ -72,7 +70,7 @@ class _Told(cp_model.CpSolverSolutionCallback):
     def __init__(self, places: list[cp_model.IntVar]) -> None:
         super().__init__()
         self._variables = places
-        self.places: _Ints | None = None
+        self.places: Ints | None = None
 
     def on_solution_callback(self) -> None:
         """Take over a better one."""
@@ -84,7 +82,7 @@ def choices(slack: Slack) -> int:
     return sum(int(np.isfinite(cost).sum()) for cost in slack.places.values())
 
 
-def solutions(forest: Forest, slack: Slack, most: float, first: npt.NDArray[np.bool_], seed: int) -> Iterator[Found]:
+def solutions(forest: Forest, slack: Slack, most: float, first: Flags, seed: int) -> Iterator[Found]:
     """
     Solve the constraint program.
 
@@ -122,7 +120,7 @@ def solutions(forest: Forest, slack: Slack, most: float, first: npt.NDArray[np.b
         yield Found(min(max(bounds), most + 1), told.places)
 
 
-def _model(forest: Forest, slack: Slack, most: float, first: npt.NDArray[np.bool_]) -> _Model:
+def _model(forest: Forest, slack: Slack, most: float, first: Flags) -> _Model:
     """The program (1) to (4)."""
     program, size = cp_model.CpModel(), len(forest.order)
     model = _Model(program, [program.new_int_var(0, size - 1, "") for _ in range(size)], [])

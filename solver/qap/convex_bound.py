@@ -35,12 +35,10 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
+from taut.data.arrays import Floats
 from taut.formulations.assignment.assignment import QuadraticAssignment
-
-_Floats = npt.NDArray[np.float64]
 
 
 def convex_bounds(problem: QuadraticAssignment, steps: int = 1000) -> Iterator[float]:
@@ -88,7 +86,7 @@ def convex_bounds(problem: QuadraticAssignment, steps: int = 1000) -> Iterator[f
         point += toward * (1.0 if 2 * curvature <= -descent else -descent / (2 * curvature))
 
 
-def _parts(problem: QuadraticAssignment) -> tuple[_Floats, _Floats, _Floats] | None:
+def _parts(problem: QuadraticAssignment) -> tuple[Floats, Floats, Floats] | None:
     """Matrices F and D of (1), symmetric with zero diagonals, and l; None if there are none."""
     flow, distance = problem.flow, problem.distance
     if problem.size < 3 or not any(np.array_equal(matrix, matrix.T) for matrix in (flow, distance)):
@@ -100,7 +98,7 @@ def _parts(problem: QuadraticAssignment) -> tuple[_Floats, _Floats, _Floats] | N
     return flow, distance, loops
 
 
-def _shifts(flow: _Floats, distance: _Floats) -> tuple[float, _Floats, _Floats]:
+def _shifts(flow: Floats, distance: Floats) -> tuple[float, Floats, Floats]:
     """Sum of s and t, and the matrices S and T."""
     size = len(flow)
     basis = np.linalg.qr(np.hstack((np.ones((size, 1)), np.eye(size)[:, : size - 1])))[0][:, 1:]
@@ -118,7 +116,7 @@ def _shifts(flow: _Floats, distance: _Floats) -> tuple[float, _Floats, _Floats]:
     return float(s.sum() + t.sum()), (rows * s) @ rows.T, (columns * t) @ columns.T
 
 
-def _scale(flow: _Floats, distance: _Floats, loops: _Floats) -> float:
+def _scale(flow: Floats, distance: Floats, loops: Floats) -> float:
     """Size of the numbers whose rounding counts: norms of both matrices, and l."""
     norms = float(np.linalg.norm(flow)) * float(np.linalg.norm(distance))
     return norms * math.sqrt(len(flow)) + float(np.abs(loops).sum())

@@ -13,22 +13,17 @@ are followed, in ascending order. Each permutation that is found lowers U below 
 """
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from taut.data.arrays import Bits, Flags, Floats, Ints
 from taut.solver.qap.hahn_grant import ascend
 from taut.solver.qap.pair_costs import fix
-
-_Floats = npt.NDArray[np.float64]
-_Ints = npt.NDArray[np.int64]
-_Bits = npt.NDArray[np.uint64]
-_Flags = npt.NDArray[np.bool_]
 
 
 @njit(cache=True, nogil=True)
 def branches(
-    constant: float, single: _Floats, cutoff: float, item_needed: _Flags, location_needed: _Flags
-) -> tuple[_Ints, _Ints, _Floats]:
+    constant: float, single: Floats, cutoff: float, item_needed: Flags, location_needed: Flags
+) -> tuple[Ints, Ints, Floats]:
     """
     Choose a row or column by (1), and list what to follow in ascending order of bounds.
 
@@ -69,8 +64,8 @@ def branches(
 
 @njit(cache=True, nogil=True)
 def complete(
-    constant: float, single: _Floats, paired: _Floats, cutoff: float, rounds: int, patience: float, bits: _Bits
-) -> tuple[float, _Ints]:
+    constant: float, single: Floats, paired: Floats, cutoff: float, rounds: int, patience: float, bits: Bits
+) -> tuple[float, Ints]:
     """
     Find the least cost that does not exceed the cutoff.
 
@@ -138,7 +133,7 @@ def complete(
 
 
 @njit(cache=True, nogil=True)
-def _unwind(items: _Ints, locations: _Ints, turn: _Ints, size: int) -> _Ints:
+def _unwind(items: Ints, locations: Ints, turn: Ints, size: int) -> Ints:
     """Permutation at the end of a path of choices, each counted among what earlier ones left."""
     left_items, left_locations = np.arange(size), np.arange(size)
     permutation = np.empty(size, dtype=np.int64)

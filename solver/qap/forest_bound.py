@@ -14,12 +14,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from taut.data.arrays import Floats, Ints
 from taut.solver.qap.forest_flow import Forest, least_places
 
-_Floats = npt.NDArray[np.float64]
-_Ints = npt.NDArray[np.int64]
 _STEPS = 50
 _MOMENTUM, _PATIENCE, _LESS, _LEAST = 0.3, 30, 0.7, 1e-3
 _LARGEST = 2.0**44  # Of a multiplier: sums of 64 of them and of as many costs are exact.
@@ -30,11 +28,11 @@ class Bounded(NamedTuple):
     """A scaled bound (1), the multipliers (n,) that give it, and places (n,) of least cost under them."""
 
     bound: float
-    multipliers: _Floats
-    places: _Ints
+    multipliers: Floats
+    places: Ints
 
     @property
-    def permutation(self) -> _Ints | None:
+    def permutation(self) -> Ints | None:
         """The places where every location has one item, (3)."""
         return self.places if len(np.unique(self.places)) == len(self.places) else None
 
@@ -85,10 +83,10 @@ class Slack(NamedTuple):
     """What places cost above the bound (1): of a root (n,), of others [grandparent, parent, own] (n, n, n)."""
 
     bound: float
-    places: dict[int, _Floats]
+    places: dict[int, Floats]
 
 
-def slack_of(forest: Forest, multipliers: _Floats, most: float) -> Slack:
+def slack_of(forest: Forest, multipliers: Floats, most: float) -> Slack:
     """
     Share what a choice of places costs above the bound over the items, without choices that exceed ``most``, (4).
 
@@ -109,9 +107,9 @@ def slack_of(forest: Forest, multipliers: _Floats, most: float) -> Slack:
     """
     subtrees, trees, _ = least_places(forest.order, forest.parent, forest.single, forest.paired, multipliers)
     bound, same = trees + forest.least_outside, np.eye(len(forest.order), dtype=bool)
-    places: dict[int, _Floats] = {}
+    places: dict[int, Floats] = {}
     # The least of all else with an item's parent at h and the item at k, so that the total is rest + W.
-    rest: dict[int, _Floats] = {}
+    rest: dict[int, Floats] = {}
     for i in forest.order.tolist():
         above = forest.parent[i]
         if above < 0:
@@ -129,7 +127,7 @@ def slack_of(forest: Forest, multipliers: _Floats, most: float) -> Slack:
     return Slack(bound, places)
 
 
-def _least_elsewhere(cost: _Floats) -> _Floats:
+def _least_elsewhere(cost: Floats) -> Floats:
     """Least cost (n, n) of an item that is not at h, its parent at k; 0 where no place is left, and all is infinite."""
     two = np.partition(cost, 1, axis=1)[:, :2]
     here = cost.argmin(axis=1) == np.arange(len(cost))[:, None]

@@ -28,16 +28,14 @@ References
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree, shortest_path
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.qap.pair_costs import is_exact, scale_of
 
-_Floats = npt.NDArray[np.float64]
-_Ints = npt.NDArray[np.int64]
 _SHORT = 2.0**-12  # Integers this much smaller still tell multipliers apart, and are easier to solve with.
 
 
@@ -51,11 +49,11 @@ class Forest(NamedTuple):
     """
 
     scale: float
-    order: _Ints
-    parent: _Ints
-    single: _Floats
-    paired: _Floats
-    outside: tuple[tuple[int, int, _Floats], ...]
+    order: Ints
+    parent: Ints
+    single: Floats
+    paired: Floats
+    outside: tuple[tuple[int, int, Floats], ...]
 
     @property
     def least_outside(self) -> float:
@@ -68,9 +66,9 @@ def is_sparse(problem: QuadraticAssignment) -> bool:
     return int(np.count_nonzero(_between(problem))) <= problem.size
 
 
-def _between(problem: QuadraticAssignment) -> _Floats:
+def _between(problem: QuadraticAssignment) -> Floats:
     """The larger flow between each pair of items, whatever its sign, once (n, n)."""
-    larger: _Floats = np.triu(np.maximum(np.abs(problem.flow), np.abs(problem.flow.T)), 1)
+    larger: Floats = np.triu(np.maximum(np.abs(problem.flow), np.abs(problem.flow.T)), 1)
     return larger
 
 
@@ -101,7 +99,7 @@ def forest_of(problem: QuadraticAssignment) -> Forest:
     return Forest(scale, order, parent, single, paired, tuple((i, j, _pair(problem, scale, i, j)) for i, j in others))
 
 
-def _trees(flow: _Floats) -> tuple[_Ints, _Ints]:
+def _trees(flow: Floats) -> tuple[Ints, Ints]:
     """Order and parent of every item in a spanning forest of greatest flow."""
     trees, parent = abs(minimum_spanning_tree(csr_array(-flow))), np.full(len(flow), -1)
     hops = shortest_path(trees, directed=False, unweighted=True)
@@ -115,19 +113,19 @@ def _trees(flow: _Floats) -> tuple[_Ints, _Ints]:
     return np.concatenate(order).astype(np.int64), parent
 
 
-def _pair(problem: QuadraticAssignment, scale: float, first: int, second: int) -> _Floats:
+def _pair(problem: QuadraticAssignment, scale: float, first: int, second: int) -> Floats:
     """Scaled cost (n, n) of two items, the first at k and the second at l; infinite for k = l."""
     less = 0.0 if is_exact(problem, scale) else 1.0
     there, back = scale * problem.flow[first, second], scale * problem.flow[second, first]
-    cost: _Floats = np.floor(there * problem.distance) + np.floor(back * problem.distance.T) - 2 * less
+    cost: Floats = np.floor(there * problem.distance) + np.floor(back * problem.distance.T) - 2 * less
     np.fill_diagonal(cost, np.inf)
     return cost
 
 
 @njit(cache=True, nogil=True)
 def least_places(
-    order: _Ints, parent: _Ints, single: _Floats, paired: _Floats, multipliers: _Floats
-) -> tuple[_Floats, float, _Ints]:
+    order: Ints, parent: Ints, single: Floats, paired: Floats, multipliers: Floats
+) -> tuple[Floats, float, Ints]:
     """
     Solve the trees, (2).
 

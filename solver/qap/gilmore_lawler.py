@@ -28,12 +28,10 @@ References
 import math
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 
+from taut.data.arrays import Floats
 from taut.formulations.assignment.assignment import QuadraticAssignment
-
-_Floats = npt.NDArray[np.float64]
 
 
 def gilmore_lawler(problem: QuadraticAssignment) -> float:
@@ -69,7 +67,7 @@ def gilmore_lawler(problem: QuadraticAssignment) -> float:
     return max(bound, 0.0) if flow.min() >= 0 and distance.min() >= 0 else bound
 
 
-def _row_bound(flow: _Floats, distance: _Floats) -> float:
+def _row_bound(flow: Floats, distance: Floats) -> float:
     """Value of the assignment problem (1), up to rounding errors."""
     size = len(flow)
     others = ~np.eye(size, dtype=bool)

@@ -30,23 +30,20 @@ from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from taut.data.arrays import Bits, Floats, Ints
 from taut.solver.qap.linear_assignment import reduce_costs, workspace
 from taut.solver.qap.pair_costs import PairCosts
 from taut.solver.qap.swaps import draw, draw_below
 
-_Floats = npt.NDArray[np.float64]
-_Ints = npt.NDArray[np.int64]
-_Bits = npt.NDArray[np.uint64]
 _BACK = 0.01  # Part of c taken back at first; it shrinks where that no longer pays.
 _PERIOD = 10  # Rounds between.
 _WORTH = 0.002  # Part of the missing rest that as many rounds must gain.
 
 
 @njit(cache=True, nogil=True)
-def spread(constant: float, single: _Floats, paired: _Floats, cutoff: float, bits: _Bits) -> None:
+def spread(constant: float, single: Floats, paired: Floats, cutoff: float, bits: Bits) -> None:
     """Move l into q, (1); assignments that cost too much are dropped, (4)."""
     size = len(single)
     shares = np.empty((size, size))
@@ -80,7 +77,7 @@ def spread(constant: float, single: _Floats, paired: _Floats, cutoff: float, bit
 
 
 @njit(cache=True, nogil=True)
-def visit(constant: float, single: _Floats, paired: _Floats, cutoff: float, order: _Ints, begin: int, end: int) -> None:
+def visit(constant: float, single: Floats, paired: Floats, cutoff: float, order: Ints, begin: int, end: int) -> None:
     """Visit some of the assignments in their order, (2); pairs that cost too much are dropped, (4)."""
     size = len(single)
     less, slack, beyond = size - 1, cutoff - constant, 2 * (cutoff - constant) + 1
@@ -110,7 +107,7 @@ def visit(constant: float, single: _Floats, paired: _Floats, cutoff: float, orde
 
 
 @njit(cache=True, nogil=True)
-def shuffled(length: int, bits: _Bits) -> _Ints:
+def shuffled(length: int, bits: Bits) -> Ints:
     """Random order of 0, ..., length - 1."""
     order = np.arange(length)
     for i in range(length - 1, 0, -1):
@@ -121,7 +118,7 @@ def shuffled(length: int, bits: _Bits) -> _Ints:
 
 @njit(cache=True, nogil=True)
 def ascend(
-    constant: float, single: _Floats, paired: _Floats, cutoff: float, rounds: int, patience: float, bits: _Bits
+    constant: float, single: Floats, paired: Floats, cutoff: float, rounds: int, patience: float, bits: Bits
 ) -> float:
     """
     Raise the bound c by whole rounds, until it exceeds the cutoff.

@@ -17,22 +17,21 @@ References
 """
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-_Floats = npt.NDArray[np.float64]
-_Ints = npt.NDArray[np.int64]
+from taut.data.arrays import Floats, Ints
+
 _MINIMA = {"nnan", "nsz"}  # Lets the compiler vectorise minima; sums keep their order.
 
 
 @njit(cache=True, nogil=True)
-def workspace(size: int) -> tuple[_Floats, _Ints]:
+def workspace(size: int) -> tuple[Floats, Ints]:
     """Arrays that ``reduce_costs`` uses for up to this many rows: duals, distances and what is shut; matches."""
     return np.zeros((4, size)), np.zeros((3, size), dtype=np.int64)
 
 
 @njit(cache=True, nogil=True, fastmath=_MINIMA)
-def _take_minima(costs: _Floats, size: int) -> float:
+def _take_minima(costs: Floats, size: int) -> float:
     """Subtract from rows, then from columns, their minima; the sum of all of them."""
     total, columns, least = 0.0, 0.0, np.full(size, np.inf)
     for i in range(size):
@@ -55,7 +54,7 @@ def _take_minima(costs: _Floats, size: int) -> float:
 
 
 @njit(cache=True, nogil=True)
-def _match_zeros(costs: _Floats, size: int, column_of: _Ints, row_of: _Ints) -> int:
+def _match_zeros(costs: Floats, size: int, column_of: Ints, row_of: Ints) -> int:
     """Match rows greedily to columns of reduced cost zero, and count the rows left over."""
     left = 0
     row_of[:size] = -1
@@ -72,7 +71,7 @@ def _match_zeros(costs: _Floats, size: int, column_of: _Ints, row_of: _Ints) -> 
 
 
 @njit(cache=True, nogil=True, fastmath=_MINIMA)
-def _augment(costs: _Floats, size: int, start: int, reals: _Floats, marks: _Ints) -> float:
+def _augment(costs: Floats, size: int, start: int, reals: Floats, marks: Ints) -> float:
     """Match one more row along a shortest path, and move the duals; what they gain."""
     u, v, distance, shut = reals[0], reals[1], reals[2], reals[3]
     column_of, row_of, before = marks[0], marks[1], marks[2]
@@ -110,7 +109,7 @@ def _augment(costs: _Floats, size: int, start: int, reals: _Floats, marks: _Ints
 
 
 @njit(cache=True, nogil=True, fastmath=_MINIMA)
-def reduce_costs(costs: _Floats, size: int, reals: _Floats, marks: _Ints) -> float:
+def reduce_costs(costs: Floats, size: int, reals: Floats, marks: Ints) -> float:
     """
     Replace costs by the reduced costs (2) and return the least cost of an assignment.
 

@@ -24,20 +24,18 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from taut.data.arrays import Floats
 from taut.formulations.assignment.assignment import QuadraticAssignment
-
-_Floats = npt.NDArray[np.float64]
 
 
 class PairCosts(NamedTuple):
     """The costs (1) of m items on m locations: c, l (m, m) and q (m^2, m^2) with (i, k) in row i m + k."""
 
     constant: float
-    single: _Floats
-    paired: _Floats
+    single: Floats
+    paired: Floats
 
 
 def scale_of(problem: QuadraticAssignment) -> float:
@@ -87,7 +85,7 @@ def pair_costs(problem: QuadraticAssignment, scale: float) -> PairCosts:
 
 
 @njit(cache=True, nogil=True)
-def _fill(paired: _Floats, flow: _Floats, distance: _Floats, less: float) -> None:
+def _fill(paired: Floats, flow: Floats, distance: Floats, less: float) -> None:
     """Fill q of (1), with zeros where i = j or k = l."""
     size = len(flow)
     for i in range(size):
@@ -103,7 +101,7 @@ def _fill(paired: _Floats, flow: _Floats, distance: _Floats, less: float) -> Non
 
 
 @njit(cache=True, nogil=True)
-def fix(single: _Floats, paired: _Floats, item: int, location: int, less_single: _Floats, less_paired: _Floats) -> None:
+def fix(single: Floats, paired: Floats, item: int, location: int, less_single: Floats, less_paired: Floats) -> None:
     """Fill the costs of one item less, (4): the item at the location, the others in their order."""
     size = len(single)
     fixed = paired[item * size + location]

@@ -22,8 +22,8 @@ from itertools import count
 from time import perf_counter
 
 import numpy as np
-import numpy.typing as npt
 
+from taut.data.arrays import Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.assignment.cost_grid import CostGrid, cost_grid
 from taut.solver.qap.automorphisms import Symmetries
@@ -42,7 +42,6 @@ LARGEST_ASCENT = 64
 LARGEST_TREE = 32
 """Largest n of branch and bound; a node then takes 8 MiB."""
 
-_Ints = npt.NDArray[np.int64]
 _WINDOW, _WORTH = 100, 0.01
 _PARTS = 0.125, 0.25, 0.5, 1.0
 _SEARCHED, _SEARCH_S, _SEARCH_TIMES = 24, 2.0, 3.0
@@ -67,10 +66,10 @@ class Proof:
 
     lower_bound: float
     source: str
-    best: _Ints
+    best: Ints
 
 
-def root_bounds(problem: QuadraticAssignment, best: _Ints) -> Iterator[Proof]:
+def root_bounds(problem: QuadraticAssignment, best: Ints) -> Iterator[Proof]:
     """
     Bound the cost without branching, (1).
 
@@ -180,7 +179,7 @@ def _sparse(problem: QuadraticAssignment, grid: CostGrid, proof: Proof, seed: in
             return
 
 
-def _cheaper(problem: QuadraticAssignment, best: _Ints, other: _Ints | None) -> _Ints:
+def _cheaper(problem: QuadraticAssignment, best: Ints, other: Ints | None) -> Ints:
     """The cheaper of two permutations."""
     return best if other is None or problem.cost(other) >= problem.cost(best) else other
 

@@ -23,8 +23,8 @@ from time import perf_counter
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.qap.forest_bound import forest_bounds
@@ -35,7 +35,6 @@ from taut.solver.qap.swap_search import search
 Progress = Callable[[float, float, float], None]
 """Receives the elapsed seconds, the best objective and the lower bound."""
 
-_Ints = npt.NDArray[np.int64]
 _ENUMERATED = 8
 _ROOT_SHARE = 0.2
 _SPARSE_S = 1.0
@@ -231,11 +230,11 @@ def _gap(objective: float, bound: float) -> float | None:
     return (objective - bound) / abs(objective)
 
 
-def _enumerate(problem: QuadraticAssignment) -> _Ints:
+def _enumerate(problem: QuadraticAssignment) -> Ints:
     """Best of all permutations, the first of them in lexicographic order if there are several."""
     every = np.array(list(permutations(range(problem.size))), dtype=np.int64)
     costs = np.tensordot(problem.distance[every[:, :, None], every[:, None, :]], problem.flow, axes=2)
-    best: _Ints = every[np.argmin(costs)]
+    best: Ints = every[np.argmin(costs)]
     return best
 
 

@@ -17,20 +17,19 @@ from collections.abc import Iterator
 from time import perf_counter
 
 import numpy as np
-import numpy.typing as npt
 
+from taut.data.arrays import Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.qap.swaps import anneal_moves, arrange, mean_change, tabu_moves
 
-_Ints = npt.NDArray[np.int64]
-_Found = tuple[float, _Ints]
+_Found = tuple[float, Ints]
 _TABU_FIRST = 45  # Up to this n tabu search beats annealing in the same time on QAPLIB, above it annealing leads.
 _TABU_LAST = 1024  # Above this n the table of all changes takes longer to fill than a call may last.
 _HOT, _COLD = 0.4, 0.01  # First and last temperature, relative to the mean change of a random swap.
 
 
 def search(
-    problem: QuadraticAssignment, first: _Ints, seed: int, seconds: float, target: float, *, tabu: bool
+    problem: QuadraticAssignment, first: Ints, seed: int, seconds: float, target: float, *, tabu: bool
 ) -> Iterator[_Found]:
     """
     Search for cheap permutations.

@@ -34,14 +34,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
+from taut.data.arrays import Bits, Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 
-_Floats = npt.NDArray[np.float64]
-_Ints = npt.NDArray[np.int64]
-_Bits = npt.NDArray[np.uint64]
 _Pair = tuple[int, int]
 _SUM = {"reassoc", "contract", "nsz"}  # Lets the compiler vectorise sums, but keeps infinities.
 
@@ -49,18 +46,18 @@ _SUM = {"reassoc", "contract", "nsz"}  # Lets the compiler vectorise sums, but k
 class State(NamedTuple):
     """What kernels read and change: rows and diagonals of (1), what is alike, permutations, random bits."""
 
-    flow: _Floats
-    flow_loop: _Floats
-    flow_kind: _Ints
-    placed: _Floats
-    placed_loop: _Floats
-    placed_kind: _Ints
-    permutation: _Ints
-    best: _Ints
-    bits: _Bits
+    flow: Floats
+    flow_loop: Floats
+    flow_kind: Ints
+    placed: Floats
+    placed_loop: Floats
+    placed_kind: Ints
+    permutation: Ints
+    best: Ints
+    bits: Bits
 
 
-def arrange(problem: QuadraticAssignment, permutation: _Ints, generator: np.random.Generator) -> State:
+def arrange(problem: QuadraticAssignment, permutation: Ints, generator: np.random.Generator) -> State:
     """Lay the data out for the kernels, at a permutation."""
     flow, distance = problem.flow.copy(), problem.distance[np.ix_(permutation, permutation)]
     loops = flow.diagonal().copy(), distance.diagonal().copy()
@@ -78,7 +75,7 @@ def arrange(problem: QuadraticAssignment, permutation: _Ints, generator: np.rand
 
 
 @njit(cache=True, nogil=True)
-def draw(bits: _Bits) -> np.uint64:
+def draw(bits: Bits) -> np.uint64:
     """Next 64 random bits, by xorshift."""
     word: np.uint64 = bits[0]
     word ^= word << np.uint64(13)
@@ -89,13 +86,13 @@ def draw(bits: _Bits) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
-def draw_below(bits: _Bits, end: int) -> int:
+def draw_below(bits: Bits, end: int) -> int:
     """Random integer from 0 to end - 1."""
     return int(np.int64(((draw(bits) >> np.uint64(32)) * np.uint64(end)) >> np.uint64(32)))
 
 
 @njit(cache=True, nogil=True)
-def alike(rows: _Floats, loops: _Floats) -> _Ints:
+def alike(rows: Floats, loops: Floats) -> Ints:
     """First index that each may be swapped with, leaving the rows of (1) as they are."""
     size, width = rows.shape
     first = np.arange(size)
@@ -113,7 +110,7 @@ def alike(rows: _Floats, loops: _Floats) -> _Ints:
 
 
 @njit(cache=True, nogil=True, fastmath=_SUM)
-def _change(flow: _Floats, placed: _Floats, flow_loop: _Floats, placed_loop: _Floats, r: int, s: int) -> float:
+def _change(flow: Floats, placed: Floats, flow_loop: Floats, placed_loop: Floats, r: int, s: int) -> float:
     """Change of the cost (1) if items r and s swap locations."""
     size, width = flow.shape
     flow_r, flow_s, placed_r, placed_s = flow[r], flow[s], placed[r], placed[s]
@@ -127,7 +124,7 @@ def _change(flow: _Floats, placed: _Floats, flow_loop: _Floats, placed_loop: _Fl
 
 
 @njit(cache=True, nogil=True)
-def _swap(placed: _Floats, placed_loop: _Floats, placed_kind: _Ints, permutation: _Ints, r: int, s: int) -> None:
+def _swap(placed: Floats, placed_loop: Floats, placed_kind: Ints, permutation: Ints, r: int, s: int) -> None:
     """Swap the locations of items r and s."""
     size, width = placed.shape
     permutation[r], permutation[s] = permutation[s], permutation[r]
@@ -185,7 +182,7 @@ def anneal_moves(
 
 @njit(cache=True, nogil=True)
 def _choose(
-    changes: _Floats, until: _Ints, permutation: _Ints, flow_kind: _Ints, placed_kind: _Ints, now: int, gain: float
+    changes: Floats, until: Ints, permutation: Ints, flow_kind: Ints, placed_kind: Ints, now: int, gain: float
 ) -> _Pair:
     """Best swap that is not tabu, that beats the best cost, or that was not made for very long."""
     size = len(permutation)
@@ -205,7 +202,7 @@ def _choose(
 
 
 @njit(cache=True, nogil=True, fastmath=_SUM)
-def _update(changes: _Floats, flow: _Floats, placed: _Floats, u: int, v: int) -> None:
+def _update(changes: Floats, flow: Floats, placed: Floats, u: int, v: int) -> None:
     """Bring the changes of all pairs without u and v up to date (2), after u and v have swapped locations."""
     size, width = flow.shape
     x, y = flow[u] - flow[v], placed[v] - placed[u]
@@ -217,7 +214,7 @@ def _update(changes: _Floats, flow: _Floats, placed: _Floats, u: int, v: int) ->
 
 
 @njit(cache=True, nogil=True)
-def tabu_moves(state: State, cost: float, least: float, until: _Ints, begin: int, moves: int, target: float) -> None:
+def tabu_moves(state: State, cost: float, least: float, until: Ints, begin: int, moves: int, target: float) -> None:
     """Make the best swap that is allowed, again and again; the locations left are tabu for a while, (4)."""
     flow, flow_loop, flow_kind, placed, placed_loop, placed_kind, permutation, best, bits = state
     size = len(permutation)

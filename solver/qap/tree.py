@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
-import numpy.typing as npt
 
+from taut.data.arrays import Bits, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.assignment.cost_grid import CostGrid, cost_grid
 from taut.solver.qap.automorphisms import Symmetries
@@ -43,8 +43,6 @@ from taut.solver.qap.pair_costs import PairCosts, fix, rounding
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 """Threads that bound nodes at the same time."""
 
-_Ints = npt.NDArray[np.int64]
-_Bits = npt.NDArray[np.uint64]
 # Nodes for each thread up to some n, so that one that takes longer holds none up; beyond, a step takes long enough.
 _AT_ONCE, _LARGE = 8, 20
 _SMALL = 8  # Nodes with as many free items take some hundred microseconds.
@@ -58,8 +56,8 @@ class _Parent:
     """A node that has branched: its costs, its free items and locations, who sits where, how many children are open."""
 
     costs: PairCosts
-    items: _Ints
-    locations: _Ints
+    items: Ints
+    locations: Ints
     placed: tuple[tuple[int, int], ...]
     waiting: int = 0
 
@@ -95,7 +93,7 @@ class Tree:
     """
 
     def __init__(
-        self, problem: QuadraticAssignment, costs: PairCosts, scale: float, best: _Ints, bound: float, seed: int
+        self, problem: QuadraticAssignment, costs: PairCosts, scale: float, best: Ints, bound: float, seed: int
     ) -> None:
         self.best, self.objective, self.nodes = best, problem.cost(best), 0
         self._problem, self._scale, self._grid = problem, scale, cost_grid(problem)
@@ -134,7 +132,7 @@ class Tree:
         if not self._stack:
             self._bound = max(self._bound, self._open[0][0] if self._open else math.inf)
 
-    def _bounded(self, node: _Open, bits: _Bits) -> _Parent | _Ints | None:
+    def _bounded(self, node: _Open, bits: Bits) -> _Parent | Ints | None:
         """A node with its costs after some rounds, or its best permutation; None if it is done."""
         bound, _, _, parent, item, location = node
         if bound > self._cutoff:
@@ -151,7 +149,7 @@ class Tree:
         child.costs = costs._replace(constant=constant)
         return child if constant <= self._cutoff else None
 
-    def _take(self, node: _Open, child: _Parent | _Ints | None, into: list[_Open]) -> None:
+    def _take(self, node: _Open, child: _Parent | Ints | None, into: list[_Open]) -> None:
         """Put the children of a node where they belong, or take a better permutation."""
         parent = node[3]
         parent.waiting -= 1
@@ -179,7 +177,7 @@ class Tree:
             else:
                 heapq.heappush(into, entry)
 
-    def _improve(self, best: _Ints) -> None:
+    def _improve(self, best: Ints) -> None:
         """Take a better permutation as the incumbent."""
         cost = self._problem.cost(best)
         if cost < self.objective:
@@ -188,7 +186,7 @@ class Tree:
             self.best, self.objective = best, cost
 
 
-def _completed(node: _Parent, places: _Ints) -> _Ints:
+def _completed(node: _Parent, places: Ints) -> Ints:
     """Locations (n,) of all items: those of the node, and of its free items those that are given."""
     best = np.empty(len(node.placed) + len(node.items), dtype=np.int64)
     for item, location in node.placed:

@@ -10,15 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.formulations.schedules.schedule import (
-    BACKWARD,
-    INPUT_GRADIENT,
-    WEIGHT_GRADIENT,
-    Floats,
-    Ints,
-    Schedule,
-    ScheduleProblem,
-)
+from taut.data.arrays import Floats, Ints
+from taut.formulations.schedules.schedule import BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Schedule, ScheduleProblem
 
 
 class Chains(NamedTuple):

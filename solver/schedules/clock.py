@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from taut.formulations.schedules.schedule import Floats, Ints
+from taut.data.arrays import Floats, Ints
 from taut.solver.schedules.chains import Chains
 
 ROUNDING = 1e-12

@@ -8,7 +8,8 @@ every schedule there is one like that, within the same memory, which is not long
 
 import numpy as np
 
-from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Floats
+from taut.data.arrays import Floats
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taut.data.analytic.layer_work import rates_of
+from taut.data.arrays import Floats
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.device import DeviceSpec, Precision
 from taut.data.memory import PARAMETER_BYTES, MemoryModel
@@ -20,7 +20,6 @@ from taut.prediction import columns_of, default_cluster, find_device, setting_of
 from taut.solver.calibration.latency import STACKS, Stack, fit_calibration
 from taut.solver.calibration.memory import fit_memory
 
-Floats = NDArray[np.float64]
 RANGED = ("n_gpus", "hidden", "layers", "seq", "tp", "pp", "dp", "micro_batch", "num_micro_batches")
 """What a memory model remembers least and most of."""
 

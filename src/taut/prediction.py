@@ -13,9 +13,9 @@ from io import StringIO
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from taut.data.analytic.layer_work import rates_of
+from taut.data.arrays import Floats, Ints
 from taut.data.builtin import catalog_calibrations, catalog_devices, catalog_operators, memory_model_of
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.device import DeviceSpec, Precision
@@ -28,7 +28,6 @@ from taut.formulations.batch.configurations import Configurations
 from taut.formulations.batch.memory import memory_bytes
 from taut.formulations.batch.step_time import Machine, step_terms
 
-Floats = NDArray[np.float64]
 RESULTS = ("step_time_s", "step_time_low_s", "step_time_high_s", "memory_bytes", "fits", "error")
 DEFAULT_CLUSTERS = {"a100": "dgx-a100", "h100": "dgx-h100", "v100": "pipette-mid-range", "t4": "g4dn.12xlarge"}
 ALIASES = {"a100": "a100-80gb", "h100": "h100-80gb", "v100": "v100-32gb", "t4": "t4-16gb"}
@@ -118,7 +117,7 @@ def sharded(rows: list[ConfigurationRow], memory: MemoryModel) -> Configurations
 
 def price(
     configurations: Configurations, machine: Machine, calibration: Calibration, memory: MemoryModel
-) -> tuple[Floats, NDArray[np.int64]]:
+) -> tuple[Floats, Ints]:
     """Seconds and bytes of configurations on one machine; the fast inner part of ``predict``."""
     terms = step_terms(configurations, machine, memory.parameter_bytes)
     seconds = terms @ np.array([calibration[term] for term in TERMS])
@@ -128,7 +127,7 @@ def price(
 def columns_of(rows: list[ConfigurationRow]) -> Configurations:
     """Rows as columns."""
 
-    def column(values: list[int]) -> NDArray[np.int64]:
+    def column(values: list[int]) -> Ints:
         return np.array(values, dtype=np.int64)
 
     codes = {"none": 0, "selective": 1, "full": 2}

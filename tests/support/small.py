@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Ints
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostRow, CostTable
 from taut.data.memory import MemoryModel
@@ -148,7 +148,7 @@ def strategy(choice: Candidate, *ends: int, recompute: str = "none") -> Strategy
     return Strategy(candidate=choice, stages=stages, recompute=(recompute,) * choice.pp)
 
 
-def in_order(choice: Candidate) -> NDArray[np.int64]:
+def in_order(choice: Candidate) -> Ints:
     """Devices in order: stage by stage, replica by replica."""
     count = choice.pp * choice.dp * choice.tp
     return np.arange(count).reshape(choice.pp, choice.dp, choice.tp)

@@ -33,7 +33,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taut.formulations.schedules.schedule import Ints, Schedule, ScheduleProblem
+from taut.data.arrays import Ints
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,16 +20,9 @@ References
 
 import numpy as np
 
+from taut.data.arrays import Ints
 from taut.errors import FormulationError
-from taut.formulations.schedules.schedule import (
-    BACKWARD,
-    FORWARD,
-    Ints,
-    Schedule,
-    ScheduleProblem,
-    round_robin,
-    sequential,
-)
+from taut.formulations.schedules.schedule import BACKWARD, FORWARD, Schedule, ScheduleProblem, round_robin, sequential
 
 
 def gpipe(problem: ScheduleProblem) -> Schedule:

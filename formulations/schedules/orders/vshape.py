@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.schedules.orders.classic import require
 from taut.formulations.schedules.schedule import (
@@ -29,7 +30,6 @@ from taut.formulations.schedules.schedule import (
     FORWARD,
     INPUT_GRADIENT,
     WEIGHT_GRADIENT,
-    Ints,
     Schedule,
     ScheduleProblem,
     v_shape,

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from taut.data.arrays import Ints
 from taut.errors import FormulationError
-from taut.formulations.schedules.recurrence import Ints
 from taut.formulations.schedules.schedule import LETTERS, Schedule
 
 _PASS = re.compile(r"([0-9]{1,6})([FIWB])")

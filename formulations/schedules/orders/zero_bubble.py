@@ -13,12 +13,12 @@ References
 
 import numpy as np
 
+from taut.data.arrays import Ints
 from taut.formulations.schedules.orders.classic import require
 from taut.formulations.schedules.schedule import (
     FORWARD,
     INPUT_GRADIENT,
     WEIGHT_GRADIENT,
-    Ints,
     Schedule,
     ScheduleProblem,
     sequential,

@@ -19,14 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.placement import PlacementProblem
 from taut.solver.placement.annealing.prices import Prices, Scratch, pipeline_seconds, prices_of, ring_seconds
 from taut.solver.placement.annealing.starts import starts
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 PLATEAU = 1e-3
 """Weight of the mean pipeline time beside the step time."""
 HOT, COLD = 5e-2, 1e-5

@@ -6,11 +6,9 @@ the ends of two paths; reverses a part of a path; or moves a slot within its pat
 generator, whose state is an array of one.
 """
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from taut.data.arrays import Ints
 
 
 @njit(cache=True, nogil=True)

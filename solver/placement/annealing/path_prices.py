@@ -11,10 +11,8 @@ When two first slots change nodes, b follows from their links alone, unless the 
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from taut.data.arrays import Floats, Ints
 
 
 @njit(cache=True, nogil=True)

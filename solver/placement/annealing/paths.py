@@ -13,8 +13,8 @@ moves are those of ``taut.solver.placement.annealing.path_moves``. The best plac
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.solver.placement.annealing.path_moves import draw, move, share, swap_nodes
 from taut.solver.placement.annealing.path_prices import (
     longest_and_ring,
@@ -26,8 +26,6 @@ from taut.solver.placement.annealing.path_prices import (
 )
 from taut.solver.placement.slots import Slots
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 HOT, WARM, MILD, COLD = 0.3, 0.15, 0.05, 0.002
 """First temperatures, the lower the more of the start is to be kept, and the last, in standard deviations of hops."""
 WHOLE_NODES = 0.02

@@ -15,12 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.placement import PlacementProblem
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Prices(NamedTuple):

@@ -11,12 +11,10 @@ With two classes of device, slots are taken from the class that each stage wants
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Ints
 from taut.formulations.partition import slowest_type
 from taut.formulations.placement import PlacementProblem
-
-Ints = NDArray[np.int64]
 
 
 def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
@@ -55,7 +53,7 @@ def _filled(problem: PlacementProblem, order: list[int], patterns: tuple[int, ..
     return positions
 
 
-def _slow_slots(problem: PlacementProblem) -> NDArray[np.bool_]:
+def _slow_slots(problem: PlacementProblem) -> Flags:
     """Slots on the device type that is slowest on the whole model; none where there is one type."""
     types = problem.problem.type_of_node[problem.links.node_of_site[problem.slots[:, 0]]]
     several = len(problem.problem.device_types) > 1

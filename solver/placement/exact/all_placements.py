@@ -19,12 +19,10 @@ ways where they are interchangeable (some of them equal), and otherwise in
 from math import factorial, prod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Ints
 from taut.formulations.links import Links
 from taut.formulations.space import Candidate
-
-Ints = NDArray[np.int64]
 
 
 def count_placements(links: Links, candidate: Candidate) -> int:

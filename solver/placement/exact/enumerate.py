@@ -19,8 +19,8 @@ all columns, until that is no better than the least found.
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.latency import optimizer_shards, ring_by_byte
 from taut.formulations.links import Links, group_link
@@ -34,8 +34,6 @@ from taut.solver.placement.exact.all_placements import count_placements, placeme
 from taut.solver.placement.exact.joint import Joint, further_edge
 from taut.solver.placement.exact.pipeline import ends_of, least_by_first, thresholds_of
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MOST_PLACEMENTS = 25_000
 """Those of eight devices in one node, measured one by one, in tensor groups of two: 20,160 at most."""
 

@@ -14,8 +14,8 @@ The bound is the optimum when there is one device type, one group time, and one 
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.latency import optimizer_shards, ring_by_byte
 from taut.formulations.partition import partition_problem
 from taut.formulations.placement import slot_sites
@@ -27,8 +27,6 @@ from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.slot_kinds import slot_kinds
 from taut.solver.placement.exact.subset import SubsetSolver, few_multisets
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MOST_AT_ONCE = 2_000_000
 """Links of start sets whose rings are priced in one array."""
 

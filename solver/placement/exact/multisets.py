@@ -16,11 +16,8 @@ the length of a hop from a slot of kind c to another of kind d, also for c = d.
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Small = NDArray[np.int32]
+from taut.data.arrays import Floats, Ints, Ints32
 
 
 @njit(cache=True, nogil=True)
@@ -33,7 +30,7 @@ def steps_of(counts: Ints) -> Ints:
 
 
 @njit(cache=True, nogil=True)
-def small_multisets(counts: Ints, most: int) -> tuple[Ints, Small]:
+def small_multisets(counts: Ints, most: int) -> tuple[Ints, Ints32]:
     """Counts (M, C) of the multisets of ``most`` slots or fewer by ascending number (1), and the row of each number."""
     total = steps_of(counts)[-1]
     row = np.full(total, -1, np.int32)
@@ -65,7 +62,7 @@ def _next(at: Ints, counts: Ints) -> int:
 
 
 @njit(cache=True, nogil=True)
-def path_lengths(hops: Floats, counts: Ints, members: Ints, row: Small) -> Floats:
+def path_lengths(hops: Floats, counts: Ints, members: Ints, row: Ints32) -> Floats:
     """path[Q, c] of (2) for the given multisets, (C, M); infinite where Q has no slot of kind c."""
     steps, kinds = steps_of(counts), len(counts)
     path = np.full((kinds, len(members)), np.inf)
@@ -102,7 +99,7 @@ def visits(path: Floats, members: Ints, pp: int) -> Floats:
 
 @njit(cache=True, nogil=True)
 def least_cover(
-    path: Floats, row: Small, counts: Ints, starts: Ints, pp: int, cutoff: float
+    path: Floats, row: Ints32, counts: Ints, starts: Ints, pp: int, cutoff: float
 ) -> tuple[float, Ints, int]:
     """
     Cover all slots by paths from starts of the given kinds, the longest as short as possible and below a cutoff, (3).
@@ -141,7 +138,7 @@ def least_cover(
 
 
 @njit(cache=True, nogil=True)
-def _parts(free: Ints, steps: Ints) -> tuple[Ints, Small, Small, int]:
+def _parts(free: Ints, steps: Ints) -> tuple[Ints, Ints32, Ints32, int]:
     """Word (4), size and number (1) among all slots of every multiset of the free slots; and the free bits."""
     whole = steps_of(free)[-1]
     word, size, number = np.zeros(whole, np.int64), np.zeros(whole, np.int32), np.zeros(whole, np.int32)
@@ -160,7 +157,9 @@ def _parts(free: Ints, steps: Ints) -> tuple[Ints, Small, Small, int]:
 
 
 @njit(cache=True, nogil=True)
-def _fitting(path: Floats, row: Small, size: Small, number: Small, later: int, cutoff: float, length: Floats) -> Ints:
+def _fitting(
+    path: Floats, row: Ints32, size: Ints32, number: Ints32, later: int, cutoff: float, length: Floats
+) -> Ints:
     """Multisets that a path below the cutoff takes after its start; ``length`` becomes that of each, else infinite."""
     fitting, some = np.zeros(len(length), np.int64), 0
     for r in range(len(length)):
@@ -173,7 +172,9 @@ def _fitting(path: Floats, row: Small, size: Small, number: Small, later: int, c
 
 
 @njit(cache=True, nogil=True)
-def shortest_path(hops: Floats, path: Floats, members: Ints, row: Small, counts: Ints, start: int, number: int) -> Ints:
+def shortest_path(
+    hops: Floats, path: Floats, members: Ints, row: Ints32, counts: Ints, start: int, number: int
+) -> Ints:
     """Kinds of a shortest path from kind ``start`` through all of the multiset with a number (1)."""
     steps = steps_of(counts)
     order = np.zeros(members[row[number]].sum(), np.int64)

@@ -13,10 +13,8 @@ layer j; m micro-batches.
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from taut.data.arrays import Floats
 
 
 def thresholds_of(seconds: Floats) -> Floats:

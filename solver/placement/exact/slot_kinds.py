@@ -11,13 +11,11 @@ This is an equivalence, so a slot need only be compared with one of each kind.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.links import Links
 from taut.formulations.placement import slot_sites
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MOST_KINDS = 20
 """So many slots that are all unlike have a million multisets."""
 

@@ -19,12 +19,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.solver.placement.exact.multisets import least_cover, path_lengths, shortest_path, small_multisets, visits
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MOST_MULTISETS, MOST_LINKS = 1 << 21, 100_000_000
 """Multisets of all slots, and links between any two slots of a start set over all start sets."""
 MOST_PAIRS = 2_000_000_000

@@ -13,13 +13,10 @@ A branch holds the placements whose touched nodes lie in the set P and hold the 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags
 from taut.solver.placement.path_cover.cliques import colours, core
 from taut.solver.placement.slots import Slots, Span
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

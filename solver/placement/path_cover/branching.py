@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Ints
 from taut.solver.placement.path_cover.branches import Split, Tree, divided, reduced
 from taut.solver.placement.path_cover.capacity_cuts import RuleBook
 from taut.solver.placement.path_cover.cases import PathProof, proven
@@ -18,8 +18,6 @@ from taut.solver.placement.path_cover.forest import Potentials, climb
 from taut.solver.placement.path_cover.path_bound import LongestPath
 from taut.solver.placement.slots import Slots, Span
 
-Flags = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 CLIMB_ROUNDS = 600
 MOST_SPLITS = 400
 """Splits of start sets in one staircase, so that every search ends."""

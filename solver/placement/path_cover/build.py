@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Floats, Ints
 from taut.solver.placement.path_cover.branches import reduced
 from taut.solver.placement.path_cover.branching import Branch, Branching
 from taut.solver.placement.path_cover.cases import Box, CoverBound, Part, PathProof, Staircase, start_sets
@@ -20,9 +20,6 @@ from taut.solver.placement.path_cover.cliques import joined, least_slowest_link
 from taut.solver.placement.path_cover.path_bound import LongestPath
 from taut.solver.placement.slots import Slots, Span
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 SMALLER = 0.75
 """A step is split where its largest start set falls to this share."""
 NARROW = 2e-3

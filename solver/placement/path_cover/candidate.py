@@ -16,8 +16,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.latency import optimizer_shards
 from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
@@ -33,8 +33,6 @@ from taut.solver.placement.path_cover.clusters import near_together, tight_sets
 from taut.solver.placement.path_cover.witness import witness_of
 from taut.solver.placement.slots import Slots, slots
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MOST_NODES = 2048
 """Beyond this a pass over the walks takes minutes."""
 CHUNKS = 4

@@ -25,17 +25,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Floats
 from taut.solver.placement.path_cover.branches import Split, Tree, divided, reduced
 from taut.solver.placement.path_cover.certificate import Refutation, refuted_seconds
 from taut.solver.placement.path_cover.cliques import clique_sets
 from taut.solver.placement.path_cover.forest import Potentials, forest_seconds
 from taut.solver.placement.path_cover.hamiltonian import through_seconds
 from taut.solver.placement.slots import Slots, Span
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

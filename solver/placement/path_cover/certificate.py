@@ -30,17 +30,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Ints, Ints32
 from taut.solver.placement.path_cover.capacity_cuts import Rule, Rules, rules_of
 from taut.solver.placement.path_cover.node_patterns import cheapest_fillings, least_total
 from taut.solver.placement.path_cover.pricing import MOST_SUM, dearest_walks
 from taut.solver.placement.slots import Slots
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Small = NDArray[np.int32]
-Flags = NDArray[np.bool_]
 MOST_LEVELS = 512
 
 
@@ -79,7 +75,7 @@ class Gains:
         least, _ = cheapest_fillings(self.first.astype(np.float64), self.later.astype(np.float64), given.capacity)
         return least_total(least, starts, required, *touched) + float(self.by_rule @ self.rules.least)
 
-    def dearest(self, given: Slots, levels: Small, starts: Flags, most: int) -> tuple[Ints, Small] | None:
+    def dearest(self, given: Slots, levels: Ints32, starts: Flags, most: int) -> tuple[Ints, Ints32] | None:
         """Largest gain of a walk of fewer than ``most`` levels by its last node, and that walk; None for huge gains."""
         if self.largest * given.pp >= MOST_SUM:
             return None
@@ -153,7 +149,7 @@ def _table(given: Slots, gains: tuple[tuple[int, ...], ...]) -> Ints | None:
     return np.pad(np.array(gains, dtype=np.int64), ((0, 0), (1, 0)))
 
 
-def levels_of(given: Slots, quantum: float, most: int) -> tuple[float, Small]:
+def levels_of(given: Slots, quantum: float, most: int) -> tuple[float, Ints32]:
     """Least hop, and hops in levels by (1), never more than ``most``; single slots have no hop inside."""
     least = given.least_hop()
     allowed = ~np.diag(given.capacity <= 1)

@@ -16,11 +16,9 @@ nodes the one core of all is taken in their place.
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Ints = NDArray[np.int64]
+from taut.data.arrays import Flags, Floats, Ints
+
 MOST_PIVOTS = 192
 MOST_PAIRS = 40_000 * 128 * 128
 MOST_SETS, MOST_APART = 4, 24

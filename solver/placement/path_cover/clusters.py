@@ -8,11 +8,9 @@ among it, are also the sets whose visits may matter to a bound, which holds for 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.hierarchy import leaves_list, linkage
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from taut.data.arrays import Floats, Ints
 
 
 def near_together(hops: Floats) -> Ints:

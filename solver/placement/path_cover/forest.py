@@ -16,12 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.solver.placement.slots import Slots
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 QUANTA = 1 << 40
 """Quanta in the longest hop."""
 

@@ -13,11 +13,10 @@ shortest walk from a to b whose steps cost :math:`W_{uv} - h` between nodes.
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats
 from taut.solver.placement.slots import Slots
 
-Floats = NDArray[np.float64]
 MOST_NODES = 16
 
 

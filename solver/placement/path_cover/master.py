@@ -13,19 +13,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, vstack
 
+from taut.data.arrays import Flags, Floats, Ints
 from taut.solver.placement.path_cover.capacity_cuts import Rule, RuleBook, rules_of
 from taut.solver.placement.path_cover.certificate import Gains
 from taut.solver.placement.path_cover.node_patterns import cheapest_fillings
 from taut.solver.placement.path_cover.pricing import MOST_SUM
 from taut.solver.placement.slots import Slots
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 LARGEST = 20.0
 """Gains by slot are at most so many times their mean, and by a rule so many times that of a path."""
 LEAST_SHARE = 1e-9

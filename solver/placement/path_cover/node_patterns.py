@@ -13,11 +13,8 @@ or ``first[v, r]`` where a path begins with it. A node is touched if a path begi
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from taut.data.arrays import Flags, Floats, Ints
 
 
 @njit(cache=True, nogil=True)

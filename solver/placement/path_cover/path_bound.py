@@ -19,8 +19,8 @@ With the sets, levels and gains of ``taut.solver.placement.path_cover.certificat
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Floats, Ints, Ints32
 from taut.solver.placement.path_cover.capacity_cuts import RuleBook
 from taut.solver.placement.path_cover.cases import PathProof
 from taut.solver.placement.path_cover.certificate import MOST_LEVELS, Gains, Refutation, levels_of
@@ -28,10 +28,6 @@ from taut.solver.placement.path_cover.master import Master
 from taut.solver.placement.path_cover.pricing import NEVER
 from taut.solver.placement.slots import Slots
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Small = NDArray[np.int32]
-Flags = NDArray[np.bool_]
 UNIT = 1 << 15
 """Gains are integers of mean about one unit."""
 SMOOTHING = 0.7
@@ -166,7 +162,7 @@ class LongestPath:
                 pool = pool[np.argsort(-master.gained(gains, pool), kind="stable")[: MOST_WALKS // 2]]
         return None
 
-    def _priced(self, levels: Small, gains: Floats) -> _Priced | None:
+    def _priced(self, levels: Ints32, gains: Floats) -> _Priced | None:
         """Whole gains with the walks that gain most; None for gains that are too large."""
         given, whole = self._given, self._master.whole(gains, UNIT)
         found = whole.dearest(given, levels, self._starts, self._levels)

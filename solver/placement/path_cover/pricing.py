@@ -25,11 +25,9 @@ Runs shorter than :math:`c_v` ban no node; those that end with the same slot are
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Small = NDArray[np.int32]
-Flags = NDArray[np.bool_]
+from taut.data.arrays import Flags, Ints, Ints32
+
 NEVER = -(1 << 29)
 _BITS = 20
 _BAN = (1 << _BITS) - 1
@@ -42,15 +40,15 @@ MOST_SUM = 1 << 28
 
 @njit(cache=True, nogil=True)
 def dearest_walks(
-    levels: Small,
+    levels: Ints32,
     hop_gains: Ints,
-    first_gains: Small,
-    later_gains: Small,
+    first_gains: Ints32,
+    later_gains: Ints32,
     capacity: Ints,
     starts: Flags,
     pp: int,
     most: int,
-) -> tuple[Ints, Small]:
+) -> tuple[Ints, Ints32]:
     """
     Largest gain of a walk by its last node, and that walk, (N, pp); ``NEVER`` and -1 where there is none.
 
@@ -113,14 +111,14 @@ def _extend(first: Ints, second: Ints, gain: int, best: Ints, next_best: Ints, w
 
 @njit(cache=True, nogil=True)
 def _walks(
-    levels: Small,
+    levels: Ints32,
     hop_gains: Ints,
-    first_gains: Small,
-    later_gains: Small,
+    first_gains: Ints32,
+    later_gains: Ints32,
     capacity: Ints,
     first: Ints,
     second: Ints,
-) -> tuple[Ints, Small]:
+) -> tuple[Ints, Ints32]:
     """The best walk to every last node, found again run by run from its last."""
     pp, n, most = first.shape
     best = np.full(n, NEVER, np.int64)
@@ -150,10 +148,10 @@ def _walks(
 
 @njit(cache=True, nogil=True)
 def _before(
-    levels: Small,
+    levels: Ints32,
     hop_gains: Ints,
-    first_gains: Small,
-    later_gains: Small,
+    first_gains: Ints32,
+    later_gains: Ints32,
     capacity: Ints,
     first: Ints,
     second: Ints,

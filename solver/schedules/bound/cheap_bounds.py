@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Ints
+from taut.data.arrays import Ints
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.schedules.schedule import ScheduleProblem
 from taut.solver.schedules.bound.heads import heads, tails
 from taut.solver.schedules.bound.single_device import single_device

@@ -21,7 +21,8 @@ before I of (c', j), which comes before I of (c, j) if c' > c; if c' < c then F 
 
 import numpy as np
 
-from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Ints
+from taut.data.arrays import Ints
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.solver.schedules.bound.ticks import Ticks
 
 

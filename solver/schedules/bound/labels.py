@@ -28,7 +28,7 @@ A label is a row: t, then the normal values of all streams' passes under way, th
 import numpy as np
 from numba import njit
 
-from taut.formulations.schedules.recurrence import Ints
+from taut.data.arrays import Ints
 
 
 @njit(cache=True, nogil=True)

@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, Ints
+from taut.data.arrays import Ints
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT
 from taut.solver.schedules.bound.heads import heads, tails
 from taut.solver.schedules.bound.single_device import refute, single_device
 from taut.solver.schedules.bound.states import Device, radices

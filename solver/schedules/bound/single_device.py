@@ -28,7 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Ints
+from taut.data.arrays import Ints
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.solver.schedules.bound.states import Device
 from taut.solver.schedules.bound.sweep import Left, nothing, sweep
 from taut.solver.schedules.bound.ticks import Ticks

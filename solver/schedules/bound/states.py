@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from taut.formulations.schedules.recurrence import Ints
+from taut.data.arrays import Ints
 
 
 class Device(NamedTuple):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from taut.formulations.schedules.recurrence import Ints
+from taut.data.arrays import Ints
 from taut.solver.schedules.bound.labels import admit, extend, fill_queues, meets
 from taut.solver.schedules.bound.states import Device, decode, is_allowed, radices
 

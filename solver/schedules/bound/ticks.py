@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.formulations.schedules.recurrence import Floats, Ints
+from taut.data.arrays import Floats, Ints
 from taut.formulations.schedules.schedule import ScheduleProblem
 
 _DIGITS = 46

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from taut.data.arrays import Ints
 from taut.errors import InfeasibleError
-from taut.formulations.schedules.schedule import Ints, Schedule, ScheduleProblem, timetable, violations
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable, violations
 from taut.solver.schedules.chains import numbers, schedule_of
 from taut.solver.schedules.construct.parameters import Choice, Lister
 from taut.solver.schedules.improve.critical_path import improve

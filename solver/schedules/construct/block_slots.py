@@ -11,7 +11,7 @@ takes the first slot that has its remainder. (1)
 import numpy as np
 from numba import njit
 
-from taut.formulations.schedules.schedule import Ints
+from taut.data.arrays import Ints
 from taut.solver.schedules.construct.v_orders import DOWN, GRADIENT_OF_DOWN, GRADIENT_OF_UP, UP, WEIGHT, Words
 
 

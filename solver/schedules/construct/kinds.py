@@ -21,20 +21,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from taut.data.arrays import Floats
 from taut.errors import FormulationError, InfeasibleError
 from taut.formulations.schedules.orders.block import Block, repeat, v_half, v_min
 from taut.formulations.schedules.orders.classic import gpipe, interleaved, one_forward_one_backward, require
 from taut.formulations.schedules.orders.vshape import dualpipe_v, zb_v
 from taut.formulations.schedules.orders.zero_bubble import zb_h1, zb_h2
-from taut.formulations.schedules.schedule import (
-    Floats,
-    Schedule,
-    ScheduleProblem,
-    sequential,
-    timetable,
-    v_shape,
-    violations,
-)
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, sequential, timetable, v_shape, violations
 from taut.solver.schedules.construct.adapt import Effort, adapt
 from taut.solver.schedules.construct.rebuild import rebuilt
 

@@ -23,7 +23,8 @@ waiting lends its key to the gradient by weights that makes room for it.
 import numpy as np
 from numba import njit
 
-from taut.formulations.schedules.schedule import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Floats, Ints
+from taut.data.arrays import Floats, Ints
+from taut.formulations.schedules.schedule import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 
 _NEVER = np.inf
 

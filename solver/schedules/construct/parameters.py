@@ -18,7 +18,8 @@ from functools import cached_property
 
 import numpy as np
 
-from taut.formulations.schedules.schedule import Floats, Ints, ScheduleProblem
+from taut.data.arrays import Floats, Ints
+from taut.formulations.schedules.schedule import ScheduleProblem
 from taut.solver.schedules.chains import Chains, chains
 from taut.solver.schedules.clock import makespan
 from taut.solver.schedules.construct.blocks import Blocks

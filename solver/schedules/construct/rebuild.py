@@ -35,8 +35,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.schedules.orders.block import Block, v_half, v_min
-from taut.formulations.schedules.schedule import Floats, Ints, Schedule, ScheduleProblem, v_shape
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, v_shape
 from taut.solver.schedules.chains import Chains, chains, schedule_of
 from taut.solver.schedules.clock import run_once
 from taut.solver.schedules.construct.block_slots import all_slots, repeated

@@ -18,7 +18,7 @@ Words and slots are those of :mod:`taut.solver.schedules.construct.v_orders`; d 
 import numpy as np
 from numba import njit
 
-from taut.formulations.schedules.schedule import Ints
+from taut.data.arrays import Ints
 from taut.solver.schedules.construct.v_orders import (
     DOWN,
     GRADIENT_OF_DOWN,

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from taut.formulations.schedules.schedule import Ints
+from taut.data.arrays import Flags, Ints
 
 Word = npt.NDArray[np.int8]
 Words = npt.NDArray[np.int8]
@@ -168,7 +168,7 @@ def fill(words: Words, most: int, out: Words) -> bool:
 @njit(cache=True, nogil=True)
 def _later(
     words: Words,
-    used: npt.NDArray[np.bool_],
+    used: Flags,
     head: Ints,
     done: Ints,
     slots: Ints,
@@ -194,7 +194,7 @@ def _later(
 
 
 @njit(cache=True, nogil=True)
-def _fits(words: Words, used: npt.NDArray[np.bool_], d: int, lowest: int, place: int, held: int, most: int) -> bool:
+def _fits(words: Words, used: Flags, d: int, lowest: int, place: int, held: int, most: int) -> bool:
     """Whether a forward from a later place may run now: then and at each pass that it overtakes, (3)."""
     now = held + 1
     for q in range(lowest, place):

@@ -20,10 +20,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 from ortools.sat.python import cp_model
 
-from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
+from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem
 from taut.solver.schedules.in_order import starts
 
@@ -31,7 +31,6 @@ _RESOLUTION = 1e7
 _UNITS = 1 << 20
 """Whole units of memory that the largest limit has."""
 
-Bools = npt.NDArray[np.bool_]
 Key = tuple[int, int, int]
 
 
@@ -54,7 +53,7 @@ class Model:
     """
 
     def __init__(
-        self, problem: ScheduleProblem, known: Schedule, makespan: float, free: Bools | None, bound: float
+        self, problem: ScheduleProblem, known: Schedule, makespan: float, free: Flags | None, bound: float
     ) -> None:
         is_whole = makespan <= _RESOLUTION and all(np.all(times == np.round(times)) for times in _times(problem))
         self.scale = 1.0 if is_whole else _RESOLUTION / makespan

@@ -20,10 +20,9 @@ References
 """
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from taut.formulations.schedules.schedule import Floats, Ints
+from taut.data.arrays import Bits, Floats, Ints
 from taut.solver.schedules.chains import Chains
 from taut.solver.schedules.clock import ROUNDING, rewind, run, start_clock
 
@@ -59,7 +58,7 @@ def improve(chains: Chains, order: Ints, trials: int, *, seed: int = 0, target: 
 
 
 @njit(cache=True, nogil=True)
-def _random(bits: npt.NDArray[np.uint64], below: int) -> np.int64:
+def _random(bits: Bits, below: int) -> np.int64:
     """Next of Marsaglia's xorshift numbers, modulo a bound."""
     x = bits[0]
     x ^= x << np.uint64(13)
@@ -70,16 +69,14 @@ def _random(bits: npt.NDArray[np.uint64], below: int) -> np.int64:
 
 
 @njit(cache=True, nogil=True)
-def _near_an_end(bits: npt.NDArray[np.uint64], length: int) -> np.int64:
+def _near_an_end(bits: Bits, length: int) -> np.int64:
     """A place on the path, more often near its ends: the middle repeats itself, warm-up and cool-down do not."""
     k = min(_random(bits, length), min(_random(bits, length), _random(bits, length)))
     return k if _random(bits, 2) == 0 else length - 1 - k
 
 
 @njit(cache=True, nogil=True)
-def _trace(
-    chains: Chains, order: Ints, place: Ints, end: Floats, longest: float, bits: npt.NDArray[np.uint64], path: Ints
-) -> int:
+def _trace(chains: Chains, order: Ints, place: Ints, end: Floats, longest: float, bits: Bits, path: Ints) -> int:
     """Rows of a critical path that wait for the row before, last first; ties are broken at random."""
     slack = ROUNDING * longest
     x = -1
@@ -105,9 +102,7 @@ def _trace(
 
 
 @njit(cache=True, nogil=True)
-def _propose(
-    path: Ints, length: int, first: Ints, device: int, k: np.int64, bits: npt.NDArray[np.uint64]
-) -> tuple[int, int]:
+def _propose(path: Ints, length: int, first: Ints, device: int, k: np.int64, bits: Bits) -> tuple[int, int]:
     """Row to take a pass from and row to put it at, in or near the block of a row of the path."""
     r = path[k]
     low, high = r - 1, r
@@ -179,9 +174,7 @@ def _settle(chains: Chains, order: Ints, held: Floats, place: Ints, low: int, hi
 
 
 @njit(cache=True, nogil=True)
-def _climb(
-    chains: Chains, order: Ints, trials: int, history: int, bits: npt.NDArray[np.uint64], target: float
-) -> float:
+def _climb(chains: Chains, order: Ints, trials: int, history: int, bits: Bits, target: float) -> float:
     """Late acceptance from an order, which becomes the best one found; its makespan."""
     first, n = chains.first, len(order)
     clock = start_clock(chains)

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
+from taut.data.arrays import Flags
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable, violations
 from taut.solver.cp_sat import run
-from taut.solver.schedules.improve.constraint_model import Bools, Model
+from taut.solver.schedules.improve.constraint_model import Model
 from taut.solver.schedules.in_order import in_order
 
 
@@ -36,7 +37,7 @@ def solve(
     problem: ScheduleProblem,
     known: Schedule,
     *,
-    free: Bools | None = None,
+    free: Flags | None = None,
     lower_bound: float = 0.0,
     time_limit: float = 60.0,
     work_limit: float | None = None,

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from taut.data.arrays import Flags, Floats
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem
-from taut.solver.schedules.improve.constraint_model import Bools
 from taut.solver.schedules.improve.exact import Solved, solve
 from taut.solver.schedules.in_order import starts
 
@@ -77,7 +76,7 @@ class Neighbourhood:
         self.passes = int(np.clip(factor * self.passes, _SMALLEST, _LARGEST))
         return solved
 
-    def _part(self, begin: npt.NDArray[np.float64], draw: np.random.Generator) -> Bools:
+    def _part(self, begin: Floats, draw: np.random.Generator) -> Flags:
         """Passes of some devices that start in an interval; all if they are few."""
         problem = self.problem
         if begin.size <= self.passes:

@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.data.cluster import ClusterSpec
 from taut.data.units import GIGABIT
 from taut.formulations.links import links
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from taut.planning import Plan
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 INSIDE = "#fbe9b7"
 MOST_LABELS = 32
 LEAST_POINTS = 4.0

@@ -13,9 +13,8 @@ For trials with measured seconds :math:`y_i > 0` and predictions :math:`p_i`:
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from taut.data.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from taut.data.arrays import Ints
 from taut.data.schedule import FORMAT, PipelineSpec, ScheduleSpec, read_schedule
 from taut.errors import DataError, FormulationError
 from taut.formulations.schedules.pipeline import ScheduleProblem
 from taut.formulations.schedules.placed import PlacedProblem
-from taut.formulations.schedules.schedule import LETTERS, Ints, Schedule, Timetable, timetable, violations
+from taut.formulations.schedules.schedule import LETTERS, Schedule, Timetable, timetable, violations
 
 SAME = 1e-9
 """Relative difference up to which a stated makespan is the one that the orders have: sums of floats."""

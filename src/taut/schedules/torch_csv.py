@@ -18,20 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
+from taut.data.arrays import Floats, Ints
 from taut.data.read import read_text
 from taut.data.spec import shorten
 from taut.errors import DataError
 from taut.formulations.schedules.pipeline import ScheduleProblem
-from taut.formulations.schedules.schedule import (
-    BACKWARD,
-    INPUT_GRADIENT,
-    LETTERS,
-    WEIGHT_GRADIENT,
-    Floats,
-    Ints,
-    Schedule,
-    timetable,
-)
+from taut.formulations.schedules.schedule import BACKWARD, INPUT_GRADIENT, LETTERS, WEIGHT_GRADIENT, Schedule, timetable
 
 _PASS = re.compile(r"(\d+)([FIWB])(\d+)")
 _OVERLAP = re.compile(r"\(([^()]*)\)OVERLAP_F_B")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.errors import FormulationError
 from taut.formulations.partition import PartitionProblem
@@ -18,13 +18,13 @@ from taut.formulations.space import Candidate
 LAYERS = 3
 
 
-def ranges(by_layer: list[float]) -> NDArray[np.float64]:
+def ranges(by_layer: list[float]) -> Floats:
     """Sum over the layers of every range [i, j)."""
     before = np.concatenate([[0.0], np.cumsum(by_layer)])
     return np.asarray(np.maximum(before[None, :] - before[:, None], 0.0))
 
 
-def seconds(count: NDArray[np.float64]) -> NDArray[np.float64]:
+def seconds(count: Floats) -> Floats:
     """Nanoseconds as seconds that are not below them."""
     return np.asarray(np.nextafter(count / 1e9, np.inf))
 
@@ -92,7 +92,7 @@ def every_choice(program: StrategyProgram) -> list[StrategyChoice]:
     ]
 
 
-def values_of(program: StrategyProgram, made: StrategyChoice) -> NDArray[np.int64] | None:
+def values_of(program: StrategyProgram, made: StrategyChoice) -> Ints | None:
     """Values of all columns at a choice, with the least makespan that (3) allows; None if it has no column."""
     values = np.zeros(len(program.upper), dtype=np.int64)
     values[made.candidate] = 1
@@ -118,7 +118,7 @@ def values_of(program: StrategyProgram, made: StrategyChoice) -> NDArray[np.int6
     return values
 
 
-def holds(program: StrategyProgram, values: NDArray[np.int64]) -> bool:
+def holds(program: StrategyProgram, values: Ints) -> bool:
     """Whether the values satisfy every row and every bound."""
     for row in program.rows:
         total = int(row.coefficients @ values[row.columns])

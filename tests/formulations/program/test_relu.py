@@ -4,14 +4,12 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
 from taut.formulations.program.relu import IntegerNetwork, ReluNetwork, integer_network, interval_bounds
 from taut.formulations.program.relu_rows import Columns, embedded_columns
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 SHAPES = [[3], [8], [16, 16], [5, 4, 3]]
 HAND = ReluNetwork(
     weights=[np.array([[1.0, -2.0], [0.5, 1.0]]), np.array([[3.0, -1.0]])],

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats
 from taut.data.calibration import TERMS, Calibration
 from taut.formulations.latency import Strategy, step_time
 from taut.formulations.problem import PlanningProblem
@@ -19,7 +19,6 @@ from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 from tests.support.small import candidate, cluster, costs, model, problem
 
-Floats = NDArray[np.float64]
 TOLERANCE = 1 + 1e-9
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from taut.data.arrays import Floats
 from taut.data.memory_network import MemoryNetwork
 from taut.errors import DataError, FormulationError
-from taut.solver.calibration.memory_network import Floats, fit_network
+from taut.solver.calibration.memory_network import fit_network
 
 NAMES = ("hidden", "tp", "zero")
 SMALL = (16, 16)

@@ -6,8 +6,8 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.errors import FormulationError, SolverError
 from taut.formulations.partition import PartitionProblem
@@ -20,8 +20,6 @@ from taut.solver.program.checked import ProgramResult, checked_result
 from taut.solver.program.cp_sat import solve_cpsat
 from taut.solver.result import Status
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 SEEDS = range(160)
 BACKENDS = [solve_cpsat, solve_cbc]
 

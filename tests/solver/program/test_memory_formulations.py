@@ -6,8 +6,8 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
 from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
@@ -25,7 +25,6 @@ from taut.solver.program.learned_memory import solve_predicted
 from taut.solver.result import Status
 from tests.support.instances import random_problem
 
-Floats = NDArray[np.float64]
 BACKENDS = [solve_cpsat, solve_cbc]
 FORMULATIONS = [tabulated, embedded]
 SHAPES = [[8], [6, 6], [4, 4, 4]]

@@ -5,9 +5,9 @@ from functools import cache
 from itertools import permutations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
+from taut.data.arrays import Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.assignment.cost_grid import cost_grid
 from taut.solver.qap.pair_costs import pair_costs, scale_of
@@ -19,15 +19,15 @@ EXTREMES = ["no flow", "constant", "unlike units", "huge"]
 
 
 @cache
-def _every(size: int) -> npt.NDArray[np.int64]:
+def _every(size: int) -> Ints:
     """All permutations, one a row."""
     return np.array(list(permutations(range(size))), dtype=np.int64)
 
 
-def _costs(problem: QuadraticAssignment) -> npt.NDArray[np.float64]:
+def _costs(problem: QuadraticAssignment) -> Floats:
     """Cost of every permutation."""
     every = _every(problem.size)
-    seen: npt.NDArray[np.float64] = problem.distance[every[:, :, None], every[:, None, :]]
+    seen: Floats = problem.distance[every[:, :, None], every[:, None, :]]
     return np.tensordot(seen, problem.flow, axes=2)
 
 

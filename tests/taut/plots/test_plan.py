@@ -14,9 +14,9 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PatchCollection, PathCollection
-from numpy.typing import NDArray
 
 from taut import Plan, plot_memory, plot_placement, plot_time
+from taut.data.arrays import Floats
 
 GIB = 1024**3
 HOPS, RETURNS = "activations to the next stage (number: hops)", "their gradients, back"
@@ -65,7 +65,7 @@ def plan_of(devices: Any, nodes: int, rows: Any = None, bound: float | None = 1.
 FOUR_NODES = [[[4, 5], [0, 1]], [[2, 3], [6, 7]]]
 
 
-def marks(ax: Axes) -> dict[str, NDArray[np.float64]]:
+def marks(ax: Axes) -> dict[str, Floats]:
     """Marked (column, row) by what the legend calls them."""
     collections = [each for each in ax.collections if isinstance(each, PathCollection)]
     return {str(each.get_label()): np.asarray(each.get_offsets()) for each in collections}

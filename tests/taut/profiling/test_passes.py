@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from taut.data.model import ModelSpec
 from taut.profiling.passes import Passes, kept_bytes
 from taut.profiling.transformer import Slice, slice_of
-from tests.taut.profiling.conftest import gated_model, plain_model
+from tests.support.profiling import gated_model, plain_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 MODELS = [plain_model(), gated_model()]

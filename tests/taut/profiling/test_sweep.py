@@ -15,7 +15,7 @@ from taut.profiling.layers import Point, measure, optimizer_seconds
 from taut.profiling.passes import PASSES
 from taut.profiling.timing import Timing
 from taut.profiling.transformer import slice_of
-from tests.taut.profiling.conftest import gated_model, plain_model, sweep_of
+from tests.support.profiling import gated_model, plain_model, sweep_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

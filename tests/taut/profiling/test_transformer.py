@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from taut.data.model import LayerSpec, ModelSpec
 from taut.errors import DataError
 from taut.profiling.transformer import Attention, Embedding, FeedForward, Head, slice_of
-from tests.taut.profiling.conftest import gated_model, plain_model
+from tests.support.profiling import gated_model, plain_model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from taut.data.arrays import Ints
 from taut.formulations.links import Links
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import communication, partition_bound, relaxation_bound
@@ -26,8 +26,6 @@ from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 from tests.support.small import candidate, cluster, problem
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 TOLERANCE = 1 + 1e-9
 
 

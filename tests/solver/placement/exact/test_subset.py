@@ -4,12 +4,12 @@ from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.solver.placement.exact.subset import SubsetSolver
 
 
-def random_slots(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64], int, float]:
+def random_slots(seed: int) -> tuple[Floats, Floats, Ints, int, float]:
     """Hop seconds, ring seconds per pair, nodes, pp and ring weight of a random instance of 6 slots."""
     rng = np.random.default_rng(seed)
     nodes = np.arange(6) if seed % 2 else np.repeat(np.arange(3), 2)
@@ -22,7 +22,7 @@ def random_slots(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64], N
     return hops, ring, nodes, int(rng.choice([2, 3, 6])), float(rng.uniform(0, 3))
 
 
-def ring_seconds(ring: NDArray[np.float64], starts: tuple[int, ...], weight: float) -> float:
+def ring_seconds(ring: Floats, starts: tuple[int, ...], weight: float) -> float:
     pairs = [ring[a, b] for a in starts for b in starts if a != b]
     return weight * max(pairs, default=0.0)
 
@@ -41,7 +41,7 @@ def test_subset_placement_is_exact(seed: int) -> None:
     assert sorted(found.slots.ravel().tolist()) == list(range(6))
 
 
-def _value(hops: NDArray[np.float64], ring: NDArray[np.float64], slots: NDArray[np.int64], weight: float) -> float:
+def _value(hops: Floats, ring: Floats, slots: Ints, weight: float) -> float:
     longest = max(sum(hops[a, b] for a, b in pairwise(row)) for row in slots.tolist())
     return float(longest) + ring_seconds(ring, tuple(slots[:, 0].tolist()), weight)
 

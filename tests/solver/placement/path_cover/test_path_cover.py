@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Floats, Ints
 from taut.data.spec import digest
 from taut.formulations.latency import ring_by_byte
 from taut.formulations.problem import LATENCY_MODELS
@@ -37,8 +37,6 @@ from taut.solver.search.search import search
 from tests.support.blocks import blocks
 from tests.support.small import cluster, costs, model, problem
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Document = dict[str, Any]
 SHAPES = [(2, 2), (3, 2), (2, 3), (4, 1), (6, 1), (2, 4), (4, 2), (8, 1), (3, 3), (5, 2), (2, 5), (4, 3)]
 SHARED = [
@@ -316,7 +314,7 @@ def test_finer_levels_prove_more_and_nothing_false() -> None:
     assert raised > 2
 
 
-def _from_set(given: Slots, starts: NDArray[np.bool_], required: NDArray[np.bool_]) -> float:
+def _from_set(given: Slots, starts: Flags, required: Flags) -> float:
     node = np.repeat(np.arange(len(given.hops)), given.capacity)
     least = np.inf
     for order in set(permutations(node.tolist())):

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Flags, Ints, Ints32
 from taut.solver.placement.path_cover.pricing import NEVER, dearest_walks
 
-Ints = NDArray[np.int64]
-Small = NDArray[np.int32]
 Runs = tuple[tuple[int, int], ...]
 
 
@@ -37,7 +35,7 @@ def test_dearest_walks_are_those_of_enumeration() -> None:
     assert found > 150
 
 
-def _walks(levels: Small, capacity: Ints, starts: NDArray[np.bool_], pp: int, most: int) -> Iterator[Runs]:
+def _walks(levels: Ints32, capacity: Ints, starts: Flags, pp: int, most: int) -> Iterator[Runs]:
     """All walks of pp slots and fewer levels that do not return at once to a node that they filled."""
 
     def longer(runs: Runs, left: int, spent: int) -> Iterator[Runs]:
@@ -57,6 +55,6 @@ def _walks(levels: Small, capacity: Ints, starts: NDArray[np.bool_], pp: int, mo
     return longer((), pp, 0)
 
 
-def _gain(runs: Runs, hops: Ints, first: Small, later: Small) -> int:
+def _gain(runs: Runs, hops: Ints, first: Ints32, later: Ints32) -> int:
     entered = sum(hops[one[0], other[0]] for one, other in pairwise(runs))
     return int(first[runs[0]] + sum(later[run] for run in runs[1:]) + entered)

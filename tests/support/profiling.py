@@ -1,23 +1,11 @@
-"""Small models, and PyTorch on one thread."""
+"""Small models and short sweeps."""
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import torch
 
 from taut.data.model import ModelSpec
 from taut.profiling.layers import Sweep
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """PyTorch on one thread, with a fixed seed."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
 
 
 def plain_model(**changes: Any) -> ModelSpec:
