@@ -11,7 +11,7 @@ is what holds: the last where the source does not apply or the witness does not 
 ``placement``                  exact subset dynamic programming (``taut.solver.placement.exact.joint``);
 ``every-placement``            all placements, one by one (``taut.solver.placement.exact.enumerate``);
 ``cover``                      the staircase of proofs in its witness, each checked alone
-                               (``taut.solver.placement.path_cover.candidate``);
+                               (``taut.solver.placement.path_cover.bound``);
 ``memory``                     no division of the layers fits, by exact dynamic programming over the excess;
 ``order``, ``order-memory``    what devices can take, weighted paths through a schedule's order, and priced memory, by
                                the figures in its witness (``taut.solver.order_priced.witness``).
@@ -32,7 +32,7 @@ from taut.solver.layer_partition import least_excess
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import ListCache, has_every, solve_every
 from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
-from taut.solver.placement.path_cover.candidate import cover_bound, has_cover
+from taut.solver.placement.path_cover.bound import cover_bound, has_cover
 from taut.solver.placement.path_cover.witness import witnessed
 
 

@@ -37,7 +37,8 @@ from taut.solver.order_priced.local_search import WORTH, polished
 from taut.solver.placement.annealing.anneal import Annealed, anneal_restarts, best_start
 from taut.solver.placement.exact.enumerate import ListCache, has_every, solve_every
 from taut.solver.placement.exact.joint import Joint, SubsetCache, has_joint, solve_joint
-from taut.solver.placement.path_cover.candidate import CoverCache, Covering, has_cover, load
+from taut.solver.placement.path_cover.bound import has_cover
+from taut.solver.placement.path_cover.candidate import CoverCache, Covering, load
 from taut.solver.result import CandidateBound, Limits, State
 from taut.solver.search.incumbent import Best
 from taut.solver.search.order_adaptation import Drafts

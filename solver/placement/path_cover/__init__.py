@@ -1,8 +1,8 @@
 """
 Bounds on placement from covering a cluster's slots by pipelines (paths).
 
-Begin with ``candidate``: the bound of one candidate and its search. ``cases`` divides placements by the links of stage
-0,
-``path_bound`` bounds the longest pipeline in a case by column generation (``master``, ``pricing``, ``node_patterns``,
-``capacity_cuts``), ``certificate`` is the dual certificate and its check, ``witness`` its form in a file.
+Begin with ``bound``: the bound of one candidate, from its witness; ``candidate`` is the search for it. ``cases``
+divides placements by the links of stage 0, ``path_bound`` bounds the longest pipeline in a case by column generation
+(``master``, ``pricing``, ``node_patterns``, ``capacity_cuts``), ``certificate`` is the dual certificate and its check,
+``witness`` its form in a file.
 """

@@ -1,13 +1,7 @@
-r"""
-Bound ``cover`` of a candidate, and its witness.
+"""
+The search for bound ``cover`` of a candidate (``taut.solver.placement.path_cover.bound``): a staircase of proofs.
 
-With V(g) the least communication for gradients of g bytes by the staircase of
-``taut.solver.placement.path_cover.cases``,
-
-(1) LB = min over the layers j that stage 0 takes of [partition with stage 0 ending at j] + V(gradients of j);
-(2) hops are priced at the smallest message; a cut adds its further bytes at the fastest link.
-
-The witness is the staircase (``taut.solver.placement.path_cover.witness``). Everything else follows from the problem.
+First the pipelines of a candidate are annealed, then its staircase is refined until bound and incumbent meet.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.latency import optimizer_shards
 from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -26,15 +19,13 @@ from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.annealing.paths import HOT, MILD, WARM, PathAnnealing
-from taut.solver.placement.exact.joint import linked
+from taut.solver.placement.path_cover.bound import covered_seconds
 from taut.solver.placement.path_cover.build import Cover
-from taut.solver.placement.path_cover.cases import CoverBound, Staircase
+from taut.solver.placement.path_cover.cases import Staircase
 from taut.solver.placement.path_cover.clusters import near_together, tight_sets
 from taut.solver.placement.path_cover.witness import witness_of
 from taut.solver.placement.slots import Slots, slots
 
-MOST_NODES = 2048
-"""Beyond this a pass over the walks takes minutes."""
 CHUNKS = 4
 """Chunks of moves between two refinements of the staircase."""
 MOVES_PER_SLOT, MOST_MOVES = 60_000, 16_000_000
@@ -44,53 +35,6 @@ MANY_NODES = 192
 """Beyond this annealing has no time to find near nodes and begins with them together."""
 MOST_UPDATES = 200_000_000
 """Updates of walks in one refinement, so that Ctrl-C is answered within a second or two."""
-
-
-def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """
-    Whether the staircase bounds a candidate: alike devices, links that are not, and a price of the trip on its own.
-
-    A schedule that is priced by its order has no such price. Where all nodes are linked alike and hold one tensor group
-    each, every placement costs the same, and ``partition`` says what.
-    """
-    links = problem.links
-    return (
-        candidate.pp > 1
-        and not candidate.is_ordered
-        and len(problem.device_types) == 1
-        and 1 < links.num_nodes <= MOST_NODES
-        and bool((links.gpus_per_node == links.gpus_per_node[0]).all() or candidate.tp <= links.gpus_per_node.min())
-        and problem.latency_model != "amp"
-        and problem.transfer_weight(candidate) > 0.0
-        and not (_alike(links.latency) and _alike(links.data_rate) and _alike(links.pipeline_rate(candidate.tp)))
-    )
-
-
-def _alike(matrix: Floats) -> bool:
-    """Whether all entries off the diagonal are equal."""
-    apart = matrix[~np.eye(len(matrix), dtype=bool)]
-    return bool((apart == apart[0]).all())
-
-
-def cover_bound(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CoverBound
-) -> tuple[float, Partition]:
-    """Bound (1) and the partition that attains it; infinite if no division fits."""
-    edge, tail, _ = _priced(problem, candidate, best, bound)
-    found = solve_partition(partition_problem(problem, candidate), edge, tail)
-    return found.seconds * (1 - ROUNDING), found
-
-
-def _priced(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CoverBound
-) -> tuple[Floats, Floats, Floats]:
-    """Edge and tail seconds with the staircase's communication, and the part of the tail that is none."""
-    message = float(problem.tables(candidate).message[1:-1].min())
-    edge, tail = linked(problem, candidate, best, message)
-    optimizer = problem.optimizer_seconds.min() * problem.tables(candidate).parameters[0] / optimizer_shards(candidate)
-    fixed = optimizer + problem.constant_seconds
-    covered = bound.seconds(problem.transfer_weight(candidate), problem.gradient_bytes(candidate)[0]) + fixed
-    return edge, np.maximum(tail, covered), fixed
 
 
 @dataclass
@@ -160,7 +104,7 @@ class Covering:
     """
     One candidate on the way: first its pipelines are annealed, then its staircase is refined.
 
-    ``lower_bound`` is the bound (1) of the staircase so far.
+    ``lower_bound`` is bound ``cover`` of the staircase so far.
     """
 
     def __init__(
@@ -245,7 +189,7 @@ class Covering:
     def _evaluate(self, cover: Cover, value: float) -> Floats:
         """Bring the bound up to date; communication at which it would reach ``value``, by layers of stage 0."""
         bound = cover.bound()
-        edge, tail, fixed = _priced(self._problem, self._candidate, self._best, bound)
+        edge, tail, fixed = covered_seconds(self._problem, self._candidate, self._best, bound)
         found = solve_partition(self._stages, edge, tail)
         self.partition = found
         if found.seconds * (1 - ROUNDING) > self.lower_bound:

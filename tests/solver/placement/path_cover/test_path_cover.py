@@ -21,8 +21,9 @@ from taut.solver.layer_partition import Partition
 from taut.solver.placement.annealing.paths import PathAnnealing
 from taut.solver.placement.exact import joint
 from taut.solver.placement.exact.subset import SubsetSolver
+from taut.solver.placement.path_cover.bound import cover_bound, has_cover
 from taut.solver.placement.path_cover.build import Cover
-from taut.solver.placement.path_cover.candidate import CoverCache, Covering, cover_bound, has_cover
+from taut.solver.placement.path_cover.candidate import CoverCache, Covering
 from taut.solver.placement.path_cover.cases import PathProof, Staircase, bound_of
 from taut.solver.placement.path_cover.certificate import Refutation, refuted_seconds
 from taut.solver.placement.path_cover.cliques import clique_sets, has_none, least_slowest_link

@@ -1,0 +1,83 @@
+r"""
+Bound ``cover`` of a candidate, from the staircase that is its witness.
+
+With V(g) the least communication for gradients of g bytes by the staircase of
+``taut.solver.placement.path_cover.cases``,
+
+(1) LB = min over the layers j that stage 0 takes of [partition with stage 0 ending at j] + V(gradients of j);
+(2) hops are priced at the smallest message; a cut adds its further bytes at the fastest link.
+
+The witness is the staircase (``taut.solver.placement.path_cover.witness``). Everything else follows from the problem,
+so this module is all that a check needs; ``taut.solver.placement.path_cover.candidate`` searches for staircases.
+"""
+
+import numpy as np
+
+from taut.data.arrays import Floats
+from taut.formulations.latency import optimizer_shards
+from taut.formulations.partition import partition_problem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.bounds.candidate_bounds import ROUNDING
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.placement.exact.joint import linked
+from taut.solver.placement.path_cover.cases import CoverBound
+
+MOST_NODES = 2048
+"""Beyond this a pass over the walks takes minutes."""
+
+
+def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """
+    Whether the staircase bounds a candidate: alike devices, links that are not, and a price of the trip on its own.
+
+    A schedule that is priced by its order has no such price. Where all nodes are linked alike and hold one tensor group
+    each, every placement costs the same, and ``partition`` says what.
+    """
+    links = problem.links
+    return (
+        candidate.pp > 1
+        and not candidate.is_ordered
+        and len(problem.device_types) == 1
+        and 1 < links.num_nodes <= MOST_NODES
+        and bool((links.gpus_per_node == links.gpus_per_node[0]).all() or candidate.tp <= links.gpus_per_node.min())
+        and problem.latency_model != "amp"
+        and problem.transfer_weight(candidate) > 0.0
+        and not (_alike(links.latency) and _alike(links.data_rate) and _alike(links.pipeline_rate(candidate.tp)))
+    )
+
+
+def _alike(matrix: Floats) -> bool:
+    """Whether all entries off the diagonal are equal."""
+    apart = matrix[~np.eye(len(matrix), dtype=bool)]
+    return bool((apart == apart[0]).all())
+
+
+def cover_bound(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CoverBound
+) -> tuple[float, Partition]:
+    """Bound (1) and the partition that attains it; infinite if no division fits."""
+    edge, tail, _ = covered_seconds(problem, candidate, best, bound)
+    found = solve_partition(partition_problem(problem, candidate), edge, tail)
+    return found.seconds * (1 - ROUNDING), found
+
+
+def covered_seconds(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CoverBound
+) -> tuple[Floats, Floats, Floats]:
+    """
+    Edge and tail seconds of (1) and (2), each (L+1,).
+
+    Returns
+    -------
+    tuple
+        Seconds of a cut before layer j; seconds of a stage 0 that ends at layer j, with the staircase's communication;
+        and the part of the latter that is no communication.
+    """
+    message = float(problem.tables(candidate).message[1:-1].min())
+    edge, tail = linked(problem, candidate, best, message)
+    optimizer = problem.optimizer_seconds.min() * problem.tables(candidate).parameters[0] / optimizer_shards(candidate)
+    fixed = optimizer + problem.constant_seconds
+    covered = bound.seconds(problem.transfer_weight(candidate), problem.gradient_bytes(candidate)[0]) + fixed
+    return edge, np.maximum(tail, covered), fixed
