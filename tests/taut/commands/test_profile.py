@@ -173,7 +173,7 @@ def test_help_loads_neither_torch_nor_numba() -> None:
     """``taut profile --help`` is written without importing what measures."""
     script = (
         "import sys; sys.argv = ['taut', 'profile', '--help']\n"
-        "from taut import cli\n"
+        "from taut.commands import app as cli\n"
         "try:\n    cli.main()\n"
         "except SystemExit as stop:\n    print(stop.code, sorted({'torch', 'numba'} & set(sys.modules)))\n"
     )
