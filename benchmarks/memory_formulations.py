@@ -17,7 +17,7 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
-from taut.formulations.latency import Strategy, memory_bytes
+from taut.formulations.latency import memory_bytes
 from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.program.learned_memory import PredictedMemory, embedded, even_option, tabulated
@@ -25,6 +25,7 @@ from taut.formulations.program.program import Option, StrategyProgram
 from taut.formulations.program.relu import ReluNetwork
 from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
 from taut.request import planning_problem
 from taut.solver.bounds.candidate_bounds import communication
 from taut.solver.bounds.link_bounds import BestLinks

@@ -35,7 +35,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import StageTables, ring_factor
-from taut.formulations.strategy import Strategy as Strategy
+from taut.formulations.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
         Total and parts, with the leading axes of ``devices``.
     """
     tables = problem.tables(strategy.candidate)
-    if strategy.candidate.is_ordered:
+    if strategy.candidate.is_order_priced:
         pipeline = chunk_pipelines(problem, strategy, devices)
     else:
         pipeline = _pipelines(problem, strategy, tables, devices)
@@ -216,7 +216,7 @@ def optimizer_shards(candidate: Candidate) -> int:
 
 def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:
     """Predicted bytes of one device of every stage, or of every pipeline rank where it has several chunks."""
-    if strategy.candidate.is_ordered:
+    if strategy.candidate.is_order_priced:
         return problem.device_memory(strategy.candidate).bytes_of(*strategy.ranges)
     memory = problem.stage_memory(strategy.candidate)
     return [

@@ -179,7 +179,7 @@ def held_bytes(
 def in_flight(candidate: Candidate) -> Ints:
     """Most micro-batches whose activations a stage (a chunk, where there are several) holds at once, (2)."""
     m = candidate.num_micro_batches
-    if candidate.is_ordered:
+    if candidate.is_order_priced:
         counts = in_flight_counts(*candidate.order_key)
         device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
         most = [counts[d].max(axis=0)[np.count_nonzero(device[:c] == d)] for c, d in enumerate(device.tolist())]

@@ -22,12 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.latency import Strategy, memory_bytes, step_time
+from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import ring_factor
+from taut.formulations.strategy import Strategy
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
     tables, budget = problem.tables(candidate), problem.stage_memory(candidate).budget
     recompute, first, end = strategy.ranges
     device = np.arange(candidate.pp)
-    if candidate.is_ordered:
+    if candidate.is_order_priced:
         device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
 
     def by_device(figures: Floats) -> Floats:

@@ -76,7 +76,7 @@ class PlanningProblem:
     def candidates(self) -> list[Candidate]:
         """Every candidate of the space."""
         found = candidates(self.space, self.model, self.cluster, self.costs)
-        return found if self.prices_orders else [choice for choice in found if not choice.is_ordered]
+        return found if self.prices_orders else [choice for choice in found if not choice.is_order_priced]
 
     def with_orders(self, orders: Iterable[GivenOrder]) -> "PlanningProblem":
         """The problem with further orders in its space; itself where there are none."""

@@ -66,7 +66,7 @@ class Candidate:
         return text + (f" zero={self.zero}" if self.zero else "") + (" sp" if self.sequence_parallel else "")
 
     @property
-    def is_ordered(self) -> bool:
+    def is_order_priced(self) -> bool:
         """Whether the schedule's time is that of its order (``taut.formulations.schedules.plan_orders``)."""
         return self.schedule in ORDERED
 

@@ -7,8 +7,8 @@ from enum import StrEnum
 from typing import Any
 
 from taut.data.arrays import Ints
-from taut.formulations.latency import Strategy
 from taut.formulations.space import Candidate, GivenOrder
+from taut.formulations.strategy import Strategy
 
 OPTIMALITY_GAP = 1e-6
 SOLVED = 1e-9

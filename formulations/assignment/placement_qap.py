@@ -19,10 +19,10 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
 from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.formulations.latency import Strategy
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.stage_tables import ring_factor
+from taut.formulations.strategy import Strategy
 
 
 def placement_assignment(problem: PlanningProblem, strategy: Strategy) -> QuadraticAssignment:

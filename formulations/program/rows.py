@@ -64,7 +64,7 @@ def strategy_program(options: Sequence[Option]) -> StrategyProgram:
     if not options:
         raise FormulationError("strategy program: there is no option, expected at least one")
     for option in options:
-        if option.candidate.is_ordered:
+        if option.candidate.is_order_priced:
             kind = option.candidate.schedule
             raise FormulationError(f"strategy program: {kind} has no linear step time, expected 1f1b or gpipe")
     for number, option in enumerate(options):

@@ -80,7 +80,7 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
     optimizer = float(problem.optimizer_seconds.min()) * tables.parameters[0] / shards + problem.constant_seconds
     edge, between = _edges(problem, candidate, best)
     gradients = problem.gradient_bytes(candidate)[0]
-    if candidate.is_ordered:
+    if candidate.is_order_priced:
         weight = problem.coefficient("pipeline")
         return Communication(weight * edge, gradients * _least_ring(problem, candidate, best) + optimizer)
     if problem.latency_model == "amp":
@@ -209,7 +209,7 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     least = seconds[:, :, layers, layers + 1].min(axis=(0, 1))
     whole = least.sum()
     straggler = max(whole / candidate.pp, least.max())
-    if candidate.is_ordered:
+    if candidate.is_order_priced:
         busiest = max(straggler, _busiest(least, candidate))
         return float((m * busiest + comm.tail[1:].min()) * (1 - ORDER_ROUNDING))
     cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0

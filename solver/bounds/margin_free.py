@@ -30,12 +30,12 @@ def bound_without_margin(problem: PlanningProblem, stop: Callable[[], bool] = la
         comm = communication(problem, candidate, best)
         relaxed.append((relaxation_bound(problem, candidate, comm), candidate, comm))
     least = np.inf
-    for value, candidate, comm in sorted(relaxed, key=lambda entry: (entry[1].is_ordered, entry[0])):
+    for value, candidate, comm in sorted(relaxed, key=lambda entry: (entry[1].is_order_priced, entry[0])):
         if value >= least:
             continue
         if stop():
             return -np.inf
-        if candidate.is_ordered:
+        if candidate.is_order_priced:
             fits = least_excess(partition_problem(problem, candidate, margin=False))[0] == 0
             given = chunked(problem, candidate, best, margin=False)
             bound = order_bound(given, least).seconds if fits else np.inf

@@ -19,9 +19,9 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import digest, first_complaint
 from taut.errors import DataError
-from taut.formulations.latency import Strategy
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
+from taut.formulations.strategy import Strategy
 
 FORMAT = "taut-plan/1"
 

@@ -50,7 +50,7 @@ class Derivation:
         relaxed = relaxation_bound(self._problem, candidate, comm)
         if entry.source == "relaxation":
             return relaxed
-        if candidate.is_ordered and entry.source != "memory":
+        if candidate.is_order_priced and entry.source != "memory":
             return self._ordered(candidate, entry, relaxed)
         if entry.source == "partition":
             return max(relaxed, partition_bound(self._problem, candidate, comm)[0])
@@ -86,7 +86,7 @@ class Derivation:
         comm = communication(self._problem, candidate, self._best_links)
         excess, stage = least_excess(stages)
         infeasible = excess > 0
-        if not candidate.is_ordered:
+        if not candidate.is_order_priced:
             infeasible = not partition_bound(self._problem, candidate, comm, stages=stages)[1].feasible
         named = entry.witness == {"missing_kib": -(-excess // KIB), "stage": stage}
         return math.inf if infeasible and named else -math.inf

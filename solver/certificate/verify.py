@@ -22,9 +22,10 @@ from typing import Any
 
 from taut.data.spec import digest
 from taut.errors import DataError
-from taut.formulations.latency import StepTime, Strategy, step_time, violations
+from taut.formulations.latency import StepTime, step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
 from taut.solver.bounds.margin_free import bound_without_margin
 from taut.solver.certificate.document import (
     CandidateSection,

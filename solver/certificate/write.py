@@ -16,8 +16,9 @@ from typing import Any
 
 from taut.data.units import KIB
 from taut.errors import SolverError
-from taut.formulations.latency import StepTime, Strategy, memory_bytes, step_time
+from taut.formulations.latency import StepTime, memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.strategy import Strategy
 from taut.solver.bounds.margin_free import bound_without_margin
 from taut.solver.certificate.document import FORMAT, finite, inputs_of, problem_digest, strategy_values
 from taut.solver.interrupt import interrupt_requested

@@ -136,7 +136,7 @@ def diagnose(
     """
     refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
     # Of schedules that are priced by their order the least missing bytes are known less closely.
-    refused = [bound for bound in refused if not bound.candidate.is_ordered] or refused
+    refused = [bound for bound in refused if not bound.candidate.is_order_priced] or refused
     division = nearest_division(
         problem, [(int(bound.witness["missing_kib"]) * KIB, bound.candidate) for bound in refused]
     )

@@ -70,7 +70,7 @@ class Fit:
 
 def fits(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether a division of the candidate certainly fits some placement."""
-    if candidate.is_ordered:
+    if candidate.is_order_priced:
         division = best_division(problem, candidate)
         return max(division.needed) <= int(problem.stage_memory(candidate).budget.min())
     stages = partition_problem(problem, candidate, cautious=_relaxed(problem, candidate))
@@ -100,7 +100,7 @@ def _any_division(stages: PartitionProblem, extra: int) -> Partition:
 
 def least_need(problem: PlanningProblem, candidate: Candidate) -> int:
     """Bytes that the worst stage of the best division needs, whatever the devices have."""
-    if candidate.is_ordered:
+    if candidate.is_order_priced:
         return max(best_division(problem, candidate).needed)
     stages = partition_problem(problem, candidate)
     return least_excess(replace(stages, budget=np.zeros(1, dtype=np.int64)))[0]
@@ -143,7 +143,7 @@ def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candid
 
 def best_division(problem: PlanningProblem, candidate: Candidate, excess: int = 0) -> Division:
     """The best division of a candidate, (1), or with two classes of device one that lacks ``excess`` at most, (2)."""
-    if candidate.is_ordered:
+    if candidate.is_order_priced:
         return _leanest_division(problem, candidate)
     stages = partition_problem(problem, candidate)
     need, types = _need(stages), _limiting_types(problem, candidate, len(stages.budget))
@@ -225,7 +225,7 @@ def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]
     """Candidates by the one of their kind that needs least memory, (3)."""
     kinds: dict[tuple[int, int, int, bool, str, int], list[Candidate]] = {}
     for candidate in candidates:
-        apart = candidate.schedule if candidate.is_ordered else ""
+        apart = candidate.schedule if candidate.is_order_priced else ""
         kind = (candidate.pp, candidate.tp, candidate.zero, candidate.sequence_parallel, apart, candidate.vpp)
         kinds.setdefault(kind, []).append(candidate)
     return {min(kind, key=lambda one: (one.micro_batch, one.schedule)): kind for kind in kinds.values()}
@@ -261,12 +261,12 @@ def best_fit(
         stages = partition_problem(problem, candidate)
         if not _fits_with(stages, 0):
             continue
-        if candidate.is_ordered:
+        if candidate.is_order_priced:
             bound = max(order_bound(chunked(problem, candidate, links)).seconds, value)
         else:
             bound = max(partition_bound(problem, candidate, comm, stages=stages)[0], value)
         least = min(least, bound)
-        certain = not candidate.is_ordered and not _relaxed(problem, candidate)
+        certain = not candidate.is_order_priced and not _relaxed(problem, candidate)
         if bound < least_chosen and (certain or fits(problem, candidate)):
             chosen, least_chosen = candidate, bound
     return None if chosen is None else Fit(candidate=chosen, lower_bound=least)

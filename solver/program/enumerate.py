@@ -14,9 +14,10 @@ import numpy as np
 
 from taut.data.arrays import Flags, Ints
 from taut.errors import FormulationError
-from taut.formulations.latency import Strategy, memory_bytes, step_time
+from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
 
 MOST_DEVICES = 8
 

@@ -20,12 +20,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from taut.data.units import KIB
-from taut.formulations.latency import Strategy
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
 from taut.solver.bounds.candidate_bounds import chunked, communication, partition_bound, relaxation_bound
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, least_excess, solve_partition
@@ -67,12 +67,12 @@ class Refining:
     def is_branching(self, bound: CandidateBound) -> bool:
         """Whether all that is left of a candidate are branches of its divisions, (5)."""
         candidate = bound.candidate
-        return candidate.is_ordered and bound.source != "relaxation" and candidate not in self._partitions
+        return candidate.is_order_priced and bound.source != "relaxation" and candidate not in self._partitions
 
     def refine(self, bound: CandidateBound) -> bool:
         """Refine a candidate by one step; returns whether there is another."""
         if bound.source == "relaxation":
-            more = self._order(bound) if bound.candidate.is_ordered else self._partition(bound)
+            more = self._order(bound) if bound.candidate.is_order_priced else self._partition(bound)
         elif bound.candidate in self._covering:
             more = self._cover(bound)
         elif bound.candidate in self._partitions:
@@ -173,7 +173,7 @@ class Refining:
         # Where the staircase's own annealing finds pipelines, another would find them twice.
         if bound.lower_bound < self._best.seconds and (covering is None or covering.annealed):
             self._anneal(bound, found)
-        if len(self._problem.device_types) > 1 and not candidate.is_ordered:
+        if len(self._problem.device_types) > 1 and not candidate.is_order_priced:
             self._anneal_cautious(bound)
         if covering is not None:
             self._covering[candidate] = covering
@@ -225,7 +225,9 @@ class Refining:
 def load_loops(problem: PlanningProblem) -> None:
     """Load the compiled loops that most of the search needs, or compile them, by a first division and placement."""
     by_degree = {
-        candidate.tp: candidate for candidate in problem.candidates if candidate.pp > 1 and not candidate.is_ordered
+        candidate.tp: candidate
+        for candidate in problem.candidates
+        if candidate.pp > 1 and not candidate.is_order_priced
     }
     covered = [candidate for candidate in by_degree.values() if has_cover(problem, candidate)]
     if not covered:

@@ -114,7 +114,7 @@ class _Search:
     def _push(self, index: int) -> None:
         """Take a candidate up again; those that are priced by their order come last, as a good plan shortens them."""
         bound = self._bounds[index]
-        turn = int(bound.candidate.is_ordered) + int(self._refining.is_branching(bound))
+        turn = int(bound.candidate.is_order_priced) + int(self._refining.is_branching(bound))
         heapq.heappush(self._heap, (turn, bound.lower_bound, index))
 
     def _step(self) -> str | None:

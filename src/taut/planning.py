@@ -19,9 +19,9 @@ from taut.data.memory import MemoryModel, beyond
 from taut.data.model import ModelSpec
 from taut.errors import ExtrapolationWarning, InfeasibleError, NothingFoundError
 from taut.files import write_atomically
-from taut.formulations.latency import Strategy
 from taut.formulations.learned_memory import candidate_features
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.strategy import Strategy
 from taut.request import planning_problem, wider_costs
 from taut.solver.certificate.verify import Verification, verify_document
 from taut.solver.certificate.write import plan_document

@@ -7,8 +7,9 @@ from benchmarks.pipette_annealing import _move, identity
 from benchmarks.placement_clusters import problem, rates
 from benchmarks.quadratic_surrogate import _slots_of, koopmans_beckmann
 from taut.errors import DataError
-from taut.formulations.latency import Strategy, step_time
+from taut.formulations.latency import step_time
 from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.formulations.strategy import Strategy
 
 
 def placed(nodes: int, stages: int, tp: int) -> PlacementProblem:

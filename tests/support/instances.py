@@ -7,9 +7,10 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostRow, CostTable
 from taut.data.memory import MemoryModel
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
-from taut.formulations.latency import Strategy, memory_bytes
+from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
 from taut.formulations.space import StrategySpace, divisors, tensor_degrees
+from taut.formulations.strategy import Strategy
 
 SHAPES = [(1, 4), (2, 2), (4, 1), (2, 3), (3, 2), (6, 1), (2, 1), (1, 2), (5, 1)]
 LARGE_SHAPES = [(2, 4), (4, 2), (8, 1)]

@@ -9,9 +9,9 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostRow, CostTable
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.formulations.latency import Strategy
 from taut.formulations.problem import LatencyModel, PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
+from taut.formulations.strategy import Strategy
 
 
 def cluster(

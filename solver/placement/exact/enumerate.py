@@ -99,7 +99,7 @@ def _slowest_links(links: Links, sites: Ints, tp: int) -> tuple[Floats, Floats]:
 def has_every(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether groups are unlike, lie in one node each, and can be placed in few ways; not if priced by order or AMP."""
     return (
-        not candidate.is_ordered
+        not candidate.is_order_priced
         and problem.latency_model != "amp"
         and candidate.tp <= problem.links.gpus_per_node.min()
         and _unlike_groups(problem, candidate.tp)

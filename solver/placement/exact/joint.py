@@ -99,7 +99,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache
     """
     return (
         candidate.pp > 1
-        and not candidate.is_ordered
+        and not candidate.is_order_priced
         and len(problem.device_types) == 1
         and (problem.links.by_node or candidate.tp == 1)
         and candidate.tp <= problem.links.gpus_per_node.min()

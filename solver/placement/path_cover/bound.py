@@ -38,7 +38,7 @@ def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
     links = problem.links
     return (
         candidate.pp > 1
-        and not candidate.is_ordered
+        and not candidate.is_order_priced
         and len(problem.device_types) == 1
         and 1 < links.num_nodes <= MOST_NODES
         and bool((links.gpus_per_node == links.gpus_per_node[0]).all() or candidate.tp <= links.gpus_per_node.min())

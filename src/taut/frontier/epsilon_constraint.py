@@ -93,7 +93,7 @@ def pareto(
         fix=fix,
         max_tp=max_tp,
     )
-    if ordered := [choice.schedule for choice in problem.candidates if choice.is_ordered]:
+    if ordered := [choice.schedule for choice in problem.candidates if choice.is_order_priced]:
         raise DataError(f"--fix schedule={ordered[0]}: its least memory is not proven, expected 1f1b or gpipe")
     chosen = Limits(time_limit=time_limit, work_limit=work_limit, gap=gap, seed=seed, workers=workers)
     return frontier_of(problem, chosen, memory_limits=limits, points=points, progress=progress)

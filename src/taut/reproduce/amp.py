@@ -37,9 +37,10 @@ from taut.data.model import ModelSpec
 from taut.data.readers.amp import AMP_LAYERS, amp_costs
 from taut.data.units import GIGABIT
 from taut.errors import DataError
-from taut.formulations.latency import Strategy, step_time
+from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace, divisors
+from taut.formulations.strategy import Strategy
 from taut.reproduce.agreement import Agreement, agreement
 from taut.reproduce.amp_trials import Trial, read_trials
 

@@ -25,9 +25,10 @@ import numpy as np
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.units import GIB
-from taut.formulations.latency import Strategy, step_time, violations
+from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
 from taut.request import planning_problem
 from taut.solver.certificate.write import predicted
 from taut.solver.result import Incumbent, Limits

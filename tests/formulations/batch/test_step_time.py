@@ -13,9 +13,10 @@ from taut.data.model import ModelSpec
 from taut.formulations.batch.configurations import Configurations
 from taut.formulations.batch.memory import memory_bytes as closed_memory
 from taut.formulations.batch.step_time import Machine, step_terms
-from taut.formulations.latency import Strategy, memory_bytes, step_time
+from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
+from taut.formulations.strategy import Strategy
 
 DEVICE = DeviceSpec(name="d", memory_gib=80, peak_tflops={"bf16": 312}, memory_bandwidth_gbytes=2000)
 

@@ -198,7 +198,7 @@ def test_candidates_of_every_kind_are_defined() -> None:
     assert {c.schedule for c in found} == set(SCHEDULES)
     for choice in found:
         assert choice.pp * choice.vpp <= 8
-        if choice.is_ordered:
+        if choice.is_order_priced:
             assert len(order_of(choice.schedule, choice.pp, choice.vpp, choice.num_micro_batches).passes) > 0
     for latency_model in ("pipette-printed", "amp"):
         priced = problem(cluster(2, 2), model(8), schedules=list(SCHEDULES), latency_model=latency_model).candidates

@@ -7,8 +7,9 @@ import pytest
 
 from taut.data.arrays import Floats
 from taut.data.calibration import TERMS, Calibration
-from taut.formulations.latency import Strategy, step_time
+from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.strategy import Strategy
 from taut.solver.bounds.candidate_bounds import communication, partition_bound, relaxation_bound
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint

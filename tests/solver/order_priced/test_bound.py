@@ -52,7 +52,7 @@ def random_orders(seed: int, kinds: list[str]) -> PlanningProblem:
 
 def enumerable(given: PlanningProblem) -> list[Candidate]:
     """Candidates with an order that are few enough to enumerate."""
-    return [c for c in given.candidates if c.is_ordered and c.pp * c.vpp <= 5]
+    return [c for c in given.candidates if c.is_order_priced and c.pp * c.vpp <= 5]
 
 
 @pytest.mark.parametrize("block", blocks(8))

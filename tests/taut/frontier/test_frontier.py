@@ -15,9 +15,10 @@ import pytest
 
 from taut.data.memory import MemoryModel
 from taut.errors import DataError, InfeasibleError, NothingFoundError, TautError
-from taut.formulations.latency import Strategy, memory_bytes, violations
+from taut.formulations.latency import memory_bytes, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
 from taut.frontier.epsilon_constraint import frontier_of, pareto
 from taut.frontier.frontier import Frontier
 from taut.frontier.limit_sweep import _improved

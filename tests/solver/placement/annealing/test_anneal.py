@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from taut.formulations.latency import Strategy, step_time, violations
+from taut.formulations.latency import step_time, violations
 from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.formulations.strategy import Strategy
 from taut.solver.bounds.candidate_bounds import communication, partition_bound
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition
