@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.compiled import jit
 from taut.formulations.partition import PartitionProblem
 
 Steps = NDArray[np.int16]
@@ -122,7 +122,7 @@ def least_excess(problem: PartitionProblem) -> tuple[int, int]:
     return (int(excess), int(stage)) if excess > 0 else (0, -1)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _least_excess(fixed: Ints, activation: Ints, in_flight: Ints, budget: int) -> tuple[int, int]:
     pp, size = len(in_flight), fixed.shape[1]
     big = np.iinfo(np.int64).max // 2
@@ -144,7 +144,7 @@ def _least_excess(fixed: Ints, activation: Ints, in_flight: Ints, budget: int) -
     return worst[0, 0], at[0, 0]
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _search(ranges: _Ranges, m: int, thresholds: Floats) -> tuple[float, Ints]:
     """Bisect to the least feasible threshold, then climb while it can pay, (2)."""
     count, pp = len(thresholds), len(ranges.in_flight)
@@ -173,7 +173,7 @@ def _search(ranges: _Ranges, m: int, thresholds: Floats) -> tuple[float, Ints]:
             above = t
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _highest(ranges: _Ranges, picks: Ints) -> float:
     worst, first = 0.0, 0
     for x in range(picks.shape[0]):
@@ -182,7 +182,7 @@ def _highest(ranges: _Ranges, picks: Ints) -> float:
     return worst
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _tables(ranges: _Ranges) -> tuple[Floats, Steps]:
     """Room for D[x, i, a, b] and its choices; a and b reach no further than the groups of their class."""
     layers, pp, dp = ranges.low.shape[2] - 1, len(ranges.in_flight), ranges.dp
@@ -193,7 +193,7 @@ def _tables(ranges: _Ranges) -> tuple[Floats, Steps]:
     return value, np.empty((pp, layers + 1, fasts + 1, slows + 1, 3), np.int16)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _stage_sum(ranges: _Ranges, threshold: float, picks: Ints, value: Floats, step: Steps) -> float:
     """D_threshold[0, 0, 0, 0] of (1), with the end, recompute and pattern of every stage in ``picks``."""
     patterns, layers, pp = ranges.low.shape[0], ranges.low.shape[2] - 1, len(ranges.in_flight)
@@ -213,14 +213,14 @@ def _stage_sum(ranges: _Ranges, threshold: float, picks: Ints, value: Floats, st
     return float(value[0, 0, 0, 0])
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _counts_fit(ranges: _Ranges, fasts: int, slows: int, pp: int) -> bool:
     """Whether these numbers of all-fast and all-slow stages can use up the slow groups."""
     mixed, dp = pp - fasts - slows, ranges.dp
     return mixed >= 0 and dp * slows + mixed <= ranges.slow <= dp * slows + (dp - 1) * mixed
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _extend(ranges: _Ranges, threshold: float, x: int, value: Floats, step: Steps) -> None:
     """Fill D[x] from D[x + 1] over the ranges [i, j) that stage x can take."""
     patterns, layers, pp = ranges.low.shape[0], ranges.low.shape[2] - 1, len(ranges.in_flight)
@@ -255,7 +255,7 @@ def _extend(ranges: _Ranges, threshold: float, x: int, value: Floats, step: Step
                 break
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _cheapest(
     low: Floats,
     high: Floats,

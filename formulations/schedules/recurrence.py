@@ -8,14 +8,14 @@ most and the time is linear in the number of passes.
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, BACKWARD = 0, 1, 2, 3
 
 
-@njit(cache=True, nogil=True)
+@jit
 def execute(
     passes: Ints, first: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int, start: Floats, end: Floats
 ) -> Ints:
@@ -87,7 +87,7 @@ def execute(
     return row
 
 
-@njit(cache=True, nogil=True)
+@jit
 def peaks(passes: Ints, first: Ints, activation: Floats, kept: Floats) -> Floats:
     """
     Largest memory held on every device in execution order, (7).
@@ -121,7 +121,7 @@ def peaks(passes: Ints, first: Ints, activation: Floats, kept: Floats) -> Floats
     return peak
 
 
-@njit(cache=True, nogil=True)
+@jit
 def makespans(passes: Ints, first: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int) -> Floats:
     """
     Makespan of one order under many durations.

@@ -20,9 +20,9 @@ every device at once, and looks at no path but the devices' own. The witness is 
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats
+from taut.formulations.compiled import jit
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.critical_paths import Path
 from taut.solver.order_priced.device_chain import Devices
@@ -116,7 +116,7 @@ def lacks(devices: Devices, more: int) -> bool:
     return devices.known and Capacity(devices.with_more(more)).excludes(np.inf)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _reaches(seconds: Floats, before: Floats, transfers: Floats, tail: Floats, within: float, layers: int) -> bool:
     """Whether (2) reaches all layers for some number of them on device 0."""
     devices, most = seconds.shape[0], seconds.shape[1] - 1

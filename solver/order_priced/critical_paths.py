@@ -15,9 +15,9 @@ A path is the number of its F, I and W of every chunk, (C, 3), and of its transf
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
 from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, WEIGHT_GRADIENT, execute
 
@@ -69,7 +69,7 @@ def critical_path(order: Order, seconds: Floats, transfer: Floats, num_micro_bat
     return Path(*found)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _critical(
     passes: Ints, first: Ints, device: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int
 ) -> tuple[Ints, Ints]:

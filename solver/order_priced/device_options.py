@@ -21,9 +21,9 @@ from functools import cached_property
 from math import comb
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Flags, Floats, Ints
+from taut.formulations.compiled import jit
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.critical_paths import Path
 
@@ -120,7 +120,7 @@ def few_enough(chunks: int, recompute: int, most: int) -> bool:
     return bool(comb(most, chunks) * recompute**chunks <= MOST_CHOICES)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _options(
     seconds: Floats, fixed: Floats, activation: Floats, counts: Floats, room: float, longest: float, quicker: Flags
 ) -> tuple[Ints, Ints, Floats]:
@@ -166,7 +166,7 @@ def _options(
     return layers[:found], recompute[:found], times[:found]
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _superfluous(
     n: Ints, r: Ints, held: Floats, activation: Floats, counts: Floats, room: float, quicker: Flags
 ) -> bool:

@@ -16,9 +16,9 @@ and :math:`\lambda_c` on logits, and the range of a chunk c being :math:`[i, j)`
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
 from taut.formulations.order_division import ChunkProblem
 
 ROUNDING = 1e-10
@@ -88,7 +88,7 @@ def least_division(given: ChunkProblem, weights: Weights, longest: float = np.in
     return (float(value), Division(ends, recompute)) if np.isfinite(value) else (np.inf, None)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _least(
     passes: Floats,
     edge: Floats,

@@ -14,9 +14,9 @@ automorphisms that keep the order within every class of twins, (2); only the lat
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Flags, Floats, Ints
+from taut.formulations.compiled import jit
 from taut.solver.qap.swaps import alike
 
 _MOST_LISTED = 4096
@@ -75,7 +75,7 @@ class Symmetries:
         return chosen
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _list_automorphisms(matrix: Floats, kind: Ints, turn: Ints, most: int, tries: int) -> Ints:
     """All automorphisms (2), one a row; no row if there are too many or the search takes too long."""
     size = len(matrix)
@@ -109,7 +109,7 @@ def _list_automorphisms(matrix: Floats, kind: Ints, turn: Ints, most: int, tries
     return found[:count]
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _fits(matrix: Floats, kind: Ints, turn: Ints, image: Ints, index: int) -> bool:
     """Whether the image of an index agrees with (1) and (2) as far as the images before it go."""
     there = image[index]

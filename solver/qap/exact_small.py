@@ -13,14 +13,14 @@ are followed, in ascending order. Each permutation that is found lowers U below 
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Bits, Flags, Floats, Ints
+from taut.formulations.compiled import jit
 from taut.solver.qap.hahn_grant import ascend
 from taut.solver.qap.pair_costs import fix
 
 
-@njit(cache=True, nogil=True)
+@jit
 def branches(
     constant: float, single: Floats, cutoff: float, item_needed: Flags, location_needed: Flags
 ) -> tuple[Ints, Ints, Floats]:
@@ -62,7 +62,7 @@ def branches(
     return items[order], locations[order], bounds[order]
 
 
-@njit(cache=True, nogil=True)
+@jit
 def complete(
     constant: float, single: Floats, paired: Floats, cutoff: float, rounds: int, patience: float, bits: Bits
 ) -> tuple[float, Ints]:
@@ -132,7 +132,7 @@ def complete(
     return least, best
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _unwind(items: Ints, locations: Ints, turn: Ints, size: int) -> Ints:
     """Permutation at the end of a path of choices, each counted among what earlier ones left."""
     left_items, left_locations = np.arange(size), np.arange(size)

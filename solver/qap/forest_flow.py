@@ -28,12 +28,12 @@ References
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree, shortest_path
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.compiled import jit
 from taut.solver.qap.pair_costs import is_exact, scale_of
 
 _SHORT = 2.0**-12  # Integers this much smaller still tell multipliers apart, and are easier to solve with.
@@ -122,7 +122,7 @@ def _pair(problem: QuadraticAssignment, scale: float, first: int, second: int) -
     return cost
 
 
-@njit(cache=True, nogil=True)
+@jit
 def least_places(
     order: Ints, parent: Ints, single: Floats, paired: Floats, multipliers: Floats
 ) -> tuple[Floats, float, Ints]:

@@ -30,9 +30,9 @@ from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Bits, Floats, Ints
+from taut.formulations.compiled import jit
 from taut.solver.qap.linear_assignment import reduce_costs, workspace
 from taut.solver.qap.pair_costs import PairCosts
 from taut.solver.qap.swaps import draw, draw_below
@@ -42,7 +42,7 @@ _PERIOD = 10  # Rounds between.
 _WORTH = 0.002  # Part of the missing rest that as many rounds must gain.
 
 
-@njit(cache=True, nogil=True)
+@jit
 def spread(constant: float, single: Floats, paired: Floats, cutoff: float, bits: Bits) -> None:
     """Move l into q, (1); assignments that cost too much are dropped, (4)."""
     size = len(single)
@@ -76,7 +76,7 @@ def spread(constant: float, single: Floats, paired: Floats, cutoff: float, bits:
                         costs[j * size + other] += given[j] + gifts[j * size + other, i]
 
 
-@njit(cache=True, nogil=True)
+@jit
 def visit(constant: float, single: Floats, paired: Floats, cutoff: float, order: Ints, begin: int, end: int) -> None:
     """Visit some of the assignments in their order, (2); pairs that cost too much are dropped, (4)."""
     size = len(single)
@@ -106,7 +106,7 @@ def visit(constant: float, single: Floats, paired: Floats, cutoff: float, order:
                 paired[start + k + 1, which] = out[k]
 
 
-@njit(cache=True, nogil=True)
+@jit
 def shuffled(length: int, bits: Bits) -> Ints:
     """Random order of 0, ..., length - 1."""
     order = np.arange(length)
@@ -116,7 +116,7 @@ def shuffled(length: int, bits: Bits) -> Ints:
     return order
 
 
-@njit(cache=True, nogil=True)
+@jit
 def ascend(
     constant: float, single: Floats, paired: Floats, cutoff: float, rounds: int, patience: float, bits: Bits
 ) -> float:

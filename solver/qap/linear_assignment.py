@@ -17,20 +17,20 @@ References
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit, jit_with
 
 _MINIMA = {"nnan", "nsz"}  # Lets the compiler vectorise minima; sums keep their order.
 
 
-@njit(cache=True, nogil=True)
+@jit
 def workspace(size: int) -> tuple[Floats, Ints]:
     """Arrays that ``reduce_costs`` uses for up to this many rows: duals, distances and what is shut; matches."""
     return np.zeros((4, size)), np.zeros((3, size), dtype=np.int64)
 
 
-@njit(cache=True, nogil=True, fastmath=_MINIMA)
+@jit_with(fastmath=_MINIMA)
 def _take_minima(costs: Floats, size: int) -> float:
     """Subtract from rows, then from columns, their minima; the sum of all of them."""
     total, columns, least = 0.0, 0.0, np.full(size, np.inf)
@@ -53,7 +53,7 @@ def _take_minima(costs: Floats, size: int) -> float:
     return total + columns
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _match_zeros(costs: Floats, size: int, column_of: Ints, row_of: Ints) -> int:
     """Match rows greedily to columns of reduced cost zero, and count the rows left over."""
     left = 0
@@ -70,7 +70,7 @@ def _match_zeros(costs: Floats, size: int, column_of: Ints, row_of: Ints) -> int
     return left
 
 
-@njit(cache=True, nogil=True, fastmath=_MINIMA)
+@jit_with(fastmath=_MINIMA)
 def _augment(costs: Floats, size: int, start: int, reals: Floats, marks: Ints) -> float:
     """Match one more row along a shortest path, and move the duals; what they gain."""
     u, v, distance, shut = reals[0], reals[1], reals[2], reals[3]
@@ -108,7 +108,7 @@ def _augment(costs: Floats, size: int, start: int, reals: Floats, marks: Ints) -
             return float(least)
 
 
-@njit(cache=True, nogil=True, fastmath=_MINIMA)
+@jit_with(fastmath=_MINIMA)
 def reduce_costs(costs: Floats, size: int, reals: Floats, marks: Ints) -> float:
     """
     Replace costs by the reduced costs (2) and return the least cost of an assignment.

@@ -24,10 +24,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats
 from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.compiled import jit
 
 
 class PairCosts(NamedTuple):
@@ -84,7 +84,7 @@ def pair_costs(problem: QuadraticAssignment, scale: float) -> PairCosts:
     return PairCosts(constant, single, paired.reshape(size * size, size * size))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _fill(paired: Floats, flow: Floats, distance: Floats, less: float) -> None:
     """Fill q of (1), with zeros where i = j or k = l."""
     size = len(flow)
@@ -100,7 +100,7 @@ def _fill(paired: Floats, flow: Floats, distance: Floats, less: float) -> None:
                 out[k] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@jit
 def fix(single: Floats, paired: Floats, item: int, location: int, less_single: Floats, less_paired: Floats) -> None:
     """Fill the costs of one item less, (4): the item at the location, the others in their order."""
     size = len(single)

@@ -34,10 +34,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Bits, Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.formulations.compiled import jit, jit_with
 
 _Pair = tuple[int, int]
 _SUM = {"reassoc", "contract", "nsz"}  # Lets the compiler vectorise sums, but keeps infinities.
@@ -74,7 +74,7 @@ def arrange(problem: QuadraticAssignment, permutation: Ints, generator: np.rando
     return State(flow, loops[0], kinds[0], distance, loops[1], kinds[1], permutation.copy(), permutation.copy(), bits)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def draw(bits: Bits) -> np.uint64:
     """Next 64 random bits, by xorshift."""
     word: np.uint64 = bits[0]
@@ -85,13 +85,13 @@ def draw(bits: Bits) -> np.uint64:
     return word
 
 
-@njit(cache=True, nogil=True)
+@jit
 def draw_below(bits: Bits, end: int) -> int:
     """Random integer from 0 to end - 1."""
     return int(np.int64(((draw(bits) >> np.uint64(32)) * np.uint64(end)) >> np.uint64(32)))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def alike(rows: Floats, loops: Floats) -> Ints:
     """First index that each may be swapped with, leaving the rows of (1) as they are."""
     size, width = rows.shape
@@ -109,7 +109,7 @@ def alike(rows: Floats, loops: Floats) -> Ints:
     return first
 
 
-@njit(cache=True, nogil=True, fastmath=_SUM)
+@jit_with(fastmath=_SUM)
 def _change(flow: Floats, placed: Floats, flow_loop: Floats, placed_loop: Floats, r: int, s: int) -> float:
     """Change of the cost (1) if items r and s swap locations."""
     size, width = flow.shape
@@ -123,7 +123,7 @@ def _change(flow: Floats, placed: Floats, flow_loop: Floats, placed_loop: Floats
     return float(total + (between if width > size else 0.5 * between) + loops)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _swap(placed: Floats, placed_loop: Floats, placed_kind: Ints, permutation: Ints, r: int, s: int) -> None:
     """Swap the locations of items r and s."""
     size, width = placed.shape
@@ -137,7 +137,7 @@ def _swap(placed: Floats, placed_loop: Floats, placed_kind: Ints, permutation: I
             placed[k, shift + r], placed[k, shift + s] = placed[k, shift + s], placed[k, shift + r]
 
 
-@njit(cache=True, nogil=True)
+@jit
 def mean_change(state: State, draws: int) -> float:
     """Mean absolute change of random swaps, of those that change anything."""
     size, total, count = len(state.permutation), 0.0, 0
@@ -149,7 +149,7 @@ def mean_change(state: State, draws: int) -> float:
     return total / max(count, 1)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def anneal_moves(
     state: State, cost: float, least: float, last: _Pair, moves: int, heat: float, cooling: float, target: float
 ) -> _Pair:
@@ -180,7 +180,7 @@ def anneal_moves(
     return r, s
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _choose(
     changes: Floats, until: Ints, permutation: Ints, flow_kind: Ints, placed_kind: Ints, now: int, gain: float
 ) -> _Pair:
@@ -201,7 +201,7 @@ def _choose(
     return r, s
 
 
-@njit(cache=True, nogil=True, fastmath=_SUM)
+@jit_with(fastmath=_SUM)
 def _update(changes: Floats, flow: Floats, placed: Floats, u: int, v: int) -> None:
     """Bring the changes of all pairs without u and v up to date (2), after u and v have swapped locations."""
     size, width = flow.shape
@@ -213,7 +213,7 @@ def _update(changes: Floats, flow: Floats, placed: Floats, u: int, v: int) -> No
                 row[j] += (x_i - x[shift + j]) * (y_i - y[shift + j])
 
 
-@njit(cache=True, nogil=True)
+@jit
 def tabu_moves(state: State, cost: float, least: float, until: Ints, begin: int, moves: int, target: float) -> None:
     """Make the best swap that is allowed, again and again; the locations left are tabu for a while, (4)."""
     flow, flow_loop, flow_kind, placed, placed_loop, placed_kind, permutation, best, bits = state

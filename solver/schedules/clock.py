@@ -9,9 +9,9 @@ and runs the rest, so a small late change costs little. Rows, numbers and lags a
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
 from taut.solver.schedules.chains import Chains
 
 ROUNDING = 1e-12
@@ -33,13 +33,13 @@ def makespan(chains: Chains, order: Ints) -> float:
     return float(run_once(chains, order))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def run_once(chains: Chains, order: Ints) -> float:
     """Makespan of an order; infinite if it deadlocks. For compiled callers."""
     return run(chains, order, np.inf, start_clock(chains))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def start_clock(chains: Chains) -> Clock:
     """Clock before the first pass."""
     passes, devices = len(chains.before), len(chains.first) - 1
@@ -52,7 +52,7 @@ def start_clock(chains: Chains) -> Clock:
     )
 
 
-@njit(cache=True, nogil=True)
+@jit
 def rewind(chains: Chains, order: Ints, end: Floats, since: float, clock: Clock) -> None:
     """
     Set the clock back to a time: what started before stands as in ``end``, the rest has yet to run.
@@ -76,7 +76,7 @@ def rewind(chains: Chains, order: Ints, end: Floats, since: float, clock: Clock)
             clock.end[order[r]] = -1.0
 
 
-@njit(cache=True, nogil=True)
+@jit
 def run(chains: Chains, order: Ints, limit: float, clock: Clock) -> float:
     """Run from where the clock stands: the makespan, infinite if above the limit or if devices wait for each other."""
     first, before, lag, seconds = chains.first, chains.before, chains.lag, chains.seconds

@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
 from taut.formulations.placement import PlacementProblem
 from taut.solver.placement.annealing.prices import Prices, Scratch, pipeline_seconds, prices_of, ring_seconds
 from taut.solver.placement.annealing.starts import starts
@@ -86,7 +86,7 @@ def _anneal(problem: PlacementProblem, positions: Ints, *, moves: int, seed: int
     return Annealed(seconds=float(seconds), positions=found)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _run(prices: Prices, pos: Ints, moves: int, seed: int) -> tuple[float, Ints]:
     """Anneal the positions in place; returns the best seconds and positions."""
     np.random.seed(seed)
@@ -139,7 +139,7 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int) -> tuple[float, Ints]
     return best, best_pos
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _copy(pos: Ints, to: Ints, pipes: Floats, to_pipes: Floats, pp: int, first: int, last: int, step: int) -> None:
     """Copy the touched replicas' positions and seconds."""
     for z in range(first, last + 1, step):
@@ -147,7 +147,7 @@ def _copy(pos: Ints, to: Ints, pipes: Floats, to_pipes: Floats, pp: int, first: 
         to[z * pp : (z + 1) * pp] = pos[z * pp : (z + 1) * pp]
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _stage_changed(pos: Ints, old: Ints, x: int, pp: int, first: int, last: int, step: int) -> bool:
     for z in range(first, last + 1, step):
         for y in range(pos.shape[1]):
@@ -156,7 +156,7 @@ def _stage_changed(pos: Ints, old: Ints, x: int, pp: int, first: int, last: int,
     return False
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _move(prices: Prices, pos: Ints) -> tuple[int, int, int]:
     """Make one random move; returns the touched replicas as a range with a step, step 0 for no move."""
     size, ranks, pp = pos.shape[0], pos.shape[1], prices.pp
@@ -184,7 +184,7 @@ def _move(prices: Prices, pos: Ints) -> tuple[int, int, int]:
     return first, last, max(last - first, 1)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _swap_sites(prices: Prices, pos: Ints, a: int, b: int) -> bool:
     """Move (5), unless it would take a device out of its group's node."""
     y, w = np.random.randint(pos.shape[1]), np.random.randint(pos.shape[1])
@@ -194,7 +194,7 @@ def _swap_sites(prices: Prices, pos: Ints, a: int, b: int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _migrate(pos: Ints, a: int, b: int) -> None:
     """Move (2): take position a out and put it in at b."""
     towards = 1 if b > a else -1
@@ -205,7 +205,7 @@ def _migrate(pos: Ints, a: int, b: int) -> None:
         pos[b, y] = moved
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _reverse(pos: Ints, low: int, high: int) -> None:
     """Move (3)."""
     while low < high:
@@ -215,7 +215,7 @@ def _reverse(pos: Ints, low: int, high: int) -> None:
         high -= 1
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _exchange_ends(pos: Ints, one: int, other: int, x: int, pp: int) -> None:
     """Move (4): exchange stages x.. of the pipelines that begin at two positions."""
     for s in range(x, pp):

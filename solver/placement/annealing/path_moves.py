@@ -6,12 +6,11 @@ the ends of two paths; reverses a part of a path; or moves a slot within its pat
 generator, whose state is an array of one.
 """
 
-from numba import njit
-
 from taut.data.arrays import Ints
+from taut.formulations.compiled import jit
 
 
-@njit(cache=True, nogil=True)
+@jit
 def draw(state: Ints) -> int:
     """A number of 31 random bits (xorshift)."""
     x = state[0]
@@ -22,13 +21,13 @@ def draw(state: Ints) -> int:
     return int((x >> 32) & 0x7FFFFFFF)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def share(state: Ints) -> float:
     """A random number from 0 to below 1."""
     return draw(state) / 2147483648.0
 
 
-@njit(cache=True, nogil=True)
+@jit
 def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> bool:
     """Change paths y and z; returns whether a first slot may have changed."""
     pp = paths.shape[1]
@@ -60,7 +59,7 @@ def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> bool:
     return first
 
 
-@njit(cache=True, nogil=True)
+@jit
 def swap_runs(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> bool:
     """Swap the run around slot i of path y, or some of it, with as many slots of path z that begin with a run."""
     pp = paths.shape[1]
@@ -81,7 +80,7 @@ def swap_runs(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> bool:
     return bool(low == 0 or there == 0)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def swap_nodes(paths: Ints, a: int, b: int) -> None:
     """Exchange all slots of two nodes of equal size."""
     for z in range(paths.shape[0]):

@@ -10,12 +10,12 @@ When two first slots change nodes, b follows from their links alone, unless the 
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
 
 
-@njit(cache=True, nogil=True)
+@jit
 def path_length(hops: Floats, path: Ints) -> float:
     """Seconds of one path's hops."""
     seconds = 0.0
@@ -24,7 +24,7 @@ def path_length(hops: Floats, path: Ints) -> float:
     return seconds
 
 
-@njit(cache=True, nogil=True)
+@jit
 def slowest_link(inverse: Floats, paths: Ints) -> float:
     """Slowest inverse rate between first slots of unlike nodes."""
     slowest = 0.0
@@ -35,7 +35,7 @@ def slowest_link(inverse: Floats, paths: Ints) -> float:
     return slowest
 
 
-@njit(cache=True, nogil=True)
+@jit
 def slowest_link_after(inverse: Floats, paths: Ints, slowest: float, removed: Ints, added: Ints) -> float:
     """The slowest when two first slots have changed nodes: all pairs only where the slowest may have gone."""
     gone, new = 0.0, 0.0
@@ -51,7 +51,7 @@ def slowest_link_after(inverse: Floats, paths: Ints, slowest: float, removed: In
     return max(slowest, new) if gone < slowest else slowest_link(inverse, paths)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def ring_by_byte(inverse: Floats, paths: Ints, slowest: float, count: Ints) -> float:
     """Seconds per byte of the data-parallel ring over the first slots; ``count`` is a scratch by node."""
     for z in range(len(paths)):
@@ -68,7 +68,7 @@ def ring_by_byte(inverse: Floats, paths: Ints, slowest: float, count: Ints) -> f
     return inside + 2.0 * (touched - 1.0) / touched * slowest
 
 
-@njit(cache=True, nogil=True)
+@jit
 def longest_and_ring(hops: Floats, inverse: Floats, gradients: float, paths: Ints) -> float:
     """Seconds of the longest path and of the ring over all paths' first slots, (1), with ``gradients`` bytes."""
     longest = 0.0
@@ -78,7 +78,7 @@ def longest_and_ring(hops: Floats, inverse: Floats, gradients: float, paths: Int
     return longest + gradients * ring_by_byte(inverse, paths, slowest_link(inverse, paths), count)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def power(seconds: float, base: float, unit: float) -> float:
     """The eighth power of what a path takes beyond ``base``, in ``unit``."""
     x = max(seconds - base, 0.0) / unit

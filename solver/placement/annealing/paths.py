@@ -12,9 +12,9 @@ moves are those of ``taut.solver.placement.annealing.path_moves``. The best plac
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
 from taut.solver.placement.annealing.path_moves import draw, move, share, swap_nodes
 from taut.solver.placement.annealing.path_prices import (
     longest_and_ring,
@@ -79,7 +79,7 @@ class PathAnnealing:
         self._done += 1
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _anneal(
     hops: Floats,
     inverse: Floats,

@@ -14,9 +14,9 @@ without optimizer and constant, priced one replica or one ring at a time.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
 from taut.formulations.placement import PlacementProblem
 
 
@@ -89,7 +89,7 @@ def prices_of(problem: PlacementProblem) -> Prices:
     )
 
 
-@njit(cache=True, nogil=True)
+@jit
 def pipeline_seconds(prices: Prices, pos: Ints, z: int) -> float:
     """Seconds of replica z: sum of stages, straggler and trip."""
     # Arrays are bound once: each look-up through the tuple would count a reference.
@@ -117,7 +117,7 @@ def pipeline_seconds(prices: Prices, pos: Ints, z: int) -> float:
     return float(total + prices.weight * trip)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _tensor_ring(prices: Prices, pos: Ints, p: int, x: int) -> float:
     """Tensor-parallel seconds of stage x on the group of sites at position p."""
     inverse, latency = prices.inverse, prices.latency
@@ -134,7 +134,7 @@ def _tensor_ring(prices: Prices, pos: Ints, p: int, x: int) -> float:
     return float(prices.ring_bytes[x] * rate + prices.ring_steps[x] * steps)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
     """Data-parallel seconds of stage x, the slowest tensor rank."""
     message, slowest = prices.gradients[x], 0.0
@@ -153,7 +153,7 @@ def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
     return slowest
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _distinct(scratch: Scratch, pos: Ints, x: int, y: int, pp: int) -> int:
     """List the distinct sites of tensor rank y of stage x with their replicas; returns how many."""
     members, replicas, where = scratch.members, scratch.replicas, scratch.where
@@ -171,7 +171,7 @@ def _distinct(scratch: Scratch, pos: Ints, x: int, y: int, pp: int) -> int:
     return distinct
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _slowest_links(prices: Prices, scratch: Scratch, distinct: int) -> tuple[float, float, float, float]:
     """Largest 4 (g-1)/g / B inside a node, slowest link between nodes, latency, and nodes touched."""
     members, replicas, slowest = scratch.members, scratch.replicas, scratch.inside

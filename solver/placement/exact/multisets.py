@@ -15,12 +15,12 @@ the length of a hop from a slot of kind c to another of kind d, also for c = d.
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints, Ints32
+from taut.formulations.compiled import jit
 
 
-@njit(cache=True, nogil=True)
+@jit
 def steps_of(counts: Ints) -> Ints:
     """Steps s_c of (1), and the number of all multisets as the last entry, (C + 1,)."""
     steps = np.ones(len(counts) + 1, np.int64)
@@ -29,7 +29,7 @@ def steps_of(counts: Ints) -> Ints:
     return steps
 
 
-@njit(cache=True, nogil=True)
+@jit
 def small_multisets(counts: Ints, most: int) -> tuple[Ints, Ints32]:
     """Counts (M, C) of the multisets of ``most`` slots or fewer by ascending number (1), and the row of each number."""
     total = steps_of(counts)[-1]
@@ -48,7 +48,7 @@ def small_multisets(counts: Ints, most: int) -> tuple[Ints, Ints32]:
     return members, row
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _next(at: Ints, counts: Ints) -> int:
     """Go on to the multiset with the next number; returns by how many slots it is larger."""
     more = 0
@@ -61,7 +61,7 @@ def _next(at: Ints, counts: Ints) -> int:
     return more
 
 
-@njit(cache=True, nogil=True)
+@jit
 def path_lengths(hops: Floats, counts: Ints, members: Ints, row: Ints32) -> Floats:
     """path[Q, c] of (2) for the given multisets, (C, M); infinite where Q has no slot of kind c."""
     steps, kinds = steps_of(counts), len(counts)
@@ -83,7 +83,7 @@ def path_lengths(hops: Floats, counts: Ints, members: Ints, row: Ints32) -> Floa
     return path
 
 
-@njit(cache=True, nogil=True)
+@jit
 def visits(path: Floats, members: Ints, pp: int) -> Floats:
     """Length of the shortest path of pp slots that starts at one kind and visits another, (C, C)."""
     kinds = len(path)
@@ -97,7 +97,7 @@ def visits(path: Floats, members: Ints, pp: int) -> Floats:
     return least
 
 
-@njit(cache=True, nogil=True)
+@jit
 def least_cover(
     path: Floats, row: Ints32, counts: Ints, starts: Ints, pp: int, cutoff: float
 ) -> tuple[float, Ints, int]:
@@ -137,7 +137,7 @@ def least_cover(
     return longest[everything], visited, looked
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _parts(free: Ints, steps: Ints) -> tuple[Ints, Ints32, Ints32, int]:
     """Word (4), size and number (1) among all slots of every multiset of the free slots; and the free bits."""
     whole = steps_of(free)[-1]
@@ -156,7 +156,7 @@ def _parts(free: Ints, steps: Ints) -> tuple[Ints, Ints32, Ints32, int]:
     return word, size, number, guard
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _fitting(
     path: Floats, row: Ints32, size: Ints32, number: Ints32, later: int, cutoff: float, length: Floats
 ) -> Ints:
@@ -171,7 +171,7 @@ def _fitting(
     return fitting[:some]
 
 
-@njit(cache=True, nogil=True)
+@jit
 def shortest_path(
     hops: Floats, path: Floats, members: Ints, row: Ints32, counts: Ints, start: int, number: int
 ) -> Ints:

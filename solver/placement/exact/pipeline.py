@@ -12,9 +12,9 @@ layer j; m micro-batches.
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats
+from taut.formulations.compiled import jit
 
 
 def thresholds_of(seconds: Floats) -> Floats:
@@ -33,7 +33,7 @@ def ends_of(seconds: Floats, edge: Floats, threshold: float, first: int) -> list
     return ends
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _values(seconds: Floats, edge: Floats, threshold: float) -> Floats:
     """Least seconds of stages x.. on layers i.., none above the threshold, (pp + 1, L + 1); row 0 by its end, (2)."""
     pp, size = seconds.shape[0], seconds.shape[1]
@@ -52,7 +52,7 @@ def _values(seconds: Floats, edge: Floats, threshold: float) -> Floats:
     return value
 
 
-@njit(cache=True, nogil=True)
+@jit
 def least_by_first(seconds: Floats, edge: Floats, m: int, thresholds: Floats, cutoff: Floats) -> tuple[Floats, Floats]:
     """
     A[j] of (1) for every j, and the threshold that attains it, by (3).

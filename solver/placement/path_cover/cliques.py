@@ -15,9 +15,9 @@ nodes the one core of all is taken in their place.
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Flags, Floats, Ints
+from taut.formulations.compiled import jit
 
 MOST_PIVOTS = 192
 MOST_PAIRS = 40_000 * 128 * 128
@@ -70,7 +70,7 @@ def core(linked: Flags, among: Flags, size: int) -> Flags:
     return left
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _cores(linked: Flags, whole: Flags, size: int) -> Flags:
     """The cores of (2) that (3) leaves, one for every node of the whole that has one."""
     n = len(linked)
@@ -91,7 +91,7 @@ def _cores(linked: Flags, whole: Flags, size: int) -> Flags:
     return kept[:count]
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _shrink(linked: Flags, alive: Flags, size: int) -> None:
     """Drop nodes with fewer than ``size`` - 1 neighbours until none is left."""
     changed = True
@@ -103,7 +103,7 @@ def _shrink(linked: Flags, alive: Flags, size: int) -> None:
                 changed = True
 
 
-@njit(cache=True, nogil=True)
+@jit
 def colours(linked: Flags, among: Flags) -> int:
     """Colours that a greedy colouring of the nodes takes: no clique has more nodes."""
     order, colour = np.zeros(len(among), np.int64), np.zeros(len(among), np.int64)
@@ -111,7 +111,7 @@ def colours(linked: Flags, among: Flags) -> int:
     return colour[count - 1] if count else 0
 
 
-@njit(cache=True, nogil=True)
+@jit
 def has_none(linked: Flags, among: Flags, size: int, most: int) -> bool:
     """Whether (4) shows with so many branches at most that no clique lies among some nodes."""
     n = len(among)
@@ -138,7 +138,7 @@ def has_none(linked: Flags, among: Flags, size: int, most: int) -> bool:
     return depth < 0
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _coloured(linked: Flags, among: Flags, order: Ints, colour: Ints) -> int:
     """Nodes in the order of their colours, from 1, and how many there are."""
     left, count, colours = among.copy(), 0, 0

@@ -15,9 +15,9 @@ exact for the potentials stated, however they were found.
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
 from taut.solver.placement.slots import Slots
 
 QUANTA = 1 << 40
@@ -67,7 +67,7 @@ def _quantised(hops: Floats) -> tuple[float, Ints]:
     return quantum, np.where(apart, np.floor(hops / quantum * (1 - 1e-12)), 0).astype(np.int64)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _climb(hops: Ints, dp: int, target: int, rounds: int) -> tuple[int, Ints]:
     """Subgradient ascent towards the target; returns the best bound of (1) and its potentials."""
     n = len(hops)
@@ -94,7 +94,7 @@ def _climb(hops: Ints, dp: int, target: int, rounds: int) -> tuple[int, Ints]:
     return best, best_values
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _forest(hops: Ints, values: Ints, dp: int) -> tuple[int, Ints]:
     """The right-hand side of (1), and every node's degree with ends counted as in (1)."""
     n = len(values)

@@ -12,9 +12,9 @@ shortest walk from a to b whose steps cost :math:`W_{uv} - h` between nodes.
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats
+from taut.formulations.compiled import jit
 from taut.solver.placement.slots import Slots
 
 MOST_NODES = 16
@@ -32,7 +32,7 @@ def through_seconds(given: Slots) -> float:
     return float((_shortest(further) + (given.pp - 1) * inside) * (1 - 1e-12))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _shortest(steps: Floats) -> float:
     """Length of the shortest order of all nodes."""
     n = len(steps)

@@ -12,12 +12,12 @@ or ``first[v, r]`` where a path begins with it. A node is touched if a path begi
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Flags, Floats, Ints
+from taut.formulations.compiled import jit
 
 
-@njit(cache=True, nogil=True)
+@jit
 def cheapest_fillings(first: Floats, later: Floats, capacity: Ints) -> tuple[Floats, Ints]:
     """
     Least gains (1) of every node, (N, 2), untouched and touched; and the fillings that attain them.

@@ -24,9 +24,9 @@ Runs shorter than :math:`c_v` ban no node; those that end with the same slot are
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Flags, Ints, Ints32
+from taut.formulations.compiled import jit
 
 NEVER = -(1 << 29)
 _BITS = 20
@@ -38,7 +38,7 @@ MOST_SUM = 1 << 28
 """Gains of a walk sum to less, so that no walk is taken for none."""
 
 
-@njit(cache=True, nogil=True)
+@jit
 def dearest_walks(
     levels: Ints32,
     hop_gains: Ints,
@@ -88,7 +88,7 @@ def dearest_walks(
     return _walks(levels, hop_gains, first_gains, later_gains, capacity, first, second)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _merge(walks: Ints, gain: int, best: Ints, next_best: Ints) -> None:
     """Take walks, which gain so much more, into the best and the second best with another ban, by levels."""
     for level in range(len(walks)):
@@ -98,7 +98,7 @@ def _merge(walks: Ints, gain: int, best: Ints, next_best: Ints) -> None:
         best[level] = max(one, walk)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _extend(first: Ints, second: Ints, gain: int, best: Ints, next_best: Ints, w: int, ban: int) -> None:
     """Continue walks by a run at w, by levels, in a form that compilers turn into vector instructions."""
     for level in range(len(first)):
@@ -109,7 +109,7 @@ def _extend(first: Ints, second: Ints, gain: int, best: Ints, next_best: Ints, w
         best[level] = max(one, walk)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _walks(
     levels: Ints32,
     hop_gains: Ints,
@@ -146,7 +146,7 @@ def _walks(
     return best, walks
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _before(
     levels: Ints32,
     hop_gains: Ints,

@@ -26,19 +26,19 @@ A label is a row: t, then the normal values of all streams' passes under way, th
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Ints
+from taut.formulations.compiled import jit
 
 
-@njit(cache=True, nogil=True)
+@jit
 def fill_queues(n: Ints, takes: int, gives: int, queue: Ints, lagged: Ints) -> None:
     """Passes under way to each lagged stream after one was taken from a queue and one given to another."""
     for c in lagged:
         queue[c] = n[c - 1] - n[c] - (1 if c == takes else 0) + (1 if c == gives else 0)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def extend(
     old: Ints,
     label: Ints,
@@ -85,7 +85,7 @@ def extend(
     return True
 
 
-@njit(cache=True, nogil=True)
+@jit
 def meets(label: Ints, least: Ints, target: int, queue: Ints, lag: Ints, lagged: Ints, slot: Ints) -> bool:
     """Whether a label obeys (4) with the least values of the other direction."""
     if label[0] + least[0] > target:
@@ -97,7 +97,7 @@ def meets(label: Ints, least: Ints, target: int, queue: Ints, lag: Ints, lagged:
     return True
 
 
-@njit(cache=True, nogil=True)
+@jit
 def admit(
     label: Ints,
     state: int,
@@ -138,7 +138,7 @@ def admit(
     return filled + 1
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _compare(one: Ints, other: Ints, queue: Ints, lagged: Ints, slot: Ints) -> tuple[bool, bool, int]:
     """Whether no value of t and of the normal values is above, or below, the other's; sum of the differences."""
     below, above = one[0] <= other[0], one[0] >= other[0]

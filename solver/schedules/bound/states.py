@@ -19,9 +19,9 @@ number tells a state of streams with :math:`m_s` passes, its *key*
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Ints
+from taut.formulations.compiled import jit
 
 
 class Device(NamedTuple):
@@ -63,7 +63,7 @@ class Device(NamedTuple):
     tail: Ints
 
 
-@njit(cache=True, nogil=True)
+@jit
 def radices(size: Ints) -> Ints:
     """What a pass of each stream adds to the key, (2)."""
     radix = np.ones(len(size), np.int64)
@@ -72,7 +72,7 @@ def radices(size: Ints) -> Ints:
     return radix
 
 
-@njit(cache=True, nogil=True)
+@jit
 def decode(key: int, n: Ints, radix: Ints, size: Ints, seconds: Ints, memory: Ints, forwards: bool) -> tuple[int, int]:
     """Fill in the state of a key; say what memory it holds and how many ticks of passes are still to run."""
     held, rest = 0, 0
@@ -84,7 +84,7 @@ def decode(key: int, n: Ints, radix: Ints, size: Ints, seconds: Ints, memory: In
     return held, rest
 
 
-@njit(cache=True, nogil=True)
+@jit
 def is_allowed(
     forwards: bool, s: int, n: Ints, held: int, chain: int, size: Ints, memory: Ints, follower: Ints, limit: int
 ) -> bool:

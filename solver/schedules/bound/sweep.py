@@ -17,9 +17,9 @@ left there is no such schedule (3).
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Ints
+from taut.formulations.compiled import jit
 from taut.solver.schedules.bound.labels import admit, extend, fill_queues, meets
 from taut.solver.schedules.bound.states import Device, decode, is_allowed, radices
 
@@ -46,7 +46,7 @@ def nothing() -> Left:
     return Left(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros((0, 1), np.int64))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def sweep(device: Device, forwards: bool, target: int, width: int, most: int, guide: Left) -> tuple[int, int, Left]:
     """
     Sweep once over all states, by the number of passes that are over.
@@ -94,7 +94,7 @@ def sweep(device: Device, forwards: bool, target: int, width: int, most: int, gu
     return 1, work, Left(left.first, left.keys[:rows], left.least[:rows])
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _longer(rows: Ints, least: int) -> Ints:
     """Copy of an array with room for at least so many rows, and as many again."""
     copy = np.empty((2 * least, *rows.shape[1:]), rows.dtype)
@@ -102,7 +102,7 @@ def _longer(rows: Ints, least: int) -> Ints:
     return copy
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _leave(layer: _Layer, left: Left, step: int, slots: int) -> None:
     """Note the states of a layer with the minimum over their labels of t and of the raw values."""
     for i in range(len(layer.keys)):
@@ -117,7 +117,7 @@ def _leave(layer: _Layer, left: Left, step: int, slots: int) -> None:
             label = layer.follow[label]
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _place(table: Ints, keys: Ints, key: int) -> int:
     """Place in an open hash table at which the number of a key is, or would be."""
     mask = len(table) - 1
@@ -127,7 +127,7 @@ def _place(table: Ints, keys: Ints, key: int) -> int:
     return int(place)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _next_layer(
     device: Device,
     forwards: bool,
@@ -186,7 +186,7 @@ def _next_layer(
     return _Layer(keys[kept], first[kept], labels[:filled], follow[:filled]), work
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _power(least: int) -> int:
     """The first power of two that is not below."""
     power = 64

@@ -9,13 +9,13 @@ takes the first slot that has its remainder. (1)
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Ints
+from taut.formulations.compiled import jit
 from taut.solver.schedules.construct.v_orders import DOWN, GRADIENT_OF_DOWN, GRADIENT_OF_UP, UP, WEIGHT, Words
 
 
-@njit(cache=True, nogil=True)
+@jit
 def all_slots(stages: int) -> Ints:
     """Slots of F, f, I, i of every block without collisions whose ``down`` is at most ``early`` (blocks, p, 4)."""
     most = 60 * (5 + 10 * max(stages - 2, 0))
@@ -32,7 +32,7 @@ def all_slots(stages: int) -> Ints:
     return found[:n].copy()
 
 
-@njit(cache=True, nogil=True)
+@jit
 def on_v(early: int, down: int, bend: int, f: int, up: int, i: int, slots: Ints) -> bool:
     """
     Fill in the slots of F, f, I, i by device (p, 4), (1); false if two passes of a device share a remainder.
@@ -65,13 +65,13 @@ def on_v(early: int, down: int, bend: int, f: int, up: int, i: int, slots: Ints)
     return alone
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _next(slot: int, remainder: int) -> int:
     """First slot from a given one on that leaves a remainder modulo 6."""
     return slot + (remainder - slot) % 6
 
 
-@njit(cache=True, nogil=True)
+@jit
 def repeated(slots: Ints, words: Words) -> None:
     """Words of a block that is repeated for every micro-batch; each W takes the next slot that is free."""
     stages, length = words.shape

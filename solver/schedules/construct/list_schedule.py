@@ -21,15 +21,15 @@ waiting lends its key to the gradient by weights that makes room for it.
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
 from taut.formulations.schedules.schedule import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 
 _NEVER = np.inf
 
 
-@njit(cache=True, nogil=True)
+@jit
 def list_schedule(
     hosted: Ints,
     device: Ints,
@@ -176,7 +176,7 @@ def list_schedule(
     return makespan
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _safe(hosted: Ints, d: int, forwards: Ints, c: int, activation: Floats, allowed: float) -> bool:
     """Whether (1) holds on a device after one more forward of a chunk."""
     for p in range(hosted.shape[1]):

@@ -33,9 +33,9 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
 from taut.formulations.schedules.orders.block import Block, v_half, v_min
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, v_shape
 from taut.solver.schedules.chains import Chains, chains, schedule_of
@@ -79,7 +79,7 @@ def _numbered(words: Words) -> Ints:
     return order
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _lengths(chains: Chains, words: npt.NDArray[np.int8]) -> Floats:
     """Makespan of each order; infinite if it breaks a memory limit."""
     lengths = np.full(len(words), np.inf)
@@ -91,7 +91,7 @@ def _lengths(chains: Chains, words: npt.NDArray[np.int8]) -> Floats:
     return lengths
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _keeps_limits(chains: Chains, order: Ints) -> bool:
     for d in range(len(chains.first) - 1):
         held = 0.0
@@ -139,7 +139,7 @@ def _by_device(block: Block) -> Ints:
     return np.stack((down, up[::-1], gradient_of_up[::-1], gradient_of_down), axis=1)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _built(slots: Ints, m: int, by: int) -> npt.NDArray[np.int8]:
     """Orders of blocks by steps 1 to 5; those that hold more than 2p chunks or cannot run are left out."""
     blocks, stages, _ = slots.shape
@@ -170,7 +170,7 @@ def _built(slots: Ints, m: int, by: int) -> npt.NDArray[np.int8]:
     return found[:n].copy()
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _filled(slots: Ints, m: int) -> npt.NDArray[np.int8]:
     """Orders of blocks by steps 1 and 5 alone."""
     blocks, stages, _ = slots.shape

@@ -16,9 +16,9 @@ Words and slots are those of :mod:`taut.solver.schedules.construct.v_orders`; d 
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Ints
+from taut.formulations.compiled import jit
 from taut.solver.schedules.construct.v_orders import (
     DOWN,
     GRADIENT_OF_DOWN,
@@ -35,7 +35,7 @@ BY_FORWARDS, AS_IS, BY_GRADIENTS = 0, 1, 2
 """What of a warm-up keeps its number: F, everything, or I."""
 
 
-@njit(cache=True, nogil=True)
+@jit
 def warm_up(words: Words, most: int, by: int, out: Words) -> None:
     """Rebuild the warm-up for so many chunks, 1; ``by`` says what counts triples."""
     done, row = _forwards(words.shape[0], words.shape[1] // 6, most, out)
@@ -43,7 +43,7 @@ def warm_up(words: Words, most: int, by: int, out: Words) -> None:
         _triples(words[d], most // 2 - d - 1, by, done[d], row[d], out[d])
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _forwards(stages: int, m: int, most: int, out: Words) -> tuple[Ints, Ints]:
     """F and f ahead of the first I, as soon as they can: how often each letter, and how many on each device."""
     slots, before, done = unbegun(stages, m), waits_for(stages), np.zeros((stages, 5), dtype=np.int64)
@@ -71,7 +71,7 @@ def _forwards(stages: int, m: int, most: int, out: Words) -> tuple[Ints, Ints]:
     return done, row
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _triples(word: Word, with_up: int, by: int, done: Ints, row: int, out: Word) -> None:
     """I W f and I W F on one device, then what is left of its word."""
     m = len(word) // 6
@@ -99,7 +99,7 @@ def _triples(word: Word, with_up: int, by: int, done: Ints, row: int, out: Word)
             row += 1
 
 
-@njit(cache=True, nogil=True)
+@jit
 def cool_down(words: Words, slot: Ints, most: int, out: Words) -> None:
     """Rebuild the cool-down for so many chunks, 2; ``slot`` is that of every pass of the words."""
     stages, length = words.shape
@@ -114,7 +114,7 @@ def cool_down(words: Words, slot: Ints, most: int, out: Words) -> None:
         _tail(words[d], slot[d], downs, ups, start + 2 * stages - d, start + 1 + d, out[d])
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _tail(word: Word, slot: Ints, downs: int, ups: int, last_down: int, last_up: int, out: Word) -> None:
     """Put the last i and I of a device on their slots, and leave all else up to its last forward."""
     m, last = len(word) // 6, 0
@@ -140,7 +140,7 @@ def _tail(word: Word, slot: Ints, downs: int, ups: int, last_down: int, last_up:
     _interleave(tail[:late], when[:late], slot[last] + 1, pending, out[row:])
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _interleave(tail: Word, when: Ints, t: int, pending: int, out: Word) -> None:
     """Passes in the order of their slots, and W in the holes from slot t on."""
     order = np.argsort(when, kind="mergesort")

@@ -19,9 +19,9 @@ and a device holds as many chunks as it has run F and f more often than W (3).
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from taut.data.arrays import Flags, Ints
+from taut.formulations.compiled import jit
 
 Word = npt.NDArray[np.int8]
 Words = npt.NDArray[np.int8]
@@ -33,7 +33,7 @@ DOWN, UP, GRADIENT_OF_UP, GRADIENT_OF_DOWN, WEIGHT = 0, 1, 2, 3, 4
 _NEVER = 1 << 40
 
 
-@njit(cache=True, nogil=True)
+@jit
 def waits_for(stages: int) -> Ints:
     """The pass that a letter other than W waits for on each device, (2), as letter p + device (4, p); 4p if none."""
     found, last = np.empty((4, stages), dtype=np.int64), stages - 1
@@ -45,7 +45,7 @@ def waits_for(stages: int) -> Ints:
     return found
 
 
-@njit(cache=True, nogil=True)
+@jit
 def unbegun(stages: int, m: int) -> Ints:
     """Slots of the passes F, f, I, i, by letter p + device, before any has run, and -1 of none (4p + 1, m)."""
     slots = np.full((4 * stages + 1, m), _NEVER)
@@ -53,7 +53,7 @@ def unbegun(stages: int, m: int) -> Ints:
     return slots
 
 
-@njit(cache=True, nogil=True)
+@jit
 def peak(words: Words) -> int:
     """Most chunks held on any device, (3)."""
     most = 0
@@ -65,7 +65,7 @@ def peak(words: Words) -> int:
     return most
 
 
-@njit(cache=True, nogil=True)
+@jit
 def shorten(words: Words, m: int, out: Words) -> None:
     """Leave the first m micro-batches, with the W of their gradients."""
     for d in range(len(words)):
@@ -83,7 +83,7 @@ def shorten(words: Words, m: int, out: Words) -> None:
                 n += 1
 
 
-@njit(cache=True, nogil=True)
+@jit
 def squeeze(words: Words, slot: Ints) -> bool:
     """Slot of every pass (p, 6m), all as early as the order allows; false if devices wait for each other."""
     stages, length = words.shape
@@ -112,7 +112,7 @@ def squeeze(words: Words, slot: Ints) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@jit
 def fill(words: Words, most: int, out: Words) -> bool:
     """
     Run the first pass that is ready wherever the next one of the order is not, holding at most so many chunks.
@@ -165,7 +165,7 @@ def fill(words: Words, most: int, out: Words) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _later(
     words: Words,
     used: Flags,
@@ -193,7 +193,7 @@ def _later(
     return found
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _fits(words: Words, used: Flags, d: int, lowest: int, place: int, held: int, most: int) -> bool:
     """Whether a forward from a later place may run now: then and at each pass that it overtakes, (3)."""
     now = held + 1
@@ -205,7 +205,7 @@ def _fits(words: Words, used: Flags, d: int, lowest: int, place: int, held: int,
     return now <= most
 
 
-@njit(cache=True, nogil=True)
+@jit
 def number(words: Words, order: Ints) -> None:
     """Flat order (6pm,) as numbers of passes, as in :mod:`taut.solver.schedules.chains`."""
     stages, length = words.shape

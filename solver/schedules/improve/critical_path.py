@@ -20,9 +20,9 @@ References
 """
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Bits, Floats, Ints
+from taut.formulations.compiled import jit
 from taut.solver.schedules.chains import Chains
 from taut.solver.schedules.clock import ROUNDING, rewind, run, start_clock
 
@@ -57,7 +57,7 @@ def improve(chains: Chains, order: Ints, trials: int, *, seed: int = 0, target: 
     return float(_climb(chains, found, trials, history, bits, target)), found
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _random(bits: Bits, below: int) -> np.int64:
     """Next of Marsaglia's xorshift numbers, modulo a bound."""
     x = bits[0]
@@ -68,14 +68,14 @@ def _random(bits: Bits, below: int) -> np.int64:
     return np.int64((x >> np.uint64(11)) % np.uint64(below))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _near_an_end(bits: Bits, length: int) -> np.int64:
     """A place on the path, more often near its ends: the middle repeats itself, warm-up and cool-down do not."""
     k = min(_random(bits, length), min(_random(bits, length), _random(bits, length)))
     return k if _random(bits, 2) == 0 else length - 1 - k
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _trace(chains: Chains, order: Ints, place: Ints, end: Floats, longest: float, bits: Bits, path: Ints) -> int:
     """Rows of a critical path that wait for the row before, last first; ties are broken at random."""
     slack = ROUNDING * longest
@@ -101,7 +101,7 @@ def _trace(chains: Chains, order: Ints, place: Ints, end: Floats, longest: float
             return length
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _propose(path: Ints, length: int, first: Ints, device: int, k: np.int64, bits: Bits) -> tuple[int, int]:
     """Row to take a pass from and row to put it at, in or near the block of a row of the path."""
     r = path[k]
@@ -125,7 +125,7 @@ def _propose(path: Ints, length: int, first: Ints, device: int, k: np.int64, bit
     return r - 1, min(first[device + 1] - 1, high + _random(bits, 6))
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _legal(chains: Chains, place: Ints, x: int, a: int, b: int) -> bool:
     """Whether a pass stays behind what it waits for, and before what waits for it, on its own device."""
     d = chains.device[x]
@@ -139,7 +139,7 @@ def _legal(chains: Chains, place: Ints, x: int, a: int, b: int) -> bool:
     return bool(y < 0 or chains.device[y] != d or place[y] < b)
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _shift(order: Ints, a: int, b: int) -> None:
     """Take the pass at row a to row b."""
     x = order[a]
@@ -152,7 +152,7 @@ def _shift(order: Ints, a: int, b: int) -> None:
     order[b] = x
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _fits(chains: Chains, order: Ints, held: Floats, low: int, high: int, allowed: float) -> bool:
     """Whether memory keeps its limit between two rows; ``held`` is what the device holds before each row."""
     now = held[low]
@@ -163,7 +163,7 @@ def _fits(chains: Chains, order: Ints, held: Floats, low: int, high: int, allowe
     return True
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _settle(chains: Chains, order: Ints, held: Floats, place: Ints, low: int, high: int) -> None:
     """Write down rows and memory between two rows."""
     now = held[low]
@@ -173,7 +173,7 @@ def _settle(chains: Chains, order: Ints, held: Floats, place: Ints, low: int, hi
         place[order[r]] = r
 
 
-@njit(cache=True, nogil=True)
+@jit
 def _climb(chains: Chains, order: Ints, trials: int, history: int, bits: Bits, target: float) -> float:
     """Late acceptance from an order, which becomes the best one found; its makespan."""
     first, n = chains.first, len(order)

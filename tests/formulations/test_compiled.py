@@ -1,0 +1,61 @@
+"""Compiled loops run where their code can be kept, and where it cannot."""
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from taut.formulations import compiled
+from taut.formulations.compiled import jit, jit_with
+
+UNCACHED = """
+import numpy as np
+from numba.core import caching
+
+def refuse(locator):
+    raise OSError(30, "Read-only file system")
+
+caching._CacheLocator.ensure_cache_path = refuse
+
+from taut.formulations.schedules.recurrence import execute
+from taut.solver.qap.swaps import draw_below
+
+assert execute.stats.cache_path is None
+assert 0 <= draw_below(np.array([1], dtype=np.uint64), 5) < 5
+"""
+
+
+def test_compiles_and_keeps_the_options_it_is_given() -> None:
+    """Both spellings of the decorator compile; the loops hold no lock and are cached."""
+
+    @jit
+    def double(number: float) -> float:
+        return 2.0 * number
+
+    @jit_with(fastmath={"reassoc"})
+    def triple(number: float) -> float:
+        return 3.0 * number
+
+    assert (double(21.0), triple(14.0)) == (42.0, 42.0)
+    assert double.targetoptions["nogil"] and triple.targetoptions["nogil"]  # type: ignore[attr-defined]
+    assert triple.targetoptions["fastmath"] == {"reassoc"}  # type: ignore[attr-defined]
+
+
+def test_runs_uncached_with_one_warning_where_no_folder_can_be_written() -> None:
+    """A read-only installation and home folder cost the kept code and nothing else; one warning says so."""
+    ran = subprocess.run([sys.executable, "-c", UNCACHED], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("RuntimeWarning") == 1
+    assert "NUMBA_CACHE_DIR" in ran.stderr
+
+
+def test_other_errors_of_the_compiler_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the missing folder is forgiven."""
+
+    def broken(**_: object) -> object:
+        raise RuntimeError("another matter")
+
+    monkeypatch.setattr(compiled, "njit", broken)
+    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="another matter"):
+        jit(print)
