@@ -32,9 +32,10 @@ from taut.data.units import KIB
 from taut.formulations.links import Links, group_link
 from taut.formulations.order_times import PipelineSeconds, chunk_pipelines
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import inside_factor, ring_factor, ring_steps
 from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
-from taut.formulations.stage_tables import StageTables, ring_factor
+from taut.formulations.stage_tables import StageTables
 from taut.formulations.strategy import Strategy
 
 
@@ -126,7 +127,7 @@ def _stage_seconds(
     volume = tables.volume[recompute, first, end][:, None]
     reductions = tables.reductions[recompute, first, end][:, None]
     inverse, latency = group_link(problem.links, devices)
-    return compute, ring_factor(tp) * volume * inverse + 2 * (tp - 1) * reductions * latency
+    return compute, ring_factor(tp) * volume * inverse + ring_steps(tp) * reductions * latency
 
 
 def _trip(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:
@@ -177,10 +178,10 @@ def ring_by_byte(inverse: Floats, sites: Ints, nodes: Ints) -> Floats:
     same = nodes[..., :, None] == nodes[..., None, :]
     replicas = same.sum(axis=-1)
     own = np.where(same & ~np.eye(sites.shape[-1], dtype=bool), pair, 0.0).max(axis=-1)
-    inside = (4.0 * (replicas - 1) / replicas * own).max(axis=-1)
+    inside = (inside_factor(replicas) * own).max(axis=-1)
     touched = (1.0 / replicas).sum(axis=-1)
     between = np.where(same, 0.0, pair).max(axis=(-1, -2))
-    return np.asarray(inside + 2.0 * (touched - 1) / touched * between)
+    return np.asarray(inside + ring_factor(touched) * between)
 
 
 def _flat(links: Links, group: Ints, message: float) -> Floats:
@@ -191,7 +192,7 @@ def _flat(links: Links, group: Ints, message: float) -> Floats:
     inverse = np.where(apart, 1.0 / links.data_rate[pairs], 0.0).max(axis=(-1, -2))
     latency = np.where(apart, links.latency[pairs], 0.0).max(axis=(-1, -2))
     n = sites.shape[-1]
-    return np.asarray((ring_factor(n) * message * inverse + 2 * (n - 1) * latency).max(axis=-1))
+    return np.asarray((ring_factor(n) * message * inverse + ring_steps(n) * latency).max(axis=-1))
 
 
 def _optimizer(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:

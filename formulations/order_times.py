@@ -33,10 +33,10 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.links import group_link
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.schedules.plan_orders import Order, device_of_chunk, order_of
 from taut.formulations.schedules.recurrence import makespans
 from taut.formulations.space import Candidate
-from taut.formulations.stage_tables import ring_factor
 from taut.formulations.strategy import Strategy
 
 
@@ -112,7 +112,7 @@ def _passes(problem: PlanningProblem, strategy: Strategy, device: Ints, devices:
     inverse, latency = group_link(problem.links, hosts)
 
     def ring(volume: Floats, reductions: Floats) -> Floats:
-        return ring_factor(tp) * volume[:, None] * inverse + 2 * (tp - 1) * reductions[:, None] * latency
+        return ring_factor(tp) * volume[:, None] * inverse + ring_steps(tp) * reductions[:, None] * latency
 
     plain = tables.volume[0, first, end] / 2, tables.reductions[0, first, end] / 2
     every = tables.volume[recompute, first, end], tables.reductions[recompute, first, end]

@@ -25,9 +25,9 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
-from taut.formulations.stage_tables import ring_factor
 from taut.formulations.strategy import Strategy
 
 
@@ -134,7 +134,7 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
         slots=slots,
         stage_seconds=np.where(fits, seconds, np.inf),
         ring_bytes=by_device(ring_factor(candidate.tp) * tables.volume[recompute, first, end]),
-        ring_steps=by_device(2.0 * (candidate.tp - 1) * tables.reductions[recompute, first, end]),
+        ring_steps=by_device(ring_steps(candidate.tp) * tables.reductions[recompute, first, end]),
         hop_latency=links.latency + links.latency.T if both_ways else links.latency,
         hop_inverse=inverse + inverse.T if both_ways else inverse,
         messages=tables.message[end[: candidate.pp - 1]],

@@ -10,7 +10,7 @@ For every range, at one (tp, micro_batch, sequence_parallel):
 
 (1) seconds[k, r, i, j]: forward, input gradient and weight gradient of its layers on type k, without communication;
 (2) volume[r, i, j] bytes and reductions[r, i, j] of tensor-parallel all-reduces;
-    ring(M, n, B) = 2 (n-1)/n M/B + 2 (n-1) latency;
+    a ring as in ``taut.formulations.rings`` (1);
 (3) parameters[i, j] of one tensor rank;
 (4) activation[r, i, j] bytes kept per micro-batch in flight, workspace[r, i, j] bytes for the layer that is being
     recomputed, logits[i, j] bytes of the loss's passing copies (2 of half precision and the fp32 gradient: 8 an entry),
@@ -30,6 +30,7 @@ from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, LayerCost
 from taut.data.model import ModelSpec
 from taut.formulations.priced_layers import PricedLayers
+from taut.formulations.rings import ring_factor, ring_steps
 
 LOGIT_BYTES = 8
 REDUCTIONS = {"none": 4, "selective": 4, "full": 6}
@@ -62,14 +63,9 @@ class StageTables:
         return bool(inner.size == 0 or inner.min() == inner.max())
 
 
-def ring_factor(n: int) -> float:
-    """2 (n-1)/n, the share of a message that crosses each link of a ring all-reduce."""
-    return 2.0 * (n - 1) / n
-
-
 def all_reduce_seconds(tables: StageTables, tp: int, inverse: float | Floats, latency: float | Floats) -> Floats:
     """Seconds of all-reduces of every range, on a group with this slowest link, (..., recompute, L+1, L+1), (2)."""
-    return np.asarray(ring_factor(tp) * tables.volume * inverse + 2 * (tp - 1) * tables.reductions * latency)
+    return np.asarray(ring_factor(tp) * tables.volume * inverse + ring_steps(tp) * tables.reductions * latency)
 
 
 def stage_tables(

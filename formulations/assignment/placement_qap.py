@@ -21,7 +21,7 @@ from taut.data.costs import RECOMPUTE
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.stage_tables import ring_factor
+from taut.formulations.rings import ring_factor
 from taut.formulations.strategy import Strategy
 
 

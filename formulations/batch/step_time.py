@@ -35,6 +35,7 @@ from taut.formulations.batch.configurations import (
     longest_stage,
     padded_vocabulary,
 )
+from taut.formulations.rings import inside_factor, ring_factor, ring_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +119,7 @@ def _tensor_ring(c: Configurations, machine: Machine, element: int) -> Floats:
     latency = np.where(inside, machine.inside_latency, max(machine.between_latency, machine.inside_latency))
     message = element * local_tokens(c) * c.hidden
     reductions = np.where(c.recompute == 2, 6, 4)
-    ring = 2.0 * (c.tp - 1) / c.tp * message / rate + 2.0 * (c.tp - 1) * latency
+    ring = ring_factor(c.tp) * message / rate + ring_steps(c.tp) * latency
     return np.asarray(reductions * ring)
 
 
@@ -169,5 +170,5 @@ def _data_ring(c: Configurations, machine: Machine, message: Floats) -> Floats:
     inside = np.where(c.tp <= machine.gpus_per_node, np.minimum(replicas, groups), 1)
     nodes = np.where(c.tp <= machine.gpus_per_node, -(-replicas // groups), replicas)
     rate = min(machine.between_rate, machine.cards / machine.gpus_per_node)
-    within = 4.0 * (inside - 1) / inside * message / machine.inside_rate
-    return np.asarray(within + 2.0 * (nodes - 1) / nodes * message / rate)
+    within = inside_factor(inside) * message / machine.inside_rate
+    return np.asarray(within + ring_factor(nodes) * message / rate)

@@ -45,9 +45,10 @@ from taut.formulations.links import Links
 from taut.formulations.order_division import ChunkProblem, chunk_problem
 from taut.formulations.partition import PartitionProblem, best_group, partition_problem
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import inside_factor, ring_factor, ring_steps
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate
-from taut.formulations.stage_tables import all_reduce_seconds, ring_factor
+from taut.formulations.stage_tables import all_reduce_seconds
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.order_priced.division import ROUNDING as ORDER_ROUNDING
@@ -111,8 +112,8 @@ def _spreads(problem: PlanningProblem, candidate: Candidate) -> range:
 def _ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
     """T_DP per gradient byte on k nodes at least, (4)."""
     g = -(-dp // k)
-    inside = 4.0 * (g - 1) / g * best.inside_inverse if g > 1 else 0.0
-    return inside + 2.0 * (k - 1) / k * best.core(k)
+    inside = inside_factor(g) * best.inside_inverse if g > 1 else 0.0
+    return inside + ring_factor(k) * best.core(k)
 
 
 def _least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
@@ -138,8 +139,8 @@ def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
         inside, apart = np.diag(best.inverse), best.between_nodes[~np.eye(n, dtype=bool)].max(initial=0.0)
     else:
         inside, apart = best.ranked(groups)
-    inside = np.where(groups > 1, 4.0 * (groups - 1) / groups, 0.0)[links.node_of_site] * inside
-    apart = 2.0 * (n - 1) / n * apart
+    inside = np.where(groups > 1, inside_factor(groups), 0.0)[links.node_of_site] * inside
+    apart = ring_factor(n) * apart
     # One ring holds all devices, or all nodes alike; of several, each device lies in one.
     return float(inside.max() + apart.max() if links.by_node or tp == 1 else (inside + apart).max())
 
@@ -191,7 +192,7 @@ def _flat_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     if dp <= groups:
         options.append(best.inside_inverse)
     latency = links.latency[~np.eye(links.num_sites, dtype=bool) | best.inside]
-    return ring_factor(dp) * min(options), 2 * (dp - 1) * float(latency.min(initial=np.inf))
+    return ring_factor(dp) * min(options), ring_steps(dp) * float(latency.min(initial=np.inf))
 
 
 def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Communication) -> float:

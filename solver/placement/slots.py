@@ -20,6 +20,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
 
 
@@ -77,9 +78,9 @@ class Slots:
     def ring(self, span: Span, slowest: float | None = None) -> float:
         """Seconds per byte of the ring at least, with the slowest link given or the fastest of the span, (2)."""
         fewest, g = span.fewest, -(-self.replicas // span.most)
-        between = 2.0 * (fewest - 1) / fewest * (span.low if slowest is None else slowest)
+        between = ring_factor(fewest) * (span.low if slowest is None else slowest)
         inside = np.diag(self.inverse)[self.capacity > 1].min(initial=np.inf)
-        return (4.0 * (g - 1) / g * float(inside) if g > 1 else 0.0) + between
+        return (inside_factor(g) * float(inside) if g > 1 else 0.0) + between
 
     def least_hop(self) -> float:
         """Seconds of the shortest hop that any path can make."""

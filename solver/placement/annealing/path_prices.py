@@ -10,9 +10,14 @@ When two first slots change nodes, b follows from their links alone, unless the 
 """
 
 import numpy as np
+from numba.extending import register_jitable
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
+from taut.formulations.rings import inside_factor, ring_factor
+
+register_jitable(inside_factor)
+register_jitable(ring_factor)
 
 
 @jit
@@ -64,8 +69,8 @@ def ring_by_byte(inverse: Floats, paths: Ints, slowest: float, count: Ints) -> f
         g = count[v]
         touched += 1.0 / g
         if g > 1:
-            inside = max(inside, 4.0 * (g - 1) / g * inverse[v, v])
-    return inside + 2.0 * (touched - 1.0) / touched * slowest
+            inside = max(inside, inside_factor(g) * inverse[v, v])
+    return inside + ring_factor(touched) * slowest
 
 
 @jit

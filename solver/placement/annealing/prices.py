@@ -14,10 +14,16 @@ without optimizer and constant, priced one replica or one ring at a time.
 from typing import NamedTuple
 
 import numpy as np
+from numba.extending import register_jitable
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
 from taut.formulations.placement import PlacementProblem
+from taut.formulations.rings import inside_factor, ring_factor, ring_steps
+
+register_jitable(inside_factor)
+register_jitable(ring_factor)
+register_jitable(ring_steps)
 
 
 class Prices(NamedTuple):
@@ -146,9 +152,9 @@ def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
         inside, between, steps, touched = _slowest_links(prices, scratch, distinct)
         if prices.flat:
             link = max(between, scratch.inside[:distinct].max())
-            seconds = 2.0 * (dp - 1) / dp * message * link + 2 * (dp - 1) * steps
+            seconds = ring_factor(dp) * message * link + ring_steps(dp) * steps
         else:
-            seconds = message * (inside + 2.0 * (touched - 1) / touched * between)
+            seconds = message * (inside + ring_factor(touched) * between)
         slowest = max(slowest, seconds)
     return slowest
 
@@ -198,6 +204,6 @@ def _slowest_links(prices: Prices, scratch: Scratch, distinct: int) -> tuple[flo
             if nodes[members[b]] == nodes[members[a]]:
                 own = max(own, slowest[b])
                 together += replicas[b]
-        inside = max(inside, 4.0 * (together - 1) / together * own)
+        inside = max(inside, inside_factor(together) * own)
         touched += replicas[a] / together
     return inside, between, steps, touched

@@ -1,0 +1,30 @@
+"""Ring factors: their closed forms, and the kernels' and evaluators' prices against each other."""
+
+import numpy as np
+import pytest
+
+from taut.formulations.latency import ring_by_byte
+from taut.formulations.rings import inside_factor, ring_factor, ring_steps
+from taut.solver.placement.annealing import path_prices
+
+
+def test_factors_are_those_of_the_literature() -> None:
+    """A ring of n members sends 2 (n - 1) / n of the message a link in 2 (n - 1) steps, two rings twice as much."""
+    assert [ring_factor(n) for n in (1, 2, 4)] == [0.0, 1.0, 1.5]
+    assert [inside_factor(n) for n in (1, 2, 4)] == [0.0, 2.0, 3.0]
+    assert [ring_steps(n) for n in (1, 2, 4)] == [0, 2, 6]
+    np.testing.assert_array_equal(ring_factor(np.array([1, 2, 4])), [0.0, 1.0, 1.5])
+    np.testing.assert_array_equal(inside_factor(np.array([1, 2, 4])), [0.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_compiled_ring_equals_the_evaluators(seed: int) -> None:
+    """The compiled ring over random first nodes takes the seconds that the evaluator's takes."""
+    rng = np.random.default_rng(seed)
+    nodes = int(rng.integers(1, 6))
+    inverse = rng.uniform(0.1, 2.0, (nodes, nodes))
+    inverse = np.maximum(inverse, inverse.T)
+    paths = rng.integers(0, nodes, (int(rng.integers(1, 8)), 1))
+    slowest = path_prices.slowest_link(inverse, paths)
+    compiled = path_prices.ring_by_byte(inverse, paths, slowest, np.zeros(nodes, np.int64))
+    assert compiled == pytest.approx(float(ring_by_byte(inverse, paths[:, 0], paths[:, 0])), rel=1e-12, abs=1e-12)
