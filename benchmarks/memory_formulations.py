@@ -25,7 +25,7 @@ from taut.formulations.program.program import Option, StrategyProgram
 from taut.formulations.program.relu import ReluNetwork
 from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 from taut.request import planning_problem
 from taut.solver.bounds.candidate_bounds import communication
 from taut.solver.bounds.link_bounds import BestLinks
@@ -86,7 +86,7 @@ def peak(given: PlanningProblem, candidate: Candidate, recompute: str) -> float:
     """Analytic bytes of the fullest device."""
     ends = len(given.model.blocks) // candidate.pp * np.arange(candidate.pp + 1)
     stages = tuple(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
-    strategy = Strategy(candidate=candidate, stages=stages, recompute=(recompute,) * candidate.pp)
+    strategy = Strategy(candidate=candidate, division=Division(stages, (recompute,) * candidate.pp))
     return float(max(memory_bytes(given, strategy)))
 
 

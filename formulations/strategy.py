@@ -1,6 +1,18 @@
-"""What is chosen within a candidate beside the placement: stages, and recompute of each."""
+r"""
+A strategy: a candidate with its division of the layers into stages.
+
+Sets: layers :math:`0, \dots, L - 1`; stages :math:`x = 0, \dots, X - 1`, the chunks of all devices in the order of the
+layers where a schedule has several chunks a device; recompute kinds (``taut.data.costs.RECOMPUTE``).
+
+(1) A division is the layer ranges :math:`[i_x, j_x)` of the stages, :math:`i_0 = 0`, :math:`i_x < j_x = i_{x+1}` and
+    :math:`j_{X-1} = L`, and a recompute :math:`r_x` for each.
+
+Everything that solves for a division (the integer program, the exact partition, the bounds of order-priced candidates)
+returns this one value. It states (1) and does not check it.
+"""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -9,21 +21,90 @@ from taut.data.costs import RECOMPUTE
 from taut.formulations.space import Candidate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strategy:
+@dataclass(frozen=True)
+class Division:
     """
-    A candidate with its stages (layer ranges, end exclusive) and recompute per stage.
+    Layer ranges of the stages and the recompute of each, (1).
 
-    With vpp chunks a device the stages are the pp vpp chunks, in the order of the layers.
+    Parameters
+    ----------
+    stages
+        First layer and end (exclusive) of every stage, X pairs.
+    recompute
+        Name of every stage's recompute, X of them.
+
+    Examples
+    --------
+    >>> division = Division(((0, 3), (3, 4)), ("full", "none"))
+    >>> division.layers.tolist()
+    [3, 1]
+    >>> division == Division.of_ends(division.ends, division.recompute_index)
+    True
     """
 
-    candidate: Candidate
     stages: tuple[tuple[int, int], ...]
     recompute: tuple[str, ...]
 
+    @classmethod
+    def of_ends(cls, ends: Ints, recompute_index: Ints) -> "Division":
+        """
+        Division of the layers from 0 by the end and the recompute of every stage.
+
+        Parameters
+        ----------
+        ends
+            Layer after the last one of every stage (X,), increasing.
+        recompute_index
+            Index into ``RECOMPUTE`` for every stage (X,).
+        """
+        after = ends.tolist()
+        stages = tuple(zip([0, *after[:-1]], after, strict=True))
+        return cls(stages, tuple(RECOMPUTE[r] for r in recompute_index.tolist()))
+
+    @cached_property
+    def starts(self) -> Ints:
+        """First layer of every stage (X,)."""
+        return np.array([start for start, _ in self.stages], dtype=np.int64)
+
+    @cached_property
+    def ends(self) -> Ints:
+        """Layer after the last one of every stage (X,)."""
+        return np.array([end for _, end in self.stages], dtype=np.int64)
+
+    @property
+    def layers(self) -> Ints:
+        """Number of layers of every stage (X,)."""
+        return self.ends - self.starts
+
+    @cached_property
+    def recompute_index(self) -> Ints:
+        """Index of every stage's recompute in ``RECOMPUTE`` (X,)."""
+        return np.array([RECOMPUTE.index(name) for name in self.recompute], dtype=np.int64)
+
     @property
     def ranges(self) -> tuple[Ints, Ints, Ints]:
-        """Recompute index, first and end layer of every stage."""
-        recompute = np.array([RECOMPUTE.index(name) for name in self.recompute])
-        first, end = np.array(self.stages).T
-        return recompute, first, end
+        """Index of recompute, first layer and end of every stage, each (X,), as tables of ranges are indexed."""
+        return self.recompute_index, self.starts, self.ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """A candidate with its division of the layers; with vpp chunks a device these are the pp vpp chunks."""
+
+    candidate: Candidate
+    division: Division
+
+    @property
+    def stages(self) -> tuple[tuple[int, int], ...]:
+        """First layer and end (exclusive) of every stage."""
+        return self.division.stages
+
+    @property
+    def recompute(self) -> tuple[str, ...]:
+        """Name of every stage's recompute."""
+        return self.division.recompute
+
+    @property
+    def ranges(self) -> tuple[Ints, Ints, Ints]:
+        """Index of recompute, first layer and end of every stage, each (X,)."""
+        return self.division.ranges

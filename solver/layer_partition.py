@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
-from taut.data.costs import RECOMPUTE
 from taut.formulations.compiled import jit
 from taut.formulations.partition import PartitionProblem
+from taut.formulations.strategy import Division
 
 Steps = NDArray[np.int16]
 BEYOND, FULL = -2, -1
@@ -45,19 +45,22 @@ class _Ranges(NamedTuple):
     tail: Floats
 
 
+NONE = Division((), ())
+"""In the place of a division where there is none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Least seconds, with stages, recompute and pattern of each stage; infinite and empty where nothing fits."""
+    """Least seconds, with the division and the pattern of each stage; infinite and empty where nothing fits."""
 
     seconds: float
-    stages: tuple[tuple[int, int], ...] = ()
-    recompute: tuple[str, ...] = ()
+    division: Division = NONE
     patterns: tuple[int, ...] = ()
 
     @property
     def feasible(self) -> bool:
         """Whether any division fits."""
-        return bool(self.stages)
+        return bool(self.division.stages)
 
 
 def solve_partition(
@@ -94,11 +97,9 @@ def solve_partition(
     seconds, picks = _search(ranges, problem.micro_batches, _thresholds(problem.high))
     if not np.isfinite(seconds):
         return Partition(seconds=np.inf)
-    ends = picks[:, 0].tolist()
     return Partition(
         seconds=float(seconds),
-        stages=tuple(zip([0, *ends[:-1]], ends, strict=True)),
-        recompute=tuple(RECOMPUTE[r] for r in picks[:, 1].tolist()),
+        division=Division.of_ends(picks[:, 0], picks[:, 1]),
         patterns=tuple(picks[:, 2].tolist()),
     )
 

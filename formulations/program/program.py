@@ -41,6 +41,7 @@ from taut.data.units import KIB
 from taut.errors import FormulationError
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division
 
 NANOSECONDS = 1e9
 SLOW, MIXED = 1, 2
@@ -66,11 +67,10 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyChoice:
-    """Number of an option, with stages, recompute and pattern of each stage."""
+    """Number of an option, with the division and the pattern of each stage."""
 
     candidate: int
-    stages: tuple[tuple[int, int], ...]
-    recompute: tuple[str, ...]
+    division: Division
     patterns: tuple[int, ...]
 
 
@@ -123,7 +123,7 @@ class StrategyProgram:
         if broken := self.violations(choice):
             raise FormulationError(f"strategy program: {broken[0]}")
         _, problem, edge, tail = self.options[choice.candidate]
-        ranges, ends = _ranges(choice), [end for _, end in choice.stages]
+        ranges, ends = _ranges(choice), choice.division.ends
         slowest = nanoseconds(problem.high[ranges]).max()
         cuts = nanoseconds(edge[ends[:-1]]).sum() + nanoseconds(tail[ends[:1]]).sum()
         return int(nanoseconds(problem.low[ranges]).sum() + cuts + (problem.micro_batches - 1) * slowest)
@@ -152,8 +152,10 @@ class StrategyProgram:
         stages, picks = self.stages, taken[1:] - len(self.options)
         return StrategyChoice(
             candidate=chosen[0],
-            stages=tuple(zip(stages.first[picks].tolist(), stages.end[picks].tolist(), strict=True)),
-            recompute=tuple(RECOMPUTE[r] for r in stages.recompute[picks].tolist()),
+            division=Division(
+                tuple(zip(stages.first[picks].tolist(), stages.end[picks].tolist(), strict=True)),
+                tuple(RECOMPUTE[r] for r in stages.recompute[picks].tolist()),
+            ),
             patterns=tuple(stages.pattern[picks].tolist()),
         )
 
@@ -170,20 +172,18 @@ def kibibytes(count: Ints) -> Ints:
 
 def _ranges(choice: StrategyChoice) -> tuple[Ints, Ints, Ints, Ints]:
     """Pattern, recompute, first and end layer of every stage, as an index."""
-    recompute = np.array([RECOMPUTE.index(name) for name in choice.recompute])
-    first, end = np.array(choice.stages).T
-    return np.array(choice.patterns), recompute, first, end
+    return np.array(choice.patterns), *choice.division.ranges
 
 
 def _shape_violations(problem: PartitionProblem, choice: StrategyChoice) -> Iterator[str]:
-    starts = [0, *(end for _, end in choice.stages)]
-    chained = all(first == start for (first, _), start in zip(choice.stages, starts, strict=False))
-    rising = all(first < end for first, end in choice.stages)
-    if len(choice.stages) != problem.pp or not (chained and rising and starts[-1] == problem.num_layers):
+    starts = [0, *(end for _, end in choice.division.stages)]
+    chained = all(first == start for (first, _), start in zip(choice.division.stages, starts, strict=False))
+    rising = all(first < end for first, end in choice.division.stages)
+    if len(choice.division.stages) != problem.pp or not (chained and rising and starts[-1] == problem.num_layers):
         wanted = f"{problem.pp} in order over {problem.num_layers} layers"
-        yield f"stages {list(choice.stages)} are wrong, expected {wanted}"
-    if len(choice.recompute) != problem.pp or not set(choice.recompute) <= set(RECOMPUTE):
-        yield f"recompute {list(choice.recompute)} is not one of {list(RECOMPUTE)} for each stage"
+        yield f"stages {list(choice.division.stages)} are wrong, expected {wanted}"
+    if len(choice.division.recompute) != problem.pp or not set(choice.division.recompute) <= set(RECOMPUTE):
+        yield f"recompute {list(choice.division.recompute)} is not one of {list(RECOMPUTE)} for each stage"
     if len(choice.patterns) != problem.pp or not set(choice.patterns) <= set(range(len(problem.budget))):
         yield f"patterns {list(choice.patterns)} are not below {len(problem.budget)} for each stage"
 
@@ -196,9 +196,9 @@ def _stage_violations(option: Option, choice: StrategyChoice) -> Iterator[str]:
     seconds[0] += option.tail[ranges[2][0]]
     need = kibibytes(problem.fixed[*ranges] + problem.in_flight * problem.activation[*ranges])
     budget = problem.budget[pattern] // KIB
-    for x, stage in enumerate(choice.stages):
+    for x, stage in enumerate(choice.division.stages):
         if not np.isfinite(seconds[x]):
-            yield f"stage {x} on layers {list(stage)} with recompute {choice.recompute[x]} is not allowed"
+            yield f"stage {x} on layers {list(stage)} with recompute {choice.division.recompute[x]} is not allowed"
         if need[x] > budget[x]:
             yield f"stage {x} needs {need[x]} KiB, its devices have {budget[x]}"
 

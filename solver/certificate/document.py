@@ -21,7 +21,7 @@ from taut.data.spec import digest, first_complaint
 from taut.errors import DataError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 
 FORMAT = "taut-plan/1"
 
@@ -208,7 +208,7 @@ def strategy_of(section: StrategySection, source: str) -> Strategy:
             raise DataError(f"{source}: strategy.stages.{x}: is {stage}, expected [first, end]")
     stages = tuple((first, end) for first, end in section.stages)
     candidate = Candidate(**values, order=tuple(section.order))
-    return Strategy(candidate=candidate, stages=stages, recompute=tuple(section.recompute))
+    return Strategy(candidate=candidate, division=Division(stages, tuple(section.recompute)))
 
 
 def devices_of(section: PlacementSection, source: str) -> Ints:

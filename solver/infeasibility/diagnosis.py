@@ -22,7 +22,7 @@ from taut.data.costs import CostTable
 from taut.data.units import GIB, KIB
 from taut.formulations.problem import PlanningProblem
 from taut.solver.infeasibility.changes import WayOut, changes
-from taut.solver.infeasibility.feasibility import Division, best_fit, least_need, nearest_division
+from taut.solver.infeasibility.feasibility import StageNeeds, best_fit, least_need, nearest_division
 from taut.solver.infeasibility.hardware import more_hardware, without_memory_limits
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import SearchResult, State
@@ -57,7 +57,7 @@ class Infeasibility:
     came before all ways out were tried.
     """
 
-    division: Division
+    nearest: StageNeeds
     shortfalls: tuple[Shortfall, ...]
     ways_out: tuple[WayOut, ...]
     unlimited_bound: float | None
@@ -71,13 +71,13 @@ class Infeasibility:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        division = self.division
+        strategy = self.nearest.strategy
         return {
             "status": "infeasible",
             "candidate": {
-                **division.candidate.as_dict(),
-                "stages": [list(stage) for stage in division.stages],
-                "recompute": list(division.recompute),
+                **strategy.candidate.as_dict(),
+                "stages": [list(stage) for stage in strategy.stages],
+                "recompute": list(strategy.recompute),
             },
             "devices": [asdict(shortfall) for shortfall in self.shortfalls],
             "unlimited_memory_lower_bound_s": self.unlimited_bound,
@@ -97,8 +97,8 @@ class Infeasibility:
     def __str__(self) -> str:
         """One sentence."""
         return (
-            f"no plan fits: the nearest, {self.division.candidate}, even with the best stages and recompute lacks "
-            f"{_missing(self.shortfalls)}; {self._ways()}"
+            f"no plan fits: the nearest, {self.nearest.strategy.candidate}, even with the best stages and "
+            f"recompute lacks {_missing(self.shortfalls)}; {self._ways()}"
         )
 
     def _ways(self) -> str:
@@ -137,16 +137,16 @@ def diagnose(
     refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
     # Of schedules that are priced by their order the least missing bytes are known less closely.
     refused = [bound for bound in refused if not bound.candidate.is_order_priced] or refused
-    division = nearest_division(
+    nearest = nearest_division(
         problem, [(int(bound.witness["missing_kib"]) * KIB, bound.candidate) for bound in refused]
     )
     with interrupt_requested() as interrupted:
         ways = changes(problem, cache(pricing or (lambda largest: problem.costs)), interrupted)
-        ways += more_hardware(problem, _sufficient(problem, division), interrupted)
+        ways += more_hardware(problem, _sufficient(problem, nearest), interrupted)
         unlimited = best_fit(without_memory_limits(problem), stop=interrupted)
         return Infeasibility(
-            division=division,
-            shortfalls=_shortfalls(problem, division),
+            nearest=nearest,
+            shortfalls=_shortfalls(problem, nearest),
             ways_out=tuple(ways),
             unlimited_bound=None if unlimited is None else unlimited.lower_bound,
             complete=not interrupted(),
@@ -158,19 +158,19 @@ def explain_infeasible(problem: PlanningProblem, result: SearchResult) -> str:
     return str(diagnose(problem, result))
 
 
-def _sufficient(problem: PlanningProblem, division: Division) -> int:
+def _sufficient(problem: PlanningProblem, nearest: StageNeeds) -> int:
     """Bytes that every device must have beside its margin for the leanest candidate."""
     if len(problem.device_types) == 1:
-        return max(division.needed)
+        return max(nearest.needed)
     return min(least_need(problem, candidate) for candidate in problem.candidates)
 
 
-def _shortfalls(problem: PlanningProblem, division: Division) -> tuple[Shortfall, ...]:
+def _shortfalls(problem: PlanningProblem, nearest: StageNeeds) -> tuple[Shortfall, ...]:
     """The stages that do not fit, the worst first; stages take the devices of a type in node order."""
     of_device = problem.type_of_node[problem.links.node_of]
-    kinds, each = division.device_types, division.candidate.dp * division.candidate.tp
+    kinds, each = nearest.device_types, nearest.strategy.candidate.dp * nearest.strategy.candidate.tp
     found = []
-    for x, (kind, missing) in enumerate(zip(kinds, division.missing, strict=True)):
+    for x, (kind, missing) in enumerate(zip(kinds, nearest.missing, strict=True)):
         if missing:
             devices = np.flatnonzero(of_device == kind)
             found.append(
@@ -181,7 +181,7 @@ def _shortfalls(problem: PlanningProblem, division: Division) -> tuple[Shortfall
                     devices=each,
                     missing_bytes=missing,
                     capacity_bytes=problem.capacity_kib[kind] * KIB,
-                    needed_bytes=division.needed[x],
+                    needed_bytes=nearest.needed[x],
                 )
             )
     return tuple(sorted(found, key=lambda shortfall: -shortfall.missing_bytes))

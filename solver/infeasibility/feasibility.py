@@ -30,6 +30,7 @@ from taut.formulations.order_division import chunk_problem
 from taut.formulations.partition import PartitionProblem, partition_problem, slowest_type
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.candidate_bounds import Communication, chunked, communication, partition_bound, relaxation_bound
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, least_excess, solve_partition
@@ -40,16 +41,14 @@ FORBIDDEN = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Division:
+class StageNeeds:
     """
-    Stages and recompute of a candidate, with the bytes that every stage needs and those it may take.
+    A strategy with the bytes that every stage needs and those it may take.
 
     ``device_types`` are the indices of the type that limits every stage.
     """
 
-    candidate: Candidate
-    stages: tuple[tuple[int, int], ...]
-    recompute: tuple[str, ...]
+    strategy: Strategy
     needed: tuple[int, ...]
     room: tuple[int, ...]
     device_types: tuple[int, ...]
@@ -117,7 +116,7 @@ def missing_bytes(stages: PartitionProblem, below: int) -> int | None:
     return high
 
 
-def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candidate]]) -> Division:
+def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candidate]]) -> StageNeeds:
     """
     Best division of the candidate that lacks least.
 
@@ -141,7 +140,7 @@ def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candid
     return best_division(problem, nearest, fewest)
 
 
-def best_division(problem: PlanningProblem, candidate: Candidate, excess: int = 0) -> Division:
+def best_division(problem: PlanningProblem, candidate: Candidate, excess: int = 0) -> StageNeeds:
     """The best division of a candidate, (1), or with two classes of device one that lacks ``excess`` at most, (2)."""
     if candidate.is_order_priced:
         return _leanest_division(problem, candidate)
@@ -152,32 +151,28 @@ def best_division(problem: PlanningProblem, candidate: Candidate, excess: int = 
         patterns: tuple[int, ...] = (0,) * stages.pp
     else:
         found = _any_division(stages, excess)
-        ends, patterns = [end for _, end in found.stages], found.patterns
+        ends, patterns = [end for _, end in found.division.stages], found.patterns
     ranges = tuple(zip([0, *ends[:-1]], ends, strict=True))
     chosen = [int(need[x, :, i, j].argmin()) for x, (i, j) in enumerate(ranges)]
-    return Division(
-        candidate=candidate,
-        stages=ranges,
-        recompute=tuple(RECOMPUTE[r] for r in chosen),
+    return StageNeeds(
+        strategy=Strategy(candidate=candidate, division=Division(ranges, tuple(RECOMPUTE[r] for r in chosen))),
         needed=tuple(int(need[x, r, i, j]) for x, (r, (i, j)) in enumerate(zip(chosen, ranges, strict=True))),
         room=tuple(int(stages.budget[q]) for q in patterns),
         device_types=tuple(types[q] for q in patterns),
     )
 
 
-def _leanest_division(problem: PlanningProblem, candidate: Candidate) -> Division:
+def _leanest_division(problem: PlanningProblem, candidate: Candidate) -> StageNeeds:
     """Of the divisions that price memory alone, the one whose fullest device needs least."""
     # Links do not matter to memory, and the candidate may be one of a larger cluster.
     free = np.zeros(problem.tables(candidate).num_layers + 1)
     given = replace(chunk_problem(problem, candidate, free, 0.0), budget=float(FORBIDDEN))
     memory = problem.device_memory(candidate)
-    found = min(lean_divisions(given), key=lambda one: max(memory.bytes_of(one.recompute, one.firsts, one.ends)))
-    needed = memory.bytes_of(found.recompute, found.firsts, found.ends)
+    found = min(lean_divisions(given), key=lambda one: max(memory.bytes_of(*one.ranges)))
+    needed = memory.bytes_of(*found.ranges)
     largest = int(memory.budget.argmax())
-    return Division(
-        candidate=candidate,
-        stages=tuple(zip(found.firsts.tolist(), found.ends.tolist(), strict=True)),
-        recompute=tuple(RECOMPUTE[r] for r in found.recompute.tolist()),
+    return StageNeeds(
+        strategy=Strategy(candidate=candidate, division=found),
         needed=tuple(needed),
         room=(int(memory.budget[largest]),) * candidate.pp,
         device_types=(largest,) * candidate.pp,

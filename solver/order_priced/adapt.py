@@ -22,7 +22,7 @@ from taut.formulations.schedules.orders.words import words_of
 from taut.formulations.schedules.plan_orders import as_schedule, order_of
 from taut.formulations.schedules.schedule import ScheduleProblem, timetable
 from taut.formulations.space import Candidate
-from taut.solver.order_priced.division import Division
+from taut.formulations.strategy import Division
 from taut.solver.schedules.construct.adapt import Effort, adapt, effort
 from taut.solver.schedules.in_order import in_order
 
@@ -86,7 +86,7 @@ def _searches(pipeline: ScheduleProblem, target: float) -> list[tuple[Effort, fl
 
 def _pipeline(given: ChunkProblem, division: Division) -> ScheduleProblem:
     """The pipeline of a division at the best links."""
-    chosen = division.recompute, division.firsts, division.ends
+    chosen = division.ranges
     passes = given.passes[:, *chosen]
     activation = given.activation[chosen]
     return ScheduleProblem(

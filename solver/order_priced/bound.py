@@ -19,10 +19,11 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem
+from taut.formulations.strategy import Division
 from taut.solver.order_priced.branch_and_bound import Branching
 from taut.solver.order_priced.capacity import capacity_bound, missing_capacity
 from taut.solver.order_priced.device_chain import Devices
-from taut.solver.order_priced.division import ROUNDING, Division
+from taut.solver.order_priced.division import ROUNDING
 from taut.solver.order_priced.dual_ascent import ROUNDS, raised
 from taut.solver.order_priced.lagrangian import least_within, missing_by
 from taut.solver.order_priced.master import leanest_mixture
@@ -158,4 +159,4 @@ def _even(given: ChunkProblem) -> Iterator[Division]:
         # A layer for every chunk, where one layer takes as long as several chunks too.
         ends = np.maximum.accumulate(np.maximum(ends - before, 1)) + before
         ends = np.minimum(ends, layers - before[::-1])
-        yield Division(ends.astype(np.int64), np.full(chunks, r, dtype=np.int64))
+        yield Division.of_ends(ends.astype(np.int64), np.full(chunks, r, dtype=np.int64))

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from taut.formulations.strategy import Division
 from taut.solver.order_priced.capacity import capacity_bound
 from taut.solver.order_priced.device_chain import Devices
-from taut.solver.order_priced.division import Division
 from taut.solver.order_priced.dual_ascent import Raised, raised
 from taut.solver.order_priced.rows import Rows
 
@@ -130,7 +130,7 @@ class Branching:
         meant = [source for source in sources if source is not None]
         return {
             "limit_s": self._limit,
-            "critical": [{"ends": one.ends.tolist(), "recompute": one.recompute.tolist()} for one in meant],
+            "critical": [{"ends": one.ends.tolist(), "recompute": one.recompute_index.tolist()} for one in meant],
             "tree": self._stated(self._root, [*range(devices), *(devices + k for k in used)]),
         }
 

@@ -19,9 +19,10 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
+from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, device_path
 from taut.solver.order_priced.device_options import HUGE, Figures, Options, few_enough
-from taut.solver.order_priced.division import ROUNDING, Division, Weights, room
+from taut.solver.order_priced.division import ROUNDING, Weights, room
 
 
 class Devices:
@@ -153,7 +154,7 @@ class Devices:
             hosted = self.given.hosted(d)
             layers[hosted], recompute[hosted] = options.layers[choice], options.recompute[choice]
             left -= int(options.whole[choice])
-        return Division(layers.cumsum(), recompute)
+        return Division.of_ends(layers.cumsum(), recompute)
 
 
 def _joined(value: Floats, whole: Ints, cost: Floats, layers: int) -> tuple[Floats, Ints]:

@@ -20,6 +20,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
 from taut.formulations.order_division import ChunkProblem
+from taut.formulations.strategy import Division
 
 ROUNDING = 1e-10
 """Relative allowance for the rounding of sums, over all passes or of bytes."""
@@ -34,29 +35,6 @@ class Weights:
     parameters: Floats
     activation: Floats
     logits: Floats
-
-
-@dataclass(frozen=True)
-class Division:
-    """Ends and recompute of every chunk, (C,)."""
-
-    ends: Ints
-    recompute: Ints
-
-    @property
-    def firsts(self) -> Ints:
-        """First layer of every chunk."""
-        return np.concatenate(([0], self.ends[:-1]))
-
-    @property
-    def key(self) -> bytes:
-        """The same for equal divisions alone."""
-        return self.ends.tobytes() + self.recompute.tobytes()
-
-    @property
-    def layers(self) -> Ints:
-        """Number of layers of every chunk."""
-        return self.ends - self.firsts
 
 
 def room(given: ChunkProblem) -> float:
@@ -85,7 +63,7 @@ def least_division(given: ChunkProblem, weights: Weights, longest: float = np.in
         room(given),
         longest,
     )
-    return (float(value), Division(ends, recompute)) if np.isfinite(value) else (np.inf, None)
+    return (float(value), Division.of_ends(ends, recompute)) if np.isfinite(value) else (np.inf, None)
 
 
 @jit

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.solver.order_priced.division import Division
+from taut.formulations.strategy import Division
 from taut.solver.order_priced.lagrangian import Least, dual_value
 from taut.solver.order_priced.master import FastestMixture
 from taut.solver.order_priced.rows import Rows

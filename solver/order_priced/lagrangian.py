@@ -26,7 +26,8 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem
-from taut.solver.order_priced.division import ROUNDING, Division, Weights, least_division, room
+from taut.formulations.strategy import Division
+from taut.solver.order_priced.division import ROUNDING, Weights, least_division, room
 from taut.solver.order_priced.rows import Rows
 
 Least = Callable[[Weights], tuple[float, Division | None]]

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from taut.data.costs import RECOMPUTE
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division
 from taut.solver.layer_partition import Partition
-from taut.solver.order_priced.division import Division
 from taut.solver.order_priced.rows import least_makespan
 
 MOST_PASSES = 1_500_000
@@ -52,7 +51,7 @@ def polished(
     memory, budget = problem.device_memory(candidate), int(given.budget)
 
     def excess(division: Division) -> int:
-        return max(max(memory.bytes_of(division.recompute, division.firsts, division.ends)) - budget, 0)
+        return max(max(memory.bytes_of(*division.ranges)) - budget, 0)
 
     lacking = [excess(division) for division in divisions]
     lean = [division for division, bytes_over in zip(divisions, lacking, strict=True) if bytes_over == min(lacking)]
@@ -71,13 +70,7 @@ def polished(
                 break
     if value[0] > 0:
         return None
-    ends = best.ends.tolist()
-    return Partition(
-        seconds=value[1],
-        stages=tuple(zip([0, *ends[:-1]], ends, strict=True)),
-        recompute=tuple(RECOMPUTE[r] for r in best.recompute.tolist()),
-        patterns=(0,) * candidate.pp,
-    )
+    return Partition(seconds=value[1], division=best, patterns=(0,) * candidate.pp)
 
 
 def _neighbours(given: ChunkProblem, division: Division) -> Iterator[Division]:
@@ -86,11 +79,11 @@ def _neighbours(given: ChunkProblem, division: Division) -> Iterator[Division]:
         for step in (-1, 1):
             ends = division.ends.copy()
             ends[c] += step
-            if division.firsts[c] < ends[c] < division.ends[c + 1]:
-                yield Division(ends, division.recompute)
+            if division.starts[c] < ends[c] < division.ends[c + 1]:
+                yield Division.of_ends(ends, division.recompute_index)
     allowed = np.flatnonzero(np.isfinite(given.passes[0, :, 0, -1]))
     for c in range(given.num_chunks if len(allowed) > 1 else 0):
-        for r in allowed[allowed != division.recompute[c]]:
-            recompute = division.recompute.copy()
+        for r in allowed[allowed != division.recompute_index[c]]:
+            recompute = division.recompute_index.copy()
             recompute[c] = r
-            yield Division(division.ends, recompute)
+            yield Division.of_ends(division.ends, recompute)

@@ -20,7 +20,7 @@ from ortools.linear_solver import pywraplp
 from scipy.optimize import linprog
 
 from taut.data.arrays import Floats
-from taut.solver.order_priced.division import Division
+from taut.formulations.strategy import Division
 from taut.solver.order_priced.rows import Rows
 
 ELASTIC = 20.0

@@ -23,8 +23,9 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.order_times import spans
+from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, critical_path, device_path
-from taut.solver.order_priced.division import Division, Weights
+from taut.solver.order_priced.division import Weights
 
 
 @dataclass
@@ -35,9 +36,9 @@ class Rows:
     priced: bool = True
     paths: list[Path] = field(default_factory=list)
     sources: list[Division | None] = field(default_factory=list)
-    _added: set[bytes] = field(default_factory=set)
+    _added: set[Division] = field(default_factory=set)
     _numbers: list[Floats] = field(default_factory=list)
-    _known: dict[bytes, Floats] = field(default_factory=dict)
+    _known: dict[Division, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for d in range(len(self.given.counts)):
@@ -53,9 +54,9 @@ class Rows:
 
     def add(self, division: Division) -> bool:
         """Add the critical path of a division; whether it is new."""
-        if division.key in self._added:
+        if division in self._added:
             return False
-        self._added.add(division.key)
+        self._added.add(division)
         path = critical_path(self.given.order, *durations(self.given, division), self.given.micro_batches)
         known = any((path.passes == p.passes).all() and (path.transfers == p.transfers).all() for p in self.paths)
         if not known:
@@ -89,16 +90,16 @@ class Rows:
 
     def _figures(self, division: Division) -> Floats:
         """Seconds of F, I and W of every chunk, of the transfers and of the tail, as a path numbers them."""
-        if division.key not in self._known:
+        if division not in self._known:
             passes, transfers = durations(self.given, division)
-            self._known[division.key] = np.concatenate((passes.ravel(), transfers, [_tail(self.given, division)]))
-        return self._known[division.key]
+            self._known[division] = np.concatenate((passes.ravel(), transfers, [_tail(self.given, division)]))
+        return self._known[division]
 
     def excess(self, division: Division) -> Floats:
         """Bytes (2) beyond the budget by counts."""
-        given, i, j = self.given, division.firsts, division.ends
+        given, i, j = self.given, division.starts, division.ends
         held = given.held * given.parameters[i, j] + given.logits[i, j]
-        kept = given.activation[division.recompute, i, j]
+        kept = given.activation[division.recompute_index, i, j]
         return np.asarray(self._spread @ kept + self._members @ held) - (given.budget - given.always)
 
     @cached_property
@@ -124,8 +125,8 @@ def _telling(counts: Ints) -> Ints:
 
 def durations(given: ChunkProblem, division: Division) -> tuple[Floats, Floats]:
     """Least seconds of F, I, W (3, C), and of transfers (C - 1,), of a division."""
-    i, j = division.firsts, division.ends
-    return given.passes[:, division.recompute, i, j], np.where(given.away, given.edge[j[:-1]], 0.0)
+    i, j = division.starts, division.ends
+    return given.passes[:, division.recompute_index, i, j], np.where(given.away, given.edge[j[:-1]], 0.0)
 
 
 def least_makespan(given: ChunkProblem, division: Division) -> float:
@@ -137,4 +138,4 @@ def least_makespan(given: ChunkProblem, division: Division) -> float:
 
 def _tail(given: ChunkProblem, division: Division) -> float:
     """Seconds of the first device's ring and optimizer."""
-    return float(given.per_parameter * given.parameters[division.firsts, division.ends][given.hosted(0)].sum())
+    return float(given.per_parameter * given.parameters[division.starts, division.ends][given.hosted(0)].sum())

@@ -21,9 +21,10 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 from taut.data.arrays import Floats
 from taut.data.units import MOST_BYTES
 from taut.formulations.order_division import ChunkProblem
+from taut.formulations.strategy import Division
 from taut.solver.order_priced.capacity import Capacity, lacks, proves
 from taut.solver.order_priced.device_chain import Devices
-from taut.solver.order_priced.division import ROUNDING, Division
+from taut.solver.order_priced.division import ROUNDING
 from taut.solver.order_priced.lagrangian import dual_value, least_within, missing_by
 from taut.solver.order_priced.rows import Rows
 
@@ -40,7 +41,7 @@ def stated(rows: Rows, shares: Floats, prices: Floats, limit: float) -> dict[str
     return {
         "devices": shares[:devices].tolist(),
         "critical": [
-            {"share": float(shares[k]), "ends": source.ends.tolist(), "recompute": source.recompute.tolist()}
+            {"share": float(shares[k]), "ends": source.ends.tolist(), "recompute": source.recompute_index.tolist()}
             for k in used
             if (source := rows.sources[k]) is not None
         ],
@@ -194,7 +195,7 @@ def _division(given: ChunkProblem, meant: _Meant) -> Division | None:
     ends, recompute = np.array(meant.ends, dtype=np.int64), np.array(meant.recompute, dtype=np.int64)
     if ends.shape != (given.num_chunks,) or recompute.shape != ends.shape or ends[-1] != given.num_layers:
         return None
-    division = Division(ends, recompute)
-    if (division.layers <= 0).any() or (recompute >= given.passes.shape[1]).any():
+    if (np.diff(ends, prepend=0) <= 0).any() or (recompute >= given.passes.shape[1]).any():
         return None
-    return division if np.isfinite(given.passes[0, recompute, division.firsts, ends]).all() else None
+    division = Division.of_ends(ends, recompute)
+    return division if np.isfinite(given.passes[0, recompute, division.starts, ends]).all() else None

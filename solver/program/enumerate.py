@@ -17,7 +17,7 @@ from taut.errors import FormulationError
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 
 MOST_DEVICES = 8
 
@@ -80,7 +80,7 @@ def _strategies(problem: PlanningProblem, candidate: Candidate) -> Iterator[Stra
     for inner in combinations(range(1, layers), count - 1):
         stages = tuple(zip((0, *inner), (*inner, layers), strict=True))
         for recompute in product(problem.recompute_of(candidate), repeat=count):
-            yield Strategy(candidate=candidate, stages=stages, recompute=recompute)
+            yield Strategy(candidate=candidate, division=Division(stages, recompute))
 
 
 def _fits(problem: PlanningProblem, strategy: Strategy, placements: Ints) -> Flags:

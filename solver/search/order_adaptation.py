@@ -14,15 +14,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from taut.data.costs import RECOMPUTE
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate, GivenOrder
+from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition
 from taut.solver.order_priced.adapt import adapted_words
-from taut.solver.order_priced.division import Division
 from taut.solver.search.incumbent import Best
 
 REACH = 0.04
@@ -58,9 +57,7 @@ class Drafts:
     def note(self, candidate: Candidate, found: Partition) -> None:
         """Keep a division whose order may be improved."""
         if self.wanted(candidate, found.seconds):
-            ends = np.array([end for _, end in found.stages])
-            recompute = np.array([RECOMPUTE.index(name) for name in found.recompute])
-            heapq.heappush(self._waiting, _Draft(found.seconds, candidate, Division(ends, recompute)))
+            heapq.heappush(self._waiting, _Draft(found.seconds, candidate, found.division))
 
     def divisions(self, candidate: Candidate) -> list[Division]:
         """What an adapted order was made for."""

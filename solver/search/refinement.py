@@ -25,14 +25,13 @@ from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.candidate_bounds import chunked, communication, partition_bound, relaxation_bound
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, least_excess, solve_partition
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.branch_and_bound import Branching
 from taut.solver.order_priced.division import ROUNDING as ORDER_ROUNDING
-from taut.solver.order_priced.division import Division
 from taut.solver.order_priced.local_search import WORTH, polished
 from taut.solver.placement.annealing.anneal import Annealed, anneal_restarts, best_start
 from taut.solver.placement.exact.enumerate import ListCache, has_every, solve_every
@@ -218,7 +217,7 @@ class Refining:
             self._anneal(bound, found)
 
     def _placing(self, candidate: Candidate, found: Partition) -> PlacementProblem:
-        strategy = Strategy(candidate=candidate, stages=found.stages, recompute=found.recompute)
+        strategy = Strategy(candidate=candidate, division=found.division)
         return placement_problem(self._problem, strategy)
 
 
@@ -237,5 +236,5 @@ def load_loops(problem: PlanningProblem) -> None:
     free = np.zeros(stages.num_layers + 1)
     found = solve_partition(stages, free, free)
     if found.feasible:
-        strategy = Strategy(candidate=covered[0], stages=found.stages, recompute=found.recompute)
+        strategy = Strategy(candidate=covered[0], division=found.division)
         best_start(placement_problem(problem, strategy), found.patterns)

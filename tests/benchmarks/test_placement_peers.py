@@ -9,7 +9,7 @@ from benchmarks.quadratic_surrogate import _slots_of, koopmans_beckmann
 from taut.errors import DataError
 from taut.formulations.latency import step_time
 from taut.formulations.placement import PlacementProblem, placement_problem
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 
 
 def placed(nodes: int, stages: int, tp: int) -> PlacementProblem:
@@ -18,7 +18,7 @@ def placed(nodes: int, stages: int, tp: int) -> PlacementProblem:
     share = 96 // stages
     ranges = tuple((share * x, share * (x + 1)) for x in range(stages))
     return placement_problem(
-        given, Strategy(candidate=given.candidates[0], stages=ranges, recompute=("full",) * stages)
+        given, Strategy(candidate=given.candidates[0], division=Division(ranges, ("full",) * stages))
     )
 
 

@@ -105,9 +105,9 @@ def test_even_layers_divide_evenly() -> None:
     """Four equal layers on two stages: two and two, 12 + 7 x 6 seconds."""
     given = partition_problem(problem(cluster(2, 1)), candidate(2, 1, 1))
     found = solve_partition(given, np.zeros(5), np.zeros(5))
-    assert found.stages == ((0, 2), (2, 4))
+    assert found.division.stages == ((0, 2), (2, 4))
     assert found.seconds == pytest.approx(54.0)
-    assert found.recompute == ("none", "none")
+    assert found.division.recompute == ("none", "none")
 
 
 def test_unlike_layers_are_balanced_by_time_not_number() -> None:
@@ -116,7 +116,7 @@ def test_unlike_layers_are_balanced_by_time_not_number() -> None:
     given = problem(cluster(6, 1), spec, table=costs(spec, seconds={"wide": 3.0}), global_batch=24)
     two = solve_partition(partition_problem(given, candidate(2, 1, 3)), np.zeros(5), np.zeros(5))
     three = solve_partition(partition_problem(given, candidate(3, 1, 2)), np.zeros(5), np.zeros(5))
-    assert two.stages == ((0, 2), (2, 4))
+    assert two.division.stages == ((0, 2), (2, 4))
     assert three.seconds == pytest.approx(24 + 7 * 12)
 
 
@@ -127,7 +127,7 @@ def test_tight_memory_forces_recompute_where_it_is_needed() -> None:
     gib = (states + buffers + 3_600) / 2**30
     given = problem(cluster(2, 1, memory_gib=gib), max_tp=1)
     found = solve_partition(partition_problem(given, candidate(2, 1, 1)), np.zeros(5), np.zeros(5))
-    assert found.recompute == ("selective", "none")
+    assert found.division.recompute == ("selective", "none")
 
 
 def test_least_excess_is_the_missing_memory_of_the_best_division() -> None:

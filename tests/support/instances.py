@@ -10,7 +10,7 @@ from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
 from taut.formulations.space import StrategySpace, divisors, tensor_degrees
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 
 SHAPES = [(1, 4), (2, 2), (4, 1), (2, 3), (3, 2), (6, 1), (2, 1), (1, 2), (5, 1)]
 LARGE_SHAPES = [(2, 4), (4, 2), (8, 1)]
@@ -199,7 +199,7 @@ def _tightened(rng: np.random.Generator, problem: PlanningProblem) -> ClusterSpe
         ends = [round((x + 1) * layers / candidate.pp) for x in range(candidate.pp)]
         stages = tuple(zip([0, *ends[:-1]], ends, strict=True))
         recompute = (problem.space.recompute[rng.integers(len(problem.space.recompute))],) * candidate.pp
-        need = max(memory_bytes(problem, Strategy(candidate=candidate, stages=stages, recompute=recompute)))
+        need = max(memory_bytes(problem, Strategy(candidate=candidate, division=Division(stages, recompute))))
         memory = float(need) / 2**30 * float(rng.uniform(0.9, 1.3)) / (1 - problem.memory.margin)
         device = group.device.model_copy(update={"memory_gib": memory})
         groups.append(group.model_copy(update={"device": devices.setdefault(device.name, device)}))

@@ -11,7 +11,7 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.formulations.problem import LatencyModel, PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 
 
 def cluster(
@@ -145,7 +145,7 @@ def candidate(
 def strategy(choice: Candidate, *ends: int, recompute: str = "none") -> Strategy:
     """Stages that end at the given layers, all with the same recompute."""
     stages = tuple(zip((0, *ends[:-1]), ends, strict=True))
-    return Strategy(candidate=choice, stages=stages, recompute=(recompute,) * choice.pp)
+    return Strategy(candidate=choice, division=Division(stages, (recompute,) * choice.pp))
 
 
 def in_order(choice: Candidate) -> Ints:

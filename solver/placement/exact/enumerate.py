@@ -27,6 +27,7 @@ from taut.formulations.links import Links, group_link
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
+from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition
@@ -137,7 +138,7 @@ def solve_every(
     stages = tuple(zip((0, *ends[:-1]), ends, strict=True))
     recompute = [RECOMPUTE[choice[x, k, i, j]] for x, (k, (i, j)) in enumerate(zip(column, stages, strict=True))]
     patterns = (0,) * candidate.pp
-    partition = Partition(seconds=value, stages=stages, recompute=tuple(recompute), patterns=patterns)
+    partition = Partition(seconds=value, division=Division(stages, tuple(recompute)), patterns=patterns)
     positions = listed.sites[index].reshape(candidate.dp * candidate.pp, -1)
     return Joint(lower_bound=value * (1 - ROUNDING), partition=partition, positions=positions, exact=True)
 

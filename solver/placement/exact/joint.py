@@ -136,9 +136,9 @@ def solve_joint(
     exact = True
     while True:
         found = solve_partition(stages, edge, tail)
-        if not found.feasible or found.stages[0][1] in found_slots:
+        if not found.feasible or found.division.stages[0][1] in found_slots:
             break
-        end = found.stages[0][1]
+        end = found.division.stages[0][1]
         # The solver prices unweighted hops, so the ring is divided by the weight and the sum multiplied.
         placed = solver.solve(rings * gradients[end] / weight)
         tail[end] = max(tail[end], weight * placed.lower_bound + optimizer[end])
@@ -147,7 +147,7 @@ def solve_joint(
     if not found.feasible:
         return Joint(lower_bound=np.inf, partition=found, positions=np.zeros((0, 1), np.int64), exact=True)
     sites = slot_sites(problem.links, candidate.tp)
-    positions = sites[found_slots[found.stages[0][1]].ravel()]
+    positions = sites[found_slots[found.division.stages[0][1]].ravel()]
     return Joint(lower_bound=found.seconds * (1 - ROUNDING), partition=found, positions=positions, exact=exact)
 
 

@@ -142,7 +142,7 @@ class Covering:
     def _gradients(self) -> float:
         """Gradient bytes of stage 0 for unweighted hops."""
         weight = self._problem.transfer_weight(self._candidate)
-        return float(self._problem.gradient_bytes(self._candidate)[0][self.partition.stages[0][1]]) / weight
+        return float(self._problem.gradient_bytes(self._candidate)[0][self.partition.division.stages[0][1]]) / weight
 
     def anneal(self, seed: int, workers: int, *, moves: int | None = None) -> list[Ints]:
         """Some moves of every run; positions (pp dp, 1) of the best pipelines when all runs of a phase are done."""
@@ -179,7 +179,7 @@ class Covering:
         problem, candidate = self._problem, self._candidate
         cover = self._cache.cover(problem, candidate, self._slots, self._pipelines)
         room = self._evaluate(cover, value)
-        weight, end = problem.transfer_weight(candidate), self.partition.stages[0][1]
+        weight, end = problem.transfer_weight(candidate), self.partition.division.stages[0][1]
         cover.gradients, cover.target = self._gradients(), room[end] / weight
         passes = MOST_UPDATES / (len(self._slots.hops) ** 2 * candidate.pp * cover.levels)
         more = cover.refine(rounds=int(np.clip(passes, 2, 40)))

@@ -40,7 +40,7 @@ from taut.errors import DataError
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace, divisors
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 from taut.reproduce.agreement import Agreement, agreement
 from taut.reproduce.amp_trials import Trial, read_trials
 
@@ -188,7 +188,7 @@ class AmpExperiment:
         m = self.setting.global_batch // trial.dp // trial.micro_batch
         candidate = Candidate(trial.pp, trial.tp, trial.dp, 1, trial.micro_batch, m, "1f1b", 0, False)
         stages = tuple(pairwise(ends))
-        return Strategy(candidate=candidate, stages=stages, recompute=("none",) * trial.pp)
+        return Strategy(candidate=candidate, division=Division(stages, ("none",) * trial.pp))
 
     def _senders(self, trial: Trial) -> int:
         """Workers of a stage on one node."""

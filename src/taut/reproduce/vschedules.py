@@ -28,7 +28,7 @@ from taut.data.units import GIB
 from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 from taut.request import planning_problem
 from taut.solver.certificate.write import predicted
 from taut.solver.result import Incumbent, Limits
@@ -175,7 +175,7 @@ def _even_best(method: Method, problem: PlanningProblem, choice: Candidate) -> B
     each = (layers + 2) // chunks
     ends = [min(each * (c + 1) - 1, layers) for c in range(chunks)]
     stages = tuple(zip([0, *ends[:-1]], ends, strict=True))
-    strategy = Strategy(candidate=choice, stages=stages, recompute=(method.recompute,) * chunks)
+    strategy = Strategy(candidate=choice, division=Division(stages, (method.recompute,) * chunks))
     devices = np.arange(choice.pp * choice.dp * choice.tp).reshape(choice.pp, choice.dp, choice.tp)
     if violations(problem, strategy, devices):
         return None

@@ -16,7 +16,7 @@ from taut.formulations.batch.step_time import Machine, step_terms
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 
 DEVICE = DeviceSpec(name="d", memory_gib=80, peak_tflops={"bf16": 312}, memory_bandwidth_gbytes=2000)
 
@@ -57,8 +57,7 @@ def random_case(seed: int) -> tuple[PlanningProblem, Strategy, Configurations, C
     recompute = int(rng.integers(0, 3))
     strategy = Strategy(
         candidate=candidate,
-        stages=tuple(zip([0, *ends[:-1]], ends, strict=True)),
-        recompute=(("none", "selective", "full")[recompute],) * pp,
+        division=Division.of_ends(np.array(ends), np.full(pp, recompute)),
     )
     values = {
         **{key: value for key, value in shape.items()},

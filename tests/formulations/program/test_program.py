@@ -14,6 +14,7 @@ from taut.formulations.partition import PartitionProblem
 from taut.formulations.program.program import Option, StrategyChoice, StrategyProgram, nanoseconds
 from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division
 
 LAYERS = 3
 
@@ -72,8 +73,7 @@ def choice(candidate: int, ends: list[int], recompute: list[str], patterns: list
     """A choice by the ends of its stages."""
     return StrategyChoice(
         candidate=candidate,
-        stages=tuple(zip([0, *ends[:-1]], ends, strict=True)),
-        recompute=tuple(recompute),
+        division=Division(tuple(zip([0, *ends[:-1]], ends, strict=True)), tuple(recompute)),
         patterns=tuple(patterns or [0] * len(ends)),
     )
 
@@ -98,7 +98,7 @@ def values_of(program: StrategyProgram, made: StrategyChoice) -> Ints | None:
     values[made.candidate] = 1
     columns = program.stages
     for x, ((first, end), recompute, pattern) in enumerate(
-        zip(made.stages, made.recompute, made.patterns, strict=True)
+        zip(made.division.stages, made.division.recompute, made.patterns, strict=True)
     ):
         found = np.flatnonzero(
             (columns.candidate == made.candidate)

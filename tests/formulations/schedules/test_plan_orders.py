@@ -20,7 +20,7 @@ from taut.formulations.schedules.plan_orders import (
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable
 from taut.formulations.schedules.schedule import violations as order_violations
 from taut.formulations.space import SCHEDULES, Candidate
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 from tests.support.small import cluster, costs, in_order, model, problem
 
 MESSAGE = 12_800.0
@@ -113,7 +113,7 @@ def chosen(kind: str, pp: int, vpp: int, m: int, *ends: int, recompute: str = "n
     """A strategy of one replica with chunks that end at the given layers."""
     choice = Candidate(pp, tp, 1, vpp, 1, m, kind, 0, False)
     stages = tuple(zip((0, *ends[:-1]), ends, strict=True))
-    return Strategy(candidate=choice, stages=stages, recompute=(recompute,) * len(ends))
+    return Strategy(candidate=choice, division=Division(stages, (recompute,) * len(ends)))
 
 
 def test_step_time_is_the_makespan_of_the_order() -> None:
@@ -156,7 +156,7 @@ def test_parts_of_the_step_time_add_up() -> None:
     """Computation, all-reduces, transfers, ring and optimizer make the total, whatever the placement."""
     given_nodes = problem(cluster(2, 4), model(8), table=costs(model(8), optimizer=1e-9))
     choice = Candidate(2, 2, 2, 2, 1, 4, "zb-v", 1, False)
-    strategy = Strategy(candidate=choice, stages=((0, 1), (1, 4), (4, 7), (7, 8)), recompute=("none",) * 4)
+    strategy = Strategy(candidate=choice, division=Division(((0, 1), (1, 4), (4, 7), (7, 8)), ("none",) * 4))
     time = step_time(given_nodes, strategy, in_order(choice))
     parts = time.compute + time.tensor_parallel + time.pipeline_transfers + time.data_parallel + time.optimizer
     assert parts == pytest.approx(time.total, rel=1e-12)

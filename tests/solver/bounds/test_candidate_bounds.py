@@ -9,7 +9,7 @@ from taut.data.arrays import Floats
 from taut.data.calibration import TERMS, Calibration
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.candidate_bounds import communication, partition_bound, relaxation_bound
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
@@ -146,7 +146,7 @@ def test_ring_of_all_measured_devices_is_exact() -> None:
         choice = candidate(1, 1, 6, m=1)
         bound = partition_bound(given, choice, communication(given, choice, BestLinks(given.links)))[0]
         devices = np.arange(6).reshape(1, 6, 1)
-        strategy = Strategy(candidate=choice, stages=((0, 4),), recompute=("none",))
+        strategy = Strategy(candidate=choice, division=Division(((0, 4),), ("none",)))
         assert bound == pytest.approx(float(step_time(given, strategy, devices).total), rel=1e-9), seed
 
 

@@ -285,9 +285,10 @@ def test_missing_bytes_equal_enumeration() -> None:
     for seed, given, found in infeasible(25, types=2):
         tried = [_least_by_enumeration(given, candidate) for candidate in given.candidates]
         assert found.shortfalls[0].missing_bytes == min(tried), seed
-        assert found.shortfalls[0].missing_bytes == max(found.division.missing)
+        assert found.shortfalls[0].missing_bytes == max(found.nearest.missing)
         for short in found.shortfalls:
-            room = given.stage_memory(found.division.candidate).budget[given.device_types.index(short.device_type)]
+            nearest = found.nearest.strategy.candidate
+            room = given.stage_memory(nearest).budget[given.device_types.index(short.device_type)]
             assert short.needed_bytes - room == short.missing_bytes
 
 

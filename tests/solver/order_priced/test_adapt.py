@@ -15,6 +15,7 @@ from taut.formulations.order_division import ChunkProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import in_flight_counts, order_of
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division
 from taut.planning import plan
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
@@ -22,7 +23,6 @@ from taut.solver.certificate.document import problem_digest
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.order_priced.adapt import adapted_words
-from taut.solver.order_priced.division import Division
 from taut.solver.order_priced.rows import least_makespan
 from taut.solver.program.enumerate import enumerate_all
 from taut.solver.result import Limits, SearchResult
@@ -44,7 +44,7 @@ def on_the_v(schedule: str, pp: int, m: int) -> tuple[Candidate, ChunkProblem, D
     nodes = cluster(pp, 1, memory_gib=1.0)
     given = problem(nodes, spec, table=table, schedules=[schedule], global_batch=m, max_tp=1, fixed={"pp": pp})
     choice = next(c for c in given.candidates if c.num_micro_batches == m)
-    even = Division(np.arange(1, 2 * pp + 1), np.full(2 * pp, RECOMPUTE.index("none")))
+    even = Division.of_ends(np.arange(1, 2 * pp + 1), np.full(2 * pp, RECOMPUTE.index("none")))
     return choice, chunked(given, choice, BestLinks(given.links)), even
 
 
@@ -56,7 +56,7 @@ def test_adapted_orders_are_shorter_in_the_memory_of_the_schedule(schedule: str,
     twin = replace(choice, order=adapted_words(given, choice, even, gain=gain))
     adapted = replace(given, order=order_of(*twin.order_key))
     assert twin.order and least_makespan(adapted, even) <= least_makespan(given, even) - gain
-    held = given.activation[even.recompute, even.firsts, even.ends]
+    held = given.activation[even.ranges]
     for d, counts in enumerate(in_flight_counts(*twin.order_key)):
         mine = held[given.order.device == d]
         assert (counts @ mine).max() <= (given.counts[d] @ mine).max() * (1 + 1e-9)

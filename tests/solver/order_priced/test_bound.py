@@ -15,6 +15,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import order_of
 from taut.formulations.schedules.schedule import timetable
 from taut.formulations.space import SCHEDULES, Candidate
+from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked, communication, relaxation_bound
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.margin_free import bound_without_margin
@@ -25,7 +26,6 @@ from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.branch_and_bound import Branching
 from taut.solver.order_priced.critical_paths import critical_path, device_path
 from taut.solver.order_priced.device_chain import Devices
-from taut.solver.order_priced.division import Division
 from taut.solver.order_priced.rows import Rows, least_makespan
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.program.enumerate import enumerate_all, enumerate_candidate
@@ -253,7 +253,7 @@ def test_limits_that_prove_nothing_are_refused(limit: object) -> None:
 def test_large_prices_prove_no_more() -> None:
     """A division fills its memory to the byte: whatever memory costs, rounding does not make it cost more."""
     division = unlike()
-    cuts = Division(np.array([1, 2, 4, 5]), np.zeros(4, dtype=np.int64))
+    cuts = Division.of_ends(np.array([1, 2, 4, 5]), np.zeros(4, dtype=np.int64))
     excess = Rows(division).excess(cuts)
     full = replace(division, budget=division.budget + float(excess.max()))
     for exponent in range(31):

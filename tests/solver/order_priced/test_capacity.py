@@ -9,12 +9,12 @@ import pytest
 
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.space import SCHEDULES
+from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.capacity import capacity_bound, lacks, missing_capacity, proves
 from taut.solver.order_priced.device_chain import Devices
-from taut.solver.order_priced.division import Division
 from taut.solver.order_priced.rows import Rows, least_makespan
 from tests.solver.order_priced.test_bound import enumerable, random_orders
 from tests.support.small import cluster, model, problem
@@ -27,7 +27,7 @@ def divisions(given: ChunkProblem) -> Iterator[Division]:
     kinds = np.flatnonzero(np.isfinite(given.passes[0, :, 0, -1])).tolist()
     for cuts in combinations(range(1, given.num_layers), given.num_chunks - 1):
         for recompute in product(kinds, repeat=given.num_chunks):
-            yield Division(np.array([*cuts, given.num_layers]), np.array(recompute))
+            yield Division.of_ends(np.array([*cuts, given.num_layers]), np.array(recompute))
 
 
 def instances(block: int) -> Iterator[tuple[int, ChunkProblem]]:
@@ -49,9 +49,9 @@ def instances(block: int) -> Iterator[tuple[int, ChunkProblem]]:
 
 def excess(given: ChunkProblem, division: Division) -> float:
     """Bytes that the worst device lacks, over all counts that it goes through."""
-    i, j = division.firsts, division.ends
+    i, j = division.starts, division.ends
     held = given.held * given.parameters[i, j] + given.logits[i, j]
-    kept = given.activation[division.recompute, i, j]
+    kept = given.activation[division.recompute_index, i, j]
     worst = [
         float((counts @ kept[given.hosted(d)]).max() + held[given.hosted(d)].sum())
         for d, counts in enumerate(given.counts)

@@ -14,6 +14,7 @@ from taut.formulations.partition import PartitionProblem
 from taut.formulations.program.program import Option, StrategyChoice, StrategyProgram, nanoseconds
 from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division
 from taut.solver.layer_partition import solve_partition
 from taut.solver.program.cbc import solve_cbc
 from taut.solver.program.checked import ProgramResult, checked_result
@@ -102,8 +103,7 @@ def enumerated(program: StrategyProgram) -> int | None:
                 for patterns in product(range(len(option.partition.budget)), repeat=pp):
                     made = StrategyChoice(
                         candidate=c,
-                        stages=tuple(zip((0, *inner), (*inner, layers), strict=True)),
-                        recompute=recompute,
+                        division=Division(tuple(zip((0, *inner), (*inner, layers), strict=True)), recompute),
                         patterns=patterns,
                     )
                     if not program.violations(made):

@@ -16,6 +16,7 @@ from taut.formulations.program.program import Option, StrategyChoice, StrategyPr
 from taut.formulations.program.relu import ReluNetwork, integer_network
 from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.program.cbc import solve_cbc
@@ -81,13 +82,12 @@ def costs(program: StrategyProgram) -> Floats:
     least = np.full(len(program.options), np.inf)
     for c, option in enumerate(program.options):
         problem = option.partition
-        ends = problem.num_layers // problem.pp * np.arange(problem.pp + 1)
-        for recompute in RECOMPUTE:
+        ends = problem.num_layers // problem.pp * np.arange(1, problem.pp + 1)
+        for recompute in range(len(RECOMPUTE)):
             for patterns in product(range(len(problem.budget)), repeat=problem.pp):
                 made = StrategyChoice(
                     candidate=c,
-                    stages=tuple(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)),
-                    recompute=(recompute,) * problem.pp,
+                    division=Division.of_ends(ends, np.full(problem.pp, recompute)),
                     patterns=patterns,
                 )
                 if not program.violations(made):

@@ -24,7 +24,7 @@ def random_placement(seed: int) -> tuple[PlacementProblem, Partition] | None:
     found = partition_bound(given, choice, communication(given, choice, BestLinks(given.links)))[1]
     if not found.feasible:
         return None
-    return placement_problem(given, Strategy(candidate=choice, stages=found.stages, recompute=found.recompute)), found
+    return placement_problem(given, Strategy(candidate=choice, division=found.division)), found
 
 
 @pytest.mark.parametrize("block", range(8))

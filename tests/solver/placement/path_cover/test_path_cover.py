@@ -14,6 +14,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.spec import digest
 from taut.formulations.latency import ring_by_byte
 from taut.formulations.problem import LATENCY_MODELS
+from taut.formulations.strategy import Division
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
@@ -412,7 +413,8 @@ def test_candidate_bound_is_below_the_enumerated_optimum(block: int) -> None:
             exact = enumerate_candidate(given, choice).seconds
             if not np.isfinite(exact):
                 continue
-            covering = Covering(given, choice, Partition(seconds=np.inf, stages=((0, 1),)), best, CoverCache())
+            partition = Partition(seconds=np.inf, division=Division(((0, 1),), ("none",)))
+            covering = Covering(given, choice, partition, best, CoverCache())
             while not covering.annealed:
                 covering.anneal(0, 1, moves=2000)
             for _ in range(10):
