@@ -1,11 +1,14 @@
 """
-The house as its imports show it: errors <- data <- formulations <- solver <- face.
+The structure of the sources as their imports and folders show it: errors <- data <- formulations <- solver <- face.
 
-Nothing is imported to check it; the sources are parsed. A lazy import inside a function counts like any other.
+Nothing is imported to check it; the sources are parsed. A lazy import inside a function counts like any other. Each
+rule is one test over all files and lists every offender.
 """
 
 import ast
+import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,18 +17,6 @@ ROOT = Path(__file__).parents[1]
 LAYERS = ("data", "formulations", "solver")
 PACKAGE = ROOT / "src" / "taut"
 FACE = sorted(path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in LAYERS)
-COMMANDS = [
-    "commands/fit.py",
-    "commands/import_cluster.py",
-    "commands/import_costs.py",
-    "commands/pareto.py",
-    "commands/place.py",
-    "commands/profile.py",
-    "commands/reproduce.py",
-    "commands/schedule.py",
-    "commands/verify.py",
-]
-"""Modules that hold commands; the command line imports them at its top."""
 SOURCES = {layer: sorted((ROOT / layer).glob("**/*.py")) for layer in LAYERS}
 EVERY = [*FACE, *(path for layer in LAYERS for path in SOURCES[layer])]
 ALLOWED = {
@@ -34,12 +25,17 @@ ALLOWED = {
     "solver": {"taut.errors", "taut.data", "taut.formulations", "taut.solver"},
 }
 SOLVERS = {"numba", "ortools", "pulp", "scipy", "networkx", "highspy"}
+MOST_LINES = 300
+"""A module holds one idea; the longest that read well have about this many lines."""
+MOST_SIBLINGS = 16
+"""Modules side by side in a folder that a reader still takes in at a glance."""
 
 
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
@@ -50,91 +46,137 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{name(path)} line {node.lineno}: relative import"
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+            dots = "." * node.level
+            yield from ((node.lineno, f"{dots}{node.module or ''}.{alias.name}") for alias in node.names)
 
 
-def ours(imported: str) -> str | None:
+def first_part(imported: str) -> str:
+    return imported.partition(".")[0]
+
+
+def reached_layer(imported: str) -> str | None:
     """The layer that an import of ours reaches, such as ``taut.data``; None for other packages."""
     parts = imported.split(".")
     return ".".join(parts[:2]) if parts[0] == "taut" else None
 
 
-def test_there_is_something_to_check() -> None:
-    """Every layer has modules, so that the checks below check something."""
-    assert len(FACE) >= 5
-    assert all(len(paths) >= 5 for paths in SOURCES.values())
+def package(folder: Path) -> str:
+    """The import name of a folder of sources."""
+    parts = folder.relative_to(PACKAGE if folder.is_relative_to(PACKAGE) else ROOT).parts
+    return ".".join(("taut", *parts))
 
 
-@pytest.mark.parametrize("path", EVERY, ids=name)
-def test_imports_are_absolute_and_ours_by_their_full_name(path: Path) -> None:
-    """No relative imports, and no layer by its folder's name alone."""
-    for line, imported in imports(path):
-        assert imported.partition(".")[0] not in LAYERS, f"{name(path)} line {line}: import taut.{imported}"
-
-
-@pytest.mark.parametrize(("layer", "path"), [(layer, path) for layer in LAYERS for path in SOURCES[layer]])
-def test_layers_import_only_what_lies_below(layer: str, path: Path) -> None:
-    """Data imports no layer but itself, formulations data, solver both; none imports the face."""
-    for line, imported in imports(path):
-        reached = ours(imported)
-        assert reached is None or reached in ALLOWED[layer], f"{name(path)} line {line}: {layer} imports {imported}"
-
-
-def test_errors_import_nothing_of_ours() -> None:
-    """The tree of errors stands below everything."""
-    assert [imported for _, imported in imports(ROOT / "src" / "taut" / "errors.py") if ours(imported)] == []
-
-
-@pytest.mark.parametrize("path", [*SOURCES["data"], *SOURCES["formulations"]], ids=name)
-def test_data_and_formulations_import_no_solver_library(path: Path) -> None:
-    """What is known and what is to be solved are stated without any solver; evaluators of orders are compiled."""
-    refused = SOLVERS - {"numba"} if path.is_relative_to(ROOT / "formulations") else SOLVERS
-    for line, imported in imports(path):
-        assert imported.partition(".")[0] not in refused, f"{name(path)} line {line}: imports {imported}"
-
-
-@pytest.mark.parametrize("path", FACE, ids=name)
-def test_face_reaches_solver_libraries_through_the_solver_alone(path: Path) -> None:
-    """The face names no solver library itself."""
-    for line, imported in imports(path):
-        assert imported.partition(".")[0] not in SOLVERS, f"{name(path)} line {line}: imports {imported}"
-
-
-@pytest.mark.parametrize("file", ["__init__.py", "commands/app.py", *COMMANDS])
-def test_package_and_command_line_load_lazily(file: str) -> None:
-    """At their top level, package and command line import nothing of ours but errors, the version and each other."""
-    commands = [f"taut.{command.removesuffix('.py').replace('/', '.')}" for command in COMMANDS]
-    for node in tree(PACKAGE / file).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("taut"):
-            allowed = ("taut", "taut.errors", *commands)
-            assert node.module in allowed, f"{file} line {node.lineno}: imports {node.module}"
-
-
-def public(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, ast.AST]]:
-    """Public classes and functions, with the public methods of public classes."""
+def public(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, str | None]]:
+    """Public classes and functions, with the public methods of public classes, and their docstrings."""
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
-            yield f"{prefix}{node.name}", node
+            yield f"{prefix}{node.name}", ast.get_docstring(node)
             if isinstance(node, ast.ClassDef):
                 yield from public(node.body, f"{prefix}{node.name}.")
 
 
-@pytest.mark.parametrize("path", EVERY, ids=name)
-def test_everything_public_says_what_it_is(path: Path) -> None:
-    """Every module, and every public class, function and method in it, has a docstring."""
-    module = tree(path)
-    assert ast.get_docstring(module), f"{name(path)}: no docstring"
-    for called, node in public(module.body):
-        assert isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        assert ast.get_docstring(node), f"{name(path)}: {called} has no docstring"
+def test_there_is_something_to_check() -> None:
+    """Every layer has modules, so that the rules below check something."""
+    assert len(FACE) >= 5
+    assert all(len(paths) >= 5 for paths in SOURCES.values())
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_layers_are_linked_into_the_package(layer: str) -> None:
-    """``taut.data`` and its like are the folders at the top, reached through a link beside the face."""
-    link = ROOT / "src" / "taut" / layer
-    if link.exists():
-        assert link.resolve() == (ROOT / layer).resolve()
-    assert ast.get_docstring(tree(ROOT / layer / "__init__.py"))
-    assert len(tree(ROOT / layer / "__init__.py").body) == 1
+def test_imports_are_absolute_and_ours_by_their_full_name() -> None:
+    """No relative imports, and no layer by its folder's name alone."""
+    refused = {"", *LAYERS}
+    assert [(name(path), *found) for path in EVERY for found in imports(path) if first_part(found[1]) in refused] == []
+
+
+def test_layers_import_only_what_lies_below() -> None:
+    """Data imports no layer but itself, formulations data, solver both; none imports the face."""
+    offenders = [
+        (name(path), line, imported)
+        for layer in LAYERS
+        for path in SOURCES[layer]
+        for line, imported in imports(path)
+        if reached_layer(imported) not in {None, *ALLOWED[layer]}
+    ]
+    assert offenders == []
+
+
+def test_errors_import_nothing_of_ours() -> None:
+    """The tree of errors stands below everything."""
+    assert [imported for _, imported in imports(PACKAGE / "errors.py") if reached_layer(imported)] == []
+
+
+@pytest.mark.parametrize(
+    ("paths", "refused"),
+    [
+        pytest.param(SOURCES["data"], SOLVERS, id="data"),
+        pytest.param(SOURCES["formulations"], SOLVERS - {"numba"}, id="formulations"),
+        pytest.param(FACE, SOLVERS, id="face"),
+    ],
+)
+def test_the_solver_alone_names_solver_libraries(paths: list[Path], refused: set[str]) -> None:
+    """Data, formulations and face import no solver library; formulations compile their evaluators of orders."""
+    assert [(name(path), *found) for path in paths for found in imports(path) if first_part(found[1]) in refused] == []
+
+
+def loaded_with(module: str, seen: set[str]) -> set[str]:
+    """The modules of the face that importing one of them loads, by the imports at their top level."""
+    path = PACKAGE.joinpath(*module.split(".")[1:])
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if module in seen or not path.is_file():
+        return seen
+    seen.add(module)
+    for node in tree(path).body:
+        if isinstance(node, ast.ImportFrom) and first_part(node.module or "") == "taut":
+            loaded_with(node.module or "", seen)
+    return seen
+
+
+def test_package_and_command_line_load_lazily() -> None:
+    """The package and the command line load command modules, the errors and nothing else of ours at their top level."""
+    loaded = loaded_with("taut.commands.app", loaded_with("taut", set()))
+    assert {module for module in loaded if not module.startswith("taut.commands")} == {"taut", "taut.errors"}
+    assert len(loaded) >= 5
+
+
+def test_everything_public_says_what_it_is() -> None:
+    """Every module and package, and every public class, function and method in it, has a docstring."""
+    silent = [name(path) for path in EVERY if not ast.get_docstring(tree(path))]
+    silent += [f"{name(path)}: {called}" for path in EVERY for called, text in public(tree(path).body) if not text]
+    assert silent == []
+
+
+def test_no_module_is_too_long() -> None:
+    """A module has at most 300 lines."""
+    lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in EVERY}
+    assert {path: lines for path, lines in lengths.items() if lines > MOST_LINES} == {}
+
+
+def test_no_folder_is_too_wide() -> None:
+    """A folder has at most sixteen modules side by side, its ``__init__`` not counted."""
+    folders = {path.parent for path in EVERY}
+    siblings = {name(folder): len([*folder.glob("*.py")]) - 1 for folder in folders}
+    assert {folder: modules for folder, modules in siblings.items() if modules > MOST_SIBLINGS} == {}
+
+
+def test_every_folder_is_packaged() -> None:
+    """The packages that ``pyproject.toml`` names are the folders of sources, each with an ``__init__``, and of data."""
+    folders = {path.parent for path in EVERY}
+    assert [name(folder) for folder in folders if not (folder / "__init__.py").is_file()] == []
+    catalog = ROOT / "data" / "catalog"
+    folders |= {path.parent for path in catalog.rglob("*.*")}
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    assert sorted(setuptools["packages"]) == sorted(package(folder) for folder in folders)
+    packaged = [
+        path
+        for folder in folders
+        for kind in setuptools["package-data"].get(package(folder), ())
+        for path in folder.glob(kind)
+    ]
+    assert {path for path in catalog.rglob("*.*")} <= set(packaged)
+
+
+def test_layers_are_linked_into_the_package() -> None:
+    """``taut.data``, ``taut.formulations`` and ``taut.solver`` are the folders at the top; links reach them."""
+    for layer in LAYERS:
+        link = PACKAGE / layer
+        assert not link.exists() or link.resolve() == (ROOT / layer).resolve()
+        assert len(tree(ROOT / layer / "__init__.py").body) == 1
