@@ -9,6 +9,8 @@ from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.solver.layer_partition import least_excess, solve_partition
 from tests.support.small import candidate, cluster, costs, model, problem
 
+pytestmark = pytest.mark.proof
+
 
 def random_partition(seed: int) -> tuple[PartitionProblem, np.ndarray, np.ndarray, float]:
     """A random problem with additive times, tight memory, one or two classes of device, and its edge, tail, cap."""

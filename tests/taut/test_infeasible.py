@@ -10,6 +10,8 @@ import taut
 from taut.errors import InfeasibleError
 from tests.taut.conftest import Run
 
+pytestmark = pytest.mark.proof
+
 LLAMA = ("plan", "llama2-7b", "g4dn.12xlarge", "--global-batch", 4, "--quiet")
 FIXED = ("plan", "gpt3-6.7b", "dgx-a100", "--global-batch", 64, "--quiet", "--fix")
 

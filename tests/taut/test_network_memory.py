@@ -17,7 +17,7 @@ from taut.solver.calibration.memory_network import fit_network
 from tests.taut.conftest import Run
 
 HEAD = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,precision,measured_bytes"
-pytestmark = pytest.mark.filterwarnings("ignore::taut.errors.ExtrapolationWarning")
+pytestmark = [pytest.mark.proof, pytest.mark.filterwarnings("ignore::taut.errors.ExtrapolationWarning")]
 
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,7 @@ def test_notebook_leaves_the_work_to_the_library(path: Path) -> None:
             assert (part.end_lineno or part.lineno) - part.lineno < MOST_LINES
 
 
+@pytest.mark.proof
 @by_name
 def test_notebook_runs(path: Path, tmp_path: Path) -> None:
     """Every cell, and so every claim that is asserted in one, holds; no file beside the notebook is needed."""

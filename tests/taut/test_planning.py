@@ -17,6 +17,8 @@ from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.files import write_atomically
 from taut.planning import Plan, plan
 
+pytestmark = pytest.mark.proof
+
 BATCH = 32
 
 

@@ -20,6 +20,8 @@ from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 from tests.support.small import candidate, cluster, costs, model, problem
 
+pytestmark = pytest.mark.proof
+
 TOLERANCE = 1 + 1e-9
 
 

@@ -10,6 +10,8 @@ from taut.solver.program.enumerate import enumerate_all
 from tests.solver.order_priced.test_bound import random_orders
 from tests.support.instances import random_problem
 
+pytestmark = pytest.mark.proof
+
 TOLERANCE = 1 + 1e-9
 ORDERS = ["zb-h1", "zb-v", "v-min", "interleaved-1f1b"]
 

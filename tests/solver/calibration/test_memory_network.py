@@ -13,6 +13,8 @@ from taut.data.memory_network import MemoryNetwork
 from taut.errors import DataError, FormulationError
 from taut.solver.calibration.memory_network import fit_network
 
+pytestmark = pytest.mark.proof
+
 NAMES = ("hidden", "tp", "zero")
 SMALL = (16, 16)
 torch.set_num_threads(1)

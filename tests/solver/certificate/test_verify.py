@@ -19,6 +19,8 @@ from taut.solver.search.search import search
 from tests.support.instances import random_problem
 from tests.support.small import cluster, costs, model, problem
 
+pytestmark = pytest.mark.proof
+
 Document = dict[str, Any]
 
 

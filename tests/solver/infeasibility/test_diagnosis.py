@@ -26,6 +26,8 @@ from taut.solver.search.search import search
 from tests.support.instances import random_problem
 from tests.support.small import cluster, costs, model, problem
 
+pytestmark = pytest.mark.proof
+
 LAYER = 49_984
 """Parameters of a layer of hidden size 64: 12 x 64^2 + 13 x 64; in bf16 weights, gradients and states take 2, 4, 12."""
 

@@ -31,6 +31,8 @@ from taut.solver.search.search import search
 from tests.solver.order_priced.test_bound import random_orders
 from tests.support.small import cluster, costs, model, problem
 
+pytestmark = pytest.mark.proof
+
 Document = dict[str, Any]
 LIMITS = Limits(workers=1)
 SEEDS = (5, 14, 28, 50, 101)

@@ -37,6 +37,8 @@ from tests.support.instances import random_problem
 from tests.support.small import cluster, model, problem
 from tests.support.words import with_random_orders
 
+pytestmark = pytest.mark.proof
+
 TOLERANCE = 1 + 1e-9
 
 

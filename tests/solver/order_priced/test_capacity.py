@@ -19,6 +19,8 @@ from taut.solver.order_priced.rows import Rows, least_makespan
 from tests.solver.order_priced.test_bound import enumerable, random_orders
 from tests.support.small import cluster, model, problem
 
+pytestmark = pytest.mark.proof
+
 TOLERANCE = 1 + 1e-9
 
 

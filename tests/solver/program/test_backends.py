@@ -21,6 +21,8 @@ from taut.solver.program.checked import ProgramResult, checked_result
 from taut.solver.program.cp_sat import solve_cpsat
 from taut.solver.result import Status
 
+pytestmark = pytest.mark.proof
+
 SEEDS = range(160)
 BACKENDS = [solve_cpsat, solve_cbc]
 

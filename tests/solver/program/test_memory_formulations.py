@@ -26,6 +26,8 @@ from taut.solver.program.learned_memory import solve_predicted
 from taut.solver.result import Status
 from tests.support.instances import random_problem
 
+pytestmark = pytest.mark.proof
+
 BACKENDS = [solve_cpsat, solve_cbc]
 FORMULATIONS = [tabulated, embedded]
 SHAPES = [[8], [6, 6], [4, 4, 4]]

@@ -19,6 +19,8 @@ from taut.solver.program.cp_sat import solve_cpsat
 from taut.solver.result import Status
 from tests.support.instances import random_problem
 
+pytestmark = pytest.mark.proof
+
 SEEDS = range(200)
 MEMORY = [1.0, 0.8, 0.6]
 """Shares of the drawn memory; the smaller, the more problems are infeasible."""

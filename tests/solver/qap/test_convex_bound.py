@@ -12,6 +12,8 @@ from taut.solver.qap.hahn_grant import ascent
 from taut.solver.qap.pair_costs import pair_costs, scale_of
 from tests.support.assignments import KINDS, nug12, optimum, random_assignment
 
+pytestmark = pytest.mark.proof
+
 
 def test_convex_bound_of_nug12_rises_to_480() -> None:
     """Steps of Frank and Wolfe never lose, and end 17 % below the optimum of 578 (480 / 578 = 0.83)."""

@@ -17,6 +17,8 @@ from taut.solver.qap.tree import cutoff
 from tests.support.assignments import nug12
 from tests.support.blocks import blocks
 
+pytestmark = pytest.mark.proof
+
 KINDS = ["path", "tree", "forest", "ring", "chords"]
 
 

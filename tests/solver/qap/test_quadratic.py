@@ -20,6 +20,8 @@ from taut.solver.qap.gilmore_lawler import gilmore_lawler
 from taut.solver.qap.quadratic import anneal, place
 from tests.support.assignments import KINDS, nug12, optimum, random_assignment
 
+pytestmark = pytest.mark.proof
+
 FILES = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "qaplib"
 
 

@@ -15,6 +15,8 @@ from taut.solver.qap.proof import Proof, prove, root_bounds
 from taut.solver.qap.tree import Tree, cutoff
 from tests.support.assignments import KINDS, nug12, random_assignment
 
+pytestmark = pytest.mark.proof
+
 EXTREMES = ["no flow", "constant", "unlike units", "huge"]
 
 

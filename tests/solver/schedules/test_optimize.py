@@ -20,6 +20,8 @@ from taut.solver.schedules.optimize import load, optimize
 from tests.solver.schedules.bound.test_bounds import REAL
 from tests.support.schedule_pipelines import device_map, one_by_one, unlike
 
+pytestmark = pytest.mark.proof
+
 
 @pytest.mark.parametrize("seed", range(12))
 def test_result_is_feasible_certified_and_at_the_optimum(seed: int) -> None:

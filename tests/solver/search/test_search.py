@@ -9,6 +9,8 @@ from taut.solver.result import Limits, State, relative_gap
 from taut.solver.search.search import search
 from tests.support.small import cluster, costs, model, problem
 
+pytestmark = pytest.mark.proof
+
 
 def test_search_proves_the_optimum_of_a_small_problem() -> None:
     """Eight devices in two nodes: plan, bound and enumeration agree."""

@@ -11,6 +11,8 @@ from taut.solver.schedules.construct.kinds import KINDS
 from taut.solver.schedules.improve.neighbourhood import Neighbourhood
 from tests.taut.conftest import Outcome, Run, refused
 
+pytestmark = pytest.mark.proof
+
 SMALL = ("schedule", "--stages", "4", "--micro-batches", "8", "--forward", "1", "--backward", "1", "--weight", "1")
 QUICK = ("--time-limit", "5", "--quiet")
 

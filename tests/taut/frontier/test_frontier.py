@@ -33,6 +33,8 @@ from tests.support import small
 from tests.support.instances import random_problem
 from tests.taut.conftest import Run
 
+pytestmark = pytest.mark.proof
+
 BATCH = 32
 GIVEN = [2.0, 3.0, 3.5, 4.0, 6.0, 8.0, 16.0]
 ASKED = ("pareto", "gpt2-345m", "amp-homogeneous", "--global-batch", BATCH, "--quiet")

@@ -17,6 +17,8 @@ from taut.profiling.network import cluster_from_matrices, profile_network
 from taut.profiling.pairs import link_figures, rounds
 from taut.profiling.seats import Seat, device_order
 
+pytestmark = pytest.mark.proof
+
 T4 = device_named("t4-16gb", "test")
 LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 CALL = """

@@ -10,6 +10,8 @@ from taut.data.model import ModelSpec
 from taut.reproduce import vschedules
 from taut.reproduce.vschedules import MODEL, Table, reproduce_vschedules
 
+pytestmark = pytest.mark.proof
+
 
 @pytest.fixture(scope="module")
 def table() -> Table:

@@ -13,6 +13,8 @@ from taut.formulations.schedules.stages import Stages
 from taut.schedules.torch_csv import read_torch_csv, torch_csv
 from taut.solver.schedules.construct.kinds import build
 
+pytestmark = pytest.mark.proof
+
 torch = pytest.importorskip("torch")
 STAGES, MICRO_BATCHES = 4, 8
 KINDS = {"1f1b": ("sequential", 1), "zb-v": ("v", 2), "v-half": ("v", 2)}

@@ -8,6 +8,8 @@ from taut.errors import DataError, FormulationError, InfeasibleError
 from taut.formulations.schedules.stages import Stages
 from taut.schedules.space import build_kind, built_kinds, fastest_that_fits, placements, refuse_too_full, roomy
 
+pytestmark = pytest.mark.proof
+
 STAGES = Stages(stages=4, micro_batches=8, forward=[1.0], backward=[1.0], weight=[1.0])
 
 

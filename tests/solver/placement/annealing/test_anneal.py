@@ -14,6 +14,8 @@ from taut.solver.program.enumerate import enumerate_candidate
 from tests.support.instances import random_problem
 from tests.support.small import candidate, cluster, problem, strategy
 
+pytestmark = pytest.mark.proof
+
 
 def random_placement(seed: int) -> tuple[PlacementProblem, Partition] | None:
     """The placement problem of some candidate of a random problem, if one fits."""

@@ -8,6 +8,8 @@ import pytest
 from taut.data.arrays import Floats, Ints
 from taut.solver.placement.exact.subset import SubsetSolver
 
+pytestmark = pytest.mark.proof
+
 
 def random_slots(seed: int) -> tuple[Floats, Floats, Ints, int, float]:
     """Hop seconds, ring seconds per pair, nodes, pp and ring weight of a random instance of 6 slots."""

@@ -23,6 +23,8 @@ from taut.solver.search.search import search
 from tests.solver.placement.path_cover.test_path_cover import covered_entry, optimum
 from tests.support.small import cluster, costs, model, problem
 
+pytestmark = pytest.mark.proof
+
 Document = dict[str, Any]
 RACKS = [
     (2, [3, 5]),

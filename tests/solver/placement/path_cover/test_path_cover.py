@@ -39,6 +39,8 @@ from taut.solver.search.search import search
 from tests.support.blocks import blocks
 from tests.support.small import cluster, costs, model, problem
 
+pytestmark = pytest.mark.proof
+
 Document = dict[str, Any]
 SHAPES = [(2, 2), (3, 2), (2, 3), (4, 1), (6, 1), (2, 4), (4, 2), (8, 1), (3, 3), (5, 2), (2, 5), (4, 3)]
 SHARED = [

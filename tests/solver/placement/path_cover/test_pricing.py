@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
 from taut.data.arrays import Flags, Ints, Ints32
 from taut.solver.placement.path_cover.pricing import NEVER, dearest_walks
+
+pytestmark = pytest.mark.proof
 
 Runs = tuple[tuple[int, int], ...]
 

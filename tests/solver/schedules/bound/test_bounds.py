@@ -17,6 +17,8 @@ from taut.solver.schedules.bound.ticks import in_ticks
 from taut.solver.schedules.improve.exact import solve
 from tests.support.schedule_pipelines import device_map, least_makespan, one_by_one, unlike
 
+pytestmark = pytest.mark.proof
+
 REAL = {
     "1.5B": (9.261, 9.043, 4.6685, 0.601),
     "6.2B": (14.859, 14.722, 9.9635, 0.527),

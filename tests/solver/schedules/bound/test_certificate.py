@@ -16,6 +16,8 @@ from taut.solver.schedules.bound.cheap_bounds import cheap_bound
 from taut.solver.schedules.bound.witness import rederived
 from tests.support.schedule_pipelines import one_by_one, unlike
 
+pytestmark = pytest.mark.proof
+
 
 def claimed(problem: ScheduleProblem, schedule: Schedule) -> dict[str, Any]:
     """A certificate as it comes back from a file."""

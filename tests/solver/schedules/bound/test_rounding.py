@@ -9,6 +9,8 @@ from taut.formulations.schedules.schedule import timetable, violations
 from taut.solver.schedules.chains import chains, numbers, schedule_of
 from taut.solver.schedules.improve.critical_path import improve
 
+pytestmark = pytest.mark.proof
+
 
 @pytest.mark.parametrize("seed", range(5))
 def test_moves_report_the_makespan_that_their_order_has(seed: int) -> None:

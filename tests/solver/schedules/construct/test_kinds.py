@@ -20,6 +20,8 @@ from taut.solver.schedules.construct.adapt import Effort
 from taut.solver.schedules.construct.kinds import KINDS, best_schedule, best_schedules, block_memory, build
 from tests.support.schedules import pipeline, pipelines
 
+pytestmark = pytest.mark.proof
+
 LITTLE = Effort(lists=24, kept=2, trials=400)
 
 PEAKS = {

@@ -20,6 +20,8 @@ from taut.formulations.schedules.schedule import (
 )
 from tests.support.schedules import pipeline, pipelines, rows
 
+pytestmark = pytest.mark.proof
+
 FORMULAS: dict[str, Callable[[ScheduleProblem], Schedule]] = {
     "1F1B": one_forward_one_backward,
     "I1F1B_v2": interleaved,

@@ -16,6 +16,8 @@ from taut.solver.schedules.construct.rebuild import rebuilt, rebuilt_words
 from taut.solver.schedules.construct.v_orders import fill, peak, shorten, squeeze
 from tests.support.schedules import pipeline, rows
 
+pytestmark = pytest.mark.proof
+
 LITTLE = Effort(lists=8, kept=1, trials=100)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from taut.solver.schedules.chains import chains, numbers, schedule_of
 from taut.solver.schedules.clock import makespan
 from taut.solver.schedules.improve.critical_path import improve
 from tests.support.schedules import pipeline, pipelines
+
+pytestmark = pytest.mark.proof
 
 
 def scaled(problem: ScheduleProblem, factor: float) -> ScheduleProblem:

@@ -12,6 +12,8 @@ from taut.solver.schedules.improve.neighbourhood import Neighbourhood
 from taut.solver.schedules.in_order import in_order, starts
 from tests.support.schedule_pipelines import least_makespan, one_by_one, unlike
 
+pytestmark = pytest.mark.proof
+
 
 @pytest.mark.parametrize("seed", range(16))
 def test_optimum_is_that_of_enumeration(seed: int) -> None:
