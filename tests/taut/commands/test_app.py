@@ -374,6 +374,7 @@ def test_catalog_lists_everything_with_its_source(run: Run) -> None:
     assert set(json.loads(run("catalog", "models", "--json").out)) == {"models"}
 
 
+@pytest.mark.proof
 def test_place_solves_a_tiny_instance(tmp_path: Path, run: Run) -> None:
     """An instance of three items is solved to its optimum, and its permutation costs what is said."""
     # Flow 5 between items 0 and 1, 2 between 0 and 2, 1 between 1 and 2; distances 1 (0-1), 2 (0-2), 3 (1-2).

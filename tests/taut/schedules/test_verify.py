@@ -8,6 +8,8 @@ import pytest
 
 from tests.taut.conftest import Run, refused
 
+pytestmark = pytest.mark.proof
+
 WORDS = ("schedule", "--stages", "4", "--micro-batches", "8", "--backward", "1.2", "--weight", ".8", "--comm", ".05")
 
 
