@@ -67,9 +67,11 @@ def package(folder: Path) -> str:
 
 
 def public(body: list[ast.stmt], prefix: str = "") -> Iterator[tuple[str, str | None]]:
-    """Public classes and functions, with the public methods of public classes, and their docstrings."""
+    """Public classes and functions, with the public methods of public classes, and their docstrings; no overloads."""
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            if any(isinstance(mark, ast.Name) and mark.id == "overload" for mark in node.decorator_list):
+                continue
             yield f"{prefix}{node.name}", ast.get_docstring(node)
             if isinstance(node, ast.ClassDef):
                 yield from public(node.body, f"{prefix}{node.name}.")
