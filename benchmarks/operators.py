@@ -24,9 +24,8 @@ from scipy.optimize import nnls
 from taut.data.analytic.operator_times import ATTENTION_TERMS, GEMM_TERMS, attention_terms, gemm_terms
 from taut.data.arrays import Floats
 from taut.data.builtin import catalog_devices
-from taut.data.units import MICROSECOND
+from taut.data.units import MICROSECOND, MILLISECOND
 
-MILLISECOND = 1e-3
 FOLDS, ROUNDS, SMALLEST_RESIDUAL = 10, 8, 0.02
 SMALLEST_ROWS, SMALLEST_WIDTH, ROW_MULTIPLE = 512, 256, 128
 """GEMMs of training: tokens of at least one short micro-batch, in whole tiles, and no slivers."""

@@ -19,13 +19,13 @@ from pydantic import Field, field_validator, model_validator
 
 from taut.data.device import DeviceSpec, Positive
 from taut.data.spec import Spec
-from taut.data.units import GIGABIT, GIGABYTE
+from taut.data.units import GIGABIT, GIGABYTE, MEGABYTE
 
 Microseconds = Annotated[float, Field(ge=0)]
 NodeCount = Annotated[int, Field(gt=0, strict=True)]
 MOST_NODES = 8192
 """More nodes would not leave room for matrices between nodes."""
-UNIT_BYTES = {"B/s": 1.0, "MB/s": 1e6, "GB/s": GIGABYTE, "Gb/s": GIGABIT}
+UNIT_BYTES = {"B/s": 1.0, "MB/s": MEGABYTE, "GB/s": GIGABYTE, "Gb/s": GIGABIT}
 Unit = Literal["B/s", "MB/s", "GB/s", "Gb/s"]
 
 

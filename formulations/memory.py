@@ -32,12 +32,11 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel, ParameterBytes
-from taut.data.units import KIB
+from taut.data.units import KIB, SATURATED_BYTES
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import StageTables
 
-MOST_BYTES = 2**62
 HELD, PASSING = ("weights", "gradients", "states"), ("workspace", "logits", "buffers")
 
 
@@ -94,7 +93,7 @@ def stage_memory(
     flight = in_flight(candidate)
     kept = np.stack([weighed(model, kept_term(r), tables.activation[k]) for k, r in enumerate(RECOMPUTE)])
     # Products with the micro-batches in flight must stay within 64 bits; what is cut off exceeds any device.
-    activation = np.minimum(kept, MOST_BYTES // int(flight.max()))
+    activation = np.minimum(kept, SATURATED_BYTES // int(flight.max()))
     return StageMemory(fixed, activation, flight, budget)
 
 
@@ -138,7 +137,7 @@ class DeviceMemory:
         buffers = weighed(model, "buffers", tables.buffers[first, end]).max()
         kept = [weighed(model, kept_term(RECOMPUTE[r]), tables.activation[r, i, j]) for r, i, j in ranges]
         counts = self.counts[device]
-        at_once = (counts @ np.minimum(kept, MOST_BYTES // int(counts.sum(axis=1).max()))).max()
+        at_once = (counts @ np.minimum(kept, SATURATED_BYTES // int(counts.sum(axis=1).max()))).max()
         return once + int(workspace) + int(logits) + int(buffers) + int(at_once) + model.overhead_bytes
 
 

@@ -2,13 +2,13 @@ r"""
 The planning problem: what is given, and the arrays that every candidate is priced with.
 
 One object holds model, cluster, cost table, memory model, latency model and space; candidates, stage tables and stage
-memory are derived from it and kept. ``Problem`` is what every problem here offers: a cost and its violations.
+memory are derived from it and kept.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Protocol, TypeVar
+from typing import Literal
 
 import numpy as np
 
@@ -28,20 +28,6 @@ from taut.formulations.stage_tables import StageTables, stage_tables
 
 LatencyModel = Literal["pipette", "pipette-printed", "amp"]
 LATENCY_MODELS: tuple[LatencyModel, ...] = ("pipette", "pipette-printed", "amp")
-
-Choice = TypeVar("Choice", contravariant=True)
-
-
-class Problem(Protocol[Choice]):
-    """What every problem offers: the cost of a choice, and what is wrong with it."""
-
-    def cost(self, choice: Choice, /) -> float:
-        """Objective of a choice that violates nothing."""
-        ...
-
-    def violations(self, choice: Choice, /) -> tuple[str, ...]:
-        """What is wrong with a choice, one line each; empty if it is feasible."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from typing import Any
 
 from taut.data.read import read_text
 from taut.data.spec import shorten
+from taut.data.units import MILLISECOND
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
 
-MILLISECOND = 1e-3
 FARTHEST = 8
 LARGEST_SIZE = 10**9
 HALF_PRECISION = {"bfloat16", "bf16", "float16", "fp16", "half"}

@@ -28,10 +28,10 @@ from taut.data.read import read_json
 from taut.data.readers.galvatron_memory import Kept, read_galvatron_memory
 from taut.data.readers.measured_layer import Pass, Profiled
 from taut.data.spec import shorten
+from taut.data.units import MILLISECOND
 from taut.errors import DataError
 
 BACKWARD_OVER_FORWARD = 2.0
-MILLISECOND = 1e-3
 MOST_MS = 1e9
 
 _KEY = re.compile(r"layernum\[([1-9]\d{0,3})\]_bsz([1-9]\d{0,6})(?:_seq([1-9]\d{0,7}))?")

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 from taut.data.read import read_json
 from taut.data.spec import shorten
+from taut.data.units import MIB
 from taut.errors import DataError
 
-MIB = 2.0**20
 MOST_MIB = 1e9
 
 _STRATEGY = re.compile(r"1_1_([1-9]\d{0,6})(_c)?(?:_sp)?")

@@ -15,10 +15,8 @@ from pathlib import Path
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.read import read_text
-from taut.data.units import GIGABIT
+from taut.data.units import GIGABIT, MEGABYTE
 from taut.errors import DataError
-
-MEGABYTE = 1e6
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,61 +1,74 @@
 r"""
-Placement as a quadratic assignment: traffic between workers times distance between devices.
+Placement as a quadratic assignment problem (Koopmans and Beckmann): traffic between groups times distance of slots.
 
-Items are the workers (x, z, y), numbered :math:`(x \cdot dp + z) \cdot tp + y`; locations are the devices.
-Flow, in bytes per step from one worker to another:
+Sets
+    Positions :math:`p = z \cdot pp + x` of stage x in replica z, one tensor group each; slots s, as many
+    (``taut.formulations.placement``).
 
-(1) pipeline: m times the message from (x, z, y) to (x + 1, z, y), and as much back;
-(2) data parallelism: :math:`2 (dp - 1)/dp` of the stage's gradients from (x, z, y) to (x, z + 1 mod dp, y);
-(3) tensor parallelism: :math:`2 (tp - 1)/tp` of the stage's all-reduced bytes, m times, from (x, z, y) to
-    (x, z, y + 1 mod tp).
+Data
+    Flow :math:`F_{pq}` in bytes of a step on one tensor rank, distance :math:`D_{st} = 1 / B_{st}` in seconds per byte,
+    the rate inside the node for two slots of one node.
 
-Distance is 1/bandwidth in seconds per byte. The cost is the seconds of all transfers one after the other: a surrogate
-of the step time, which pays the slowest pipeline and the slowest ring (``taut.formulations.placement``), in the form
-that quadratic-assignment solvers and bounds take.
+    (1) Pipelines: :math:`F_{pq} = F_{qp} = h M_x` between stages x and x + 1 of a replica, h the weight of a trip and
+        :math:`M_x` the bytes of a message.
+    (2) Rings: :math:`F_{pq} = 2 \frac{dp - 1}{dp} G_x` from a replica to the next, and from the last to the first,
+        :math:`G_x` being the gradient bytes of stage x that are priced.
+
+Variables
+    A permutation f, the slot of every position.
+
+Objective
+    (3) :math:`\min \sum_{pq} F_{pq} D_{f(p) f(q)}`, the seconds of all transfers one after the other.
+
+The sum replaces the maxima of the step time, which pays the slowest pipeline and the slowest ring alone. So (3) is a
+surrogate in the form that solvers and bounds for quadratic assignment take; its value is no bound on the step time.
+What a tensor group exchanges stays in its slot and is left out. Source: T. C. Koopmans and M. Beckmann, Assignment
+problems and the location of economic activities, Econometrica 25 (1957).
 """
 
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.data.costs import RECOMPUTE
 from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.formulations.links import Links
-from taut.formulations.problem import PlanningProblem
+from taut.formulations.placement import PlacementProblem
 from taut.formulations.rings import ring_factor
-from taut.formulations.strategy import Strategy
 
 
-def placement_assignment(problem: PlanningProblem, strategy: Strategy) -> QuadraticAssignment:
-    """The quadratic assignment of a strategy's workers to the cluster's devices."""
-    return QuadraticAssignment(
-        flow=worker_flow(problem, strategy),
-        distance=device_distance(problem.links),
-        name=f"{problem.model.name} on {problem.cluster.name}",
-    )
+def placement_assignment(given: PlacementProblem) -> QuadraticAssignment:
+    """
+    The quadratic assignment of a strategy's tensor groups to slots, (3).
+
+    Parameters
+    ----------
+    given
+        The placement problem of a strategy whose tensor groups lie in one node each.
+
+    Returns
+    -------
+    QuadraticAssignment
+        Flow in bytes and distance in seconds per byte, both (dp pp, dp pp).
+    """
+    problem = given.problem
+    name = f"{problem.model.name} on {problem.cluster.name}"
+    return QuadraticAssignment(flow=group_flow(given), distance=slot_distance(given), name=name)
 
 
-def worker_flow(problem: PlanningProblem, strategy: Strategy) -> Floats:
-    """Bytes a step from every worker to every other, (workers, workers), (1) to (3)."""
-    candidate, tables = strategy.candidate, problem.tables(strategy.candidate)
-    pp, dp, tp, m = candidate.pp, candidate.dp, candidate.tp, candidate.num_micro_batches
-    worker = np.arange(pp * dp * tp).reshape(pp, dp, tp)
-    flow = np.zeros((worker.size, worker.size))
-    gradients = problem.gradient_bytes(candidate)
-    for x, ((first, end), recompute) in enumerate(zip(strategy.stages, strategy.recompute, strict=True)):
-        if x < pp - 1:
-            sent = m * tables.message[end]
-            flow[worker[x], worker[x + 1]] += sent
-            flow[worker[x + 1], worker[x]] += sent
-        if dp > 1:
-            flow[worker[x], np.roll(worker[x], -1, axis=0)] += ring_factor(dp) * gradients[first, end]
-        if tp > 1:
-            volume = m * tables.volume[RECOMPUTE.index(recompute), first, end]
-            flow[worker[x], np.roll(worker[x], -1, axis=1)] += ring_factor(tp) * volume
+def group_flow(given: PlacementProblem) -> Floats:
+    """Bytes of a step from every position to every other, (dp pp, dp pp), by (1) and (2)."""
+    pp, dp = given.candidate.pp, given.candidate.dp
+    weight = given.problem.transfer_weight(given.candidate)
+    position = np.arange(pp * dp).reshape(dp, pp)
+    flow = np.zeros((pp * dp, pp * dp))
+    hops = np.broadcast_to(weight * given.messages, (dp, pp - 1))
+    flow[position[:, :-1], position[:, 1:]] = flow[position[:, 1:], position[:, :-1]] = hops
+    if dp > 1:
+        flow[position, np.roll(position, -1, axis=0)] += ring_factor(dp) * given.gradients
     return flow
 
 
-def device_distance(links: Links) -> Floats:
-    """Seconds per byte from every device to every other, (devices, devices), zero on the diagonal."""
-    distance = 1.0 / links.rate[np.ix_(links.site_of, links.site_of)]
+def slot_distance(given: PlacementProblem) -> Floats:
+    """Seconds per byte from every slot to every other, (slots, slots), zero on the diagonal."""
+    sites = given.slots[:, 0]
+    distance = 1.0 / given.links.rate[np.ix_(sites, sites)]
     np.fill_diagonal(distance, 0.0)
     return np.asarray(distance)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from taut.data.arrays import Flags, Ints
-
-VOCABULARY_MULTIPLE = 128
+from taut.data.model import VOCABULARY_MULTIPLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,13 +37,12 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.data.units import KIB
+from taut.data.units import KIB, NANOSECONDS_PER_SECOND
 from taut.errors import FormulationError
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 
-NANOSECONDS = 1e9
 SLOW, MIXED = 1, 2
 
 
@@ -162,7 +161,7 @@ class StrategyProgram:
 
 def nanoseconds(seconds: Floats) -> Ints:
     """Finite seconds as integer nanoseconds, rounded down."""
-    return np.asarray(np.floor(seconds * NANOSECONDS), dtype=np.int64)
+    return np.asarray(np.floor(seconds * NANOSECONDS_PER_SECOND), dtype=np.int64)
 
 
 def kibibytes(count: Ints) -> Ints:

@@ -25,8 +25,9 @@ from pathlib import Path
 
 import pulp
 
+from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.errors import SolverError
-from taut.formulations.program.program import NANOSECONDS, Row, StrategyProgram
+from taut.formulations.program.program import Row, StrategyProgram
 from taut.solver.program.checked import ProgramResult, checked_result
 from taut.solver.result import Progress, Status
 
@@ -79,7 +80,7 @@ def solve_cbc(
     cheaper = True
     while cheaper and answer.status in PROVEN:
         if progress and best.objective_ns is not None:
-            progress(time.perf_counter() - started, best.objective_ns / NANOSECONDS, -inf, SOLVER)
+            progress(time.perf_counter() - started, best.objective_ns / NANOSECONDS_PER_SECOND, -inf, SOLVER)
         cutoff = [] if best.objective_ns is None else [f"cutoff {best.objective_ns - 0.5}"]
         answer = ask("preprocess off", "presolve off", *cutoff)
         cheaper = _cost(answer) < _cost(best)

@@ -11,8 +11,9 @@ from importlib.metadata import version
 import numpy as np
 from ortools.sat.python import cp_model
 
+from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.errors import SolverError
-from taut.formulations.program.program import NANOSECONDS, StrategyProgram
+from taut.formulations.program.program import StrategyProgram
 from taut.solver.program.checked import ProgramResult, checked_result
 from taut.solver.result import Progress, Status
 
@@ -28,7 +29,7 @@ class _Reporter(cp_model.CpSolverSolutionCallback):
         self.progress = progress
 
     def on_solution_callback(self) -> None:
-        seconds = self.objective_value / NANOSECONDS, self.best_objective_bound / NANOSECONDS
+        seconds = self.objective_value / NANOSECONDS_PER_SECOND, self.best_objective_bound / NANOSECONDS_PER_SECOND
         self.progress(self.wall_time, *seconds, SOLVER)
 
 

@@ -1,13 +1,12 @@
-"""Peers of the placement benchmark: the quadratic surrogate, the moves and identity order of Pipette's annealing."""
+"""Peers of the placement benchmark: the moves and identity order of Pipette's annealing."""
 
 import numpy as np
 import pytest
 
 from benchmarks.pipette_annealing import _move, identity
 from benchmarks.placement_clusters import problem, rates
-from benchmarks.quadratic_surrogate import _slots_of, koopmans_beckmann
+from benchmarks.quadratic_surrogate import _slots_of
 from taut.errors import DataError
-from taut.formulations.latency import step_time
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.strategy import Division, Strategy
 
@@ -20,38 +19,6 @@ def placed(nodes: int, stages: int, tp: int) -> PlacementProblem:
     return placement_problem(
         given, Strategy(candidate=given.candidates[0], division=Division(ranges, ("full",) * stages))
     )
-
-
-def test_flows_are_the_bytes_of_every_link() -> None:
-    """
-    8 nodes, 4 stages, 2 replicas: 512 / (2 * 2) = 128 micro-batches, a trip counts 128 / 4 = 32 times.
-
-    A hop carries 2 sequences * 2048 * 3072 * 2 bytes each way, 32 times. The ring carries 2 (2 - 1) / 2 = 1 times the
-    gradients of 24 layers: 12 * 3072^2 weights each (and some vectors), 4 bytes, on one of 8 tensor ranks.
-    """
-    flow, _ = koopmans_beckmann(placed(8, 4, 8))
-    hop = 32 * 2 * 2048 * 3072 * 2
-    assert flow[0, 1] == flow[1, 0] == flow[6, 7] == pytest.approx(hop)
-    assert flow[3, 4] == flow[0, 2] == flow[1, 5] == 0.0
-    assert flow[0, 4] == flow[4, 0] == pytest.approx(24 * 12 * 3072**2 * 4 / 8, rel=2e-3)
-    assert np.count_nonzero(flow) == 2 * 2 * 3 + 2
-
-
-def test_distances_are_inverse_rates_between_the_nodes_of_slots() -> None:
-    """8 nodes with two groups each: slots 0 and 1 share a node of 600 GB/s, 0 and 2 are as far as nodes 0 and 1."""
-    _, distance = koopmans_beckmann(placed(8, 4, 4))
-    assert distance.shape == (16, 16)
-    assert distance[0, 1] == pytest.approx(1 / 600e9)
-    assert distance[0, 2] == distance[1, 3] == pytest.approx(1 / (1e9 * rates(8, "fat-tree", 1)[0, 1]))
-
-
-def test_surrogate_of_one_pipeline_is_its_price() -> None:
-    """One replica has no maximum to lose: flow times distance are the seconds of its transfers, in any order."""
-    given = placed(8, 8, 8)
-    flow, distance = koopmans_beckmann(given)
-    order = np.random.default_rng(0).permutation(8)
-    priced = step_time(given.problem, given.strategy, given.devices(given.slots[order]))
-    assert float((flow * distance[np.ix_(order, order)]).sum()) == pytest.approx(float(priced.pipeline_transfers))
 
 
 def test_identity_order_is_the_faster_of_two() -> None:

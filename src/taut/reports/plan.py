@@ -7,7 +7,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-GIB = 1024**3
+from taut.data.units import GIB
+
 PARTS = {
     "compute": "computation",
     "tensor_parallel": "tensor-parallel all-reduces",

@@ -14,6 +14,7 @@ from taut.data.load import load_model
 from taut.data.model import ModelSpec
 from taut.data.readers.galvatron import read_galvatron
 from taut.data.readers.galvatron_memory import read_galvatron_memory
+from taut.data.units import MIB
 from taut.errors import DataError
 
 FILES = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "profiles" / "galvatron"
@@ -21,7 +22,6 @@ MODEL = ModelSpec(name="tiny", layers=3, hidden=4, heads=2, seq=8, vocab=128)
 DEVICE = DeviceSpec(
     name="unit", memory_gib=1, peak_tflops={"bf16": 1.0}, memory_bandwidth_gbytes=1.0, memory_efficiency=0.5
 )
-MIB = 2**20
 TIMES = {"layernum[2]_bsz1_seq8": 20.0, "layernum[4]_bsz1_seq8": 32.0}
 """A layer takes (32 - 20) / 2 = 6 ms, and 20 - 2 * 6 = 8 ms are embedding and head."""
 

@@ -13,11 +13,11 @@ from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.candidate_bounds import communication, partition_bound, relaxation_bound
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
-from taut.solver.program.enumerate import enumerate_all, enumerate_candidate
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
+from tests.support.oracle import enumerate_all, enumerate_candidate
 from tests.support.small import candidate, cluster, costs, model, problem
 
 pytestmark = pytest.mark.proof

@@ -6,9 +6,9 @@ import pytest
 
 from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.margin_free import bound_without_margin
-from taut.solver.program.enumerate import enumerate_all
 from tests.solver.order_priced.test_bound import random_orders
 from tests.support.instances import random_problem
+from tests.support.oracle import enumerate_all
 
 pytestmark = pytest.mark.proof
 

@@ -20,10 +20,10 @@ from taut.solver.infeasibility.changes import CHANGES, WayOut
 from taut.solver.infeasibility.diagnosis import Infeasibility, diagnose, explain_infeasible
 from taut.solver.infeasibility.feasibility import fits
 from taut.solver.infeasibility.hardware import _fewest_nodes, _holds, _lean, _with_memory, _with_nodes
-from taut.solver.program.enumerate import _placements, _strategies
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
 from tests.support.instances import random_problem
+from tests.support.oracle import _placements, _strategies
 from tests.support.small import cluster, costs, model, problem
 
 pytestmark = pytest.mark.proof

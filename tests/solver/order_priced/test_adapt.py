@@ -24,11 +24,11 @@ from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.order_priced.adapt import adapted_words
 from taut.solver.order_priced.rows import least_makespan
-from taut.solver.program.enumerate import enumerate_all
 from taut.solver.result import Limits, SearchResult
 from taut.solver.search.order_adaptation import Drafts
 from taut.solver.search.search import search
 from tests.solver.order_priced.test_bound import random_orders
+from tests.support.oracle import enumerate_all
 from tests.support.small import cluster, costs, model, problem
 
 pytestmark = pytest.mark.proof

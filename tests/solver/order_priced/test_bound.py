@@ -28,12 +28,12 @@ from taut.solver.order_priced.critical_paths import critical_path, device_path
 from taut.solver.order_priced.device_chain import Devices
 from taut.solver.order_priced.rows import Rows, least_makespan
 from taut.solver.order_priced.witness import missing_bytes, rederived
-from taut.solver.program.enumerate import enumerate_all, enumerate_candidate
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.formulations.schedules.test_plan_orders import pipeline, scheduled
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
+from tests.support.oracle import enumerate_all, enumerate_candidate
 from tests.support.small import cluster, model, problem
 from tests.support.words import with_random_orders
 

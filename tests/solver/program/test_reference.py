@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.program.program import NANOSECONDS, Option, StrategyProgram
+from taut.formulations.program.program import Option, StrategyProgram
 from taut.formulations.program.rows import strategy_program
 from taut.solver.bounds.candidate_bounds import ROUNDING, communication
 from taut.solver.bounds.link_bounds import BestLinks
@@ -72,7 +73,7 @@ def check_result(program: StrategyProgram, result: ProgramResult, best: float, s
     assert result.objective_ns == result.lower_bound_ns, seed
     chosen = program.options[result.choice.candidate].partition
     prices = 2 * chosen.pp + chosen.micro_batches - 1
-    rounded_off = best * NANOSECONDS - result.objective_ns
+    rounded_off = best * NANOSECONDS_PER_SECOND - result.objective_ns
     assert -ROUNDING * result.objective_ns <= rounded_off < prices + ROUNDING * result.objective_ns, seed
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from taut.solver.infeasibility.diagnosis import explain_infeasible
-from taut.solver.program.enumerate import enumerate_all
 from taut.solver.result import Limits, State, relative_gap
 from taut.solver.search.search import search
+from tests.support.oracle import enumerate_all
 from tests.support.small import cluster, costs, model, problem
 
 pytestmark = pytest.mark.proof

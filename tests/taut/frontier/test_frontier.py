@@ -26,11 +26,11 @@ from taut.frontier.memory_limits import gib_of, kib_of, least_limit, limit_for, 
 from taut.planning import plan
 from taut.request import planning_problem
 from taut.solver.certificate.document import devices_of, parse_document, strategy_of
-from taut.solver.program.enumerate import enumerate_all
 from taut.solver.result import CandidateBound, Limits, State, Status
 from taut.solver.search.search import search
 from tests.support import small
 from tests.support.instances import random_problem
+from tests.support.oracle import enumerate_all
 from tests.taut.conftest import Run
 
 pytestmark = pytest.mark.proof

@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
 from taut import Plan
+from taut.data.units import GIB
 from taut.frontier.frontier import Frontier, FrontierPoint
 from taut.plots.frontier import plot_frontier
 from taut.solver.result import Status
 
-GIB = 1024**3
 BAND, NO_PLAN, BOUND = "between bound and plan", "no plan is this fast (proven)", "lower bound"
 
 

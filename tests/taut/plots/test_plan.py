@@ -17,8 +17,8 @@ from matplotlib.collections import LineCollection, PatchCollection, PathCollecti
 
 from taut import Plan, plot_memory, plot_placement, plot_time
 from taut.data.arrays import Floats
+from taut.data.units import GIB
 
-GIB = 1024**3
 HOPS, RETURNS = "activations to the next stage (number: hops)", "their gradients, back"
 RING, SLOWEST = "data-parallel all-reduce of stage 0", "its slowest link"
 # Row sends to column, Gb/s; the diagonal is ignored.

@@ -10,8 +10,8 @@ from taut.solver.bounds.candidate_bounds import communication, partition_bound
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition
 from taut.solver.placement.annealing.anneal import anneal, best_start
-from taut.solver.program.enumerate import enumerate_candidate
 from tests.support.instances import random_problem
+from tests.support.oracle import enumerate_candidate
 from tests.support.small import candidate, cluster, problem, strategy
 
 pytestmark = pytest.mark.proof

@@ -19,11 +19,11 @@ from taut.solver.placement.exact.all_placements import count_placements, placeme
 from taut.solver.placement.exact.enumerate import ListCache, has_every, solve_every
 from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.placement.exact.pipeline import ends_of, least_by_first, thresholds_of
-from taut.solver.program.enumerate import enumerate_candidate
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
+from tests.support.oracle import enumerate_candidate
 from tests.support.small import candidate, cluster, problem
 
 pytestmark = pytest.mark.proof

@@ -33,10 +33,10 @@ from taut.solver.placement.path_cover.node_patterns import cheapest_fillings
 from taut.solver.placement.path_cover.path_bound import LongestPath
 from taut.solver.placement.path_cover.witness import witness_of, witnessed
 from taut.solver.placement.slots import Slots
-from taut.solver.program.enumerate import enumerate_candidate
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
+from tests.support.oracle import enumerate_candidate
 from tests.support.small import cluster, costs, model, problem
 
 pytestmark = pytest.mark.proof
