@@ -30,7 +30,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from taut.data.device import DeviceSpec, Precision
-from taut.data.spec import Spec
+from taut.data.spec import NotNegative, Spec
 from taut.data.units import MICROSECOND
 
 TERMS = (
@@ -44,7 +44,6 @@ TERMS = (
     "optimizer",
     "constant",
 )
-Coefficient = Annotated[float, Field(ge=0)]
 LOW, HIGH = 0.1, 0.9
 """Quantiles that bound the 80 % band."""
 
@@ -62,13 +61,13 @@ class Calibration(Spec):
     device: str = ""
     nodes: Literal["one", "many", "any"] = "any"
     precision: Precision | None = None
-    launch_us: Annotated[float, Field(ge=0)] | None = None
+    launch_us: NotNegative | None = None
     fused_attention: bool = True
     cluster: str = ""
-    coefficients: dict[str, Coefficient]
+    coefficients: dict[str, NotNegative]
     residuals: dict[str, float] = {}
     samples: Annotated[int, Field(ge=0)] = 0
-    mape: Annotated[float, Field(ge=0)] | None = None
+    mape: NotNegative | None = None
     source: str = ""
 
     @model_validator(mode="after")

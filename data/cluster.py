@@ -17,11 +17,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from taut.data.device import DeviceSpec, Positive
-from taut.data.spec import Spec
+from taut.data.device import DeviceSpec
+from taut.data.spec import NotNegative, Positive, Spec
 from taut.data.units import GIGABIT, GIGABYTE, MEGABYTE
 
-Microseconds = Annotated[float, Field(ge=0)]
 NodeCount = Annotated[int, Field(gt=0, strict=True)]
 MOST_NODES = 8192
 """More nodes would not leave room for matrices between nodes."""
@@ -36,7 +35,7 @@ class NodeSpec(Spec):
     device: DeviceSpec
     gpus_per_node: Annotated[int, Field(gt=0, le=1024, strict=True)]
     intra_bandwidth_gbps: Positive
-    intra_latency_us: Microseconds = 0.0
+    intra_latency_us: NotNegative = 0.0
     nic_bandwidth_gbps: Positive | None = None
 
 
@@ -49,7 +48,7 @@ class RackSpec(Spec):
 
     nodes: list[Annotated[int, Field(ge=0, strict=True)]]
     bandwidth_gbps: Positive | None = None
-    latency_us: Microseconds | None = None
+    latency_us: NotNegative | None = None
 
     @field_validator("nodes", mode="before")
     @classmethod
@@ -71,7 +70,7 @@ class NetworkSpec(Spec):
     """
 
     bandwidth_gbps: Positive | None = None
-    latency_us: Microseconds = 0.0
+    latency_us: NotNegative = 0.0
     racks: list[RackSpec] = []
 
     @field_validator("racks", mode="before")

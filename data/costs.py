@@ -20,16 +20,15 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from taut.data.read import read_text
-from taut.data.spec import Spec
+from taut.data.read import read_text, rows_of
+from taut.data.spec import NotNegative, Spec
 from taut.data.units import MOST_BYTES
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
 
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
-Seconds = Annotated[float, Field(ge=0)]
 Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES)]
-Degree = Annotated[int, Field(gt=0)]
+Degree = Annotated[int, Field(gt=0, le=10_000_000)]
 OPTIMIZER_REMARK = "optimizer_s_per_parameter"
 
 
@@ -74,13 +73,13 @@ class CostRow(Spec):
     micro_batch: Degree
     seq: Degree
     recompute: Recompute = "none"
-    forward_s: Seconds
-    input_grad_s: Seconds
-    weight_grad_s: Seconds
+    forward_s: NotNegative
+    input_grad_s: NotNegative
+    weight_grad_s: NotNegative
     activation_bytes: Bytes
     activation_bytes_sp: Bytes | None = None
     peak_bytes: Bytes | None = None
-    spread: Annotated[float, Field(ge=0)] | None = None
+    spread: NotNegative | None = None
 
     @property
     def key(self) -> Key:
@@ -106,7 +105,7 @@ class CostTable(Spec):
     name: str
     basis: str
     rows: list[CostRow]
-    optimizer_s_per_parameter: dict[str, Seconds] = {}
+    optimizer_s_per_parameter: dict[str, NotNegative] = {}
 
     @cached_property
     def by_key(self) -> dict[Key, LayerCost]:
@@ -181,19 +180,16 @@ def read_costs(path: Path) -> CostTable:
     DataError
         For a wrong header, a wrong value or a key that stands twice.
     """
-    text = read_text(path, "a cost table").splitlines()
-    try:
-        lines = list(csv.DictReader(line for line in text if not line.startswith("#")))
-    except csv.Error as error:
-        raise DataError(f"{path}: {error}, expected a cost table") from None
+    text = read_text(path, "a cost table")
+    columns, lines = rows_of(text, path, "a cost table")
     rows: dict[Key, CostRow] = {}
     for number, line in enumerate(lines, start=1):
-        row = _read_row(line, f"{path} row {number}")
+        row = _read_row(line, columns, f"{path} row {number}")
         if rows.setdefault(row.key, row) is not row:
             raise DataError(f"{path} row {number}: {_words(row.key)} stands twice, expected once")
     if not rows:
         raise DataError(f"{path}: has no rows, expected columns {', '.join(CostRow.model_fields)}")
-    remarks = [line.lstrip("# ").strip() for line in text if line.startswith("#")]
+    remarks = [line.lstrip("# ").strip() for line in text.splitlines() if line.startswith("#")]
     said = " ".join(remark for remark in remarks if remark and not remark.startswith(OPTIMIZER_REMARK))
     basis = f"profile {path.name}" + (f": {said}" if said else "")
     optimizer = dict(_optimizer(remark, path) for remark in remarks if remark.startswith(OPTIMIZER_REMARK))
@@ -227,11 +223,7 @@ def _cell(value: str | float | None) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _read_row(line: dict[str, str], where: str) -> CostRow:
-    cells: dict[str, str | int] = {}
-    for field, text in line.items():
-        if field is None or text is None:
-            raise DataError(f"{where}: has another number of cells than the header, expected as many")
-        if text != "":
-            cells[field] = text
-    return CostRow.parse(cells, where)
+def _read_row(line: dict[str, str], columns: list[str], where: str) -> CostRow:
+    if list(line) != columns:
+        raise DataError(f"{where}: has another number of cells than the header, expected {len(columns)}")
+    return CostRow.parse_cells({column: text for column, text in line.items() if text != ""}, where)

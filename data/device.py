@@ -11,11 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from taut.data.spec import Spec
+from taut.data.spec import NotNegative, Positive, Spec
 from taut.data.units import GIB, GIGABYTE, KIB, MICROSECOND, MOST_GIB, TERA
 
 Precision = Literal["bf16", "fp16", "fp32", "fp8"]
-Positive = Annotated[float, Field(gt=0)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -29,7 +28,7 @@ class DeviceSpec(Spec):
     gemm_efficiency: Fraction = 0.7
     attention_efficiency: Fraction = 0.4
     memory_efficiency: Fraction = 0.8
-    launch_us: Annotated[float, Field(ge=0)] = 100.0
+    launch_us: NotNegative = 100.0
     source: str = ""
 
     @property

@@ -1,12 +1,16 @@
 """
 From what a user names to a spec: a catalog entry, one of our YAML files, or a Hugging Face ``config.json``.
 
+A wrong name is refused with the nearest right one (``taut.data.suggest``).
+
 A cluster name may repeat a catalog entry: ``dgx-a100:16`` is sixteen of its nodes. In a cluster file ``device`` is a
-catalog name or a description in place, and ``bandwidth_matrix`` is the path of a CSV matrix (relative to the file,
-its unit in ``bandwidth_unit``) or the rows in place; ``latency_matrix`` likewise, in microseconds.
+catalog name or a description in place, and ``bandwidth_matrix`` is the path of a CSV matrix (relative to the file, its
+unit in ``bandwidth_unit``) or the rows in place; ``latency_matrix`` likewise, in microseconds.
 """
 
 import csv
+import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -29,7 +33,12 @@ from taut.data.memory_network import read_memory_network
 from taut.data.model import ModelSpec
 from taut.data.read import read_text, read_yaml
 from taut.data.readers.huggingface import read_config
+from taut.data.spec import shorten
+from taut.data.suggest import nearest
 from taut.errors import DataError
+
+_REPEATED = re.compile(r"(.+?)[:x*]([1-9]\d{0,5})", re.IGNORECASE)
+"""A name with a number of nodes, as ``dgx-a100:16`` or, what is refused, ``dgx-a100x16``."""
 
 
 def load_costs(name: str) -> CostTable:
@@ -43,10 +52,9 @@ def load_costs(name: str) -> CostTable:
     """
     if name in profile_names():
         return catalog_profile(name)
-    path = Path(name)
-    if path.suffix != ".csv" and not path.exists():
+    if os.path.isdir(name) or not (name.endswith(".csv") or os.path.exists(name)):
         raise DataError(_unknown("profile", name, profile_names(), "a .csv file"))
-    return read_costs(path)
+    return read_costs(Path(name))
 
 
 def load_calibration(name: str) -> Calibration:
@@ -73,7 +81,7 @@ def load_model(name: str, *, seq: int | None = None) -> ModelSpec:
     Parameters
     ----------
     name
-        A catalog name, a YAML file of ours, or a Hugging Face ``config.json``.
+        A catalog name, a YAML file of ours, a Hugging Face ``config.json``, or a folder with one.
     seq
         Sequence length in tokens, if it is to differ from the source's.
 
@@ -84,14 +92,29 @@ def load_model(name: str, *, seq: int | None = None) -> ModelSpec:
     """
     if name in catalog_section("models"):
         model = catalog_model(name)
-    elif name.endswith(".json"):
-        model = read_config(Path(name))
     elif name.endswith((".yaml", ".yml")):
         values = read_yaml(Path(name), "a model file")
         model = ModelSpec.parse({"name": Path(name).stem, **values}, name)
+    elif name.endswith(".json") or os.path.isdir(name):
+        return read_config(_config(Path(name)), seq=seq)
     else:
-        raise DataError(_unknown("model", name, catalog_section("models"), "a .yaml file or a config.json"))
+        raise DataError(_unknown_model(name))
     return model if seq is None else _with_seq(model, seq, name)
+
+
+def _config(path: Path) -> Path:
+    """The file itself, or the ``config.json`` of a folder."""
+    if path.suffix == ".json":
+        return path
+    if not (path / "config.json").is_file():
+        raise DataError(f"{path}: is a folder without a config.json, expected a folder with one, or a file")
+    return path / "config.json"
+
+
+def _unknown_model(name: str) -> str:
+    if name.partition(":")[0] in catalog_section("clusters"):
+        return f"model {name!r} is a cluster of the catalog, expected the model first and the cluster second"
+    return _unknown("model", name, catalog_section("models"), "a .yaml file, a config.json or a folder with one")
 
 
 def _with_seq(model: ModelSpec, seq: int, source: str) -> ModelSpec:
@@ -119,14 +142,31 @@ def load_cluster(name: str) -> ClusterSpec:
         cluster = catalog_cluster(base)
         return cluster if not count else _repeated(cluster, name, count)
     if not name.endswith((".yaml", ".yml")):
-        raise DataError(_unknown("cluster", name, catalog_section("clusters"), "NAME:NODES or a .yaml file"))
+        raise DataError(_unknown_cluster(name))
     path = Path(name)
     values = {"name": path.stem, **read_yaml(path, "a cluster file")}
     return ClusterSpec.parse(_with_matrix(with_devices(values, name), path), name)
 
 
-def _unknown(what: str, name: str, known: Iterable[str], otherwise: str) -> str:
-    return f"{what} {name!r} is not in the catalog, expected one of {', '.join(known)}, or {otherwise}"
+def _unknown_cluster(name: str) -> str:
+    if name in catalog_section("models"):
+        return f"cluster {name!r} is a model of the catalog, expected the model first and the cluster second"
+    repeated = _REPEATED.fullmatch(name)
+    base, count = (repeated[1], f":{repeated[2]}") if repeated else (name, "")
+    return _unknown("cluster", name, catalog_section("clusters"), "NAME:NODES or a .yaml file", base, count)
+
+
+def _unknown(
+    what: str, name: str, known: Iterable[str], otherwise: str, base: str | None = None, count: str = ""
+) -> str:
+    """The refusal of a name, with the known one nearest to its ``base``, and ``count`` nodes as in the name."""
+    names = list(known)
+    fault = "is a folder" if os.path.isdir(name) else "is not in the catalog"
+    near = nearest(name if base is None else base, names)
+    listed = "a catalog name" if near else f"one of {', '.join(names)}"
+    return f"{what} {shorten(name)} {fault}, expected {listed}, or {otherwise}" + (
+        f"; did you mean {near}{count}?" if near else ""
+    )
 
 
 def _repeated(cluster: ClusterSpec, name: str, count: str) -> ClusterSpec:

@@ -22,11 +22,11 @@ import math
 from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from taut.data.device import Precision
 from taut.data.memory_network import MemoryNetwork
-from taut.data.spec import Spec
+from taut.data.spec import NotNegative, Spec, as_tuple
 from taut.data.units import GIB, KIB, MOST_GIB
 
 MEMORY_TERMS = (
@@ -98,8 +98,8 @@ class MemoryModel(Spec):
     device: str = ""
     level: Annotated[float, Field(gt=0, lt=1)] | None = None
     samples: Annotated[int, Field(ge=0)] = 0
-    mape: Annotated[float, Field(ge=0)] | None = None
-    ranges: dict[str, tuple[float, float]] = {}
+    mape: NotNegative | None = None
+    ranges: dict[str, Annotated[tuple[float, float], BeforeValidator(as_tuple)]] = {}
     source: str = ""
     network: MemoryNetwork | None = None
 

@@ -27,7 +27,7 @@ from pydantic import Field, model_validator
 from taut.data.arrays import Floats
 from taut.data.device import Precision
 from taut.data.read import read_json
-from taut.data.spec import Spec, shorten
+from taut.data.spec import NotNegative, Positive, Spec, shorten
 from taut.data.units import MOST_BYTES
 from taut.errors import DataError
 
@@ -53,7 +53,7 @@ class Scaling(Spec):
     """How a quantity enters or leaves the network: less ``centre``, over ``scale``."""
 
     centre: float
-    scale: Annotated[float, Field(gt=0)]
+    scale: Positive
 
 
 class Feature(Scaling):
@@ -95,7 +95,7 @@ class MemoryNetwork(Spec):
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
     level: Annotated[float, Field(gt=0, lt=1)] | None = None
     samples: Annotated[int, Field(ge=0)] = 0
-    mape: Annotated[float, Field(ge=0)] | None = None
+    mape: NotNegative | None = None
     source: str = ""
 
     @model_validator(mode="after")

@@ -1,11 +1,15 @@
 """
-Reading YAML and JSON safely: no object construction, no aliases, bounded size and depth, one clear line on error.
+Reading YAML, JSON and CSV safely: plain values alone, bounded in size and depth, one clear line on error.
 
 An alias lets a short YAML file stand for an exponentially large document, and no input here needs one, so aliases
-are refused as a whole.
+are refused as a whole. A key or column that stands twice is refused, as is a whole number beyond 64 bits. Numbers such
+as ``1e9``, which YAML 1.1 takes for text, are numbers as in YAML 1.2.
 """
 
+import csv
 import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,6 +18,18 @@ import yaml
 from taut.errors import DataError
 
 MAX_BYTES = 256 * 1024 * 1024
+MAX_YAML_BYTES = 16 * 1024 * 1024
+"""PyYAML reads about a megabyte a second; a matrix between 1,000 nodes takes 8."""
+MOST_DEPTH = 64
+"""Levels of nesting; a plan has ten."""
+MOST_DIGITS = 19
+"""Characters of a whole number; 64 bits hold every number that has fewer."""
+
+MORE = "cells beyond the header"
+"""Where ``rows_of`` puts what stands in no column."""
+
+_FLOAT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)[eE][-+]?\d+")
+"""Numbers with an exponent as YAML 1.2 writes them."""
 
 
 class _PlainLoader(yaml.SafeLoader):
@@ -38,25 +54,49 @@ class _PlainLoader(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep)
 
+    def construct_yaml_int(self, node: Any) -> int:
+        number = super().construct_yaml_int(node)
+        if abs(number) >= 10 ** (MOST_DIGITS - 1):
+            raise yaml.constructor.ConstructorError(None, None, _too_many_digits(str(node.value)), node.start_mark)
+        return int(number)
 
-def read_text(path: Path, expected: str) -> str:
+
+_PlainLoader.add_constructor("tag:yaml.org,2002:int", _PlainLoader.construct_yaml_int)
+_PlainLoader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+
+
+def _too_many_digits(text: str) -> str:
+    return f"holds the number {text[:20]}... of {len(text)} characters, expected fewer than {MOST_DIGITS}"
+
+
+def read_text(path: Path, expected: str, most: int | None = None) -> str:
     """
     Text of a file.
+
+    Parameters
+    ----------
+    path
+        The file, in UTF-8 with or without a byte order mark.
+    expected
+        What the file should be, for messages.
+    most
+        The most bytes that it may have; ``MAX_BYTES`` if absent.
 
     Raises
     ------
     DataError
         If the file is missing, too large or not UTF-8; the message says what was ``expected``.
     """
+    most = MAX_BYTES if most is None else min(most, MAX_BYTES)
     try:
         with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+            content = file.read(most + 1)
         text = content.decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
         raise DataError(f"{path}: {reason}, expected {expected}") from None
-    if len(content) > MAX_BYTES:
-        raise DataError(f"{path}: is larger than {MAX_BYTES} bytes, expected {expected}")
+    if len(content) > most:
+        raise DataError(f"{path}: is larger than {most} bytes, expected {expected}")
     return text
 
 
@@ -67,9 +107,9 @@ def read_yaml(path: Path, expected: str = "a YAML file") -> dict[str, Any]:
     Raises
     ------
     DataError
-        If the file cannot be read, is not YAML, uses aliases, or is not a mapping.
+        If the file cannot be read, is not YAML, uses aliases, says something twice, or is not a mapping.
     """
-    text = read_text(path, expected)
+    text = read_text(path, expected, MAX_YAML_BYTES)
     try:
         # A subclass of SafeLoader: plain values only.
         values = yaml.load(text, Loader=_PlainLoader)
@@ -97,11 +137,11 @@ def read_json(path: Path, expected: str = "a JSON file") -> dict[str, Any]:
     Raises
     ------
     DataError
-        If the file cannot be read, is truncated or is not an object.
+        If the file cannot be read, is truncated, has a key twice, or is not an object.
     """
     text = read_text(path, expected)
     try:
-        values = json.loads(text, parse_constant=_refuse_constant)
+        values = json.loads(text, parse_constant=_refuse_constant, parse_int=_whole, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise DataError(f"{path} line {error.lineno}: {error.msg}, expected {expected}") from None
     except ValueError as error:
@@ -115,7 +155,88 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"holds {name}")
 
 
+def _whole(text: str) -> int:
+    if len(text) >= MOST_DIGITS:
+        raise ValueError(_too_many_digits(text))
+    return int(text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise ValueError(f"key {key!r} stands twice")
+            seen.add(key)
+    return found
+
+
 def _mapping(values: object, path: Path, expected: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise DataError(f"{path}: holds {type(values).__name__}, expected {expected}")
+    if _is_deep(values):
+        raise DataError(f"{path}: is nested too deeply, expected {expected}")
     return values
+
+
+def _is_deep(values: object) -> bool:
+    """Whether containers are nested in more than ``MOST_DEPTH`` levels."""
+    level = [values]
+    for _ in range(MOST_DEPTH):
+        level = [inner for each in level for inner in _contents(each) if isinstance(inner, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _contents(container: Any) -> Iterable[object]:
+    return container.values() if isinstance(container, dict) else container
+
+
+def rows_of(text: str, path: Path, expected: str) -> tuple[list[str], list[dict[str, str]]]:
+    """
+    Header and rows of a CSV file; lines that begin with ``#`` are remarks and are left out.
+
+    Parameters
+    ----------
+    text
+        What the file holds.
+    path
+        The file, for messages.
+    expected
+        What the file should be, for messages.
+
+    Returns
+    -------
+    columns
+        The cells of the first line.
+    rows
+        Of every further line that is not blank, the cells by column. A row with fewer cells than the header lacks the
+        last columns; one with more has them under ``MORE``.
+
+    Raises
+    ------
+    DataError
+        If the text is no CSV, has no header, or a column stands twice in it.
+    """
+    try:
+        lines = [line for line in csv.reader(_without_remarks(text)) if line]
+    except csv.Error as error:
+        raise DataError(f"{path}: {error}, expected {expected}") from None
+    if not lines:
+        raise DataError(f"{path}: is empty, expected {expected}")
+    columns = [cell.strip() for cell in lines[0]]
+    for column in columns:
+        if columns.count(column) > 1:
+            raise DataError(f"{path}: column {column!r} stands twice, expected once")
+    return columns, [_row(columns, cells) for cells in lines[1:]]
+
+
+def _without_remarks(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+def _row(columns: list[str], cells: list[str]) -> dict[str, str]:
+    more = {MORE: ",".join(cells[len(columns) :])} if len(cells) > len(columns) else {}
+    return dict(zip(columns, cells, strict=False)) | more

@@ -5,7 +5,6 @@ The columns are the fields of ``ConfigurationRow``; an empty cell takes the defa
 place and carries its complaint, so that one bad row does not cost the others.
 """
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +17,9 @@ from pydantic import Field, model_validator
 from taut.data.arrays import Floats
 from taut.data.device import Precision
 from taut.data.memory_network import FEATURES
-from taut.data.read import read_text
-from taut.data.spec import Spec
+from taut.data.read import read_text, rows_of
+from taut.data.spec import Positive, Spec, shorten
+from taut.data.suggest import one_of
 from taut.errors import DataError
 
 Whole = Annotated[int, Field(gt=0, le=100_000_000)]
@@ -58,8 +58,8 @@ class ConfigurationRow(Spec):
     zero: Annotated[int, Field(ge=0, le=3)] = 0
     precision: Precision | None = None
     stack: str = ""
-    measured_s: Annotated[float, Field(gt=0)] | None = None
-    measured_bytes: Annotated[float, Field(gt=0)] | None = None
+    measured_s: Positive | None = None
+    measured_bytes: Positive | None = None
     stage: Annotated[int, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
@@ -132,26 +132,25 @@ def read_samples(path: Path) -> list[SampleLine]:
     DataError
         If the file cannot be read, lacks a required column or has an unknown one.
     """
-    text = read_text(path, "a CSV file of configurations")
-    lines = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    columns = list(lines.fieldnames or [])
+    expected = "a CSV file of configurations"
+    columns, lines = rows_of(read_text(path, expected), path, expected)
     for column in columns:
         if column not in ConfigurationRow.model_fields:
-            known = ", ".join(ConfigurationRow.model_fields)
-            raise DataError(f"{path}: column {column!r} is unknown, expected some of {known}")
+            known = one_of(column, ConfigurationRow.model_fields)
+            raise DataError(f"{path}: column {shorten(column)} is unknown, expected {known}")
     for name, field in ConfigurationRow.model_fields.items():
         if field.is_required() and name not in columns:
             raise DataError(f"{path}: column {name} is missing, expected {', '.join(ConfigurationRow.model_fields)}")
-    return [_line(cells, number) for number, cells in enumerate(lines, start=1)]
+    return [_line(cells, columns, number) for number, cells in enumerate(lines, start=1)]
 
 
-def _line(cells: dict[str, str], number: int) -> SampleLine:
-    known = {name: text for name, text in cells.items() if name is not None and text is not None}
-    if len(known) != len(cells) or None in cells:
+def _line(cells: dict[str, str], columns: list[str], number: int) -> SampleLine:
+    known = {name: text for name, text in cells.items() if name in columns}
+    if list(cells) != columns:
         return SampleLine(known, None, f"row {number}: has another number of cells than the header")
     try:
         filled = {name: text.strip() for name, text in known.items() if text.strip()}
-        return SampleLine(known, ConfigurationRow.parse(filled, f"row {number}"), "")
+        return SampleLine(known, ConfigurationRow.parse_cells(filled, f"row {number}"), "")
     except DataError as error:
         return SampleLine(known, None, str(error))
 

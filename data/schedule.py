@@ -10,10 +10,10 @@ pipeline they are for; its figures stand per chunk, in the order in which a micr
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from taut.data.read import read_json
-from taut.data.spec import Spec, shorten
+from taut.data.spec import NotNegative, Positive, Spec, as_tuple, shorten
 from taut.errors import DataError
 
 FORMAT = "taut-schedule/1"
@@ -21,10 +21,9 @@ MOST_PASSES = 10_000_000
 """A step with more passes than this is taken for a slip of the keyboard."""
 
 Count = Annotated[int, Field(gt=0, strict=True)]
-Index = Annotated[int, Field(ge=0, strict=True)]
+Index = Annotated[int, Field(ge=0, lt=MOST_PASSES, strict=True)]
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,39}$")]
-Amount = Annotated[float, Field(ge=0)]
-Pass = tuple[Literal["F", "I", "W", "B"], Index, Index]
+Pass = Annotated[tuple[Literal["F", "I", "W", "B"], Index, Index], BeforeValidator(as_tuple)]
 
 
 class PipelineSpec(Spec):
@@ -37,14 +36,14 @@ class PipelineSpec(Spec):
     placement: Word
     device: Annotated[list[Index], Field(min_length=1)]
     micro_batches: Count
-    forward: list[Amount]
-    input_gradient: list[Amount]
-    weight_gradient: list[Amount]
-    transfer: list[Amount]
-    activation: list[Amount]
-    kept_for_weight: list[Amount]
-    memory_limit: list[Amount | None]
-    reference_memory: Annotated[float, Field(gt=0)]
+    forward: list[NotNegative]
+    input_gradient: list[NotNegative]
+    weight_gradient: list[NotNegative]
+    transfer: list[NotNegative]
+    activation: list[NotNegative]
+    kept_for_weight: list[NotNegative]
+    memory_limit: list[NotNegative | None]
+    reference_memory: Positive
 
     @model_validator(mode="after")
     def _not_too_many(self) -> Self:
@@ -63,8 +62,8 @@ class ScheduleSpec(Spec):
     kind: Word
     problem: PipelineSpec
     orders: list[list[Pass]]
-    makespan: Amount | None = None
-    lower_bound: Amount | None = None
+    makespan: NotNegative | None = None
+    lower_bound: NotNegative | None = None
     certificate: dict[str, Any] = {}
 
     @model_validator(mode="before")

@@ -1,18 +1,54 @@
-"""The common form of every input: frozen, closed to unknown fields, and explaining itself when it refuses."""
+"""
+The common form of every input: frozen, closed to unknown fields, and explaining itself when it refuses.
+
+What a file holds is read strictly, as JSON and YAML tell numbers, text and truth values apart: ``"8"`` and ``true`` are
+no numbers. Cells of a CSV file are all text and are converted (``parse_cells``). Numbers are finite, and those above 0
+lie between ``LEAST`` and ``MOST``, so that sums and quotients of them neither overflow nor lose their digits.
+"""
 
 import hashlib
 import json
-from typing import Any, Self
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from taut.data.suggest import nearest
 from taut.errors import DataError
+
+LEAST, MOST = 1e-30, 1e30
+"""No figure of a machine or a model is nearer to 0 or larger, in any unit; products of three still fit a double."""
 
 _WORDS = {
     "extra_forbidden": "unknown field",
     "missing": "missing, expected a value",
     "finite_number": "expected a finite number",
 }
+
+
+def moderate(value: float) -> float:
+    """
+    A number that is 0 or of a size between ``LEAST`` and ``MOST``.
+
+    Raises
+    ------
+    ValueError
+        If its size is another.
+    """
+    if value and not LEAST <= abs(value) <= MOST:
+        raise ValueError(f"is {value:g}, expected a size from {LEAST:g} to {MOST:g}")
+    return value
+
+
+Positive = Annotated[float, Field(gt=0), AfterValidator(moderate)]
+"""A number above 0 within the sizes of ``moderate``."""
+NotNegative = Annotated[float, Field(ge=0), AfterValidator(moderate)]
+"""A number from 0 on within the sizes of ``moderate``."""
+
+
+def as_tuple(values: object) -> object:
+    """A list as a tuple, which JSON and YAML do not have; other values as they are."""
+    return tuple(values) if isinstance(values, list) else values
 
 
 class Spec(BaseModel):
@@ -44,10 +80,23 @@ class Spec(BaseModel):
         DataError
             For the first thing that is wrong: source, field, value, what was expected.
         """
+        return cls._parsed(values, source, strict=True)
+
+    @classmethod
+    def parse_cells(cls, cells: Mapping[str, object], source: str) -> Self:
+        """
+        Build the spec from the cells of a CSV file by column, where numbers are text.
+
+        Parameters and errors as for ``parse``.
+        """
+        return cls._parsed(cells, source, strict=False)
+
+    @classmethod
+    def _parsed(cls, values: object, source: str, *, strict: bool) -> Self:
         try:
-            return cls.model_validate(values)
+            return cls.model_validate(values, strict=strict)
         except ValidationError as error:
-            raise DataError(f"{source}: {first_complaint(error)}") from None
+            raise DataError(f"{source}: {first_complaint(error, cls)}") from None
 
     def digest(self) -> str:
         """SHA-256 of the spec's canonical JSON."""
@@ -60,11 +109,40 @@ def digest(values: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def first_complaint(error: ValidationError) -> str:
-    """One line for the first thing pydantic found: field, value and what was expected."""
+def first_complaint(error: ValidationError, kind: type[BaseModel] | None = None) -> str:
+    """
+    One line for the first thing pydantic found: field, value and what was expected.
+
+    Parameters
+    ----------
+    error
+        What pydantic raised.
+    kind
+        The model that refused; it names the nearest right field where one is unknown.
+    """
     first = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
-    return f"{field}: {_reason(first)}" if field else _reason(first)
+    field = ".".join(shorten_text(str(part)) for part in first["loc"])
+    reason = _reason(first)
+    if first["type"] == "extra_forbidden" and kind is not None:
+        *path, wrong = first["loc"]
+        near = nearest(str(wrong), sorted(_fields(kind, path)))
+        reason += f", did you mean {near}?" if near else ""
+    return f"{field}: {reason}" if field else reason
+
+
+def _fields(annotation: Any, path: list[Any]) -> Iterator[str]:
+    """Fields of the models that an annotation names at a path of field names, indices and keys."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        if not path:
+            yield from annotation.model_fields
+        elif path[0] in annotation.model_fields:
+            yield from _fields(annotation.model_fields[path[0]].annotation, path[1:])
+        return
+    # A list or a mapping takes one step of the path, a choice between types none or its tag.
+    for inner in get_args(annotation):
+        yield from _fields(inner, path)
+        if path:
+            yield from _fields(inner, path[1:])
 
 
 def _reason(complaint: Any) -> str:
@@ -81,5 +159,15 @@ def _reason(complaint: Any) -> str:
 
 def shorten(value: object, limit: int = 60) -> str:
     """Text of a value for a one-line message, cut when long."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):
+        # Python writes no number of more than some thousand digits, and nothing nested more deeply than its stack.
+        text = f"a {type(value).__name__} too large to show"
+    return shorten_text(text, limit)
+
+
+def shorten_text(text: str, limit: int = 60) -> str:
+    """Text in one line, cut when long."""
+    words = " ".join(text.split())
+    return words if len(words) <= limit else words[: limit - 3] + "..."

@@ -1,10 +1,23 @@
-"""The nearest right name, for messages that refuse a wrong one."""
+"""
+The nearest right name, for messages that refuse a wrong one.
 
+Names are compared by their letters and digits alone, in lower case and without the organisation in front of a slash, so
+``meta-llama/Llama-3-8B`` is ``llama3-8b``. A name that is part of another is near it, as ``h100`` is near
+``h100-80gb``; any other name is near by the share of characters in common (Ratcliff and Obershelp, ``difflib``).
+"""
+
+import re
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 CUTOFF = 0.6
-"""Share of letters in common, difflib's own default: ``lama3-8b`` is near ``llama3-8b``."""
+"""Share of characters in common, difflib's own default: ``lama3-8b`` is near ``llama3-8b``."""
+SHORTEST = 3
+"""Fewer characters are part of too many names to suggest one."""
+LONGEST = 200
+"""No name is longer; the comparison takes the square of the length."""
+FEW = 12
+"""So many names still fit into a message."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -16,21 +29,46 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     name
         What was given.
     known
-        Every right name.
+        Every right name; of two that are equally near the first is taken.
 
     Examples
     --------
     >>> nearest("Zb_v", ["1f1b", "zb-v", "v-half"])
     'zb-v'
+    >>> nearest("h100", ["a100-80gb", "h100-80gb"])
+    'h100-80gb'
     """
-    by_letters = {each.lower().replace("_", "-"): each for each in known}
-    found = get_close_matches(name.lower().replace("_", "-"), by_letters, n=1, cutoff=CUTOFF)
+    by_letters: dict[str, str] = {}
+    for each in known:
+        by_letters.setdefault(_letters(each), each)
+    wanted = _letters(name[:LONGEST])
+    if wanted in by_letters:
+        return by_letters[wanted]
+    parts = [each for each in by_letters if _is_part(wanted, each) or _is_part(each, wanted)]
+    if parts:
+        return by_letters[max(parts, key=lambda each: SequenceMatcher(None, wanted, each).ratio())]
+    found = get_close_matches(wanted, by_letters, n=1, cutoff=CUTOFF)
     return by_letters[found[0]] if found else None
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.rpartition("/")[2].lower())
+
+
+def _is_part(short: str, long: str) -> bool:
+    return len(short) >= SHORTEST and short in long
 
 
 def one_of(name: str, known: Iterable[str]) -> str:
     """
-    The words ``one of a, b``, and the nearest of them where one is near.
+    What was expected, in words: the known names if they are few or none is near, and the nearest where one is near.
+
+    Parameters
+    ----------
+    name
+        What was given.
+    known
+        Every right name.
 
     Examples
     --------
@@ -39,4 +77,5 @@ def one_of(name: str, known: Iterable[str]) -> str:
     """
     names = list(known)
     near = nearest(name, names)
-    return f"one of {', '.join(names)}" + (f"; did you mean {near}?" if near else "")
+    listed = "a known one" if near and len(names) > FEW else f"one of {', '.join(names)}"
+    return listed + (f"; did you mean {near}?" if near else "")

@@ -15,7 +15,6 @@ since both run at one rate; of rows at one point the fastest.
 (4) A product whose sizes lie outside is taken as its transpose, with m and n exchanged, if that lies nearer.
 """
 
-import csv
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from taut.data.read import read_text
+from taut.data.read import read_text, rows_of
 from taut.data.spec import shorten
 from taut.data.units import MILLISECOND
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
@@ -168,12 +167,8 @@ def read_attention(path: Path) -> AttentionTable:
 
 def _measured(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, list[int], float]]:
     """Place, sizes and seconds of every row that counts."""
-    text = read_text(path, "a table of operators").splitlines()
-    try:
-        lines = list(csv.DictReader(line for line in text if not line.startswith("#")))
-    except csv.Error as error:
-        raise DataError(f"{path}: {error}, expected a table of operators") from None
-    expected, found = (*columns, "latency"), list(lines[0]) if lines else []
+    found, lines = rows_of(read_text(path, "a table of operators"), path, "a table of operators")
+    expected = (*columns, "latency")
     for column in expected:
         if column not in found:
             raise DataError(f"{path}: column {column} is missing, expected {', '.join(expected)}")
@@ -196,9 +191,9 @@ def _counts(line: dict[str, str]) -> bool:
 
 
 def _figure(line: dict[str, str], column: str, where: str, *, whole: bool = False) -> float:
-    text = line[column]
+    text = line.get(column)
     try:
-        value = float(int(text) if whole else float(text))
+        value = float(int(text or "") if whole else float(text or ""))
     except (OverflowError, TypeError, ValueError):
         value = math.nan
     if not (0 < value <= LARGEST_SIZE):

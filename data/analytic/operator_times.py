@@ -30,11 +30,9 @@ from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
 from taut.data.arrays import Floats
-from taut.data.device import Positive
-from taut.data.spec import Spec
+from taut.data.spec import NotNegative, Positive, Spec
 from taut.data.units import GIGABYTE, TERA
 
-Coefficient = Annotated[float, Field(ge=0)]
 GEMM_TERMS = ("product", "sustained", "output", "inputs", "launch")
 ATTENTION_TERMS = ("product", "scores", "traffic", "launch")
 ELEMENT = 2
@@ -53,12 +51,12 @@ class FitError(Spec):
     """
 
     samples: Annotated[int, Field(gt=0)]
-    mean: Coefficient
-    median: Coefficient
-    p90: Coefficient
+    mean: NotNegative
+    median: NotNegative
+    p90: NotNegative
     large_samples: Annotated[int, Field(ge=0)] = 0
-    large_mean: Coefficient | None = None
-    large_median: Coefficient | None = None
+    large_mean: NotNegative | None = None
+    large_median: NotNegative | None = None
 
 
 class OperatorModel(Spec):
@@ -71,8 +69,8 @@ class OperatorModel(Spec):
     device: str
     peak_tflops: Positive
     memory_bandwidth_gbytes: Positive
-    gemm: dict[str, Coefficient]
-    attention: dict[str, Coefficient]
+    gemm: dict[str, NotNegative]
+    attention: dict[str, NotNegative]
     gemm_error: FitError | None = None
     attention_error: FitError | None = None
     source: str = ""

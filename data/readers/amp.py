@@ -22,7 +22,6 @@ made fp32. TransGAN's have 56, of which 24 are blocks; what upsamples between th
 wide block. Source: AMP (Li et al., arXiv 2210.07297), known_cost.
 """
 
-import csv
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostRow, CostTable, Key
 from taut.data.device import DeviceSpec, Precision
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
-from taut.data.read import read_text
+from taut.data.read import read_text, rows_of
 from taut.data.units import GIGABIT
 from taut.errors import DataError
 
@@ -86,10 +85,7 @@ def read_amp_profile(path: Path) -> dict[str, list[float]]:
     DataError
         If a column is missing, a layer is out of order, or a figure is no number of seconds above 0.
     """
-    try:
-        lines = list(csv.DictReader(line for line in _lines(path) if not line.startswith("#")))
-    except csv.Error as error:
-        raise DataError(f"{path}: {error}, expected AMP's profile") from None
+    _, lines = rows_of(read_text(path, "AMP's profile"), path, "AMP's profile")
     series: dict[str, list[float]] = {}
     for number, line in enumerate(lines, start=1):
         name, layer, seconds = (line.get(column) for column in COLUMNS)
@@ -102,10 +98,6 @@ def read_amp_profile(path: Path) -> dict[str, list[float]]:
     if not series:
         raise DataError(f"{path}: has no rows, expected the columns {','.join(COLUMNS)}")
     return series
-
-
-def _lines(path: Path) -> list[str]:
-    return read_text(path, "AMP's profile").splitlines()
 
 
 def _seconds(text: str, where: str) -> float:

@@ -97,7 +97,11 @@ def test_missing_profile_is_a_data_error_and_a_lookup_error() -> None:
     ("lines", "words"),
     [
         ([HEADER], r"has no rows, expected columns device, kind, tp"),
-        ([], "has no rows"),
+        ([], "is empty, expected a cost table"),
+        ([HEADER.replace("forward_s", "foward_s"), ROW], "row 1: (forward_s: missing|foward_s: unknown field)"),
+        ([HEADER + ",kind", ROW + ",block"], "column 'kind' stands twice"),
+        ([HEADER + ",spred", ROW + ",0.1"], "row 1: spred: unknown field, did you mean spread?"),
+        ([HEADER, ROW.replace("0.0015", "1e-320")], "row 1: input_grad_s: is 9.99989e-321, expected a size from 1e-30"),
         ([HEADER, ROW, ROW], "row 2: device=a100, kind=block, tp=2, micro_batch=4.* stands twice, expected once"),
         ([HEADER, ROW + ",7"], "row 1: has another number of cells than the header"),
         ([HEADER, "a100,block,2"], "row 1: has another number of cells than the header"),

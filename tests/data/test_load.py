@@ -1,5 +1,6 @@
 """Catalog, files and names: what is found, and what is refused."""
 
+import json
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,14 @@ import pytest
 import yaml
 
 from taut.data.builtin import catalog_clusters, catalog_devices, catalog_models
-from taut.data.load import load_cluster, load_memory_model, load_model, read_matrix
+from taut.data.load import (
+    load_calibration,
+    load_cluster,
+    load_costs,
+    load_memory_model,
+    load_model,
+    read_matrix,
+)
 from taut.data.read import read_json, read_yaml
 from taut.errors import DataError
 
@@ -79,7 +87,11 @@ def test_node_count_repeats_a_catalog_node() -> None:
         ("dgx-a100:²", "node count is '²'"),
         ("dgx-a100:99999999999", "node count is '99999999999'"),
         ("amp-homogeneous:2", "amp-homogeneous has 4 nodes, expected no node count"),
-        ("dgx-b999", "cluster 'dgx-b999' is not in the catalog, expected one of dgx-a100, dgx-h100"),
+        ("dgx-b999", "cluster 'dgx-b999' is not in the catalog, expected one of dgx-a100, dgx-h100, .* NAME:NODES"),
+        ("dgx-h100x8", r"cluster 'dgx-h100x8' is not in the catalog, .*; did you mean dgx-h100:8\?"),
+        ("DGX_H10:4", r"did you mean dgx-h100:4\?"),
+        ("h100", r"did you mean dgx-h100\?"),
+        ("llama3-8b", "'llama3-8b' is a model of the catalog, expected the model first and the cluster second"),
     ],
 )
 def test_wrong_cluster_names_are_refused(name: str, words: str) -> None:
@@ -88,10 +100,39 @@ def test_wrong_cluster_names_are_refused(name: str, words: str) -> None:
         load_cluster(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("lama3-8b", r"model 'lama3-8b' is not in the catalog, .*; did you mean llama3-8b\?"),
+        ("Llama3-8B", r"did you mean llama3-8b\?"),
+        ("meta-llama/Llama-3-8B", r"did you mean llama3-8b\?"),
+        ("dgx-h100:8", "'dgx-h100:8' is a cluster of the catalog, expected the model first and the cluster second"),
+        ("x" * 5000, r"model 'xxx.*\.\.\. is not in the catalog, expected one of"),
+    ],
+)
+def test_wrong_model_names_are_refused_with_the_nearest(name: str, words: str) -> None:
+    """One line says which name was probably meant, or that the two arguments are swapped."""
+    with pytest.raises(DataError, match=words) as caught:
+        load_model(name)
+    assert "gpt2-345m" not in str(caught.value) or "one of" in str(caught.value)
+
+
+def test_folders_are_read_by_their_config_or_refused(tmp_path: Path) -> None:
+    """A folder of Hugging Face stands for its config.json; any other folder is refused as one."""
+    with pytest.raises(DataError, match=r"is a folder without a config\.json"):
+        load_model(str(tmp_path))
+    for load in (load_cluster, load_calibration, load_memory_model, load_costs):
+        with pytest.raises(DataError, match="is a folder, expected"):
+            load(str(tmp_path))
+    shape = {"n_embd": 1024, "n_head": 16, "n_layer": 24, "n_positions": 1024, "vocab_size": 50257}
+    (tmp_path / "config.json").write_text(json.dumps(shape), encoding="utf-8")
+    assert load_model(str(tmp_path)).name == tmp_path.name
+
+
 def test_unknown_model_is_refused_with_the_known_ones() -> None:
     """The message lists the catalog and the kinds of file."""
     with pytest.raises(
-        DataError, match=r"model 'gpt-5' is not in the catalog, expected one of .*gpt2-345m.*config.json"
+        DataError, match=r"model 'gpt-5' is not in the catalog, expected .*config.json.*; did you mean gpt"
     ):
         load_model("gpt-5")
 
@@ -202,6 +243,9 @@ LAUGHS = "a: &a [ha, ha]\n" + "".join(
         ("a: \0\n", "bad.yaml: is not YAML"),
         ("- 1\n", "bad.yaml: holds list"),
         ("", "bad.yaml: holds NoneType"),
+        ("a: " + "9" * 400, r"bad.yaml line 1: holds the number 99999999999999999999... of 400 characters"),
+        ("a: " + "9" * 5000, "bad.yaml: holds a value of the wrong form"),
+        ("{a: " * 65 + "1" + "}" * 65, "bad.yaml: is nested too deeply"),
     ],
 )
 def test_wrong_yaml_is_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:
@@ -221,7 +265,9 @@ def test_wrong_yaml_is_refused_in_one_line(tmp_path: Path, text: str, words: str
         ('{"a": Infinity}', "bad.json: holds Infinity"),
         ("[1]", "bad.json: holds list"),
         ("[" * 100_000, "bad.json: is nested too deeply"),
-        ("9" * 5000, "bad.json: Exceeds the limit"),
+        ("9" * 5000, "bad.json: holds the number 99999999999999999999... of 5000 characters"),
+        ('{"a": 1, "b": 2, "a": 3}', "bad.json: key 'a' stands twice"),
+        ('{"a":' * 65 + "1" + "}" * 65, "bad.json: is nested too deeply"),
         ("", "bad.json line 1: Expecting value"),
     ],
 )

@@ -9,7 +9,14 @@ KNOWN = ("llama3-8b", "llama3-70b", "gpt3-175b", "micro_batch")
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("lama3-8b", "llama3-8b"), ("Llama3-70B", "llama3-70b"), ("microbatch", "micro_batch"), ("t5", None), ("", None)],
+    [
+        ("lama3-8b", "llama3-8b"),
+        ("Llama3-70B", "llama3-70b"),
+        ("microbatch", "micro_batch"),
+        ("meta-llama/Llama-3-8B", "llama3-8b"),
+        ("t5", None),
+        ("", None),
+    ],
 )
 def test_nearest_name_is_found_whatever_case_and_dashes(name: str, near: str | None) -> None:
     """Slips of the hand are near, other words are not."""

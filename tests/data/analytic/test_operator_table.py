@@ -112,7 +112,7 @@ def test_far_sizes_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "gemm.csv: column m is missing, expected m, n, k, latency"),
+        ("", "gemm.csv: is empty, expected a table of operators"),
         ("m,n,latency\n1,1,1\n", "gemm.csv: column k is missing"),
         ("m,n,k,latency\n1,1,1,0\n", "gemm.csv row 1: latency is '0', expected milliseconds above 0"),
         ("m,n,k,latency\n1,1,1,1\n1,1,1,inf\n", "gemm.csv row 2: latency is 'inf'"),

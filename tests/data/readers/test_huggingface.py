@@ -38,10 +38,10 @@ GPT2: dict[str, Any] = {
 }
 
 
-def read(folder: Path, values: dict[str, Any]) -> ModelSpec:
+def read(folder: Path, values: dict[str, Any], seq: int | None = None) -> ModelSpec:
     path = folder / "config.json"
     path.write_text(json.dumps(values), encoding="utf-8")
-    return read_config(path)
+    return read_config(path, seq=seq)
 
 
 def test_llama_is_read_to_the_catalogs_shape(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_heads_of_their_own_width_are_priced(tmp_path: Path) -> None:
     # embedding of 151,936 x 1024 and a norm of 1024. The published 596,049,920 adds 28 x 2 x 128 head norms.
     config = {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8}
     more = {"head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936, "max_position_embeddings": 40960}
-    model = read(tmp_path, {**config, **more, "hidden_act": "silu", "tie_word_embeddings": True})
+    model = read(tmp_path, {**config, **more, "hidden_act": "silu", "tie_word_embeddings": True}, 4096)
     assert model.parameters() == 596_042_752
     assert model.blocks[0].query_hidden == 2048
 
@@ -108,6 +108,109 @@ def test_latent_attention_is_refused(tmp_path: Path) -> None:
     """Compressed keys and values are not priced."""
     with pytest.raises(DataError, match="kv_lora_rank is 512"):
         read(tmp_path, {**LLAMA, "kv_lora_rank": 512})
+
+
+FALCON: dict[str, Any] = {
+    "model_type": "falcon",
+    "hidden_size": 4544,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 71,
+    "num_kv_heads": 71,
+    "multi_query": True,
+    "new_decoder_architecture": False,
+    "vocab_size": 65024,
+}
+BLOOM: dict[str, Any] = {
+    "model_type": "bloom",
+    "n_embed": 4096,
+    "n_layer": 30,
+    "n_head": 32,
+    "vocab_size": 250880,
+    "seq_length": 2048,
+}
+MPT: dict[str, Any] = {
+    "model_type": "mpt",
+    "d_model": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "expansion_ratio": 4,
+    "max_seq_len": 2048,
+    "vocab_size": 50432,
+    "attn_config": {"attn_type": "multihead_attention"},
+}
+
+
+@pytest.mark.parametrize(
+    ("values", "shape"),
+    [
+        (FALCON, (32, 4544, 71, 1, 18176)),
+        ({**FALCON, "new_decoder_architecture": True, "num_kv_heads": 71}, (32, 4544, 71, 71, 18176)),
+        (BLOOM, (30, 4096, 32, 32, 16384)),
+        (MPT, (32, 4096, 32, 32, 16384)),
+        ({**MPT, "attn_config": {"kv_n_heads": 8}}, (32, 4096, 32, 8, 16384)),
+    ],
+)
+def test_names_of_falcon_bloom_mpt_are_known(tmp_path: Path, values: dict[str, Any], shape: tuple[int, ...]) -> None:
+    """Layers, widths and heads of the published files, with the sequence length that the caller states."""
+    model = read(tmp_path, values, 2048)
+    block = model.blocks[0]
+    assert (model.layers, block.hidden, block.heads, block.key_value_heads, block.ffn) == shape
+    assert model.tokens == 2048
+    assert model.tied_embedding
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"model_type": "t5", "num_layers": 24}, "model_type is 't5', an encoder-decoder, expected a decoder-only"),
+        ({**LLAMA, "is_encoder_decoder": True}, "is_encoder_decoder is true, expected a decoder-only"),
+        ({"model_type": "mamba", "n_layer": 24}, "model_type is 'mamba', a state-space model, expected a decoder-only"),
+        ({"text_config": {"hidden_size": 2560}}, r"text_config: num_hidden_layers: missing.* use_diff=False"),
+    ],
+)
+def test_other_architectures_are_refused_by_name(tmp_path: Path, values: dict[str, Any], words: str) -> None:
+    """What is not priced is refused for what it is, and defaults that the file leaves out are asked for."""
+    with pytest.raises(DataError, match=f"config.json: {words}"):
+        read(tmp_path, values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "seq", "words"),
+    [
+        ({"model_type": "bert"}, 512, "bert is an encoder, priced as a decoder"),
+        ({"vision_config": {}}, None, "the language model alone is priced"),
+        ({"sliding_window": 4096}, None, "sliding_window 4096 is not priced, attention goes to all 8192 tokens"),
+        ({"max_position_embeddings": 131072}, None, "131072 tokens are the longest sequence that the model takes"),
+    ],
+)
+def test_approximations_are_said(tmp_path: Path, changes: dict[str, Any], seq: int | None, words: str) -> None:
+    """What is priced as something else warns in one line."""
+    with pytest.warns(UserWarning, match=words):
+        read(tmp_path, {**LLAMA, **changes}, seq)
+
+
+def test_stated_sequences_and_unused_windows_are_silent(tmp_path: Path) -> None:
+    """No warning where the caller states the sequence length, or the window reaches over it or is switched off."""
+    assert read(tmp_path, {**LLAMA, "max_position_embeddings": 131072}, 4096).tokens == 4096
+    assert read(tmp_path, {**LLAMA, "sliding_window": 4096}, 4096).tokens == 4096
+    assert read(tmp_path, {**LLAMA, "sliding_window": 64, "use_sliding_window": False}).tokens == 8192
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("meta-llama/Llama-2-7b-hf", "meta-llama/Llama-2-7b-hf"),
+        ("/home/models/mine/", "mine"),
+        ("./checkpoints/last", "last"),
+        (None, "llama-at-home"),
+        ("", "llama-at-home"),
+    ],
+)
+def test_model_is_named_after_itself_or_its_folder(tmp_path: Path, given: str | None, name: str) -> None:
+    """The name is the hub's, the last part of a path, or the folder's, and never the architecture's."""
+    folder = tmp_path / "llama-at-home"
+    folder.mkdir()
+    assert read(folder, {**LLAMA, "_name_or_path": given}).name == name
 
 
 @pytest.mark.parametrize(
