@@ -71,7 +71,11 @@ class Incumbent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """Outcome of the branch and bound over candidates; ``orders`` are those that it added to the problem's space."""
+    """
+    Outcome of the branch and bound over candidates.
+
+    ``orders`` are those that it added to the problem's space, ``relaxations`` the candidates' bounds in closed form.
+    """
 
     status: Status
     stopped_by: str | None
@@ -81,6 +85,7 @@ class SearchResult:
     work: int
     wall_s: float
     orders: tuple[GivenOrder, ...] = ()
+    relaxations: dict[Candidate, float] = field(default_factory=dict)
 
     @property
     def gap(self) -> float | None:

@@ -1,49 +1,57 @@
-"""The global lower bound if no memory margin had to be kept: what the margin costs at most."""
+"""
+The global lower bound with the memory margin set to zero: what the margin costs at most.
+
+It is (2) of ``taut.solver.bounds.checks``. Every plan that keeps a margin also fits without one, so it bounds the
+problem with its margin too.
+"""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from taut.formulations.partition import partition_problem
-from taut.formulations.problem import PlanningProblem
-from taut.solver.bounds.candidate_bounds import chunked, communication, partition_bound, relaxation_bound
-from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.layer_partition import least_excess
-from taut.solver.order_priced.bound import order_bound
-from taut.solver.placement.exact.enumerate import ListCache, has_every, solve_every
-from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
+from taut.solver.bounds.checks import Proof
+from taut.solver.bounds.computations import relaxation, strongest
+from taut.solver.bounds.ladder import Ladder, Source
 
 
-def bound_without_margin(problem: PlanningProblem, stop: Callable[[], bool] = lambda: False) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarginFreeBound:
+    """The bound in seconds, and what proves it."""
+
+    seconds: float
+    proofs: tuple[Proof, ...]
+
+
+def margin_free_bound(ladder: Ladder, stop: Callable[[], bool] = lambda: False) -> MarginFreeBound:
     """
-    Global lower bound if no memory margin had to be kept, in seconds.
+    Global lower bound if no memory margin had to be kept.
 
-    The least bound over all candidates, each by the strongest method that applies; those whose weaker bound is no
-    better than the least so far are not refined. Those that are priced by their order come last, as in the search.
-    Minus infinity if it was asked to stop, which it asks between candidates.
+    The least bound over all candidates, each by the strongest rungs that apply; those whose closed form is no better
+    than the least so far are not bounded further. Order-priced candidates come last, as in the search.
+
+    Parameters
+    ----------
+    ladder
+        The problem, with or without its margin.
+    stop
+        Asked before every candidate; from where it says so on closed forms count alone.
     """
-    best, subsets, lists = BestLinks(problem.links), SubsetCache(), ListCache()
-    relaxed = []
-    for candidate in problem.candidates:
-        if stop():
-            return -np.inf
-        comm = communication(problem, candidate, best)
-        relaxed.append((relaxation_bound(problem, candidate, comm), candidate, comm))
-    least = np.inf
-    for value, candidate, comm in sorted(relaxed, key=lambda entry: (entry[1].is_order_priced, entry[0])):
-        if value >= least:
+    free, candidates = ladder.without_margin(), ladder.problem.candidates
+    least, proofs = np.inf, list[Proof]()
+    for index in sorted(range(len(candidates)), key=lambda i: _turn(free, i)):
+        candidate = candidates[index]
+        if free.relaxation(candidate) >= least:
             continue
-        if stop():
-            return -np.inf
-        if candidate.is_order_priced:
-            fits = least_excess(partition_problem(problem, candidate, margin=False))[0] == 0
-            given = chunked(problem, candidate, best, margin=False)
-            bound = order_bound(given, least).seconds if fits else np.inf
-        else:
-            bound = partition_bound(problem, candidate, comm, margin=False)[0]
-        if bound < least and has_every(problem, candidate):
-            bound = max(bound, solve_every(problem, candidate, best, lists, margin=False).lower_bound)
-        elif bound < least and has_joint(problem, candidate, subsets):
-            bound = max(bound, solve_joint(problem, candidate, best, subsets, margin=False).lower_bound)
-        least = min(least, max(bound, value))
-    return float(least)
+        found = relaxation(free, candidate) if stop() else strongest(free, candidate, least)
+        if found.source is not Source.RELAXATION:
+            proofs.append(Proof(candidate=index, source=found.source, witness=found.witness))
+        least = min(least, found.seconds)
+    needed = [proof for proof in proofs if free.relaxation(candidates[proof.candidate]) < least]
+    return MarginFreeBound(seconds=float(least), proofs=tuple(needed))
+
+
+def _turn(free: Ladder, index: int) -> tuple[bool, float]:
+    """Closed forms first, each kind by its closed form."""
+    candidate = free.problem.candidates[index]
+    return candidate.is_order_priced, free.relaxation(candidate)

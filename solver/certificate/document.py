@@ -78,8 +78,20 @@ class CandidateSection(_Section):
     witness: dict[str, Any]
 
 
+class ProofSection(_Section):
+    """What the bound of one candidate without a memory margin rests on; ``candidate`` is its place in the list."""
+
+    candidate: int
+    source: str
+    witness: dict[str, Any]
+
+
 class CertificateSection(_Section):
-    """Objective, bound and what they rest on."""
+    """
+    Objective, bound and what they rest on.
+
+    ``no_margin_proofs`` prove ``lower_bound_no_margin_s``; files of earlier versions lack them.
+    """
 
     objective_s: float
     lower_bound_s: float | None
@@ -91,6 +103,7 @@ class CertificateSection(_Section):
     problem_sha256: str
     space: dict[str, Any]
     candidates: list[CandidateSection]
+    no_margin_proofs: list[ProofSection] | None = None
 
 
 class InputSection(_Section):

@@ -26,7 +26,6 @@ from taut.formulations.latency import StepTime, step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.solver.bounds.margin_free import bound_without_margin
 from taut.solver.certificate.document import (
     CandidateSection,
     PlanDocument,
@@ -36,9 +35,9 @@ from taut.solver.certificate.document import (
     problem_of,
     strategy_of,
 )
+from taut.solver.certificate.figures import communication_gap, predicted, status_of
 from taut.solver.certificate.rederive import Derivation
-from taut.solver.certificate.write import communication_gap, predicted
-from taut.solver.result import OPTIMALITY_GAP, Incumbent, relative_gap
+from taut.solver.result import Incumbent, relative_gap
 
 TOLERANCE = 1e-9
 MOST_FAULTS = 20
@@ -46,12 +45,17 @@ MOST_FAULTS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """Outcome of a check: the faults (none if the plan holds), and what was derived again."""
+    """
+    Outcome of a check: the faults (none if the plan holds), and what was derived again.
+
+    ``claimed`` are figures of the certificate that were not derived, for want of a proof.
+    """
 
     faults: tuple[str, ...]
     objective: float
     lower_bound: float
     candidates: int
+    claimed: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -94,6 +98,7 @@ def verify_document(values: object, source: str = "plan") -> Verification:
         objective=check.incumbent.seconds,
         lower_bound=check.lower_bound,
         candidates=len(document.certificate.candidates),
+        claimed=check.claimed,
     )
 
 
@@ -114,6 +119,12 @@ class _Check:
     strategy: Strategy
     incumbent: Incumbent
     lower_bound: float = field(default=-math.inf)
+    claimed: tuple[str, ...] = ()
+    bounds: Derivation = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Prepare the derivation of the problem's bounds."""
+        self.bounds = Derivation(self.problem)
 
     def digests(self) -> list[str]:
         """Inputs and problem whose SHA-256 is not the stated one."""
@@ -152,22 +163,33 @@ class _Check:
         if faults:
             return faults
         stated, objective = self.document.certificate, self.incumbent.seconds
+        wanted: dict[str, Any] = self._margin_free()
         gap = relative_gap(objective, self.lower_bound)
-        wanted: dict[str, Any] = {
+        wanted |= {
             "lower_bound_s": self.lower_bound,
             "gap": gap,
             "verified_gap": gap,
             "communication_gap": communication_gap(self._time(), self.lower_bound),
         }
-        if stated.lower_bound_no_margin_s is not None:
-            wanted["lower_bound_no_margin_s"] = bound_without_margin(self.problem)
         for name, value in wanted.items():
             if not _close_or_small(value, getattr(stated, name), objective):
                 faults.append(f"certificate.{name} is {getattr(stated, name)}, derived {value}")
-        status = "optimal" if gap is not None and gap <= OPTIMALITY_GAP else "feasible"
+        status = status_of(gap)
         if self.document.status != status:
             faults.append(f"status is {self.document.status}, the derived gap makes it {status}")
         return faults
+
+    def _margin_free(self) -> dict[str, float]:
+        """The bound without a memory margin by its proofs; one that is larger raises the derived global bound."""
+        stated = self.document.certificate
+        if stated.lower_bound_no_margin_s is None:
+            return {}
+        if stated.no_margin_proofs is None:
+            self.claimed = ("lower_bound_no_margin_s",)
+            return {}
+        seconds = self.bounds.margin_free(stated.no_margin_proofs)
+        self.lower_bound = max(self.lower_bound, seconds)
+        return {"lower_bound_no_margin_s": seconds}
 
     def _candidates(self) -> list[str]:
         """Faults of the candidates' entries; sets the derived global bound."""
@@ -175,11 +197,10 @@ class _Check:
         entries = self.document.certificate.candidates
         if [_key(entry.strategy) for entry in entries] != [_key(candidate.as_dict()) for candidate in wanted]:
             return [f"the {len(entries)} candidates are not the {len(wanted)} of the stated space"]
-        bounds = Derivation(self.problem)
         faults: list[str] = []
         least = self.incumbent.seconds
         for candidate, entry in zip(wanted, entries, strict=True):
-            derived = bounds.derive(candidate, entry)
+            derived = self.bounds.derive(candidate, entry)
             faults += self._entry_faults(candidate, entry, derived)
             if entry.state in ("open", "pruned"):
                 least = min(least, derived)

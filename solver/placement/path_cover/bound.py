@@ -55,11 +55,11 @@ def _alike(matrix: Floats) -> bool:
 
 
 def cover_bound(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CoverBound
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CoverBound, *, margin: bool = True
 ) -> tuple[float, Partition]:
     """Bound (1) and the partition that attains it; infinite if no division fits."""
     edge, tail, _ = covered_seconds(problem, candidate, best, bound)
-    found = solve_partition(partition_problem(problem, candidate), edge, tail)
+    found = solve_partition(partition_problem(problem, candidate, margin=margin), edge, tail)
     return found.seconds * (1 - ROUNDING), found
 
 

@@ -42,7 +42,8 @@ def _plan(values: object, path: Path) -> "tuple[Verification, list[str], dict[st
         f"holds; step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
         f"verified gap {percent(outcome.gap)}, {outcome.candidates} candidates"
     )
-    return outcome, [words], {}
+    claimed = [f"certificate.{name} has no proof and was not derived here" for name in outcome.claimed]
+    return outcome, [words, *claimed], {}
 
 
 def _schedule(path: Path) -> "tuple[ScheduleVerification, list[str], dict[str, float | None]]":

@@ -30,7 +30,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.request import planning_problem
-from taut.solver.certificate.write import predicted
+from taut.solver.certificate.figures import predicted
 from taut.solver.result import Incumbent, Limits
 from taut.solver.search.search import search
 

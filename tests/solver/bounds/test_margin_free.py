@@ -1,11 +1,16 @@
 """What the memory margin costs at most: a bound as if there were none."""
 
-from dataclasses import replace
+import itertools
+import json
+from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 from taut.formulations.problem import PlanningProblem
-from taut.solver.bounds.margin_free import bound_without_margin
+from taut.solver.bounds.checks import Proof, derived_margin_free
+from taut.solver.bounds.ladder import Ladder
+from taut.solver.bounds.margin_free import margin_free_bound
 from tests.solver.order_priced.test_bound import random_orders
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_all
@@ -31,12 +36,42 @@ def test_margin_does_not_matter(kind: str) -> None:
     """With three tenths of the memory kept free the bound is that of the problem without a margin."""
     for seed in range(12):
         given = instance(kind, seed)
-        free = bound_without_margin(with_margin(given, 0.0))
-        assert bound_without_margin(with_margin(given, 0.3)) == free, seed
+        free = margin_free_bound(Ladder(with_margin(given, 0.0)))
+        assert margin_free_bound(Ladder(with_margin(given, 0.3))) == free, seed
 
 
 def test_no_plan_without_a_margin_is_faster() -> None:
     """The bound is at most the enumerated optimum where the margin is dropped."""
     for seed in range(12):
         given = random_problem(seed)
-        assert bound_without_margin(given) <= enumerate_all(with_margin(given, 0.0)).seconds * TOLERANCE, seed
+        optimum = enumerate_all(with_margin(given, 0.0)).seconds
+        assert margin_free_bound(Ladder(given)).seconds <= optimum * TOLERANCE, seed
+
+
+@pytest.mark.parametrize("kind", ["nodes", "measured", "orders"])
+def test_proofs_derive_the_bound_again(kind: str) -> None:
+    """What is written down, read back, gives the same seconds, however little time the bound had."""
+    for seed in range(12):
+        given = instance(kind, seed)
+        for most in (0, 1, np.inf):
+            asked = itertools.count()
+            found = margin_free_bound(Ladder(given), lambda asked=asked, most=most: next(asked) >= most)
+            proofs = [Proof(**entry) for entry in json.loads(json.dumps([asdict(proof) for proof in found.proofs]))]
+            assert derived_margin_free(Ladder(given), proofs) == found.seconds, (seed, most)
+            assert len(found.proofs) <= most
+
+
+def test_a_bound_that_was_stopped_is_weaker() -> None:
+    """From the start on closed forms alone count, and the bound is that of all of them."""
+    given = random_problem(3)
+    ladder = Ladder(given)
+    stopped = margin_free_bound(ladder, lambda: True)
+    assert stopped.seconds == min(map(ladder.relaxation, given.candidates)) < margin_free_bound(ladder).seconds
+    assert stopped.proofs == ()
+
+
+def test_a_proof_of_no_candidate_shows_nothing() -> None:
+    """A place beyond the last candidate, or an unknown source, proves no bound."""
+    given = random_problem(3)
+    for proof in (Proof(candidate=len(given.candidates), source="partition"), Proof(candidate=0, source="best")):
+        assert derived_margin_free(Ladder(given), [proof]) == -np.inf

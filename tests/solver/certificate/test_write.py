@@ -11,8 +11,9 @@ import pytest
 
 from taut.formulations.latency import StepTime
 from taut.reports.plan import summary
+from taut.solver.certificate.figures import communication_gap
 from taut.solver.certificate.verify import verify_document
-from taut.solver.certificate.write import communication_gap, plan_document
+from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.small import cluster, model, problem

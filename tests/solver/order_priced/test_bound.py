@@ -17,8 +17,9 @@ from taut.formulations.schedules.schedule import timetable
 from taut.formulations.space import SCHEDULES, Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked, communication, relaxation_bound
+from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.margin_free import bound_without_margin
+from taut.solver.bounds.margin_free import margin_free_bound
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.layer_partition import least_excess
@@ -96,7 +97,7 @@ def test_global_bound_is_valid_with_orders(block: int) -> None:
         limits = Limits(workers=1)
         result = search(given, limits)
         optimum = enumerate_all(given.with_orders(result.orders)).seconds
-        assert bound_without_margin(given.with_orders(result.orders)) <= optimum * TOLERANCE, seed
+        assert margin_free_bound(Ladder(given.with_orders(result.orders))).seconds <= optimum * TOLERANCE, seed
         if not np.isfinite(optimum):
             assert result.incumbent is None and result.status in ("infeasible", "unknown"), seed
             continue

@@ -1,0 +1,165 @@
+r"""
+The bound of a candidate, derived again from its source and witness.
+
+Every source of the ladder (``taut.solver.bounds.ladder``) has a check here: a deterministic exact algorithm, run again,
+or the check of a witness. With :math:`b_s` what the check of source s yields,
+
+.. math:: b = \max(b_s, \max_{w \text{ weaker}} b_w), \qquad b = \infty \text{ where nothing fits}, \qquad
+    b = -\infty \text{ otherwise} \tag{1}
+
+is what holds: the last where the source does not apply or the witness does not show what it says. No check runs an
+external solver, a search or annealing.
+
+Without a memory margin, a bound on every candidate gives
+
+.. math:: B = \min_c b_c \tag{2}
+
+A proof of B names the source and the witness of those candidates alone whose bound is another than ``relaxation``,
+which ignores memory and takes no witness.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from taut.data.units import KIB
+from taut.formulations.partition import partition_problem
+from taut.formulations.space import Candidate
+from taut.solver.bounds.candidate_bounds import chunked, partition_bound
+from taut.solver.bounds.ladder import RUNGS, Ladder, Source
+from taut.solver.layer_partition import least_excess
+from taut.solver.order_priced.witness import missing_bytes, rederived
+from taut.solver.placement.exact.enumerate import solve_every
+from taut.solver.placement.exact.joint import solve_joint
+from taut.solver.placement.path_cover.bound import cover_bound
+from taut.solver.placement.path_cover.witness import witnessed
+
+Witness = dict[str, Any]
+Check = Callable[[Ladder, Candidate, Witness], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What the bound of one candidate rests on; ``candidate`` is its place among those of the problem."""
+
+    candidate: int
+    source: str
+    witness: Witness = field(default_factory=dict)
+
+
+def derived_margin_free(ladder: Ladder, proofs: Iterable[Proof]) -> float:
+    """
+    The global bound without a memory margin, (2), that proofs show.
+
+    Parameters
+    ----------
+    ladder
+        The problem, with or without its margin.
+    proofs
+        In any order; other candidates have the bound ``relaxation``.
+
+    Returns
+    -------
+    float
+        Seconds; minus infinity where a proof does not hold or is one of no candidate.
+    """
+    free, candidates = ladder.without_margin(), ladder.problem.candidates
+    known = {proof.candidate: proof for proof in proofs}
+    if not known.keys() <= set(range(len(candidates))):
+        return -math.inf
+    least = math.inf
+    for index, candidate in enumerate(candidates):
+        proof = known.get(index)
+        if proof is None:
+            least = min(least, free.relaxation(candidate))
+        else:
+            least = min(least, derived_bound(free, candidate, proof.source, proof.witness))
+    return least
+
+
+def derived_bound(ladder: Ladder, candidate: Candidate, source: str, witness: Witness) -> float:
+    """
+    The bound (1) of a candidate.
+
+    Parameters
+    ----------
+    ladder
+        The problem, with or without its memory margin.
+    candidate
+        One of its candidates.
+    source, witness
+        What the bound is said to rest on, as in a certificate.
+
+    Returns
+    -------
+    float
+        Seconds; infinite where the candidate is proven infeasible, minus infinity where nothing is shown.
+    """
+    rung = next((rung for rung in RUNGS if rung.source == source), None)
+    if rung is None or not rung.applies(ladder, candidate):
+        return -math.inf
+    seconds = _CHECKS[rung.source](ladder, candidate, witness)
+    if not math.isfinite(seconds):
+        return seconds
+    return max(seconds, *(_CHECKS[weaker](ladder, candidate, {}) for weaker in rung.weaker), -math.inf)
+
+
+def _relaxation(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    return ladder.relaxation(candidate)
+
+
+def _partition(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    return partition_bound(ladder.problem, candidate, ladder.communication(candidate), margin=ladder.margin)[0]
+
+
+def _memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    """Infinity if no division fits and the witness names the least excess; minus infinity otherwise."""
+    stages = partition_problem(ladder.problem, candidate, margin=ladder.margin)
+    excess, stage = least_excess(stages)
+    infeasible = excess > 0
+    if not candidate.is_order_priced:
+        comm = ladder.communication(candidate)
+        infeasible = not partition_bound(ladder.problem, candidate, comm, stages=stages)[1].feasible
+    named = witness == {"missing_kib": -(-excess // KIB), "stage": stage}
+    return math.inf if infeasible and named else -math.inf
+
+
+def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    return rederived(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
+
+
+def _order_memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    """Infinity if the witness proves the missing bytes that it names; minus infinity otherwise."""
+    missing = missing_bytes(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
+    named = missing > 0 and math.ceil(missing / KIB) == witness.get("missing_kib")
+    return math.inf if named else -math.inf
+
+
+def _every(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    found = solve_every(ladder.problem, candidate, ladder.links, ladder.placements, margin=ladder.margin)
+    return found.lower_bound
+
+
+def _joint(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    return solve_joint(ladder.problem, candidate, ladder.links, ladder.subsets, margin=ladder.margin).lower_bound
+
+
+def _cover(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    """The staircase of proofs in the witness, each checked alone."""
+    covered = witnessed(ladder.problem, candidate, witness)
+    if covered is None:
+        return -math.inf
+    return cover_bound(ladder.problem, candidate, ladder.links, covered, margin=ladder.margin)[0]
+
+
+_CHECKS: dict[Source, Check] = {
+    Source.RELAXATION: _relaxation,
+    Source.MEMORY: _memory,
+    Source.PARTITION: _partition,
+    Source.ORDER_MEMORY: _order_memory,
+    Source.ORDER: _order,
+    Source.EVERY_PLACEMENT: _every,
+    Source.PLACEMENT: _joint,
+    Source.COVER: _cover,
+}

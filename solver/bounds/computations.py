@@ -1,0 +1,130 @@
+"""
+Computing the rungs of the ladder (``taut.solver.bounds.ladder``) for a candidate, with what they find on the way.
+
+Rungs that take no witness are computed as they are checked. ``order`` and ``order-memory`` seek their witness
+(``taut.solver.order_priced.bound``). ``cover`` is no single computation: the search refines it step by step
+(``taut.solver.placement.path_cover.candidate``).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from taut.data.units import KIB
+from taut.formulations.partition import partition_problem
+from taut.formulations.space import Candidate
+from taut.solver.bounds.candidate_bounds import chunked, partition_bound
+from taut.solver.bounds.ladder import Ladder, Level, Source
+from taut.solver.layer_partition import Partition, least_excess
+from taut.solver.order_priced.bound import OrderBound, order_bound
+from taut.solver.placement.exact.enumerate import solve_every
+from taut.solver.placement.exact.joint import Joint, solve_joint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """
+    The bound of one rung.
+
+    Parameters
+    ----------
+    seconds
+        Infinite where nothing fits.
+    source, witness
+        What it rests on.
+    partition
+        The division that attains it, of rungs that divide the layers in closed form.
+    placed
+        The same with the placement, of rungs that place.
+    order
+        What is known of the divisions of an order.
+    """
+
+    seconds: float
+    source: Source
+    witness: dict[str, Any] = field(default_factory=dict)
+    partition: Partition | None = None
+    placed: Joint | None = None
+    order: OrderBound | None = None
+
+
+Compute = Callable[[Ladder, Candidate, float], Evaluation]
+"""The bound of a candidate, and seconds beyond which a bound is of no use."""
+
+
+def strongest(
+    ladder: Ladder, candidate: Candidate, limit: float = np.inf, through: Level = Level.PLACEMENT
+) -> Evaluation:
+    """
+    The largest bound on a candidate of the rungs up to a level, from the weakest on until one reaches the limit.
+
+    Parameters
+    ----------
+    ladder, candidate
+        What is bounded.
+    limit
+        Seconds beyond which a bound is of no use.
+    through
+        The last level that is computed.
+    """
+    best = relaxation(ladder, candidate)
+    for rung in ladder.rungs(candidate, through):
+        if rung.source in COMPUTATIONS and best.seconds < limit:
+            best = max(best, COMPUTATIONS[rung.source](ladder, candidate, limit), key=lambda found: found.seconds)
+    return best
+
+
+def relaxation(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
+    """Bound ``relaxation``."""
+    return Evaluation(seconds=ladder.relaxation(candidate), source=Source.RELAXATION)
+
+
+def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
+    """Bound ``partition``, or ``memory`` where no division fits."""
+    stages = partition_problem(ladder.problem, candidate, margin=ladder.margin)
+    comm = ladder.communication(candidate)
+    seconds, found = partition_bound(ladder.problem, candidate, comm, stages=stages)
+    if not found.feasible:
+        return _without_memory(*least_excess(stages))
+    return Evaluation(seconds=seconds, source=Source.PARTITION, partition=found)
+
+
+def _without_memory(excess: int, stage: int) -> Evaluation:
+    """No division fits: what the leanest lacks, and where."""
+    witness = {"missing_kib": -(-excess // KIB), "stage": stage}
+    return Evaluation(seconds=np.inf, source=Source.MEMORY, witness=witness)
+
+
+def order(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
+    """Bound ``order``, or ``memory`` or ``order-memory`` where no division fits."""
+    excess, stage = least_excess(partition_problem(ladder.problem, candidate, margin=ladder.margin))
+    if excess > 0:
+        return _without_memory(excess, stage)
+    found = order_bound(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), limit)
+    if math.isinf(found.seconds):
+        witness = {**found.witness, "missing_kib": math.ceil(found.missing / KIB)}
+        return Evaluation(seconds=np.inf, source=Source.ORDER_MEMORY, witness=witness)
+    return Evaluation(seconds=found.seconds, source=Source.ORDER, witness=found.witness, order=found)
+
+
+def _every(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
+    found = solve_every(ladder.problem, candidate, ladder.links, ladder.placements, margin=ladder.margin)
+    return Evaluation(seconds=found.lower_bound, source=Source.EVERY_PLACEMENT, placed=found)
+
+
+def _joint(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
+    found = solve_joint(ladder.problem, candidate, ladder.links, ladder.subsets, margin=ladder.margin)
+    return Evaluation(seconds=found.lower_bound, source=Source.PLACEMENT, placed=found)
+
+
+COMPUTATIONS: dict[Source, Compute] = {
+    Source.RELAXATION: relaxation,
+    Source.PARTITION: partition,
+    Source.ORDER: order,
+    Source.EVERY_PLACEMENT: _every,
+    Source.PLACEMENT: _joint,
+}
+"""What is computed in one go; infeasibility is found by the rungs that divide the layers."""

@@ -1,0 +1,168 @@
+r"""
+The ladder of bounds: the lower bounds on a candidate, the weakest first, and where each of them applies.
+
+====================  ==============================================================  ============================
+source                what it is                                                      module
+====================  ==============================================================  ============================
+``relaxation``        closed form: ideal balance, memory ignored                      ``bounds.candidate_bounds``
+``memory``            no division of the layers fits                                  ``layer_partition``
+``partition``         exact division of the layers, least communication               ``bounds.candidate_bounds``
+``order-memory``      no division into chunks fits, by priced memory                  ``order_priced.witness``
+``order``             what devices can take, and weighted paths through the order     ``order_priced.witness``
+``every-placement``   all placements, one by one                                      ``placement.exact.enumerate``
+``placement``         exact subset dynamic programming                                ``placement.exact.joint``
+``cover``             a staircase of proofs over covers of the slots by paths         ``placement.path_cover.bound``
+====================  ==============================================================  ============================
+
+With :math:`b_s` the seconds of rung s, the bound that s yields is the largest of :math:`b_s` and those of the weaker
+rungs that are named beside it, which take no witness (1).
+
+The search, the margin-free bound and the diagnosis of infeasible problems compute the rungs
+(``taut.solver.bounds.computations``); a check derives them again (``taut.solver.bounds.checks``).
+"""
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.bounds.candidate_bounds import Communication, communication, relaxation_bound
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.placement.exact.enumerate import ListCache, has_every
+from taut.solver.placement.exact.joint import SubsetCache, has_joint
+from taut.solver.placement.path_cover.bound import has_cover
+
+
+class Source(StrEnum):
+    """What a bound rests on; the names stand in the file format."""
+
+    RELAXATION = "relaxation"
+    MEMORY = "memory"
+    PARTITION = "partition"
+    ORDER_MEMORY = "order-memory"
+    ORDER = "order"
+    EVERY_PLACEMENT = "every-placement"
+    PLACEMENT = "placement"
+    COVER = "cover"
+
+
+class Level(IntEnum):
+    """What a rung minimises exactly: nothing, the division of the layers, or the placement with it."""
+
+    CLOSED_FORM = 0
+    DIVISION = 1
+    PLACEMENT = 2
+
+
+class Ladder:
+    """
+    A problem whose candidates are bounded, with what the rungs share between candidates.
+
+    Parameters
+    ----------
+    problem
+        What is planned.
+    margin
+        Whether the memory margin is kept free.
+    relaxations
+        Bounds ``relaxation`` that are known already, in seconds; further ones are added.
+    """
+
+    def __init__(
+        self, problem: PlanningProblem, *, margin: bool = True, relaxations: dict[Candidate, float] | None = None
+    ) -> None:
+        self.problem, self.margin = problem, margin
+        self.links = BestLinks(problem.links)
+        self.subsets, self.placements = SubsetCache(), ListCache()
+        self.relaxations = {} if relaxations is None else relaxations
+        self._latest: tuple[Candidate, Communication] | None = None
+
+    def without_margin(self) -> "Ladder":
+        """The same without a memory margin; links, placements and closed forms do not depend on it and are shared."""
+        free = copy(self)
+        free.margin = False
+        return free
+
+    def communication(self, candidate: Candidate) -> Communication:
+        """Least communication of a candidate; several rungs ask for that of the same candidate in a row."""
+        if self._latest is None or self._latest[0] != candidate:
+            self._latest = candidate, communication(self.problem, candidate, self.links)
+        return self._latest[1]
+
+    def relaxation(self, candidate: Candidate) -> float:
+        """Bound ``relaxation`` in seconds, which does not depend on memory."""
+        if candidate not in self.relaxations:
+            seconds = relaxation_bound(self.problem, candidate, self.communication(candidate))
+            self.relaxations[candidate] = seconds
+        return self.relaxations[candidate]
+
+    def rungs(self, candidate: Candidate, through: Level = Level.PLACEMENT) -> "Iterator[Rung]":
+        """The rungs that apply to a candidate, up to a level, the weakest first."""
+        return (rung for rung in RUNGS if rung.level <= through and rung.applies(self, candidate))
+
+
+Applies = Callable[[Ladder, Candidate], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """
+    One bound of the ladder.
+
+    Parameters
+    ----------
+    source
+        Its name.
+    level
+        What it minimises exactly.
+    applies
+        Whether it bounds a candidate.
+    weaker
+        Rungs that hold beside it, (1).
+    """
+
+    source: Source
+    level: Level
+    applies: Applies
+    weaker: tuple[Source, ...] = ()
+
+
+def _always(ladder: Ladder, candidate: Candidate) -> bool:
+    return True
+
+
+def _closed_form(ladder: Ladder, candidate: Candidate) -> bool:
+    return not candidate.is_order_priced
+
+
+def _order_priced(ladder: Ladder, candidate: Candidate) -> bool:
+    return candidate.is_order_priced
+
+
+def _every(ladder: Ladder, candidate: Candidate) -> bool:
+    return has_every(ladder.problem, candidate)
+
+
+def _joint(ladder: Ladder, candidate: Candidate) -> bool:
+    # Where groups are unlike and their placements few, all of them say more than the groups alone.
+    return has_joint(ladder.problem, candidate, ladder.subsets) and not _every(ladder, candidate)
+
+
+def _cover(ladder: Ladder, candidate: Candidate) -> bool:
+    return has_cover(ladder.problem, candidate)
+
+
+_DIVIDED = (Source.RELAXATION, Source.PARTITION)
+
+RUNGS = (
+    Rung(source=Source.RELAXATION, level=Level.CLOSED_FORM, applies=_always),
+    Rung(source=Source.MEMORY, level=Level.DIVISION, applies=_always),
+    Rung(source=Source.PARTITION, level=Level.DIVISION, applies=_closed_form, weaker=_DIVIDED[:1]),
+    Rung(source=Source.ORDER_MEMORY, level=Level.DIVISION, applies=_order_priced),
+    Rung(source=Source.ORDER, level=Level.DIVISION, applies=_order_priced, weaker=_DIVIDED[:1]),
+    Rung(source=Source.EVERY_PLACEMENT, level=Level.PLACEMENT, applies=_every, weaker=_DIVIDED),
+    Rung(source=Source.PLACEMENT, level=Level.PLACEMENT, applies=_joint, weaker=_DIVIDED),
+    Rung(source=Source.COVER, level=Level.PLACEMENT, applies=_cover, weaker=_DIVIDED),
+)

@@ -1,0 +1,59 @@
+r"""
+Figures of a plan that writing computes and checking computes again.
+
+(1) communication gap = min(1, (objective - lower bound) / (objective - compute)), compute being what every placement
+    of this strategy pays: its computation and tensor-parallel all-reduces, and the optimizer; the bound on the rest is
+    never below zero, though other strategies may pay less.
+"""
+
+import math
+from typing import Any
+
+from taut.data.units import KIB
+from taut.formulations.latency import StepTime, memory_bytes
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.strategy import Strategy
+from taut.solver.result import OPTIMALITY_GAP, Incumbent, Status
+
+BREAKDOWN = ("compute", "tensor_parallel", "pipeline_transfers", "data_parallel", "optimizer", "constant")
+
+
+def status_of(gap: float | None) -> Status:
+    """Status of a plan with a gap."""
+    return Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
+
+
+def predicted(problem: PlanningProblem, strategy: Strategy, incumbent: Incumbent, time: StepTime) -> dict[str, Any]:
+    """The ``predicted`` section: times, memory of the worst device of each stage, throughput."""
+    capacity = _stage_capacity(problem, incumbent)
+    flops = problem.model.training_flops() * problem.space.global_batch
+    peak = sum(
+        node.gpus_per_node * (node.device.peak_flops(problem.memory.precision) or math.inf)
+        for node in problem.cluster.node_list
+    )
+    seconds = float(time.total)
+    return {
+        "step_time_s": seconds,
+        "breakdown_s": {part: float(getattr(time, part)) for part in BREAKDOWN},
+        "memory_bytes": memory_bytes(problem, strategy),
+        "margin_bytes": [problem.memory.margin_kib(kib) * KIB for kib in capacity],
+        "capacity_bytes": [kib * KIB for kib in capacity],
+        "tokens_per_s": problem.space.global_batch * problem.model.tokens / seconds,
+        "mfu": flops / seconds / peak,
+    }
+
+
+def _stage_capacity(problem: PlanningProblem, incumbent: Incumbent) -> list[int]:
+    """KiB of the smallest device that runs each stage."""
+    types = problem.type_of_node[problem.links.node_of[incumbent.devices]]
+    return [min(problem.capacity_kib[kind] for kind in set(stage.ravel().tolist())) for stage in types]
+
+
+def communication_gap(time: StepTime, lower_bound: float) -> float | None:
+    """Gap of the communication part, (1); None where it is not defined."""
+    paid = float(time.compute + time.tensor_parallel + time.optimizer + time.constant)
+    communication = float(time.total) - paid
+    slack = float(time.total) - lower_bound
+    if slack <= 0.0:
+        return 0.0
+    return min(slack / communication, 1.0) if communication > 0.0 and math.isfinite(slack) else None
