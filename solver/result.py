@@ -33,6 +33,19 @@ class State(StrEnum):
     OPEN = "open"
 
 
+class Source(StrEnum):
+    """What a bound rests on, as ``taut.solver.bounds.ladder`` explains; the names stand in the file format."""
+
+    RELAXATION = "relaxation"
+    MEMORY = "memory"
+    PARTITION = "partition"
+    ORDER_MEMORY = "order-memory"
+    ORDER = "order"
+    EVERY_PLACEMENT = "every-placement"
+    PLACEMENT = "placement"
+    COVER = "cover"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """
@@ -55,7 +68,7 @@ class CandidateBound:
 
     candidate: Candidate
     lower_bound: float
-    source: str
+    source: Source
     state: State = State.OPEN
     witness: dict[str, Any] = field(default_factory=dict)
 

@@ -27,13 +27,14 @@ from taut.data.units import KIB
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
-from taut.solver.bounds.ladder import RUNGS, Ladder, Source
+from taut.solver.bounds.ladder import RUNGS, Ladder
 from taut.solver.layer_partition import least_excess
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import solve_every
 from taut.solver.placement.exact.joint import solve_joint
 from taut.solver.placement.path_cover.bound import cover_bound
 from taut.solver.placement.path_cover.witness import witnessed
+from taut.solver.result import Source
 
 Witness = dict[str, Any]
 Check = Callable[[Ladder, Candidate, Witness], float]

@@ -17,11 +17,12 @@ from taut.data.units import KIB
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
-from taut.solver.bounds.ladder import Ladder, Level, Source
+from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.layer_partition import Partition, least_excess
 from taut.solver.order_priced.bound import OrderBound, order_bound
 from taut.solver.placement.exact.enumerate import solve_every
 from taut.solver.placement.exact.joint import Joint, solve_joint
+from taut.solver.result import Source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +109,13 @@ def order(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evalua
         witness = {**found.witness, "missing_kib": math.ceil(found.missing / KIB)}
         return Evaluation(seconds=np.inf, source=Source.ORDER_MEMORY, witness=witness)
     return Evaluation(seconds=found.seconds, source=Source.ORDER, witness=found.witness, order=found)
+
+
+def placement(ladder: Ladder, candidate: Candidate) -> Evaluation | None:
+    """The bound over all placements that applies to a candidate, with the placement that attains it; or None."""
+    rungs = (rung for rung in ladder.rungs(candidate) if rung.level is Level.PLACEMENT)
+    found = next((rung.source for rung in rungs if rung.source in COMPUTATIONS), None)
+    return None if found is None else COMPUTATIONS[found](ladder, candidate, np.inf)
 
 
 def _every(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:

@@ -24,7 +24,7 @@ The search, the margin-free bound and the diagnosis of infeasible problems compu
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -33,19 +33,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact.enumerate import ListCache, has_every
 from taut.solver.placement.exact.joint import SubsetCache, has_joint
 from taut.solver.placement.path_cover.bound import has_cover
-
-
-class Source(StrEnum):
-    """What a bound rests on; the names stand in the file format."""
-
-    RELAXATION = "relaxation"
-    MEMORY = "memory"
-    PARTITION = "partition"
-    ORDER_MEMORY = "order-memory"
-    ORDER = "order"
-    EVERY_PLACEMENT = "every-placement"
-    PLACEMENT = "placement"
-    COVER = "cover"
+from taut.solver.result import Source
 
 
 class Level(IntEnum):

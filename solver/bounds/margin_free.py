@@ -12,7 +12,8 @@ import numpy as np
 
 from taut.solver.bounds.checks import Proof
 from taut.solver.bounds.computations import relaxation, strongest
-from taut.solver.bounds.ladder import Ladder, Source
+from taut.solver.bounds.ladder import Ladder
+from taut.solver.result import Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ def margin_free_bound(ladder: Ladder, stop: Callable[[], bool] = lambda: False) 
             continue
         found = relaxation(free, candidate) if stop() else strongest(free, candidate, least)
         if found.source is not Source.RELAXATION:
-            proofs.append(Proof(candidate=index, source=found.source, witness=found.witness))
+            proofs.append(Proof(candidate=index, source=str(found.source), witness=found.witness))
         least = min(least, found.seconds)
     needed = [proof for proof in proofs if free.relaxation(candidates[proof.candidate]) < least]
     return MarginFreeBound(seconds=float(least), proofs=tuple(needed))

@@ -87,7 +87,7 @@ def _candidate(bound: CandidateBound) -> dict[str, Any]:
         "strategy": bound.candidate.as_dict(),
         "state": str(bound.state),
         "lower_bound_s": finite(bound.lower_bound),
-        "source": bound.source,
+        "source": str(bound.source),
         "witness": bound.witness,
     }
 

@@ -19,7 +19,7 @@ Where three types of device, or groups that mix types, would let the classes of 
 as fitting only if its stages fit the smallest device.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,10 +31,10 @@ from taut.formulations.partition import PartitionProblem, partition_problem, slo
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.solver.bounds.candidate_bounds import Communication, chunked, communication, partition_bound, relaxation_bound
-from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.computations import strongest
+from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.layer_partition import Partition, least_excess, solve_partition
-from taut.solver.order_priced.bound import lean_divisions, order_bound
+from taut.solver.order_priced.bound import lean_divisions
 
 FORBIDDEN = 2**62
 """Bytes of what is not allowed: more than any device has, and small enough to be added to."""
@@ -246,31 +246,19 @@ def best_fit(
     stop
         Asked before every candidate; where it says so, and where none fits, the answer is None.
     """
-    links, chosen = BestLinks(problem.links), None
+    ladder, chosen = Ladder(problem), None
     least, least_chosen = np.inf, np.inf
-    for value, candidate, comm in sorted(_relaxations(problem, links, refused), key=lambda entry: entry[:2]):
+    known = set(problem.candidates).difference(refused)
+    for value, candidate in sorted((ladder.relaxation(candidate), candidate) for candidate in known):
         if stop():
             return None
         if value >= least and chosen is not None:
             break
-        stages = partition_problem(problem, candidate)
-        if not _fits_with(stages, 0):
+        if not _fits_with(partition_problem(problem, candidate), 0):
             continue
-        if candidate.is_order_priced:
-            bound = max(order_bound(chunked(problem, candidate, links)).seconds, value)
-        else:
-            bound = max(partition_bound(problem, candidate, comm, stages=stages)[0], value)
+        bound = strongest(ladder, candidate, through=Level.DIVISION).seconds
         least = min(least, bound)
         certain = not candidate.is_order_priced and not _relaxed(problem, candidate)
         if bound < least_chosen and (certain or fits(problem, candidate)):
             chosen, least_chosen = candidate, bound
     return None if chosen is None else Fit(candidate=chosen, lower_bound=least)
-
-
-def _relaxations(
-    problem: PlanningProblem, links: BestLinks, refused: Collection[Candidate]
-) -> Iterator[tuple[float, Candidate, Communication]]:
-    """Bound ``relaxation`` of every candidate that is not refused, with its least communication."""
-    for candidate in set(problem.candidates).difference(refused):
-        comm = communication(problem, candidate, links)
-        yield relaxation_bound(problem, candidate, comm), candidate, comm

@@ -15,6 +15,7 @@ import heapq
 import math
 import time
 from collections.abc import Callable
+from enum import IntEnum
 
 import numpy as np
 
@@ -33,10 +34,15 @@ from taut.solver.result import (
     relative_gap,
 )
 from taut.solver.search.incumbent import Best
-from taut.solver.search.refinement import Refining, load_loops
+from taut.solver.search.refinement import Refining, Stage, load_loops
 
-_BRANCHES = 2
-"""The last turn: first come candidates whose time is a sum over stages, then those that are priced by their order."""
+
+class Priority(IntEnum):
+    """Classes of candidates in the heap: a good plan of one class shortens the refinements of the next."""
+
+    CLOSED_FORM = 0
+    ORDER_PRICED = 1
+    BRANCHING = 2
 
 
 def search(
@@ -75,7 +81,7 @@ class _Search:
         self._refining = Refining(problem, limits, self._best)
         self._bounds: list[CandidateBound] = []
         self._unsolved = np.full(len(problem.candidates), np.inf)
-        self._heap: list[tuple[int, float, int]] = []
+        self._heap: list[tuple[Priority, float, int]] = []
         self._orders: list[GivenOrder] = []
         self._interrupted: Callable[[], bool] = lambda: False
         self._work = 0
@@ -112,22 +118,28 @@ class _Search:
         self._unsolved[index] = bound.lower_bound if bound.state in (State.OPEN, State.PRUNED) else math.inf
 
     def _push(self, index: int) -> None:
-        """Take a candidate up again; those that are priced by their order come last, as a good plan shortens them."""
+        """Take a candidate up again."""
         bound = self._bounds[index]
-        turn = int(bound.candidate.is_order_priced) + int(self._refining.is_branching(bound))
-        heapq.heappush(self._heap, (turn, bound.lower_bound, index))
+        heapq.heappush(self._heap, (self._priority(bound.candidate), bound.lower_bound, index))
+
+    def _priority(self, candidate: Candidate) -> Priority:
+        """Class of a candidate."""
+        if not candidate.is_order_priced:
+            return Priority.CLOSED_FORM
+        branching = self._refining.stage(candidate) is Stage.BRANCH
+        return Priority.BRANCHING if branching else Priority.ORDER_PRICED
 
     def _step(self) -> str | None:
         """Adapt an order where that comes first, or refine the candidate with the least bound; returns why to stop."""
         if reason := self._reason_to_stop():
             return reason
-        if (not self._heap or self._heap[0][0] == _BRANCHES) and self._refining.drafts.waiting:
+        if (not self._heap or self._heap[0][0] is Priority.BRANCHING) and self._refining.drafts.waiting:
             self._adapt()
             return None
-        turn, _, index = heapq.heappop(self._heap)
+        priority, _, index = heapq.heappop(self._heap)
         bound = self._bounds[index]
         if bound.lower_bound >= self._best.seconds:
-            self._heap = [entry for entry in self._heap if entry[0] != turn]
+            self._heap = [entry for entry in self._heap if entry[0] is not priority]
             heapq.heapify(self._heap)
             return None
         more = self._refining.refine(bound)
@@ -188,4 +200,5 @@ class _Search:
             orders=tuple(self._orders),
             work=self._work,
             wall_s=self._elapsed,
+            relaxations=self._refining.ladder.relaxations,
         )

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -48,14 +49,19 @@ def test_no_plan_without_a_margin_is_faster() -> None:
         assert margin_free_bound(Ladder(given)).seconds <= optimum * TOLERANCE, seed
 
 
+def after(most: float) -> Callable[[], bool]:
+    """What says stop from the given question on."""
+    asked = itertools.count()
+    return lambda: next(asked) >= most
+
+
 @pytest.mark.parametrize("kind", ["nodes", "measured", "orders"])
 def test_proofs_derive_the_bound_again(kind: str) -> None:
     """What is written down, read back, gives the same seconds, however little time the bound had."""
     for seed in range(12):
         given = instance(kind, seed)
         for most in (0, 1, np.inf):
-            asked = itertools.count()
-            found = margin_free_bound(Ladder(given), lambda asked=asked, most=most: next(asked) >= most)
+            found = margin_free_bound(Ladder(given), after(most))
             proofs = [Proof(**entry) for entry in json.loads(json.dumps([asdict(proof) for proof in found.proofs]))]
             assert derived_margin_free(Ladder(given), proofs) == found.seconds, (seed, most)
             assert len(found.proofs) <= most

@@ -26,7 +26,7 @@ from taut.frontier.memory_limits import gib_of, kib_of, least_limit, limit_for, 
 from taut.planning import plan
 from taut.request import planning_problem
 from taut.solver.certificate.document import devices_of, parse_document, strategy_of
-from taut.solver.result import CandidateBound, Limits, State, Status
+from taut.solver.result import CandidateBound, Limits, Source, State, Status
 from taut.solver.search.search import search
 from tests.support import small
 from tests.support.instances import random_problem
@@ -310,7 +310,7 @@ def test_taken_over_plan_prunes_the_candidates_that_it_beats() -> None:
         (State.PRUNED, 4.5),
     ]
     bounds = [
-        CandidateBound(candidate=bound.candidate, lower_bound=value, source="partition", state=state)
+        CandidateBound(candidate=bound.candidate, lower_bound=value, source=Source.PARTITION, state=state)
         for bound, (state, value) in zip(result.bounds, kinds, strict=False)
     ]
     stopped = replace(result, status=Status.FEASIBLE, lower_bound=3.0, bounds=bounds)
