@@ -1,16 +1,21 @@
 r"""
-Slots of nodes: the pure placement problem of a candidate's pipelines, as bounds and annealing see it.
+Slot graph: the placement of a candidate's pipelines as a cover of nodes with slots by paths.
 
 Sets: N nodes; node v has :math:`c_v` slots, as many tensor groups as it holds, or one where a group fills several
-nodes. A path takes pp slots; all paths together take every slot once.
-Data: hop seconds :math:`W_{ab}` between nodes, :math:`W_{vv}` inside one, and inverse rates likewise; symmetric.
-Where links were measured device by device, each entry is the best between any two devices.
+nodes. A path takes pp slots; all paths together take every slot once. One replica is one path, or one path for each
+node of its groups.
+Data: hop seconds :math:`W_{ab}` between nodes, :math:`W_{vv}` inside one; inverse rates :math:`\beta_{ab}` (s/byte) of
+the data-parallel ring likewise; both symmetric. Where links were measured device by device, each entry is the least
+between any two devices of the nodes, so that bounds remain valid.
+Variables: the paths. T is seconds of the longest path, the first slots of all paths are stage 0.
 
-(1) One replica is one path, or one path for each node of its groups; the trip of a replica is its longest path.
+(1) Minimise h T + G ring over the first slots, h the weight of a trip and G bytes of gradients: a min-max path cover.
 (2) With k nodes touched by dp first slots, some node holds at least :math:`g = \lceil dp / k \rceil` of them, and with
-    b the slowest inverse rate between touched nodes the data-parallel ring takes by byte at least
+    b the slowest inverse rate between touched nodes the ring takes at least, in seconds per byte,
 
-    .. math:: \rho = 4 \frac{g - 1}{g} \min_v \beta_v + 2 \frac{k - 1}{k} b.
+    .. math:: \rho = 4 \frac{g - 1}{g} \min_v \beta_{vv} + 2 \frac{k - 1}{k} b
+
+    (``taut.formulations.rings``).
 """
 
 from dataclasses import dataclass
@@ -25,22 +30,26 @@ from taut.formulations.space import Candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """Numbers of touched nodes from ``fewest`` to ``most``, with links from ``low`` to below ``high``."""
+class Box:
+    """
+    Numbers of touched nodes, ``min_touched`` to ``max_touched``, and slowest inverse rates in [``low``, ``high``).
 
-    fewest: int
-    most: int
+    Rates are seconds per byte.
+    """
+
+    min_touched: int
+    max_touched: int
     low: float
     high: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Slots:
+class SlotGraph:
     """
     Nodes with slots, to be divided among paths.
 
-    ``hops`` and ``inverse`` are (N, N) with the figures inside a node on the diagonal, ``capacity`` (N,) slots,
-    ``pp`` slots of a path, ``replicas`` = dp first slots that exchange gradients.
+    ``hops`` (N, N) seconds and ``inverse`` (N, N) seconds per byte, with the figures inside a node on the diagonal;
+    ``capacity`` (N,) slots; ``pp`` slots of a path; ``replicas`` = dp first slots that exchange gradients.
     """
 
     hops: Floats
@@ -50,39 +59,65 @@ class Slots:
     replicas: int
 
     @property
-    def slots(self) -> int:
+    def num_slots(self) -> int:
         """Slots of all nodes."""
         return int(self.capacity.sum())
 
     @property
-    def paths(self) -> int:
+    def num_paths(self) -> int:
         """Paths that take all slots."""
-        return self.slots // self.pp
+        return self.num_slots // self.pp
 
     @property
-    def fewest(self) -> int:
+    def min_touched(self) -> int:
         """Nodes that the replicas' first slots touch at least."""
         largest = np.sort(self.capacity)[::-1].cumsum()
         return int(np.searchsorted(largest, self.replicas)) + 1
 
     @property
-    def most(self) -> int:
+    def max_touched(self) -> int:
         """Nodes that the replicas' first slots touch at most."""
         return min(self.replicas, len(self.capacity))
 
-    def touched(self, fewest: int, most: int) -> tuple[int, int]:
-        """Nodes that all paths' first slots touch, where those of one rank's replicas touch so many."""
-        groups = self.paths // self.replicas
+    def touched_by_all(self, fewest: int, most: int) -> tuple[int, int]:
+        """
+        Turn nodes that the replicas of one rank touch into nodes that all paths touch.
+
+        Parameters
+        ----------
+        fewest, most
+            Nodes that the first slots of one rank's replicas touch.
+
+        Returns
+        -------
+        tuple
+            Fewest and most nodes in which a path begins.
+        """
+        groups = self.num_paths // self.replicas
         return fewest * groups, most * groups
 
-    def ring(self, span: Span, slowest: float | None = None) -> float:
-        """Seconds per byte of the ring at least, with the slowest link given or the fastest of the span, (2)."""
-        fewest, g = span.fewest, -(-self.replicas // span.most)
-        between = ring_factor(fewest) * (span.low if slowest is None else slowest)
+    def ring_bound(self, box: Box, slowest: float | None = None) -> float:
+        """
+        Bound the ring from below, (2).
+
+        Parameters
+        ----------
+        box
+            Touched nodes and inverse rates.
+        slowest
+            Inverse rate b; the least of the box if left out.
+
+        Returns
+        -------
+        float
+            Seconds per byte.
+        """
+        fewest, g = box.min_touched, -(-self.replicas // box.max_touched)
+        between = ring_factor(fewest) * (box.low if slowest is None else slowest)
         inside = np.diag(self.inverse)[self.capacity > 1].min(initial=np.inf)
         return (inside_factor(g) * float(inside) if g > 1 else 0.0) + between
 
-    def least_hop(self) -> float:
+    def shortest_hop(self) -> float:
         """Seconds of the shortest hop that any path can make."""
         apart = ~np.eye(len(self.hops), dtype=bool)
         return float(
@@ -90,11 +125,25 @@ class Slots:
         )
 
 
-def slots(problem: PlanningProblem, candidate: Candidate) -> Slots:
-    """The slots of a candidate, hops at its smallest message."""
+def slot_graph(problem: PlanningProblem, candidate: Candidate) -> SlotGraph:
+    """
+    Build the slot graph of a candidate.
+
+    Parameters
+    ----------
+    problem
+        Links and tables.
+    candidate
+        Degrees; its smallest message prices the hops.
+
+    Returns
+    -------
+    SlotGraph
+        Nodes, slots and paths.
+    """
     links = problem.links
     message = float(problem.tables(candidate).message[1:-1].min())
-    return Slots(
+    return SlotGraph(
         hops=_by_node(links, links.hop_seconds(candidate.tp, message, both_ways=True)),
         inverse=_by_node(links, links.ring_inverse),
         capacity=np.maximum(links.gpus_per_node // candidate.tp, 1),
@@ -104,7 +153,7 @@ def slots(problem: PlanningProblem, candidate: Candidate) -> Slots:
 
 
 def _by_node(links: Links, sites: Floats) -> Floats:
-    """Least entry between two sites of any two nodes; of two unlike devices on the diagonal."""
+    """Least entry between two sites of any two nodes; of two different devices on the diagonal."""
     if links.by_node:
         return sites
     least = np.full((links.num_nodes, links.num_nodes), np.inf)

@@ -36,7 +36,7 @@ from taut.solver.order_priced.division import ROUNDING as ORDER_ROUNDING
 from taut.solver.order_priced.local_search import WORTH, polished
 from taut.solver.placement.annealing.anneal import Annealed, anneal_restarts, best_start
 from taut.solver.placement.path_cover.bound import has_cover
-from taut.solver.placement.path_cover.candidate import CoverCache, Covering, load
+from taut.solver.placement.path_cover.candidate import CoverCache, CoverSearch, load
 from taut.solver.result import CandidateBound, Limits, Source, State
 from taut.solver.search.incumbent import Best
 from taut.solver.search.order_adaptation import Drafts
@@ -58,7 +58,7 @@ class _Standing:
 
     stage: Stage = Stage.DIVIDE
     division: Partition | None = None
-    covering: Covering | None = None
+    covering: CoverSearch | None = None
     branching: Branching | None = None
 
     def advance(self) -> bool:
@@ -181,7 +181,7 @@ class Refining:
             return False
         covering = None
         if not closed and has_cover(self._problem, candidate):
-            covering = Covering(self._problem, candidate, found, self.ladder.links, self._covers)
+            covering = CoverSearch(self._problem, candidate, found, self.ladder.links, self._covers)
         # Where the staircase's own annealing finds pipelines, another would find them twice.
         if bound.lower_bound < self._best.seconds and (covering is None or covering.annealed):
             self._anneal(bound, found)
@@ -190,7 +190,7 @@ class Refining:
         at.covering = covering
         return True
 
-    def _cover(self, bound: CandidateBound, covering: Covering) -> bool:
+    def _cover(self, bound: CandidateBound, covering: CoverSearch) -> bool:
         """Better pipelines, then one refinement of the staircase, (4)."""
         if not covering.annealed:
             problem = self._placing(bound.candidate, covering.partition)

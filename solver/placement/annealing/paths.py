@@ -24,7 +24,7 @@ from taut.solver.placement.annealing.path_prices import (
     slowest_link,
     slowest_link_after,
 )
-from taut.solver.placement.slots import Slots
+from taut.solver.placement.slots import SlotGraph
 
 HOT, WARM, MILD, COLD = 0.3, 0.15, 0.05, 0.002
 """First temperatures, the lower the more of the start is to be kept, and the last, in standard deviations of hops."""
@@ -42,16 +42,18 @@ class PathAnnealing:
     is the first temperature.
     """
 
-    def __init__(self, given: Slots, gradients: float, paths: Ints, *, moves: int, seed: int, hot: float = HOT) -> None:
-        hops, apart = given.hops, ~np.eye(len(given.hops), dtype=bool)
-        self._hops, self._inverse, self._gradients = hops, given.inverse, gradients
-        self._base, self._capacity = (given.pp - 1) * given.least_hop(), given.capacity
+    def __init__(
+        self, graph: SlotGraph, gradients: float, paths: Ints, *, moves: int, seed: int, hot: float = HOT
+    ) -> None:
+        hops, apart = graph.hops, ~np.eye(len(graph.hops), dtype=bool)
+        self._hops, self._inverse, self._gradients = hops, graph.inverse, gradients
+        self._base, self._capacity = (graph.pp - 1) * graph.shortest_hop(), graph.capacity
         self._paths, self._seed = paths.copy(), seed
         self._chunks = max(-(-moves // CHUNK), 1)
         self._moves, self._done = -(-moves // self._chunks), 0
         self._hot = hot
         self._scale = max(float(hops[apart].std()), 1e-12 * float(hops[apart].max()), 1e-300)
-        self.best, self.seconds = paths.copy(), longest_and_ring(hops, given.inverse, gradients, paths)
+        self.best, self.seconds = paths.copy(), longest_and_ring(hops, graph.inverse, gradients, paths)
 
     @property
     def finished(self) -> bool:

@@ -1,8 +1,8 @@
 """
-Bounds on placement from covering a cluster's slots by pipelines (paths).
+Bounds on placement from covering a cluster's slots by paths, for any number of nodes.
 
-Begin with ``bound``: the bound of one candidate, from its witness; ``candidate`` is the search for it. ``cases``
-divides placements by the links of stage 0, ``path_bound`` bounds the longest pipeline in a case by column generation
-(``master``, ``pricing``, ``node_patterns``, ``capacity_cuts``), ``certificate`` is the dual certificate and its check,
-``witness`` its form in a file.
+Begin with ``bound``, the bound of one candidate from its witness, and ``candidate``, the search for it. ``cases`` is a
+case distinction over where stage 0 lies (``build`` and ``branching`` search, ``cliques`` and ``branches`` check);
+``path_bound`` bounds the longest pipeline of a case by column generation (``master``, ``pricing``, ``node_patterns``,
+``capacity_cuts``), ``certificate`` is the dual certificate and its check, ``witness`` its form in a file.
 """

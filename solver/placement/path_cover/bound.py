@@ -1,14 +1,14 @@
 r"""
-Bound ``cover`` of a candidate, from the staircase that is its witness.
+Bound ``cover`` of a candidate, from the case distinction that is its witness.
 
-With V(g) the least communication for gradients of g bytes by the staircase of
-``taut.solver.placement.path_cover.cases``,
+With V(g) the least communication for gradients of g bytes by ``taut.solver.placement.path_cover.cases`` (3),
 
 (1) LB = min over the layers j that stage 0 takes of [partition with stage 0 ending at j] + V(gradients of j);
 (2) hops are priced at the smallest message; a cut adds its further bytes at the fastest link.
 
-The witness is the staircase (``taut.solver.placement.path_cover.witness``). Everything else follows from the problem,
-so this module is all that a check needs; ``taut.solver.placement.path_cover.candidate`` searches for staircases.
+The witness is the case distinction (``taut.solver.placement.path_cover.witness``). Everything else follows from the
+problem, so this module is all that a check needs; ``taut.solver.placement.path_cover.candidate`` searches for
+witnesses.
 """
 
 import numpy as np
@@ -22,49 +22,77 @@ from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.joint import linked
-from taut.solver.placement.path_cover.cases import CoverBound
+from taut.solver.placement.path_cover.cases import CommunicationBound
 
-MOST_NODES = 2048
-"""Beyond this a pass over the walks takes minutes."""
+MAX_NODES = 2048
+"""Nodes up to which the bound is tried: one pass of the pricing problem takes minutes beyond."""
 
 
 def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
     """
-    Whether the staircase bounds a candidate: alike devices, links that are not, and a price of the trip on its own.
+    Say whether the bound applies: equal devices, different links, and trips that are priced apart from stages.
 
-    A schedule that is priced by its order has no such price. Where all nodes are linked alike and hold one tensor group
-    each, every placement costs the same, and ``partition`` says what.
+    A schedule that is priced by its order has no such price. Where all nodes have equal links and hold one tensor group
+    each, every placement costs the same, and bound ``partition`` is exact.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded.
+
+    Returns
+    -------
+    bool
+        Whether it applies.
     """
     links = problem.links
     return (
         candidate.pp > 1
         and not candidate.is_order_priced
         and len(problem.device_types) == 1
-        and 1 < links.num_nodes <= MOST_NODES
+        and 1 < links.num_nodes <= MAX_NODES
         and bool((links.gpus_per_node == links.gpus_per_node[0]).all() or candidate.tp <= links.gpus_per_node.min())
         and problem.latency_model != "amp"
         and problem.transfer_weight(candidate) > 0.0
-        and not (_alike(links.latency) and _alike(links.data_rate) and _alike(links.pipeline_rate(candidate.tp)))
+        and not (_equal(links.latency) and _equal(links.data_rate) and _equal(links.pipeline_rate(candidate.tp)))
     )
 
 
-def _alike(matrix: Floats) -> bool:
+def _equal(matrix: Floats) -> bool:
     """Whether all entries off the diagonal are equal."""
     apart = matrix[~np.eye(len(matrix), dtype=bool)]
     return bool((apart == apart[0]).all())
 
 
 def cover_bound(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CoverBound, *, margin: bool = True
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CommunicationBound, *, margin: bool = True
 ) -> tuple[float, Partition]:
-    """Bound (1) and the partition that attains it; infinite if no division fits."""
+    """
+    Evaluate bound (1).
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded.
+    best
+        Best links of the cluster.
+    bound
+        What the witness proves.
+    margin
+        Whether the memory margin is kept.
+
+    Returns
+    -------
+    tuple
+        Seconds, infinite if no division fits; and the partition that attains them.
+    """
     edge, tail, _ = covered_seconds(problem, candidate, best, bound)
     found = solve_partition(partition_problem(problem, candidate, margin=margin), edge, tail)
     return found.seconds * (1 - ROUNDING), found
 
 
 def covered_seconds(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CoverBound
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CommunicationBound
 ) -> tuple[Floats, Floats, Floats]:
     """
     Edge and tail seconds of (1) and (2), each (L+1,).
@@ -72,8 +100,8 @@ def covered_seconds(
     Returns
     -------
     tuple
-        Seconds of a cut before layer j; seconds of a stage 0 that ends at layer j, with the staircase's communication;
-        and the part of the latter that is no communication.
+        Seconds of a cut before layer j; seconds of a stage 0 that ends at layer j, with the communication that is
+        proven; and the part of the latter that is no communication.
     """
     message = float(problem.tables(candidate).message[1:-1].min())
     edge, tail = linked(problem, candidate, best, message)

@@ -1,98 +1,135 @@
 r"""
-Visits: how often paths must come into a set of nodes.
+Rounded capacity cuts and mixed-integer-rounding cuts on the visits of paths to a set of nodes.
 
-Let a set B of nodes have b slots. A visit of B is a longest stretch of a path inside it. Of the v visits by all paths,
-s begin a path. Such a visit takes at most pp slots of B, any other at most pp - 1, one being outside before it, so that
+Let a set B of nodes have b slots. A visit is a longest stretch of a path inside B. Of the v visits of all paths, s
+begin a path; those take at most pp slots of B each, all others at most pp - 1, since the slot before lies outside:
 
-(1) :math:`(pp - 1) v + s \ge b, \; s \le v`.
+(1) :math:`(pp - 1) v + s \ge b, \quad 0 \le s \le v`.
 
-Fractions of paths may solve (1) with parts of visits. With :math:`m = \lceil b / (pp - 1) \rceil` and
-:math:`j = b \bmod (pp - 1)`, its whole solutions also satisfy, and with (1) their convex hull is given by,
+Fractional solutions satisfy (1) with parts of visits. With :math:`m = \lceil b / (pp - 1) \rceil` and
+:math:`j = b \bmod (pp - 1)`, all integer solutions satisfy
 
-(2) :math:`v \ge \lceil b / pp \rceil`,
-(3) :math:`j v + s \ge j m`.
+(2) :math:`v \ge \lceil b / pp \rceil`, the rounded capacity cut (Chvatal-Gomory rounding of (1) with s <= v);
+(3) :math:`j v + s \ge j m`, the mixed-integer-rounding (MIR) cut of (1), v integer.
 
-A rule is one of these for one set: a visit counts ``visit``, one that begins a path ``begin`` more, and all paths
-together count at least ``least``.
+With (1) they describe the convex hull of its integer solutions. A cut has a coefficient for a visit, one more for a
+visit that begins a path, and a right-hand side; the dual price of a cut is at least zero.
+
+References
+----------
+Laporte and Nobert (1983), A branch and bound algorithm for the capacitated vehicle routing problem; Lysgaard, Letchford
+and Eglese (2004), A new branch-and-cut algorithm for the capacitated vehicle routing problem: rounded capacity cuts.
+Nemhauser and Wolsey (1990), A recursive procedure to generate all cuts for 0-1 mixed integer programs: MIR cuts.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from taut.data.arrays import Flags, Ints
-from taut.solver.placement.path_cover.clusters import clusters
-from taut.solver.placement.slots import Slots
+from taut.solver.placement.slots import SlotGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """Rule (2), or (3) where ``begun`` visits count apart, for a set of nodes."""
+class Cut:
+    """A cut on the visits to a set of nodes: the MIR cut (3) if ``mir``, else the rounded capacity cut (2)."""
 
     nodes: tuple[int, ...]
-    begun: bool
+    mir: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Rules:
-    """Several rules as arrays: ``inside`` (rules, N) flags, the others (rules,) counts."""
+class CutArrays:
+    """
+    Several cuts as arrays.
+
+    ``inside`` (cuts, N) flags of their nodes; ``visit`` and ``start`` (cuts,) the coefficients of a visit, and of a
+    visit that begins a path beside it; ``least`` (cuts,) the right-hand sides.
+    """
 
     inside: Flags
     visit: Ints
-    begin: Ints
+    start: Ints
     least: Ints
 
-    def counts(self, walks: Ints) -> Ints:
-        """What walks (any number, pp) count by every rule, (walks, rules)."""
-        inside = self.inside[:, walks]
+    def coefficients(self, routes: Ints) -> Ints:
+        """
+        Left-hand sides of the cuts for single routes.
+
+        Parameters
+        ----------
+        routes
+            Nodes of routes, (routes, pp).
+
+        Returns
+        -------
+        array
+            Coefficients of the routes' columns, (routes, cuts).
+        """
+        inside = self.inside[:, routes]
         entries = (inside[:, :, 1:] & ~inside[:, :, :-1]).sum(axis=2)
-        counts = self.visit[:, None] * entries + (self.visit + self.begin)[:, None] * inside[:, :, 0]
-        return np.asarray(counts.T, dtype=np.int64)
+        coefficients = self.visit[:, None] * entries + (self.visit + self.start)[:, None] * inside[:, :, 0]
+        return np.asarray(coefficients.T, dtype=np.int64)
 
-    def by_hop(self, gains: Ints) -> Ints:
-        """What hops gain that enter sets, (N, N), where a count of every rule gains so much."""
+    def hop_duals(self, duals: Ints) -> Ints:
+        """
+        Prices of hops that enter sets.
+
+        Parameters
+        ----------
+        duals
+            Dual price of each cut, (cuts,).
+
+        Returns
+        -------
+        array
+            Sum of the prices that a hop from v to w collects, (N, N).
+        """
         inside = self.inside.astype(np.int64)
-        return (1 - inside).T @ ((gains * self.visit)[:, None] * inside)
+        return (1 - inside).T @ ((duals * self.visit)[:, None] * inside)
 
-    def by_start(self, gains: Ints) -> Ints:
-        """What a path gains by beginning in a node, (N,)."""
-        return np.asarray((gains * (self.visit + self.begin)) @ self.inside.astype(np.int64))
+    def start_duals(self, duals: Ints) -> Ints:
+        """
+        Prices of starts.
+
+        Parameters
+        ----------
+        duals
+            Dual price of each cut, (cuts,).
+
+        Returns
+        -------
+        array
+            Sum of the prices that a path collects by beginning in a node, (N,).
+        """
+        return np.asarray((duals * (self.visit + self.start)) @ self.inside.astype(np.int64))
 
 
-def rules_of(given: Slots, rules: tuple[Rule, ...]) -> Rules:
-    """Rules as arrays."""
-    inside = np.zeros((len(rules), len(given.hops)), dtype=bool)
-    for flags, rule in zip(inside, rules, strict=True):
-        flags[list(rule.nodes)] = True
-    begun = np.array([rule.begun for rule in rules], dtype=bool)
-    slots, later = inside @ given.capacity, given.pp - 1
+def cut_arrays(graph: SlotGraph, cuts: tuple[Cut, ...]) -> CutArrays:
+    """
+    Write cuts as arrays.
+
+    Parameters
+    ----------
+    graph
+        The slots.
+    cuts
+        Any cuts on sets of its nodes.
+
+    Returns
+    -------
+    CutArrays
+        Coefficients and right-hand sides, in the order of ``cuts``.
+    """
+    inside = np.zeros((len(cuts), len(graph.hops)), dtype=bool)
+    for flags, cut in zip(inside, cuts, strict=True):
+        flags[list(cut.nodes)] = True
+    mir = np.array([cut.mir for cut in cuts], dtype=bool)
+    slots, later = inside @ graph.capacity, graph.pp - 1
     rest = slots % later
-    return Rules(
+    return CutArrays(
         inside=inside,
-        visit=np.where(begun, rest, 1),
-        begin=np.where(begun, 1, 0),
-        least=np.where(begun, rest * -(-slots // later), -(-slots // given.pp)),
+        visit=np.where(mir, rest, 1),
+        start=np.where(mir, 1, 0),
+        least=np.where(mir, rest * -(-slots // later), -(-slots // graph.pp)),
     )
-
-
-class RuleBook:
-    """Rules for clusters of near nodes, and which of them solutions have broken so far, for all start sets together."""
-
-    def __init__(self, given: Slots) -> None:
-        self._given, self.broken = given, dict[Rule, None]()
-        self._clusters = clusters(given.hops)
-
-    def possible(self, starts: Flags) -> tuple[Rule, ...]:
-        """Rules that fractions of paths may break: for clusters, and for them without ``starts``."""
-        sets = {tuple(nodes.tolist()) for cluster in self._clusters for nodes in (cluster, cluster[~starts[cluster]])}
-        return tuple(rule for nodes in sorted(sets) for rule in _uneven(self._given, nodes))
-
-
-def _uneven(given: Slots, nodes: tuple[int, ...]) -> Iterator[Rule]:
-    """Rules (2) and (3) of a set where they say more than (1)."""
-    slots = int(given.capacity[list(nodes)].sum())
-    if slots % given.pp:
-        yield Rule(nodes=nodes, begun=False)
-    if slots % (given.pp - 1):
-        yield Rule(nodes=nodes, begun=True)

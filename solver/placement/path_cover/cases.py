@@ -1,24 +1,29 @@
 r"""
-Communication of any number of nodes: pipelines as a cover of all slots by paths, stage 0 as a clique.
+Lower bound on communication of any number of nodes: a case distinction over where stage 0 lies.
 
-Of a placement on slots (``taut.solver.placement.slots``), let T be the seconds of the longest path, k the nodes that
-stage 0 touches and b the slowest inverse rate between them. Boxes :math:`[k_i, k_i'] \times [b_i, b_i')` hold all (k,
-b).
+Sets: slots of nodes, divided among paths (``taut.solver.placement.slots``); stage 0 is the first slots of all paths.
+Data: h the weight of a trip, G gradient bytes of stage 0.
+Variables, of one placement: T seconds of its longest path, k nodes that stage 0 touches, b the slowest inverse rate
+between two of those.
+Objective: h T + G ring.
 
-(1) Sets of nodes that hold every clique of :math:`k_i` nodes or more with links below :math:`b_i'`
-    (``taut.solver.placement.path_cover.cliques``) hold stage 0 of every placement in box i; with no such set the box is
-    empty.
-(2) Each set P may be divided into branches (``taut.solver.placement.path_cover.branches``), some with nodes Q that are
-    touched for certain. In each, :math:`T \ge T(P, Q)` by a proof: the least hops or the shortest way through all nodes
-    (``taut.solver.placement.path_cover.hamiltonian``), potentials (``taut.solver.placement.path_cover.forest``), or
-    gains for paths that begin in P and touch :math:`k_i` to :math:`k_i'` nodes
-    (``taut.solver.placement.path_cover.certificate``). A proof for a set holds for every part of it, for more required
-    nodes, and for every part of the range.
-(3) Every placement takes h T + G ring >= min over boxes of h min_P T(P) + G :math:`\rho(k_i, k_i', b_i)`, for every
-    weight h of the trip and every number G of gradient bytes: one staircase serves all strategies with the same hops.
+Cases are boxes :math:`[k_i, k_i'] \times [b_i, b_i')` that together hold every (k, b).
 
-``bound_of`` derives (3) from the staircase alone, which is the witness; ``taut.solver.placement.path_cover.build``
-builds it.
+(1) In case i, stage 0 lies in one of some start sets: sets of nodes that hold every clique of :math:`k_i` nodes with
+    links below :math:`b_i'` (``taut.solver.placement.path_cover.cliques``). Without any, the case is empty.
+(2) A start set P may be divided into branches (``taut.solver.placement.path_cover.branches``), some with nodes Q that
+    are touched for certain. In each, :math:`T \ge T(P, Q)` by a proof: the shortest hops or a shortest Hamiltonian path
+    (``taut.solver.placement.path_cover.hamiltonian``), the Held-Karp forest
+    (``taut.solver.placement.path_cover.forest``), or a dual certificate for paths that begin in P and touch
+    :math:`k_i` to :math:`k_i'` nodes (``taut.solver.placement.path_cover.certificate``). A proof for a set holds for
+    every part of it, for more required nodes, and for every part of the range.
+(3) With :math:`\rho_i` the ring bound of box i in seconds per byte, every placement takes
+
+    .. math:: h T + G \, ring \ge \min_i \big( h \min_P T_i(P) + G \rho_i \big)
+
+    for every h and G: one case distinction serves all strategies with the same hops.
+
+``certified_bound`` derives (3) from the certificate alone; ``taut.solver.placement.path_cover.build`` searches for one.
 """
 
 from dataclasses import dataclass
@@ -28,140 +33,173 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats
 from taut.solver.placement.path_cover.branches import Split, Tree, divided, reduced
-from taut.solver.placement.path_cover.certificate import Refutation, refuted_seconds
+from taut.solver.placement.path_cover.certificate import DualCertificate, certified_seconds
 from taut.solver.placement.path_cover.cliques import clique_sets
-from taut.solver.placement.path_cover.forest import Potentials, forest_seconds
-from taut.solver.placement.path_cover.hamiltonian import through_seconds
-from taut.solver.placement.slots import Slots, Span
+from taut.solver.placement.path_cover.forest import NodeMultipliers, forest_bound
+from taut.solver.placement.path_cover.hamiltonian import hamiltonian_path_bound
+from taut.solver.placement.slots import Box, SlotGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathProof:
-    """A proof of (2) for the start set ``nodes``, ``required`` ones among them, and a range of ``touched`` nodes.
+    """
+    A proof of (2) for the start set ``nodes``, ``required`` ones among them, and a range [k, k'] of ``touched`` nodes.
 
-    Without ``by`` it is that of the least hops, or of the shortest way through all nodes.
+    Without ``by`` it is the bound by the shortest hops, or by a shortest Hamiltonian path.
     """
 
     nodes: tuple[int, ...]
     required: tuple[int, ...] = ()
     touched: tuple[int, int]
-    by: Potentials | Refutation | None
+    by: NodeMultipliers | DualCertificate | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One start set of a box, and how it is divided and proven."""
+class StartSet:
+    """One start set of a case, and how it is divided and proven."""
 
     nodes: tuple[int, ...]
     tree: Tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
-    """One box of (1)."""
+class Case:
+    """One case: its box, and start sets that hold stage 0, (1)."""
 
-    span: Span
-    parts: tuple[Part, ...]
+    box: Box
+    start_sets: tuple[StartSet, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staircase:
-    """The whole witness: proofs, and boxes that hold every number of touched nodes and every slowest link."""
+class CaseCertificate:
+    """The certificate of (3): numbered proofs, and cases whose boxes hold every (k, b)."""
 
     proofs: tuple[PathProof, ...]
-    boxes: tuple[Box, ...]
+    cases: tuple[Case, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoverBound:
-    """Derived staircase: ring seconds per byte, and seconds of the longest path, in each box that is not empty."""
+class CommunicationBound:
+    """
+    What a certificate proves, by cases that are not empty.
+
+    ``rings`` (cases,) seconds per byte of the ring; ``longest`` (cases,) seconds of the longest path.
+    """
 
     rings: Floats
     longest: Floats
 
     def seconds(self, weight: float, gradients: Floats) -> Floats:
-        """Least communication (3) for each number of gradient bytes."""
+        """
+        Evaluate bound (3).
+
+        Parameters
+        ----------
+        weight
+            h.
+        gradients
+            G, bytes, of any shape.
+
+        Returns
+        -------
+        array
+            Seconds of communication at least, of the shape of ``gradients``.
+        """
         return np.asarray((weight * self.longest + np.multiply.outer(gradients, self.rings)).min(axis=-1))
 
 
-def bound_of(given: Slots, staircase: Staircase) -> CoverBound | None:
-    """Derive the staircase again; None where it does not prove what it claims."""
-    n, boxes, proofs = len(given.hops), staircase.boxes, staircase.proofs
+def certified_bound(graph: SlotGraph, certificate: CaseCertificate) -> CommunicationBound | None:
+    """
+    Check a certificate, and derive the bound that it proves.
+
+    Parameters
+    ----------
+    graph
+        The slots.
+    certificate
+        Cases and proofs, from anyone.
+
+    Returns
+    -------
+    CommunicationBound or None
+        None where a case, start set or branch is missing or unproven, or every case is empty.
+    """
+    n, cases, proofs = len(graph.hops), certificate.cases, certificate.proofs
     sets = [proof.nodes for proof in proofs] + [proof.required for proof in proofs]
-    sets += [part.nodes for box in boxes for part in box.parts]
-    if not all(_is_set(nodes, n) for nodes in sets) or not _whole(given, [box.span for box in boxes]):
+    sets += [start_set.nodes for case in cases for start_set in case.start_sets]
+    if not all(_is_set(nodes, n) for nodes in sets) or not _whole(graph, [case.box for case in cases]):
         return None
-    known = [_Proven(given, proof) for proof in proofs]
-    longest = [_box_seconds(given, box, known) for box in boxes]
+    known = [_CheckedProof(graph, proof) for proof in proofs]
+    longest = [_case_seconds(graph, case, known) for case in cases]
     kept = np.isfinite(longest)
     if not kept.any() or np.isneginf(longest).any():
         return None
-    rings = np.array([given.ring(box.span) for box in boxes])
-    return CoverBound(rings=rings[kept], longest=np.array(longest)[kept])
+    rings = np.array([graph.ring_bound(case.box) for case in cases])
+    return CommunicationBound(rings=rings[kept], longest=np.array(longest)[kept])
 
 
-class _Proven:
+class _CheckedProof:
     """What a proof proves, for which branches."""
 
-    def __init__(self, given: Slots, proof: PathProof) -> None:
-        n = len(given.hops)
+    def __init__(self, graph: SlotGraph, proof: PathProof) -> None:
+        n = len(graph.hops)
         self._starts, self._required = flags_of(proof.nodes, n), flags_of(proof.required, n)
         self._touched = proof.touched
-        self._seconds = proven(given, self._starts, self._required, proof)
+        self._seconds = proof_seconds(graph, self._starts, self._required, proof)
 
-    def seconds(self, span: Span, allowed: Flags, required: Flags) -> float:
+    def seconds(self, box: Box, allowed: Flags, required: Flags) -> float:
         """Seconds of the longest path in a branch, minus infinity where the proof does not reach."""
-        ranges = self._touched[0] <= span.fewest and span.most <= self._touched[1]
+        ranges = self._touched[0] <= box.min_touched and box.max_touched <= self._touched[1]
         holds = ranges and (allowed <= self._starts).all() and (self._required <= required).all()
         return self._seconds if holds else -np.inf
 
 
-def _box_seconds(given: Slots, box: Box, known: list[_Proven]) -> float:
-    """Seconds of the longest path in a box, infinite for an empty one, minus infinity where something is unproven."""
-    n, least = len(given.hops), np.inf
-    parts = [(flags_of(part.nodes, n), part.tree) for part in box.parts]
-    for start_set in start_sets(given, box.span):
-        left = reduced(given, box.span, start_set, np.zeros_like(start_set))
+def _case_seconds(graph: SlotGraph, case: Case, known: list[_CheckedProof]) -> float:
+    """Seconds of the longest path in a case, infinite for an empty one, minus infinity where something is unproven."""
+    n, least = len(graph.hops), np.inf
+    stated = [(flags_of(start_set.nodes, n), start_set.tree) for start_set in case.start_sets]
+    for start_set in start_sets(graph, case.box):
+        left = reduced(graph, case.box, start_set, np.zeros_like(start_set))
         if left is None:
             continue
-        if not any((left <= nodes).all() for nodes, _ in parts):
+        if not any((left <= nodes).all() for nodes, _ in stated):
             return -np.inf
-        least = min([least] + [_tree_seconds(given, box.span, *part, known) for part in parts])
+        least = min([least] + [_tree_seconds(graph, case.box, *entry, known) for entry in stated])
     return least
 
 
-def _tree_seconds(given: Slots, span: Span, allowed: Flags, tree: Tree, known: list[_Proven]) -> float:
+def _tree_seconds(graph: SlotGraph, box: Box, allowed: Flags, tree: Tree, known: list[_CheckedProof]) -> float:
     """Seconds of the longest path in all branches of a tree; ``allowed`` is that of its root."""
     least, branches = np.inf, [(allowed, np.zeros_like(allowed), tree)]
     while branches:
         allowed, required, tree = branches.pop()
-        left = reduced(given, span, allowed, required)
+        left = reduced(graph, box, allowed, required)
         if left is None:
             continue
         if isinstance(tree, Split):
-            single = span.most == 1 or len(tree.nodes) == 1
-            if not single or not _is_set(tree.nodes, len(allowed)) or given.paths != given.replicas:
+            single = box.max_touched == 1 or len(tree.nodes) == 1
+            if not single or not _is_set(tree.nodes, len(allowed)) or graph.num_paths != graph.replicas:
                 return -np.inf
-            some, none = divided(span, left, required, tree.nodes)
+            some, none = divided(box, left, required, tree.nodes)
             branches += [(*some, tree.some), (*none, tree.none)]
         elif tree is None or not 0 <= tree < len(known):
             return -np.inf
         else:
-            least = min(least, known[tree].seconds(span, left, required))
+            least = min(least, known[tree].seconds(box, left, required))
     return least
 
 
-def _whole(given: Slots, spans: list[Span]) -> bool:
-    """Whether the boxes hold every number of touched nodes that is possible and every rate from zero on."""
-    if not all(span.fewest <= span.most and span.low < span.high for span in spans):
+def _whole(graph: SlotGraph, boxes: list[Box]) -> bool:
+    """Whether the boxes hold every possible number of touched nodes and every inverse rate from zero on."""
+    if not all(box.min_touched <= box.max_touched and box.low < box.high for box in boxes):
         return False
-    for k in range(given.fewest, given.most + 1):
-        ranges = sorted((span.low, span.high) for span in spans if span.fewest <= k <= span.most)
+    for k in range(graph.min_touched, graph.max_touched + 1):
+        ranges = sorted((box.low, box.high) for box in boxes if box.min_touched <= k <= box.max_touched)
         if not ranges or ranges[0][0] != 0.0 or ranges[-1][1] != np.inf:
             return False
         if any(high != low for (_, high), (low, _) in pairwise(ranges)):
             return False
-    return all(given.fewest <= span.fewest and span.most <= given.most for span in spans)
+    return all(graph.min_touched <= box.min_touched and box.max_touched <= graph.max_touched for box in boxes)
 
 
 def _is_set(nodes: tuple[int, ...], n: int) -> bool:
@@ -175,22 +213,52 @@ def flags_of(nodes: tuple[int, ...], n: int) -> Flags:
     return flags
 
 
-def start_sets(given: Slots, span: Span) -> Flags:
-    """The sets of (1), (sets, N)."""
-    n = len(given.hops)
-    if span.most == 1:
-        fits = given.capacity >= given.replicas
+def start_sets(graph: SlotGraph, box: Box) -> Flags:
+    """
+    List the start sets of a box, (1).
+
+    Parameters
+    ----------
+    graph
+        The slots.
+    box
+        Touched nodes and inverse rates.
+
+    Returns
+    -------
+    array
+        Flags of each set's nodes, (sets, N).
+    """
+    n = len(graph.hops)
+    if box.max_touched == 1:
+        fits = graph.capacity >= graph.replicas
         return fits[None, :] if fits.any() else np.zeros((0, n), dtype=bool)
-    sets = clique_sets(given.inverse, span.high, span.fewest)
+    sets = clique_sets(graph.inverse, box.high, box.min_touched)
     # Groups that fill several nodes begin in as many cliques, which need not lie in one set.
-    several = given.paths > given.replicas and len(sets) > 0
+    several = graph.num_paths > graph.replicas and len(sets) > 0
     return np.asarray(sets.any(axis=0, keepdims=True)) if several else sets
 
 
-def proven(given: Slots, starts: Flags, required: Flags, proof: PathProof) -> float:
-    """Seconds that a proof proves, minus infinity where it proves nothing."""
+def proof_seconds(graph: SlotGraph, starts: Flags, required: Flags, proof: PathProof) -> float:
+    """
+    Check one proof.
+
+    Parameters
+    ----------
+    graph
+        The slots.
+    starts, required
+        P and Q of the proof, (N,).
+    proof
+        What it rests on.
+
+    Returns
+    -------
+    float
+        Seconds of the longest path that it proves, minus infinity where it proves nothing.
+    """
     if proof.by is None:
-        return max((given.pp - 1) * given.least_hop(), through_seconds(given))
-    if isinstance(proof.by, Potentials):
-        return forest_seconds(given, proof.by)
-    return refuted_seconds(given, starts, required, given.touched(*proof.touched), proof.by)
+        return max((graph.pp - 1) * graph.shortest_hop(), hamiltonian_path_bound(graph))
+    if isinstance(proof.by, NodeMultipliers):
+        return forest_bound(graph, proof.by)
+    return certified_seconds(graph, starts, required, graph.touched_by_all(*proof.touched), proof.by)

@@ -1,29 +1,39 @@
 r"""
-Longest path: a proof of how short the longest of the paths that take all slots cannot be, and its check.
+Dual certificate that the longest path takes at least T seconds, and its check (a destructive lower bound).
 
-Sets: nodes with :math:`c_v` slots (``taut.solver.placement.slots``), to be divided among paths of pp slots, every one
-of which begins in the set P, so that at least k and at most k' nodes are touched, among them the set Q. A run is a
-stretch of a path in one node.
+Sets: nodes v with :math:`c_v` slots (``taut.solver.placement.slots``), divided among paths of pp slots that begin in
+the set P, so that at least k and at most k' nodes are touched, among them the set Q. A segment is a stretch of a path
+in one node.
+Data: w the shortest hop; q seconds of a resource unit, R the resource limit; hops W in seconds.
 
-(1) Let w be the least hop and q a quantum. Hops weigh :math:`l_{ab} = \lfloor (W_{ab} - w) / q \rfloor` levels, so a
-    path of R levels or more takes at least :math:`T_R = (pp - 1) w + R q` seconds.
-(2) Let runs have whole gains by node and length, first runs their own
-    (``taut.solver.placement.path_cover.node_patterns``), and
-    :math:`\Gamma` be the least that all paths together gain. Let Z be the largest gain of a walk of pp slots that
-    begins in P, has runs of at most :math:`c_v` slots, never returns at once to the node it left if it had filled it,
-    and takes fewer than R levels. If paths shorter than :math:`T_R` took every slot once, each would be such a walk.
-    Hence
+A destructive bound supposes a threshold and refutes it: suppose that every path is shorter than
 
-    .. math:: \Gamma > paths \cdot Z \;\Rightarrow\; T \ge T_R.
+(1) :math:`T_R = (pp - 1) w + R q`. A hop consumes :math:`l_{ab} = \lfloor (W_{ab} - w) / q \rfloor` units, so each path
+    would be a route that consumes fewer than R units (``taut.solver.placement.path_cover.pricing``).
 
-(3) A walk may also gain :math:`\pi \ge 0` for what it counts by a rule of
-    ``taut.solver.placement.path_cover.capacity_cuts``; all paths together count at least so much that :math:`\Gamma`
-    grows by :math:`\pi` times the least of the rule.
+The paths would then be an integer solution of a set-partitioning problem. Variables: :math:`x_\rho \ge 0` paths on
+route :math:`\rho`, :math:`y_{v\pi} \ge 0` the share of pattern :math:`\pi` of node v
+(``taut.solver.placement.path_cover.node_patterns``). Constraints:
 
-Z is found by dynamic programming over slots, nodes and levels (``taut.solver.placement.path_cover.pricing``), all in
-integers: checking (2) takes one pass. A gain of one on every slot of one node and zero elsewhere is the bound by the
-hardest node to visit; gains from the average path are covered too. ``taut.solver.placement.path_cover.path_bound``
-finds gains.
+(2) :math:`\sum_\rho x_\rho` = number of paths; :math:`\sum_\pi y_{v\pi} = 1` for every node; routes have as many first
+    and as many later segments of each length in each node as patterns do; k to k' nodes of P have touched patterns,
+    those of Q among them; and the cuts of ``taut.solver.placement.path_cover.capacity_cuts`` hold.
+
+(3) Let segments have any dual prices by node and length, first ones their own, and cuts prices of at least zero. Let
+    :math:`\Gamma` be the least that all patterns and right-hand sides of cuts are worth together, and Z the largest
+    dual value of a route. By Farkas' lemma (2) has no solution, fractional ones included, and :math:`T \ge T_R`, if
+
+    .. math:: \Gamma > paths \cdot Z.
+
+Prices are whole numbers, so that checking (3) is exact: one pass of the pricing problem and one knapsack a node. A
+price of one on every slot of one node and zero elsewhere is the bound by the node that is hardest to reach.
+``taut.solver.placement.path_cover.path_bound`` searches for prices by column generation.
+
+References
+----------
+Klein and Scholl (1999), Computing lower bounds by destructive improvement: thresholds refuted one after the other.
+Desrochers, Desrosiers and Solomon (1992), A new optimization algorithm for the vehicle routing problem with time
+windows: set partitioning over routes.
 """
 
 from dataclasses import dataclass
@@ -32,76 +42,116 @@ from functools import cached_property
 import numpy as np
 
 from taut.data.arrays import Flags, Ints, Ints32
-from taut.solver.placement.path_cover.capacity_cuts import Rule, Rules, rules_of
-from taut.solver.placement.path_cover.node_patterns import cheapest_fillings, least_total
-from taut.solver.placement.path_cover.pricing import MOST_SUM, dearest_walks
-from taut.solver.placement.slots import Slots
+from taut.solver.placement.path_cover.capacity_cuts import Cut, CutArrays, cut_arrays
+from taut.solver.placement.path_cover.node_patterns import cheapest_patterns, least_pattern_total
+from taut.solver.placement.path_cover.pricing import MAX_SUM, PricingData, price_routes
+from taut.solver.placement.slots import SlotGraph
 
-MOST_LEVELS = 512
+MAX_RESOURCE = 512
+"""Largest resource limit of a certificate: a check's time and memory grow with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refutation:
-    r"""
-    Proof by (2) that some path takes at least ``seconds``.
+class DualCertificate:
+    """
+    Certificate (3) that some path takes at least (1) seconds.
 
-    ``quantum`` seconds a level, ``levels`` = R; ``later`` and ``first`` gains by node and length from 1 on, ``first``
-    where they differ; ``rules`` with their gains :math:`\pi`. Valid for paths that begin in the set it was made for, or
-    in any part of it, for any part of the range of touched nodes, and with more required ones.
+    ``quantum`` q seconds of a resource unit, ``limit`` R; ``later`` and ``first`` prices of segments by node and length
+    from 1 on, ``first`` where they differ; ``cuts`` with their prices. Valid for paths that begin in the set it was
+    made for, or in any part of it, for any part of the range of touched nodes, and with more required ones.
     """
 
     quantum: float
-    levels: int
+    limit: int
     later: tuple[tuple[int, ...], ...]
     first: tuple[tuple[int, ...], ...] | None = None
-    rules: tuple[tuple[Rule, int], ...] = ()
+    cuts: tuple[tuple[Cut, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Gains:
+class DualPrices:
     """
-    Whole gains of walks: of first and later runs (N, c + 1) by node and length, zero for length zero, and by rules.
+    Whole dual prices: of first and later segments (N, c + 1) by node and length, zero for length zero, and of cuts.
 
-    ``by_rule`` (rules,) is what a count of each rule gains.
+    ``by_cut`` (cuts,) is the price of each cut.
     """
 
     first: Ints
     later: Ints
-    rules: Rules
-    by_rule: Ints
+    cuts: CutArrays
+    by_cut: Ints
 
-    def total(self, given: Slots, starts: Flags, required: Flags, touched: tuple[int, int]) -> float:
-        """What all paths together gain at least, infinite where no nodes can be touched so."""
-        least, _ = cheapest_fillings(self.first.astype(np.float64), self.later.astype(np.float64), given.capacity)
-        return least_total(least, starts, required, *touched) + float(self.by_rule @ self.rules.least)
+    def least_total(self, graph: SlotGraph, starts: Flags, required: Flags, touched: tuple[int, int]) -> float:
+        r"""
+        Bound the worth of all patterns and cuts from below, :math:`\Gamma` of (3).
 
-    def dearest(self, given: Slots, levels: Ints32, starts: Flags, most: int) -> tuple[Ints, Ints32] | None:
-        """Largest gain of a walk of fewer than ``most`` levels by its last node, and that walk; None for huge gains."""
-        if self.largest * given.pp >= MOST_SUM:
+        Parameters
+        ----------
+        graph
+            The slots.
+        starts, required
+            P and Q, (N,).
+        touched
+            k and k'.
+
+        Returns
+        -------
+        float
+            The least total, infinite where no nodes can be touched so.
+        """
+        least, _ = cheapest_patterns(self.first.astype(np.float64), self.later.astype(np.float64), graph.capacity)
+        return least_pattern_total(least, starts, required, *touched) + float(self.by_cut @ self.cuts.least)
+
+    def best_routes(
+        self, graph: SlotGraph, consumption: Ints32, starts: Flags, limit: int
+    ) -> tuple[Ints, Ints32] | None:
+        """
+        Solve the pricing problem for these prices.
+
+        Parameters
+        ----------
+        graph
+            The slots.
+        consumption
+            Resource units of hops, (N, N).
+        starts
+            P, (N,).
+        limit
+            R.
+
+        Returns
+        -------
+        tuple or None
+            Largest dual value of a route by its last node, (N,), and those routes, (N, pp); None for prices that are
+            too large for the pricing problem.
+        """
+        if self.largest * graph.pp >= MAX_SUM:
             return None
-        first, hops = self._with_rules
+        first, hops = self._with_cuts
         tables = first.astype(np.int32), self.later.astype(np.int32)
-        return dearest_walks(levels, hops, *tables, given.capacity, starts, given.pp, most)
+        return price_routes(PricingData(consumption, hops, *tables, graph.capacity), starts, graph.pp, limit)
 
     @property
     def largest(self) -> int:
-        """What a run and the hop to it gain together at most, or lose."""
-        first, hops = self._with_rules
+        """Largest absolute value of a segment and the hop to it together."""
+        first, hops = self._with_cuts
         return int(max(np.abs(first).max(), np.abs(self.later).max()) + hops.max())
 
     @cached_property
-    def _with_rules(self) -> tuple[Ints, Ints]:
-        """Gains of first runs, and of hops (N, N), with those by rules."""
-        return self.first + self.rules.by_start(self.by_rule)[:, None], self.rules.by_hop(self.by_rule)
+    def _with_cuts(self) -> tuple[Ints, Ints]:
+        """Prices of first segments (N, c + 1) and of hops (N, N) with those of cuts."""
+        return self.first + self.cuts.start_duals(self.by_cut)[:, None], self.cuts.hop_duals(self.by_cut)
 
 
-def refuted_seconds(given: Slots, starts: Flags, required: Flags, touched: tuple[int, int], proof: Refutation) -> float:
+def certified_seconds(
+    graph: SlotGraph, starts: Flags, required: Flags, touched: tuple[int, int], proof: DualCertificate
+) -> float:
     """
-    Seconds that the longest path takes at least, minus infinity where the proof does not hold.
+    Check a certificate, and say what it proves.
 
     Parameters
     ----------
-    given
+    graph
         The slots.
     starts
         P, (N,).
@@ -110,49 +160,72 @@ def refuted_seconds(given: Slots, starts: Flags, required: Flags, touched: tuple
     touched
         k and k', the fewest and most nodes that stage 0 touches.
     proof
-        Gains and levels.
+        Prices, resource unit and limit.
+
+    Returns
+    -------
+    float
+        Seconds that the longest path takes at least, (1); minus infinity where (3) does not hold.
     """
-    if not 0 < proof.levels <= MOST_LEVELS or not 0.0 < proof.quantum < np.inf:
+    if not 0 < proof.limit <= MAX_RESOURCE or not 0.0 < proof.quantum < np.inf:
         return -np.inf
-    gains = _gains(given, proof)
-    if gains is None:
+    duals = _dual_prices(graph, proof)
+    if duals is None:
         return -np.inf
-    least, levels = levels_of(given, proof.quantum, proof.levels)
-    found = gains.dearest(given, levels, starts, proof.levels)
-    if found is None or not int(found[0].max()) * given.paths < gains.total(given, starts, required, touched) < np.inf:
+    shortest, consumption = resource_consumption(graph, proof.quantum, proof.limit)
+    found = duals.best_routes(graph, consumption, starts, proof.limit)
+    if found is None:
         return -np.inf
-    return (given.pp - 1) * least + proof.levels * proof.quantum
+    if not int(found[0].max()) * graph.num_paths < duals.least_total(graph, starts, required, touched) < np.inf:
+        return -np.inf
+    return (graph.pp - 1) * shortest + proof.limit * proof.quantum
 
 
-def _gains(given: Slots, proof: Refutation) -> Gains | None:
-    """The gains of a proof; None where they are not by node and length, not of rules, or huge."""
-    later = _table(given, proof.later)
-    first = later if proof.first is None else _table(given, proof.first)
-    sets = [set(rule.nodes) for rule, _ in proof.rules]
-    known = all(len(nodes) == len(rule.nodes) for nodes, (rule, _) in zip(sets, proof.rules, strict=True))
-    if later is None or first is None or not known or any(not nodes <= set(range(len(given.hops))) for nodes in sets):
+def _dual_prices(graph: SlotGraph, proof: DualCertificate) -> DualPrices | None:
+    """The prices of a certificate; None where they are not by node and length, not of cuts, or huge."""
+    later = _table(graph, proof.later)
+    first = later if proof.first is None else _table(graph, proof.first)
+    sets = [set(cut.nodes) for cut, _ in proof.cuts]
+    known = all(len(nodes) == len(cut.nodes) for nodes, (cut, _) in zip(sets, proof.cuts, strict=True))
+    if later is None or first is None or not known or any(not nodes <= set(range(len(graph.hops))) for nodes in sets):
         return None
-    by_rule = [gain for _, gain in proof.rules]
-    if any(not 0 <= gain < MOST_SUM for gain in by_rule):
+    by_cut = [dual for _, dual in proof.cuts]
+    if any(not 0 <= dual < MAX_SUM for dual in by_cut):
         return None
-    rules = rules_of(given, tuple(rule for rule, _ in proof.rules))
-    return Gains(first=first, later=later, rules=rules, by_rule=np.array(by_rule, dtype=np.int64))
+    cuts = cut_arrays(graph, tuple(cut for cut, _ in proof.cuts))
+    return DualPrices(first=first, later=later, cuts=cuts, by_cut=np.array(by_cut, dtype=np.int64))
 
 
-def _table(given: Slots, gains: tuple[tuple[int, ...], ...]) -> Ints | None:
-    """Gains as an array (N, c + 1) with a column for no slots; None where they are not by node and length, or huge."""
-    longest = int(given.capacity.max())
-    if len(gains) != len(given.hops) or any(len(row) != longest for row in gains):
+def _table(graph: SlotGraph, duals: tuple[tuple[int, ...], ...]) -> Ints | None:
+    """Prices as an array (N, c + 1) with a column for no slots; None where they are not by node and length, or huge."""
+    longest = int(graph.capacity.max())
+    if len(duals) != len(graph.hops) or any(len(row) != longest for row in duals):
         return None
-    if max(abs(gain) for row in gains for gain in row) >= MOST_SUM:
+    if max(abs(dual) for row in duals for dual in row) >= MAX_SUM:
         return None
-    return np.pad(np.array(gains, dtype=np.int64), ((0, 0), (1, 0)))
+    return np.pad(np.array(duals, dtype=np.int64), ((0, 0), (1, 0)))
 
 
-def levels_of(given: Slots, quantum: float, most: int) -> tuple[float, Ints32]:
-    """Least hop, and hops in levels by (1), never more than ``most``; single slots have no hop inside."""
-    least = given.least_hop()
-    allowed = ~np.diag(given.capacity <= 1)
-    # Rounding in the quotient must not lift a hop to the next level.
-    exact = np.floor((np.where(allowed, given.hops, np.inf) - least) / quantum * (1 - 1e-12))
-    return least, np.clip(exact, 0, most).astype(np.int32)
+def resource_consumption(graph: SlotGraph, quantum: float, limit: int) -> tuple[float, Ints32]:
+    """
+    Turn hops into resource units, (1).
+
+    Parameters
+    ----------
+    graph
+        The slots; a hop inside a node of one slot is impossible.
+    quantum
+        Seconds of a unit.
+    limit
+        R, at which units are cut off.
+
+    Returns
+    -------
+    tuple
+        Seconds of the shortest hop; units of every hop, (N, N), at most R.
+    """
+    shortest = graph.shortest_hop()
+    allowed = ~np.diag(graph.capacity <= 1)
+    # Rounding in the quotient must not lift a hop to the next unit.
+    exact = np.floor((np.where(allowed, graph.hops, np.inf) - shortest) / quantum * (1 - 1e-12))
+    return shortest, np.clip(exact, 0, limit).astype(np.int32)

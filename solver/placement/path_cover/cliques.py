@@ -1,17 +1,25 @@
 r"""
-Where stage 0 can lie: sets of nodes that hold every clique of fast enough links.
+Clique and core bounds: sets of nodes in which stage 0 lies.
 
-The dp replicas of stage 0 exchange their gradients, so if their slowest link has inverse rate below b they form a
-clique of size dp in the graph of the links below b. Nodes s are tried in order; with A the nodes not yet tried,
+Sets: nodes; links (a, b) with inverse rate below b, a graph. The dp replicas of stage 0 exchange gradients, so if their
+slowest link is below b they form a clique of k nodes, k the nodes they touch.
+
+With nodes s tried in order, and A the nodes not yet tried,
 
 (1) every clique that meets A first in s lies in s and its neighbours in A;
-(2) a node with fewer than dp - 1 neighbours there is in no such clique, and is dropped until none is left (a core);
-(3) neither is one left whose nodes can be coloured with fewer than dp colours, linked nodes unlike;
-(4) and none at all if branch and bound over all nodes, with (3), shows that there is no clique; of N nodes it has
-    ``MOST_PAIRS`` / N^2 branches, as colouring for one looks at up to N^2 pairs.
+(2) a node with fewer than k - 1 neighbours there is in no such clique; dropping these until none is left gives the
+    (k - 1)-core;
+(3) a core whose nodes can be coloured with fewer than k colours, linked nodes differently, holds no clique;
+(4) nor does any where branch and bound over all nodes with (3) finds none; of N nodes it has ``MAX_PAIRS`` / N^2
+    branches, since colouring for one looks at up to N^2 pairs.
 
-The cores that remain hold every clique. No core: no clique, and b bounds the slowest link. Of more than ``MOST_PIVOTS``
-nodes the one core of all is taken in their place.
+The cores that remain hold every clique. Without a core there is no clique, and b bounds the slowest link: the
+bottleneck clique bound. Of more than ``MAX_PIVOTS`` nodes the one core of all is taken in their place.
+
+References
+----------
+Seidman (1983), Network structure and minimum degree: k-cores. Tomita and Seki (2003), An efficient branch-and-bound
+algorithm for finding a maximum clique: (3) and (4), colours as bound and branching order.
 """
 
 import numpy as np
@@ -19,20 +27,24 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
 
-MOST_PIVOTS = 192
-MOST_PAIRS = 40_000 * 128 * 128
-MOST_SETS, MOST_APART = 4, 24
-MOST_GROWTH, APART = 1.34, 1.9
+MAX_PIVOTS = 192
+"""Nodes up to which every node has a core of its own: cores take O(N^3) together."""
+MAX_PAIRS = 40_000 * 128 * 128
+"""Pairs of nodes that (4) looks at, which bounds its time: 40,000 branches for 128 nodes."""
+MAX_SETS, MAX_APART = 4, 24
+"""Start sets that are kept if they overlap, and if they lie apart, such as racks: each needs proofs of its own."""
+MAX_GROWTH, APART = 1.34, 1.9
 """
-Start sets are joined while there are more, or while the union is at most so much larger than the larger one.
+Start sets are merged while there are more than ``MAX_SETS`` (``MAX_APART`` if the smallest union is more than ``APART``
+times the larger one), or while the union is at most ``MAX_GROWTH`` times the larger one.
 
-Of those that lie apart, such as racks, whose union would be so much larger, more are kept.
+A larger set has a weaker bound, more sets cost more proofs; merging is valid for any values.
 """
 
 
 def clique_sets(inverse: Floats, below: float, size: int) -> Flags:
     """
-    Sets of nodes, (sets, N), that hold every clique of ``size`` nodes with all links below a rate, by (1) to (4).
+    Find sets of nodes that hold every clique of ``size`` nodes with all links below a rate, (1) to (4).
 
     Parameters
     ----------
@@ -42,16 +54,35 @@ def clique_sets(inverse: Floats, below: float, size: int) -> Flags:
         Links count from here down, this value not included.
     size
         Nodes of a clique; a single node is one.
+
+    Returns
+    -------
+    array
+        Flags of each set's nodes, (sets, N); no set where there is no clique.
     """
     linked = (inverse < below) & ~np.eye(len(inverse), dtype=bool)
     whole = core(linked, np.ones(len(linked), dtype=bool), size)
-    if has_none(linked, whole, size, MOST_PAIRS // len(linked) ** 2):
+    if has_no_clique(linked, whole, size, MAX_PAIRS // len(linked) ** 2):
         return whole[None, :][:0]
-    return whole[None, :] if len(linked) > MOST_PIVOTS else np.unique(_cores(linked, whole, size), axis=0)
+    return whole[None, :] if len(linked) > MAX_PIVOTS else np.unique(_cores(linked, whole, size), axis=0)
 
 
-def least_slowest_link(inverse: Floats, size: int) -> float:
-    """Seconds per byte of the slowest link of any ``size`` nodes, at least; zero for a single node."""
+def bottleneck_clique_bound(inverse: Floats, size: int) -> float:
+    """
+    Bound the slowest link of any ``size`` nodes from below, by bisection over the rates.
+
+    Parameters
+    ----------
+    inverse
+        Symmetric seconds per byte between nodes, (N, N); the diagonal is ignored.
+    size
+        Nodes of a clique.
+
+    Returns
+    -------
+    float
+        Seconds per byte, zero for a single node.
+    """
     if size < 2:
         return 0.0
     steps = np.unique(inverse[~np.eye(len(inverse), dtype=bool)])
@@ -64,7 +95,23 @@ def least_slowest_link(inverse: Floats, size: int) -> float:
 
 
 def core(linked: Flags, among: Flags, size: int) -> Flags:
-    """What (2) leaves of a set of nodes."""
+    """
+    Reduce a set of nodes to its core, (2).
+
+    Parameters
+    ----------
+    linked
+        Whether two nodes are linked, (N, N).
+    among
+        The set, (N,).
+    size
+        Nodes of a clique.
+
+    Returns
+    -------
+    array
+        Flags of the core, (N,).
+    """
     left = among.copy()
     _shrink(linked, left, size)
     return left
@@ -83,7 +130,7 @@ def _cores(linked: Flags, whole: Flags, size: int) -> Flags:
         core = alive & linked[s]
         core[s] = True
         _shrink(linked, core, size)
-        if core[s] and colours(linked, core) >= size:
+        if core[s] and num_greedy_colours(linked, core) >= size:
             kept[count] = core
             count += 1
         alive[s] = False
@@ -104,16 +151,48 @@ def _shrink(linked: Flags, alive: Flags, size: int) -> None:
 
 
 @jit
-def colours(linked: Flags, among: Flags) -> int:
-    """Colours that a greedy colouring of the nodes takes: no clique has more nodes."""
+def num_greedy_colours(linked: Flags, among: Flags) -> int:
+    """
+    Colour nodes greedily, (3).
+
+    Parameters
+    ----------
+    linked
+        Whether two nodes are linked, (N, N).
+    among
+        The nodes, (N,).
+
+    Returns
+    -------
+    int
+        Colours used: no clique has more nodes.
+    """
     order, colour = np.zeros(len(among), np.int64), np.zeros(len(among), np.int64)
     count = _coloured(linked, among, order, colour)
     return colour[count - 1] if count else 0
 
 
 @jit
-def has_none(linked: Flags, among: Flags, size: int, most: int) -> bool:
-    """Whether (4) shows with so many branches at most that no clique lies among some nodes."""
+def has_no_clique(linked: Flags, among: Flags, size: int, most: int) -> bool:
+    """
+    Search for a clique by branch and bound, (4).
+
+    Parameters
+    ----------
+    linked
+        Whether two nodes are linked, (N, N).
+    among
+        The nodes, (N,).
+    size
+        Nodes of a clique.
+    most
+        Branches at most.
+
+    Returns
+    -------
+    bool
+        True if there is no clique; False if there is one or ``most`` branches did not decide.
+    """
     n = len(among)
     left = np.zeros((size + 1, n), np.bool_)
     order, colour = np.zeros((size + 1, n), np.int64), np.zeros((size + 1, n), np.int64)
@@ -155,23 +234,37 @@ def _coloured(linked: Flags, among: Flags, order: Ints, colour: Ints) -> int:
     return count
 
 
-def joined(sets: Flags) -> list[Flags]:
-    """Fewer sets that hold the given ones: the two with the smallest union are joined while that adds little."""
-    joined = _without_parts(sets)
-    while len(joined) > 1:
-        table = np.array(joined, dtype=np.int64)
+def merged(sets: Flags) -> list[Flags]:
+    """
+    Merge sets of nodes into fewer that hold them.
+
+    The two with the smallest union are merged, again and again, while the union is hardly larger.
+
+    Parameters
+    ----------
+    sets
+        Flags of each set's nodes, (sets, N).
+
+    Returns
+    -------
+    list
+        Flags, (N,) each.
+    """
+    kept = _without_subsets(sets)
+    while len(kept) > 1:
+        table = np.array(kept, dtype=np.int64)
         sizes = table.sum(axis=1)
         unions = sizes[:, None] + sizes[None, :] - table @ table.T
-        growth = unions / np.maximum(sizes[:, None], sizes[None, :]) + 9.0 * np.eye(len(joined))
+        growth = unions / np.maximum(sizes[:, None], sizes[None, :]) + 9.0 * np.eye(len(kept))
         a, b = np.unravel_index(int(np.argmin(growth)), growth.shape)
-        if growth[a, b] > MOST_GROWTH and len(joined) <= (MOST_APART if growth[a, b] > APART else MOST_SETS):
+        if growth[a, b] > MAX_GROWTH and len(kept) <= (MAX_APART if growth[a, b] > APART else MAX_SETS):
             break
-        union = joined[a] | joined[b]
-        joined = [part for part in joined if not (part <= union).all()] + [union]
-    return joined
+        union = kept[a] | kept[b]
+        kept = [part for part in kept if not (part <= union).all()] + [union]
+    return kept
 
 
-def _without_parts(sets: Flags) -> list[Flags]:
+def _without_subsets(sets: Flags) -> list[Flags]:
     """The sets that are in no other, largest first."""
     kept: list[Flags] = []
     for part in sorted(sets, key=lambda s: (-int(s.sum()), s.tobytes())):

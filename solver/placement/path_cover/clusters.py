@@ -1,10 +1,14 @@
-r"""
-Nodes that lie near together, from which placements and proofs begin. Nothing here bounds anything.
+"""
+Clusters of near nodes, by average linkage, and greedy sets of fast links; heuristics, which bound nothing.
 
-Two of many local optima matter most. Pipelines are short where their nodes lie in one rack or leaf: nodes are ordered
-by the tree of average hops, in which the two nearest clusters are joined until all nodes are one. The ring of the first
-stage is fast where all its links are: sets of fast links are built node by node. What the tree joins, leaves and racks
-among it, are also the sets whose visits may matter to a bound, which holds for any set.
+Pipelines are short where their nodes lie in one rack or leaf: nodes are ordered by the dendrogram of hops, in which the
+two nearest clusters are merged until all nodes are one. The ring of the first stage is fast where all its links are:
+sets of fast links grow node by node. The dendrogram's clusters, leaves and racks among them, are also the sets whose
+cuts are separated (``taut.solver.placement.path_cover.cut_pool``); cuts hold for any set.
+
+References
+----------
+Sokal and Michener (1958), A statistical method for evaluating systematic relationships: average linkage (UPGMA).
 """
 
 import numpy as np
@@ -13,13 +17,37 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from taut.data.arrays import Floats, Ints
 
 
-def near_together(hops: Floats) -> Ints:
-    """The nodes in an order in which racks, and racks of racks, stand together: leaves of the tree of average links."""
+def linkage_order(hops: Floats) -> Ints:
+    """
+    Order nodes so that racks, and racks of racks, stand together.
+
+    Parameters
+    ----------
+    hops
+        Seconds of hops, (N, N), symmetric.
+
+    Returns
+    -------
+    array
+        The leaves of the dendrogram in order, (N,).
+    """
     return np.asarray(leaves_list(_tree(hops)), dtype=np.int64)
 
 
 def clusters(hops: Floats) -> list[Ints]:
-    """Sets of nodes that the tree joins, but for single nodes and all of them."""
+    """
+    List the clusters of the dendrogram without single nodes and the set of all nodes.
+
+    Parameters
+    ----------
+    hops
+        Seconds of hops, (N, N), symmetric.
+
+    Returns
+    -------
+    list
+        Nodes of each cluster, ascending.
+    """
     n = len(hops)
     if n < 3:
         return []
@@ -30,16 +58,28 @@ def clusters(hops: Floats) -> list[Ints]:
 
 
 def _tree(hops: Floats) -> Floats:
-    """The tree of average links, as scipy has it."""
+    """The dendrogram by average linkage, as scipy writes it."""
     return np.asarray(linkage(hops[np.triu_indices(len(hops), 1)], method="average"))
 
 
-def tight_sets(inverse: Floats, count: int) -> Ints:
+def fast_link_sets(inverse: Floats, count: int) -> Ints:
     """
-    Disjoint sets of so many nodes with fast links between them, (sets, count), the one with the fastest slowest first.
+    Build disjoint sets of nodes with fast links between them, greedily.
 
     Every node begins a set, to which the node is added, again and again, whose slowest link to it is the fastest. Of
-    those that share nodes the fastest is kept.
+    sets that share nodes the one with the fastest slowest link is kept.
+
+    Parameters
+    ----------
+    inverse
+        Seconds per byte between nodes, (N, N), symmetric.
+    count
+        Nodes of a set.
+
+    Returns
+    -------
+    array
+        Nodes of each set, (sets, count), by ascending slowest link.
     """
     n = len(inverse)
     taken, slowest = np.eye(n, dtype=bool), inverse.copy()

@@ -1,15 +1,26 @@
 r"""
-Longest pipeline on average: a minimum spanning forest with node potentials.
+Held-Karp bound on the mean path: a minimum spanning forest with Lagrangian multipliers of the nodes.
 
-Where every node has one slot, d paths of pp >= 2 nodes that cover N = pp d nodes are a forest of N - d edges. Inner
-nodes have degree 2, the d first and d last nodes degree 1. With potentials :math:`\pi_v` and hops :math:`W_{ab}`,
+Sets: N nodes of one slot each; d paths of pp >= 2 nodes cover all N = pp d, so their hops are a forest of N - d edges.
+Data: seconds :math:`W_{ab}` of hops. Inner nodes have degree 2, the d first and d last nodes degree 1.
+Variables: the forest; :math:`\pi_v` multipliers of the degree constraints, free in sign.
 
-(1) sum of hops = sum over edges of (W_ab + pi_a + pi_b) - 2 sum_v pi_v + sum of pi over first and last nodes
-    >= least forest of N - d edges - 2 sum_v pi_v + the 2 d smallest pi;
-(2) the longest path takes at least the d-th part.
+(1) Relaxing the degrees, the sum of all hops is
 
-The potentials climb along the subgradient 2 - degree (Held and Karp). Everything is in whole quanta, so that (1) is
-exact for the potentials stated, however they were found.
+    .. math:: \sum_{ab} (W_{ab} + \pi_a + \pi_b) - 2 \sum_v \pi_v + \sum_{\text{ends } v} \pi_v
+        \ge \min_{|F| = N - d} \sum_{ab \in F} (W_{ab} + \pi_a + \pi_b) - 2 \sum_v \pi_v
+        + \text{the } 2 d \text{ smallest } \pi_v,
+
+    where the minimum is over forests, found by the greedy algorithm.
+(2) The longest path takes at least the d-th part of (1), its mean.
+
+The multipliers follow a subgradient of (1), 2 - degree. All numbers are whole quanta, so that (1) is exact for the
+multipliers stated, however they were found.
+
+References
+----------
+Held and Karp (1970, 1971), The traveling-salesman problem and minimum spanning trees, parts I and II: (1) for one tour,
+and subgradient steps.
 """
 
 from dataclasses import dataclass
@@ -18,44 +29,76 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
-from taut.solver.placement.slots import Slots
+from taut.solver.placement.slots import SlotGraph
 
 QUANTA = 1 << 40
-"""Quanta in the longest hop."""
+"""Quanta in the longest hop: with multipliers up to 2^8 hops the sums of 2,048 nodes stay below 2^62, and rounding
+costs less than 1e-12 of a hop."""
+MOMENTUM, FRESH = 0.7, 0.3
+"""Shares of the last direction and of the new subgradient in the next direction."""
+STEP, PATIENCE, DECAY = 0.05, 20, 0.6
+"""
+Share of Polyak's step that is taken; steps without a better bound after which it is cut, and the share that is left.
+
+All are of the usual size for subgradient ascent. Any multipliers are valid, so they decide how good the bound is and
+not whether it holds.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Potentials:
-    """Proof by (1): potentials in quanta of 1 / ``QUANTA`` of the longest hop, by node."""
+class NodeMultipliers:
+    """Certificate of (1): the multiplier of every node in quanta of 1 / ``QUANTA`` of the longest hop."""
 
     values: tuple[int, ...]
 
 
-def forest_seconds(given: Slots, proof: Potentials) -> float:
-    """Seconds that the longest path takes at least; minus infinity for nodes of several slots, or other numbers."""
-    values = proof.values
-    if (given.capacity > 1).any() or len(values) != len(given.hops) or max(map(abs, values)) > QUANTA << 8:
-        return -np.inf
-    quantum, whole = _quantised(given.hops)
-    return _forest(whole, np.array(values, dtype=np.int64), given.paths)[0] / given.paths * quantum
-
-
-def climb(given: Slots, *, longest: float, rounds: int) -> tuple[float, Potentials]:
+def forest_bound(graph: SlotGraph, proof: NodeMultipliers) -> float:
     """
-    Potentials with a good bound (2), and the bound.
+    Derive bound (2) from multipliers.
 
     Parameters
     ----------
-    given
+    graph
+        Nodes of one slot each.
+    proof
+        A multiplier for every node.
+
+    Returns
+    -------
+    float
+        Seconds that the longest path takes at least; minus infinity for nodes of several slots, another number of
+        multipliers, or huge ones.
+    """
+    values = proof.values
+    if (graph.capacity > 1).any() or len(values) != len(graph.hops) or max(map(abs, values)) > QUANTA << 8:
+        return -np.inf
+    quantum, whole = _quantised(graph.hops)
+    return _forest(whole, np.array(values, dtype=np.int64), graph.num_paths)[0] / graph.num_paths * quantum
+
+
+def subgradient_ascent(graph: SlotGraph, *, longest: float, rounds: int) -> tuple[float, NodeMultipliers]:
+    """
+    Find multipliers with a good bound (2).
+
+    Parameters
+    ----------
+    graph
         Nodes of one slot each.
     longest
-        Seconds of the longest path of some placement, by which steps are measured.
+        Seconds of the longest path of some placement, towards which the steps of Polyak's rule lead.
     rounds
         Subgradient steps.
+
+    Returns
+    -------
+    tuple
+        The bound in seconds, and the multipliers that prove it.
     """
-    quantum, whole = _quantised(given.hops)
-    best, values = _climb(whole, given.paths, int(min(longest / quantum, 1e15) * given.paths), rounds)
-    return best / given.paths * quantum, Potentials(values=tuple(values.tolist()))
+    quantum, whole = _quantised(graph.hops)
+    best, values = _subgradient_ascent(
+        whole, graph.num_paths, int(min(longest / quantum, 1e15) * graph.num_paths), rounds
+    )
+    return best / graph.num_paths * quantum, NodeMultipliers(values=tuple(values.tolist()))
 
 
 def _quantised(hops: Floats) -> tuple[float, Ints]:
@@ -68,8 +111,14 @@ def _quantised(hops: Floats) -> tuple[float, Ints]:
 
 
 @jit
-def _climb(hops: Ints, dp: int, target: int, rounds: int) -> tuple[int, Ints]:
-    """Subgradient ascent towards the target; returns the best bound of (1) and its potentials."""
+def _subgradient_ascent(hops: Ints, dp: int, target: int, rounds: int) -> tuple[int, Ints]:
+    """
+    Ascend towards the target; returns the best bound of (1) and its multipliers.
+
+    A step has the length of Polyak's rule times a share that is cut after ``PATIENCE`` steps without a better bound;
+    the ascent then goes on from the best multipliers. Its direction keeps a part of the one before (Camerini, Fratta
+    and Maffioli 1975).
+    """
     n = len(hops)
     values = np.zeros(n, np.int64)
     best, degrees = _forest(hops, values, dp)
@@ -77,19 +126,19 @@ def _climb(hops: Ints, dp: int, target: int, rounds: int) -> tuple[int, Ints]:
     step, stale = 1.0, 0
     direction = np.zeros(n)
     for _ in range(rounds):
-        direction = 0.7 * direction + 0.3 * (degrees - 2.0)
+        direction = MOMENTUM * direction + FRESH * (degrees - 2.0)
         norm = (direction * direction).sum()
         if norm < 1e-9:
             break
-        real = real + step * max(target - best, 1) * 0.05 / norm * direction
+        real = real + step * max(target - best, 1) * STEP / norm * direction
         values = np.rint(real).astype(np.int64)
         value, degrees = _forest(hops, values, dp)
         stale += 1
         if value > best:
             best, stale = value, 0
             best_values[:] = values
-        if stale >= 20:
-            step, stale = step * 0.6, 0
+        if stale >= PATIENCE:
+            step, stale = step * DECAY, 0
             real = best_values.astype(np.float64)
     return best, best_values
 

@@ -1,35 +1,55 @@
 r"""
-A single path through all nodes: how long it must be.
+Bound on a single path through all nodes: a shortest Hamiltonian path by dynamic programming over subsets.
 
-With one path, every slot of every node is on it. Let :math:`h` be the least hop inside a node and :math:`d_{ab}` the
-shortest walk from a to b whose steps cost :math:`W_{uv} - h` between nodes.
+Sets: N nodes, all of whose slots lie on the one path of pp slots.
+Data: seconds :math:`W_{uv}` of hops, :math:`h` the shortest of all, and :math:`d_{ab}` the shortest way from a to b
+whose steps cost :math:`W_{uv} - h`.
+Variables: the order in which the nodes are first visited.
 
 (1) The path makes pp - 1 hops, and those between nodes visit every node at least once, so that
 
-    .. math:: T \ge (pp - 1) h + \min \text{ over orders of the nodes of } \sum d
+    .. math:: T \ge (pp - 1) h + \min_{\text{orders}} \sum_{i < N} d_{v_i v_{i+1}}.
 
-    between neighbours in the order, by dynamic programming over sets of nodes (Held and Karp).
+(2) With :math:`C(S, v)` the least cost of an order of the set S that ends in v,
+    :math:`C(S \cup u, u) = \min_v C(S, v) + d_{vu}`, in O(2^N N^2).
+
+References
+----------
+Held and Karp (1962), A dynamic programming approach to sequencing problems: (2).
 """
 
 import numpy as np
 
 from taut.data.arrays import Floats
 from taut.formulations.compiled import jit
-from taut.solver.placement.slots import Slots
+from taut.solver.placement.slots import SlotGraph
 
-MOST_NODES = 16
+MAX_NODES = 16
+"""Nodes up to which (2) is solved: its table of 2^16 sets takes 8 MB."""
 
 
-def through_seconds(given: Slots) -> float:
-    """Seconds of the single path at least, (1); minus infinity for several paths, or too many nodes."""
-    n = len(given.hops)
-    if given.paths != 1 or not 1 < n <= MOST_NODES:
+def hamiltonian_path_bound(graph: SlotGraph) -> float:
+    """
+    Bound a single path from below, (1).
+
+    Parameters
+    ----------
+    graph
+        The slots.
+
+    Returns
+    -------
+    float
+        Seconds that the path takes at least; minus infinity for several paths, one node, or more than ``MAX_NODES``.
+    """
+    n = len(graph.hops)
+    if graph.num_paths != 1 or not 1 < n <= MAX_NODES:
         return -np.inf
-    inside = given.least_hop()
-    further = np.where(np.eye(n, dtype=bool), 0.0, given.hops - inside)
+    inside = graph.shortest_hop()
+    further = np.where(np.eye(n, dtype=bool), 0.0, graph.hops - inside)
     for via in range(n):
         further = np.minimum(further, further[:, via, None] + further[None, via])
-    return float((_shortest(further) + (given.pp - 1) * inside) * (1 - 1e-12))
+    return float((_shortest(further) + (graph.pp - 1) * inside) * (1 - 1e-12))
 
 
 @jit

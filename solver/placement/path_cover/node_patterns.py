@@ -1,14 +1,24 @@
 r"""
-Fillings: what the runs of paths gain that fill a node's slots.
+Node patterns: the cheapest packing of a node's slots by route segments, under dual prices.
 
-A node of :math:`c_v` slots is filled by runs whose lengths sum to :math:`c_v`. A run of r slots gains ``later[v, r]``,
-or ``first[v, r]`` where a path begins with it. A node is touched if a path begins in it.
+Sets: nodes v with :math:`c_v` slots; start nodes P, required nodes Q within P. A pattern of v is a multiset of segments
+whose lengths sum to :math:`c_v`. A node is touched if a path begins in it.
+Data: dual prices ``first[v, r]`` and ``later[v, r]`` of a first or later segment of r slots in v; k and k', the fewest
+and most nodes that may be touched.
 
-(1) :math:`\Phi_v` is the least sum of gains of any filling without a first run, :math:`\Phi'_v` with one or more, by
-    dynamic programming over the slots filled so far;
-(2) with at least k and at most k' touched nodes, all of them in the set P, among them the set Q, all paths together
-    gain at least :math:`\sum_v \Phi_v` + the least sum of k to k' differences :math:`\Phi'_v - \Phi_v` of nodes of P,
-    those of Q included.
+(1) :math:`\Phi_v` is the least sum of prices of a pattern without first segments, :math:`\Phi'_v` with one or more: a
+    knapsack by dynamic programming over the slots filled so far, O(c^2) a node.
+(2) With k to k' touched nodes, all of P and among them all of Q, the patterns of all nodes are worth at least
+
+    .. math:: \sum_v \Phi_v + \min \Big\{ \sum_{v \in S} (\Phi'_v - \Phi_v) : Q \subseteq S \subseteq P, \;
+              k \le |S| \le k' \Big\}.
+
+Patterns are the second kind of columns of the restricted master problem (``taut.solver.placement.path_cover.master``),
+and (1) is their pricing problem, as in cutting stock.
+
+References
+----------
+Gilmore and Gomory (1961), A linear programming approach to the cutting-stock problem: patterns priced by knapsacks.
 """
 
 import numpy as np
@@ -18,12 +28,22 @@ from taut.formulations.compiled import jit
 
 
 @jit
-def cheapest_fillings(first: Floats, later: Floats, capacity: Ints) -> tuple[Floats, Ints]:
+def cheapest_patterns(first: Floats, later: Floats, capacity: Ints) -> tuple[Floats, Ints]:
     """
-    Least gains (1) of every node, (N, 2), untouched and touched; and the fillings that attain them.
+    Find the cheapest patterns of every node, (1).
 
-    Gains are (N, c + 1) by length, whole numbers below 2^53 for exact sums; fillings are (N, 2, 2, c + 1): how many
-    first and later runs of each length.
+    Parameters
+    ----------
+    first, later
+        Dual prices by node and length, (N, c + 1); whole numbers below 2^53 where sums must be exact.
+    capacity
+        Slots by node, (N,).
+
+    Returns
+    -------
+    tuple
+        Least prices (N, 2) of an untouched and a touched node; and the patterns that attain them, (N, 2, 2, c + 1): how
+        many first and later segments of each length.
     """
     n, most = later.shape
     least = np.full((n, 2), np.inf)
@@ -34,27 +54,43 @@ def cheapest_fillings(first: Floats, later: Floats, capacity: Ints) -> tuple[Flo
         best[:] = np.inf
         best[0, 0] = 0.0
         for size in range(1, capacity[v] + 1):
-            for run in range(1, size + 1):
+            for segment in range(1, size + 1):
                 for touched in range(2):
-                    rest = best[touched, size - run]
-                    if rest + later[v, run] < best[touched, size]:
-                        best[touched, size] = rest + later[v, run]
-                        kind[touched, size], length[touched, size], before[touched, size] = 1, run, touched
-                    if rest + first[v, run] < best[1, size]:
-                        best[1, size] = rest + first[v, run]
-                        kind[1, size], length[1, size], before[1, size] = 0, run, touched
+                    rest = best[touched, size - segment]
+                    if rest + later[v, segment] < best[touched, size]:
+                        best[touched, size] = rest + later[v, segment]
+                        kind[touched, size], length[touched, size], before[touched, size] = 1, segment, touched
+                    if rest + first[v, segment] < best[1, size]:
+                        best[1, size] = rest + first[v, segment]
+                        kind[1, size], length[1, size], before[1, size] = 0, segment, touched
         for touched in range(2):
             least[v, touched] = best[touched, capacity[v]]
             state, size = touched, capacity[v]
             while size > 0:
-                run = length[state, size]
-                counts[v, touched, kind[state, size], run] += 1
-                state, size = before[state, size], size - run
+                segment = length[state, size]
+                counts[v, touched, kind[state, size], segment] += 1
+                state, size = before[state, size], size - segment
     return least, counts
 
 
-def least_total(least: Floats, starts: Flags, required: Flags, fewest: int, most: int) -> float:
-    """What all paths gain at least, (2); infinite where no nodes can be touched so."""
+def least_pattern_total(least: Floats, starts: Flags, required: Flags, fewest: int, most: int) -> float:
+    """
+    Bound the worth of all nodes' patterns from below, (2).
+
+    Parameters
+    ----------
+    least
+        Least prices of every node, untouched and touched, (N, 2).
+    starts, required
+        P and Q, (N,).
+    fewest, most
+        k and k', the touched nodes.
+
+    Returns
+    -------
+    float
+        The least total, in the unit of the prices; infinite where no set of touched nodes is possible.
+    """
     difference, fixed = least[:, 1] - least[:, 0], int(required.sum())
     further = np.r_[0.0, np.sort(difference[starts & ~required])].cumsum()[
         max(fewest - fixed, 0) : max(most - fixed + 1, 0)

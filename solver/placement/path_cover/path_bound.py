@@ -1,19 +1,27 @@
 r"""
-Longest path: gains that prove how short the longest of the paths that take all slots cannot be.
+Destructive lower bound on the longest path, by column generation with dual stabilisation.
 
-With the sets, levels and gains of ``taut.solver.placement.path_cover.certificate`` (1) and (2),
+With the sets, routes, prices and certificate of ``taut.solver.placement.path_cover.certificate``, a threshold
+:math:`T_R` between the proven seconds and a goal is tested:
 
-(3) gains that prove :math:`T \ge T_R` exist exactly if no fractional combination of walks shorter than R levels fills
-    every node by a fractional combination of its fillings with k to k' touched nodes, Q among them. They are found by
-    cutting planes: minimise Z over gains with :math:`\Gamma` = slots, subject to the walks and fillings met so far,
+(1) a certificate for the threshold exists exactly if the linear program over all routes that consume fewer than R units
+    and all node patterns is infeasible. Its restricted master problem (``taut.solver.placement.path_cover.master``)
+    yields dual prices; routes (``taut.solver.placement.path_cover.pricing``) and patterns
+    (``taut.solver.placement.path_cover.node_patterns``) that violate them join it, until the prices are a certificate
+    or the program is feasible.
+(2) Prices oscillate from one program to the next. With :math:`\pi` the program's prices and :math:`\bar \pi` the best
+    so far (the stability centre, those with the least ratio of Z to :math:`\Gamma`), routes are priced at
+    :math:`\alpha \bar \pi + (1 - \alpha) \pi`, and at :math:`\pi` where that yields no new column (mis-pricing).
+(3) Where the program is feasible, the cuts that its fractional solution violates are added
+    (``taut.solver.placement.path_cover.cut_pool``), and the test goes on.
+(4) The next threshold halves what lies between the proven seconds and the goal.
 
-    .. math:: \Gamma = \sum_{v \notin Q} \Phi_v + \sum_{v \in Q} \Phi'_v + (k - |Q|) \lambda - (k' - |Q|) \mu
-              - \sum_{v \in P \setminus Q} \sigma_v, \quad
-              \Phi'_v - \Phi_v \ge \lambda - \mu - \sigma_v, \quad \lambda, \mu, \sigma \ge 0,
-
-    the dual of the choice of touched nodes;
-(4) where fractions fill every node, the rules of visits that they break
-    (``taut.solver.placement.path_cover.capacity_cuts``) give further gains, and the attempt goes on.
+References
+----------
+Klein and Scholl (1999), Computing lower bounds by destructive improvement: (4).
+Wentges (1997), Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming; Pessoa, Sadykov, Uchoa and
+Vanderbeck (2018), Automation and combination of linear-programming based stabilization techniques in column
+generation: (2).
 """
 
 from dataclasses import dataclass
@@ -21,60 +29,70 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints, Ints32
-from taut.solver.placement.path_cover.capacity_cuts import RuleBook
 from taut.solver.placement.path_cover.cases import PathProof
-from taut.solver.placement.path_cover.certificate import MOST_LEVELS, Gains, Refutation, levels_of
-from taut.solver.placement.path_cover.master import Master
-from taut.solver.placement.path_cover.pricing import NEVER
-from taut.solver.placement.slots import Slots
+from taut.solver.placement.path_cover.certificate import (
+    MAX_RESOURCE,
+    DualCertificate,
+    DualPrices,
+    resource_consumption,
+)
+from taut.solver.placement.path_cover.cut_pool import CutPool
+from taut.solver.placement.path_cover.master import RestrictedMaster
+from taut.solver.placement.path_cover.pricing import UNREACHED
+from taut.solver.placement.slots import SlotGraph
 
 UNIT = 1 << 15
-"""Gains are integers of mean about one unit."""
+"""Whole numbers in a mean price: rounding changes a price by less than 1e-4, and 512 slots stay below ``MAX_SUM``."""
 SMOOTHING = 0.7
-"""Share of the best gains so far in the gains that are priced next."""
+"""Weight alpha of the stability centre in (2), in the range of 0.5 to 0.9 that the literature uses."""
 HALF, LONG_STRIDE = 0.5, 0.95
-"""How much of what lies before the goal is attempted, and where known gains proved the last attempt."""
-MOST_WALKS = 6000
-MOST_ROUNDS = 80
-"""Cutting-plane rounds after which an undecided attempt counts as failed."""
+"""Share of what lies before the goal that is tested next; the larger where known prices proved the last threshold."""
+MAX_ROUTES = 6000
+"""Routes in one restricted master problem; beyond, the half of smallest dual value is dropped, so that programs of some
+thousand rows stay quick."""
+MAX_ROUNDS = 80
+"""Rounds of column generation after which an undecided test counts as failed: its threshold becomes the ceiling."""
+REDUCED_COST = 1e-7
+"""Dual value beyond Z from which a route joins, the feasibility tolerance of the solver."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Priced:
-    """Gains, what all paths have of them at least and one walk at most, and walks with much of them."""
+    """Whole prices, what all patterns and cuts are worth at least, the best route's dual value, and good routes."""
 
-    gains: Gains
+    duals: DualPrices
     total: float
-    top: int
-    walks: Ints
+    best: int
+    routes: Ints
 
 
-class LongestPath:
+class LongestPathBound:
     """
-    Bounds on the longest path for one start set, required nodes and range of touched nodes, raised step by step.
+    Lower bound on the longest path of one branch, raised step by step.
 
-    ``seconds`` is proven by ``evidence``; ``ceiling`` is a length that (2) cannot prove to be exceeded.
+    A branch is start nodes P, required nodes Q and a range of touched nodes. ``seconds`` are proven by ``evidence``;
+    ``ceiling`` is a length that this relaxation cannot prove to be exceeded.
     """
 
     def __init__(
         self,
-        given: Slots,
+        graph: SlotGraph,
         starts: Flags,
         required: Flags,
         touched: tuple[int, int],
         seconds: float,
         evidence: PathProof,
         *,
-        levels: int = 256,
-        book: RuleBook | None = None,
+        limit: int = 256,
+        pool: CutPool | None = None,
     ) -> None:
         self.seconds, self.evidence, self.ceiling = seconds, evidence, np.inf
         self.rounds, self._spent, self._stride = 0, 0, HALF
-        self._given, self._starts, self._required, self._touched = given, starts, required, touched
-        self._levels = levels
-        self._master = Master(given, starts, required, given.touched(*touched), book or RuleBook(given))
-        self._center = self._master.even()
-        self._walks = np.zeros((0, given.pp), np.int64)
+        self._graph, self._starts, self._required, self._touched = graph, starts, required, touched
+        self._limit = limit
+        self._master = RestrictedMaster(graph, starts, required, graph.touched_by_all(*touched), pool or CutPool(graph))
+        self._centre = self._master.uniform()
+        self._routes = np.zeros((0, graph.pp), np.int64)
 
     def accept(self, seconds: float, evidence: PathProof) -> None:
         """Take over what is proven elsewhere, if it is more."""
@@ -83,111 +101,140 @@ class LongestPath:
 
     @property
     def begun(self) -> Floats:
-        """Paths that begin in each node in the last fractional solution."""
+        """Paths that begin in each node in the last fractional solution, (N,)."""
         return self._master.begun
 
-    def offer(self, walks: Ints) -> None:
-        """Walks (any number, pp) that are likely to matter, such as the pipelines of a good placement."""
-        self._walks = np.vstack([self._walks, walks[self._starts[walks[:, 0]]]])
+    def add_routes(self, routes: Ints) -> None:
+        """
+        Add initial columns, such as the pipelines of a good placement.
+
+        Parameters
+        ----------
+        routes
+            Nodes of routes, (routes, pp); those that begin outside P are left out.
+        """
+        self._routes = np.vstack([self._routes, routes[self._starts[routes[:, 0]]]])
 
     def raise_towards(self, goal: float, *, rounds: int) -> bool:
         """
-        Halve what lies between the proven seconds and the goal or ceiling; returns whether anything was proven.
+        Test the next threshold between the proven seconds and a goal or the ceiling, (4).
 
-        Where gains that were known proved the last half, almost all of what is left is attempted. An attempt that
-        ``rounds`` do not decide is taken up again by the next call, up to ``MOST_ROUNDS`` in all.
+        Parameters
+        ----------
+        goal
+            Seconds beyond which nothing needs to be proven.
+        rounds
+            Rounds of column generation. A test that they do not decide is taken up again by the next call, up to
+            ``MAX_ROUNDS`` in all.
+
+        Returns
+        -------
+        bool
+            Whether anything was proven.
         """
-        middle = self.seconds + self._stride * (min(goal, self.ceiling) - self.seconds)
+        threshold = self.seconds + self._stride * (min(goal, self.ceiling) - self.seconds)
         before = self.rounds
-        outcome = self.attempt(middle, rounds=rounds)
+        outcome = self.test(threshold, rounds=rounds)
         self._stride = LONG_STRIDE if outcome and self.rounds == before + 1 else HALF
         self._spent = 0 if outcome is not None else self._spent + max(self.rounds - before, 1)
-        if self._spent >= MOST_ROUNDS or (outcome is None and self.rounds - before < rounds):
-            self.ceiling, self._spent = min(self.ceiling, middle), 0
+        if self._spent >= MAX_ROUNDS or (outcome is None and self.rounds - before < rounds):
+            self.ceiling, self._spent = min(self.ceiling, threshold), 0
         return bool(outcome)
 
-    def sharpen(self) -> bool:
-        """Double the levels, so that hops are rounded by less; False if there are as many as a proof may have."""
-        if 2 * self._levels > MOST_LEVELS:
+    def refine_resource(self) -> bool:
+        """Double the resource limit, so that hops are rounded by less; False if it is the largest a proof may have."""
+        if 2 * self._limit > MAX_RESOURCE:
             return False
-        self._levels, self.ceiling, self._spent = 2 * self._levels, np.inf, 0
+        self._limit, self.ceiling, self._spent = 2 * self._limit, np.inf, 0
         return True
 
-    def attempt(self, seconds: float, *, rounds: int) -> bool | None:
+    def test(self, threshold: float, *, rounds: int) -> bool | None:
         """
-        Try to prove that the longest path takes at least ``seconds``.
+        Try to prove that the longest path takes at least some seconds, (1) to (3).
 
-        Returns True with a proof kept, False if no gains prove it, None if ``rounds`` did not decide.
+        Parameters
+        ----------
+        threshold
+            The seconds.
+        rounds
+            Rounds of column generation at most.
+
+        Returns
+        -------
+        bool or None
+            True with the certificate kept, False if the program is feasible, None if ``rounds`` did not decide.
         """
-        given, master = self._given, self._master
-        budget = seconds - (given.pp - 1) * given.least_hop()
+        graph, master = self._graph, self._master
+        budget = threshold - (graph.pp - 1) * graph.shortest_hop()
         if budget <= 0.0:
             return None
-        master.take_up_broken()
-        quantum = budget / self._levels
-        levels = levels_of(given, quantum, self._levels)[1]
-        pool = self._walks[levels[self._walks[:, :-1], self._walks[:, 1:]].sum(axis=1) < self._levels]
-        least = np.inf
+        master.add_pool_cuts()
+        quantum = budget / self._limit
+        consumption = resource_consumption(graph, quantum, self._limit)[1]
+        columns = self._routes[consumption[self._routes[:, :-1], self._routes[:, 1:]].sum(axis=1) < self._limit]
+        least_ratio = np.inf
         for _ in range(rounds):
             self.rounds += 1
-            solved = master.solve(pool)
+            solved = master.solve(columns)
             if solved is None:
                 return None
-            value, gains = solved
-            if value >= given.pp * (1 - 1e-9):
-                if master.take_up_rules():
+            value, duals = solved
+            if value >= graph.pp * (1 - 1e-9):
+                if master.separate_cuts():
                     continue
-                self.ceiling = min(self.ceiling, seconds, master.longest_walk)
+                self.ceiling = min(self.ceiling, threshold, master.longest_route)
                 return False
-            center, found = np.pad(self._center, (0, len(gains) - len(self._center))), 0
-            for share in (SMOOTHING, 0.0):
-                priced = self._priced(levels, share * center + (1 - share) * gains)
+            centre, found = np.pad(self._centre, (0, len(duals) - len(self._centre))), 0
+            for alpha in (SMOOTHING, 0.0):
+                priced = self._priced(consumption, alpha * centre + (1 - alpha) * duals)
                 if priced is None:
                     return None
-                if priced.top * given.paths < priced.total < np.inf:
-                    self._keep(seconds, quantum, priced)
+                if priced.best * graph.num_paths < priced.total < np.inf:
+                    self._keep(threshold, quantum, priced)
                     return True
-                # Gains of which all paths together have none do not say where better ones lie.
-                if priced.total > 0.0 and priced.top / priced.total < least:
-                    least, self._center = priced.top / priced.total, self._normal(priced)
-                cuts = priced.walks[master.gained(gains, priced.walks) > value + 1e-7]
-                found = len(cuts) + master.widened(gains)
-                pool = np.vstack([pool, cuts])
-                self._walks = np.unique(np.vstack([self._walks, cuts]), axis=0)
+                # Prices at which all patterns together are worth nothing do not say where better ones lie.
+                if priced.total > 0.0 and priced.best / priced.total < least_ratio:
+                    least_ratio, self._centre = priced.best / priced.total, self._normal(priced)
+                new = priced.routes[master.dual_values(duals, priced.routes) > value + REDUCED_COST]
+                found = len(new) + master.add_patterns(duals)
+                columns = np.vstack([columns, new])
+                self._routes = np.unique(np.vstack([self._routes, new]), axis=0)
                 if found:
                     break
             if not found:
                 return None
-            if len(pool) > MOST_WALKS:
-                pool = pool[np.argsort(-master.gained(gains, pool), kind="stable")[: MOST_WALKS // 2]]
+            if len(columns) > MAX_ROUTES:
+                best_first = np.argsort(-master.dual_values(duals, columns), kind="stable")
+                columns = columns[best_first[: MAX_ROUTES // 2]]
         return None
 
-    def _priced(self, levels: Ints32, gains: Floats) -> _Priced | None:
-        """Whole gains with the walks that gain most; None for gains that are too large."""
-        given, whole = self._given, self._master.whole(gains, UNIT)
-        found = whole.dearest(given, levels, self._starts, self._levels)
+    def _priced(self, consumption: Ints32, duals: Floats) -> _Priced | None:
+        """Whole prices with the best routes; None for prices that are too large."""
+        graph, whole = self._graph, self._master.rounded(duals, UNIT)
+        found = whole.best_routes(graph, consumption, self._starts, self._limit)
         if found is None:
             return None
-        total = whole.total(given, self._starts, self._required, given.touched(*self._touched))
-        walks = found[1][found[0] > NEVER].astype(np.int64)
-        return _Priced(gains=whole, total=total, top=int(found[0].max()), walks=walks)
+        total = whole.least_total(graph, self._starts, self._required, graph.touched_by_all(*self._touched))
+        routes = found[1][found[0] > UNREACHED].astype(np.int64)
+        return _Priced(duals=whole, total=total, best=int(found[0].max()), routes=routes)
 
     def _normal(self, priced: _Priced) -> Floats:
-        """Gains of which all paths have one by slot."""
-        return self._master.flat(priced.gains) / (priced.total / self._given.slots)
+        """Prices scaled so that all patterns and cuts are worth one a slot."""
+        return self._master.flat(priced.duals) / (priced.total / self._graph.num_slots)
 
     def _keep(self, seconds: float, quantum: float, priced: _Priced) -> None:
-        gains, self.seconds = priced.gains, seconds
-        first, later = (tuple(map(tuple, table[:, 1:].tolist())) for table in (gains.first, gains.later))
-        by_rule = zip(self._master.rules, gains.by_rule.tolist(), strict=True)
-        by = Refutation(
+        """Keep prices as the certificate of a threshold."""
+        duals, self.seconds = priced.duals, seconds
+        first, later = (tuple(map(tuple, table[:, 1:].tolist())) for table in (duals.first, duals.later))
+        by_cut = zip(self._master.cuts, duals.by_cut.tolist(), strict=True)
+        by = DualCertificate(
             quantum=quantum,
-            levels=self._levels,
+            limit=self._limit,
             later=later,
             first=None if first == later else first,
-            rules=tuple((rule, gain) for rule, gain in by_rule if gain),
+            cuts=tuple((cut, dual) for cut, dual in by_cut if dual),
         )
         nodes, required = (tuple(np.flatnonzero(flags).tolist()) for flags in (self._starts, self._required))
         self.evidence = PathProof(nodes=nodes, required=required, touched=self._touched, by=by)
         if priced.total > 0.0:
-            self._center = self._normal(priced)
+            self._centre = self._normal(priced)

@@ -1,175 +1,199 @@
 r"""
-Longest path: the walks of few levels that gain most, by compiled dynamic programming.
+Pricing problem: routes of largest dual value within a resource limit, with 2-cycle elimination.
 
-Hops and runs as in ``taut.solver.placement.path_cover.certificate``: a walk takes pp slots in runs of at most
-:math:`c_v` slots in one node v, begins in the set P, and takes fewer than R levels. A run of r slots gains
-:math:`g_{vr}`, the first run of a walk its own, and takes :math:`(r - 1) l_{vv}` levels; the hop from v to w takes
-:math:`l_{vw}` and gains
-:math:`e_{vw}`.
+Sets: nodes v with :math:`c_v` slots; start nodes P. A route takes pp slots in segments; a segment is a stretch of r
+slots, :math:`1 \le r \le c_v`, in one node.
+Data: resource consumption :math:`l_{vw}` of a hop (whole units, :math:`l_{vv}` inside a node) and its limit R; dual
+prices :math:`g_{vr}` of a segment (the first segment of a route has its own) and :math:`e_{vw}` of a hop.
+Variables: the segments of one route; its resource is the sum of its hops' consumption, its dual value the sum of its
+prices.
 
-(1) With :math:`F_{kvx}` the most that walks of x levels gain before a run at v that begins with slot k,
+Maximise the dual value over routes that begin in P, consume less than R, and never return at once to a node that they
+left after all its slots (no 2-cycle: the node is full). The relaxation of elementary paths keeps the program
+pseudo-polynomial, O(pp N^2 R).
+
+(1) With :math:`F_{kvx}` the largest dual value of the partial routes that take k slots, consume x units and go on with
+    a segment at v,
 
     .. math:: F_{0v0} = 0 \;\; (v \in P), \qquad
-        F_{k+r, w, x + (r-1) l_{vv} + l_{vw}} \ge F_{kvx} + g_{vr} + e_{vw} \quad (v \ne w, \; r \le c_v),
+        F_{k+r, w, x + (r-1) l_{vv} + l_{vw}} \ge F_{kvx} + g_{vr} + e_{vw} \quad (v \ne w, \; r \le c_v).
 
-    and the walk may not return at once to the node that it left if it had filled it: after a run of :math:`c_v` slots
-    at v the next run but one must not be at v.
-(2) The walk behind F bans one node at most, so a second choice is enough: the most with another ban. If the best walk
-    may not enter w, the second may.
-(3) A gain and a ban are one whole number, the gain times :math:`2^{20}` plus the ban, so that one comparison orders
-    both. Walks to w by (1) that ban a node v come from v alone, one for each level: the two largest have unlike bans,
-    or ban nothing.
+(2) A partial route forbids at most one node, the last one that it filled, so two labels a state suffice: the best, and
+    the best among those that forbid another node. Where the first may not be extended to w, the second may.
+(3) A label is one whole number, the dual value times :math:`2^{20}` plus the forbidden node, so that one comparison
+    orders both. Extensions to w by (1) that forbid a node v come from v alone, one for each x: the two largest forbid
+    different nodes, or none.
 
-Runs shorter than :math:`c_v` ban no node; those that end with the same slot are merged before they hop on.
+Segments shorter than :math:`c_v` forbid no node; those that end with the same slot are merged before they are extended.
+
+References
+----------
+Houck, Picard, Queyranne and Vemuganti (1980), The travelling salesman problem as a constrained shortest path problem:
+2-cycle elimination with two labels a state.
+Irnich and Desaulniers (2005), Shortest path problems with resource constraints.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Flags, Ints, Ints32
 from taut.formulations.compiled import jit
 
-NEVER = -(1 << 29)
+UNREACHED = -(1 << 29)
+"""Dual value of a state that no partial route reaches; below every sum of duals, see ``MAX_SUM``."""
 _BITS = 20
-_BAN = (1 << _BITS) - 1
-_ANYWHERE = _BAN
-"""In place of the node that a walk must not return to."""
-_NONE = NEVER << _BITS | _ANYWHERE
-MOST_SUM = 1 << 28
-"""Gains of a walk sum to less, so that no walk is taken for none."""
+"""Bits of a label that hold the forbidden node: a million nodes, and 43 bits are left for the dual value."""
+_NODE = (1 << _BITS) - 1
+_ANY = _NODE
+"""In place of the forbidden node where a route forbids none."""
+_NONE = UNREACHED << _BITS | _ANY
+MAX_SUM = 1 << 28
+"""Dual values of routes are smaller, so that half of ``UNREACHED`` tells reached states from others."""
+
+
+class PricingData(NamedTuple):
+    """
+    What the pricing problem is about, N nodes with c slots at most.
+
+    ``consumption`` (N, N) resource units of hops; ``hop_duals`` (N, N) prices of hops between nodes; ``first_duals``
+    and ``later_duals`` (N, c + 1) prices of first and later segments by node and length; ``capacity`` (N,) slots.
+    """
+
+    consumption: Ints32
+    hop_duals: Ints
+    first_duals: Ints32
+    later_duals: Ints32
+    capacity: Ints
+
+
+class _Labels(NamedTuple):
+    """Labels (3) before a segment at v that begins with slot k, (pp, N, R): the best, and the best by (2)."""
+
+    best: Ints
+    second: Ints
 
 
 @jit
-def dearest_walks(
-    levels: Ints32,
-    hop_gains: Ints,
-    first_gains: Ints32,
-    later_gains: Ints32,
-    capacity: Ints,
-    starts: Flags,
-    pp: int,
-    most: int,
-) -> tuple[Ints, Ints32]:
+def price_routes(data: PricingData, starts: Flags, pp: int, limit: int) -> tuple[Ints, Ints32]:
     """
-    Largest gain of a walk by its last node, and that walk, (N, pp); ``NEVER`` and -1 where there is none.
+    Find the route of largest dual value that ends in each node.
 
-    ``first[k, v]`` is the most that walks gain before a run at v which begins with slot k, by levels, with the node
-    that such a walk must not enter next, (3); ``second`` is the most with another ban.
+    Parameters
+    ----------
+    data
+        Consumption, prices and slots.
+    starts
+        P, (N,).
+    pp
+        Slots of a route.
+    limit
+        R: routes consume fewer units.
+
+    Returns
+    -------
+    tuple
+        Largest dual value by last node, (N,), ``UNREACHED`` where no route ends; and those routes, (N, pp) nodes, -1
+        where there is none.
     """
-    n = len(later_gains)
-    first, second = np.full((pp, n, most), _NONE), np.full((pp, n, most), _NONE)
-    part, part_second = np.empty((n, most), np.int64), np.empty((n, most), np.int64)
+    # Arrays are bound once: each look-up through the tuple would count a reference.
+    consumption, hop_duals, capacity = data.consumption, data.hop_duals, data.capacity
+    first_duals, later_duals = data.first_duals, data.later_duals
+    n = len(later_duals)
+    best, second = np.full((pp, n, limit), _NONE), np.full((pp, n, limit), _NONE)
+    part, part_second = np.empty((n, limit), np.int64), np.empty((n, limit), np.int64)
     for v in range(n):
         if starts[v]:
-            first[0, v, 0] = _ANYWHERE
+            best[0, v, 0] = _ANY
     for last in range(pp - 1):
         for v in range(n):
             part[v], part_second[v] = _NONE, _NONE
-            for run in range(1, min(capacity[v] - 1, last + 1) + 1):
-                k, shift = last - run + 1, (run - 1) * levels[v, v]
-                if shift >= most:
+            for length in range(1, min(capacity[v] - 1, last + 1) + 1):
+                k, shift = last - length + 1, (length - 1) * consumption[v, v]
+                if shift >= limit:
                     break
-                gain = int(first_gains[v, run] if k == 0 else later_gains[v, run]) << _BITS
-                for walks in (first[k, v, : most - shift], second[k, v, : most - shift]):
-                    _merge(walks, gain, part[v, shift:], part_second[v, shift:])
+                dual = int(first_duals[v, length] if k == 0 else later_duals[v, length]) << _BITS
+                for labels in (best[k, v, : limit - shift], second[k, v, : limit - shift]):
+                    _merge(labels, dual, part[v, shift:], part_second[v, shift:])
         for w in range(n):
-            best, next_best = first[last + 1, w], second[last + 1, w]
+            best_here, second_here = best[last + 1, w], second[last + 1, w]
             for v in range(n):
-                step = levels[v, w]
-                if v == w or step >= most:
+                step = consumption[v, w]
+                if v == w or step >= limit:
                     continue
-                k, shift = last - capacity[v] + 1, step + (capacity[v] - 1) * levels[v, v]
-                if k >= 0 and shift < most:
-                    gain = int(first_gains[v, capacity[v]] if k == 0 else later_gains[v, capacity[v]])
-                    gain, left = gain + hop_gains[v, w] << _BITS, most - shift
-                    _extend(first[k, v, :left], second[k, v, :left], gain, best[shift:], next_best[shift:], w, v)
+                k, shift = last - capacity[v] + 1, step + (capacity[v] - 1) * consumption[v, v]
+                if k >= 0 and shift < limit:
+                    dual = int(first_duals[v, capacity[v]] if k == 0 else later_duals[v, capacity[v]])
+                    dual, left = dual + hop_duals[v, w] << _BITS, limit - shift
+                    _extend(best[k, v, :left], second[k, v, :left], dual, best_here[shift:], second_here[shift:], w, v)
                 if capacity[v] > 1:
-                    gain, left = hop_gains[v, w] << _BITS, most - step
-                    _extend(part[v, :left], part_second[v, :left], gain, best[step:], next_best[step:], w, _ANYWHERE)
-    return _walks(levels, hop_gains, first_gains, later_gains, capacity, first, second)
+                    dual, left = hop_duals[v, w] << _BITS, limit - step
+                    _extend(part[v, :left], part_second[v, :left], dual, best_here[step:], second_here[step:], w, _ANY)
+    return _routes(data, _Labels(best, second))
 
 
 @jit
-def _merge(walks: Ints, gain: int, best: Ints, next_best: Ints) -> None:
-    """Take walks, which gain so much more, into the best and the second best with another ban, by levels."""
-    for level in range(len(walks)):
-        walk, one, two = walks[level] + gain, best[level], next_best[level]
-        same = (walk ^ one) & _BAN == 0
-        next_best[level] = two if same else max(two, min(one, walk))
-        best[level] = max(one, walk)
+def _merge(labels: Ints, dual: int, best: Ints, second: Ints) -> None:
+    """Take labels, worth so much more, into the best and the best that forbid another node, by resource."""
+    for x in range(len(labels)):
+        label, one, two = labels[x] + dual, best[x], second[x]
+        same = (label ^ one) & _NODE == 0
+        second[x] = two if same else max(two, min(one, label))
+        best[x] = max(one, label)
 
 
 @jit
-def _extend(first: Ints, second: Ints, gain: int, best: Ints, next_best: Ints, w: int, ban: int) -> None:
-    """Continue walks by a run at w, by levels, in a form that compilers turn into vector instructions."""
-    for level in range(len(first)):
-        walk = second[level] if first[level] & _BAN == w else first[level]
-        walk = ((walk & ~_BAN) + gain) | ban
-        one = best[level]
-        next_best[level] = max(next_best[level], min(one, walk))
-        best[level] = max(one, walk)
+def _extend(from_best: Ints, from_second: Ints, dual: int, best: Ints, second: Ints, w: int, forbid: int) -> None:
+    """Extend labels to a segment at w, by resource, in a form that compilers turn into vector instructions."""
+    for x in range(len(from_best)):
+        label = from_second[x] if from_best[x] & _NODE == w else from_best[x]
+        label = ((label & ~_NODE) + dual) | forbid
+        one = best[x]
+        second[x] = max(second[x], min(one, label))
+        best[x] = max(one, label)
 
 
 @jit
-def _walks(
-    levels: Ints32,
-    hop_gains: Ints,
-    first_gains: Ints32,
-    later_gains: Ints32,
-    capacity: Ints,
-    first: Ints,
-    second: Ints,
-) -> tuple[Ints, Ints32]:
-    """The best walk to every last node, found again run by run from its last."""
-    pp, n, most = first.shape
-    best = np.full(n, NEVER, np.int64)
-    walks = np.full((n, pp), -1, np.int32)
+def _routes(data: PricingData, labels: _Labels) -> tuple[Ints, Ints32]:
+    """The best route to every last node, found again segment by segment from its last."""
+    consumption, capacity = data.consumption, data.capacity
+    pp, n, limit = labels.best.shape
+    value = np.full(n, UNREACHED, np.int64)
+    routes = np.full((n, pp), -1, np.int32)
     for end in range(n):
-        k, level, walk = pp, 0, _NONE
-        for run in range(1, min(capacity[end], pp) + 1):
-            begin = pp - run
-            more = first_gains[end, run] if begin == 0 else later_gains[end, run]
-            for x in range(most - (run - 1) * levels[end, end]):
-                gain = first[begin, end, x] >> _BITS
-                if gain > NEVER // 2 and gain + more > best[end]:
-                    best[end] = gain + more
-                    k, level, walk = begin, x, first[begin, end, x]
+        k, x, label = pp, 0, _NONE
+        for length in range(1, min(capacity[end], pp) + 1):
+            begin = pp - length
+            more = data.first_duals[end, length] if begin == 0 else data.later_duals[end, length]
+            for used in range(limit - (length - 1) * consumption[end, end]):
+                dual = labels.best[begin, end, used] >> _BITS
+                if dual > UNREACHED // 2 and dual + more > value[end]:
+                    value[end] = dual + more
+                    k, x, label = begin, used, labels.best[begin, end, used]
         if k == pp:
             continue
-        walks[end, k:] = end
+        routes[end, k:] = end
         v = end
         while k > 0:
-            u, run, level, walk = _before(
-                levels, hop_gains, first_gains, later_gains, capacity, first, second, k, v, level, walk
-            )
-            walks[end, k - run : k] = u
-            k, v = k - run, u
-    return best, walks
+            u, length, x, label = _predecessor(data, labels, k, v, x, label)
+            routes[end, k - length : k] = u
+            k, v = k - length, u
+    return value, routes
 
 
 @jit
-def _before(
-    levels: Ints32,
-    hop_gains: Ints,
-    first_gains: Ints32,
-    later_gains: Ints32,
-    capacity: Ints,
-    first: Ints,
-    second: Ints,
-    k: int,
-    v: int,
-    level: int,
-    walk: int,
-) -> tuple[int, int, int, int]:
-    """The run before slot k at v: its node and length, and level, gain and ban where it begins."""
-    for u in range(len(later_gains)):
-        for run in range(1, min(capacity[u], k) + 1):
-            begin, there = k - run, level - levels[u, v] - (run - 1) * levels[u, u]
-            if u == v or there < 0 or (u if run == capacity[u] else _ANYWHERE) != walk & _BAN:
+def _predecessor(data: PricingData, labels: _Labels, k: int, v: int, x: int, label: int) -> tuple[int, int, int, int]:
+    """The segment before slot k at v: its node and length, and the resource and label where it begins."""
+    consumption, capacity = data.consumption, data.capacity
+    for u in range(len(data.later_duals)):
+        for length in range(1, min(capacity[u], k) + 1):
+            begin, used = k - length, x - consumption[u, v] - (length - 1) * consumption[u, u]
+            if u == v or used < 0 or (u if length == capacity[u] else _ANY) != label & _NODE:
                 continue
-            more = (first_gains[u, run] if begin == 0 else later_gains[u, run]) + hop_gains[u, v]
-            before = first[begin, u, there]
-            if before & _BAN == v:
-                before = second[begin, u, there]
-            if (before >> _BITS) + more == walk >> _BITS:
-                return u, run, there, before
+            more = (data.first_duals[u, length] if begin == 0 else data.later_duals[u, length]) + data.hop_duals[u, v]
+            before = labels.best[begin, u, used]
+            if before & _NODE == v:
+                before = labels.second[begin, u, used]
+            if (before >> _BITS) + more == label >> _BITS:
+                return u, length, used, before
     return -1, k, 0, 0

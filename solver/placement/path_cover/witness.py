@@ -1,10 +1,24 @@
 """
-The witness of a ``cover`` bound in a certificate: the staircase as JSON, and back.
+The witness of a ``cover`` bound in a certificate file: a case distinction as JSON, and back.
 
-A proof names its nodes, the required ones among them, and the range of touched nodes that it holds for; and either
-potentials, or a quantum, levels and gains by node and length, and by rules of visits of some nodes. A box names its
-range of touched nodes and of inverse rates, and its parts, each with the number of its proof, nothing where it is
-empty, or a split into the branches that touch some of the named nodes or none.
+This is the one place that maps the keys of the file format to the names in the code:
+
+=====================  ==============================================================================
+key                    name
+=====================  ==============================================================================
+``proofs``             ``PathProof`` with ``nodes`` P, ``required`` Q, ``touched`` [k, k']
+``potentials``         ``NodeMultipliers.values``
+``quantum_s``          ``DualCertificate.quantum``, seconds of a resource unit
+``levels``             ``DualCertificate.limit``, the resource limit R
+``gains``              ``DualCertificate.later``, dual prices by node and length of segment
+``first_gains``        ``DualCertificate.first``, left out where equal
+``rules``              ``DualCertificate.cuts``: ``nodes``, ``begun`` (``Cut.mir``), ``gain`` (the price)
+``boxes``              ``Case``: ``touched`` [k, k'], ``from_s_per_byte`` and ``below_s_per_byte`` of its
+                       ``Box`` (null for infinity)
+``parts``              ``StartSet`` with ``nodes`` and its ``proof``: a proof's number, null where it is
+                       empty, or ``touching``, ``some``, ``none`` of a ``Split``
+``sha256``             digest of all else
+=====================  ==============================================================================
 """
 
 import json
@@ -17,11 +31,18 @@ from taut.data.spec import digest
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.placement.path_cover.branches import Split, Tree
-from taut.solver.placement.path_cover.capacity_cuts import Rule
-from taut.solver.placement.path_cover.cases import Box, CoverBound, Part, PathProof, Staircase, bound_of
-from taut.solver.placement.path_cover.certificate import Refutation
-from taut.solver.placement.path_cover.forest import Potentials
-from taut.solver.placement.slots import Span, slots
+from taut.solver.placement.path_cover.capacity_cuts import Cut
+from taut.solver.placement.path_cover.cases import (
+    Case,
+    CaseCertificate,
+    CommunicationBound,
+    PathProof,
+    StartSet,
+    certified_bound,
+)
+from taut.solver.placement.path_cover.certificate import DualCertificate
+from taut.solver.placement.path_cover.forest import NodeMultipliers
+from taut.solver.placement.slots import Box, slot_graph
 
 
 class _Rule(BaseModel):
@@ -47,14 +68,16 @@ class _Proof(BaseModel):
         nodes, required = tuple(self.nodes), tuple(self.required)
         return PathProof(nodes=nodes, required=required, touched=self.touched, by=self._by())
 
-    def _by(self) -> Potentials | Refutation | None:
+    def _by(self) -> NodeMultipliers | DualCertificate | None:
         if self.potentials is not None:
-            return Potentials(values=tuple(self.potentials))
+            return NodeMultipliers(values=tuple(self.potentials))
         if self.quantum_s is None or self.levels is None or self.gains is None:
             return None
         first = None if self.first_gains is None else tuple(self.first_gains)
-        rules = tuple((Rule(nodes=tuple(rule.nodes), begun=rule.begun), rule.gain) for rule in self.rules)
-        return Refutation(quantum=self.quantum_s, levels=self.levels, later=tuple(self.gains), first=first, rules=rules)
+        cuts = tuple((Cut(nodes=tuple(rule.nodes), mir=rule.begun), rule.gain) for rule in self.rules)
+        return DualCertificate(
+            quantum=self.quantum_s, limit=self.levels, later=tuple(self.gains), first=first, cuts=cuts
+        )
 
 
 class _Split(BaseModel):
@@ -77,10 +100,11 @@ class _Box(BaseModel):
     below_s_per_byte: float | None
     parts: list[_Part]
 
-    def box(self) -> Box:
+    def case(self) -> Case:
         high = np.inf if self.below_s_per_byte is None else self.below_s_per_byte
-        span = Span(fewest=self.touched[0], most=self.touched[1], low=self.from_s_per_byte, high=high)
-        return Box(span=span, parts=tuple(Part(nodes=tuple(p.nodes), tree=_tree(p.proof)) for p in self.parts))
+        box = Box(min_touched=self.touched[0], max_touched=self.touched[1], low=self.from_s_per_byte, high=high)
+        sets = tuple(StartSet(nodes=tuple(part.nodes), tree=_tree(part.proof)) for part in self.parts)
+        return Case(box=box, start_sets=sets)
 
 
 def _tree(values: _Split | int | None) -> Tree:
@@ -96,20 +120,37 @@ class _Witness(BaseModel):
     sha256: str
 
 
-def witness_of(staircase: Staircase) -> dict[str, Any]:
-    """The staircase as plain JSON values with their digest."""
+def witness_of(certificate: CaseCertificate) -> dict[str, Any]:
+    """
+    Write a case distinction as plain JSON values.
+
+    Parameters
+    ----------
+    certificate
+        Cases and proofs.
+
+    Returns
+    -------
+    dict
+        The keys above, with the digest.
+    """
     values = {
-        "proofs": [_proof_values(proof) for proof in staircase.proofs],
-        "boxes": [_box_values(box) for box in staircase.boxes],
+        "proofs": [_proof_values(proof) for proof in certificate.proofs],
+        "boxes": [_case_values(case) for case in certificate.cases],
     }
     return {**values, "sha256": digest(values)}
 
 
-def _box_values(box: Box) -> dict[str, Any]:
-    span = box.span
-    high = float(span.high) if np.isfinite(span.high) else None
-    values = {"touched": [span.fewest, span.most], "from_s_per_byte": float(span.low), "below_s_per_byte": high}
-    return {**values, "parts": [{"nodes": list(part.nodes), "proof": _tree_values(part.tree)} for part in box.parts]}
+def _case_values(case: Case) -> dict[str, Any]:
+    box = case.box
+    high = float(box.high) if np.isfinite(box.high) else None
+    values = {
+        "touched": [box.min_touched, box.max_touched],
+        "from_s_per_byte": float(box.low),
+        "below_s_per_byte": high,
+    }
+    parts = [{"nodes": list(part.nodes), "proof": _tree_values(part.tree)} for part in case.start_sets]
+    return {**values, "parts": parts}
 
 
 def _tree_values(tree: Tree) -> dict[str, Any] | int | None:
@@ -122,19 +163,33 @@ def _proof_values(proof: PathProof) -> dict[str, Any]:
     values: dict[str, Any] = {"nodes": list(proof.nodes), "required": list(proof.required)}
     values["touched"] = list(proof.touched)
     by = proof.by
-    if isinstance(by, Potentials):
+    if isinstance(by, NodeMultipliers):
         values["potentials"] = list(by.values)
-    elif isinstance(by, Refutation):
-        values |= {"quantum_s": float(by.quantum), "levels": by.levels, "gains": [list(row) for row in by.later]}
+    elif isinstance(by, DualCertificate):
+        values |= {"quantum_s": float(by.quantum), "levels": by.limit, "gains": [list(row) for row in by.later]}
         if by.first is not None:
             values["first_gains"] = [list(row) for row in by.first]
-        if by.rules:
-            values["rules"] = [{"nodes": list(r.nodes), "begun": r.begun, "gain": gain} for r, gain in by.rules]
+        if by.cuts:
+            values["rules"] = [{"nodes": list(cut.nodes), "begun": cut.mir, "gain": dual} for cut, dual in by.cuts]
     return values
 
 
-def witnessed(problem: PlanningProblem, candidate: Candidate, witness: dict[str, Any]) -> CoverBound | None:
-    """The staircase that a witness proves for a candidate; None where it is malformed, altered or proves nothing."""
+def witnessed(problem: PlanningProblem, candidate: Candidate, witness: dict[str, Any]) -> CommunicationBound | None:
+    """
+    Read and check the witness of a candidate.
+
+    Parameters
+    ----------
+    problem, candidate
+        What the witness is about.
+    witness
+        Values of a certificate file, from anyone.
+
+    Returns
+    -------
+    CommunicationBound or None
+        What it proves; None where it is malformed, altered or proves nothing.
+    """
     try:
         parsed = _Witness.model_validate_json(json.dumps(witness))
     except (ValidationError, TypeError, ValueError):
@@ -142,5 +197,5 @@ def witnessed(problem: PlanningProblem, candidate: Candidate, witness: dict[str,
     if digest({name: value for name, value in witness.items() if name != "sha256"}) != parsed.sha256:
         return None
     proofs = tuple(section.proof() for section in parsed.proofs)
-    boxes = tuple(section.box() for section in parsed.boxes)
-    return bound_of(slots(problem, candidate), Staircase(proofs=proofs, boxes=boxes))
+    cases = tuple(section.case() for section in parsed.boxes)
+    return certified_bound(slot_graph(problem, candidate), CaseCertificate(proofs=proofs, cases=cases))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from taut.solver.placement.path_cover.clusters import near_together, tight_sets
+from taut.solver.placement.path_cover.clusters import fast_link_sets, linkage_order
 
 
 def _tree(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -17,7 +17,7 @@ def test_pods_stand_together() -> None:
     """In the order of near nodes every pod is one stretch."""
     for seed in range(20):
         pod, inverse = _tree(np.random.default_rng(seed))
-        ordered = pod[near_together(inverse)]
+        ordered = pod[linkage_order(inverse)]
         assert (np.diff(ordered) != 0).sum() == 2, seed
 
 
@@ -25,10 +25,10 @@ def test_tight_sets_are_pods() -> None:
     """Sets of eight nodes with the fastest slowest link are the pods, best first, and of 24 all nodes."""
     for seed in range(20):
         pod, inverse = _tree(np.random.default_rng(seed))
-        sets = tight_sets(inverse, 8)
+        sets = fast_link_sets(inverse, 8)
         assert sorted(pod[nodes].tolist() for nodes in sets[:3]) == [[0] * 8, [1] * 8, [2] * 8]
         apart = ~np.eye(8, dtype=bool)
         slowest = [inverse[np.ix_(nodes, nodes)][apart].max() for nodes in sets]
         assert slowest == sorted(slowest)
-        assert tight_sets(inverse, 24).tolist() == [list(range(24))]
-        assert sorted(tight_sets(inverse, 1).tolist()) == [[v] for v in range(24)]
+        assert fast_link_sets(inverse, 24).tolist() == [list(range(24))]
+        assert sorted(fast_link_sets(inverse, 1).tolist()) == [[v] for v in range(24)]

@@ -1,4 +1,4 @@
-"""The staircase of proofs: no bound is above the exact optimum, and no altered witness is accepted."""
+"""Bound ``cover``: none is above the exact optimum, and no altered witness is accepted."""
 
 import copy
 import json
@@ -23,16 +23,16 @@ from taut.solver.placement.annealing.paths import PathAnnealing
 from taut.solver.placement.exact import joint
 from taut.solver.placement.exact.subset import SubsetSolver
 from taut.solver.placement.path_cover.bound import cover_bound, has_cover
-from taut.solver.placement.path_cover.build import Cover
-from taut.solver.placement.path_cover.candidate import CoverCache, Covering
-from taut.solver.placement.path_cover.cases import PathProof, Staircase, bound_of
-from taut.solver.placement.path_cover.certificate import Refutation, refuted_seconds
-from taut.solver.placement.path_cover.cliques import clique_sets, has_none, least_slowest_link
-from taut.solver.placement.path_cover.forest import Potentials, climb, forest_seconds
-from taut.solver.placement.path_cover.node_patterns import cheapest_fillings
-from taut.solver.placement.path_cover.path_bound import LongestPath
+from taut.solver.placement.path_cover.build import CaseSearch
+from taut.solver.placement.path_cover.candidate import CoverCache, CoverSearch
+from taut.solver.placement.path_cover.cases import CaseCertificate, PathProof, certified_bound
+from taut.solver.placement.path_cover.certificate import DualCertificate, certified_seconds
+from taut.solver.placement.path_cover.cliques import bottleneck_clique_bound, clique_sets, has_no_clique
+from taut.solver.placement.path_cover.forest import NodeMultipliers, forest_bound, subgradient_ascent
+from taut.solver.placement.path_cover.node_patterns import cheapest_patterns
+from taut.solver.placement.path_cover.path_bound import LongestPathBound
 from taut.solver.placement.path_cover.witness import witness_of, witnessed
-from taut.solver.placement.slots import Slots
+from taut.solver.placement.slots import SlotGraph
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
@@ -83,14 +83,14 @@ def random_links(seed: int, n: int, kind: int) -> tuple[Floats, Floats]:
     return one_way + one_way.T, np.maximum(1.0 / rate, 1.0 / rate.T)
 
 
-def random_slots(seed: int) -> Slots:
+def random_graph(seed: int) -> SlotGraph:
     """Up to twelve nodes of one slot each."""
     pp, dp = SHAPES[seed % len(SHAPES)]
     hops, inverse = random_links(seed, pp * dp, seed // len(SHAPES) % 5)
-    return Slots(hops=hops, inverse=inverse, capacity=np.ones(pp * dp, np.int64), pp=pp, replicas=dp)
+    return SlotGraph(hops=hops, inverse=inverse, capacity=np.ones(pp * dp, np.int64), pp=pp, replicas=dp)
 
 
-def shared_slots(seed: int) -> Slots:
+def shared_graph(seed: int) -> SlotGraph:
     """Nodes of several slots, at most twelve in all, with links inside that are fast, or not even that."""
     pp, sizes = SHARED[seed % len(SHARED)]
     capacity = np.array(sizes)
@@ -99,70 +99,70 @@ def shared_slots(seed: int) -> Slots:
     rng = np.random.default_rng((seed, 9))
     np.fill_diagonal(hops, inside * rng.uniform(1.0, 1.5, len(sizes)))
     np.fill_diagonal(inverse, 0.5 * np.diag(hops))
-    return Slots(hops=hops, inverse=inverse, capacity=capacity, pp=pp, replicas=int(capacity.sum()) // pp)
+    return SlotGraph(hops=hops, inverse=inverse, capacity=capacity, pp=pp, replicas=int(capacity.sum()) // pp)
 
 
-def optimum(given: Slots, gradients: float) -> float:
+def optimum(graph: SlotGraph, gradients: float) -> float:
     """Exact least of longest path plus ring, by subset dynamic programming over the slots."""
-    node = np.repeat(np.arange(len(given.hops)), given.capacity)
-    solver = SubsetSolver(given.hops[np.ix_(node, node)], node, given.pp)
-    rings = node_ring(given, node[solver.start_sets])
+    node = np.repeat(np.arange(len(graph.hops)), graph.capacity)
+    solver = SubsetSolver(graph.hops[np.ix_(node, node)], node, graph.pp)
+    rings = node_ring(graph, node[solver.start_sets])
     return solver.solve(gradients * rings).seconds
 
 
-def node_ring(given: Slots, nodes: Ints) -> Floats:
-    return ring_by_byte(given.inverse, nodes, nodes)
+def node_ring(graph: SlotGraph, nodes: Ints) -> Floats:
+    return ring_by_byte(graph.inverse, nodes, nodes)
 
 
 def _slowest(inverse: Floats, nodes: tuple[int, ...]) -> float:
     return max((float(inverse[a, b]) for a, b in combinations(nodes, 2)), default=0.0)
 
 
-def refined(given: Slots, gradients: float, target: float, steps: int = 25) -> Cover:
-    cover = Cover(given=given, gradients=gradients, target=target, longest=target)
+def refined(graph: SlotGraph, gradients: float, target: float, steps: int = 25) -> CaseSearch:
+    cover = CaseSearch(graph=graph, gradients=gradients, target=target, longest=target)
     for _ in range(steps):
         if not cover.refine(rounds=10):
             break
     return cover
 
 
-def check(given: Slots, seed: int) -> float:
+def check(graph: SlotGraph, seed: int) -> float:
     """The refined bound and the bound derived again are at most the optimum; returns the share of it that is proven."""
     rng = np.random.default_rng((seed, 1))
     gradients = float(rng.choice([0.0, 0.3, 1.0, 4.0]))
-    exact = optimum(given, gradients)
-    cover = refined(given, gradients, exact)
+    exact = optimum(graph, gradients)
+    cover = refined(graph, gradients, exact)
     assert cover.value <= exact * ROUNDING, seed
-    derived = bound_of(given, cover.staircase())
+    derived = certified_bound(graph, cover.certificate())
     assert derived is not None, seed
     assert derived.seconds(1.0, np.array([gradients]))[0] == pytest.approx(cover.value, rel=1e-12), seed
-    # The same staircase bounds every other number of gradient bytes.
+    # The same certificate bounds every other number of gradient bytes.
     other = float(rng.uniform(0, 3))
-    assert derived.seconds(1.0, np.array([other]))[0] <= optimum(given, other) * ROUNDING, seed
+    assert derived.seconds(1.0, np.array([other]))[0] <= optimum(graph, other) * ROUNDING, seed
     return cover.value / exact
 
 
 @pytest.mark.parametrize("block", blocks(20))
-def test_no_staircase_is_above_the_optimum(block: int) -> None:
+def test_no_bound_is_above_the_optimum(block: int) -> None:
     """1,020 instances of every shape with one slot a node: no bound exceeds the optimum."""
     for seed in range(block * 51, block * 51 + 51):
-        check(random_slots(seed), seed)
+        check(random_graph(seed), seed)
 
 
 @pytest.mark.parametrize("block", blocks(20, every_run=2))
-def test_no_staircase_over_shared_nodes_is_above_the_optimum(block: int) -> None:
+def test_no_bound_over_shared_nodes_is_above_the_optimum(block: int) -> None:
     """1,000 instances with several slots a node, sizes alike and unlike: no bound exceeds it, and most reach 98 %."""
-    shares = [check(shared_slots(seed), seed) for seed in range(block * 50, block * 50 + 50)]
+    shares = [check(shared_graph(seed), seed) for seed in range(block * 50, block * 50 + 50)]
     assert np.mean(np.array(shares) > 0.98) > 0.5
 
 
-def test_no_staircase_over_groups_of_nodes_is_above_the_optimum() -> None:
+def test_no_bound_over_groups_of_nodes_is_above_the_optimum() -> None:
     """Tensor groups of two nodes: every rank's pipeline is a path and its replicas a ring; against enumeration."""
     for seed in range(100):
         pp, dp = [(2, 2), (4, 1), (2, 1), (3, 1)][seed % 4]
         n = 2 * pp * dp
         hops, inverse = random_links(seed, n, seed // 4 % 5)
-        given = Slots(hops=hops, inverse=inverse, capacity=np.ones(n, np.int64), pp=pp, replicas=dp)
+        graph = SlotGraph(hops=hops, inverse=inverse, capacity=np.ones(n, np.int64), pp=pp, replicas=dp)
         gradients = 0.7 * 2 * (dp - 1) / dp
         orders = np.array(list(permutations(range(n)))).reshape(-1, dp, 2, pp)
         longest = hops[orders[..., :-1], orders[..., 1:]].sum(axis=-1).max(axis=(1, 2))
@@ -170,30 +170,30 @@ def test_no_staircase_over_groups_of_nodes_is_above_the_optimum() -> None:
         linked = np.where(np.eye(n, dtype=bool), 0.0, inverse)
         ring = linked[first[:, :, None], first[:, None]].max(axis=(1, 2, 3))
         exact = float((longest + gradients * ring).min())
-        cover = refined(given, 0.7, exact)
+        cover = refined(graph, 0.7, exact)
         assert cover.value <= exact * ROUNDING, seed
-        derived = bound_of(given, cover.staircase())
+        derived = certified_bound(graph, cover.certificate())
         assert derived is not None and derived.seconds(1.0, np.array([0.7]))[0] <= exact * ROUNDING, seed
 
 
 def test_the_subset_optimum_is_that_of_all_placements() -> None:
     """The yardstick of these tests against enumeration of all orders of six and eight slots, shared or not."""
     for seed in (1, 13, 25, 37, 49, 5):
-        for given in (random_slots(seed), shared_slots(3 * seed % 9)):
-            node = np.repeat(np.arange(len(given.hops)), given.capacity)
+        for graph in (random_graph(seed), shared_graph(3 * seed % 9)):
+            node = np.repeat(np.arange(len(graph.hops)), graph.capacity)
             least = np.inf
             for order in set(permutations(node.tolist())):
-                rows = np.array(order).reshape(-1, given.pp)
-                longest = given.hops[rows[:, :-1], rows[:, 1:]].sum(axis=1).max()
-                least = min(least, longest + 0.7 * float(node_ring(given, rows[None, :, 0])[0]))
-            assert optimum(given, 0.7) == pytest.approx(least, rel=1e-12)
+                rows = np.array(order).reshape(-1, graph.pp)
+                longest = graph.hops[rows[:, :-1], rows[:, 1:]].sum(axis=1).max()
+                least = min(least, longest + 0.7 * float(node_ring(graph, rows[None, :, 0])[0]))
+            assert optimum(graph, 0.7) == pytest.approx(least, rel=1e-12)
 
 
 def test_equal_links_are_closed_at_once() -> None:
     """Equal links: 2 hops of 2 s and a ring of 5/3 s; the forest proves 4 s, the cliques the rest."""
     ones = np.ones((18, 18))
-    given = Slots(hops=2 * ones, inverse=ones, capacity=np.ones(18, np.int64), pp=3, replicas=6)
-    cover = Cover(given=given, gradients=1.0, target=4 + 5 / 3, longest=4.0)
+    graph = SlotGraph(hops=2 * ones, inverse=ones, capacity=np.ones(18, np.int64), pp=3, replicas=6)
+    cover = CaseSearch(graph=graph, gradients=1.0, target=4 + 5 / 3, longest=4.0)
     for _ in range(4):
         cover.refine()
     assert cover.value == pytest.approx(4 + 5 / 3, rel=1e-10)
@@ -206,8 +206,8 @@ def test_two_racks_are_closed() -> None:
     # in both: 100 x 4 + 7 x 1 s.
     rack = np.arange(16) // 8
     hops = np.where(np.equal.outer(rack, rack), 1.0, 4.0)
-    given = Slots(hops=hops, inverse=hops, capacity=np.ones(16, np.int64), pp=8, replicas=2)
-    cover = refined(given, 100.0, 110.0)
+    graph = SlotGraph(hops=hops, inverse=hops, capacity=np.ones(16, np.int64), pp=8, replicas=2)
+    cover = refined(graph, 100.0, 110.0)
     assert cover.value == pytest.approx(110.0, rel=3e-3)
 
 
@@ -218,51 +218,51 @@ def test_pipelines_inside_nodes_are_closed() -> None:
     # of which one is shared: 2 hops, 2 + 5 x 0.1 s, and a ring of 4 x 1/2 x 10 x 0.05 s = 1 s.
     hops = np.where(np.eye(4, dtype=bool), 0.1, 1.0)
     inverse = np.where(np.eye(4, dtype=bool), 0.05, 1.0)
-    given = Slots(hops=hops, inverse=inverse, capacity=np.full(4, 4), pp=8, replicas=2)
-    assert optimum_by_hand(given) == pytest.approx(3.5)
-    assert refined(given, 10.0, 3.5, steps=60).value == pytest.approx(3.5, rel=3e-3)
+    graph = SlotGraph(hops=hops, inverse=inverse, capacity=np.full(4, 4), pp=8, replicas=2)
+    assert optimum_by_hand(graph) == pytest.approx(3.5)
+    assert refined(graph, 10.0, 3.5, steps=60).value == pytest.approx(3.5, rel=3e-3)
 
 
-def optimum_by_hand(given: Slots) -> float:
+def optimum_by_hand(graph: SlotGraph) -> float:
     """Step of the second placement of the test above, by its paths."""
     paths = np.array([[0, 0, 1, 1, 1, 1, 3, 3], [0, 0, 2, 2, 2, 2, 3, 3]])
-    longest = given.hops[paths[:, :-1], paths[:, 1:]].sum(axis=1).max()
-    return float(longest + 10.0 * node_ring(given, paths[None, :, 0])[0])
+    longest = graph.hops[paths[:, :-1], paths[:, 1:]].sum(axis=1).max()
+    return float(longest + 10.0 * node_ring(graph, paths[None, :, 0])[0])
 
 
-def test_any_potentials_give_a_valid_bound() -> None:
-    """Random potentials never exceed the exact longest path; climbing is no worse than none."""
+def test_any_multipliers_give_a_valid_bound() -> None:
+    """Random multipliers never exceed the exact longest path; subgradient ascent is no worse than zero."""
     for seed in range(120):
-        given = random_slots(seed)
-        exact = optimum(given, 0.0)
+        graph = random_graph(seed)
+        exact = optimum(graph, 0.0)
         rng = np.random.default_rng((seed, 2))
-        wild = Potentials(values=tuple(rng.integers(-(1 << 40), 1 << 40, len(given.hops)).tolist()))
-        assert forest_seconds(given, wild) <= exact * ROUNDING, seed
-        none = forest_seconds(given, Potentials(values=(0,) * len(given.hops)))
-        best, climbed = climb(given, longest=exact, rounds=200)
+        wild = NodeMultipliers(values=tuple(rng.integers(-(1 << 40), 1 << 40, len(graph.hops)).tolist()))
+        assert forest_bound(graph, wild) <= exact * ROUNDING, seed
+        none = forest_bound(graph, NodeMultipliers(values=(0,) * len(graph.hops)))
+        best, climbed = subgradient_ascent(graph, longest=exact, rounds=200)
         assert none <= best <= exact * ROUNDING, seed
-        assert forest_seconds(given, climbed) == best
+        assert forest_bound(graph, climbed) == best
 
 
-def test_any_gains_give_a_valid_bound() -> None:
-    """Random gains by node and length prove nothing that is not so, whatever set the paths start in."""
+def test_any_duals_give_a_valid_bound() -> None:
+    """Random duals by node and length prove nothing that is not so, whatever set the paths start in."""
     proven = 0
     for seed in range(600):
-        given = (random_slots if seed % 2 else shared_slots)(seed % 97)
+        graph = (random_graph if seed % 2 else shared_graph)(seed % 97)
         rng = np.random.default_rng((seed, 3))
-        exact, n, longest = optimum(given, 0.0), len(given.hops), int(given.capacity.max())
+        exact, n, longest = optimum(graph, 0.0), len(graph.hops), int(graph.capacity.max())
         mean = np.arange(1, longest + 1) * 1000
         spread = 400 if seed % 4 < 2 else 5
         first, later = (np.maximum(rng.normal(mean, spread, (n, longest)), 0).astype(int).tolist() for _ in range(2))
         quantum = float(rng.uniform(0.2, 1.3)) * exact / 64
-        proof = Refutation(
+        proof = DualCertificate(
             quantum=quantum,
-            levels=int(rng.integers(2, 64)),
+            limit=int(rng.integers(2, 64)),
             later=tuple(map(tuple, later)),
             first=tuple(map(tuple, first)) if seed % 3 else None,
         )
         everything = np.ones(n, dtype=bool)
-        found = refuted_seconds(given, everything, ~everything, (given.fewest, given.most), proof)
+        found = certified_seconds(graph, everything, ~everything, (graph.min_touched, graph.max_touched), proof)
         assert found <= exact * ROUNDING, seed
         proven += np.isfinite(found)
     assert proven > 40
@@ -271,70 +271,70 @@ def test_any_gains_give_a_valid_bound() -> None:
 def test_start_sets_and_required_nodes_are_respected() -> None:
     """Paths that start in a set and touch a node: the proven seconds are at most those of the best, by enumeration."""
     for seed in range(40):
-        given = (random_slots if seed % 2 else shared_slots)((seed // 2) * 3 % 16)
-        if given.slots > 8:
+        graph = (random_graph if seed % 2 else shared_graph)((seed // 2) * 3 % 16)
+        if graph.num_slots > 8:
             continue
-        n = len(given.hops)
+        n = len(graph.hops)
         rng = np.random.default_rng((seed, 4))
         starts, required = np.ones(n, dtype=bool), np.zeros(n, dtype=bool)
         starts[rng.choice(n, n // 4, replace=False)] = False
         if seed % 3:
             required[rng.choice(np.flatnonzero(starts))] = True
-        exact = _from_set(given, starts, required)
-        touched = (given.fewest, given.most)
+        exact = _from_set(graph, starts, required)
+        touched = (graph.min_touched, graph.max_touched)
         nothing = PathProof(nodes=tuple(range(n)), touched=touched, by=None)
-        path = LongestPath(given, starts, required, touched, 0.0, nothing)
+        path = LongestPathBound(graph, starts, required, touched, 0.0, nothing)
         goal = exact if np.isfinite(exact) else 20.0
         for _ in range(12):
             path.raise_towards(1.5 * goal, rounds=20)
         assert path.seconds <= exact * ROUNDING, seed
-        if isinstance(path.evidence.by, Refutation):
-            again = refuted_seconds(given, starts, required, touched, path.evidence.by)
+        if isinstance(path.evidence.by, DualCertificate):
+            again = certified_seconds(graph, starts, required, touched, path.evidence.by)
             assert again == pytest.approx(path.seconds, rel=1e-12)
 
 
-def test_finer_levels_prove_more_and_nothing_false() -> None:
-    """Doubling the levels of a coarse proof raises the bound of some instances, and none above the exact optimum."""
+def test_finer_resource_units_prove_more_and_nothing_false() -> None:
+    """Doubling a coarse resource limit raises the bound of some instances, and none above the exact optimum."""
     raised = 0
     for seed in range(24):
-        given = (random_slots if seed % 2 else shared_slots)(seed)
-        exact, everything = optimum(given, 0.0), np.ones(len(given.hops), dtype=bool)
-        touched = (given.fewest, given.most)
-        nothing = PathProof(nodes=tuple(range(len(given.hops))), touched=touched, by=None)
-        path = LongestPath(given, everything, ~everything, touched, 0.0, nothing, levels=64)
+        graph = (random_graph if seed % 2 else shared_graph)(seed)
+        exact, everything = optimum(graph, 0.0), np.ones(len(graph.hops), dtype=bool)
+        touched = (graph.min_touched, graph.max_touched)
+        nothing = PathProof(nodes=tuple(range(len(graph.hops))), touched=touched, by=None)
+        path = LongestPathBound(graph, everything, ~everything, touched, 0.0, nothing, limit=64)
         proved = []
         for _ in range(4):
             for _ in range(8):
                 path.raise_towards(1.5 * exact, rounds=20)
             proved.append(path.seconds)
-            sharper = path.sharpen()
+            sharper = path.refine_resource()
         assert not sharper
         assert proved == sorted(proved)
         assert proved[-1] <= exact * ROUNDING, seed
         raised += proved[-1] > proved[0] * 1.001
-        if isinstance(path.evidence.by, Refutation):
-            again = refuted_seconds(given, everything, ~everything, touched, path.evidence.by)
+        if isinstance(path.evidence.by, DualCertificate):
+            again = certified_seconds(graph, everything, ~everything, touched, path.evidence.by)
             assert again == pytest.approx(path.seconds, rel=1e-12)
     assert raised > 2
 
 
-def _from_set(given: Slots, starts: Flags, required: Flags) -> float:
-    node = np.repeat(np.arange(len(given.hops)), given.capacity)
+def _from_set(graph: SlotGraph, starts: Flags, required: Flags) -> float:
+    node = np.repeat(np.arange(len(graph.hops)), graph.capacity)
     least = np.inf
     for order in set(permutations(node.tolist())):
-        rows = np.array(order).reshape(-1, given.pp)
+        rows = np.array(order).reshape(-1, graph.pp)
         if starts[rows[:, 0]].all() and set(np.flatnonzero(required)) <= set(rows[:, 0].tolist()):
-            least = min(least, given.hops[rows[:, :-1], rows[:, 1:]].sum(axis=1).max())
+            least = min(least, graph.hops[rows[:, :-1], rows[:, 1:]].sum(axis=1).max())
     return float(least)
 
 
-def test_fillings_are_the_cheapest() -> None:
-    """Least gains of a node's fillings, with and without first runs, against enumeration of all of them."""
+def test_patterns_are_the_cheapest() -> None:
+    """Least prices of a node's patterns, with and without first segments, against enumeration of all of them."""
     rng = np.random.default_rng(0)
     for _ in range(50):
         size = int(rng.integers(1, 7))
         first, later = (np.r_[0, rng.integers(-9, 10, size)].astype(np.float64)[None, :] for _ in range(2))
-        least, counts = cheapest_fillings(first, later, np.array([size]))
+        least, counts = cheapest_patterns(first, later, np.array([size]))
         expected = [np.inf, np.inf]
         for runs in _compositions(size):
             for kinds in range(1 << len(runs)):
@@ -342,8 +342,8 @@ def test_fillings_are_the_cheapest() -> None:
                 expected[kinds > 0] = min(expected[kinds > 0], value)
         assert least[0].tolist() == expected
         for touched in range(2):
-            gained = counts[0, touched, 0] @ first[0] + counts[0, touched, 1] @ later[0]
-            assert gained == expected[touched]
+            dual_values = counts[0, touched, 0] @ first[0] + counts[0, touched, 1] @ later[0]
+            assert dual_values == expected[touched]
             assert counts[0, touched].sum(axis=0) @ np.arange(size + 1) == size
 
 
@@ -356,14 +356,14 @@ def _compositions(size: int) -> list[list[int]]:
 def test_clique_sets_hold_every_clique() -> None:
     """Every clique of links below a threshold lies in one of the sets, and none is named where there is none."""
     for seed in range(80):
-        given = random_slots(seed)
-        inverse, size = given.inverse, given.replicas
+        graph = random_graph(seed)
+        inverse, size = graph.inverse, graph.replicas
         below = float(np.quantile(inverse, 0.2 + 0.7 * (seed % 7) / 7))
         sets = clique_sets(inverse, below, size)
         cliques = [c for c in combinations(range(len(inverse)), size) if size == 1 or _slowest(inverse, c) < below]
         assert all(any(part[list(clique)].all() for part in sets) for clique in cliques), seed
         least = min(_slowest(inverse, c) for c in combinations(range(len(inverse)), size))
-        assert least_slowest_link(inverse, size) == (least if size > 1 else 0.0)
+        assert bottleneck_clique_bound(inverse, size) == (least if size > 1 else 0.0)
 
 
 def test_a_hidden_clique_is_found_and_no_other() -> None:
@@ -375,7 +375,7 @@ def test_a_hidden_clique_is_found_and_no_other() -> None:
         inverse[np.ix_(hidden, hidden)] = np.triu(rng.uniform(0.5, 1.2, (12, 12)), 1)
         inverse += inverse.T
         slowest = _slowest(inverse, tuple(hidden.tolist()))
-        assert least_slowest_link(inverse, 12) == slowest, seed
+        assert bottleneck_clique_bound(inverse, 12) == slowest, seed
         assert len(clique_sets(inverse, slowest, 12)) == 0
         assert any(part[hidden].all() for part in clique_sets(inverse, np.nextafter(slowest, np.inf), 12))
 
@@ -391,7 +391,7 @@ def test_no_clique_is_claimed_only_where_there_is_none() -> None:
         some = any(
             all(linked[a, b] for a, b in combinations(nodes, 2)) for nodes in combinations(np.flatnonzero(among), size)
         )
-        denied = [has_none(linked, among, size, most) for most in (0, 1, 2, 3, 5, 8, 10_000)]
+        denied = [has_no_clique(linked, among, size, most) for most in (0, 1, 2, 3, 5, 8, 10_000)]
         assert denied[-1] != some, seed
         assert not (some and any(denied)), seed
 
@@ -407,30 +407,30 @@ def test_candidate_bound_is_below_the_enumerated_optimum(block: int) -> None:
         spec = model(int(rng.integers(4, 6)), unlike=bool(seed % 3 == 0))
         table = costs(spec, seconds=dict.fromkeys(spec.kinds, 0.01), optimizer=1e-8)
         nodes = cluster(n, gpus, rows=rows.tolist(), latency_us=50.0 * (seed % 2), memory_gib=2e-3)
-        given = problem(nodes, spec, table=table, latency_model=LATENCY_MODELS[seed % 2], global_batch=12)
-        best = BestLinks(given.links)
-        for choice in given.candidates[(seed + block) % 24 :: 24]:
-            if not has_cover(given, choice):
+        planning = problem(nodes, spec, table=table, latency_model=LATENCY_MODELS[seed % 2], global_batch=12)
+        best = BestLinks(planning.links)
+        for choice in planning.candidates[(seed + block) % 24 :: 24]:
+            if not has_cover(planning, choice):
                 continue
-            exact = enumerate_candidate(given, choice).seconds
+            exact = enumerate_candidate(planning, choice).seconds
             if not np.isfinite(exact):
                 continue
             partition = Partition(seconds=np.inf, division=Division(((0, 1),), ("none",)))
-            covering = Covering(given, choice, partition, best, CoverCache())
+            covering = CoverSearch(planning, choice, partition, best, CoverCache())
             while not covering.annealed:
                 covering.anneal(0, 1, moves=2000)
             for _ in range(10):
                 if not covering.refine(exact):
                     break
             assert covering.lower_bound <= exact * ROUNDING, (seed, choice)
-            proven = witnessed(given, choice, json.loads(json.dumps(covering.witness())))
+            proven = witnessed(planning, choice, json.loads(json.dumps(covering.witness())))
             assert proven is not None
-            assert cover_bound(given, choice, best, proven)[0] == pytest.approx(covering.lower_bound, rel=1e-12)
+            assert cover_bound(planning, choice, best, proven)[0] == pytest.approx(covering.lower_bound, rel=1e-12)
             checked += 1
     assert checked > 4
 
 
-def test_unlike_devices_have_no_staircase() -> None:
+def test_different_devices_have_no_bound() -> None:
     """The pipeline of the slowest stage need not make the longest trip, so that their sum is no bound."""
     unlike = problem(cluster(4, 1, devices=("a", "b")), table=costs(model(), devices={"a": 1.0, "b": 2.0}))
     assert not any(has_cover(unlike, choice) for choice in unlike.candidates)
@@ -440,12 +440,12 @@ def test_annealing_finds_the_optimum_of_small_instances() -> None:
     """The best of the annealed pipelines is at least the optimum, and mostly equal to it."""
     met = 0
     for seed in range(48):
-        given = (random_slots if seed % 2 else shared_slots)(seed)
-        start = np.repeat(np.arange(len(given.hops)), given.capacity).reshape(-1, given.pp)
-        run = PathAnnealing(given, 0.5, start, moves=60_000, seed=seed)
+        graph = (random_graph if seed % 2 else shared_graph)(seed)
+        start = np.repeat(np.arange(len(graph.hops)), graph.capacity).reshape(-1, graph.pp)
+        run = PathAnnealing(graph, 0.5, start, moves=60_000, seed=seed)
         while not run.finished:
             run.advance()
-        exact = optimum(given, 0.5)
+        exact = optimum(graph, 0.5)
         assert sorted(run.best.ravel().tolist()) == sorted(start.ravel().tolist())
         assert run.seconds >= exact / ROUNDING
         met += run.seconds <= exact * ROUNDING
@@ -453,33 +453,33 @@ def test_annealing_finds_the_optimum_of_small_instances() -> None:
 
 
 def made(nodes: int, gpus: int, pp: int, spread: float, work: int, seed: int = 4) -> Document:
-    """A plan without the exact dynamic program, whose one candidate carries a staircase."""
+    """A plan without the exact dynamic program, whose one candidate carries a ``cover`` witness."""
     rows = np.exp(np.random.default_rng(seed).normal(-7.5, spread, (nodes, nodes))).tolist()
     spec = model(6)
     table = costs(spec, seconds={"block": 0.01})
     fixed = {"pp": pp, "tp": 1, "zero": 0, "micro_batch": 1, "schedule": "1f1b"}
-    given = problem(cluster(nodes, gpus, rows=rows), spec, table=table, global_batch=24, fixed=fixed)
+    planning = problem(cluster(nodes, gpus, rows=rows), spec, table=table, global_batch=24, fixed=fixed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(joint, "few_multisets", lambda *_: False)
-        result = search(given, Limits(work_limit=work, workers=1))
-    document: Document = json.loads(json.dumps(plan_document(given, result, Limits(work_limit=work))))
+        result = search(planning, Limits(work_limit=work, workers=1))
+    document: Document = json.loads(json.dumps(plan_document(planning, result, Limits(work_limit=work))))
     return document
 
 
 @pytest.fixture(scope="module")
 def plan() -> Document:
-    """Twenty-four slots on six nodes: gains, first gains, splits into branches, several numbers of touched nodes."""
+    """Twenty-four slots on six nodes: duals, first duals, splits into branches, several numbers of touched nodes."""
     document = made(6, 4, 6, 0.5, 200, seed=2)
     witness = covered_entry(document)["witness"]
     assert any("first_gains" in proof for proof in witness["proofs"])
-    assert any(isinstance(part["proof"], dict) for box in witness["boxes"] for part in box["parts"])
-    assert len({tuple(box["touched"]) for box in witness["boxes"]}) > 1
+    assert any(isinstance(part["proof"], dict) for case in witness["boxes"] for part in case["parts"])
+    assert len({tuple(case["touched"]) for case in witness["boxes"]}) > 1
     return document
 
 
 @pytest.fixture(scope="module")
 def single() -> Document:
-    """Twenty-four nodes of one slot: potentials and gains."""
+    """Twenty-four nodes of one slot: potentials and duals."""
     document = made(24, 1, 6, 0.5, 60)
     kinds = {"gains" if "gains" in p else "potentials" for p in covered_entry(document)["witness"]["proofs"]}
     assert "gains" in kinds
@@ -504,8 +504,8 @@ def test_same_work_gives_the_same_plan() -> None:
     """The plan and its bound depend on seed and work alone, not on threads."""
     rng = np.random.default_rng(6)
     rows = np.exp(rng.normal(-7.5, 0.4, (24, 24))).tolist()
-    given = problem(cluster(24, 1, rows=rows), model(6), global_batch=24, fixed={"pp": 4, "tp": 1, "zero": 0})
-    one, other = (search(given, Limits(work_limit=25, workers=workers)) for workers in (1, 2))
+    graph = problem(cluster(24, 1, rows=rows), model(6), global_batch=24, fixed={"pp": 4, "tp": 1, "zero": 0})
+    one, other = (search(graph, Limits(work_limit=25, workers=workers)) for workers in (1, 2))
     assert one.incumbent is not None and other.incumbent is not None
     assert one.incumbent.seconds == other.incumbent.seconds
     assert one.lower_bound == other.lower_bound
@@ -520,23 +520,23 @@ def _levels(witness: Document) -> None:
     _proof(witness, "gains")["levels"] += 30
 
 
-def _even_gains(witness: Document) -> None:
-    gains = _proof(witness, "gains")["gains"]
-    gains[:] = [[1, 2, 3, 4]] * len(gains)
+def _even_duals(witness: Document) -> None:
+    duals = _proof(witness, "gains")["gains"]
+    duals[:] = [[1, 2, 3, 4]] * len(duals)
 
 
-def _other_first_gains(witness: Document) -> None:
+def _other_first_duals(witness: Document) -> None:
     for proof in witness["proofs"]:
         if "first_gains" in proof:
-            proof["first_gains"] = [[gain + 10**6 * v for gain in row] for v, row in enumerate(proof["first_gains"])]
+            proof["first_gains"] = [[dual + 10**6 * v for dual in row] for v, row in enumerate(proof["first_gains"])]
 
 
-def _no_first_gains(witness: Document) -> None:
+def _no_first_duals(witness: Document) -> None:
     for proof in witness["proofs"]:
         proof.pop("first_gains", None)
 
 
-def _short_gains(witness: Document) -> None:
+def _short_duals(witness: Document) -> None:
     del _proof(witness, "gains")["gains"][0]
 
 
@@ -544,7 +544,7 @@ def _short_row(witness: Document) -> None:
     del _proof(witness, "gains")["gains"][0][0]
 
 
-def _huge_gains(witness: Document) -> None:
+def _huge_duals(witness: Document) -> None:
     _proof(witness, "gains")["gains"][0][0] = 1 << 80
 
 
@@ -561,8 +561,8 @@ def _empty_box(witness: Document) -> None:
 
 
 def _fewer_touched(witness: Document) -> None:
-    box = next(box for box in witness["boxes"] if box["touched"][0] < box["touched"][1] or box["touched"][0] > 1)
-    box["touched"][1] -= 1
+    case = next(case for case in witness["boxes"] if case["touched"][0] < case["touched"][1] or case["touched"][0] > 1)
+    case["touched"][1] -= 1
 
 
 def _no_touched(witness: Document) -> None:
@@ -586,8 +586,8 @@ def _negative_proof(witness: Document) -> None:
 
 
 def _smaller_part(witness: Document) -> None:
-    for box in witness["boxes"]:
-        for part in box["parts"]:
+    for case in witness["boxes"]:
+        for part in case["parts"]:
             del part["nodes"][-1]
 
 
@@ -632,7 +632,7 @@ def _split_at_no_node(witness: Document) -> None:
 
 
 def _no_kind(witness: Document) -> None:
-    _proof(witness, "gains").update(gains=None, first_gains=None, quantum_s=None, levels=None)
+    _proof(witness, "gains").update(duals=None, first_duals=None, quantum_s=None, limit=None)
 
 
 def _no_boxes(witness: Document) -> None:
@@ -644,18 +644,18 @@ def _text(witness: Document) -> None:
 
 
 def _proof(witness: Document, name: str) -> Document:
-    """A proof with such gains that the least box rests on, or any."""
+    """A proof with such duals that the least case rests on, or any."""
     proofs: list[Document] = [proof for proof in witness["proofs"] if name in proof]
     return proofs[0]
 
 
 def _box(witness: Document) -> Document:
-    boxes: list[Document] = witness["boxes"]
-    return next(box for box in boxes if box["parts"])
+    cases: list[Document] = witness["boxes"]
+    return next(case for case in cases if case["parts"])
 
 
 def _splits(witness: Document) -> list[tuple[Document, int]]:
-    found, trees = [], [(part["proof"], box["touched"][1]) for box in witness["boxes"] for part in box["parts"]]
+    found, trees = [], [(part["proof"], case["touched"][1]) for case in witness["boxes"] for part in case["parts"]]
     while trees:
         tree, most = trees.pop()
         if isinstance(tree, dict):
@@ -710,11 +710,11 @@ def test_a_staircase_with_a_set_left_out_proves_nothing() -> None:
     rack = np.arange(18) // 9
     hops = np.where(np.equal.outer(rack, rack), 1.0, 4.0) + np.random.default_rng(0).uniform(0, 0.1, (18, 18))
     hops = hops + hops.T
-    given = Slots(hops=hops, inverse=hops, capacity=np.ones(18, np.int64), pp=6, replicas=3)
-    whole = refined(given, 3.0, 100.0).staircase()
-    assert bound_of(given, whole) is not None
-    for index, box in enumerate(whole.boxes):
-        if box.parts:
-            boxes = (*whole.boxes[:index], replace(box, parts=()), *whole.boxes[index + 1 :])
-            assert bound_of(given, Staircase(proofs=whole.proofs, boxes=boxes)) is None
+    graph = SlotGraph(hops=hops, inverse=hops, capacity=np.ones(18, np.int64), pp=6, replicas=3)
+    whole = refined(graph, 3.0, 100.0).certificate()
+    assert certified_bound(graph, whole) is not None
+    for index, case in enumerate(whole.cases):
+        if case.start_sets:
+            cases = (*whole.cases[:index], replace(case, start_sets=()), *whole.cases[index + 1 :])
+            assert certified_bound(graph, CaseCertificate(proofs=whole.proofs, cases=cases)) is None
     assert witness_of(whole)["sha256"] == digest({k: v for k, v in witness_of(whole).items() if k != "sha256"})

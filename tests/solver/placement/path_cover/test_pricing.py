@@ -1,4 +1,4 @@
-"""The walks that gain most are those of enumeration."""
+"""The routes of largest dual value are those of enumeration."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -7,42 +7,42 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Flags, Ints, Ints32
-from taut.solver.placement.path_cover.pricing import NEVER, dearest_walks
+from taut.solver.placement.path_cover.pricing import UNREACHED, PricingData, price_routes
 
 pytestmark = pytest.mark.proof
 
-Runs = tuple[tuple[int, int], ...]
+Segments = tuple[tuple[int, int], ...]
 
 
-def test_dearest_walks_are_those_of_enumeration() -> None:
-    """Every allowed walk of small instances, run by run: the most that any gains by its last node."""
+def test_best_routes_are_those_of_enumeration() -> None:
+    """The largest dual value by last node is that of all feasible routes of small instances."""
     found = 0
     for seed in range(150):
         rng = np.random.default_rng(seed)
-        n, pp, most = int(rng.integers(2, 5)), int(rng.integers(2, 6)), int(rng.integers(1, 12))
+        n, pp, limit = int(rng.integers(2, 5)), int(rng.integers(2, 6)), int(rng.integers(1, 12))
         capacity = rng.integers(1, 4, n) if seed % 2 else np.ones(n, dtype=np.int64)
-        levels = rng.integers(0, 5, (n, n)).astype(np.int32)
+        use = rng.integers(0, 5, (n, n)).astype(np.int32)
         first, later = rng.integers(-9, 30, (2, n, int(capacity.max()) + 1)).astype(np.int32)
         starts, hops = rng.random(n) < 0.7, rng.integers(0, 9, (n, n)) * (seed % 3)
-        best, walks = dearest_walks(levels, hops, first, later, capacity, starts, pp, most)
-        expected = np.full(n, NEVER)
-        gained = {}
-        for runs in _walks(levels, capacity, starts, pp, most):
-            gain = _gain(runs, hops, first, later)
-            gained[tuple(np.repeat(*np.array(runs).T).tolist())] = gain
-            expected[runs[-1][0]] = max(expected[runs[-1][0]], gain)
+        best, routes = price_routes(PricingData(use, hops, first, later, capacity), starts, pp, limit)
+        expected = np.full(n, UNREACHED)
+        dual_values = {}
+        for runs in _routes(use, capacity, starts, pp, limit):
+            dual = _dual_value(runs, hops, first, later)
+            dual_values[tuple(np.repeat(*np.array(runs).T).tolist())] = dual
+            expected[runs[-1][0]] = max(expected[runs[-1][0]], dual)
         assert best.tolist() == expected.tolist(), seed
-        for gain, walk in zip(best[best > NEVER].tolist(), walks[best > NEVER].tolist(), strict=True):
-            assert gained[tuple(walk)] == gain, seed
+        for dual, route in zip(best[best > UNREACHED].tolist(), routes[best > UNREACHED].tolist(), strict=True):
+            assert dual_values[tuple(route)] == dual, seed
             found += 1
     assert found > 150
 
 
-def _walks(levels: Ints32, capacity: Ints, starts: Flags, pp: int, most: int) -> Iterator[Runs]:
-    """All walks of pp slots and fewer levels that do not return at once to a node that they filled."""
+def _routes(use: Ints32, capacity: Ints, starts: Flags, pp: int, limit: int) -> Iterator[Segments]:
+    """All routes of pp slots within the limit that do not return at once to a node that they filled."""
 
-    def longer(runs: Runs, left: int, spent: int) -> Iterator[Runs]:
-        if spent >= most:
+    def longer(runs: Segments, left: int, spent: int) -> Iterator[Segments]:
+        if spent >= limit:
             return
         if left == 0:
             yield runs
@@ -51,13 +51,13 @@ def _walks(levels: Ints32, capacity: Ints, starts: Flags, pp: int, most: int) ->
         for v in range(len(capacity)):
             if v in (last, banned) or not (runs or starts[v]):
                 continue
-            hop = levels[last, v] if runs else 0
+            hop = use[last, v] if runs else 0
             for run in range(1, min(capacity[v], left) + 1):
-                yield from longer((*runs, (v, run)), left - run, spent + hop + (run - 1) * levels[v, v])
+                yield from longer((*runs, (v, run)), left - run, spent + hop + (run - 1) * use[v, v])
 
     return longer((), pp, 0)
 
 
-def _gain(runs: Runs, hops: Ints, first: Ints32, later: Ints32) -> int:
+def _dual_value(runs: Segments, hops: Ints, first: Ints32, later: Ints32) -> int:
     entered = sum(hops[one[0], other[0]] for one, other in pairwise(runs))
     return int(first[runs[0]] + sum(later[run] for run in runs[1:]) + entered)
