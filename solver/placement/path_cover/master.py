@@ -141,10 +141,8 @@ class RestrictedMaster:
 
         Parameters
         ----------
-        duals
-            Flat prices.
-        routes
-            Nodes of routes, (routes, pp).
+        duals, routes
+            Flat prices, and nodes of routes, (routes, pp).
 
         Returns
         -------
@@ -159,24 +157,12 @@ class RestrictedMaster:
         return np.asarray(sums)
 
     def add_patterns(self, duals: Floats) -> int:
-        """
-        Price patterns: add the cheapest one of every node, (3).
-
-        Parameters
-        ----------
-        duals
-            Flat prices.
-
-        Returns
-        -------
-        int
-            How many patterns are new.
-        """
+        """Price patterns: add the cheapest one of every node for flat prices, (3); returns how many are new."""
         first, later = self._by_segment(duals)
         _, counts = cheapest_patterns(first, later, self._graph.capacity)
         new = []
-        for v in range(len(counts)):
-            for touched in range(2 if self._starts[v] else 1):
+        for v, starts in enumerate(self._starts):
+            for touched in range(2 if starts else 1):
                 pattern = (v, touched, counts[v, touched].tobytes())
                 if pattern not in self._known:
                     self._known.add(pattern)
