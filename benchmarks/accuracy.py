@@ -21,7 +21,7 @@ from taut.data.arrays import Floats
 from taut.data.calibration import HIGH, LOW, Calibration
 from taut.data.samples import ConfigurationRow
 from taut.fitting import calibrate, terms_by_stack
-from taut.prediction import find_device, predict
+from taut.prediction import find_device, predict_rows
 from taut.solver.calibration.latency import FEWEST, Stack, cross_validate, fit_coefficients, stated_coefficients
 
 SEEDS = range(5)
@@ -88,7 +88,7 @@ def check(campaign: Campaign) -> dict[str, Any]:
     errors = np.array(
         [
             (found.step_time_s or np.nan) / (row.measured_s or np.nan) - 1
-            for row, found in zip(rows, predict(rows), strict=True)
+            for row, found in zip(rows, predict_rows(rows), strict=True)
         ]
     )
     return {

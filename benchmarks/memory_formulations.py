@@ -26,7 +26,8 @@ from taut.formulations.program.relu import ReluNetwork
 from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.request import planning_problem
+from taut.request import PlanRequest
+from taut.resolve import planning_problem
 from taut.solver.bounds.candidate_bounds import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.program.cbc import solve_cbc
@@ -58,7 +59,7 @@ class Instance(NamedTuple):
 
 def instance(model: str, cluster: str, global_batch: int, fix: dict[str, int | str | bool]) -> Instance:
     """Every candidate of a planning problem whose stages divide the layers, with every recompute."""
-    given = planning_problem(model, cluster, global_batch=global_batch, fix=fix)
+    given = planning_problem(PlanRequest(model, cluster, global_batch=global_batch, fix=fix))
     layers, links = len(given.model.blocks), BestLinks(given.links)
     options, features, need = [], [], []
     for candidate in given.candidates:

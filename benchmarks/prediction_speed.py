@@ -3,7 +3,7 @@ How many configurations of one job are priced in a second, on one core.
 
 Run ``python -m benchmarks.prediction_speed [CONFIGURATIONS]``. The job is GPT-3 175B on 512 A100: every (tp, pp, dp,
 vpp, micro-batch, recompute, ZeRO stage) that divides it, repeated until there are as many as asked. Printed are the
-closed form on columns (``taut.prediction.price``) and ``taut.prediction.predict`` on rows, which also checks and
+closed form on columns (``taut.prediction.price``) and ``taut.prediction.predict_rows`` on rows, which also checks and
 groups.
 """
 
@@ -15,7 +15,7 @@ from taut.data.load import load_calibration
 from taut.data.memory import MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.errors import DataError
-from taut.prediction import columns_of, find_device, machine_of, predict, price
+from taut.prediction import columns_of, find_device, machine_of, predict_rows, price
 
 REPEATS = 5
 
@@ -59,10 +59,10 @@ def main() -> None:
     machine = machine_of(calibration.cluster, find_device("a100"), 8, "fp16", calibration)
     columns = columns_of(rows)
     closed = best_rate(lambda: price(columns, machine, calibration, MemoryModel(precision="fp16")), asked)
-    checked = best_rate(lambda: predict(rows, calibration), asked)
+    checked = best_rate(lambda: predict_rows(rows, calibration), asked)
     print(f"{len(job)} configurations of one job, repeated to {asked}")
     print(f"closed form on columns   {closed:12,.0f} a second")
-    print(f"predict() on rows        {checked:12,.0f} a second")
+    print(f"predict_rows() on rows        {checked:12,.0f} a second")
 
 
 if __name__ == "__main__":

@@ -58,16 +58,16 @@ def row(model: str, cluster: str | ClusterSpec, global_batch: int, latency_model
     if not plan.verify().holds:
         raise SystemExit(f"{model} on {cluster}: the certificate does not hold")
     verified = time.perf_counter()
-    certificate, strategy = plan.document["certificate"], plan.strategy
+    certificate, strategy = plan.certificate, plan.strategy
     return [
         model,
-        plan.document["inputs"]["cluster"]["name"],
+        plan.cluster,
         latency_model,
-        strategy["pp"] * strategy["tp"] * strategy["dp"],
-        len(certificate["candidates"]),
+        strategy.pp * strategy.tp * strategy.dp,
+        len(plan.candidates),
         f"{plan.step_time_s:.5g}",
-        f"{certificate['lower_bound_s']:.5g}",
-        *(f"{100 * certificate[name]:.3f}" for name in ("gap", "communication_gap")),
+        f"{plan.lower_bound_s:.5g}",
+        *(f"{100 * getattr(certificate, name):.3f}" for name in ("gap", "communication_gap")),
         f"{searched - started:.2f}",
         f"{verified - searched:.2f}",
     ]

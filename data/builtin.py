@@ -16,6 +16,7 @@ from taut.data.device import DeviceSpec, Precision
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.read import read_yaml
+from taut.data.suggest import one_of
 from taut.errors import DataError
 
 
@@ -103,22 +104,7 @@ def _catalog_operator(name: str) -> OperatorModel:
 
 def catalog_cluster(name: str) -> ClusterSpec:
     """The built-in cluster of this name."""
-    values = {"name": name, **catalog_section("clusters")[name]}
-    return ClusterSpec.parse(with_devices(values, f"catalog cluster {name}"), f"catalog cluster {name}")
-
-
-def with_devices(values: dict[str, Any], source: str) -> dict[str, Any]:
-    """Replace device names in the node groups by the catalog's descriptions."""
-    nodes = values.get("nodes")
-    if not isinstance(nodes, list):
-        return values
-    return {**values, "nodes": [_with_device(group, f"{source}: nodes.{i}") for i, group in enumerate(nodes)]}
-
-
-def _with_device(group: Any, where: str) -> Any:
-    if not isinstance(group, dict) or not isinstance(group.get("device"), str):
-        return group
-    return {**group, "device": device_named(group["device"], f"{where}.device")}
+    return ClusterSpec.parse({"name": name, **catalog_section("clusters")[name]}, f"catalog cluster {name}")
 
 
 def device_named(name: str, where: str) -> DeviceSpec:
@@ -131,7 +117,7 @@ def device_named(name: str, where: str) -> DeviceSpec:
         If there is none; the message begins with ``where``.
     """
     if name not in catalog_section("devices"):
-        raise DataError(f"{where}: is {name!r}, expected one of {', '.join(catalog_section('devices'))}")
+        raise DataError(f"{where}: is {name!r}, expected {one_of(name, catalog_section('devices'))}")
     return catalog_device(name)
 
 

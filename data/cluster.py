@@ -19,6 +19,7 @@ from pydantic import Field, field_validator, model_validator
 
 from taut.data.device import DeviceSpec
 from taut.data.spec import NotNegative, Positive, Spec
+from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, GIGABYTE, MEGABYTE
 
 NodeCount = Annotated[int, Field(gt=0, strict=True)]
@@ -29,7 +30,7 @@ Unit = Literal["B/s", "MB/s", "GB/s", "Gb/s"]
 
 
 class NodeSpec(Spec):
-    """``count`` equal nodes: their device type, how many devices each has, and the links inside."""
+    """``count`` equal nodes: devices of one type (described, or a catalog name) and the links inside."""
 
     count: NodeCount = 1
     device: DeviceSpec
@@ -37,6 +38,18 @@ class NodeSpec(Spec):
     intra_bandwidth_gbps: Positive
     intra_latency_us: NotNegative = 0.0
     nic_bandwidth_gbps: Positive | None = None
+
+    @field_validator("device", mode="before")
+    @classmethod
+    def _from_catalog(cls, device: Any) -> Any:
+        # The catalog is read with these specs, so it is imported when one is wanted.
+        from taut.data.builtin import catalog_device, catalog_section
+
+        if not isinstance(device, str):
+            return device
+        if device not in catalog_section("devices"):
+            raise ValueError(f"is {device!r}, expected {one_of(device, catalog_section('devices'))}")
+        return catalog_device(device)
 
 
 class RackSpec(Spec):

@@ -23,7 +23,6 @@ from taut.data.builtin import (
     catalog_profile,
     catalog_section,
     profile_names,
-    with_devices,
 )
 from taut.data.calibration import Calibration
 from taut.data.cluster import MOST_NODES, ClusterSpec
@@ -145,7 +144,7 @@ def load_cluster(name: str) -> ClusterSpec:
         raise DataError(_unknown_cluster(name))
     path = Path(name)
     values = {"name": path.stem, **read_yaml(path, "a cluster file")}
-    return ClusterSpec.parse(_with_matrix(with_devices(values, name), path), name)
+    return ClusterSpec.parse(_with_matrix(values, path), name)
 
 
 def _unknown_cluster(name: str) -> str:

@@ -19,7 +19,7 @@ Of choices that are equal by definition one stands for all: one stage is schedul
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -29,7 +29,8 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.data.spec import Spec
-from taut.errors import DataError, FormulationError
+from taut.data.suggest import one_of
+from taut.errors import FieldError, FormulationError
 from taut.formulations.schedules.plan_orders import ORDERED, SPLIT, chunks_of_device, is_defined, order_of
 
 Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
@@ -201,28 +202,46 @@ def priced(model: ModelSpec, cluster: ClusterSpec, costs: CostTable, tp: int, mi
     )
 
 
-def check_fixed(fixed: dict[str, int | str | bool], global_batch: int, cluster: ClusterSpec) -> None:
+def check_fixed(fixed: Mapping[str, object], global_batch: int, cluster: ClusterSpec) -> None:
     """
     Refuse fixed values that no candidate can have, whatever else is chosen.
 
     Raises
     ------
-    DataError
-        One line: the field, its value, what was expected.
+    FieldError
+        Of the field ``fix``: the name, its value, what was expected.
     """
-    devices = cluster.num_devices
-    for field, value in fixed.items():
-        if field not in FIXABLE:
-            raise DataError(f"--fix {field}={value}: unknown field, expected one of {', '.join(FIXABLE)}")
-        if field in ("pp", "tp", "dp") and not _divides(value, devices):
-            raise DataError(f"--fix {field}={value}: expected a divisor of the {devices} devices")
-        if field == "schedule" and value not in SCHEDULES:
-            raise DataError(f"--fix schedule={value}: expected one of {', '.join(SCHEDULES)}")
-        if field == "vpp" and (not isinstance(value, int) or value < 1):
-            raise DataError(f"--fix vpp={value}: expected a number of chunks a device, from 1 on")
-        if field in ("dp", "micro_batch") and not _divides(value, global_batch):
-            raise DataError(f"--fix {field}={value}: expected a divisor of the global batch {global_batch}")
+    for name, value in fixed.items():
+        if name not in FIXABLE:
+            raise FieldError("fix", _shown(name, value), f"unknown name, expected {one_of(str(name), FIXABLE)}")
+        if expected := _expected(name, value, global_batch, cluster.num_devices):
+            raise FieldError("fix", _shown(name, value), f"expected {expected}")
 
 
-def _divides(value: int | str | bool, number: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0 and number % value == 0
+def _expected(name: str, value: object, global_batch: int, devices: int) -> str | None:
+    """What a fixed value should be, or None where it may be what it is."""
+    if name == "schedule":
+        return None if value in SCHEDULES else one_of(str(value), SCHEDULES)
+    if name == "sequence_parallel":
+        return None if isinstance(value, bool) else "true or false"
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if name == "zero":
+        return None if whole and value in (0, 1, 2, 3) else "0, 1, 2 or 3"
+    if name == "vpp":
+        return None if _divides(value, value) else "a number of chunks a device, from 1 on"
+    if name in ("pp", "tp", "dp") and not _divides(value, devices):
+        return f"a divisor of the {devices} devices"
+    if name in ("dp", "micro_batch") and not _divides(value, global_batch):
+        return f"a divisor of the global batch {global_batch}"
+    return None
+
+
+def _shown(name: object, value: object) -> str:
+    """``name=value``; text in quotes where a number or a truth value was expected."""
+    return f"{name}={value}" if name == "schedule" or not isinstance(value, str) else f"{name}={value!r}"
+
+
+def _divides(value: object, number: object) -> bool:
+    if isinstance(value, bool) or not (isinstance(value, int) and isinstance(number, int)):
+        return False
+    return value > 0 and number % value == 0

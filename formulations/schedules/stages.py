@@ -29,7 +29,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.schedule import MOST_PASSES
-from taut.errors import DataError
+from taut.errors import FieldError
 from taut.formulations.schedules.pipeline import ScheduleProblem, round_robin, sequential, v_shape
 from taut.formulations.schedules.placed import PlacedProblem
 
@@ -76,20 +76,20 @@ class Stages:
     memory_limit: Sequence[float] = (math.inf,)
 
     def __post_init__(self) -> None:
-        for name, count in (("--stages", self.stages), ("--micro-batches", self.micro_batches)):
-            if count < 1:
-                raise DataError(f"{name} {count}: expected at least 1")
+        for name, count in (("stages", self.stages), ("micro_batches", self.micro_batches)):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise FieldError(name, repr(count), "expected a whole number, at least 1")
         if 6 * self.stages * self.micro_batches > MOST_PASSES:
-            many = f"--stages {self.stages} --micro-batches {self.micro_batches}"
-            raise DataError(f"{many}: {6 * self.stages * self.micro_batches} passes, expected at most {MOST_PASSES}")
+            many = f"{6 * self.stages * self.micro_batches} passes with {self.micro_batches} micro-batches"
+            raise FieldError("stages", str(self.stages), f"{many}, expected at most {MOST_PASSES} passes")
         for name in ("forward", "backward", "weight", "comm", "activation"):
             for value in getattr(self, name):
                 if not (math.isfinite(value) and value >= 0):
-                    raise DataError(f"--{name} {value:g}: expected a finite number not below 0")
+                    raise FieldError(name, f"{value:g}", "expected a finite number not below 0")
         if not 0 <= self.kept_for_weight <= 1:
-            raise DataError(f"--kept-for-weight {self.kept_for_weight:g}: expected a share from 0 to 1")
+            raise FieldError("kept_for_weight", f"{self.kept_for_weight:g}", "expected a share from 0 to 1")
         if not any(self.activation):
-            raise DataError("--activation 0: expected a number above 0, of one stage at least")
+            raise FieldError("activation", "0", "expected a number above 0, of one stage at least")
         self._check_lengths()
 
     def _check_lengths(self) -> None:
@@ -97,12 +97,13 @@ class Stages:
             count = len(getattr(self, name))
             if count != 1 and (count == 0 or count % self.stages):
                 expected = f"1, {self.stages} (one for each stage) or {2 * self.stages} (one for each half of a stage)"
-                raise DataError(f"--{name}: {count} numbers, expected {expected}")
+                raise FieldError(name, None, f"{count} numbers, expected {expected}")
         if len(self.memory_limit) not in (1, self.stages):
-            raise DataError(f"--memory-limit: {len(self.memory_limit)} numbers, expected 1 or {self.stages}")
+            count = len(self.memory_limit)
+            raise FieldError("memory_limit", None, f"{count} numbers, expected 1 or {self.stages}")
         for limit in self.memory_limit:
             if not limit > 0:
-                raise DataError(f"--memory-limit {limit:g}: expected a number above 0, relative to 1F1B")
+                raise FieldError("memory_limit", f"{limit:g}", "expected a number above 0, relative to 1F1B")
 
     def place(self, placement: str, chunks: int) -> PlacedProblem:
         """
@@ -166,7 +167,8 @@ class Stages:
             return np.add.reduceat(given, np.arange(0, len(given), pieces // chunks))
         if chunks % pieces == 0:
             return np.repeat(given / (chunks // pieces), chunks // pieces)
-        raise DataError(f"--{name}: {len(given)} numbers, expected {self.stages * chunks} for {chunks} chunks a device")
+        expected = f"expected {self.stages * chunks} for {chunks} chunks a device"
+        raise FieldError(name, None, f"{len(given)} numbers, {expected}")
 
     def _transfers(self, device: Ints, chunks: int) -> Floats:
         """Seconds between consecutive chunks (2)."""
@@ -181,7 +183,7 @@ class Stages:
         if chunks == 1 and (len(given) + 1) % self.stages == 0:
             pieces = (len(given) + 1) // self.stages
             return given[pieces - 1 :: pieces]
-        raise DataError(f"--comm: {len(given)} numbers, expected 1 or {count}, one between each two chunks")
+        raise FieldError("comm", None, f"{len(given)} numbers, expected 1 or {count}, one between each two chunks")
 
 
 def device_map(placement: str, stages: int, chunks: int) -> Ints:
@@ -200,4 +202,4 @@ def device_map(placement: str, stages: int, chunks: int) -> Ints:
     if placement == "round-robin" and chunks > 1:
         return round_robin(stages, chunks)
     expected = "sequential with 1 chunk a device, v with 2, round-robin with 2 or more"
-    raise DataError(f"--placement {placement} --chunks {chunks}: expected {expected}")
+    raise FieldError("placement", placement, f"{chunks} chunks a device, expected {expected}")

@@ -64,8 +64,8 @@ class PredictedSection(_Section):
     memory_bytes: list[int]
     margin_bytes: list[int]
     capacity_bytes: list[int]
-    tokens_per_s: float
-    mfu: float
+    tokens_per_s: float | None
+    mfu: float | None
 
 
 class CandidateSection(_Section):

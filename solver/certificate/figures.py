@@ -38,8 +38,8 @@ def predicted(problem: PlanningProblem, strategy: Strategy, incumbent: Incumbent
         "memory_bytes": memory_bytes(problem, strategy),
         "margin_bytes": [problem.memory.margin_kib(kib) * KIB for kib in capacity],
         "capacity_bytes": [kib * KIB for kib in capacity],
-        "tokens_per_s": problem.space.global_batch * problem.model.tokens / seconds,
-        "mfu": flops / seconds / peak,
+        "tokens_per_s": problem.space.global_batch * problem.model.tokens / seconds if seconds else None,
+        "mfu": flops / seconds / peak if seconds else None,
     }
 
 

@@ -256,5 +256,8 @@ def _differences(path: str, wanted: Any, stated: Any) -> Iterator[str]:
             return
         for index, value in enumerate(wanted):
             yield from _differences(f"{path}.{index}", value, stated[index])
+    elif wanted is None or stated is None:
+        if wanted is not stated:
+            yield f"{path} is {stated}, recomputed {wanted}"
     elif not (_close(wanted, stated) or abs(wanted - stated) <= 1e-15):
         yield f"{path} is {stated}, recomputed {wanted}"

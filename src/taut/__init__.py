@@ -1,8 +1,24 @@
 """
 Plans the training of large models on GPU clusters, and proves how good the plan is.
 
-``plan`` is the main job; ``Plan`` its result. Names are loaded when they are first used, so that importing the
-package costs nothing.
+Everything public is a name of this package, loaded when it is first used, so that importing it costs nothing.
+
+========================  ==========================================================================================
+to plan                   ``plan``, ``pareto``, ``predict``, ``place``, ``verify``, ``load_plan``; ``Plan``,
+                          ``PlanRequest``, ``Frontier``, ``FrontierPoint``, ``Verification``, ``AssignmentResult``
+inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
+                          ``load_calibration``; ``ModelSpec``, ``LayerSpec``, ``ClusterSpec``, ``NodeSpec``,
+                          ``NetworkSpec``, ``DeviceSpec``, ``CostTable``, ``MemoryModel``, ``Calibration``
+the problem               ``PlanningProblem``, ``StrategySpace``, ``Candidate``, ``Strategy``, ``Limits``, ``Status``,
+                          ``QuadraticAssignment``; ``planning_problem``
+measured runs             ``fit_latency``, ``fit_memory_samples``
+pipeline schedules        ``best_schedule``, ``published_schedule``; ``Stages``, ``Schedule``, ``ScheduleSearch``
+pictures                  ``plot_placement``, ``plot_memory``, ``plot_time``, ``plot_frontier``, ``plot_schedule``,
+                          ``schedule_page``
+what goes wrong           ``TautError``, ``DataError``, ``FieldError``, ``MissingProfileError``, ``FormulationError``,
+                          ``SolverError``, ``InfeasibleError``, ``NothingFoundError``, ``CertificateError``,
+                          ``ExtrapolationWarning``
+========================  ==========================================================================================
 """
 
 from importlib import import_module
@@ -10,67 +26,159 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taut.data.cluster import ClusterSpec
-    from taut.data.costs import CostTable
-    from taut.data.load import load_cluster, load_model
-    from taut.data.memory import MemoryModel
-    from taut.data.model import ModelSpec
-    from taut.formulations.schedules.stages import Stages
-    from taut.planning import Plan, plan
-    from taut.plots.placement import plot_placement
-    from taut.plots.plan import plot_memory, plot_time
-    from taut.plots.schedule import plot_schedule
-    from taut.plots.schedule_page import schedule_page
-    from taut.schedules.portfolio import ScheduleSearch, best_schedule, published_schedule
-    from taut.solver.certificate.verify import verify_document
+    from taut.assignment import place as place
+    from taut.data.calibration import Calibration as Calibration
+    from taut.data.cluster import ClusterSpec as ClusterSpec
+    from taut.data.cluster import NetworkSpec as NetworkSpec
+    from taut.data.cluster import NodeSpec as NodeSpec
+    from taut.data.costs import CostTable as CostTable
+    from taut.data.device import DeviceSpec as DeviceSpec
+    from taut.data.load import load_calibration as load_calibration
+    from taut.data.load import load_cluster as load_cluster
+    from taut.data.load import load_costs as load_costs
+    from taut.data.load import load_memory_model as load_memory_model
+    from taut.data.load import load_model as load_model
+    from taut.data.memory import MemoryModel as MemoryModel
+    from taut.data.model import LayerSpec as LayerSpec
+    from taut.data.model import ModelSpec as ModelSpec
+    from taut.errors import CertificateError as CertificateError
+    from taut.errors import DataError as DataError
+    from taut.errors import ExtrapolationWarning as ExtrapolationWarning
+    from taut.errors import FieldError as FieldError
+    from taut.errors import FormulationError as FormulationError
+    from taut.errors import InfeasibleError as InfeasibleError
+    from taut.errors import MissingProfileError as MissingProfileError
+    from taut.errors import NothingFoundError as NothingFoundError
+    from taut.errors import SolverError as SolverError
+    from taut.errors import TautError as TautError
+    from taut.fitting import fit_latency as fit_latency
+    from taut.fitting import fit_memory_samples as fit_memory_samples
+    from taut.formulations.assignment.assignment import QuadraticAssignment as QuadraticAssignment
+    from taut.formulations.problem import PlanningProblem as PlanningProblem
+    from taut.formulations.schedules.schedule import Schedule as Schedule
+    from taut.formulations.schedules.stages import Stages as Stages
+    from taut.formulations.space import Candidate as Candidate
+    from taut.formulations.space import StrategySpace as StrategySpace
+    from taut.formulations.strategy import Strategy as Strategy
+    from taut.frontier.epsilon_constraint import pareto as pareto
+    from taut.frontier.frontier import Frontier as Frontier
+    from taut.frontier.frontier import FrontierPoint as FrontierPoint
+    from taut.planning import plan as plan
+    from taut.plots.frontier import plot_frontier as plot_frontier
+    from taut.plots.placement import plot_placement as plot_placement
+    from taut.plots.plan import plot_memory as plot_memory
+    from taut.plots.plan import plot_time as plot_time
+    from taut.plots.schedule import plot_schedule as plot_schedule
+    from taut.plots.schedule_page import schedule_page as schedule_page
+    from taut.records import predict as predict
+    from taut.request import PlanRequest as PlanRequest
+    from taut.resolve import planning_problem as planning_problem
+    from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
+    from taut.schedules.portfolio import best_schedule as best_schedule
+    from taut.schedules.portfolio import published_schedule as published_schedule
+    from taut.solver.certificate.verify import Verification as Verification
+    from taut.solver.qap.quadratic import AssignmentResult as AssignmentResult
+    from taut.solver.result import Limits as Limits
+    from taut.solver.result import Status as Status
+    from taut.typed_plan import Plan as Plan
+    from taut.typed_plan import load_plan as load_plan
+    from taut.verification import verify as verify
 
 _HOMES = {
-    "ClusterSpec": "taut.data.cluster",
-    "CostTable": "taut.data.costs",
-    "MemoryModel": "taut.data.memory",
-    "ModelSpec": "taut.data.model",
-    "Plan": "taut.planning",
-    "ScheduleSearch": "taut.schedules.portfolio",
-    "Stages": "taut.formulations.schedules.stages",
-    "best_schedule": "taut.schedules.portfolio",
-    "load_cluster": "taut.data.load",
-    "load_model": "taut.data.load",
-    "plan": "taut.planning",
-    "plot_memory": "taut.plots.plan",
-    "plot_placement": "taut.plots.placement",
-    "plot_schedule": "taut.plots.schedule",
-    "plot_time": "taut.plots.plan",
-    "published_schedule": "taut.schedules.portfolio",
-    "schedule_page": "taut.plots.schedule_page",
-    "verify_document": "taut.solver.certificate.verify",
+    "taut.assignment": ("place",),
+    "taut.data.calibration": ("Calibration",),
+    "taut.data.cluster": (
+        "ClusterSpec",
+        "NetworkSpec",
+        "NodeSpec",
+    ),
+    "taut.data.costs": ("CostTable",),
+    "taut.data.device": ("DeviceSpec",),
+    "taut.data.load": (
+        "load_calibration",
+        "load_cluster",
+        "load_costs",
+        "load_memory_model",
+        "load_model",
+    ),
+    "taut.data.memory": ("MemoryModel",),
+    "taut.data.model": (
+        "LayerSpec",
+        "ModelSpec",
+    ),
+    "taut.errors": (
+        "CertificateError",
+        "DataError",
+        "ExtrapolationWarning",
+        "FieldError",
+        "FormulationError",
+        "InfeasibleError",
+        "MissingProfileError",
+        "NothingFoundError",
+        "SolverError",
+        "TautError",
+    ),
+    "taut.fitting": (
+        "fit_latency",
+        "fit_memory_samples",
+    ),
+    "taut.formulations.assignment.assignment": ("QuadraticAssignment",),
+    "taut.formulations.strategy": ("Strategy",),
+    "taut.formulations.problem": ("PlanningProblem",),
+    "taut.formulations.schedules.schedule": ("Schedule",),
+    "taut.formulations.schedules.stages": ("Stages",),
+    "taut.formulations.space": (
+        "Candidate",
+        "StrategySpace",
+    ),
+    "taut.frontier.epsilon_constraint": ("pareto",),
+    "taut.frontier.frontier": (
+        "Frontier",
+        "FrontierPoint",
+    ),
+    "taut.planning": ("plan",),
+    "taut.plots.frontier": ("plot_frontier",),
+    "taut.plots.placement": ("plot_placement",),
+    "taut.plots.plan": (
+        "plot_memory",
+        "plot_time",
+    ),
+    "taut.plots.schedule": ("plot_schedule",),
+    "taut.plots.schedule_page": ("schedule_page",),
+    "taut.records": ("predict",),
+    "taut.request": ("PlanRequest",),
+    "taut.resolve": ("planning_problem",),
+    "taut.schedules.portfolio": (
+        "ScheduleSearch",
+        "best_schedule",
+        "published_schedule",
+    ),
+    "taut.solver.certificate.verify": ("Verification",),
+    "taut.solver.qap.quadratic": ("AssignmentResult",),
+    "taut.solver.result": (
+        "Limits",
+        "Status",
+    ),
+    "taut.typed_plan": (
+        "Plan",
+        "load_plan",
+    ),
+    "taut.verification": ("verify",),
 }
+"""Names by the module that holds them."""
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __version__ = version("taut")
-__all__ = [
-    "ClusterSpec",
-    "CostTable",
-    "MemoryModel",
-    "ModelSpec",
-    "Plan",
-    "ScheduleSearch",
-    "Stages",
-    "best_schedule",
-    "load_cluster",
-    "load_model",
-    "plan",
-    "plot_memory",
-    "plot_placement",
-    "plot_schedule",
-    "plot_time",
-    "published_schedule",
-    "schedule_page",
-    "verify_document",
-]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME:
         raise AttributeError(f"module 'taut' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -5,6 +5,7 @@ Everything that can go wrong, as one tree.
 
     TautError
       DataError (ValueError)                wrong file, field, row or unit
+        FieldError                          wrong field of a request, or option of a command
         MissingProfileError (LookupError)   no cost for this key and no neighbour to interpolate from
       FormulationError (ValueError)         dimensions disagree, or the problem is not stated properly
       SolverError (RuntimeError)            a solver stopped without the answer it must give
@@ -27,6 +28,34 @@ class TautError(Exception):
 
 class DataError(TautError, ValueError):
     """An input is wrong; the message names file, field or row, the value and what was expected."""
+
+
+class FieldError(DataError):
+    """
+    A field of a request is wrong; the command line names it by its flag (``taut.commands.app``).
+
+    Parameters
+    ----------
+    field
+        Name of the field, such as ``global_batch``.
+    value
+        Its value as text; None where it is missing or need not be shown.
+    reason
+        What is wrong or was expected.
+
+    Examples
+    --------
+    >>> str(FieldError("global_batch", "0", "expected a number above 0"))
+    'global_batch: 0, expected a number above 0'
+    """
+
+    def __init__(self, field: str, value: str | None, reason: str) -> None:
+        super().__init__(field, value, reason)
+        self.field, self.value, self.reason = field, value, reason
+
+    def __str__(self) -> str:
+        """Field, value and reason in one line."""
+        return f"{self.field}: {self.reason}" if self.value is None else f"{self.field}: {self.value}, {self.reason}"
 
 
 class MissingProfileError(DataError, LookupError):

@@ -5,12 +5,9 @@ Rows of one device, node size, precision and stack are priced together (``taut.f
 that is wrong, or whose device or stack is unknown, gets an error text in its place.
 """
 
-import csv
 import warnings
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from io import StringIO
-from pathlib import Path
 
 import numpy as np
 
@@ -21,14 +18,14 @@ from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.device import DeviceSpec, Precision
 from taut.data.load import load_cluster
 from taut.data.memory import MemoryModel, beyond
-from taut.data.samples import ConfigurationRow, read_samples
+from taut.data.samples import ConfigurationRow
+from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, KIB, MICROSECOND
 from taut.errors import DataError, ExtrapolationWarning
 from taut.formulations.batch.configurations import Configurations
 from taut.formulations.batch.memory import memory_bytes
 from taut.formulations.batch.step_time import Machine, step_terms
 
-RESULTS = ("step_time_s", "step_time_low_s", "step_time_high_s", "memory_bytes", "fits", "error")
 DEFAULT_CLUSTERS = {"a100": "dgx-a100", "h100": "dgx-h100", "v100": "pipette-mid-range", "t4": "g4dn.12xlarge"}
 ALIASES = {"a100": "a100-80gb", "h100": "h100-80gb", "v100": "v100-32gb", "t4": "t4-16gb"}
 
@@ -55,7 +52,7 @@ class Setting:
     memory: MemoryModel
 
 
-def predict(rows: list[ConfigurationRow], calibration: Calibration | None = None) -> list[Prediction]:
+def predict_rows(rows: list[ConfigurationRow], calibration: Calibration | None = None) -> list[Prediction]:
     """
     Predict configurations.
 
@@ -118,7 +115,7 @@ def sharded(rows: list[ConfigurationRow], memory: MemoryModel) -> Configurations
 def price(
     configurations: Configurations, machine: Machine, calibration: Calibration, memory: MemoryModel
 ) -> tuple[Floats, Ints]:
-    """Seconds and bytes of configurations on one machine; the fast inner part of ``predict``."""
+    """Seconds and bytes of configurations on one machine; the fast inner part of ``predict_rows``."""
     terms = step_terms(configurations, machine, memory.parameter_bytes)
     seconds = terms @ np.array([calibration[term] for term in TERMS])
     return seconds, memory_bytes(configurations, machine.rates, memory)
@@ -178,7 +175,7 @@ def find_device(name: str) -> DeviceSpec:
     devices, lower = catalog_devices(), name.strip().lower()
     lower = ALIASES.get(lower, lower)
     if lower not in devices:
-        raise DataError(f"gpu is {name!r}, expected one of {', '.join(devices)}")
+        raise DataError(f"gpu is {name!r}, expected {one_of(lower, devices)}")
     return devices[lower]
 
 
@@ -229,31 +226,3 @@ def machine_of(
         between_latency=network.latency_us * MICROSECOND,
         cards=(node.nic_bandwidth_gbps or np.inf) * GIGABIT,
     )
-
-
-def predict_file(path: Path, calibration: Calibration | None = None) -> str:
-    """
-    The file's rows with the predicted columns beside them, as CSV text.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read or its header is wrong; wrong rows get an error text.
-    """
-    lines = read_samples(path)
-    predictions = iter(predict([line.row for line in lines if line.row is not None], calibration))
-    out = StringIO()
-    columns = list(lines[0].cells) if lines else []
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*columns, *RESULTS])
-    for line in lines:
-        found = next(predictions) if line.row is not None else Prediction(error=line.error)
-        writer.writerow([*(line.cells.get(column, "") for column in columns), *_cells(found)])
-    return out.getvalue()
-
-
-def _cells(found: Prediction) -> list[str]:
-    if found.error or found.step_time_s is None:
-        return ["", "", "", "", "", found.error]
-    low, high = ("", "") if found.band is None else (f"{end:.6g}" for end in found.band)
-    return [f"{found.step_time_s:.6g}", low, high, str(found.memory_bytes), str(found.fits).lower(), ""]

@@ -1,199 +1,274 @@
-"""From what a user names to the planning problem: specs, costs, memory model, calibration and space."""
+"""
+What is asked of the planner: model, cluster, batch, prices, what is fixed, and when to stop.
 
-from taut.data.analytic.layer_costs import analytic_costs
-from taut.data.analytic.micro_batch_scaling import with_micro_batches
-from taut.data.builtin import catalog_operators, memory_model_of
+``PlanOptions`` states the keyword arguments that ``taut.plan`` and ``taut.pareto`` share, ``PlanRequest`` the same as
+one frozen value whose fields are checked. The command line builds the same value; a wrong field is a ``FieldError``,
+which it names by the flag.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
+from typing import Annotated, Any, Required, TypedDict, TypeVar, Unpack, cast, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.device import Precision
-from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.errors import DataError
-from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
-from taut.formulations.schedules.plan_orders import ORDERED
-from taut.formulations.space import (
-    MOST_SEQUENCES,
-    SCHEDULES,
-    Schedule,
-    StrategySpace,
-    check_fixed,
-    divisors,
-    tensor_degrees,
-)
+from taut.data.spec import Spec, shorten
+from taut.data.suggest import nearest, one_of
+from taut.errors import FieldError
+from taut.formulations.problem import LATENCY_MODELS, LatencyModel
+from taut.formulations.space import MOST_SEQUENCES, SCHEDULES, Schedule
+from taut.solver.result import OPTIMALITY_GAP, Limits
+
+MOST_SEED = 2**31 - 1
+"""The largest seed that every part of a search takes."""
+Name = str | PathLike[str]
+"""A catalog name or a file."""
+ModelInput = ModelSpec | Name | Mapping[str, Any]
+ClusterInput = ClusterSpec | Name | Mapping[str, Any]
+Fixed = Mapping[str, int | str | bool]
 
 
-def planning_problem(
-    model: ModelSpec | str,
-    cluster: ClusterSpec | str,
-    *,
-    global_batch: int,
-    seq: int | None = None,
-    profile: CostTable | str | None = None,
-    memory_model: MemoryModel | str | None = None,
-    latency_model: str = "pipette",
-    calibration: Calibration | str | None = None,
-    precision: str | None = None,
-    fix: dict[str, int | str | bool] | None = None,
-    max_tp: int | None = None,
-    schedules: str | None = None,
-) -> PlanningProblem:
-    """
-    The problem that ``plan`` solves; parameters as there.
+class PlanOptions(TypedDict, total=False):
+    """Keyword arguments of ``taut.plan`` and ``taut.pareto``; ``taut.plan`` says what each means."""
 
-    Raises
-    ------
-    DataError
-        If an input is wrong or no candidate exists.
-    """
-    model = load_model(model, seq=seq) if isinstance(model, str) else model
-    cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
-    chosen = load_calibration(calibration) if isinstance(calibration, str) else calibration
-    memory = _memory_model(memory_model, precision, cluster, chosen)
-    fixed = dict(fix or {})
-    if not 1 <= global_batch <= MOST_SEQUENCES:
-        raise DataError(f"--global-batch {global_batch}: expected a number of sequences from 1 to {MOST_SEQUENCES}")
-    check_fixed(fixed, global_batch, cluster)
-    largest = max(group.gpus_per_node for group in cluster.nodes)
-    space = StrategySpace(global_batch=global_batch, max_tp=max_tp or largest, fixed=fixed)
-    space = _with_schedules(space, schedules)
-    _check_priced(space, _known(latency_model), memory)
-    if fixed.get("zero") in (2, 3):
-        space = space.model_copy(update={"zero": [*space.zero, fixed["zero"]]})
-    costs = _costs(profile, model, cluster, memory, space, chosen)
-    problem = PlanningProblem(model, cluster, costs, memory, space, _known(latency_model), chosen)
-    if not problem.candidates:
-        raise DataError(_no_candidate(problem))
-    return problem
+    global_batch: Required[int]
+    seq: int | None
+    profile: CostTable | Name | None
+    memory_model: MemoryModel | Name | Mapping[str, Any] | None
+    latency_model: str
+    calibration: Calibration | Name | Mapping[str, Any] | None
+    precision: str | None
+    fix: Fixed | None
+    max_tp: int | None
+    schedules: str | Iterable[str] | None
+    time_limit: float | None
+    work_limit: int | None
+    gap: float
+    seed: int
+    workers: int
 
 
-def _with_schedules(space: StrategySpace, named: str | None) -> StrategySpace:
-    """The space with the named schedules, or its own, and with what fixed values ask for."""
-    chosen = list(space.schedules) if named is None else parse_schedules(named)
-    schedule, vpp = space.fixed.get("schedule"), space.fixed.get("vpp", 1)
-    several = isinstance(vpp, int) and vpp > 1
-    if named is None:
-        chosen += [kind for kind in SCHEDULES if kind == schedule and kind not in chosen]
-        if several and schedule is None:
-            chosen += ["interleaved-1f1b"]
-    most = max(space.max_vpp, vpp) if isinstance(vpp, int) else space.max_vpp
-    return space.model_copy(update={"schedules": chosen, "max_vpp": most})
+S = TypeVar("S", bound=Spec)
 
 
-def parse_schedules(text: str) -> list[Schedule]:
-    """
-    Schedules of a comma list, or ``all`` of them.
+def _spec(kind: type[S], role: str) -> Callable[[object], S | str]:
+    """Accept a spec, its plain values, a catalog name or a path."""
 
-    Raises
-    ------
-    DataError
-        If one is unknown or stands twice.
-    """
-    if text == "all":
-        return list(SCHEDULES)
+    def accept(value: object) -> S | str:
+        if isinstance(value, kind):
+            return value
+        if isinstance(value, Mapping):
+            return kind.parse({"name": role, **value}, role)
+        if isinstance(value, str | PathLike):
+            return str(value)
+        raise ValueError(f"expected a catalog name, a file or a {kind.__name__}")
+
+    return accept
+
+
+def _whole(expected: str, least: int = 1, most: float = math.inf) -> Callable[[object], int]:
+    """Accept a whole number within limits; numpy's are whole numbers as well, truth values are not."""
+
+    def accept(value: object) -> int:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise ValueError(expected)
+        number = operator.index(value)
+        if not least <= number <= most:
+            raise ValueError(expected)
+        return number
+
+    return accept
+
+
+def _number(expected: str, holds: Callable[[float], bool]) -> Callable[[object], float]:
+    """Accept a number that holds; not a number holds nothing."""
+
+    def accept(value: object) -> float:
+        if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__") or not holds(float(value)):
+            raise ValueError(expected)
+        return float(value)
+
+    return accept
+
+
+def _one_of(known: Iterable[str]) -> Callable[[object], str]:
+    names = tuple(known)
+
+    def accept(value: object) -> str:
+        if value not in names:
+            raise ValueError(f"expected {one_of(str(value), names)}")
+        return str(value)
+
+    return accept
+
+
+def _optional(accept: Callable[[object], object]) -> BeforeValidator:
+    return BeforeValidator(lambda value: None if value is None else accept(value))
+
+
+def _fixed(value: object) -> dict[str, int | str | bool]:
+    """Accept a mapping of names to values; what they may be depends on the cluster (``check_fixed``)."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError("expected names with values, such as {'tp': 8, 'schedule': '1f1b'}")
+    return {str(name): _plain(each) for name, each in value.items()}
+
+
+def _plain(value: object) -> int | str | bool:
+    """Numpy's whole numbers as Python's; anything else as it is, for ``check_fixed`` to judge."""
+    if isinstance(value, bool | str) or not hasattr(value, "__index__"):
+        return cast("str", value)
+    return operator.index(value)
+
+
+def _schedules(value: object) -> tuple[Schedule, ...]:
+    """Accept ``all``, a comma list or several names."""
+    if value == "all":
+        return SCHEDULES
+    if not isinstance(value, str | Iterable):
+        raise ValueError("expected all, or names of schedules")
+    names = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
     found: list[Schedule] = []
-    for name in (part.strip() for part in text.split(",")):
+    for name in names:
         known = next((kind for kind in SCHEDULES if kind == name), None)
         if known is None:
-            raise DataError(f"--schedules {text}: {name!r}, expected all or some of {', '.join(SCHEDULES)}")
+            raise ValueError(
+                f"{name!r}, expected all or some of {one_of(str(name), SCHEDULES).removeprefix('one of ')}"
+            )
         if known in found:
-            raise DataError(f"--schedules {text}: {name} stands twice, expected once")
+            raise ValueError(f"{name} stands twice, expected once")
         found.append(known)
-    return found
+    if not found:
+        raise ValueError("expected at least one schedule")
+    return tuple(found)
 
 
-def _check_priced(space: StrategySpace, latency_model: LatencyModel, memory: MemoryModel) -> None:
-    """Refuse schedules that are priced by their order where nothing prices them."""
-    ordered = [kind for kind in space.schedules if kind in ORDERED]
-    if not ordered:
-        return
-    if latency_model != "pipette":
-        raise DataError(f"--latency-model {latency_model}: does not price {ordered[0]}, expected pipette")
-    if memory.network is not None:
-        name = memory.network.name
-        raise DataError(f"--memory-model: the network {name} does not know {ordered[0]}, expected a sum of terms")
+Positive = _whole("expected a whole number above 0")
 
 
-def _known(latency_model: str) -> LatencyModel:
-    for known in LATENCY_MODELS:
-        if latency_model == known:
-            return known
-    raise DataError(f"--latency-model {latency_model}: expected one of {', '.join(LATENCY_MODELS)}")
+class PlanRequest(BaseModel):
+    """
+    A checked request: every field of ``taut.plan`` with its default.
 
+    Raises
+    ------
+    FieldError
+        For the first field that is wrong: its name, its value, what was expected.
 
-def _memory_model(
-    given: MemoryModel | str | None, precision: str | None, cluster: ClusterSpec, calibration: Calibration | None
-) -> MemoryModel:
-    """The given memory model, or the one fitted for the calibration's stack, or the analytic one."""
-    memory = load_memory_model(given) if isinstance(given, str) else given
-    if memory is None:
-        common = MemoryModel.parse({"precision": precision or _common(cluster)}, "--precision").precision
-        devices = list(cluster.devices.values())
-        return memory_model_of(calibration.stack if calibration else "", devices[0], common)
-    if precision is None:
-        return memory
-    return MemoryModel.parse({**memory.model_dump(), "precision": precision}, "--precision")
+    Examples
+    --------
+    >>> request = PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, fix={"tp": 2})
+    >>> request.gap, request.schedules
+    (1e-06, None)
+    >>> PlanRequest("gpt2-345m", "dgx-a100", global_batch=0)
+    Traceback (most recent call last):
+    taut.errors.FieldError: global_batch: 0, expected a number of sequences from 1 to 10000000
+    """
 
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-def _common(cluster: ClusterSpec) -> Precision:
-    """The first usual precision in which every device computes; fp16 where there is none."""
-    usual: tuple[Precision, ...] = ("bf16", "fp16", "fp32")
-    computed = [spec.peak_tflops for spec in cluster.devices.values()]
-    return next((precision for precision in usual if all(precision in peaks for peaks in computed)), "fp16")
+    model: Annotated[ModelSpec | str, BeforeValidator(_spec(ModelSpec, "model"))]
+    cluster: Annotated[ClusterSpec | str, BeforeValidator(_spec(ClusterSpec, "cluster"))]
+    global_batch: Annotated[
+        int, BeforeValidator(_whole(f"expected a number of sequences from 1 to {MOST_SEQUENCES}", most=MOST_SEQUENCES))
+    ]
+    seq: Annotated[int | None, _optional(_whole("expected a number of tokens above 0"))] = None
+    profile: Annotated[CostTable | str | None, _optional(_spec(CostTable, "profile"))] = None
+    memory_model: Annotated[MemoryModel | str | None, _optional(_spec(MemoryModel, "memory_model"))] = None
+    latency_model: Annotated[LatencyModel, BeforeValidator(_one_of(LATENCY_MODELS))] = "pipette"
+    calibration: Annotated[Calibration | str | None, _optional(_spec(Calibration, "calibration"))] = None
+    precision: Annotated[Precision | None, _optional(_one_of(get_args(Precision)))] = None
+    fix: Annotated[dict[str, Any], BeforeValidator(_fixed)] = {}
+    max_tp: Annotated[int | None, _optional(Positive)] = None
+    schedules: Annotated[tuple[Schedule, ...] | None, _optional(_schedules)] = None
+    time_limit: Annotated[float | None, _optional(_number("expected a number above 0", lambda s: s > 0))] = None
+    work_limit: Annotated[int | None, _optional(Positive)] = None
+    gap: Annotated[
+        float, BeforeValidator(_number("expected a share from 0 to 1, such as 0.01", lambda gap: 0 <= gap < 1))
+    ] = OPTIMALITY_GAP
+    seed: Annotated[
+        int, BeforeValidator(_whole(f"expected a whole number from 0 to {MOST_SEED}", least=0, most=MOST_SEED))
+    ] = 0
+    workers: Annotated[int, BeforeValidator(Positive)] = 2
 
+    def __init__(self, model: ModelInput, cluster: ClusterInput, **options: Unpack[PlanOptions]) -> None:
+        try:
+            super().__init__(model=model, cluster=cluster, **options)
+        except ValidationError as error:
+            raise _refusal(error) from None
 
-def _costs(
-    profile: CostTable | str | None,
-    model: ModelSpec,
-    cluster: ClusterSpec,
-    memory: MemoryModel,
-    space: StrategySpace,
-    calibration: Calibration | None,
-) -> CostTable:
-    """The profile, extended where it has micro-batch 1 alone, or analytic costs over the keys of the space."""
-    devices, micro_batches, operators = cluster.devices.values(), divisors(space.global_batch), catalog_operators()
-    if profile is not None:
-        measured = load_costs(profile) if isinstance(profile, str) else profile
-        return with_micro_batches(
-            measured,
-            model,
-            devices,
-            memory.precision,
-            micro_batches,
-            operators=operators,
-            calibration=calibration,
+    @property
+    def limits(self) -> Limits:
+        """When the search stops, and on how many threads it runs."""
+        return Limits(
+            time_limit=self.time_limit,
+            work_limit=self.work_limit,
+            gap=self.gap,
+            seed=self.seed,
+            workers=self.workers,
         )
-    return analytic_costs(
-        model,
-        devices,
-        precision=memory.precision,
-        tensor_degrees=tensor_degrees(model, cluster, space.max_tp),
-        micro_batches=micro_batches,
-        operators=operators,
-        fused_attention=memory.fused_attention,
-        calibration=calibration,
-    )
 
 
-def wider_costs(problem: PlanningProblem, profile: CostTable | str | None, max_tp: int) -> CostTable:
-    """Costs of a problem for tensor degrees up to the given one."""
-    space = problem.space.model_copy(update={"max_tp": max_tp})
-    return _costs(profile, problem.model, problem.cluster, problem.memory, space, problem.calibration)
+def request_of(
+    model: ModelInput | PlanRequest, cluster: ClusterInput | None, options: Mapping[str, Any]
+) -> PlanRequest:
+    """
+    The request itself, or the one that model, cluster and options make.
+
+    Raises
+    ------
+    FieldError
+        If a field is wrong or missing, or stands beside a whole request.
+    """
+    if not isinstance(model, PlanRequest):
+        if cluster is None:
+            raise FieldError("cluster", None, "missing, expected a catalog name, a file or a ClusterSpec")
+        return PlanRequest(model, cluster, **cast("PlanOptions", options))
+    if beside := ["cluster"] * (cluster is not None) + list(options):
+        raise FieldError(beside[0], None, "stands beside a PlanRequest, expected nothing that the request holds")
+    return model
 
 
-def _no_candidate(problem: PlanningProblem) -> str:
-    """Why the space is empty, in one line."""
-    space, devices = problem.space, problem.cluster.num_devices
-    rule = (
-        f"pp*tp*dp = {devices} devices, dp divides the global batch {space.global_batch}, "
-        f"pp is at most {len(problem.model.blocks)} layers, tp divides the heads, ffn and node size"
-    )
-    if space.fixed:
-        fixed = ",".join(f"{field}={value}" for field, value in space.fixed.items())
-        return f"--fix {fixed}: no candidate has these values, expected {rule}"
-    if not problem.costs.basis.startswith("analytic"):
-        return (
-            f"{problem.costs.name}: prices no candidate, expected costs for every layer kind at one (tp, micro_batch)"
-        )
-    return f"no candidate exists, expected {rule}"
+def check_search(**given: Any) -> None:
+    """
+    Refuse limits of a search that are out of range, by the rules of ``PlanRequest``.
+
+    Parameters
+    ----------
+    **given
+        Some of ``time_limit``, ``work_limit``, ``gap``, ``seed``, ``workers``.
+
+    Raises
+    ------
+    FieldError
+        For the first that is wrong.
+    """
+    PlanRequest("", "", global_batch=1, **given)
+
+
+def _refusal(error: ValidationError) -> FieldError:
+    """The first complaint, by its field."""
+    first = error.errors(include_url=False)[0]
+    field, value = str(first["loc"][0]), first.get("input")
+    if first["type"] == "missing":
+        return FieldError(field, None, "missing, expected a value")
+    if first["type"] == "extra_forbidden":
+        near = nearest(field, PlanRequest.model_fields)
+        return FieldError(field, None, "unknown field" + (f"; did you mean {near}?" if near else ""))
+    text = isinstance(value, str) and str in _accepted(field)
+    return FieldError(field, str(value) if text else shorten(value), first["msg"].removeprefix("Value error, "))
+
+
+def _accepted(field: str) -> set[object]:
+    """Types that an option may be of, as ``PlanOptions`` states them."""
+    hint = PlanOptions.__annotations__.get(field, str)
+    return {str} if hint is str else set(get_args(hint))

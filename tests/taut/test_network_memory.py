@@ -11,7 +11,7 @@ from taut.data.samples import network_features, read_samples
 from taut.data.units import GIB
 from taut.formulations.learned_memory import candidate_features, network_stage_memory
 from taut.planning import plan
-from taut.prediction import predict
+from taut.prediction import predict_rows
 from taut.request import planning_problem
 from taut.solver.calibration.memory_network import fit_network
 from tests.taut.conftest import Run
@@ -34,7 +34,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
                         lines.append(f"{shape},{recompute},bf16,1")
     path = tmp_path_factory.mktemp("network") / "samples.csv"
     path.write_text("\n".join([HEAD, *lines]) + "\n")
-    found = predict([line.row for line in read_samples(path) if line.row is not None])
+    found = predict_rows([line.row for line in read_samples(path) if line.row is not None])
     measured = [f"{line.removesuffix(',1')},{one.memory_bytes}" for line, one in zip(lines, found, strict=True)]
     path.write_text("\n".join([HEAD, *measured]) + "\n")
     return path

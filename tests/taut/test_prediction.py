@@ -15,7 +15,8 @@ from taut.data.samples import ConfigurationRow
 from taut.errors import DataError
 from taut.fitting import fit_latency
 from taut.planning import plan
-from taut.prediction import find_device, predict, predict_file
+from taut.prediction import find_device, predict_rows
+from taut.records import predict_file
 
 HEAD = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,precision,stack"
 
@@ -63,7 +64,7 @@ def test_prediction_is_the_planners_price(name: str) -> None:
         fix={"tp": 8, "pp": 1, "micro_batch": 2, "sequence_parallel": False},
     )
     row = configuration(**shape, n_gpus=8, tp=8, pp=1, dp=1, global_batch=8, micro_batch=2)
-    predicted = predict([row], calibration or uncalibrated(one_node.device))[0]
+    predicted = predict_rows([row], calibration or uncalibrated(one_node.device))[0]
     assert ("caution" in str(found)) == bool(name)
     assert found.strategy["recompute"] == ["none"]
     assert predicted.step_time_s == pytest.approx(found.step_time_s, rel=1e-9)
@@ -75,7 +76,7 @@ def test_interleaving_divides_the_bubble() -> None:
     device = find_device("A100")
     silent = dict.fromkeys(("tensor_parallel", "pipeline", "data_parallel", "optimizer"), 0.0)
     compute = Calibration(name="c", coefficients=uncalibrated(device).coefficients | silent)
-    plain, halved = predict([configuration(vocab=0, global_batch=32, vpp=vpp) for vpp in (1, 2)], compute)
+    plain, halved = predict_rows([configuration(vocab=0, global_batch=32, vpp=vpp) for vpp in (1, 2)], compute)
     assert plain.step_time_s is not None and halved.step_time_s is not None
     # m = 8, pp = 4: 8 + 3 / 2 stage times against 8 + 3.
     assert halved.step_time_s / plain.step_time_s == pytest.approx(9.5 / 11)
@@ -83,7 +84,7 @@ def test_interleaving_divides_the_bubble() -> None:
 
 def test_more_work_never_takes_less_time() -> None:
     """Full recompute, longer sequences and more layers each cost time; full recompute saves memory."""
-    base, full, longer, deeper = predict(
+    base, full, longer, deeper = predict_rows(
         [configuration(), configuration(recompute="full"), configuration(seq=4096), configuration(layers=64)]
     )
     for other in (full, longer, deeper):
@@ -105,7 +106,7 @@ def test_fit_recovers_the_machine_behind_its_samples(tmp_path: Path) -> None:
         change = {"n_gpus": tp * pp * dp, "tp": tp, "pp": pp, "dp": dp, "global_batch": dp * 16, "recompute": "full"}
         rows.append(configuration(**change, hidden=int(rng.choice([2048, 4096, 8192])), precision="fp16"))
     lines = [HEAD + ",measured_s"]
-    for row, found in zip(rows, predict(rows, truth), strict=True):
+    for row, found in zip(rows, predict_rows(rows, truth), strict=True):
         cells = [row.gpu, row.n_gpus, row.hidden, row.layers, "", row.seq, row.tp, row.pp, row.dp, 1, row.global_batch]
         lines.append(",".join(map(str, [*cells, "full", "fp16", "", found.step_time_s])))
     path = tmp_path / "samples.csv"
@@ -155,7 +156,7 @@ def test_public_campaign_is_predicted_as_the_calibration_says() -> None:
             )
         )
         measured.append(float(line["iteration time (ms)"]) / 1e3)
-    found = np.array([prediction.step_time_s for prediction in predict(rows)], dtype=float)
+    found = np.array([prediction.step_time_s for prediction in predict_rows(rows)], dtype=float)
     stated = load_calibration("megatron-deepspeed-a100-many").mape
     assert stated is not None
     assert np.abs(found / np.array(measured) - 1).mean() <= stated

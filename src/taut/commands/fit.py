@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taut.commands.options import JsonFlag
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 fitter = typer.Typer(help="Calibrate from measured runs.", no_args_is_help=True)
 
 SourceOption = Annotated[str, typer.Option(help="Where the samples come from, for the file.")]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
 
 @fitter.command()
@@ -53,10 +53,10 @@ def memory(
     as_json: JsonFlag = False,
 ) -> None:
     """Fit a device's memory to measured runs of one software stack, with a margin."""
-    from taut.commands.options import check_seed
     from taut.fitting import fit_memory_samples
+    from taut.request import check_search
 
-    check_seed(seed)
+    check_search(seed=seed)
     if not 0 < level < 1:
         raise DataError(f"--level {level:g}: expected a chance between 0 and 1, such as 0.05")
     if kind not in ("terms", "network"):

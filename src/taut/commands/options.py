@@ -1,56 +1,50 @@
-"""What several commands ask of their options: values in range, a folder to write to, fixed values as text."""
+"""What several commands share: common flags, files to write, fixed values as text, and the width of a report."""
 
+import json
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
-from taut.errors import DataError
+import typer
 
-MOST_SEED = 2**31 - 1
-"""The largest seed that every part of a search takes."""
+from taut.errors import DataError, InfeasibleError
+from taut.files import is_special
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+WIDEST = 110
+"""Columns of a report where the terminal has more, or where there is none."""
 
 
-def check_limits(
-    time_limit: float | None, work_limit: int | None, gap: float, workers: int, max_tp: int | None
-) -> None:
+def text_width() -> int:
+    """Columns of a report: the terminal's, or those that ``COLUMNS`` names."""
+    return min(shutil.get_terminal_size((WIDEST, 24)).columns, WIDEST)
+
+
+@contextmanager
+def printed_if_infeasible(as_json: bool) -> Iterator[None]:
+    """Print why nothing fits as JSON, where JSON was asked for, before the error ends the command."""
+    try:
+        yield
+    except InfeasibleError as error:
+        if as_json:
+            typer.echo(json.dumps(error.report))
+        raise
+
+
+def check_file(out: Path | None) -> None:
     """
-    Refuse limits of a search that are out of range.
-
-    Raises
-    ------
-    DataError
-        One line: the option, its value, what was expected.
-    """
-    named = {"--time-limit": time_limit, "--work-limit": work_limit, "--workers": workers, "--max-tp": max_tp}
-    for name, value in named.items():
-        if value is not None and not value > 0:
-            raise DataError(f"{name} {value}: expected a number above 0")
-    if not 0 <= gap < 1:
-        raise DataError(f"--gap {gap:g}: expected a share from 0 to 1, such as 0.01")
-
-
-def check_seed(seed: int) -> None:
-    """
-    Refuse a seed that some part of a search would not take.
-
-    Raises
-    ------
-    DataError
-        If it is negative or too large.
-    """
-    if not 0 <= seed <= MOST_SEED:
-        raise DataError(f"--seed {seed}: expected a whole number from 0 to {MOST_SEED}")
-
-
-def check_folder(out: Path | None) -> None:
-    """
-    Refuse before the search a file that could not be written after it.
+    Refuse before the search a file that could not be written after it; a device or a pipe is written as it is.
 
     Raises
     ------
     DataError
         If the folder does not exist or refuses files, or the file is a folder.
     """
-    if out is None:
+    if out is None or is_special(out):
         return
     if not out.parent.is_dir():
         raise DataError(f"{out}: there is no folder {out.parent}, expected a writable file name")
@@ -72,11 +66,11 @@ def check_plans(folder: Path | None) -> None:
     if folder is None:
         return
     if folder.is_dir():
-        check_folder(folder / "plan")
+        check_file(folder / "plan")
         return
     if folder.exists():
         raise DataError(f"{folder}: is a file, expected a folder")
-    check_folder(folder)
+    check_file(folder)
 
 
 def parse_fix(text: str) -> dict[str, int | str | bool]:

@@ -2,93 +2,55 @@
 
 import json
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.errors import DataError, InfeasibleError
+from taut.commands.options import JsonFlag, QuietFlag, check_file, check_plans, printed_if_infeasible
+from taut.commands.request_options import takes_request
+from taut.errors import DataError
 
 if TYPE_CHECKING:
     from taut.frontier.frontier import Frontier
+    from taut.request import PlanRequest
 
 FORMATS = (".png", ".pdf", ".svg")
 
 
+@takes_request
 def pareto_command(
-    model: Annotated[str, typer.Argument(help="Catalog name, our YAML file, or a Hugging Face config.json.")],
-    cluster: Annotated[str, typer.Argument(help="Catalog name, NAME:NODES, or our YAML file.")],
-    global_batch: Annotated[int, typer.Option(help="Sequences per step.")],
+    request: "PlanRequest",
     limits: Annotated[str | None, typer.Option(help="GiB that a device may have, such as 20,40,80.")] = None,
     points: Annotated[
         str | None,
         typer.Option(help="How many limits, evenly from the least that holds a plan; all: every plan. Default: 8."),
     ] = None,
-    seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
-    profile: Annotated[str | None, typer.Option(help="Measured layer costs: catalog name or CSV file.")] = None,
-    memory_model: Annotated[str | None, typer.Option(help="YAML file of the memory model.")] = None,
-    latency_model: Annotated[str, typer.Option(help="pipette, pipette-printed or amp.")] = "pipette",
-    calibration: Annotated[str | None, typer.Option(help="Fitted coefficients: catalog name or YAML file.")] = None,
-    precision: Annotated[str | None, typer.Option(help="bf16, fp16 or fp32.")] = None,
-    fix: Annotated[str, typer.Option(help="Values that must hold, such as tp=8,pp=4,schedule=1f1b.")] = "",
-    max_tp: Annotated[int | None, typer.Option(help="Largest tensor degree; default: the node size.")] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds to search each limit.")] = None,
-    work_limit: Annotated[int | None, typer.Option(help="Refinements to make at each limit.")] = None,
-    gap: Annotated[float, typer.Option(help="Relative gap that is good enough, such as 0.01.")] = 1e-6,
-    seed: Annotated[int, typer.Option(help="Seed of the annealing.")] = 0,
-    workers: Annotated[int, typer.Option(help="Threads; the plans do not depend on them.")] = 2,
     out: Annotated[Path | None, typer.Option(help="CSV to write: one row per limit.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to write: .png, .pdf or .svg.")] = None,
     out_plans: Annotated[Path | None, typer.Option(help="Folder for the plans, each for taut verify.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Step time against the memory limit of a device, each point with its bound. Ctrl-C keeps the points so far."""
-    from taut.commands.options import check_folder, check_limits, check_plans, check_seed, parse_fix
     from taut.commands.progress import progress_lines
     from taut.files import write_atomically
     from taut.frontier.epsilon_constraint import pareto
 
-    check_limits(time_limit, work_limit, gap, workers, max_tp)
-    check_seed(seed)
     for path in (out, plot):
-        check_folder(path)
+        check_file(path)
     check_plans(out_plans)
     _check_plot(plot)
     memory_limits, count = _limits(limits, points)
-    try:
-        with progress_lines(quiet) as progress:
-            found = pareto(
-                model,
-                cluster,
-                global_batch=global_batch,
-                limits=memory_limits,
-                points=count,
-                seq=seq,
-                profile=profile,
-                memory_model=memory_model,
-                latency_model=latency_model,
-                calibration=calibration,
-                precision=precision,
-                fix=parse_fix(fix),
-                max_tp=max_tp,
-                time_limit=time_limit,
-                work_limit=work_limit,
-                gap=gap,
-                seed=seed,
-                workers=workers,
-                progress=progress,
-            )
-    except InfeasibleError as error:
-        if as_json:
-            typer.echo(json.dumps(error.report))
-        raise
+    with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
+        found = pareto(request, limits=memory_limits, points=count, progress=progress)
     if out is not None:
         write_atomically(out, found.csv())
     if out_plans is not None:
         found.write_plans(out_plans)
     if plot is not None:
-        _draw(found, plot)
+        write_atomically(plot, _drawn(found, plot.suffix.lower()))
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 
@@ -126,15 +88,13 @@ def _check_plot(path: Path | None) -> None:
         raise DataError(f"--plot {path}: plots need matplotlib: pip install 'taut[plot]'") from None
 
 
-def _draw(found: "Frontier", path: Path) -> None:
-    """Write the picture; the figure belongs to no window, so that no display is needed."""
+def _drawn(found: "Frontier", suffix: str) -> bytes:
+    """The picture; its figure belongs to no window, so that no display is needed."""
     from matplotlib.figure import Figure
 
     from taut.plots.frontier import plot_frontier
 
-    figure = Figure(figsize=(9.0, 5.4), layout="compressed")
+    figure, file = Figure(figsize=(9.0, 5.4), layout="compressed"), BytesIO()
     plot_frontier(found, figure.subplots())
-    try:
-        figure.savefig(path, dpi=150)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror}), expected a writable file name") from None
+    figure.savefig(file, format=suffix[1:], dpi=150)
+    return file.getvalue()

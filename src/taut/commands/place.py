@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.errors import DataError
+from taut.commands.options import JsonFlag, QuietFlag
 
 if TYPE_CHECKING:
     from taut.solver.qap.quadratic import AssignmentResult
@@ -16,34 +16,27 @@ def place_command(
     instance: Annotated[Path, typer.Argument(help="A QAPLIB instance (.dat).")],
     time_limit: Annotated[float, typer.Option(help="Seconds to search.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Solve a quadratic assignment problem: objective, lower bound, gap, permutation."""
-    from taut.commands.options import check_seed
+    from taut.assignment import place, problem_of
     from taut.commands.progress import progress_lines
-    from taut.data.readers.qaplib import read_qaplib
-    from taut.formulations.assignment.assignment import QuadraticAssignment
     from taut.reports.plan import percent
-    from taut.solver.qap.quadratic import place
 
-    if not time_limit > 0:
-        raise DataError(f"--time-limit {time_limit}: expected a number above 0")
-    check_seed(seed)
-    read = read_qaplib(instance)
-    problem = QuadraticAssignment(flow=read.flow, distance=read.distance, name=read.name)
+    problem = problem_of(instance)
     with progress_lines(quiet) as progress:
         result = place(
             problem,
             seed=seed,
             time_limit=time_limit,
-            progress=None if progress is None else lambda t, value, bound: progress(t, value, bound, read.name),
+            progress=None if progress is None else lambda t, value, bound: progress(t, value, bound, problem.name),
         )
     if as_json:
         typer.echo(json.dumps(_report(result)))
         return
     typer.echo(
-        f"{read.name}: objective {result.objective:g}, lower bound {result.lower_bound:g} ({result.bound_source}), "
+        f"{problem.name}: objective {result.objective:g}, lower bound {result.lower_bound:g} ({result.bound_source}), "
         f"gap {percent(result.gap)}, {result.status}\npermutation {' '.join(map(str, result.permutation))}"
     )
 

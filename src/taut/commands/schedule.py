@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from taut.commands.options import JsonFlag, QuietFlag, check_file
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -64,20 +65,19 @@ def schedule_command(
     out: Annotated[Path | None, typer.Option(help="Write the schedule as JSON.")] = None,
     torch_csv: Annotated[Path | None, typer.Option(help="Write it for torch.distributed.pipelining.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it: .png, .svg, .pdf, or .html to zoom into.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Best pipeline schedule under a memory limit, with its bound. Ctrl-C keeps the best so far."""
-    from taut.commands.options import check_folder, check_limits, check_seed
     from taut.commands.progress import progress_lines
     from taut.reports.schedule import summary
+    from taut.request import check_search
     from taut.schedules.portfolio import ScheduleSearch, best_schedule, bounded, published_schedule
     from taut.schedules.reading import given_csv, given_json
 
-    check_limits(time_limit, None, gap, workers, None)
-    check_seed(seed)
+    check_search(time_limit=time_limit, gap=gap, seed=seed, workers=workers)
     for path in (out, torch_csv, plot):
-        check_folder(path)
+        check_file(path)
     _check_plot(plot)
     counts = {"stages": stages, "micro_batches": micro_batches}
     times = {"forward": forward, "backward": backward, "weight": weight}

@@ -14,62 +14,68 @@ system optimization, IEEE Trans. Systems, Man, and Cybernetics 1 (1971).
 """
 
 from collections.abc import Iterable
+from typing import Any, Unpack, overload
 
-from taut.data.calibration import Calibration
-from taut.data.cluster import ClusterSpec
-from taut.data.costs import CostTable
-from taut.data.memory import MemoryModel
-from taut.data.model import ModelSpec
 from taut.data.units import GIB
-from taut.errors import DataError, InfeasibleError, NothingFoundError, TautError
+from taut.errors import FieldError, InfeasibleError, NothingFoundError, TautError
 from taut.formulations.problem import PlanningProblem
 from taut.frontier.frontier import Frontier, FrontierPoint
 from taut.frontier.limit_sweep import Sweep
 from taut.frontier.memory_limits import checked_limits, gib_of, least_limit, rounded_up, spaced_limits
-from taut.request import planning_problem
-from taut.solver.result import OPTIMALITY_GAP, Limits, Progress, Status
+from taut.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
+from taut.resolve import planning_problem
+from taut.solver.result import Limits, Progress, Status
 
 POINTS = 8
 
 
+@overload
 def pareto(
-    model: ModelSpec | str,
-    cluster: ClusterSpec | str,
+    model: PlanRequest,
+    /,
     *,
-    global_batch: int,
     limits: Iterable[float] | None = None,
     points: int | None = POINTS,
-    seq: int | None = None,
-    profile: CostTable | str | None = None,
-    memory_model: MemoryModel | str | None = None,
-    latency_model: str = "pipette",
-    calibration: Calibration | str | None = None,
-    precision: str | None = None,
-    fix: dict[str, int | str | bool] | None = None,
-    max_tp: int | None = None,
-    time_limit: float | None = None,
-    work_limit: int | None = None,
-    gap: float = OPTIMALITY_GAP,
-    seed: int = 0,
-    workers: int = 2,
     progress: Progress | None = None,
+) -> Frontier: ...
+@overload
+def pareto(
+    model: ModelInput,
+    cluster: ClusterInput,
+    *,
+    limits: Iterable[float] | None = None,
+    points: int | None = POINTS,
+    progress: Progress | None = None,
+    **options: Unpack[PlanOptions],
+) -> Frontier: ...
+def pareto(
+    model: ModelInput | PlanRequest,
+    cluster: ClusterInput | None = None,
+    *,
+    limits: Iterable[float] | None = None,
+    points: int | None = POINTS,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> Frontier:
     """
     Least step time, with its bound, at several memory limits.
 
     Parameters
     ----------
-    model, cluster, global_batch, seq, profile, memory_model, latency_model, calibration, precision, fix, max_tp
-        As for ``taut.plan``.
+    model, cluster, **options
+        As for ``taut.plan``, or a ``PlanRequest`` alone; when to stop holds for the search at each limit.
     limits
         GiB that a device may have; a device with less keeps what it has.
     points
         Without ``limits``: how many, evenly from the least that holds a plan to the capacity; None for the whole
         frontier, every plan on it.
-    time_limit, work_limit, gap
-        When to stop the search at each limit.
-    seed, workers, progress
+    progress
         As for ``taut.plan``.
+
+    Returns
+    -------
+    Frontier
+        The points in ascending order of their limits, each with its plan and bound.
 
     Raises
     ------
@@ -79,24 +85,22 @@ def pareto(
         If no plan fits any of the limits.
     NothingFoundError
         If the searches were stopped before the first plan.
+
+    Examples
+    --------
+    >>> import taut
+    >>> found = taut.pareto("gpt2-345m", "dgx-a100", global_batch=32, limits=[10, 80], fix={"pp": 1, "tp": 1})
+    >>> [(point.limit_gib, point.plan.strategy.micro_batch) for point in found.points]
+    [(10, 1), (80, 4)]
     """
-    problem = planning_problem(
-        model,
-        cluster,
-        global_batch=global_batch,
-        seq=seq,
-        profile=profile,
-        memory_model=memory_model,
-        latency_model=latency_model,
-        calibration=calibration,
-        precision=precision,
-        fix=fix,
-        max_tp=max_tp,
-    )
+    request = request_of(model, cluster, options)
+    problem = planning_problem(request)
     if ordered := [choice.schedule for choice in problem.candidates if choice.is_order_priced]:
-        raise DataError(f"--fix schedule={ordered[0]}: its least memory is not proven, expected 1f1b or gpipe")
-    chosen = Limits(time_limit=time_limit, work_limit=work_limit, gap=gap, seed=seed, workers=workers)
-    return frontier_of(problem, chosen, memory_limits=limits, points=points, progress=progress)
+        reason = "its least memory is not proven, expected 1f1b or gpipe"
+        if request.schedules is None:
+            raise FieldError("fix", f"schedule={ordered[0]}", reason)
+        raise FieldError("schedules", ordered[0], reason)
+    return frontier_of(problem, request.limits, memory_limits=limits, points=points, progress=progress)
 
 
 def frontier_of(

@@ -28,9 +28,10 @@ from rich.table import Table
 from taut.data.units import GIB
 from taut.errors import DataError
 from taut.frontier.memory_limits import gib_of, kib_of, rounded_down, rounded_up
-from taut.planning import Plan
 from taut.reports.plan import percent
+from taut.solver.certificate.document import StrategySection
 from taut.solver.result import Status, relative_gap
+from taut.typed_plan import Plan
 
 DEGREES = ("pp", "tp", "dp", "micro_batch", "schedule", "zero", "sequence_parallel")
 COLUMNS = ("limit_gib", "status", "step_time_s", "lower_bound_s", "gap", "tokens_per_s", "memory_bytes", "needs_gib")
@@ -68,27 +69,28 @@ class FrontierPoint:
         return relative_gap(self.step_time_s, self.lower_bound_s)
 
     @property
-    def strategy(self) -> dict[str, Any] | None:
+    def strategy(self) -> StrategySection | None:
         """Degrees, micro-batch, schedule, stages and recompute."""
         return None if self.plan is None else self.plan.strategy
 
     @property
     def tokens_per_s(self) -> float | None:
         """Throughput of the plan."""
-        return None if self.plan is None else float(self.plan.document["predicted"]["tokens_per_s"])
+        return None if self.plan is None else self.plan.predicted.tokens_per_s
 
     @property
     def memory_bytes(self) -> int | None:
         """Predicted bytes on the fullest device."""
-        return None if self.plan is None else max(self.plan.document["predicted"]["memory_bytes"])
+        return None if self.plan is None else max(self.plan.predicted.memory_bytes)
 
     def as_dict(self) -> dict[str, Any]:
         """The figures as plain values."""
-        figures = {name: getattr(self, name) for name in (*COLUMNS, "bound_from_gib", "missing_bytes", "strategy")}
-        return figures | {"status": str(self.status)}
+        figures = {name: getattr(self, name) for name in (*COLUMNS, "bound_from_gib", "missing_bytes")}
+        strategy = None if self.plan is None else self.plan.document["strategy"]
+        return figures | {"strategy": strategy, "status": str(self.status)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Frontier:
     """
     The points in ascending order of their limits, and below which limit no plan fits.
@@ -150,6 +152,10 @@ class Frontier:
         tail = {"widest_gap": self.widest_gap, "interrupted": self.interrupted}
         return head | tail | {"points": [point.as_dict() for point in self.points]}
 
+    def to_records(self) -> list[dict[str, Any]]:
+        """One record a limit, for a table."""
+        return [point.as_dict() for point in self.points]
+
     def csv(self) -> str:
         """One row per limit, with the recompute of every stage."""
         out = StringIO()
@@ -157,10 +163,10 @@ class Frontier:
         writer.writerow([*COLUMNS, "bound_from_gib", "missing_bytes", *DEGREES, "stages", "recompute"])
         for point in self.points:
             figures = [getattr(point, name) for name in (*COLUMNS, "bound_from_gib", "missing_bytes")]
-            chosen = point.strategy or {}
-            stages = " ".join(f"{first}-{end}" for first, end in chosen.get("stages", []))
-            degrees = [str(chosen.get(name, "")).lower() for name in DEGREES]
-            writer.writerow([*figures, *degrees, stages, " ".join(chosen.get("recompute", []))])
+            chosen = point.strategy
+            stages = " ".join(f"{first}-{end}" for first, end in chosen.stages) if chosen else ""
+            degrees = [str(getattr(chosen, name, "")).lower() for name in DEGREES]
+            writer.writerow([*figures, *degrees, stages, " ".join(chosen.recompute) if chosen else ""])
         return out.getvalue()
 
     def write_plans(self, folder: str | Path) -> list[Path]:
@@ -183,6 +189,11 @@ class Frontier:
                 written.append(folder / f"{number:02d}-{rounded_down(point.limit_gib)}gib.json")
                 point.plan.write(written[-1])
         return written
+
+    def __repr__(self) -> str:
+        """One line: model, cluster, limits, and how well the curve is known."""
+        count, gap = len(self.points), percent(self.widest_gap)
+        return f"<Frontier {self.model} on {self.cluster}, {count} memory limits, gap {gap} or less>"
 
     def __str__(self) -> str:
         """The frontier in words, the largest limit first."""
@@ -237,14 +248,14 @@ def _cells(point: FrontierPoint) -> list[str]:
         f"{point.step_time_s:.4f}",
         f"{point.lower_bound_s:.4f}",
         percent(point.gap),
-        f"{point.tokens_per_s:.0f}",
+        "" if point.tokens_per_s is None else f"{point.tokens_per_s:.0f}",
     ]
-    degrees = [str(chosen[name]) for name in ("pp", "tp", "dp", "micro_batch")]
+    degrees = [str(getattr(chosen, name)) for name in ("pp", "tp", "dp", "micro_batch")]
     return [*figures, *degrees, recompute_words(chosen), rounded_up(point.needs_gib)]
 
 
-def recompute_words(strategy: dict[str, Any]) -> str:
+def recompute_words(strategy: StrategySection) -> str:
     """How many stages recompute, such as ``full 13 of 16``."""
-    counts = Counter(strategy["recompute"])
+    counts = Counter(strategy.recompute)
     kinds = [f"{kind} {counts[kind]}" for kind in ("selective", "full") if counts[kind]]
-    return f"{', '.join(kinds)} of {strategy['pp']}" if kinds else "none"
+    return f"{', '.join(kinds)} of {strategy.pp}" if kinds else "none"

@@ -21,8 +21,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from taut.data.memory import MemoryModel
+from taut.data.spec import shorten
 from taut.data.units import GIB, KIB, MOST_GIB
-from taut.errors import DataError
+from taut.errors import FieldError
 from taut.formulations.problem import PlanningProblem
 from taut.solver.infeasibility.feasibility import least_need
 
@@ -98,11 +99,14 @@ def checked_limits(limits: Iterable[float]) -> list[float]:
     DataError
         If there is none, or one is no number of GiB above 0.
     """
-    found = sorted(set(limits))
+    expected = f"expected GiB above 0 and at most {MOST_GIB}, such as 20,40,80"
+    try:
+        found = sorted({float(limit) for limit in limits})
+    except (TypeError, ValueError):
+        raise FieldError("limits", shorten(limits), expected) from None
     wrong = [limit for limit in found if not (0 < limit <= MOST_GIB and kib_of(limit) > 0)]
     if wrong or not found:
-        words = f"{wrong[0]:g}" if wrong else "none given"
-        raise DataError(f"--limits {words}: expected GiB above 0 and at most {MOST_GIB}, such as 20,40,80")
+        raise FieldError("limits", f"{wrong[0]:g}" if wrong else "none given", expected)
     return found
 
 
@@ -115,8 +119,8 @@ def spaced_limits(least_kib: int, capacity_kib: int, points: int) -> list[float]
     DataError
         If the number is out of range.
     """
-    if not 0 < points <= MOST_POINTS:
-        raise DataError(f"--points {points}: expected a number from 1 to {MOST_POINTS}, or all")
+    if isinstance(points, bool) or not isinstance(points, int) or not 0 < points <= MOST_POINTS:
+        raise FieldError("points", str(points), f"expected a number from 1 to {MOST_POINTS}, or all")
     most = gib_of(capacity_kib)
     if points == 1 or least_kib >= capacity_kib:
         return [most]

@@ -133,10 +133,12 @@ def _name_plans(ax: "Axes", frontier: Frontier) -> None:
 
 def _name(point: FrontierPoint) -> str:
     """Degrees, and how many stages recompute."""
-    strategy = point.strategy or {}
-    degrees = f"pp {strategy['pp']}, tp {strategy['tp']}, dp {strategy['dp']}"
-    counts = Counter(strategy["recompute"])
-    kinds = [f"{kind} recompute {counts[kind]}/{strategy['pp']}" for kind in ("selective", "full") if counts[kind]]
+    strategy = point.strategy
+    if strategy is None:
+        return ""
+    degrees = f"pp {strategy.pp}, tp {strategy.tp}, dp {strategy.dp}"
+    counts = Counter(strategy.recompute)
+    kinds = [f"{kind} recompute {counts[kind]}/{strategy.pp}" for kind in ("selective", "full") if counts[kind]]
     return "; ".join([degrees, *kinds])
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.data.cluster import ClusterSpec
 from taut.data.units import GIGABIT
 from taut.formulations.links import links
 from taut.plots.plan import HOP, RING, name_of, new_axes
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PatchCollection
 
-    from taut.planning import Plan
+    from taut.typed_plan import Plan
 
 INSIDE = "#fbe9b7"
 MOST_LABELS = 32
@@ -129,7 +128,7 @@ class _Grid:
 
 def _grid(plan: "Plan") -> _Grid:
     """The links of a plan's cluster in drawing order: nodes by their first worker, devices by node and worker."""
-    net = links(ClusterSpec.parse(plan.document["inputs"]["cluster"]["spec"], "plan: inputs.cluster"))
+    net = links(plan.cluster_spec)
     devices = np.array(plan.devices, dtype=np.int64)
     worker = np.argsort(devices.ravel())
     first = np.full(net.num_nodes, devices.size)

@@ -19,7 +19,7 @@ from taut.reports.plan import PARTS, percent
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from taut.planning import Plan
+    from taut.typed_plan import Plan
 
 HOP = "#d55e00"
 RING = "#0072b2"
@@ -34,15 +34,16 @@ def plot_memory(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
     Bars are GiB on the fullest device of the stage, the line is the capacity, and the hatched part below it the
     margin, (1). Parameters, result and errors as for ``taut.plot_placement``.
     """
-    predicted, strategy = plan.document["predicted"], plan.strategy
-    used, margin, capacity = (np.array(predicted[f"{part}_bytes"]) / GIB for part in ("memory", "margin", "capacity"))
+    predicted, strategy = plan.predicted, plan.strategy
+    parts = (predicted.memory_bytes, predicted.margin_bytes, predicted.capacity_bytes)
+    used, margin, capacity = (np.array(part) / GIB for part in parts)
     stages = np.arange(len(used))
     ax = ax or new_axes(float(np.clip(0.75 * len(used) + 1.5, 5.0, 13.0)), 4.0)
     ax.hlines(capacity, stages - 0.5, stages + 0.5, color="black", label="capacity")
     ax.bar(stages, margin, 1.0, capacity - margin, color="none", edgecolor="grey", hatch="///", lw=0, label="margin")
     ax.bar(stages, used, color=SHADES[0], label="predicted")
     if len(used) <= MOST_STAGES:
-        _name_stages(ax, used.tolist(), strategy["stages"], strategy["recompute"])
+        _name_stages(ax, used.tolist(), strategy.stages, strategy.recompute)
     ax.set(xlabel="stage", ylabel="memory of one device (GiB)", title=f"Memory of {name_of(plan)}")
     ax.set_ylim(0, 1.25 * capacity.max())
     ax.legend(loc="upper center", ncols=3, frameon=False)
@@ -56,7 +57,7 @@ def plot_time(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
     One bar of seconds, split as in (2); the line is the certificate's lower bound, absent where nothing was proven.
     Parameters, result and errors as for ``taut.plot_placement``.
     """
-    breakdown, ends = plan.document["predicted"]["breakdown_s"], 0.0
+    breakdown, ends = plan.predicted.breakdown_s, 0.0
     ax = ax or new_axes(9.0, 3.0)
     for shade, (part, words) in zip(SHADES, PARTS.items(), strict=True):
         seconds = breakdown[part]
@@ -86,8 +87,7 @@ def _name_stages(ax: "Axes", used: list[float], stages: list[list[int]], recompu
 
 def name_of(plan: "Plan") -> str:
     """Model and cluster of a plan, for titles."""
-    inputs = plan.document["inputs"]
-    return f"{inputs['model']['name']} on {inputs['cluster']['name']}"
+    return f"{plan.model} on {plan.cluster}"
 
 
 def new_axes(width: float, height: float) -> "Axes":

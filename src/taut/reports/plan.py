@@ -2,12 +2,16 @@
 
 from collections import Counter
 from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from taut.data.units import GIB
+
+if TYPE_CHECKING:
+    from taut.solver.certificate.document import PredictedSection, StrategySection
+    from taut.typed_plan import Plan
 
 PARTS = {
     "compute": "computation",
@@ -19,122 +23,124 @@ PARTS = {
 }
 
 
-def summary(document: dict[str, Any], *, width: int = 110) -> str:
+def summary(plan: "Plan", *, width: int = 110) -> str:
     """
-    Text of a plan document.
+    Text of a plan.
 
     Parameters
     ----------
-    document
-        A plan in the ``taut-plan/1`` format.
+    plan
+        What was found, or read.
     width
         Columns of the text.
     """
     console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
-    console.print("\n".join(_head(document)), highlight=False)
-    console.print(_time_table(document))
-    console.print(_stage_table(document))
-    console.print("\n".join(_proof(document)), highlight=False)
+    console.print("\n".join(_head(plan)), highlight=False)
+    console.print(_time_table(plan))
+    console.print(_stage_table(plan))
+    console.print("\n".join(_proof(plan)), highlight=False)
     output = console.file
     assert isinstance(output, StringIO)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
-def _head(document: dict[str, Any]) -> list[str]:
-    strategy, predicted, inputs = document["strategy"], document["predicted"], document["inputs"]
-    devices = strategy["pp"] * strategy["tp"] * strategy["dp"]
-    space = document["certificate"]["space"]
-    degrees = f"pipeline {strategy['pp']}, tensor {strategy['tp']}, data {strategy['dp']}"
-    sharding = f"ZeRO-{strategy['zero']}" + (", sequence parallel" if strategy["sequence_parallel"] else "")
+def _head(plan: "Plan") -> list[str]:
+    strategy, predicted = plan.strategy, plan.predicted
+    devices = strategy.pp * strategy.tp * strategy.dp
+    degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}, data {strategy.dp}"
+    sharding = f"ZeRO-{strategy.zero}" + (", sequence parallel" if strategy.sequence_parallel else "")
     return [
-        f"{inputs['model']['name']} on {inputs['cluster']['name']}: {devices} devices, "
-        f"global batch {space['global_batch']}",
+        f"{plan.model} on {plan.cluster}: {devices} devices, global batch {plan.certificate.space['global_batch']}, "
+        f"{_sequence_length(plan)}latency model {plan.certificate.latency_model}",
         "",
         f"strategy    {degrees}; {_schedule(strategy)}, {sharding}",
-        f"            micro-batch {strategy['micro_batch']}, "
-        f"{strategy['num_micro_batches']} of them a pipeline and step",
-        f"step time   {predicted['step_time_s']:.4g} s: {predicted['tokens_per_s']:.4g} tokens/s, "
-        f"model FLOP utilisation {predicted['mfu']:.1%}",
+        f"            micro-batch {strategy.micro_batch}, {strategy.num_micro_batches} of them a pipeline and step",
+        f"step time   {predicted.step_time_s:.4g} s: {_throughput(predicted)}",
         "",
     ]
 
 
-def _schedule(strategy: dict[str, Any]) -> str:
+def _sequence_length(plan: "Plan") -> str:
+    """Tokens of a sequence, the longest of the layers where they differ."""
+    spec = plan.typed.inputs["model"].spec
+    layers = spec["layers"] if isinstance(spec["layers"], list) else [spec]
+    lengths = [layer["seq"] for layer in layers if layer.get("seq")]
+    return f"sequence length {max(lengths)}, " if lengths else ""
+
+
+def _throughput(predicted: "PredictedSection") -> str:
+    """Tokens a second and utilisation, which a step without duration does not have."""
+    if predicted.tokens_per_s is None or predicted.mfu is None:
+        return "throughput unknown"
+    return f"{predicted.tokens_per_s:.4g} tokens/s, model FLOP utilisation {predicted.mfu:.1%}"
+
+
+def _schedule(strategy: "StrategySection") -> str:
     """The schedule, with the chunks of a device where there are several, and whether its order is its own."""
-    chunks = f" with {strategy['vpp']} chunks a device" if strategy["vpp"] > 1 else ""
-    adapted = ", adapted to its times" if "order" in strategy else ""
-    return f"{strategy['schedule']}{chunks}{adapted}"
+    chunks = f" with {strategy.vpp} chunks a device" if strategy.vpp > 1 else ""
+    adapted = ", adapted to its times" if strategy.order else ""
+    return f"{strategy.schedule}{chunks}{adapted}"
 
 
-def _time_table(document: dict[str, Any]) -> Table:
+def _time_table(plan: "Plan") -> Table:
     table = Table(title="where the step's time goes", title_justify="left", box=None, pad_edge=False)
     table.add_column("part")
     table.add_column("seconds", justify="right")
     table.add_column("share", justify="right")
-    total = document["predicted"]["step_time_s"]
+    total = plan.step_time_s
     for part, words in PARTS.items():
-        seconds = document["predicted"]["breakdown_s"][part]
+        seconds = plan.predicted.breakdown_s[part]
         if part == "constant" and seconds == 0.0:
             continue
-        table.add_row(words, f"{seconds:.4f}", f"{seconds / total:.1%}")
+        table.add_row(words, f"{seconds:.4f}", f"{seconds / total:.1%}" if total else "")
     return table
 
 
-def _stage_table(document: dict[str, Any]) -> Table:
-    """One row per run of stages that differ in their layer numbers alone."""
+def _stage_table(plan: "Plan") -> Table:
+    """One row a stage; the kind of device where the cluster has several."""
     table = Table(title="\nstages", title_justify="left", box=None, pad_edge=False)
-    for column in ("stage", "layers", "recompute", "memory GiB", "margin", "capacity", "first device"):
-        table.add_column(column, justify="left" if column in ("stage", "layers", "recompute") else "right")
-    for x, chunks in enumerate(_chunks(document["strategy"])):
-        predicted = document["predicted"]
-        ranges = [document["strategy"]["stages"][c] for c in chunks]
-        recompute = [document["strategy"]["recompute"][c] for c in chunks]
+    several = len({stage["device"] for stage in plan.stages}) > 1
+    for column in ("stage", "layers", "recompute", *(["device"] if several else [])):
+        table.add_column(column)
+    for column in ("memory GiB", "margin", "capacity", "first device"):
+        table.add_column(column, justify="right")
+    for stage in plan.stages:
         table.add_row(
-            str(x),
-            ", ".join(f"{first}-{end - 1} ({end - first})" for first, end in ranges),
-            ", ".join(recompute) if len(set(recompute)) > 1 else recompute[0],
-            f"{predicted['memory_bytes'][x] / GIB:.2f}",
-            f"{predicted['margin_bytes'][x] / GIB:.2f}",
-            f"{predicted['capacity_bytes'][x] / GIB:.2f}",
-            str(document["placement"]["devices"][x][0][0]),
+            str(stage["stage"]),
+            f"{stage['layers']} ({stage['num_layers']})",
+            stage["recompute"],
+            *([stage["device"]] if several else []),
+            *(f"{stage[name] / GIB:.2f}" for name in ("memory_bytes", "margin_bytes", "capacity_bytes")),
+            str(stage["first_device"]),
         )
     return table
 
 
-def _chunks(strategy: dict[str, Any]) -> list[list[int]]:
-    """Chunks of every pipeline rank, as ``taut.formulations.schedules.plan_orders`` lays them out."""
-    from taut.formulations.schedules.plan_orders import device_of_chunk
-
-    device = device_of_chunk(strategy["schedule"], strategy["pp"], strategy["vpp"])
-    return [[c for c, d in enumerate(device.tolist()) if d == x] for x in range(strategy["pp"])]
-
-
-def _proof(document: dict[str, Any]) -> list[str]:
-    certificate = document["certificate"]
-    states = Counter(f"{entry['state']} ({entry['source']})" for entry in certificate["candidates"])
-    fixed = certificate["space"]["fixed"]
+def _proof(plan: "Plan") -> list[str]:
+    certificate, inputs = plan.certificate, plan.typed.inputs
+    states = Counter(f"{entry.state} ({entry.source})" for entry in plan.candidates)
+    fixed = certificate.space["fixed"]
     lines = [
         "",
-        f"status      {document['status']}: lower bound {_seconds(certificate['lower_bound_s'])}, "
-        f"gap {percent(certificate['gap'])}, of the communication {percent(certificate['communication_gap'])}",
-        *_no_margin(certificate["lower_bound_no_margin_s"]),
-        f"space       {len(certificate['candidates'])} candidates: "
+        f"status      {plan.status}: lower bound {_seconds(plan.lower_bound_s)}, "
+        f"gap {percent(plan.gap)} ({percent(certificate.communication_gap)} of communication time)",
+        *_no_margin(certificate.lower_bound_no_margin_s),
+        f"space       {len(plan.candidates)} candidates: "
         + ", ".join(f"{count} {state}" for state, count in states.most_common()),
     ]
-    if adapted := len(certificate["space"].get("orders", [])):
+    if adapted := len(certificate.space.get("orders", [])):
         lines.append(f"            the bound is on the schedules' own orders and {adapted} adapted, not on every order")
     if fixed:
         lines.append("            fixed by the user: " + ", ".join(f"{k}={v}" for k, v in fixed.items()))
-    memory = document["inputs"]["memory_model"]
-    calibration = document["inputs"].get("calibration")
-    free = [term for term, value in (calibration["spec"]["coefficients"] if calibration else {}).items() if value == 0]
+    calibration = inputs.get("calibration")
+    free = [term for term, value in (calibration.spec["coefficients"] if calibration else {}).items() if value == 0]
     if free:
         lines.append(
             f"caution     the calibration prices these terms at 0, so the plan does not weigh them: {', '.join(free)}"
         )
     lines += [
-        f"priced by   latency model {certificate['latency_model']}; {document['inputs']['costs']['spec']['basis']}",
-        f"memory      model {memory['name']}: {_memory_words(memory['spec'])}",
+        f"priced by   {inputs['costs'].spec['basis']}",
+        f"memory      model {inputs['memory_model'].name}: {_memory_words(inputs['memory_model'].spec)}",
         "The gap is a claim about these prices, not about the machine; `taut verify` derives it again.",
     ]
     return lines

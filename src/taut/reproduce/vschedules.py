@@ -29,7 +29,8 @@ from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.request import planning_problem
+from taut.request import PlanRequest
+from taut.resolve import planning_problem
 from taut.solver.certificate.figures import predicted
 from taut.solver.result import Incumbent, Limits
 from taut.solver.search.search import search
@@ -157,7 +158,8 @@ def _problem(method: Method) -> PlanningProblem:
     model = ModelSpec.parse(MODEL, str(MODEL["name"]))
     memory = MemoryModel(margin=0.0)
     fixed: dict[str, int | str | bool] = {"schedule": method.schedule}
-    posed = planning_problem(model, CLUSTER, global_batch=GLOBAL_BATCH, memory_model=memory, fix=fixed)
+    request = PlanRequest(model, CLUSTER, global_batch=GLOBAL_BATCH, memory_model=memory, fix=fixed)
+    posed = planning_problem(request)
     space = posed.space.model_copy(update={"recompute": [method.recompute]})
     return PlanningProblem(posed.model, posed.cluster, posed.costs, posed.memory, space)
 

@@ -7,7 +7,7 @@ import yaml
 
 from taut.data.load import load_memory_model
 from taut.data.samples import read_samples
-from taut.prediction import predict
+from taut.prediction import predict_rows
 from tests.taut.conftest import Run
 
 HEAD = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,zero,precision,stack"
@@ -30,7 +30,7 @@ def measured(path: Path, column: str) -> Path:
     plain.write_text("\n".join(line.removesuffix(",mine") for line in rows(column)[0:1]) + "\n")
     text = rows(column)
     plain.write_text("\n".join([HEAD, *(line.replace(",mine", ",") for line in text[1:])]) + "\n")
-    found = predict([line.row for line in read_samples(plain) if line.row is not None])
+    found = predict_rows([line.row for line in read_samples(plain) if line.row is not None])
     values = [1.1 * (one.memory_bytes or 0) if column == "measured_bytes" else one.step_time_s for one in found]
     path.write_text("\n".join([text[0], *(f"{line},{value}" for line, value in zip(text[1:], values, strict=True))]))
     return path

@@ -1,0 +1,33 @@
+"""``taut plan``: the command line of the main job."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taut.commands.options import JsonFlag, QuietFlag, check_file, printed_if_infeasible, text_width
+from taut.commands.request_options import takes_request
+
+if TYPE_CHECKING:
+    from taut.request import PlanRequest
+
+
+@takes_request
+def plan_command(
+    request: "PlanRequest",
+    out: Annotated[Path | None, typer.Option(help="Write the plan as JSON.")] = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Find the best strategy and placement, with a proven gap. Ctrl-C keeps the best plan so far."""
+    from taut.commands.progress import progress_lines
+    from taut.planning import plan
+    from taut.reports.plan import summary
+
+    check_file(out)
+    with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
+        found = plan(request, progress=progress)
+    if out is not None:
+        found.write(out)
+    typer.echo(json.dumps(found.document) if as_json else summary(found, width=text_width()))

@@ -1,0 +1,26 @@
+"""``taut show``: a plan in words."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from taut.commands.options import JsonFlag, text_width
+from taut.errors import DataError
+
+
+def show_command(
+    path: Annotated[Path, typer.Argument(help="A plan written by taut.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Print a plan in words: strategy, where time and memory go, bound and gap."""
+    from taut.reports.plan import summary
+    from taut.typed_plan import load_plan
+
+    plan = load_plan(path)
+    try:
+        words = summary(plan, width=text_width())
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: lacks or contradicts a figure ({error!r}), expected a plan written by taut") from None
+    typer.echo(json.dumps(plan.document) if as_json else words)

@@ -1,0 +1,116 @@
+"""
+Predictions as records: rows of a CSV file, or dictionaries, with the predicted columns beside what was given.
+
+A row that is wrong keeps its place and has an error text instead of figures (``taut.prediction``).
+"""
+
+import csv
+from collections.abc import Iterable, Mapping
+from io import StringIO
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from taut.data.calibration import Calibration
+from taut.data.load import load_calibration
+from taut.data.samples import ConfigurationRow, SampleLine, read_samples
+from taut.errors import DataError, FieldError
+from taut.prediction import Prediction, predict_rows
+
+RESULTS = ("step_time_s", "step_time_low_s", "step_time_high_s", "memory_bytes", "fits", "error")
+
+
+def predict(
+    rows: Iterable[Mapping[str, Any]] | str | PathLike[str], calibration: Calibration | str | None = None
+) -> list[dict[str, Any]]:
+    """
+    Predict step time and memory of given configurations.
+
+    Parameters
+    ----------
+    rows
+        Dictionaries, one a configuration, or the path of a CSV file. Names are the columns of ``taut predict``:
+        ``gpu``, ``n_gpus``, ``hidden``, ``layers`` and ``global_batch`` must be there, others have defaults.
+    calibration
+        Coefficients for all rows, by catalog name, file or spec; without it each row's stack and device choose one of
+        the catalog.
+
+    Returns
+    -------
+    list of dict
+        What was given, with ``step_time_s``, its 80 % band ``step_time_low_s`` to ``step_time_high_s`` (None without
+        a calibration), ``memory_bytes`` of the fullest device, whether it ``fits``, and ``error``, empty unless the
+        row is wrong.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read or its header is wrong, or there is no such calibration.
+
+    Examples
+    --------
+    >>> import taut
+    >>> row = {"gpu": "A100", "n_gpus": 8, "hidden": 2048, "layers": 24, "dp": 8, "global_batch": 64}
+    >>> right, wrong = taut.predict([row, row | {"dp": 3}])
+    >>> right["fits"], 0.4 < right["step_time_s"] < 4
+    (True, True)
+    >>> wrong["error"]
+    'row 2: n_gpus is 8, expected tp*pp*dp*cp = 3'
+    """
+    if isinstance(rows, str | PathLike):
+        lines = read_samples(Path(rows))
+        given: list[Mapping[str, Any]] = [line.cells for line in lines]
+    else:
+        given = list(rows)
+        lines = [_line(row, number) for number, row in enumerate(given, start=1)]
+    found = _predicted(lines, load_calibration(calibration) if isinstance(calibration, str) else calibration)
+    return [dict(row) | _record(prediction) for row, prediction in zip(given, found, strict=True)]
+
+
+def _line(row: object, number: int) -> SampleLine:
+    """A dictionary as a line of a file would be; None stands for an empty cell."""
+    if not isinstance(row, Mapping):
+        raise FieldError("rows", repr(row)[:60], "expected a dictionary for each configuration, or a CSV file")
+    try:
+        values = {name: value for name, value in row.items() if value is not None and value != ""}
+        return SampleLine({}, ConfigurationRow.parse(values, f"row {number}"), "")
+    except DataError as error:
+        return SampleLine({}, None, str(error))
+
+
+def _predicted(lines: list[SampleLine], calibration: Calibration | None) -> list[Prediction]:
+    """A prediction for every line, with the line's own error where it has one."""
+    found = iter(predict_rows([line.row for line in lines if line.row is not None], calibration))
+    return [next(found) if line.row is not None else Prediction(error=line.error) for line in lines]
+
+
+def _record(found: Prediction) -> dict[str, Any]:
+    low, high = found.band or (None, None)
+    values = (found.step_time_s, low, high, found.memory_bytes, found.fits, found.error)
+    return dict(zip(RESULTS, values, strict=True))
+
+
+def predict_file(path: Path, calibration: Calibration | None = None) -> tuple[str, list[str]]:
+    """
+    The file's rows with the predicted columns beside them, as CSV text, and what is wrong, an entry a row.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read or its header is wrong; wrong rows get an error text.
+    """
+    lines = read_samples(path)
+    predictions, out = _predicted(lines, calibration), StringIO()
+    columns = list(lines[0].cells) if lines else []
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([*columns, *RESULTS])
+    for line, found in zip(lines, predictions, strict=True):
+        writer.writerow([*(line.cells.get(column, "") for column in columns), *_cells(found)])
+    return out.getvalue(), [found.error for found in predictions]
+
+
+def _cells(found: Prediction) -> list[str]:
+    if found.error or found.step_time_s is None:
+        return ["", "", "", "", "", found.error]
+    low, high = ("", "") if found.band is None else (f"{end:.6g}" for end in found.band)
+    return [f"{found.step_time_s:.6g}", low, high, str(found.memory_bytes), str(found.fits).lower(), ""]

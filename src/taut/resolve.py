@@ -1,0 +1,163 @@
+"""
+From a request to the planning problem: names, files and options become specs, costs, a memory model and a space.
+
+Data that the request leaves open are chosen here: analytic costs without a profile, the memory model of the
+calibration's stack, the first precision in which every device computes, and the schedules that fixed values ask for.
+"""
+
+from taut.data.analytic.layer_costs import analytic_costs
+from taut.data.analytic.micro_batch_scaling import with_micro_batches
+from taut.data.builtin import catalog_operators, memory_model_of
+from taut.data.calibration import Calibration
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable
+from taut.data.device import Precision
+from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model
+from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
+from taut.errors import DataError, FieldError
+from taut.formulations.problem import LatencyModel, PlanningProblem
+from taut.formulations.schedules.plan_orders import ORDERED
+from taut.formulations.space import SCHEDULES, StrategySpace, check_fixed, divisors, tensor_degrees
+from taut.request import PlanRequest
+
+
+def planning_problem(request: PlanRequest) -> PlanningProblem:
+    """
+    The problem that a request states.
+
+    Raises
+    ------
+    DataError
+        If a name or a file is wrong, a value suits no candidate, or no candidate exists.
+    """
+    model, cluster = _model(request), _cluster(request.cluster)
+    calibration = _calibration(request.calibration)
+    memory = _memory_model(request, cluster, calibration)
+    check_fixed(request.fix, request.global_batch, cluster)
+    space = _space(request, cluster)
+    _check_priced(space, request.latency_model, memory)
+    costs = _costs(request.profile, model, cluster, memory, space, calibration)
+    problem = PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration)
+    if not problem.candidates:
+        raise _no_candidate(problem, request)
+    return problem
+
+
+def _model(request: PlanRequest) -> ModelSpec:
+    if isinstance(request.model, str):
+        return load_model(request.model, seq=request.seq)
+    if request.seq is None:
+        return request.model
+    if isinstance(request.model.layers, list):
+        raise FieldError("seq", str(request.seq), "expected none, as each layer of this model states its own")
+    return ModelSpec.parse({**request.model.model_dump(), "seq": request.seq}, "model")
+
+
+def _cluster(given: ClusterSpec | str) -> ClusterSpec:
+    return load_cluster(given) if isinstance(given, str) else given
+
+
+def _calibration(given: Calibration | str | None) -> Calibration | None:
+    return load_calibration(given) if isinstance(given, str) else given
+
+
+def _space(request: PlanRequest, cluster: ClusterSpec) -> StrategySpace:
+    """The space of the request: its schedules, or the default ones, and what fixed values ask for."""
+    largest = max(group.gpus_per_node for group in cluster.nodes)
+    space = StrategySpace(global_batch=request.global_batch, max_tp=request.max_tp or largest, fixed=dict(request.fix))
+    chosen = list(space.schedules if request.schedules is None else request.schedules)
+    schedule, vpp = request.fix.get("schedule"), request.fix.get("vpp", 1)
+    if request.schedules is None:
+        chosen += [kind for kind in SCHEDULES if kind == schedule and kind not in chosen]
+        if vpp > 1 and schedule is None:
+            chosen += ["interleaved-1f1b"]
+    zero = [*space.zero, *(level for level in (2, 3) if request.fix.get("zero") == level)]
+    return space.model_copy(update={"schedules": chosen, "max_vpp": max(space.max_vpp, vpp), "zero": zero})
+
+
+def _check_priced(space: StrategySpace, latency_model: LatencyModel, memory: MemoryModel) -> None:
+    """Refuse schedules that are priced by their order where nothing prices them."""
+    ordered = [kind for kind in space.schedules if kind in ORDERED]
+    if not ordered:
+        return
+    if latency_model != "pipette":
+        raise FieldError("latency_model", latency_model, f"does not price {ordered[0]}, expected pipette")
+    if memory.network is not None:
+        reason = f"this network does not know {ordered[0]}, expected a sum of terms"
+        raise FieldError("memory_model", memory.network.name, reason)
+
+
+def _memory_model(request: PlanRequest, cluster: ClusterSpec, calibration: Calibration | None) -> MemoryModel:
+    """The given memory model, or the one fitted for the calibration's stack, or the analytic one."""
+    given, precision = request.memory_model, request.precision
+    memory = load_memory_model(given) if isinstance(given, str) else given
+    if memory is None:
+        devices = list(cluster.devices.values())
+        return memory_model_of(calibration.stack if calibration else "", devices[0], precision or _common(cluster))
+    if precision is None:
+        return memory
+    return MemoryModel.parse({**memory.model_dump(), "precision": precision}, "precision")
+
+
+def _common(cluster: ClusterSpec) -> Precision:
+    """The first usual precision in which every device computes; fp16 where there is none."""
+    usual: tuple[Precision, ...] = ("bf16", "fp16", "fp32")
+    computed = [spec.peak_tflops for spec in cluster.devices.values()]
+    return next((precision for precision in usual if all(precision in peaks for peaks in computed)), "fp16")
+
+
+def _costs(
+    profile: CostTable | str | None,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    memory: MemoryModel,
+    space: StrategySpace,
+    calibration: Calibration | None,
+) -> CostTable:
+    """The profile, extended where it has micro-batch 1 alone, or analytic costs over the keys of the space."""
+    devices, micro_batches, operators = cluster.devices.values(), divisors(space.global_batch), catalog_operators()
+    if profile is not None:
+        measured = load_costs(profile) if isinstance(profile, str) else profile
+        return with_micro_batches(
+            measured,
+            model,
+            devices,
+            memory.precision,
+            micro_batches,
+            operators=operators,
+            calibration=calibration,
+        )
+    return analytic_costs(
+        model,
+        devices,
+        precision=memory.precision,
+        tensor_degrees=tensor_degrees(model, cluster, space.max_tp),
+        micro_batches=micro_batches,
+        operators=operators,
+        fused_attention=memory.fused_attention,
+        calibration=calibration,
+    )
+
+
+def wider_costs(problem: PlanningProblem, profile: CostTable | str | None, max_tp: int) -> CostTable:
+    """Costs of a problem for tensor degrees up to the given one."""
+    space = problem.space.model_copy(update={"max_tp": max_tp})
+    return _costs(profile, problem.model, problem.cluster, problem.memory, space, problem.calibration)
+
+
+def _no_candidate(problem: PlanningProblem, request: PlanRequest) -> DataError:
+    """Why the space is empty, in one line."""
+    space, devices = problem.space, problem.cluster.num_devices
+    most = f" and is at most {request.max_tp} (max_tp)" if request.max_tp is not None else ""
+    rule = (
+        f"pp*tp*dp = {devices} devices, dp divides the global batch {space.global_batch}, "
+        f"pp is at most {len(problem.model.blocks)} layers, tp divides the heads, ffn and node size{most}"
+    )
+    if space.fixed:
+        fixed = ",".join(f"{field}={value}" for field, value in space.fixed.items())
+        return FieldError("fix", fixed, f"no candidate has these values, expected {rule}")
+    if not problem.costs.basis.startswith("analytic"):
+        lacks = "prices no candidate, expected costs for every layer kind at one (tp, micro_batch)"
+        return DataError(f"{problem.costs.name}: {lacks}")
+    return DataError(f"no candidate exists, expected {rule}")

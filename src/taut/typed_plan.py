@@ -1,0 +1,244 @@
+"""
+A plan as it is returned and read back: the document with its certificate, typed.
+
+``Plan`` holds the document twice: as plain JSON values, which are written and checked, and as the frozen sections of
+``taut.solver.certificate.document``, which its properties return.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from taut.data.cluster import ClusterSpec
+from taut.data.read import read_json
+from taut.files import write_atomically
+from taut.formulations.schedules.plan_orders import device_of_chunk
+from taut.solver.certificate.document import (
+    CandidateSection,
+    CertificateSection,
+    PlanDocument,
+    PredictedSection,
+    StrategySection,
+    parse_document,
+)
+from taut.solver.certificate.verify import Verification, verify_document
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Plan:
+    """
+    A plan: strategy, placement, predictions and certificate.
+
+    Parameters
+    ----------
+    document
+        The plan as plain JSON values, in the format ``taut-plan/1``; not to be changed.
+    source
+        Where it comes from, for messages.
+
+    Raises
+    ------
+    DataError
+        If the document lacks a section, or a field has the wrong type.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
+    >>> plan.strategy.dp, plan.status
+    (4, 'optimal')
+    >>> [stage["layers"] for stage in plan.stages]
+    ['0-11', '12-23']
+    """
+
+    document: dict[str, Any]
+    source: str = "a plan"
+    typed: PlanDocument = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "typed", parse_document(self.document, self.source))
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Plan":
+        """
+        Read a plan that was written.
+
+        Raises
+        ------
+        DataError
+            If the file cannot be read or is no plan.
+        """
+        return cls(read_json(Path(path), "a plan"), str(path))
+
+    def write(self, path: str | Path) -> None:
+        """Write the document as JSON, whole or not at all."""
+        write_atomically(Path(path), json.dumps(self.document) + "\n")
+
+    def verify(self) -> Verification:
+        """Check the certificate without trusting the search."""
+        return verify_document(json.loads(json.dumps(self.document)), self.source)
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return self.typed.inputs["model"].name
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster."""
+        return self.typed.inputs["cluster"].name
+
+    @property
+    def status(self) -> str:
+        """``optimal`` or ``feasible``."""
+        return self.typed.status
+
+    @property
+    def strategy(self) -> StrategySection:
+        """Degrees, micro-batch, schedule, stages and recompute."""
+        return self.typed.strategy
+
+    @property
+    def devices(self) -> list[list[list[int]]]:
+        """Device of every worker: ``devices[stage][replica][tensor rank]``."""
+        return self.typed.placement.devices
+
+    @property
+    def predicted(self) -> PredictedSection:
+        """Step time with its parts, memory by stage, throughput."""
+        return self.typed.predicted
+
+    @property
+    def certificate(self) -> CertificateSection:
+        """Objective, lower bound, gaps, the space, and a bound for each candidate."""
+        return self.typed.certificate
+
+    @property
+    def candidates(self) -> list[CandidateSection]:
+        """Every candidate of the space with its bound, its source and its state."""
+        return self.typed.certificate.candidates
+
+    @property
+    def step_time_s(self) -> float:
+        """Predicted seconds of one training step."""
+        return self.typed.predicted.step_time_s
+
+    @property
+    def lower_bound_s(self) -> float | None:
+        """Seconds that no plan of the space can beat; None if nothing was proven."""
+        return self.typed.certificate.lower_bound_s
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap between step time and bound."""
+        return self.typed.certificate.gap
+
+    @cached_property
+    def stages(self) -> list[dict[str, Any]]:
+        """One record a stage: layers, recompute, kind of device, bytes predicted, kept free and there."""
+        chosen, predicted = self.strategy, self.predicted
+        rank = device_of_chunk(chosen.schedule, chosen.pp, chosen.vpp).tolist()
+        kinds = self._kinds
+        return [
+            {
+                "stage": x,
+                "layers": ", ".join(f"{chosen.stages[c][0]}-{chosen.stages[c][1] - 1}" for c in chunks),
+                "num_layers": sum(chosen.stages[c][1] - chosen.stages[c][0] for c in chunks),
+                "recompute": ", ".join(dict.fromkeys(chosen.recompute[c] for c in chunks)),
+                "device": ", ".join(sorted({kinds[d] for group in self.devices[x] for d in group})),
+                "first_device": self.devices[x][0][0],
+                "memory_bytes": predicted.memory_bytes[x],
+                "margin_bytes": predicted.margin_bytes[x],
+                "capacity_bytes": predicted.capacity_bytes[x],
+            }
+            for x in range(chosen.pp)
+            for chunks in [[c for c, d in enumerate(rank) if d == x]]
+        ]
+
+    @cached_property
+    def workers(self) -> list[dict[str, Any]]:
+        """One record a worker: stage, replica, tensor rank, device, and its node and place there."""
+        seats = [(node, local) for node, size in enumerate(self._sizes) for local in range(size)]
+        return [
+            {
+                "stage": x,
+                "replica": z,
+                "tensor_rank": y,
+                "device": device,
+                "node": seats[device][0],
+                "local": seats[device][1],
+            }
+            for x, stage in enumerate(self.devices)
+            for z, group in enumerate(stage)
+            for y, device in enumerate(group)
+        ]
+
+    @cached_property
+    def cluster_spec(self) -> ClusterSpec:
+        """The cluster, as the document describes it."""
+        return ClusterSpec.parse(self.typed.inputs["cluster"].spec, f"{self.source}: inputs.cluster")
+
+    @property
+    def _sizes(self) -> list[int]:
+        return [node.gpus_per_node for node in self.cluster_spec.node_list]
+
+    @property
+    def _kinds(self) -> list[str]:
+        """Device type of every device."""
+        return [node.device.name for node in self.cluster_spec.node_list for _ in range(node.gpus_per_node)]
+
+    def __str__(self) -> str:
+        """The plan in words."""
+        from taut.reports.plan import summary
+
+        return summary(self)
+
+    def __repr__(self) -> str:
+        """One line: model, cluster, strategy, step time, gap."""
+        return f"<Plan {', '.join(self._figures.values())}>"
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks: the line of ``repr`` by its parts."""
+        cells = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self._figures.items())
+        return f"<table>{''.join(cells)}</table>"
+
+    @property
+    def _figures(self) -> Mapping[str, str]:
+        from taut.reports.plan import percent
+
+        chosen = self.strategy
+        degrees = f"pp={chosen.pp} tp={chosen.tp} dp={chosen.dp} micro_batch={chosen.micro_batch} {chosen.schedule}"
+        return {
+            "plan": f"{self.model} on {self.cluster}",
+            "strategy": degrees + (f" zero={chosen.zero}" if chosen.zero else ""),
+            "step time": f"{self.step_time_s:.4g} s a step",
+            "gap": f"gap {percent(self.gap)}",
+        }
+
+
+def load_plan(path: str | Path) -> Plan:
+    """
+    Read a plan that ``taut plan --out`` or ``Plan.write`` wrote.
+
+    Parameters
+    ----------
+    path
+        JSON file in the format ``taut-plan/1``.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read or is no plan.
+
+    Examples
+    --------
+    >>> import taut
+    >>> load_plan("nowhere.json")
+    Traceback (most recent call last):
+    taut.errors.DataError: nowhere.json: No such file or directory, expected a plan
+    """
+    return Plan.read(path)

@@ -1,0 +1,46 @@
+"""Checking what was written, a plan or a schedule, by the checker that its format asks for."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from taut.data.read import read_json
+from taut.data.schedule import FORMAT
+from taut.schedules.verify import ScheduleVerification, verify_schedule
+from taut.solver.certificate.verify import Verification, verify_document
+from taut.typed_plan import Plan
+
+
+def verify(plan: Plan | Mapping[str, Any] | str | Path) -> Verification | ScheduleVerification:
+    """
+    Check a plan or schedule without trusting the search that made it.
+
+    Parameters
+    ----------
+    plan
+        A plan, the plain values of its document, or the path of a plan or schedule that was written.
+
+    Returns
+    -------
+    Verification or ScheduleVerification
+        Whether it ``holds``, its ``faults``, and the ``gap`` that was derived again.
+
+    Raises
+    ------
+    DataError
+        If this is no such document.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
+    >>> taut.verify(plan).holds
+    True
+    """
+    if isinstance(plan, Plan):
+        return plan.verify()
+    if isinstance(plan, Mapping):
+        return verify_document(dict(plan))
+    path = Path(plan)
+    values = read_json(path, "a plan or schedule")
+    return verify_schedule(path) if values.get("format") == FORMAT else verify_document(values, str(path))
