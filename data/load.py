@@ -11,7 +11,7 @@ unit in ``bandwidth_unit``) or the rows in place; ``latency_matrix`` likewise, i
 import csv
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,11 @@ from taut.errors import DataError
 _REPEATED = re.compile(r"(.+?)[:x*]([1-9]\d{0,5})", re.IGNORECASE)
 """A name with a number of nodes, as ``dgx-a100:16`` or, what is refused, ``dgx-a100x16``."""
 
+Name = str | os.PathLike[str]
+"""A catalog name or a file."""
 
-def load_costs(name: str) -> CostTable:
+
+def load_costs(name: Name) -> CostTable:
     """
     A cost table by catalog name or CSV file.
 
@@ -48,7 +51,15 @@ def load_costs(name: str) -> CostTable:
     ------
     DataError
         If there is no such table or file, or the file is wrong.
+
+    Examples
+    --------
+    >>> import taut
+    >>> taut.load_costs("nowhere.csv")
+    Traceback (most recent call last):
+    taut.errors.DataError: nowhere.csv: No such file or directory, expected a CSV cost table
     """
+    name = os.fspath(name)
     if name in profile_names():
         return catalog_profile(name)
     if os.path.isdir(name) or not (name.endswith(".csv") or os.path.exists(name)):
@@ -56,7 +67,7 @@ def load_costs(name: str) -> CostTable:
     return read_costs(Path(name))
 
 
-def load_calibration(name: str) -> Calibration:
+def load_calibration(name: Name) -> Calibration:
     """
     A calibration by catalog name or YAML file.
 
@@ -64,7 +75,14 @@ def load_calibration(name: str) -> Calibration:
     ------
     DataError
         If there is no such calibration or file, or the file is wrong.
+
+    Examples
+    --------
+    >>> import taut
+    >>> taut.load_calibration("nemo-h100-bf16").device
+    'h100-80gb'
     """
+    name = os.fspath(name)
     if name in catalog_section("calibrations"):
         return catalog_calibrations()[name]
     if not name.endswith((".yaml", ".yml")):
@@ -73,14 +91,15 @@ def load_calibration(name: str) -> Calibration:
     return Calibration.parse({"name": path.stem, **read_yaml(path, "a calibration file")}, name)
 
 
-def load_model(name: str, *, seq: int | None = None) -> ModelSpec:
+def load_model(name: Name | Mapping[str, Any], *, seq: int | None = None) -> ModelSpec:
     """
     The model that a user names.
 
     Parameters
     ----------
     name
-        A catalog name, a YAML file of ours, a Hugging Face ``config.json``, or a folder with one.
+        A catalog name, a YAML file of ours, a Hugging Face ``config.json`` or a folder with one, or the plain values
+        of a spec.
     seq
         Sequence length in tokens, if it is to differ from the source's.
 
@@ -88,8 +107,17 @@ def load_model(name: str, *, seq: int | None = None) -> ModelSpec:
     ------
     DataError
         If there is no such model or file, or the file is wrong.
+
+    Examples
+    --------
+    >>> import taut
+    >>> model = taut.load_model("llama3-8b", seq=4096)
+    >>> model.hidden, model.seq
+    (4096, 4096)
     """
-    if name in catalog_section("models"):
+    if isinstance(name, Mapping):
+        model, name = ModelSpec.parse({"name": "model", **name}, "model"), "model"
+    elif (name := os.fspath(name)) in catalog_section("models"):
         model = catalog_model(name)
     elif name.endswith((".yaml", ".yml")):
         values = read_yaml(Path(name), "a model file")
@@ -122,20 +150,29 @@ def _with_seq(model: ModelSpec, seq: int, source: str) -> ModelSpec:
     return ModelSpec.parse({**model.model_dump(), "seq": seq}, source)
 
 
-def load_cluster(name: str) -> ClusterSpec:
+def load_cluster(name: Name | Mapping[str, Any]) -> ClusterSpec:
     """
     The cluster that a user names.
 
     Parameters
     ----------
     name
-        A catalog name, a catalog name with a node count (``dgx-a100:16``), or a YAML file.
+        A catalog name, a catalog name with a node count (``dgx-a100:16``), a YAML file, or the plain values of a spec.
 
     Raises
     ------
     DataError
         If there is no such cluster or file, or the file is wrong.
+
+    Examples
+    --------
+    >>> import taut
+    >>> taut.load_cluster("dgx-a100:16").num_devices
+    128
     """
+    if isinstance(name, Mapping):
+        return ClusterSpec.parse({"name": "cluster", **name}, "cluster")
+    name = os.fspath(name)
     base, _, count = name.partition(":")
     if base in catalog_section("clusters"):
         cluster = catalog_cluster(base)
@@ -220,7 +257,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def load_memory_model(name: str) -> MemoryModel:
+def load_memory_model(name: Name) -> MemoryModel:
     """
     A memory model by catalog name, YAML file, or JSON file of a memory network.
 
@@ -228,7 +265,15 @@ def load_memory_model(name: str) -> MemoryModel:
     ------
     DataError
         If there is no such model or file, or the file is wrong.
+
+    Examples
+    --------
+    >>> import taut
+    >>> taut.load_memory_model("nowhere.yaml")
+    Traceback (most recent call last):
+    taut.errors.DataError: nowhere.yaml: No such file or directory, expected a memory model file
     """
+    name = os.fspath(name)
     if name in catalog_section("memory_models"):
         return catalog_memory_models()[name]
     if name.endswith(".json"):

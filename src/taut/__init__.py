@@ -174,7 +174,8 @@ __all__ = sorted(_HOME)
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'taut' has no attribute {name!r}")
+        near = import_module("taut.data.suggest").nearest(name, __all__)
+        raise AttributeError(f"module 'taut' has no attribute {name!r}" + (f"; did you mean {near}?" if near else ""))
     value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value

@@ -45,7 +45,8 @@ class FieldError(DataError):
 
     Examples
     --------
-    >>> str(FieldError("global_batch", "0", "expected a number above 0"))
+    >>> import taut
+    >>> str(taut.FieldError("global_batch", "0", "expected a number above 0"))
     'global_batch: 0, expected a number above 0'
     """
 

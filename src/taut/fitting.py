@@ -24,7 +24,7 @@ RANGED = ("n_gpus", "hidden", "layers", "seq", "tp", "pp", "dp", "micro_batch", 
 """What a memory model remembers least and most of."""
 
 
-def fit_latency(path: Path, *, name: str, source: str = "", cluster: str = "") -> Calibration:
+def fit_latency(path: str | Path, *, name: str, source: str = "", cluster: str = "") -> Calibration:
     """
     Calibration from measured runs of one device and stack: rows with ``measured_s``.
 
@@ -39,8 +39,15 @@ def fit_latency(path: Path, *, name: str, source: str = "", cluster: str = "") -
     ------
     DataError
         If a row is wrong or lacks its measurement, or the rows are of several devices, stacks or node sizes.
+
+    Examples
+    --------
+    >>> import taut
+    >>> taut.fit_latency("nowhere.csv", name="own")
+    Traceback (most recent call last):
+    taut.errors.DataError: nowhere.csv: No such file or directory, expected a CSV file of configurations
     """
-    rows = [_measured(line, number, path) for number, line in enumerate(read_samples(path), start=1)]
+    rows = [_measured(line, number, path) for number, line in enumerate(read_samples(Path(path)), start=1)]
     kinds = {(row.gpu.lower(), row.gpus_per_node, row.stack) for row in rows}
     if len(kinds) != 1:
         raise DataError(f"{path}: {len(kinds)} kinds of (gpu, gpus_per_node, stack), expected one")
@@ -78,7 +85,7 @@ def terms_by_stack(rows: list[ConfigurationRow], device: DeviceSpec, cluster: st
     return terms
 
 
-def _measured(line: SampleLine, number: int, path: Path) -> ConfigurationRow:
+def _measured(line: SampleLine, number: int, path: str | Path) -> ConfigurationRow:
     if line.row is None:
         raise DataError(f"{path} {line.error}")
     if line.row.measured_s is None:
@@ -87,7 +94,7 @@ def _measured(line: SampleLine, number: int, path: Path) -> ConfigurationRow:
 
 
 def fit_memory_samples(
-    path: Path,
+    path: str | Path,
     *,
     name: str,
     source: str = "",
@@ -114,8 +121,15 @@ def fit_memory_samples(
     ------
     DataError
         If a row is wrong or lacks its measurement, or the rows are of several devices, stacks or precisions.
+
+    Examples
+    --------
+    >>> import taut
+    >>> taut.fit_memory_samples("nowhere.csv", name="own")
+    Traceback (most recent call last):
+    taut.errors.DataError: nowhere.csv: No such file or directory, expected a CSV file of configurations
     """
-    rows = [_weighed(line, number, path) for number, line in enumerate(read_samples(path), start=1)]
+    rows = [_weighed(line, number, path) for number, line in enumerate(read_samples(Path(path)), start=1)]
     kinds = {(row.gpu.lower(), row.precision, row.stack) for row in rows}
     if len(kinds) != 1:
         raise DataError(f"{path}: {len(kinds)} kinds of (gpu, precision, stack), expected one")
@@ -125,7 +139,7 @@ def fit_memory_samples(
 
 
 def fit_network_samples(
-    path: Path, *, name: str, source: str = "", level: float = 0.05, seed: int = 0
+    path: str | Path, *, name: str, source: str = "", level: float = 0.05, seed: int = 0
 ) -> MemoryNetwork:
     """
     Memory network from measured runs of one stack and precision, all of even partitions.
@@ -135,7 +149,7 @@ def fit_network_samples(
     """
     from taut.solver.calibration.memory_network import fit_network
 
-    rows = [_weighed(line, number, path) for number, line in enumerate(read_samples(path), start=1)]
+    rows = [_weighed(line, number, path) for number, line in enumerate(read_samples(Path(path)), start=1)]
     for number, row in enumerate(rows, start=1):
         if row.stage is not None or row.layers % row.pp:
             raise DataError(
@@ -176,7 +190,7 @@ def ranges_of(rows: list[ConfigurationRow]) -> dict[str, tuple[float, float]]:
     return {name: (min(found), max(found)) for name, found in values.items()}
 
 
-def _weighed(line: SampleLine, number: int, path: Path) -> ConfigurationRow:
+def _weighed(line: SampleLine, number: int, path: str | Path) -> ConfigurationRow:
     if line.row is None:
         raise DataError(f"{path} {line.error}")
     if line.row.measured_bytes is None:

@@ -166,10 +166,11 @@ class PlanRequest(BaseModel):
 
     Examples
     --------
-    >>> request = PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, fix={"tp": 2})
+    >>> import taut
+    >>> request = taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, fix={"tp": 2})
     >>> request.gap, request.schedules
     (1e-06, None)
-    >>> PlanRequest("gpt2-345m", "dgx-a100", global_batch=0)
+    >>> taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=0)
     Traceback (most recent call last):
     taut.errors.FieldError: global_batch: 0, expected a number of sequences from 1 to 10000000
     """

@@ -30,6 +30,13 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     ------
     DataError
         If a name or a file is wrong, a value suits no candidate, or no candidate exists.
+
+    Examples
+    --------
+    >>> import taut
+    >>> problem = taut.planning_problem(taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2}))
+    >>> str(problem.candidates[0])
+    'pp=2 tp=1 dp=4 micro_batch=1 1f1b'
     """
     model, cluster = _model(request), _cluster(request.cluster)
     calibration = _calibration(request.calibration)

@@ -52,7 +52,7 @@ class Plan:
     >>> plan.strategy.dp, plan.status
     (4, 'optimal')
     >>> [stage["layers"] for stage in plan.stages]
-    ['0-11', '12-23']
+    ['0-13', '14-23']
     """
 
     document: dict[str, Any]
@@ -237,7 +237,7 @@ def load_plan(path: str | Path) -> Plan:
     Examples
     --------
     >>> import taut
-    >>> load_plan("nowhere.json")
+    >>> taut.load_plan("nowhere.json")
     Traceback (most recent call last):
     taut.errors.DataError: nowhere.json: No such file or directory, expected a plan
     """

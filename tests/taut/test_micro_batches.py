@@ -26,6 +26,6 @@ def test_larger_micro_batches_are_planned_with_a_warning() -> None:
     """A plan at micro-batch 4 names the law beside the profile, and its certificate holds."""
     with pytest.warns(ExtrapolationWarning, match="one: micro_batch 1 alone was measured"):
         found = plan("gpt2-345m", "amp-homogeneous", global_batch=32, profile=measured(), fix={"micro_batch": 4})
-    assert found.strategy["micro_batch"] == 4
+    assert found.strategy.micro_batch == 4
     assert "measured; micro-batches above 1 by t(b) = t(1) + (b - 1) w" in str(found).replace("\n", " ")
     assert found.verify().holds

@@ -12,7 +12,8 @@ from taut.data.units import GIB
 from taut.formulations.learned_memory import candidate_features, network_stage_memory
 from taut.planning import plan
 from taut.prediction import predict_rows
-from taut.request import planning_problem
+from taut.request import PlanRequest
+from taut.resolve import planning_problem
 from taut.solver.calibration.memory_network import fit_network
 from tests.taut.conftest import Run
 
@@ -56,15 +57,18 @@ def network(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_network_plans_even_partitions(network: Path) -> None:
     """Every stage gets as many layers as any other, its memory is the network's, and the certificate holds."""
     found = plan("gpt2-345m", "dgx-a100", global_batch=32, memory_model=str(network), fix={"pp": 4})
-    lengths = [end - first for first, end in found.strategy["stages"]]
+    lengths = [end - first for first, end in found.strategy.stages]
     assert lengths == [6, 6, 6, 6]
-    problem = planning_problem("gpt2-345m", "dgx-a100", global_batch=32, memory_model=str(network), fix={"pp": 4})
-    chosen = next(c for c in problem.candidates if c.as_dict() == {key: found.strategy[key] for key in c.as_dict()})
+    request = PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, memory_model=str(network), fix={"pp": 4})
+    problem = planning_problem(request)
+    chosen = next(
+        c for c in problem.candidates if c.as_dict() == {key: getattr(found.strategy, key) for key in c.as_dict()}
+    )
     model = load_memory_model(str(network)).network
     assert model is not None
     asked = model.predict(candidate_features(model.names, problem.model, chosen))
     kinds = {"none": 0, "selective": 1, "full": 2}
-    wanted = [int(np.ceil(asked[kinds[kind]])) for kind in found.strategy["recompute"]]
+    wanted = [int(np.ceil(asked[kinds[kind]])) for kind in found.strategy.recompute]
     assert found.document["predicted"]["memory_bytes"] == wanted
     assert found.verify().holds
     assert "network of 3 layers for even partitions" in str(found)
@@ -72,7 +76,8 @@ def test_network_plans_even_partitions(network: Path) -> None:
 
 def test_uneven_ranges_fit_no_device(network: Path) -> None:
     """A range with another number of layers than an even partition gives needs more than any device has."""
-    problem = planning_problem("gpt2-345m", "dgx-a100", global_batch=32, memory_model=str(network), fix={"pp": 4})
+    request = PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, memory_model=str(network), fix={"pp": 4})
+    problem = planning_problem(request)
     model = load_memory_model(str(network)).network
     assert model is not None
     memory = network_stage_memory(model, problem.model, problem.candidates[0], [80 * GIB // 1024])

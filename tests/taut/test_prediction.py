@@ -38,7 +38,7 @@ def test_each_row_gets_its_result_or_its_error(tmp_path: Path) -> None:
         "T4,8,2048,24,16,2048,2,2,2,1,16,none,bf16,",
     ]
     path.write_text("\n".join([HEAD, *rows]) + "\n")
-    found = list(csv.DictReader(StringIO(predict_file(path))))
+    found = list(csv.DictReader(StringIO(predict_file(path)[0])))
     assert [bool(row["step_time_s"]) for row in found] == [True, False, False, False, True, False]
     assert [bool(row["error"]) for row in found] == [False, True, True, True, False, True]
     low, middle, high = (float(found[0][name]) for name in ("step_time_low_s", "step_time_s", "step_time_high_s"))
@@ -66,7 +66,7 @@ def test_prediction_is_the_planners_price(name: str) -> None:
     row = configuration(**shape, n_gpus=8, tp=8, pp=1, dp=1, global_batch=8, micro_batch=2)
     predicted = predict_rows([row], calibration or uncalibrated(one_node.device))[0]
     assert ("caution" in str(found)) == bool(name)
-    assert found.strategy["recompute"] == ["none"]
+    assert found.strategy.recompute == ["none"]
     assert predicted.step_time_s == pytest.approx(found.step_time_s, rel=1e-9)
     assert predicted.memory_bytes == found.document["predicted"]["memory_bytes"][0]
 

@@ -49,6 +49,13 @@ def plot_frontier(frontier: Frontier, ax: "Axes | None" = None) -> "Axes":
     ------
     ImportError
         If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import taut
+    >>> found = taut.pareto("gpt2-345m", "dgx-a100", global_batch=32, limits=[10, 80], fix={"pp": 1, "tp": 1})
+    >>> taut.plot_frontier(found).get_title()
+    'gpt2-345m on dgx-a100, global batch 32'
     """
     ax = ax or new_axes(9.0, 5.4)
     limits = _steps(frontier)

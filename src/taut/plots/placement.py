@@ -58,6 +58,14 @@ def plot_placement(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
     ------
     ImportError
         If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
+    >>> print(taut.plot_placement(plan).get_title())
+    gpt2-345m on dgx-a100: who sits where, and which links are used
+    pipeline 2, tensor 1, data 4
     """
     grid = _grid(plan)
     side = float(np.clip(0.42 * (len(grid.site) + grid.margin), 5.5, 9.0))

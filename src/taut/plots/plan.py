@@ -33,6 +33,13 @@ def plot_memory(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
 
     Bars are GiB on the fullest device of the stage, the line is the capacity, and the hatched part below it the
     margin, (1). Parameters, result and errors as for ``taut.plot_placement``.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
+    >>> taut.plot_memory(plan).get_title()
+    'Memory of gpt2-345m on dgx-a100'
     """
     predicted, strategy = plan.predicted, plan.strategy
     parts = (predicted.memory_bytes, predicted.margin_bytes, predicted.capacity_bytes)
@@ -56,6 +63,13 @@ def plot_time(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
 
     One bar of seconds, split as in (2); the line is the certificate's lower bound, absent where nothing was proven.
     Parameters, result and errors as for ``taut.plot_placement``.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
+    >>> taut.plot_time(plan).get_title()
+    'Step time of gpt2-345m on dgx-a100: 0.09735 s'
     """
     breakdown, ends = plan.predicted.breakdown_s, 0.0
     ax = ax or new_axes(9.0, 3.0)

@@ -49,6 +49,14 @@ def schedule_page(found: "FoundSchedule") -> str:
     ------
     ImportError
         If plotly is not installed.
+
+    Examples
+    --------
+    >>> import taut
+    >>> stages = taut.Stages(stages=2, micro_batches=4, forward=[1.0], backward=[1.0], weight=[1.0])
+    >>> found = taut.published_schedule(stages, "1f1b", taut.ScheduleSearch(time_limit=1))
+    >>> taut.schedule_page(found).endswith("</html>")
+    True
     """
     try:
         from plotly.graph_objects import Figure

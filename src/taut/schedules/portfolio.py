@@ -109,6 +109,14 @@ def best_schedule(
         If no placement suits the figures.
     InfeasibleError
         If it is proven that no schedule fits the memory limits.
+
+    Examples
+    --------
+    >>> import taut
+    >>> stages = taut.Stages(stages=2, micro_batches=4, forward=[1.0], backward=[1.0], weight=[1.0])
+    >>> found = taut.best_schedule(stages, taut.ScheduleSearch(time_limit=10))
+    >>> found.times.makespan, found.lower_bound
+    (12.5, 12.5)
     """
     space = roomy(placements(stages, placement, chunks))
     load()
@@ -154,6 +162,13 @@ def published_schedule(
         If there is no such kind, or it does not suit the pipeline.
     InfeasibleError
         If the kind does not fit the memory limits.
+
+    Examples
+    --------
+    >>> import taut
+    >>> stages = taut.Stages(stages=2, micro_batches=4, forward=[1.0], backward=[1.0], weight=[1.0])
+    >>> taut.published_schedule(stages, "1f1b", taut.ScheduleSearch(time_limit=1)).times.makespan
+    15.0
     """
     if kind not in KINDS:
         raise DataError(f"--kind {kind}: expected one of {', '.join(KINDS)}")

@@ -54,7 +54,7 @@ def test_links_between_neighbours_serve_both_ways_of_a_v() -> None:
     given = stages(stages=3, comm=[1.0, 2.0])
     assert given.place("v", 2).problem.transfer.tolist() == [1, 2, 0, 2, 1]
     assert given.place("sequential", 1).problem.transfer.tolist() == [1, 2]
-    with pytest.raises(DataError, match="--comm: 2 numbers, expected 1 or 5"):
+    with pytest.raises(DataError, match="comm: 2 numbers, expected 1 or 5"):
         given.place("round-robin", 2)
 
 
@@ -89,23 +89,23 @@ def test_limits_may_differ_by_device_and_be_absent() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"stages": 0}, "--stages 0: expected at least 1"),
-        ({"micro_batches": 0}, "--micro-batches 0: expected at least 1"),
-        ({"stages": 10_000, "micro_batches": 10_000}, "passes, expected at most"),
-        ({"forward": [-1.0]}, "--forward -1: expected a finite number not below 0"),
-        ({"weight": [math.nan]}, "--weight nan: expected"),
-        ({"comm": [math.inf]}, "--comm inf: expected"),
-        ({"forward": [1.0, 2.0, 3.0]}, "--forward: 3 numbers, expected 1, 2 (one for each stage) or 4"),
-        ({"backward": []}, "--backward: 0 numbers, expected 1"),
-        ({"memory_limit": [1.0, 1.0, 1.0]}, "--memory-limit: 3 numbers, expected 1 or 2"),
-        ({"memory_limit": [0.0]}, "--memory-limit 0: expected a number above 0"),
-        ({"memory_limit": [math.nan]}, "--memory-limit nan: expected a number above 0"),
-        ({"kept_for_weight": 1.5}, "--kept-for-weight 1.5: expected a share"),
-        ({"activation": [0.0]}, "--activation 0: expected a number above 0"),
+        ({"stages": 0}, "stages: 0, expected a whole number, at least 1"),
+        ({"micro_batches": 0}, "micro_batches: 0, expected a whole number, at least 1"),
+        ({"stages": 10_000, "micro_batches": 10_000}, "600000000 passes with 10000 micro-batches, expected at most"),
+        ({"forward": [-1.0]}, "forward: -1, expected a finite number not below 0"),
+        ({"weight": [math.nan]}, "weight: nan, expected"),
+        ({"comm": [math.inf]}, "comm: inf, expected"),
+        ({"forward": [1.0, 2.0, 3.0]}, "forward: 3 numbers, expected 1, 2 (one for each stage) or 4"),
+        ({"backward": []}, "backward: 0 numbers, expected 1"),
+        ({"memory_limit": [1.0, 1.0, 1.0]}, "memory_limit: 3 numbers, expected 1 or 2"),
+        ({"memory_limit": [0.0]}, "memory_limit: 0, expected a number above 0"),
+        ({"memory_limit": [math.nan]}, "memory_limit: nan, expected a number above 0"),
+        ({"kept_for_weight": 1.5}, "kept_for_weight: 1.5, expected a share"),
+        ({"activation": [0.0]}, "activation: 0, expected a number above 0"),
     ],
 )
 def test_figures_out_of_range_are_refused(given: dict[str, Any], words: str) -> None:
-    """Option, value and what was expected, in one line."""
+    """Field, value and what was expected, in one line."""
     with pytest.raises(DataError) as refusal:
         stages(**given)
     assert words in str(refusal.value)
@@ -120,5 +120,5 @@ def test_placements_that_do_not_exist_are_refused(placement: str, chunks: int) -
 
 def test_pieces_that_do_not_divide_are_refused() -> None:
     """Three pieces a stage make no two chunks."""
-    with pytest.raises(DataError, match="--forward: 6 numbers, expected 4 for 2 chunks a device"):
+    with pytest.raises(DataError, match="forward: 6 numbers, expected 4 for 2 chunks a device"):
         stages(forward=[1.0] * 6).place("v", 2)

@@ -192,5 +192,5 @@ def test_the_plan_says_that_its_order_was_adapted() -> None:
     assert "v-half with 2 chunks a device, adapted to its times" in str(found)
     assert "the bound is on the schedules' own orders and 1 adapted, not on every order" in str(found)
     (listed,) = found.document["certificate"]["space"]["orders"]
-    assert listed["words"] == found.strategy["order"]
+    assert listed["words"] == found.strategy.order
     assert found.verify().holds

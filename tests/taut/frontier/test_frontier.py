@@ -24,7 +24,8 @@ from taut.frontier.frontier import Frontier
 from taut.frontier.limit_sweep import _improved
 from taut.frontier.memory_limits import gib_of, kib_of, least_limit, limit_for, lowered, spaced_limits
 from taut.planning import plan
-from taut.request import planning_problem
+from taut.request import PlanRequest
+from taut.resolve import planning_problem
 from taut.solver.certificate.document import devices_of, parse_document, strategy_of
 from taut.solver.result import CandidateBound, Limits, Source, State, Status
 from taut.solver.search.search import search
@@ -56,7 +57,7 @@ def whole() -> Frontier:
 
 
 def problem() -> PlanningProblem:
-    return planning_problem("gpt2-345m", "amp-homogeneous", global_batch=BATCH)
+    return planning_problem(PlanRequest("gpt2-345m", "amp-homogeneous", global_batch=BATCH))
 
 
 def monotone(frontier: Frontier) -> bool:
@@ -465,4 +466,4 @@ def test_sweep_of_a_single_candidate_names_it() -> None:
     frontier = pareto("gpt2-345m", "amp-homogeneous", global_batch=BATCH, fix=fixed, points=3)
     assert frontier.leanest == str(Candidate(4, 1, 4, 1, 1, 8, "1f1b", 1, False))
     assert issubclass(InfeasibleError, TautError)
-    assert {point.strategy["dp"] for point in frontier.planned if point.strategy} == {4}
+    assert {point.strategy.dp for point in frontier.planned if point.strategy} == {4}

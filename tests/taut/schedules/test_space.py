@@ -36,7 +36,7 @@ def test_one_device_has_one_placement() -> None:
 def test_placements_whose_links_are_not_given_are_left_out() -> None:
     """Three links of neighbours say nothing of that from the last device to the first."""
     assert names(replace(STAGES, comm=[1.0, 2.0, 3.0])) == [("sequential", 4), ("v", 8)]
-    with pytest.raises(DataError, match="--comm: 3 numbers"):
+    with pytest.raises(DataError, match="comm: 3 numbers"):
         placements(replace(STAGES, comm=[1.0, 2.0, 3.0]), "round-robin")
 
 
