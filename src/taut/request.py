@@ -266,7 +266,8 @@ def _refusal(error: ValidationError) -> FieldError:
         near = nearest(field, PlanRequest.model_fields)
         return FieldError(field, None, "unknown field" + (f"; did you mean {near}?" if near else ""))
     text = isinstance(value, str) and str in _accepted(field)
-    return FieldError(field, str(value) if text else shorten(value), first["msg"].removeprefix("Value error, "))
+    shown = str(value) if text else f"{value:g}" if isinstance(value, float) else shorten(value)
+    return FieldError(field, shown, first["msg"].removeprefix("Value error, "))
 
 
 def _accepted(field: str) -> set[object]:

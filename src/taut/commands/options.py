@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from taut.errors import DataError, InfeasibleError
-from taut.files import is_special
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
@@ -44,6 +43,8 @@ def check_file(out: Path | None) -> None:
     DataError
         If the folder does not exist or refuses files, or the file is a folder.
     """
+    from taut.files import is_special
+
     if out is None or is_special(out):
         return
     if not out.parent.is_dir():
@@ -90,5 +91,5 @@ def parse_fix(text: str) -> dict[str, int | str | bool]:
         if name in fixed:
             raise DataError(f"--fix {text}: {name} stands twice, expected once")
         words: dict[str, bool] = {"true": True, "false": False}
-        fixed[name] = words[value] if value in words else int(value) if value.isdecimal() else value
+        fixed[name] = words[value] if value in words else int(value) if value.removeprefix("-").isdecimal() else value
     return fixed

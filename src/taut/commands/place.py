@@ -23,7 +23,9 @@ def place_command(
     from taut.assignment import place, problem_of
     from taut.commands.progress import progress_lines
     from taut.reports.plan import percent
+    from taut.request import check_search
 
+    check_search(time_limit=time_limit, seed=seed)
     problem = problem_of(instance)
     with progress_lines(quiet) as progress:
         result = place(
