@@ -13,11 +13,11 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PolyCollection
 
-from taut import Plan
 from taut.data.units import GIB
 from taut.frontier.frontier import Frontier, FrontierPoint
 from taut.plots.frontier import plot_frontier
 from taut.solver.result import Status
+from tests.support.plans import made_plan
 
 BAND, NO_PLAN, BOUND = "between bound and plan", "no plan is this fast (proven)", "lower bound"
 
@@ -32,13 +32,14 @@ def point(
     limit: float, seconds: float, needs: float, bound: float, recompute: str = "none", pp: int = 2
 ) -> FrontierPoint:
     """A point whose plan has so many stages, the first of which recomputes."""
-    strategy = {"pp": pp, "tp": 8, "dp": 1, "stages": [], "recompute": [recompute, *["none"] * (pp - 1)]}
-    document = {
-        "strategy": strategy,
-        "predicted": {"step_time_s": seconds, "memory_bytes": [int(needs * GIB)], "tokens_per_s": 1000 / seconds},
-    }
+    plan = made_plan(
+        pp=pp,
+        tp=8,
+        strategy={"recompute": [recompute, *["none"] * (pp - 1)]},
+        predicted={"step_time_s": seconds, "memory_bytes": [int(needs * GIB)], "tokens_per_s": 1000 / seconds},
+    )
     status = Status.OPTIMAL if seconds == bound else Status.FEASIBLE
-    return FrontierPoint(limit_gib=limit, status=status, lower_bound_s=bound, needs_gib=needs, plan=Plan(document))
+    return FrontierPoint(limit_gib=limit, status=status, lower_bound_s=bound, needs_gib=needs, plan=plan)
 
 
 def frontier(*points: FrontierPoint, least: float) -> Frontier:

@@ -17,7 +17,7 @@ from matplotlib.collections import LineCollection, PatchCollection, PathCollecti
 
 from taut import Plan, plot_memory, plot_placement, plot_time
 from taut.data.arrays import Floats
-from taut.data.units import GIB
+from tests.support.plans import PARTS, made_plan
 
 HOPS, RETURNS = "activations to the next stage (number: hops)", "their gradients, back"
 RING, SLOWEST = "data-parallel all-reduce of stage 0", "its slowest link"
@@ -39,25 +39,14 @@ def plan_of(devices: Any, nodes: int, rows: Any = None, bound: float | None = 1.
     cluster: dict[str, Any] = {"name": "c", "nodes": [node], "network": {"bandwidth_gbps": 100}}
     if rows is not None:
         cluster["bandwidth_matrix"] = {"unit": "Gb/s", "rows": np.asarray(rows, dtype=float).tolist()}
-    parts = ("compute", "tensor_parallel", "pipeline_transfers", "data_parallel", "optimizer", "constant")
-    predicted = {
-        "step_time_s": 2.0,
-        "breakdown_s": dict(zip(parts, (1.0, 0.5, 0.25, 0.125, 0.125, 0.0), strict=True)),
-        "memory_bytes": [(x + 1) * GIB for x in range(pp)],
-        "margin_bytes": [GIB] * pp,
-        "capacity_bytes": [16 * GIB] * pp,
-    }
-    strategy = {"stages": [[x, x + 1] for x in range(pp)], "recompute": ["none"] * (pp - 1) + ["full"]}
-    certificate = {"lower_bound_s": bound, "gap": None if bound is None else (2.0 - bound) / 2.0}
-    inputs = {"model": {"name": "m"}, "cluster": {"name": "c", "spec": cluster}}
-    return Plan(
-        {
-            "strategy": {"pp": pp, "tp": tp, "dp": dp, **strategy},
-            "placement": {"devices": np.asarray(devices).tolist()},
-            "predicted": predicted,
-            "certificate": certificate,
-            "inputs": inputs,
-        }
+    return made_plan(
+        pp=pp,
+        tp=tp,
+        dp=dp,
+        strategy={"recompute": ["none"] * (pp - 1) + ["full"]},
+        placement={"devices": np.asarray(devices).tolist()},
+        certificate={"lower_bound_s": bound, "gap": None if bound is None else (2.0 - bound) / 2.0},
+        inputs={"cluster": {"name": "c", "sha256": "", "spec": cluster}},
     )
 
 
@@ -212,8 +201,8 @@ def test_time_is_stacked_up_to_the_step_time() -> None:
 
 def test_time_shows_the_constant_of_a_calibration() -> None:
     """A constant that is not zero is one more part of the bar."""
-    plan = plan_of(FOUR_NODES, 4)
-    plan.document["predicted"]["breakdown_s"]["constant"] = 0.5
+    parts = dict(zip(PARTS, (1.0, 0.5, 0.25, 0.125, 0.125, 0.5), strict=True))
+    plan = made_plan(predicted={"breakdown_s": parts})
     # The other parts end at 2.0.
     last = plot_time(plan).containers[-1][0]
     assert (last.get_x(), last.get_width()) == (2.0, 0.5)
