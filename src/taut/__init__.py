@@ -174,7 +174,7 @@ __all__ = sorted(_HOME)
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        near = import_module("taut.data.suggest").nearest(name, __all__)
+        near = import_module("taut.data.suggest").nearest(name, sorted(__all__, key=str.swapcase))
         raise AttributeError(f"module 'taut' has no attribute {name!r}" + (f"; did you mean {near}?" if near else ""))
     value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
