@@ -51,7 +51,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
-from taut.solver.order_priced.division import ROUNDING as ORDER_ROUNDING
+from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 
 ROUNDING = 1e-12
 """Relative allowance for the rounding of sums in floating point, taken off every bound."""

@@ -34,7 +34,7 @@ from taut.formulations.strategy import Division, Strategy
 from taut.solver.bounds.computations import strongest
 from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.layer_partition import Partition, least_excess, solve_partition
-from taut.solver.order_priced.bound import lean_divisions
+from taut.solver.order_priced.bound import low_memory_divisions
 
 FORBIDDEN = 2**62
 """Bytes of what is not allowed: more than any device has, and small enough to be added to."""
@@ -168,7 +168,7 @@ def _leanest_division(problem: PlanningProblem, candidate: Candidate) -> StageNe
     free = np.zeros(problem.tables(candidate).num_layers + 1)
     given = replace(chunk_problem(problem, candidate, free, 0.0), budget=float(FORBIDDEN))
     memory = problem.device_memory(candidate)
-    found = min(lean_divisions(given), key=lambda one: max(memory.bytes_of(*one.ranges)))
+    found = min(low_memory_divisions(given), key=lambda one: max(memory.bytes_of(*one.ranges)))
     needed = memory.bytes_of(*found.ranges)
     largest = int(memory.budget.argmax())
     return StageNeeds(

@@ -1,1 +1,8 @@
-"""Candidates whose schedule is priced by its order: their bounds and divisions."""
+"""
+Order-priced candidates, whose pipeline time is the makespan of their order of passes: bounds and divisions.
+
+Begin with ``bound``. It bounds every division by ``capacity`` (a destructive bound) and by Lagrangian relaxation:
+``lagrangian`` is the dual function, ``dual_ascent`` maximises it with the restricted ``master``, ``pricing`` and
+``device_chain`` solve the pricing problem, and ``branch_and_bound`` raises the bound in branches. ``witness`` checks
+all of it. ``local_search`` and ``adapt`` find divisions and orders.
+"""

@@ -1,15 +1,18 @@
 r"""
-An order of the passes for the times of a candidate: an order that is known, improved in the memory of the schedule.
+An order of the passes for a candidate and a division: beam search and local search from a known order.
 
-Given a division of the layers, seconds of every chunk's passes and cuts at the best links, and what its activations
-take, the schedule's own order :math:`o`, by formula or by repeating a block, holds :math:`M_d(o)` on device d. Sought
-is an order of least makespan with
+Data: seconds of every chunk's passes and of its cuts at the best links, and bytes of its activations, for a division of
+the layers. The schedule's own order :math:`o`, by formula or by repeating a block, holds at most :math:`M_d(o)` bytes
+on device d.
 
-.. math:: M_d \le M_d(o) \quad \text{on every device d}, \tag{1}
+(1) Minimise the makespan of an order so that it holds at most :math:`M_d(o)` on every device d.
 
-by the search of ``taut schedule`` (:mod:`taut.solver.schedules.construct.adapt`): a short one first, and a longer one
-with other random bits where the makespan that it found is within ``PROMISING`` of the seconds that are to be beaten
-(2). Nothing is claimed of how good the order is; as part of the space, it has bounds like any other.
+The search is that of ``taut schedule`` (:mod:`taut.solver.schedules.construct.adapt`), in two turns:
+
+(2) a short search first, and a longer one with another seed where the makespan found is within ``PROMISING`` of the
+    target.
+
+Nothing is claimed of how good the order is; as part of the space, it has bounds like any other.
 """
 
 from collections.abc import Callable
@@ -27,14 +30,14 @@ from taut.solver.schedules.construct.adapt import Effort, adapt, effort
 from taut.solver.schedules.in_order import in_order
 
 SHORT = 8
-"""So many times as much as the short search tries the longer one."""
+"""Factor from the effort of the short search to that of the long one."""
 MOST_TRIALS = 60_000
-"""Changes to an order that are tried at most, as others may follow for other divisions."""
+"""Changes to an order that are tried at most: a search is one of many, since every division asks for an order."""
 PROMISING = 0.01
-"""Relative distance beyond the seconds to beat up to which the longer search is made."""
+"""Relative distance beyond the target up to which the long search is made: it rarely gains more."""
 
 
-def adapted_words(
+def adapted_order(
     given: ChunkProblem,
     candidate: Candidate,
     division: Division,
@@ -44,7 +47,7 @@ def adapted_words(
     stop: Callable[[], bool] = lambda: False,
 ) -> tuple[str, ...]:
     """
-    Words of an order that suits a division better than the candidate's.
+    An order with a smaller makespan for a division than the candidate's, (1).
 
     Parameters
     ----------
@@ -53,9 +56,9 @@ def adapted_words(
     division
         The layers of every chunk.
     gain
-        Seconds of the makespan to save; less is of no use.
+        Seconds by which the makespan must fall.
     seed, stop
-        Of the search; asked between trials.
+        Seed of the search, and what it asks between trials whether to stop.
 
     Returns
     -------
@@ -77,7 +80,7 @@ def adapted_words(
 
 
 def _searches(pipeline: ScheduleProblem, target: float) -> list[tuple[Effort, float]]:
-    """The short and the longer search, with the seconds beyond the target that are let pass after each, (2)."""
+    """The short and the long search, each with the seconds beyond the target up to which another follows, (2)."""
     work = effort(pipeline)
     lists, kept, trials = work.lists, work.kept, min(work.trials, MOST_TRIALS)
     short = Effort(lists=lists // SHORT, kept=max(kept // SHORT, 2), trials=trials // SHORT)
@@ -85,7 +88,7 @@ def _searches(pipeline: ScheduleProblem, target: float) -> list[tuple[Effort, fl
 
 
 def _pipeline(given: ChunkProblem, division: Division) -> ScheduleProblem:
-    """The pipeline of a division at the best links."""
+    """The scheduling problem of a division at the best links."""
     chosen = division.ranges
     passes = given.passes[:, *chosen]
     activation = given.activation[chosen]

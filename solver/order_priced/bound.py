@@ -1,14 +1,14 @@
 r"""
-Lower bound on every division of a candidate whose schedule is priced by its order.
+Lower bound on every division of an order-priced candidate.
 
-(1) What every device can take (``taut.solver.order_priced.capacity``) bounds any candidate, and often does so up to the
-    limit at once.
-(2) Where all layers but the first and the last are alike, weighted paths through the order bound what the devices' own
-    options cost (``taut.solver.order_priced.branch_and_bound``), in branches where that is asked for.
-(3) Elsewhere, or where the options are too many, weighted paths and prices of memory bound what dynamic programming
-    over chunks finds (``taut.solver.order_priced.lagrangian``).
+(1) Destructive bound by the layers that every device can take (``taut.solver.order_priced.capacity``): it holds for any
+    candidate, and often reaches the limit at once.
+(2) Where all layers but the first and the last are equal, the Lagrangian dual over the devices' options, in branches
+    where that is asked for (``taut.solver.order_priced.branch_and_bound``).
+(3) Elsewhere, or where there are too many options, the Lagrangian dual over chunks, with prices of memory
+    (``taut.solver.order_priced.lagrangian``).
 
-The largest counts. The limit is lowered to little above the quickest division that is known to fit.
+The largest counts. The limit is lowered to little above the least makespan of a division that is known to fit.
 """
 
 from collections.abc import Iterator
@@ -20,49 +20,49 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
-from taut.solver.order_priced.branch_and_bound import Branching
-from taut.solver.order_priced.capacity import capacity_bound, missing_capacity
-from taut.solver.order_priced.device_chain import Devices
-from taut.solver.order_priced.division import ROUNDING
-from taut.solver.order_priced.dual_ascent import ROUNDS, raised
-from taut.solver.order_priced.lagrangian import least_within, missing_by
-from taut.solver.order_priced.master import leanest_mixture
-from taut.solver.order_priced.rows import Rows, least_makespan
-from taut.solver.order_priced.witness import stated
+from taut.solver.order_priced.branch_and_bound import BranchAndBound
+from taut.solver.order_priced.capacity import capacity_bound, missing_memory
+from taut.solver.order_priced.device_chain import DeviceChain
+from taut.solver.order_priced.dual_ascent import MOST_ITERATIONS, maximise_dual
+from taut.solver.order_priced.lagrangian import bounded_pricing, memory_dual
+from taut.solver.order_priced.master import least_excess
+from taut.solver.order_priced.master_rows import MasterRows, least_makespan
+from taut.solver.order_priced.pricing import ROUNDING
+from taut.solver.order_priced.witness import price_witness
 
 SLACK = 1.02
-"""Limit as a multiple of a makespan that is known."""
+"""Limit as a multiple of a known makespan: bounds above an optimum are of no use, and 2 % leave room for its search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrderBound:
     """
-    What is known of a candidate's divisions.
+    The bound on a candidate's divisions.
 
     Parameters
     ----------
     seconds
-        Least makespan; infinite where nothing fits.
+        Lower bound in seconds; infinite where nothing fits.
     witness
-        What proves it.
+        What proves it (``taut.solver.order_priced.witness``).
     missing
-        Bytes that some device lacks where nothing fits.
+        Bytes that some device lacks at least where nothing fits.
     divisions
-        Some that are worth a closer look.
+        Divisions found on the way, from which a search for a good one begins.
     branching
-        What can raise the bound further, (2).
+        The tree that can raise the bound, (2).
     """
 
     seconds: float
     witness: dict[str, Any]
     missing: float = 0.0
     divisions: tuple[Division, ...] = ()
-    branching: Branching | None = None
+    branching: BranchAndBound | None = None
 
 
 def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     """
-    Bound by what devices can take or by good weights and prices, or proof that nothing fits.
+    Bound by (1) to (3), or proof that nothing fits.
 
     Parameters
     ----------
@@ -70,34 +70,43 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
         The division problem.
     limit
         Seconds beyond which a bound is of no use, such as those of an incumbent.
+
+    Returns
+    -------
+    OrderBound
+        The bound with its witness.
     """
-    even = list(_even(given))
-    rows = Rows(given)
-    fitting = [division for division in even if (rows.excess(division) <= 0).all()]
-    missing = 0 if fitting or limit < np.inf else missing_capacity(given)
+    balanced = list(_balanced(given))
+    rows = MasterRows(given)
+    fitting = [division for division in balanced if (rows.excess(division) <= 0).all()]
+    missing = 0 if fitting or limit < np.inf else missing_memory(given)
     if missing > 0:
         return OrderBound(seconds=np.inf, witness={"missing": missing}, missing=missing)
-    limit = _lowered(given, limit, fitting or even, known=bool(fitting))
-    devices = Devices(given, limit)
+    limit = _lowered_limit(given, limit, fitting or balanced, known=bool(fitting))
+    devices = DeviceChain(given, limit)
     capacity = capacity_bound(devices)
-    by_devices = OrderBound(seconds=capacity * (1 - ROUNDING), witness={"limit_s": capacity}, divisions=tuple(even))
+    by_devices = OrderBound(seconds=capacity * (1 - ROUNDING), witness={"limit_s": capacity}, divisions=tuple(balanced))
     if capacity >= limit:
         return by_devices
-    by_paths = _by_options(devices, even) if devices.known and devices.alike else _by_prices(rows, even, limit)
-    if by_paths.seconds >= by_devices.seconds:
-        return by_paths
-    return replace(by_paths, seconds=by_devices.seconds, witness=by_devices.witness)
+    by_dual = (
+        _by_options(devices, balanced)
+        if devices.is_enumerable and devices.has_uniform_layers
+        else _by_prices(rows, balanced, limit)
+    )
+    if by_dual.seconds >= by_devices.seconds:
+        return by_dual
+    return replace(by_dual, seconds=by_devices.seconds, witness=by_devices.witness)
 
 
-def _lowered(given: ChunkProblem, limit: float, divisions: list[Division], *, known: bool) -> float:
-    """The limit, or little above the quickest division where that is known to fit, or there is no limit."""
+def _lowered_limit(given: ChunkProblem, limit: float, divisions: list[Division], *, known: bool) -> float:
+    """The limit in seconds, or little above the least known makespan where its division fits or there is no limit."""
     least = min(least_makespan(given, division) for division in divisions)
     return min(limit, SLACK * least) if known else limit if limit < np.inf else 2 * least
 
 
-def _by_options(devices: Devices, divisions: list[Division]) -> OrderBound:
+def _by_options(devices: DeviceChain, divisions: list[Division]) -> OrderBound:
     """Bound (2)."""
-    branching = Branching(devices, divisions)
+    branching = BranchAndBound(devices, divisions)
     return OrderBound(
         seconds=branching.seconds * (1 - ROUNDING),
         witness=branching.witness(),
@@ -106,51 +115,51 @@ def _by_options(devices: Devices, divisions: list[Division]) -> OrderBound:
     )
 
 
-def _by_prices(rows: Rows, divisions: list[Division], limit: float) -> OrderBound:
+def _by_prices(rows: MasterRows, divisions: list[Division], limit: float) -> OrderBound:
     """Bound (3), or proof that nothing fits."""
     given, found = rows.given, list[Division]()
-    prices = np.full(len(rows.counts), 1.0 / len(rows.counts))
-    if not _fits(rows, prices, found):
-        missing, _ = missing_by(rows, prices)
-        return OrderBound(seconds=np.inf, witness={"prices": prices.tolist()}, missing=missing)
-    proof = raised(rows, found + divisions, least_within(given, limit), limit - given.constant)
+    memory_prices = np.full(len(rows.memory_rows), 1.0 / len(rows.memory_rows))
+    if not _fits(rows, memory_prices, found):
+        missing, _ = memory_dual(rows, memory_prices)
+        return OrderBound(seconds=np.inf, witness={"prices": memory_prices.tolist()}, missing=missing)
+    proof = maximise_dual(rows, found + divisions, bounded_pricing(given, limit), limit - given.constant)
     return OrderBound(
         seconds=min(proof.value + given.constant, limit) * (1 - ROUNDING),
-        witness=stated(rows, proof.shares, proof.prices, limit),
+        witness=price_witness(rows, proof.path_weights, proof.memory_prices, limit),
         divisions=proof.divisions,
     )
 
 
-def _fits(rows: Rows, prices: Floats, found: list[Division]) -> bool:
-    """Seek prices for divisions that fit, in place; false if they prove that nothing fits."""
-    for _ in range(ROUNDS):
-        missing, division = missing_by(rows, prices)
+def _fits(rows: MasterRows, memory_prices: Floats, found: list[Division]) -> bool:
+    """Maximise the dual of missing memory, prices in place, until divisions fit together; false if none can."""
+    for _ in range(MOST_ITERATIONS):
+        missing, division = memory_dual(rows, memory_prices)
         if division is None or missing > 0:
             return False
         found.append(division)
-        worst, mixed = leanest_mixture(rows, found)
+        worst, mixed = least_excess(rows, found)
         if worst <= 0:
             return True
-        prices[:] = mixed
+        memory_prices[:] = mixed
     return True
 
 
-def lean_divisions(given: ChunkProblem) -> list[Division]:
-    """Divisions worth a look for their memory: even ones, and those that need least under some prices."""
-    rows = Rows(given)
-    prices = [np.full(len(rows.counts), 1.0 / len(rows.counts)), *np.eye(len(rows.counts))]
-    answers = (missing_by(rows, each)[1] for each in prices)
-    found = [*_even(given), *(answer for answer in answers if answer is not None)]
+def low_memory_divisions(given: ChunkProblem) -> list[Division]:
+    """Divisions that need little memory: balanced ones, and minimisers of bytes under some prices."""
+    rows = MasterRows(given)
+    memory_prices = [np.full(len(rows.memory_rows), 1.0 / len(rows.memory_rows)), *np.eye(len(rows.memory_rows))]
+    answers = (memory_dual(rows, each)[1] for each in memory_prices)
+    found = [*_balanced(given), *(answer for answer in answers if answer is not None)]
     if len(found) > 1:
-        for _ in range(ROUNDS // 4):
-            mixed = leanest_mixture(rows, found)[1]
-            answer = missing_by(rows, mixed)[1]
+        for _ in range(MOST_ITERATIONS // 4):
+            mixed = least_excess(rows, found)[1]
+            answer = memory_dual(rows, mixed)[1]
             found += [answer] if answer is not None else []
     return found
 
 
-def _even(given: ChunkProblem) -> Iterator[Division]:
-    """Divisions into chunks of as equal time as whole layers allow, one for each recompute."""
+def _balanced(given: ChunkProblem) -> Iterator[Division]:
+    """Divisions into chunks of about equal time, one for each recompute."""
     chunks, layers, before = given.num_chunks, given.num_layers, np.arange(given.num_chunks)
     for r in np.flatnonzero(np.isfinite(given.passes[0, :, 0, -1])):
         until = given.passes[:, r, 0, 1:].sum(axis=0)

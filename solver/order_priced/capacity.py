@@ -1,22 +1,31 @@
 r"""
-Lower bound on every division of a candidate whose schedule is priced by its order, by how many layers devices can take.
+Destructive bound by the layers that every device can take within a time.
 
-With :math:`t_d(x, N)` the least seconds of device d's own passes where its first chunk has x layers and all have N
-(``taut.solver.order_priced.device_options``), :math:`w_d` the least seconds that its path spends with a layer in a
-first chunk of a device before it, :math:`\tau_d` those of its transfers, and :math:`\rho(N_0)` the least seconds of
-ring and optimizer where device 0 has :math:`N_0` layers, every division within T seconds keeps
+Sets: devices d, numbers of layers :math:`x` of a device's first chunk and :math:`N` of all its chunks.
+Data: :math:`t_d(x, N)`, the least seconds of device d's own passes (``taut.solver.order_priced.device_options``);
+:math:`w_d`, the least seconds that its path spends with a layer in a first chunk of a device before it;
+:math:`\tau_d`, those of its transfers; :math:`\rho(N_0)`, the least seconds of ring and optimizer where device 0 has
+:math:`N_0` layers.
+
+A trial value T is refuted if no division is within T seconds; then T is a lower bound. Every division within T keeps
 
 (1) :math:`t_d(x_d, N_d) + w_d \sum_{e < d} x_e + \tau_d + \rho(N_0) \le T` for all d.
 
-(2) :math:`U_d(S)`, the most layers that devices before d take with S of them in first chunks, follows for each
-    :math:`N_0` by :math:`U_{d+1}(S + x) = \max_x U_d(S) + \max \{N : (1)\}`. If :math:`\max_S U_{pp}(S) < L` for every
-    :math:`N_0` no division is within T, and T is a lower bound.
+(2) Let :math:`U_d(S)` be the most layers that the devices before d take with S of them in first chunks. For each
+    :math:`N_0` it follows by dynamic programming, :math:`U_{d+1}(S + x) = \max_x U_d(S) + \max \{N : (1)\}`. If
+    :math:`\max_S U_{pp}(S) < L` for every :math:`N_0` no division keeps (1), and T is refuted.
 
-(3) If (2) holds without a limit of time no division fits memory. The same with more memory for every device says how
-    much is missing at least.
+(3) If T is refuted without any limit of time, no division fits memory. The same with more memory on every device says
+    how much is missing at least.
 
-Unlike the bound by weighted paths (``taut.solver.order_priced.bound``) this keeps the memory and the whole layers of
-every device at once, and looks at no path but the devices' own. The witness is T, or the missing memory.
+The largest T that is refuted is found by bisection. The bound by weighted paths (``taut.solver.order_priced.bound``)
+relaxes memory and whole numbers of layers; this one keeps both for every device at once, and regards the devices' own
+paths alone. The witness is T, or the missing memory.
+
+References
+----------
+Klein and Scholl (1999), Computing lower bounds by destructive improvement: an application to resource-constrained
+project scheduling.
 """
 
 import numpy as np
@@ -25,100 +34,107 @@ from taut.data.arrays import Floats
 from taut.formulations.compiled import jit
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.critical_paths import Path
-from taut.solver.order_priced.device_chain import Devices
-from taut.solver.order_priced.device_options import Options
+from taut.solver.order_priced.device_chain import DeviceChain
+from taut.solver.order_priced.device_options import DeviceOptions
 
 PRECISION = 1e-6
-"""Relative distance between a proven T and one that (2) does not exclude."""
+"""Relative distance between a proven T and one that (2) does not refute; bisection needs 20 trials."""
 
 
-class Capacity:
-    """What devices can take within any T up to their limit."""
+class LayerCapacity:
+    """
+    The layers that devices can take within any T up to their limit.
 
-    def __init__(self, devices: Devices) -> None:
+    Parameters
+    ----------
+    devices
+        Devices whose options are enumerable.
+    """
+
+    def __init__(self, devices: DeviceChain) -> None:
         given = devices.given
         self._layers = given.num_layers
-        seconds = np.array([_least_seconds(options, devices.most) for options in devices.options])
+        seconds = np.array([_least_seconds(options, devices.most_layers) for options in devices.options])
         hops = np.array([path.transfers[given.away].sum() for path in devices.paths])
         self._tables = (
             seconds,
             np.array([_before(devices, d, path) for d, path in enumerate(devices.paths)]),
-            np.where(hops > 0, hops * devices.edge, 0.0),
+            np.where(hops > 0, hops * devices.least_cut, 0.0),
             _tail(devices) + given.constant,
         )
 
-    def excludes(self, seconds: float) -> bool:
-        """Whether no division is within so many seconds, at most the limit, (2)."""
+    def refutes(self, seconds: float) -> bool:
+        """Whether (2) refutes so many seconds, at most the limit."""
         return not _reaches(*self._tables, seconds, self._layers)
 
 
-def _least_seconds(options: Options, most: int) -> Floats:
-    """Least seconds of a device's own passes by layers of its first chunk and of all, t of (1)."""
+def _least_seconds(options: DeviceOptions, most: int) -> Floats:
+    """Least seconds t of (1) of a device by layers of its first chunk and of all its chunks, (most + 1, most + 1)."""
     least = np.full((most + 1, most + 1), np.inf)
     np.minimum.at(least, (options.layers[:, 0], options.whole), options.seconds)
     return least
 
 
-def _before(devices: Devices, device: int, path: Path) -> float:
+def _before(devices: DeviceChain, device: int, path: Path) -> float:
     """Least seconds that a device's path spends with a layer of a first chunk before it, w of (1)."""
     if device == 0:
         return 0.0
     # The chunks before are the model's first one and others.
     chunks = range(min(device, 2))
     weights = np.tile(path.passes[:device].min(axis=0).astype(float), (len(chunks), 1))
-    each = devices.figures.seconds(chunks, weights)[..., 1:] / np.arange(1, devices.most + 1)
+    each = devices.minima.seconds(chunks, weights)[..., 1:] / np.arange(1, devices.most_layers + 1)
     return float(each.min())
 
 
-def _tail(devices: Devices) -> Floats:
+def _tail(devices: DeviceChain) -> Floats:
     """Least seconds of ring and optimizer by device 0's layers (N,), infinite where it cannot have so many."""
     given, options, hosted = devices.given, devices.options[0], devices.given.hosted(0)
-    parameters = devices.figures.parameters(hosted)[np.arange(len(hosted)), options.layers].sum(axis=1)
-    least = np.full(devices.most + 1, np.inf)
+    parameters = devices.minima.parameters(hosted)[np.arange(len(hosted)), options.layers].sum(axis=1)
+    least = np.full(devices.most_layers + 1, np.inf)
     np.minimum.at(least, options.whole, given.per_parameter * parameters)
     return least
 
 
-def capacity_bound(devices: Devices) -> float:
-    """Largest T up to the devices' limit that (2) proves; minus infinity where the options are too many."""
-    if not devices.known:
+def capacity_bound(devices: DeviceChain) -> float:
+    """Largest T in seconds, up to the devices' limit, that (2) refutes; minus infinity where options are too many."""
+    if not devices.is_enumerable:
         return -np.inf
-    capacity, low, high = Capacity(devices), 0.0, devices.limit
-    if capacity.excludes(high):
+    capacity, low, high = LayerCapacity(devices), 0.0, devices.limit
+    if capacity.refutes(high):
         return high
     while high - low > PRECISION * high:
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if capacity.excludes(middle) else (low, middle)
+        low, high = (middle, high) if capacity.refutes(middle) else (low, middle)
     return low
 
 
-def proves(given: ChunkProblem, seconds: float) -> bool:
-    """Whether (2) proves that no division is within so many seconds."""
-    devices = Devices(given, seconds)
-    return devices.known and Capacity(devices).excludes(seconds)
+def is_lower_bound(given: ChunkProblem, seconds: float) -> bool:
+    """Whether (2) refutes so many seconds, so that they are a lower bound."""
+    devices = DeviceChain(given, seconds)
+    return devices.is_enumerable and LayerCapacity(devices).refutes(seconds)
 
 
-def missing_capacity(given: ChunkProblem) -> int:
-    """Bytes that some device lacks in every division, by (3): at most a hundredth less than it proves; 0 for none."""
-    devices, low, high = Devices(given), -1, 1 << 20
-    if not lacks(devices, 0):
+def missing_memory(given: ChunkProblem) -> int:
+    """Bytes that some device lacks in every division, by (3), within a hundredth of the most it proves; 0 for none."""
+    devices, low, high = DeviceChain(given), -1, 1 << 20
+    if not is_too_small(devices, 0):
         return 0
-    while lacks(devices, high):
+    while is_too_small(devices, high):
         low, high = high, 2 * high
     while high - low > max(high // 100, 1):
         middle = (low + high) // 2
-        low, high = (middle, high) if lacks(devices, middle) else (low, middle)
+        low, high = (middle, high) if is_too_small(devices, middle) else (low, middle)
     return low + 1
 
 
-def lacks(devices: Devices, more: int) -> bool:
-    """Whether no division fits with so many more bytes on every device, (3)."""
-    return devices.known and Capacity(devices.with_more(more)).excludes(np.inf)
+def is_too_small(devices: DeviceChain, more: int) -> bool:
+    """Whether no division fits even with so many more bytes on every device, (3)."""
+    return devices.is_enumerable and LayerCapacity(devices.with_memory(more)).refutes(np.inf)
 
 
 @jit
 def _reaches(seconds: Floats, before: Floats, transfers: Floats, tail: Floats, within: float, layers: int) -> bool:
-    """Whether (2) reaches all layers for some number of them on device 0."""
+    """Whether devices take all layers within so many seconds, for some number of them on device 0, (2)."""
     devices, most = seconds.shape[0], seconds.shape[1] - 1
     size = devices * most + 1
     for n in range(1, most + 1):

@@ -1,13 +1,18 @@
 r"""
-Paths through an order of passes: linear lower bounds on its makespan.
+Critical paths through an order of passes: linear lower bounds on its makespan.
 
-A path is a sequence of passes each of which waits for the one before, on its device or for its input, so the makespan
-is at least the sum of its passes and of the transfers between them, whatever the seconds are:
+Sets: passes (kind, chunk, micro-batch) in an order for every device; arcs from a pass to the next one of its device,
+and to the pass of the neighbouring chunk that takes its output.
+Data: seconds of F, I and W of every chunk, seconds of a transfer between neighbouring chunks.
+
+In this directed acyclic graph a pass starts once all passes before it have ended and their transfers have arrived. So
+the makespan is the length of a longest path, the critical path, and at least the length of every path, whatever the
+seconds are (Kelley and Walker, Critical-path planning and scheduling, 1959). Two kinds of path are used:
 
 (1) of a device: the forward passes of the chunks before its first one, all its passes, and after its last pass the
     gradients of the chunks before that one's, if that hands a gradient on;
-(2) critical: the one that attains the makespan for given seconds; of a device's pass before and an input that end at
-    the same time, the pass before.
+(2) critical: a longest path for given seconds; where the pass before on the device and an input end at the same time,
+    it goes through the pass before.
 
 A path is the number of its F, I and W of every chunk, (C, 3), and of its transfers, (C - 1,).
 """
@@ -22,7 +27,7 @@ from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, WEIGHT_GRADIENT, execute
 
 _TIE = 1e-9
-"""Relative difference up to which two ends count as one."""
+"""Relative difference up to which two ends count as one: far above rounding, far below any pass."""
 
 
 class Path(NamedTuple):
@@ -33,7 +38,21 @@ class Path(NamedTuple):
 
 
 def device_path(order: Order, device: int) -> Path:
-    """Path (1) of a device."""
+    """
+    Path (1) of a device.
+
+    Parameters
+    ----------
+    order
+        The passes.
+    device
+        Number of the device.
+
+    Returns
+    -------
+    Path
+        Numbers of passes and transfers.
+    """
     rows = order.passes[order.first[device] : order.first[device + 1]]
     chunks = len(order.device)
     passes, transfers = np.zeros((chunks, 3), np.int64), np.zeros(chunks - 1, np.int64)
@@ -51,18 +70,23 @@ def device_path(order: Order, device: int) -> Path:
 
 def critical_path(order: Order, seconds: Floats, transfer: Floats, num_micro_batches: int) -> Path:
     """
-    Path (2).
+    A longest path for given seconds, (2).
 
     Parameters
     ----------
     order
         The passes.
     seconds
-        Of F, I and W of every chunk (3, C).
+        Seconds of F, I and W of every chunk (3, C).
     transfer
-        From a chunk to the next (C - 1,).
+        Seconds from a chunk to the next (C - 1,).
     num_micro_batches
         Micro-batches m.
+
+    Returns
+    -------
+    Path
+        Numbers of passes and transfers.
     """
     every = np.concatenate([seconds, (seconds[1] + seconds[2])[None]])
     found = _critical(order.passes, order.first, order.device, every, transfer, num_micro_batches)

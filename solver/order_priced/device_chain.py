@@ -1,14 +1,19 @@
 r"""
-The devices of a candidate with their options, and the division that costs least under weights.
+The devices of a candidate in a chain, and the division of least cost over the options of every device.
 
-With a limit T on the makespan, device d's options (``taut.solver.order_priced.device_options``) are those whose passes
-take at most T less the constant seconds. Under weights of passes, cuts and device 0's parameters
-(``taut.solver.order_priced.rows`` (3)) an option o of d costs :math:`c_d(o)`, and
+Sets: devices d = 0..pp-1, each with the options o that its passes leave within a limit T on the makespan
+(``taut.solver.order_priced.device_options``).
+Data: layers :math:`N_o` of an option; its cost :math:`c_d(o)` under costs of the chunks' figures
+(``taut.solver.order_priced.master_rows`` (3)).
+Variables: an option of each device.
 
-(1) :math:`V_{d+1}(u) = \min_o V_d(u - N_o) + c_d(o)`, the least cost of devices before d + 1 with u layers, finds
-    :math:`V_{pp}(L)`: no division within T and within memory costs less, however its layers differ.
+(1) Minimise :math:`\sum_d c_d(o_d)` so that :math:`\sum_d N_{o_d} = L`: a multiple-choice knapsack with equality.
+    :math:`V_{d+1}(u) = \min_o V_d(u - N_o) + c_d(o)`, the least cost of the devices before d + 1 with u layers, solves
+    it by dynamic programming, and :math:`V_{pp}(L)` is its optimum.
 
-Cuts cost the least seconds of any cut.
+No division within T and within memory costs less than (1), since an option costs no more than the chunks that it stands
+for, and every cut is priced by the least seconds of any cut. So (1) is a pricing problem whose columns each keep the
+memory of every device (Sinha and Zoltners, The multiple-choice knapsack problem, Operations Research 27, 1979).
 """
 
 from copy import copy
@@ -21,13 +26,13 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, device_path
-from taut.solver.order_priced.device_options import HUGE, Figures, Options, few_enough
-from taut.solver.order_priced.division import ROUNDING, Weights, room
+from taut.solver.order_priced.device_options import HUGE, DeviceOptions, RangeMinima, is_enumerable
+from taut.solver.order_priced.pricing import ROUNDING, ChunkCosts, room
 
 
-class Devices:
+class DeviceChain:
     """
-    The devices of a candidate, each with its options for makespans up to a limit.
+    The devices of a candidate with their options, within branches of the numbers of layers.
 
     Parameters
     ----------
@@ -38,14 +43,14 @@ class Devices:
 
     Attributes
     ----------
-    fewest, largest
-        Numbers of layers between which every chunk has some (C,), as splits say.
+    lower, upper
+        Bounds of a branch on the layers of every chunk (C,).
     """
 
     def __init__(self, given: ChunkProblem, limit: float = np.inf) -> None:
         self.given, self.limit = given, limit
-        self.fewest = np.ones(given.num_chunks, np.int64)
-        self.largest = np.full(given.num_chunks, given.num_layers)
+        self.lower = np.ones(given.num_chunks, np.int64)
+        self.upper = np.full(given.num_chunks, given.num_layers)
 
     @cached_property
     def paths(self) -> list[Path]:
@@ -53,8 +58,8 @@ class Devices:
         return [device_path(self.given.order, d) for d in range(len(self.given.counts))]
 
     @cached_property
-    def most(self) -> int:
-        """Layers of a device at most: all but one for every other chunk, or as many as the limit allows."""
+    def most_layers(self) -> int:
+        """Most layers of a device: all but one for every other chunk, or as many as the limit allows."""
         given, chunks = self.given, len(self.given.hosted(0))
         every = given.num_layers - (given.num_chunks - chunks)
         own = np.min([path.passes[given.hosted(d)].min(axis=0) for d, path in enumerate(self.paths)], axis=0)
@@ -65,13 +70,13 @@ class Devices:
         return max(int(min(every, (self.limit - given.constant) / least * (1 + ROUNDING))), chunks)
 
     @property
-    def known(self) -> bool:
-        """Whether the options are few enough to look at."""
-        return few_enough(len(self.given.hosted(0)), self.given.passes.shape[1], self.most)
+    def is_enumerable(self) -> bool:
+        """Whether the options are few enough to enumerate."""
+        return is_enumerable(len(self.given.hosted(0)), self.given.passes.shape[1], self.most_layers)
 
     @cached_property
-    def alike(self) -> bool:
-        """Whether all layers but the first and the last are alike, so that it does not matter which a chunk has."""
+    def has_uniform_layers(self) -> bool:
+        """Whether all layers but the first and the last are equal, so that only their number matters to a chunk."""
         given, layers = self.given, slice(1, self.given.num_layers - 1)
         tables = (given.passes, given.activation, given.parameters, given.logits)
         each = [np.diagonal(table, 1, -2, -1)[..., layers] for table in tables]
@@ -79,38 +84,38 @@ class Devices:
         return all(bool(np.isclose(one, one[..., :1], rtol=1e-12, atol=0.0).all()) for one in each)
 
     @cached_property
-    def figures(self) -> Figures:
-        """Least figures of so many layers."""
-        return Figures(self.given, self.most)
+    def minima(self) -> RangeMinima:
+        """Least figures of chunks by their layers."""
+        return RangeMinima(self.given, self.most_layers)
 
     @cached_property
-    def options(self) -> list[Options]:
+    def options(self) -> list[DeviceOptions]:
         """Options of every device."""
         longest = (self.limit - self.given.constant) * (1 + ROUNDING)
         left = room(self.given)
-        return [self.figures.options(d, path, longest, left) for d, path in enumerate(self.paths)]
+        return [self.minima.options(d, path, longest, left) for d, path in enumerate(self.paths)]
 
-    def with_more(self, memory: int) -> "Devices":
-        """The same devices with so many more bytes each, and with the same figures, which memory does not change."""
-        larger = Devices(replace(self.given, budget=self.given.budget + memory), self.limit)
-        larger.fewest, larger.largest = self.fewest, self.largest
-        larger.paths, larger.figures = self.paths, self.figures
+    def with_memory(self, memory: int) -> "DeviceChain":
+        """The same devices with so many more bytes each; paths and least figures do not depend on memory."""
+        larger = DeviceChain(replace(self.given, budget=self.given.budget + memory), self.limit)
+        larger.lower, larger.upper = self.lower, self.upper
+        larger.paths, larger.minima = self.paths, self.minima
         return larger
 
-    def between(self, chunk: int) -> tuple[int, int]:
-        """Numbers of layers at which a chunk can be split."""
-        return int(self.fewest[chunk]), int(self.largest[chunk]) - 1
+    def split_range(self, chunk: int) -> tuple[int, int]:
+        """Least and largest number of layers at which a chunk can be split."""
+        return int(self.lower[chunk]), int(self.upper[chunk]) - 1
 
-    def hold(self, division: Division) -> bool:
-        """Whether a division has as many layers in every chunk as the splits say."""
+    def contains(self, division: Division) -> bool:
+        """Whether a division lies in the branch."""
         layers = division.layers
-        return bool(((layers >= self.fewest) & (layers <= self.largest)).all())
+        return bool(((layers >= self.lower) & (layers <= self.upper)).all())
 
-    def split(self, chunk: int, layers: int) -> "tuple[Devices, Devices]":
-        """The same devices with at most so many layers in a chunk, and with more."""
+    def split(self, chunk: int, layers: int) -> "tuple[DeviceChain, DeviceChain]":
+        """Two branches: at most so many layers in a chunk, and more."""
         few, many = copy(self), copy(self)
-        few.largest, many.fewest = few.largest.copy(), many.fewest.copy()
-        few.largest[chunk], many.fewest[chunk] = layers, layers + 1
+        few.upper, many.lower = few.upper.copy(), many.lower.copy()
+        few.upper[chunk], many.lower[chunk] = layers, layers + 1
         device = int(self.given.order.device[chunk])
         at = int(np.searchsorted(self.given.hosted(device), chunk))
         options = self.options[device]
@@ -120,33 +125,46 @@ class Devices:
         return few, many
 
     @cached_property
-    def edge(self) -> float:
+    def least_cut(self) -> float:
         """Least seconds of a cut."""
         return float(self.given.edge[1:-1].min(initial=np.inf))
 
-    def least(self, weights: Weights) -> tuple[float, Division | None]:
-        """Least cost of options under weights, (1), and a division with them; alike layers make it cost just that."""
+    def least_division(self, costs: ChunkCosts) -> tuple[float, Division | None]:
+        """
+        Optimum of (1).
+
+        Parameters
+        ----------
+        costs
+            Costs of the figures of every chunk; those of memory do not count.
+
+        Returns
+        -------
+        tuple
+            The least cost in seconds and a division of the options that attain it, of that cost where layers are
+            uniform; infinite and None where no options have all layers.
+        """
         layers, value = self.given.num_layers, np.full(self.given.num_layers + 1, np.inf)
         value[0], chosen = 0.0, []
         for d, options in enumerate(self.options):
-            cost = self._cost(d, options, weights)
-            value, choice = _joined(value, options.whole, cost, layers)
+            cost = self._cost(d, options, costs)
+            value, choice = _min_plus(value, options.whole, cost, layers)
             chosen.append(choice)
-        cuts = float(weights.edge.sum()) * self.edge if weights.edge.any() else 0.0
+        cuts = float(costs.edge.sum()) * self.least_cut if costs.edge.any() else 0.0
         total = float(value[layers]) + cuts
-        return (total, self._drawn(chosen)) if np.isfinite(total) else (np.inf, None)
+        return (total, self._backtracked(chosen)) if np.isfinite(total) else (np.inf, None)
 
-    def _cost(self, device: int, options: Options, weights: Weights) -> Floats:
+    def _cost(self, device: int, options: DeviceOptions, costs: ChunkCosts) -> Floats:
         """Cost of every option of a device (O,)."""
         hosted = self.given.hosted(device)
-        table = self.figures.seconds(hosted, weights.passes[hosted])
-        if weights.parameters[hosted].any():
-            table = table + (weights.parameters[hosted, None] * self.figures.parameters(hosted))[:, None, :]
+        table = self.minima.seconds(hosted, costs.passes[hosted])
+        if costs.parameters[hosted].any():
+            table = table + (costs.parameters[hosted, None] * self.minima.parameters(hosted))[:, None, :]
         chunk = np.arange(len(hosted))
         return np.asarray(table[chunk, options.recompute, options.layers].sum(axis=1))
 
-    def _drawn(self, chosen: list[Ints]) -> Division:
-        """Division of the options that were chosen for every number of layers up to each device."""
+    def _backtracked(self, chosen: list[Ints]) -> Division:
+        """The division by the option that was taken at each device for every number of layers up to it."""
         layers, recompute = np.zeros((2, self.given.num_chunks), np.int64)
         left = self.given.num_layers
         for d in range(len(chosen) - 1, -1, -1):
@@ -157,8 +175,8 @@ class Devices:
         return Division.of_ends(layers.cumsum(), recompute)
 
 
-def _joined(value: Floats, whole: Ints, cost: Floats, layers: int) -> tuple[Floats, Ints]:
-    """One step of (1): least cost by layers, and the option that was taken for each."""
+def _min_plus(value: Floats, whole: Ints, cost: Floats, layers: int) -> tuple[Floats, Ints]:
+    """A (min, +) convolution, one step of (1): least cost by layers (L + 1,), and the option that has it (L + 1,)."""
     order = np.lexsort((cost, whole))
     sizes, first = np.unique(whole[order], return_index=True)
     options = order[first]

@@ -1,18 +1,23 @@
 r"""
-What one device can take of a division into chunks: layers and recompute of its chunks, within its memory.
+Options of one device: layers and recompute of its chunks, within its memory and a limit of time.
 
-Device d has v chunks, of :math:`n_1, \dots, n_v \ge 1` layers with recompute :math:`r_1, \dots, r_v`. Every figure of a
-chunk is the least that so many consecutive layers have, wherever they lie: the first layers for the model's first
-chunk, the last for its last, and neither for the others. Options are all n and r that keep
+Sets: chunks k = 1..v of a device, numbers of layers :math:`n_k \ge 1`, recompute :math:`r_k`.
+Data: for every figure of a chunk (seconds, bytes, parameters) its least value over all ranges of so many consecutive
+layers that the chunk can have: the first layers for the model's first chunk, the last ones for its last chunk, neither
+for the others.
+
+An option is a pair (n, r) that keeps
 
 (1) :math:`\sum_k (\text{held}\, P_k + \text{logits}_k + q_k a_k) + \text{always} \le \text{budget}` for every count q
     of micro-batches in flight that the order goes through, and
 (2) the seconds of the device's own passes on its path (``taut.solver.order_priced.critical_paths`` (1)) are at most
     ``longest``.
+(3) Dominance: an option is left out where another with the same n recomputes less in one chunk and is slower in no
+    pass.
 
-An option is left out where another with the same n recomputes less in one chunk, in no pass slower (3). So every
-division has an option of each device that takes at most as long, whatever weights its passes have, and where all
-layers but the first and the last are alike that is its own, or one that fits as well.
+Options are enumerated depth first over chunks; a branch ends where the least time or memory of the remaining chunks
+exceeds (1) or (2). Every division has an option of each device that takes at most as long under any weights of the
+passes. Where all layers but the first and the last are equal, that is its own option or one that dominates it.
 """
 
 from collections.abc import Sequence
@@ -27,16 +32,28 @@ from taut.formulations.compiled import jit
 from taut.formulations.order_division import ChunkProblem
 from taut.solver.order_priced.critical_paths import Path
 
-MOST_CHOICES = 2_000_000
-"""Layers and recompute of a device's chunks beyond which its options are not looked at; a tenth of a second's worth."""
-CLEAR = 1 - 1e-12
-"""Share of the room within which an option fits in whatever order its bytes are added."""
+MOST_OPTIONS = 2_000_000
+"""Pairs (n, r) of a device beyond which its options are not enumerated; so many take about a tenth of a second."""
+CERTAIN = 1 - 1e-12
+"""Part of the room within which an option fits, in whatever order its bytes are added and rounded."""
 HUGE = 1e300
+"""In the place of infinity in sums, since infinity times a weight of zero is not a number."""
 
 
 @dataclass(frozen=True)
-class Options:
-    """Of a device: ``layers`` n and ``recompute`` r of its chunks (O, v), and seconds (2) of its own passes (O,)."""
+class DeviceOptions:
+    """
+    The O options of a device.
+
+    Parameters
+    ----------
+    layers
+        Layers n of its v chunks (O, v).
+    recompute
+        Index of the recompute r of its chunks (O, v).
+    seconds
+        Seconds (2) of its own passes (O,).
+    """
 
     layers: Ints
     recompute: Ints
@@ -47,16 +64,23 @@ class Options:
         """Layers of all chunks together (O,)."""
         return np.asarray(self.layers.sum(axis=1))
 
-    def only(self, kept: Flags) -> "Options":
+    def only(self, kept: Flags) -> "DeviceOptions":
         """Some of the options, by flags (O,)."""
-        return Options(self.layers[kept], self.recompute[kept], self.seconds[kept])
+        return DeviceOptions(self.layers[kept], self.recompute[kept], self.seconds[kept])
 
 
-class Figures:
+class RangeMinima:
     """
-    Least figures of n consecutive layers of a chunk, n = 0..most, infinite where there is no room for them.
+    Least figures of n consecutive layers of a chunk, n = 0..most, infinite where there are not so many.
 
     There are three kinds of chunks: the model's first one, the others, and its last.
+
+    Parameters
+    ----------
+    given
+        Tables of ranges.
+    most
+        Layers of a chunk at most.
     """
 
     def __init__(self, given: ChunkProblem, most: int) -> None:
@@ -79,15 +103,28 @@ class Figures:
         return 0 if chunk == 0 else 2 if chunk == self._given.num_chunks - 1 else 1
 
     def seconds(self, chunks: Sequence[int] | Ints, weights: Floats) -> Floats:
-        """Weighted seconds of passes, weights (v, 3), of chunks: (v, recompute, n)."""
+        """Least weighted seconds of v chunks, weights (v, 3) of passes, by recompute and layers (v, recompute, n)."""
         return np.array([_weighted(self._passes[self._kind(int(c))], w) for c, w in zip(chunks, weights, strict=True)])
 
     def parameters(self, chunks: Ints) -> Floats:
-        """Parameters of chunks (v, n)."""
+        """Least parameters of v chunks by layers (v, n)."""
         return np.array([self._parameters[self._kind(int(c))] for c in chunks])
 
-    def options(self, device: int, path: Path, longest: float, room: float) -> Options:
-        """Options of a device within so many seconds and bytes, by (1) to (3)."""
+    def options(self, device: int, path: Path, longest: float, room: float) -> DeviceOptions:
+        """
+        Options of a device by (1) to (3).
+
+        Parameters
+        ----------
+        device
+            Number of the device.
+        path
+            Its path.
+        longest
+            Seconds (2).
+        room
+            Budget of (1) less what a device always holds, in bytes.
+        """
         given, hosted = self._given, self._given.hosted(device)
         found = _options(
             self.seconds(hosted, path.passes[hosted].astype(float)),
@@ -96,35 +133,35 @@ class Figures:
             given.counts[device].astype(np.float64),
             room,
             min(longest, HUGE / 10),
-            self._quicker,
+            self._dominates,
         )
-        return Options(*found)
+        return DeviceOptions(*found)
 
     @cached_property
-    def _quicker(self) -> Flags:
-        """Whether a recompute (row) is in no pass slower than another (column); of equal ones the first is."""
+    def _dominates(self) -> Flags:
+        """Whether a recompute (row) is slower than another (column) in no pass, (R, R); of equal ones the first is."""
         every = np.concatenate([table[..., 1:] for table in self._passes], axis=-1)
         kinds = every.swapaxes(0, 1)
-        quicker = np.array([[bool((a <= b).all()) for b in kinds] for a in kinds])
-        return np.asarray(quicker & ~(quicker.T & np.tri(len(kinds), dtype=bool)))
+        dominates = np.array([[bool((a <= b).all()) for b in kinds] for a in kinds])
+        return np.asarray(dominates & ~(dominates.T & np.tri(len(kinds), dtype=bool)))
 
 
 def _weighted(passes: Floats, weights: Floats) -> Floats:
-    """Weighted sum over passes (3, ...), in which zero times infinity is nothing."""
+    """Weighted sum over passes (3, ...), in which zero times infinity is zero."""
     used = weights > 0
     return np.asarray(np.tensordot(weights[used], passes[used], axes=1)) if used.any() else np.zeros(passes.shape[1:])
 
 
-def few_enough(chunks: int, recompute: int, most: int) -> bool:
-    """Whether the options of a device with at most so many layers can be looked at."""
-    return bool(comb(most, chunks) * recompute**chunks <= MOST_CHOICES)
+def is_enumerable(chunks: int, recompute: int, most: int) -> bool:
+    """Whether a device with so many chunks, kinds of recompute and layers at most has few enough options."""
+    return bool(comb(most, chunks) * recompute**chunks <= MOST_OPTIONS)
 
 
 @jit
 def _options(
-    seconds: Floats, fixed: Floats, activation: Floats, counts: Floats, room: float, longest: float, quicker: Flags
+    seconds: Floats, fixed: Floats, activation: Floats, counts: Floats, room: float, longest: float, dominates: Flags
 ) -> tuple[Ints, Ints, Floats]:
-    """All options, chunk by chunk, each with its recompute counted up before its layers while any of them fits."""
+    """All options, depth first; of each chunk recompute is counted up before layers, while any recompute fits."""
     chunks, kinds, most = seconds.shape[0], seconds.shape[1], seconds.shape[2] - 1
     layers, recompute, times = np.empty((64, chunks), np.int64), np.empty((64, chunks), np.int64), np.empty(64)
     n, r, fits = np.ones(chunks, np.int64), np.full(chunks, -1), np.zeros(chunks, np.bool_)
@@ -157,7 +194,7 @@ def _options(
         if k < chunks - 1:
             k += 1
             n[k], r[k], fits[k] = 1, -1, False
-        elif not _superfluous(n, r, held[chunks], activation, counts, room, quicker):
+        elif not _is_dominated(n, r, held[chunks], activation, counts, room, dominates):
             if found == len(times):
                 layers, recompute = np.concatenate((layers, layers)), np.concatenate((recompute, recompute))
                 times = np.concatenate((times, times))
@@ -167,13 +204,13 @@ def _options(
 
 
 @jit
-def _superfluous(
-    n: Ints, r: Ints, held: Floats, activation: Floats, counts: Floats, room: float, quicker: Flags
+def _is_dominated(
+    n: Ints, r: Ints, held: Floats, activation: Floats, counts: Floats, room: float, dominates: Flags
 ) -> bool:
-    """Whether a chunk fits with a recompute that is in no pass slower, (3)."""
+    """Whether an option is dominated: another recompute of one chunk fits and is slower in no pass, (3)."""
     for k in range(len(n)):
-        for other in range(len(quicker)):
+        for other in range(len(dominates)):
             more = activation[k, other, n[k]] - activation[k, r[k], n[k]]
-            if quicker[other, r[k]] and (held + counts[:, k] * more).max() <= CLEAR * room:
+            if dominates[other, r[k]] and (held + counts[:, k] * more).max() <= CERTAIN * room:
                 return True
     return False

@@ -1,104 +1,119 @@
 r"""
-Good weights and prices, round by round.
+Maximise the Lagrangian dual of the division problem by cutting planes, stabilised by smoothing.
 
-They come from linear programs over the divisions found so far (``taut.solver.order_priced.master``); each new division
-answers the weights with the least cost and adds its own critical path to the rows. With w the shares and prices,
-:math:`D(w)` what they prove (``taut.solver.order_priced.lagrangian``), :math:`w^*` those of the program and :math:`Z`
-its value,
+The dual function D of weights and prices :math:`w = (\lambda, \mu)` is concave and piecewise linear
+(``taut.solver.order_priced.lagrangian`` (1)). In every iteration
 
-.. math:: w \leftarrow \begin{cases} (1 - \theta) w_{best} + \theta w^* & Z - D(w_{best}) > \epsilon |Z| \\
-    w^* & \text{otherwise} \end{cases} \tag{1}
+(1) the restricted master problem over the divisions found so far yields :math:`w^*` and its value
+    :math:`Z \ge \max D` over those divisions and paths (``taut.solver.order_priced.master``);
+(2) the dual function is evaluated at
 
-goes part of the way from the best so far, at first equal shares of the devices' paths, to those of the program, which
-alone would leap about. Rounds end where :math:`Z - D(w_{best})` is rounding, the bound reaches the limit, or the number
-of rounds is spent (2).
+    .. math:: w = \begin{cases} (1 - \theta) w_{best} + \theta w^* & Z - D(w_{best}) > \epsilon |Z| \\
+        w^* & \text{otherwise} \end{cases}
+
+    since :math:`w^*` alone oscillates;
+(3) the division that attains :math:`D(w)` joins the master problem as a column, and its critical path as a row.
+
+It begins with equal weights of the devices' paths. It ends where :math:`Z - D(w_{best})` is rounding, where the bound
+reaches the limit, or after ``MOST_ITERATIONS``. Every :math:`D(w)` is a lower bound, whenever it ends.
+
+References
+----------
+Kelley (1960), The cutting-plane method for solving convex programs. Wentges (1997), Weighted Dantzig-Wolfe
+decomposition for linear mixed-integer programming. Pessoa, Sadykov, Uchoa and Vanderbeck (2018), Automation and
+combination of linear-programming based stabilization techniques in column generation.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from taut.data.arrays import Floats
 from taut.formulations.strategy import Division
-from taut.solver.order_priced.lagrangian import Least, dual_value
-from taut.solver.order_priced.master import FastestMixture
-from taut.solver.order_priced.rows import Rows
+from taut.solver.order_priced.lagrangian import PricingOracle, dual_value
+from taut.solver.order_priced.master import RestrictedMaster
+from taut.solver.order_priced.master_rows import MasterRows
 
-ROUNDS = 40
-STEP = 0.3
-"""Share theta of the way to the linear program's weights."""
-NEAR = 1e-4
-"""Relative distance epsilon to its value at which steps go all the way."""
-PROGRESS = 1e-7
-"""Relative distance between the linear program and the bound at which rounds stop."""
+MOST_ITERATIONS = 40
+"""Most bounds are within a thousandth of their limit by then; branching gains more than further iterations."""
+SMOOTHING = 0.3
+"""Part theta of the way to the master's multipliers; 0.2 to 0.5 need about as many iterations, 1 twice as many."""
+NEARLY_CONVERGED = 1e-4
+"""Relative distance epsilon to the master's value from which its multipliers are taken as they are."""
+CONVERGED = 1e-7
+"""Relative distance between the master's value and the bound at which iterations stop: below it no plan gains."""
 
 
 @dataclass(frozen=True)
-class Raised:
+class DualSolution:
     """
-    What rounds led to.
+    The best multipliers found.
 
     Parameters
     ----------
     value
-        Seconds that are proven, without the constant; infinite where there is no division to look at.
-    shares, prices
-        What proves them: shares of the first paths among the rows, and prices of the counts.
-    divisions, parts
-        Divisions found, and the parts that the last mixture has of the first of them.
+        Lower bound in seconds, without the constant; infinite where no division is allowed.
+    path_weights, memory_prices
+        The multipliers that prove it: weights of the first paths of the rows, and prices of the memory rows.
+    divisions
+        Divisions found, the given ones first.
+    column_weights
+        Weights of the first divisions in the last solution of the master problem; empty where it was not solved.
     """
 
     value: float
-    shares: Floats
-    prices: Floats
+    path_weights: Floats
+    memory_prices: Floats
     divisions: tuple[Division, ...]
-    parts: Floats
+    column_weights: Floats
 
 
-def raised(rows: Rows, divisions: list[Division], least: Least, limit: float) -> Raised:
+def maximise_dual(rows: MasterRows, divisions: Sequence[Division], oracle: PricingOracle, limit: float) -> DualSolution:
     """
-    Raise a bound by (1) and (2), adding critical paths to the rows.
+    Maximise the dual function by (1) to (3).
 
     Parameters
     ----------
     rows
-        Paths and counts; those of the divisions are added.
+        Paths and memory rows; critical paths of divisions are added.
     divisions
-        Where to begin.
-    least
-        The least division under weights.
+        Columns to begin with.
+    oracle
+        Solves the pricing problem.
     limit
-        Seconds, less the constant, beyond which a bound is of no use.
+        Seconds, less the constant, at which a bound is as good as any.
     """
     found = list(divisions)
     for division in found:
         rows.add(division)
-    shares, prices = equal_shares(rows), np.zeros(len(rows.counts))
-    best, answer = dual_value(rows, shares, prices, least)
-    program, parts = FastestMixture(rows), np.zeros(0)
-    for _ in range(ROUNDS):
+    weights, prices = uniform_weights(rows), np.zeros(len(rows.memory_rows))
+    best, answer = dual_value(rows, weights, prices, oracle)
+    master, column_weights = RestrictedMaster(rows), np.zeros(0)
+    for _ in range(MOST_ITERATIONS):
         if answer is None or best >= limit:
             break
         found.append(answer)
         rows.add(answer)
-        toward = program.solve(found)
+        toward = master.solve(found)
         if toward is None:
             break
-        parts = toward.parts
-        if toward.seconds - best <= PROGRESS * abs(toward.seconds):
+        column_weights = toward.column_weights
+        if toward.value - best <= CONVERGED * abs(toward.value):
             break
-        step = 1.0 if toward.seconds - best <= NEAR * abs(toward.seconds) else STEP
-        tried = (1 - step) * np.pad(shares, (0, len(toward.shares) - len(shares))) + step * toward.shares
-        cost = (1 - step) * prices + step * toward.prices
-        value, answer = dual_value(rows, tried, cost, least)
+        step = 1.0 if toward.value - best <= NEARLY_CONVERGED * abs(toward.value) else SMOOTHING
+        known = np.pad(weights, (0, len(toward.path_weights) - len(weights)))
+        tried = (1 - step) * known + step * toward.path_weights
+        cost = (1 - step) * prices + step * toward.memory_prices
+        value, answer = dual_value(rows, tried, cost, oracle)
         if value > best:
-            best, shares, prices = value, tried, cost
-    return Raised(best, shares, prices, tuple(found), parts)
+            best, weights, prices = value, tried, cost
+    return DualSolution(best, weights, prices, tuple(found), column_weights)
 
 
-def equal_shares(rows: Rows) -> Floats:
-    """Equal shares of the devices' paths."""
+def uniform_weights(rows: MasterRows) -> Floats:
+    """Equal weights of the devices' paths, and none of the others (paths,)."""
     devices = len(rows.given.counts)
-    shares = np.zeros(len(rows.paths))
-    shares[:devices] = 1.0 / devices
-    return shares
+    weights = np.zeros(len(rows.paths))
+    weights[:devices] = 1.0 / devices
+    return weights

@@ -1,9 +1,11 @@
 r"""
-A good division into chunks that really fits, for a schedule that is priced by its order.
+Local search for a division that fits: first improvement over single steps.
 
-From the divisions that a bound came across, the best by (bytes beyond the budget on the worst device, least makespan)
-is improved by single steps, first come first taken: a cut moved by one layer, a chunk's recompute changed. That ends
-where the makespan is so far beyond the limit that no steps would bring it below. What is returned fits; nothing is
+Of the given divisions, and then of their neighbours, the best is sought by the least pair (bytes beyond the budget on
+the worst device, makespan) in lexicographic order, with the exact memory of ``taut.formulations.memory`` and the
+makespan at the best links (``taut.formulations.order_division`` (1)). A neighbour moves one cut by one layer or changes
+one chunk's recompute; the first that improves is taken. The search ends in a local optimum, after a number of
+neighbours, or where the makespan is too far beyond the limit for steps to come below it. The result fits; nothing is
 claimed of how good it is.
 """
 
@@ -16,15 +18,15 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.layer_partition import Partition
-from taut.solver.order_priced.rows import least_makespan
+from taut.solver.order_priced.master_rows import least_makespan
 
 MOST_PASSES = 1_500_000
-"""Passes to price at most, some tenths of a second's worth."""
-WORTH = 0.03
-"""Relative distance beyond the limit from which steps are tried."""
+"""Passes that are priced at most, over all neighbours: some tenths of a second."""
+REACH = 0.03
+"""Distance of the makespan beyond the limit, relative, up to which steps are tried: they rarely gain more."""
 
 
-def polished(
+def improved_division(
     problem: PlanningProblem,
     candidate: Candidate,
     given: ChunkProblem,
@@ -32,21 +34,21 @@ def polished(
     limit: float = np.inf,
 ) -> Partition | None:
     """
-    A division that fits the largest device; its seconds are the least makespan.
+    A division that fits the largest device.
 
     Parameters
     ----------
     problem, candidate, given
         What is divided.
     divisions
-        Where to begin.
+        Divisions to begin with, at least one.
     limit
         Seconds beyond which a division is of no use.
 
     Returns
     -------
-    Partition
-        None where no division was found that fits.
+    Partition or None
+        The division with its makespan at the best links in seconds; None where no division was found that fits.
     """
     memory, budget = problem.device_memory(candidate), int(given.budget)
 
@@ -54,12 +56,12 @@ def polished(
         return max(max(memory.bytes_of(*division.ranges)) - budget, 0)
 
     lacking = [excess(division) for division in divisions]
-    lean = [division for division, bytes_over in zip(divisions, lacking, strict=True) if bytes_over == min(lacking)]
-    seconds = [least_makespan(given, division) for division in lean]
-    best, value = lean[int(np.argmin(seconds))], (min(lacking), min(seconds))
+    least = [division for division, bytes_over in zip(divisions, lacking, strict=True) if bytes_over == min(lacking)]
+    seconds = [least_makespan(given, division) for division in least]
+    best, value = least[int(np.argmin(seconds))], (min(lacking), min(seconds))
     left = max(MOST_PASSES // len(given.order.passes), 4 * given.num_chunks)
     improving = True
-    while improving and left > 0 and value[1] < limit * (1 + WORTH):
+    while improving and left > 0 and value[1] < limit * (1 + REACH):
         improving = False
         for division in _neighbours(given, best):
             if (over := excess(division)) > value[0]:
@@ -74,7 +76,7 @@ def polished(
 
 
 def _neighbours(given: ChunkProblem, division: Division) -> Iterator[Division]:
-    """Divisions that one step leads to."""
+    """Divisions one step away."""
     for c in range(given.num_chunks - 1):
         for step in (-1, 1):
             ends = division.ends.copy()

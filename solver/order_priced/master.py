@@ -1,117 +1,161 @@
 r"""
-Mixtures of divisions: linear programs whose duals are good weights and prices.
+Restricted master problems over the divisions found so far; their duals are path weights and memory prices.
 
-With :math:`S_{ki}` the seconds of path k of division i, :math:`E_{ri}` its bytes beyond the budget by count r, as a
-share of the budget (``taut.solver.order_priced.rows``), and a mixture :math:`\xi \ge 0, \sum_i \xi_i = 1`,
+Sets: divisions i found so far; paths k and memory rows r (``taut.solver.order_priced.master_rows``).
+Data: :math:`S_{ki}` the seconds of path k in division i, :math:`E_{ri}` its bytes beyond the budget by row r, as a
+share of the budget; :math:`\eta`, the penalty of missing bytes.
+Variables: weights of the divisions :math:`\xi_i \ge 0`, seconds t, missing shares :math:`z_r \ge 0`.
 
 .. math::
-    \min t + \eta \sum_r z_r: & \quad \sum_i S_{ki} \xi_i \le t, \; \sum_i E_{ri} \xi_i \le z_r, \; z \ge 0 \tag{1} \\
-    \min t: & \quad \sum_i E_{ri} \xi_i \le t \tag{2}
+    \min t + \eta \sum_r z_r: & \quad \sum_i S_{ki} \xi_i \le t, \; \sum_i E_{ri} \xi_i \le z_r, \;
+    \sum_i \xi_i = 1 \tag{1} \\
+    \min t: & \quad \sum_i E_{ri} \xi_i \le t, \; \sum_i \xi_i = 1 \tag{2}
 
-over the divisions found so far. The duals of the paths are their shares, those of the counts prices of memory; the
-price :math:`\eta` of missing bytes lets (1) be solved where none of the divisions fits yet.
+(1) is the Dantzig-Wolfe form of the Lagrangian dual (``taut.solver.order_priced.lagrangian`` (1)) restricted to known
+columns and rows: seen from the dual it maximises the least of the cutting planes of Kelley (The cutting-plane method
+for solving convex programs, 1960). The duals of the paths are the weights :math:`\lambda`, those of the memory rows the
+prices :math:`\mu`. The penalty keeps (1) feasible where no known division fits, and bounds the prices. (2) does the
+same for missing memory, with prices that sum to one.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from ortools.linear_solver import pywraplp
-from scipy.optimize import linprog
 
 from taut.data.arrays import Floats
+from taut.errors import SolverError
 from taut.formulations.strategy import Division
-from taut.solver.order_priced.rows import Rows
+from taut.solver.linear_program import LinearProgram, linear_program
+from taut.solver.order_priced.master_rows import MasterRows
 
-ELASTIC = 20.0
-"""Price of a budget's worth of missing bytes, as a multiple of the step time."""
-
-
-class Mixture(NamedTuple):
-    """Seconds t of the best mixture, shares of the paths, prices of memory, and the divisions' parts xi."""
-
-    seconds: float
-    shares: Floats
-    prices: Floats
-    parts: Floats
+EXCESS_PENALTY = 20.0
+"""Penalty eta of a budget's worth of missing bytes, in step times: well above what memory is worth in an optimum."""
 
 
-class FastestMixture:
-    """Program (1), to which paths and divisions are added from round to round; each solution starts from the last."""
+class MasterSolution(NamedTuple):
+    """
+    An optimum of (1).
 
-    def __init__(self, rows: Rows) -> None:
+    Parameters
+    ----------
+    value
+        Its value in seconds, an upper bound on the dual function over the known divisions.
+    path_weights, memory_prices
+        Duals of the paths, scaled to sum one, and of the memory rows in seconds for a byte.
+    column_weights
+        Weights xi of the divisions.
+    """
+
+    value: float
+    path_weights: Floats
+    memory_prices: Floats
+    column_weights: Floats
+
+
+class RestrictedMaster:
+    """Program (1), to which paths and divisions are added from iteration to iteration."""
+
+    def __init__(self, rows: MasterRows) -> None:
         self._rows, self._scale = rows, 0.0
-        self._solver = pywraplp.Solver.CreateSolver("GLOP")
-        self._slowest = self._solver.NumVar(-self._solver.infinity(), self._solver.infinity(), "t")
-        self._solver.Objective().SetCoefficient(self._slowest, 1.0)
-        self._whole = self._solver.Constraint(1.0, 1.0)
-        self._counts = [self._count() for _ in rows.counts]
-        self._paths: list[pywraplp.Constraint] = []
-        self._parts: list[pywraplp.Variable] = []
+        self._paths = self._divisions = 0
+        self._program = _convex(linear_program("glop"))
+        memory = len(rows.memory_rows)
+        penalty = np.full(memory, EXCESS_PENALTY)
+        self._program.add_columns(penalty, np.zeros(memory), np.full(memory, np.inf), np.zeros((1, memory)))
+        self._at_most_zero(np.column_stack([np.zeros(memory), -np.eye(memory)]))
 
-    def _count(self) -> pywraplp.Constraint:
-        missing = self._solver.NumVar(0.0, self._solver.infinity(), "z")
-        self._solver.Objective().SetCoefficient(missing, ELASTIC)
-        return self._at_most(missing)
+    def _at_most_zero(self, coefficients: Floats) -> None:
+        self._program.add_rows(coefficients, np.full(len(coefficients), -np.inf), np.zeros(len(coefficients)))
 
-    def _at_most(self, variable: pywraplp.Variable) -> pywraplp.Constraint:
-        """A row that is at most a variable."""
-        row = self._solver.Constraint(-self._solver.infinity(), 0.0)
-        row.SetCoefficient(variable, -1.0)
-        return row
+    def solve(self, found: Sequence[Division]) -> MasterSolution | None:
+        """
+        Solve (1) over all paths of the rows so far.
 
-    def solve(self, found: Sequence[Division]) -> Mixture | None:
-        """Best mixture of the divisions, those of the last time first; None where the solver gives up."""
+        Parameters
+        ----------
+        found
+            Divisions, those of the last call first.
+
+        Returns
+        -------
+        MasterSolution or None
+            None where the solver finds no optimum.
+        """
         self._add(found)
-        if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
+        answer = self._program.solve()
+        if answer is None:
             return None
-        shares, prices = (
-            np.array([max(-row.dual_value(), 0.0) for row in rows]) for rows in (self._paths, self._counts)
-        )
-        return Mixture(
-            seconds=self._solver.Objective().Value() * self._scale,
-            shares=shares / shares.sum(),
-            prices=prices * self._scale / self._rows.given.budget,
-            parts=np.array([part.solution_value() for part in self._parts]),
+        memory = len(self._rows.memory_rows)
+        duals = np.maximum(-answer.duals[1:], 0.0)
+        prices, weights = duals[:memory], duals[memory:]
+        return MasterSolution(
+            value=answer.value * self._scale,
+            path_weights=weights / weights.sum(),
+            memory_prices=prices * self._scale / self._rows.given.budget,
+            column_weights=answer.primal[1 + memory :],
         )
 
     def _add(self, found: Sequence[Division]) -> None:
-        """The rows of new paths, and the columns of new divisions."""
-        seconds, known = self._rows.seconds(found), (len(self._paths), len(self._parts))
+        """Add new paths over the known divisions, then new divisions over all paths."""
+        seconds, known, memory = self._rows.path_seconds(found), self._divisions, len(self._rows.memory_rows)
         self._scale = self._scale or float(seconds.max(axis=0).min())
-        self._paths += [self._at_most(self._slowest) for _ in range(known[0], len(seconds))]
-        for division in found[known[1] :]:
-            part = self._solver.NumVar(0.0, self._solver.infinity(), "")
-            self._whole.SetCoefficient(part, 1.0)
-            for row, excess in zip(self._counts, _excess(self._rows, [division])[:, 0].tolist(), strict=True):
-                row.SetCoefficient(part, excess)
-            self._parts.append(part)
-        shares = seconds / self._scale
-        for k, row in enumerate(self._paths):
-            first = known[1] if k < known[0] else 0
-            for part, share in zip(self._parts[first:], shares[k, first:].tolist(), strict=True):
-                row.SetCoefficient(part, share)
+        scaled, paths = seconds / self._scale, len(seconds) - self._paths
+        slowest = np.column_stack([np.full(paths, -1.0), np.zeros((paths, memory))])
+        self._at_most_zero(np.column_stack([slowest, scaled[self._paths :, :known]]))
+        new = len(found) - known
+        excess = _excess(self._rows, found[known:])
+        column = np.vstack([np.ones((1, new)), excess.reshape(memory, new), scaled[:, known:]])
+        self._program.add_columns(np.zeros(new), np.zeros(new), np.full(new, np.inf), column)
+        self._paths, self._divisions = len(seconds), len(found)
 
 
-def leanest_mixture(rows: Rows, found: Sequence[Division]) -> tuple[float, Floats]:
-    """Least worst excess of a mixture of the divisions by (2), and the prices that prove it."""
+def _convex(program: LinearProgram) -> LinearProgram:
+    """A program with the free column t of cost one, and the row of weights that sum to one."""
+    program.add_columns(np.ones(1), np.full(1, -np.inf), np.full(1, np.inf), np.zeros((0, 1)))
+    program.add_rows(np.zeros((1, 1)), np.ones(1), np.ones(1))
+    return program
+
+
+def least_excess(rows: MasterRows, found: Sequence[Division]) -> tuple[float, Floats]:
+    """
+    Solve (2).
+
+    Parameters
+    ----------
+    rows
+        Memory rows.
+    found
+        Divisions, at least one.
+
+    Returns
+    -------
+    tuple
+        The least worst excess of a convex combination of the divisions, as a share of the budget, and the prices
+        (memory rows,) that prove it, which sum to one.
+
+    Raises
+    ------
+    SolverError
+        If the solver finds no optimum.
+    """
     excess = _excess(rows, found)
     counts, size = excess.shape
-    answer = linprog(
-        np.r_[np.zeros(size), 1.0],
-        A_ub=np.c_[excess, -np.ones(counts)],
-        b_ub=np.zeros(counts),
-        A_eq=np.r_[np.ones(size), 0.0][None],
-        b_eq=[1.0],
-        bounds=[(0, None)] * size + [(None, None)],
-        method="highs",
-    )
-    prices = np.maximum(-answer.ineqlin.marginals, 0.0)
-    return float(answer.fun), prices / max(prices.sum(), 1e-300)
+    program = linear_program("highs")
+    cost = np.append(np.zeros(size), 1.0)
+    free = np.append(np.zeros(size), -np.inf)
+    program.add_columns(cost, free, np.full(size + 1, np.inf), np.zeros((0, size + 1)))
+    program.add_rows(np.column_stack([excess, -np.ones(counts)]), np.full(counts, -np.inf), np.zeros(counts))
+    program.add_rows(np.append(np.ones(size), 0.0)[None], np.ones(1), np.ones(1))
+    answer = program.solve()
+    if answer is None:
+        raise SolverError("HiGHS: finds no optimum of the least excess of memory, which always has one")
+    prices = np.maximum(-answer.duals[:counts], 0.0)
+    return answer.value, prices / max(prices.sum(), 1e-300)
 
 
-def _excess(rows: Rows, found: Sequence[Division]) -> Floats:
-    """Bytes beyond the budget by count and division, as a share of the budget."""
-    if not rows.counts:
+def _excess(rows: MasterRows, found: Sequence[Division]) -> Floats:
+    """Bytes beyond the budget as a share of the budget, (memory rows, divisions)."""
+    if not rows.memory_rows:
         return np.zeros((0, len(found)))
     return np.array([rows.excess(division) for division in found]).T / rows.given.budget

@@ -1,15 +1,19 @@
 r"""
-What proves the bound on the divisions of an order, as plain values, and its check.
+Witnesses of the bound on an order-priced candidate's divisions, as plain values, and their check.
 
-Critical paths are given by the divisions whose paths are meant. One of three proves seconds:
+Critical paths are stated by the divisions that they are critical for. Seconds are proven by one of
 
-(1) the limit T alone: no division is within what devices can take in T (``taut.solver.order_priced.capacity``);
-(2) the limit and a tree of branches (``taut.solver.order_priced.branch_and_bound``), with seconds as in (1) or shares
-    of paths at its leaves, which hold for any shares that are not negative and sum to one;
-(3) the limit, shares of paths and prices of memory, (1) and (3) of ``taut.solver.order_priced.lagrangian``, which hold
-    for any such shares and any prices that are not negative.
+(1) the limit T alone, refuted by the layers that devices can take in T (``taut.solver.order_priced.capacity``);
+(2) the limit and a tree of branches (``taut.solver.order_priced.branch_and_bound``), with seconds as in (1) or weights
+    of paths at its leaves, which hold for any weights that are not negative and sum to one;
+(3) the limit, weights of paths and prices of memory (``taut.solver.order_priced.lagrangian`` (1) and (3)), which hold
+    for any such weights and any prices that are not negative.
 
-Missing memory is proven by prices, (2) there, or (4) by bytes with which, on every device, they still take too little.
+Missing memory is proven by prices (``taut.solver.order_priced.lagrangian`` (2)), or (4) by bytes with which, on every
+device, the devices still take too few layers.
+
+The check evaluates the dual function once, by the pricing problem's dynamic program; it needs no linear program and no
+search. The keys ``shares``, ``share`` and ``prices`` are the weights of paths and the prices of memory.
 """
 
 from collections.abc import Sequence
@@ -22,11 +26,11 @@ from taut.data.arrays import Floats
 from taut.data.units import MOST_BYTES
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
-from taut.solver.order_priced.capacity import Capacity, lacks, proves
-from taut.solver.order_priced.device_chain import Devices
-from taut.solver.order_priced.division import ROUNDING
-from taut.solver.order_priced.lagrangian import dual_value, least_within, missing_by
-from taut.solver.order_priced.rows import Rows
+from taut.solver.order_priced.capacity import LayerCapacity, is_lower_bound, is_too_small
+from taut.solver.order_priced.device_chain import DeviceChain
+from taut.solver.order_priced.lagrangian import bounded_pricing, dual_value, memory_dual
+from taut.solver.order_priced.master_rows import MasterRows
+from taut.solver.order_priced.pricing import ROUNDING
 
 Number = Annotated[int, Field(ge=0, le=2**31)]
 Amount = Annotated[float, Field(ge=0, le=1e30)]
@@ -34,18 +38,22 @@ Limit = Annotated[float, Field(gt=0, le=1e30)]
 """Far beyond what any proof needs, and far from what would overflow."""
 
 
-def stated(rows: Rows, shares: Floats, prices: Floats, limit: float) -> dict[str, Any]:
-    """Shares, prices and limit as plain values; critical paths that have no share are left out."""
-    devices, shares = len(rows.given.counts), np.pad(shares, (0, len(rows.paths) - len(shares)))
-    used = [k for k in range(devices, len(rows.paths)) if shares[k] > 0]
+def price_witness(rows: MasterRows, path_weights: Floats, memory_prices: Floats, limit: float) -> dict[str, Any]:
+    """Witness (3) of weights, prices and a limit in seconds; critical paths without weight are left out."""
+    devices, path_weights = len(rows.given.counts), np.pad(path_weights, (0, len(rows.paths) - len(path_weights)))
+    used = [k for k in range(devices, len(rows.paths)) if path_weights[k] > 0]
     return {
-        "devices": shares[:devices].tolist(),
+        "devices": path_weights[:devices].tolist(),
         "critical": [
-            {"share": float(shares[k]), "ends": source.ends.tolist(), "recompute": source.recompute_index.tolist()}
+            {
+                "share": float(path_weights[k]),
+                "ends": division.ends.tolist(),
+                "recompute": division.recompute_index.tolist(),
+            }
             for k in used
-            if (source := rows.sources[k]) is not None
+            if (division := rows.critical_for[k]) is not None
         ],
-        "prices": prices.tolist(),
+        "prices": memory_prices.tolist(),
         "limit_s": limit,
     }
 
@@ -54,18 +62,18 @@ class _Plain(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class _Meant(_Plain):
+class _Critical(_Plain):
     ends: list[Number]
     recompute: list[Number]
 
 
-class _Shared(_Meant):
+class _WeightedCritical(_Critical):
     share: Amount
 
 
 class _ByPrices(_Plain):
     devices: list[Amount]
-    critical: list[_Shared]
+    critical: list[_WeightedCritical]
     prices: list[Amount]
     limit_s: Limit
 
@@ -87,7 +95,7 @@ class _Split(_Plain):
 
 class _ByBranches(_Plain):
     limit_s: Limit
-    critical: list[_Meant]
+    critical: list[_Critical]
     tree: _Leaf | _Taken | _Split
 
 
@@ -114,13 +122,27 @@ class _Witness(RootModel[_ByCapacity | _ByBranches | _ByPrices]):
 
 
 def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
-    """Seconds that a witness proves, minus infinity where it proves nothing."""
+    """
+    Check a witness of seconds.
+
+    Parameters
+    ----------
+    given
+        The division problem.
+    witness
+        Plain values, of any source.
+
+    Returns
+    -------
+    float
+        Seconds that it proves; minus infinity where it proves nothing.
+    """
     try:
         parsed = _Witness.model_validate(witness).root
     except (ValidationError, RecursionError):
         return -np.inf
     if isinstance(parsed, _ByCapacity):
-        value = parsed.limit_s if proves(given, parsed.limit_s) else -np.inf
+        value = parsed.limit_s if is_lower_bound(given, parsed.limit_s) else -np.inf
     elif isinstance(parsed, _ByBranches):
         value = _by_branches(given, parsed)
     else:
@@ -130,8 +152,8 @@ def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
 
 def _by_branches(given: ChunkProblem, parsed: _ByBranches) -> float:
     """Seconds by (2)."""
-    devices, rows = Devices(given, parsed.limit_s), Rows(given, priced=False)
-    if not devices.known or not _add(rows, parsed.critical):
+    devices, rows = DeviceChain(given, parsed.limit_s), MasterRows(given, with_memory=False)
+    if not devices.is_enumerable or not _add(rows, parsed.critical):
         return -np.inf
     least, branches = np.inf, [(devices, parsed.tree)]
     while branches:
@@ -142,57 +164,71 @@ def _by_branches(given: ChunkProblem, parsed: _ByBranches) -> float:
             few, many = devices.split(node.chunk, node.layers)
             branches += [(few, node.few), (many, node.many)]
         elif isinstance(node, _Taken):
-            proven = node.seconds <= parsed.limit_s and Capacity(devices).excludes(node.seconds)
+            proven = node.seconds <= parsed.limit_s and LayerCapacity(devices).refutes(node.seconds)
             least = min(least, node.seconds - given.constant if proven else -np.inf)
-        elif not _are_shares(node.shares, len(rows.paths)):
+        elif not _are_weights(node.shares, len(rows.paths)):
             return -np.inf
         else:
-            least = min(least, devices.least(rows.weights(np.array(node.shares), np.zeros(0)))[0])
+            least = min(least, devices.least_division(rows.chunk_costs(np.array(node.shares), np.zeros(0)))[0])
     return least + given.constant
 
 
 def _by_prices(given: ChunkProblem, parsed: _ByPrices) -> float:
     """Seconds by (3)."""
-    rows = Rows(given)
-    shares = [*parsed.devices, *(critical.share for critical in parsed.critical)]
-    prices = np.array(parsed.prices)
-    if not _add(rows, parsed.critical) or not _are_shares(shares, len(rows.paths)):
+    rows = MasterRows(given)
+    path_weights = [*parsed.devices, *(critical.share for critical in parsed.critical)]
+    memory_prices = np.array(parsed.prices)
+    if not _add(rows, parsed.critical) or not _are_weights(path_weights, len(rows.paths)):
         return -np.inf
-    if len(prices) != len(rows.counts):
+    if len(memory_prices) != len(rows.memory_rows):
         return -np.inf
-    value = dual_value(rows, np.array(shares), prices, least_within(given, parsed.limit_s))[0]
+    value = dual_value(rows, np.array(path_weights), memory_prices, bounded_pricing(given, parsed.limit_s))[0]
     return value + given.constant
 
 
-def _add(rows: Rows, meant: Sequence[_Meant]) -> bool:
-    """Add critical paths; False where one belongs to no division, or to one before."""
-    divisions = [_division(rows.given, one) for one in meant]
+def _add(rows: MasterRows, critical: Sequence[_Critical]) -> bool:
+    """Add critical paths; False where one belongs to no division, or is that of a path before."""
+    divisions = [_division(rows.given, one) for one in critical]
     return all(division is not None and rows.add(division) for division in divisions)
 
 
-def _are_shares(shares: list[float], paths: int) -> bool:
-    values = np.array(shares)
+def _are_weights(path_weights: list[float], paths: int) -> bool:
+    values = np.array(path_weights)
     return len(values) == paths and abs(float(values.sum()) - 1) <= 1e-12
 
 
 def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
-    """Bytes that some device lacks in every division; minus infinity where the witness proves nothing."""
+    """
+    Check a witness of missing memory.
+
+    Parameters
+    ----------
+    given
+        The division problem.
+    witness
+        Plain values, of any source.
+
+    Returns
+    -------
+    float
+        Bytes that some device lacks in every division; minus infinity where it proves nothing.
+    """
     try:
         parsed = _Missing.model_validate(witness).root
     except ValidationError:
         return -np.inf
     if isinstance(parsed, _MissingByCapacity):
-        return float(parsed.missing) if lacks(Devices(given), parsed.missing - 1) else -np.inf
-    rows, prices = Rows(given), np.array(parsed.prices)
-    if len(prices) != len(rows.counts):
+        return float(parsed.missing) if is_too_small(DeviceChain(given), parsed.missing - 1) else -np.inf
+    rows, memory_prices = MasterRows(given), np.array(parsed.prices)
+    if len(memory_prices) != len(rows.memory_rows):
         return -np.inf
-    missing = missing_by(rows, prices)[0]
+    missing = memory_dual(rows, memory_prices)[0]
     return missing if 0 < missing < np.inf else -np.inf
 
 
-def _division(given: ChunkProblem, meant: _Meant) -> Division | None:
-    """A witness's division; None where it is none."""
-    ends, recompute = np.array(meant.ends, dtype=np.int64), np.array(meant.recompute, dtype=np.int64)
+def _division(given: ChunkProblem, stated: _Critical) -> Division | None:
+    """The division that a witness states; None where it is none of the candidate."""
+    ends, recompute = np.array(stated.ends, dtype=np.int64), np.array(stated.recompute, dtype=np.int64)
     if ends.shape != (given.num_chunks,) or recompute.shape != ends.shape or ends[-1] != given.num_layers:
         return None
     if (np.diff(ends, prepend=0) <= 0).any() or (recompute >= given.passes.shape[1]).any():

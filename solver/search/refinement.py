@@ -9,7 +9,7 @@ Refinements of one candidate: how its bound rises and its plan falls.
     the refinement of a staircase of proofs.
 
 A schedule that is priced by its order has ``order`` in the place of (2), what devices can take and weighted paths
-through it (``taut.solver.order_priced.bound``), then divisions of the layers polished by its evaluator; (3) anneals
+through it (``taut.solver.order_priced.bound``), then a local search for divisions; (3) anneals
 with stages in the place of devices, and in the place of (4) the bound rises branch by branch
 (``taut.solver.order_priced.branch_and_bound``) (5).
 """
@@ -31,15 +31,15 @@ from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.computations import Evaluation, order, partition, placement
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.layer_partition import Partition, solve_partition
-from taut.solver.order_priced.branch_and_bound import Branching
-from taut.solver.order_priced.division import ROUNDING as ORDER_ROUNDING
-from taut.solver.order_priced.local_search import WORTH, polished
+from taut.solver.order_priced.branch_and_bound import BranchAndBound
+from taut.solver.order_priced.local_search import REACH, improved_division
+from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 from taut.solver.placement.annealing.anneal import Annealed, anneal_restarts, best_start
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.placement.path_cover.candidate import CoverCache, CoverSearch, load
 from taut.solver.result import CandidateBound, Limits, Source, State
 from taut.solver.search.incumbent import Best
-from taut.solver.search.order_adaptation import Drafts
+from taut.solver.search.order_adaptation import OrderAdaptation
 
 
 class Stage(Enum):
@@ -59,7 +59,7 @@ class _Standing:
     stage: Stage = Stage.DIVIDE
     division: Partition | None = None
     covering: CoverSearch | None = None
-    branching: Branching | None = None
+    branching: BranchAndBound | None = None
 
     def advance(self) -> bool:
         """Go on to the next refinement that has something to begin with; returns whether there is one."""
@@ -79,7 +79,7 @@ class Refining:
         self._problem, self._limits, self._best = problem, limits, best
         self.ladder, self._covers = Ladder(problem), CoverCache()
         self._standing: dict[Candidate, _Standing] = {}
-        self.drafts = Drafts(problem, self.ladder.links, best, limits.seed)
+        self.orders = OrderAdaptation(problem, self.ladder.links, best, limits.seed)
         # Above the bound of a candidate that has no more branches those of another no longer raise the global bound.
         self._highest = math.inf
 
@@ -128,36 +128,38 @@ class Refining:
         bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), computed.source
         bound.witness = found.witness
         beaten = bound.lower_bound >= self._best.seconds
-        if not beaten or self.drafts.wanted(bound.candidate, bound.lower_bound):
+        if not beaten or self.orders.is_within_reach(bound.candidate, bound.lower_bound):
             given = chunked(self._problem, bound.candidate, self.ladder.links)
-            self._polish(bound, at, given, [*found.divisions, *self.drafts.divisions(bound.candidate)])
+            self._search_division(bound, at, given, [*found.divisions, *self.orders.divisions(bound.candidate)])
         at.branching = None if beaten else found.branching
         return not beaten
 
-    def _polish(self, bound: CandidateBound, at: _Standing, given: ChunkProblem, divisions: Sequence[Division]) -> None:
-        """A division that fits as a draft, and a constructed placement where it may be part of a better plan."""
+    def _search_division(
+        self, bound: CandidateBound, at: _Standing, given: ChunkProblem, divisions: Sequence[Division]
+    ) -> None:
+        """A division that fits, for an order to adapt to, and a placement where it may be part of a better plan."""
         candidate = bound.candidate
-        division = polished(self._problem, candidate, given, divisions, self._best.seconds)
+        division = improved_division(self._problem, candidate, given, divisions, self._best.seconds)
         if division is None:
             return
-        self.drafts.note(candidate, division)
+        self.orders.add(candidate, division)
         # No placement of a division is faster than its least makespan.
         if division.seconds < self._best.seconds:
             at.division = division
             problem = self._placing(candidate, division)
             self._best.offer(bound, problem, best_start(problem, division.patterns))
 
-    def _branch(self, bound: CandidateBound, at: _Standing, branching: Branching) -> bool:
+    def _branch(self, bound: CandidateBound, at: _Standing, branching: BranchAndBound) -> bool:
         """Another branch of the divisions of an order, (5)."""
         if bound.lower_bound > self._highest:
             return False
-        known, more = branching.quickest[0], branching.refine()
+        known, more = branching.incumbent[0], branching.branch()
         seconds = branching.seconds * (1 - ORDER_ROUNDING)
         if seconds > bound.lower_bound:
             bound.lower_bound, bound.witness = seconds, branching.witness()
-        quickest, division = branching.quickest
-        if division is not None and quickest < min(known, self._best.seconds * (1 + WORTH)):
-            self._polish(bound, at, branching.given, [division])
+        least, division = branching.incumbent
+        if division is not None and least < min(known, self._best.seconds * (1 + REACH)):
+            self._search_division(bound, at, branching.given, [division])
         if not more and bound.lower_bound < self._best.seconds:
             self._highest = min(self._highest, bound.lower_bound)
         return more or at.division is not None

@@ -93,7 +93,7 @@ class _Search:
         with interrupt_requested() as self._interrupted:
             for candidate in self._problem.candidates:
                 self._add(candidate)
-            while (self._heap or self._refining.drafts.waiting) and stopped is None:
+            while (self._heap or self._refining.orders.has_pending) and stopped is None:
                 stopped = self._step()
         return self._result(stopped)
 
@@ -133,7 +133,7 @@ class _Search:
         """Adapt an order where that comes first, or refine the candidate with the least bound; returns why to stop."""
         if reason := self._reason_to_stop():
             return reason
-        if (not self._heap or self._heap[0][0] is Priority.BRANCHING) and self._refining.drafts.waiting:
+        if (not self._heap or self._heap[0][0] is Priority.BRANCHING) and self._refining.orders.has_pending:
             self._adapt()
             return None
         priority, _, index = heapq.heappop(self._heap)
@@ -150,8 +150,8 @@ class _Search:
         return None
 
     def _adapt(self) -> None:
-        """Seek an order for the most promising draft; the candidates that it gives join the others."""
-        order = self._refining.drafts.adapted(lambda: self._reason_to_stop() is not None)
+        """Adapt an order to the most promising division; its candidates join the others."""
+        order = self._refining.orders.adapt_next(lambda: self._reason_to_stop() is not None)
         if order is not None:
             self._orders.append(order)
             known = set(self._problem.candidates)

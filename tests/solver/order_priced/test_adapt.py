@@ -22,10 +22,10 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.document import problem_digest
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
-from taut.solver.order_priced.adapt import adapted_words
-from taut.solver.order_priced.rows import least_makespan
+from taut.solver.order_priced.adapt import adapted_order
+from taut.solver.order_priced.master_rows import least_makespan
 from taut.solver.result import Limits, SearchResult
-from taut.solver.search.order_adaptation import Drafts
+from taut.solver.search.order_adaptation import OrderAdaptation
 from taut.solver.search.search import search
 from tests.solver.order_priced.test_bound import random_orders
 from tests.support.oracle import enumerate_all
@@ -55,7 +55,7 @@ def test_adapted_orders_are_shorter_in_the_memory_of_the_schedule(schedule: str,
     """The gain asked for is reached, and no device holds more than under the schedule's own order."""
     choice, given, even = on_the_v(schedule, pp, m)
     gain = 1e-3 * least_makespan(given, even)
-    twin = replace(choice, order=adapted_words(given, choice, even, gain=gain))
+    twin = replace(choice, order=adapted_order(given, choice, even, gain=gain))
     adapted = replace(given, order=order_of(*twin.order_key))
     assert twin.order and least_makespan(adapted, even) <= least_makespan(given, even) - gain
     held = given.activation[even.ranges]
@@ -68,13 +68,13 @@ def test_adapted_orders_are_shorter_in_the_memory_of_the_schedule(schedule: str,
 def test_orders_that_leave_nothing_to_gain_stay(schedule: str, pp: int, m: int) -> None:
     """At unit times no order shorter by a thousandth is found for these; ZB-V has no bubble to fill."""
     choice, given, even = on_the_v(schedule, pp, m)
-    assert adapted_words(given, choice, even, gain=1e-3 * least_makespan(given, even)) == ()
+    assert adapted_order(given, choice, even, gain=1e-3 * least_makespan(given, even)) == ()
 
 
 def test_a_gain_beyond_reach_gives_nothing() -> None:
     """No order takes less than the work of a device."""
     choice, given, even = on_the_v("v-half", 4, 12)
-    assert adapted_words(given, choice, even, gain=0.9 * least_makespan(given, even)) == ()
+    assert adapted_order(given, choice, even, gain=0.9 * least_makespan(given, even)) == ()
 
 
 def searched(seed: int) -> tuple[PlanningProblem, SearchResult]:
@@ -96,7 +96,7 @@ def test_orders_join_the_space_and_its_bound(seed: int, monkeypatch: pytest.Monk
     assert result.incumbent.seconds >= optimum * (1 - 1e-9)
     made = json.loads(json.dumps(plan_document(given, result, LIMITS)))
     assert verify_document(made).faults == ()
-    monkeypatch.setattr(Drafts, "waiting", False)
+    monkeypatch.setattr(OrderAdaptation, "has_pending", False)
     own = search(given, LIMITS).incumbent
     assert own is not None and result.incumbent.seconds <= own.seconds
 

@@ -24,10 +24,10 @@ from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.layer_partition import least_excess
 from taut.solver.order_priced.bound import order_bound
-from taut.solver.order_priced.branch_and_bound import Branching
+from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.critical_paths import critical_path, device_path
-from taut.solver.order_priced.device_chain import Devices
-from taut.solver.order_priced.rows import Rows, least_makespan
+from taut.solver.order_priced.device_chain import DeviceChain
+from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.result import Limits
 from taut.solver.search.search import search
@@ -257,7 +257,7 @@ def test_large_prices_prove_no_more() -> None:
     """A division fills its memory to the byte: whatever memory costs, rounding does not make it cost more."""
     division = unlike()
     cuts = Division.of_ends(np.array([1, 2, 4, 5]), np.zeros(4, dtype=np.int64))
-    excess = Rows(division).excess(cuts)
+    excess = MasterRows(division).excess(cuts)
     full = replace(division, budget=division.budget + float(excess.max()))
     for exponent in range(31):
         prices = np.where(excess == excess.max(), 1.1 * 10.0**exponent, 0.0).tolist()
@@ -271,10 +271,10 @@ def test_another_valid_witness_proves_no_more() -> None:
     optimum = enumerate_candidate(given, choice).seconds
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        few, many, shares = rng.dirichlet(np.ones(4), 3).tolist()
+        few, many, weights = rng.dirichlet(np.ones(4), 3).tolist()
         tree = {"chunk": seed % 4, "layers": seed % 3 + 1, "few": {"shares": few}, "many": {"shares": many}}
-        prices = {"devices": shares, "prices": rng.uniform(0, 1, 4).tolist()}
-        for other in ({"tree": tree}, {"tree": {"shares": shares}}, prices):
+        prices = {"devices": weights, "prices": rng.uniform(0, 1, 4).tolist()}
+        for other in ({"tree": tree}, {"tree": {"shares": weights}}, prices):
             derived = rederived(division, {**other, "critical": [], "limit_s": 1e9})
             assert derived <= optimum * TOLERANCE
 
@@ -299,9 +299,9 @@ def test_branches_raise_the_bound() -> None:
     given = problem(cluster(4, 1), model(10), schedules=["zb-h1"], max_tp=1, fixed={"pp": 4})
     choice = max(given.candidates, key=lambda c: c.num_micro_batches)
     division = chunked(given, choice, BestLinks(given.links))
-    branching = Branching(Devices(division, 1e3), [])
+    branching = BranchAndBound(DeviceChain(division, 1e3), [])
     optimum, values = enumerate_candidate(given, choice).seconds, [branching.seconds]
-    while len(values) < 12 and branching.refine():
+    while len(values) < 12 and branching.branch():
         values.append(branching.seconds)
         witness = json.loads(json.dumps(branching.witness()))
         assert rederived(division, witness) == pytest.approx(branching.seconds * (1 - 1e-10), rel=1e-15)
@@ -326,7 +326,7 @@ def test_memory_that_no_division_fits_is_proven() -> None:
     assert missing_bytes(division, {"missing": found.missing + 0.5}) < 0
     for words in ({"missing": True}, {"missing": 10**400}, {"prices": ["x"]}, {"prices": [[1.0]]}, {"prices": 1}, {}):
         assert missing_bytes(division, words) < 0
-    even_prices = [1.0] * len(Rows(division).counts)
+    even_prices = [1.0] * len(MasterRows(division).memory_rows)
     assert missing_bytes(division, {"prices": even_prices}) > 0, "priced memory proves it as well"
 
 
@@ -334,7 +334,7 @@ def test_a_chunk_that_fits_nowhere_names_no_bytes() -> None:
     """Prices say that nothing fits, not by how much, where no chunk fits alone; that is no witness."""
     _, _, division = even()
     small = replace(division, budget=1.0)
-    assert missing_bytes(small, {"prices": [1.0] * len(Rows(small).counts)}) == -np.inf
+    assert missing_bytes(small, {"prices": [1.0] * len(MasterRows(small).memory_rows)}) == -np.inf
 
 
 def test_one_layer_may_take_longer_than_several_chunks() -> None:

@@ -13,9 +13,9 @@ from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.order_priced.bound import order_bound
-from taut.solver.order_priced.capacity import capacity_bound, lacks, missing_capacity, proves
-from taut.solver.order_priced.device_chain import Devices
-from taut.solver.order_priced.rows import Rows, least_makespan
+from taut.solver.order_priced.capacity import capacity_bound, is_lower_bound, is_too_small, missing_memory
+from taut.solver.order_priced.device_chain import DeviceChain
+from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 from tests.solver.order_priced.test_bound import enumerable, random_orders
 from tests.support.small import cluster, model, problem
 
@@ -68,21 +68,21 @@ def test_bounds_are_below_every_division(block: int) -> None:
     for seed, given in instances(block):
         over = [(excess(given, one), one) for one in divisions(given)]
         least = min((least_makespan(given, one) for lacking, one in over if lacking <= 0), default=np.inf)
-        devices = Devices(given)
-        missing = missing_capacity(given)
+        devices = DeviceChain(given)
+        missing = missing_memory(given)
         assert missing == 0 or min(lacking for lacking, _ in over) >= (missing - 1) * (1 - 1e-9), seed
         if not np.isfinite(least):
             continue
-        assert capacity_bound(Devices(given, 2 * least)) <= least * TOLERANCE, seed
-        assert not proves(given, least * TOLERANCE), seed
+        assert capacity_bound(DeviceChain(given, 2 * least)) <= least * TOLERANCE, seed
+        assert not is_lower_bound(given, least * TOLERANCE), seed
         for limit in (np.inf, least * TOLERANCE):
-            rows, within = Rows(given, priced=False), Devices(given, limit)
-            weights = rows.weights(rng.dirichlet(np.ones(len(rows.paths))), np.zeros(0))
+            rows, within = MasterRows(given, with_memory=False), DeviceChain(given, limit)
+            weights = rows.chunk_costs(rng.dirichlet(np.ones(len(rows.paths))), np.zeros(0))
             few, many = within.split(int(rng.integers(given.num_chunks)), int(rng.integers(1, 3)))
-            parts = min(few.least(weights)[0], many.least(weights)[0])
-            assert within.least(weights)[0] <= parts * TOLERANCE, seed
+            parts = min(few.least_division(weights)[0], many.least_division(weights)[0])
+            assert within.least_division(weights)[0] <= parts * TOLERANCE, seed
             assert parts + given.constant <= least * TOLERANCE, seed
-        assert devices.known
+        assert devices.is_enumerable
 
 
 def test_whole_layers_count() -> None:
@@ -91,7 +91,7 @@ def test_whole_layers_count() -> None:
     choice = max((c for c in given.candidates), key=lambda c: c.num_micro_batches)
     division = chunked(given, choice, BestLinks(given.links))
     m, layer = division.micro_batches, float(division.passes[:, 0, 1, 2].sum())
-    assert capacity_bound(Devices(division, 1e3)) >= m * 3 * layer * (1 - 1e-5)
+    assert capacity_bound(DeviceChain(division, 1e3)) >= m * 3 * layer * (1 - 1e-5)
     least = min(least_makespan(division, one) for one in divisions(division) if excess(division, one) <= 0)
     assert order_bound(division).seconds <= least * TOLERANCE
 
@@ -102,17 +102,17 @@ def test_a_limit_that_a_division_keeps_is_not_proven() -> None:
     choice = next(c for c in given.candidates if c.micro_batch == 1)
     division = chunked(given, choice, BestLinks(given.links))
     for one in divisions(division):
-        assert not proves(division, least_makespan(division, one) * TOLERANCE)
-    assert not lacks(Devices(division), 0)
+        assert not is_lower_bound(division, least_makespan(division, one) * TOLERANCE)
+    assert not is_too_small(DeviceChain(division), 0)
 
 
 def test_more_memory_changes_options_alone() -> None:
     """Devices with more memory have the options of a problem with more, and share the figures they were found from."""
     grown = 0
     for seed, given in instances(0):
-        devices, more = Devices(given), 1 << (10 + seed % 20)
-        larger, fresh = devices.with_more(more), Devices(replace(given, budget=given.budget + more))
-        assert larger.figures is devices.figures
+        devices, more = DeviceChain(given), 1 << (10 + seed % 20)
+        larger, fresh = devices.with_memory(more), DeviceChain(replace(given, budget=given.budget + more))
+        assert larger.minima is devices.minima
         for one, other, before in zip(larger.options, fresh.options, devices.options, strict=True):
             assert one.layers.tolist() == other.layers.tolist()
             assert one.recompute.tolist() == other.recompute.tolist()

@@ -1,0 +1,159 @@
+r"""
+Linear programs: one front end for the solvers that master problems use.
+
+Sets: columns j, rows i. Data: costs :math:`c_j`, coefficients :math:`a_{ij}`, bounds. Variables: :math:`x_j`.
+
+(1) Minimise :math:`c x` so that :math:`\underline{b} \le A x \le \overline{b}` and
+    :math:`\underline{x} \le x \le \overline{x}`.
+(2) The dual :math:`y_i` of a row is the change of the optimum for a unit of the bound that holds it: at most 0 for a
+    row that its upper bound holds, at least 0 for one that its lower bound holds.
+
+Columns and rows may be added after a solution, as column generation and cutting planes do.
+
+==========  ====================================================================================================
+``glop``    Google's primal simplex; a solution starts from the last basis. For many small programs that grow by a
+            column and a row at a time. It is called through ``pywraplp``: the same solver in MathOpt's Python
+            interface takes 1.1 instead of 0.6 ms on a program of 40 columns and rows, a tenth of the time of an order's
+            bound.
+``highs``   HiGHS in SciPy; every solution starts anew. For sparse programs with thousands of rows.
+==========  ====================================================================================================
+
+Duals are claims of a solver: whoever builds a bound on them computes its value from the problem's own data.
+"""
+
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from ortools.linear_solver import pywraplp
+from scipy.optimize import linprog
+from scipy.sparse import csr_matrix, hstack, vstack
+
+from taut.data.arrays import Floats
+
+
+class LinearSolution(NamedTuple):
+    """
+    An optimum.
+
+    Parameters
+    ----------
+    value
+        The least cost.
+    primal
+        Values of the columns (n,).
+    duals
+        Duals (2) of the rows (m,).
+    """
+
+    value: float
+    primal: Floats
+    duals: Floats
+
+
+class LinearProgram(Protocol):
+    """A linear program (1) that grows; rows and columns are numbered in the order in which they are added."""
+
+    def add_columns(self, cost: Floats, lower: Floats, upper: Floats, coefficients: Floats) -> None:
+        """
+        Add n columns.
+
+        Parameters
+        ----------
+        cost
+            Their costs (n,).
+        lower, upper
+            Bounds of their variables (n,), possibly infinite.
+        coefficients
+            In the rows so far (m, n).
+        """
+        ...
+
+    def add_rows(self, coefficients: Floats | csr_matrix, lower: Floats, upper: Floats) -> None:
+        """
+        Add m rows.
+
+        Parameters
+        ----------
+        coefficients
+            In the columns so far (m, n).
+        lower, upper
+            Bounds (m,), possibly infinite.
+        """
+        ...
+
+    def solve(self) -> LinearSolution | None:
+        """Solve; returns None where the solver finds no optimum."""
+        ...
+
+
+def linear_program(solver: Literal["glop", "highs"]) -> LinearProgram:
+    """An empty program for a solver."""
+    return _Glop() if solver == "glop" else _Highs()
+
+
+class _Glop:
+    def __init__(self) -> None:
+        self._solver = pywraplp.Solver.CreateSolver("GLOP")
+        self._columns: list[pywraplp.Variable] = []
+        self._rows: list[pywraplp.Constraint] = []
+
+    def add_columns(self, cost: Floats, lower: Floats, upper: Floats, coefficients: Floats) -> None:
+        objective = self._solver.Objective()
+        for price, low, high in zip(cost.tolist(), lower.tolist(), upper.tolist(), strict=True):
+            self._columns.append(self._solver.NumVar(low, high, ""))
+            objective.SetCoefficient(self._columns[-1], price)
+        new = self._columns[len(self._columns) - len(cost) :]
+        for row, entries in zip(self._rows, coefficients.tolist(), strict=True):
+            for column, value in zip(new, entries, strict=True):
+                row.SetCoefficient(column, value)
+
+    def add_rows(self, coefficients: Floats | csr_matrix, lower: Floats, upper: Floats) -> None:
+        for entries, low, high in zip(coefficients.tolist(), lower.tolist(), upper.tolist(), strict=True):
+            self._rows.append(self._solver.Constraint(low, high))
+            for column, value in zip(self._columns, entries, strict=True):
+                self._rows[-1].SetCoefficient(column, value)
+
+    def solve(self) -> LinearSolution | None:
+        if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
+            return None
+        return LinearSolution(
+            value=self._solver.Objective().Value(),
+            primal=np.array([column.solution_value() for column in self._columns]),
+            duals=np.array([row.dual_value() for row in self._rows]),
+        )
+
+
+class _Highs:
+    def __init__(self) -> None:
+        self._cost, self._lower, self._upper = np.zeros(0), np.zeros(0), np.zeros(0)
+        self._least, self._most = np.zeros(0), np.zeros(0)
+        self._matrix = csr_matrix((0, 0))
+
+    def add_columns(self, cost: Floats, lower: Floats, upper: Floats, coefficients: Floats) -> None:
+        self._cost = np.concatenate([self._cost, cost])
+        self._lower, self._upper = np.concatenate([self._lower, lower]), np.concatenate([self._upper, upper])
+        self._matrix = hstack([self._matrix, csr_matrix(coefficients)], format="csr")
+
+    def add_rows(self, coefficients: Floats | csr_matrix, lower: Floats, upper: Floats) -> None:
+        self._least, self._most = np.concatenate([self._least, lower]), np.concatenate([self._most, upper])
+        self._matrix = vstack([self._matrix, csr_matrix(coefficients)], format="csr")
+
+    def solve(self) -> LinearSolution | None:
+        equal = self._least == self._most
+        below, above = ~equal & np.isfinite(self._most), ~equal & np.isfinite(self._least)
+        answer = linprog(
+            self._cost,
+            A_ub=vstack([self._matrix[below], -self._matrix[above]], format="csr"),
+            b_ub=np.concatenate([self._most[below], -self._least[above]]),
+            A_eq=self._matrix[equal],
+            b_eq=self._most[equal],
+            bounds=np.column_stack([self._lower, self._upper]),
+            method="highs",
+        )
+        if not answer.success:
+            return None
+        duals = np.zeros(len(equal))
+        held = answer.ineqlin.marginals
+        duals[equal], duals[below] = answer.eqlin.marginals, held[: below.sum()]
+        duals[above] -= held[below.sum() :]
+        return LinearSolution(float(answer.fun), np.asarray(answer.x), duals)

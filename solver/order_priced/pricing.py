@@ -1,0 +1,147 @@
+r"""
+Pricing problem over divisions: the division of least reduced cost, by dynamic programming over chunks.
+
+Sets: chunks :math:`c = 0, \dots, C - 1`, layers :math:`0, \dots, L - 1`, recompute r.
+Data: the tables of ``taut.formulations.order_division``, in seconds, parameters and bytes of a range; costs of a
+chunk's figures, in seconds for a unit of each: :math:`\alpha_c` (3,) for a second of F, I, W, :math:`\tau_c` for a
+second of its cut, :math:`\pi_c` for a parameter, :math:`\kappa_c` for a byte of activations, :math:`\lambda_c` for a
+byte of logits.
+Variables: ends :math:`0 = e_{-1} < e_0 < \dots < e_{C-1} = L` and recompute :math:`r_c`.
+
+(1) Minimise the sum over chunks of :math:`\alpha_c \cdot \text{passes}_{r i j} + \tau_c \text{edge}_j + \pi_c P_{ij} +
+    \kappa_c a_{rij} + \lambda_c \text{logits}_{ij}`, the range of chunk c being :math:`[i, j)` with recompute r, where
+(2) every chunk alone fits its device: :math:`\text{held} P + \text{logits} + n a + \text{always} \le \text{budget}`,
+    beyond rounding, n being the most micro-batches of it in flight;
+(3) every chunk takes at most ``longest`` seconds for the three passes of a micro-batch.
+
+With D[c, i] the least cost of chunks c..C-1 on layers i..L-1, :math:`D[c, i] = \min_{j, r} (\text{cost of } c) +
+D[c + 1, j]` is found backwards over c in :math:`O(C L^2 R)` steps. This is a shortest path through the states (c, i),
+the pricing problem of the restricted master problem (``taut.solver.order_priced.master``) in the sense of Dantzig and
+Wolfe (Decomposition principle for linear programs, Operations Research 8, 1960).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
+from taut.formulations.order_division import ChunkProblem
+from taut.formulations.strategy import Division
+
+ROUNDING = 1e-10
+"""Relative allowance for the rounding of sums, over all passes or of bytes: up to 1e6 terms of 1e-16 each."""
+
+
+@dataclass(frozen=True)
+class ChunkCosts:
+    """
+    Costs of (1) for a unit of each figure of a chunk.
+
+    Parameters
+    ----------
+    passes
+        For a second of F, I and W (C, 3).
+    edge
+        For a second of the cut after a chunk (C,).
+    parameters
+        For a parameter (C,).
+    activation, logits
+        For a byte (C,).
+    """
+
+    passes: Floats
+    edge: Floats
+    parameters: Floats
+    activation: Floats
+    logits: Floats
+
+
+class _Tables(NamedTuple):
+    """Figures of every range, as ``ChunkProblem`` names them."""
+
+    passes: Floats
+    edge: Floats
+    parameters: Floats
+    activation: Floats
+    logits: Floats
+
+
+class _Limits(NamedTuple):
+    """Most micro-batches in flight by chunk (C,), held bytes a parameter and room of (2), seconds of (3)."""
+
+    most: Floats
+    held: float
+    room: float
+    longest: float
+
+
+def room(given: ChunkProblem) -> float:
+    """Bytes beyond which no device can hold what it must, with an allowance for rounding, (2)."""
+    return given.budget - given.always + ROUNDING * max(given.budget, 1.0)
+
+
+def least_division(given: ChunkProblem, costs: ChunkCosts, longest: float = np.inf) -> tuple[float, Division | None]:
+    """
+    Optimum of the pricing problem (1) to (3).
+
+    Parameters
+    ----------
+    given
+        Tables of the candidate.
+    costs
+        Costs of the figures of every chunk.
+    longest
+        Seconds that a chunk may take for a micro-batch, (3).
+
+    Returns
+    -------
+    tuple
+        The least cost in seconds and a division that attains it; infinite and None where none satisfies (2) and (3).
+    """
+    most = np.zeros(given.num_chunks)
+    for d, counts in enumerate(given.counts):
+        most[given.hosted(d)] = counts.max(axis=0)
+    tables = _Tables(given.passes, given.edge, given.parameters, given.activation, given.logits)
+    weights = _Tables(costs.passes, costs.edge, costs.parameters, costs.activation, costs.logits)
+    value, ends, recompute = _least(tables, weights, _Limits(most, given.held, room(given), float(longest)))
+    return (float(value), Division.of_ends(ends, recompute)) if np.isfinite(value) else (np.inf, None)
+
+
+@jit
+def _least(tables: _Tables, costs: _Tables, limits: _Limits) -> tuple[float, Ints, Ints]:
+    """Least cost with ends and recompute (C,) of every chunk; infinite where no division is allowed."""
+    # Arrays are bound once: each look-up through the tuple would count a reference.
+    passes, edge, parameters, activation, logits = tables
+    of_pass, of_edge, of_parameter, of_activation, of_logit = costs
+    most, held, room, longest = limits
+    chunks, layers = len(most), len(edge) - 1
+    value = np.full((chunks + 1, layers + 1), np.inf)
+    step = np.zeros((chunks, layers + 1, 2), np.int64)
+    value[chunks, layers] = 0.0
+    for c in range(chunks - 1, -1, -1):
+        for i in range(c, 1 if c == 0 else layers - (chunks - 1 - c)):
+            for j in range(layers if c == chunks - 1 else i + 1, layers - (chunks - 1 - c) + 1):
+                if not np.isfinite(value[c + 1, j]):
+                    continue
+                once = of_parameter[c] * parameters[i, j] + of_logit[c] * logits[i, j] + value[c + 1, j]
+                if c < chunks - 1:
+                    once += of_edge[c] * edge[j]
+                for r in range(passes.shape[1]):
+                    if not passes[0, r, i, j] + passes[1, r, i, j] + passes[2, r, i, j] <= longest:
+                        continue
+                    if held * parameters[i, j] + logits[i, j] + most[c] * activation[r, i, j] > room:
+                        continue
+                    total = once + of_activation[c] * activation[r, i, j]
+                    for k in range(3):
+                        total += of_pass[c, k] * passes[k, r, i, j]
+                    if total < value[c, i]:
+                        value[c, i] = total
+                        step[c, i, 0], step[c, i, 1] = j, r
+    ends, recompute = np.zeros(chunks, np.int64), np.zeros(chunks, np.int64)
+    i = 0
+    for c in range(chunks if np.isfinite(value[0, 0]) else 0):
+        ends[c], recompute[c] = step[c, i, 0], step[c, i, 1]
+        i = ends[c]
+    return value[0, 0], ends, recompute
