@@ -46,6 +46,16 @@ class Source(StrEnum):
     COVER = "cover"
 
 
+class StoppedBy(StrEnum):
+    """Why a search ended."""
+
+    GAP = "gap"
+    TIME = "time"
+    WORK = "work"
+    INTERRUPT = "interrupt"
+    EXHAUSTED = "exhausted"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """
@@ -91,7 +101,7 @@ class SearchResult:
     """
 
     status: Status
-    stopped_by: str | None
+    stopped_by: StoppedBy
     incumbent: Incumbent | None
     lower_bound: float
     bounds: list[CandidateBound]

@@ -24,7 +24,7 @@ from taut.solver.bounds.margin_free import MarginFreeBound, margin_free_bound
 from taut.solver.certificate.document import FORMAT, finite, inputs_of, problem_digest, strategy_values
 from taut.solver.certificate.figures import communication_gap, predicted, status_of
 from taut.solver.interrupt import interrupt_requested
-from taut.solver.result import CandidateBound, Limits, SearchResult, relative_gap
+from taut.solver.result import CandidateBound, Limits, SearchResult, StoppedBy, relative_gap
 
 
 def plan_document(problem: PlanningProblem, result: SearchResult, limits: Limits) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def plan_document(problem: PlanningProblem, result: SearchResult, limits: Limits
 
 def _margin_free(problem: PlanningProblem, result: SearchResult, limits: Limits) -> MarginFreeBound | None:
     """The bound without a memory margin, or None, (4)."""
-    if result.stopped_by == "interrupt":
+    if result.stopped_by is StoppedBy.INTERRUPT:
         return None
     started, left = time.perf_counter(), math.inf
     if limits.time_limit is not None:
@@ -99,7 +99,7 @@ def _provenance(result: SearchResult, limits: Limits) -> dict[str, Any]:
         "solvers": {name: version(name) for name in ("numpy", "numba", "scipy")},
         "seed": limits.seed,
         "limits": {"time_s": limits.time_limit, "work": limits.work_limit, "gap": limits.gap},
-        "stopped_by": result.stopped_by,
+        "stopped_by": str(result.stopped_by),
         "work": result.work,
         "wall_s": result.wall_s,
     }

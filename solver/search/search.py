@@ -31,6 +31,7 @@ from taut.solver.result import (
     SearchResult,
     State,
     Status,
+    StoppedBy,
     relative_gap,
 )
 from taut.solver.search.incumbent import Best
@@ -89,7 +90,7 @@ class _Search:
 
     def run(self) -> SearchResult:
         """Search until proven, stopped or interrupted."""
-        stopped: str | None = None
+        stopped: StoppedBy | None = None
         with interrupt_requested() as self._interrupted:
             for candidate in self._problem.candidates:
                 self._add(candidate)
@@ -129,7 +130,7 @@ class _Search:
         branching = self._refining.stage(candidate) is Stage.BRANCH
         return Priority.BRANCHING if branching else Priority.ORDER_PRICED
 
-    def _step(self) -> str | None:
+    def _step(self) -> StoppedBy | None:
         """Adapt an order where that comes first, or refine the candidate with the least bound; returns why to stop."""
         if reason := self._reason_to_stop():
             return reason
@@ -167,20 +168,20 @@ class _Search:
         if self._progress is not None:
             self._progress(self._elapsed, self._best.seconds, self._lower_bound(), doing)
 
-    def _reason_to_stop(self) -> str | None:
+    def _reason_to_stop(self) -> StoppedBy | None:
         if self._interrupted():
-            return "interrupt"
+            return StoppedBy.INTERRUPT
         limits = self._limits
         gap = relative_gap(self._best.seconds, self._lower_bound()) if self._best.incumbent else None
         if gap is not None and gap <= limits.gap:
-            return "gap"
+            return StoppedBy.GAP
         if limits.time_limit is not None and self._elapsed >= limits.time_limit:
-            return "time"
+            return StoppedBy.TIME
         if limits.work_limit is not None and self._work >= limits.work_limit:
-            return "work"
+            return StoppedBy.WORK
         return None
 
-    def _result(self, stopped: str | None) -> SearchResult:
+    def _result(self, stopped: StoppedBy | None) -> SearchResult:
         for bound in self._bounds:
             if bound.state is State.OPEN and bound.lower_bound >= self._best.seconds:
                 bound.state = State.PRUNED
@@ -193,7 +194,7 @@ class _Search:
             status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
         return SearchResult(
             status=status,
-            stopped_by=stopped,
+            stopped_by=stopped or StoppedBy.EXHAUSTED,
             incumbent=incumbent,
             lower_bound=lower_bound,
             bounds=sorted(self._bounds, key=lambda bound: bound.candidate),

@@ -19,14 +19,14 @@ from taut.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, req
 from taut.resolve import planning_problem, wider_costs
 from taut.solver.certificate.write import plan_document
 from taut.solver.infeasibility.diagnosis import diagnose
-from taut.solver.result import Progress, Status
+from taut.solver.result import Progress, Status, StoppedBy
 from taut.solver.search.search import search
 from taut.typed_plan import Plan
 
 _STOPPED = {
-    "time": "the time limit came first",
-    "work": "the work limit came first",
-    "interrupt": "interrupted before there was one",
+    StoppedBy.TIME: "the time limit came first",
+    StoppedBy.WORK: "the work limit came first",
+    StoppedBy.INTERRUPT: "interrupted before there was one",
 }
 
 
@@ -110,7 +110,7 @@ def plan(
         why_not = diagnose(problem, result, pricing=lambda max_tp: wider_costs(problem, request.profile, max_tp))
         raise InfeasibleError(str(why_not), why_not.as_dict())
     if result.incumbent is None:
-        why = _STOPPED.get(result.stopped_by or "", "every candidate left mixes devices in ways that did not fit")
+        why = _STOPPED.get(result.stopped_by, "every candidate left mixes devices in ways that did not fit")
         raise NothingFoundError(f"no plan found: {why}; no plan is faster than {result.lower_bound:.6g} s")
     _warn_outside(problem, result.incumbent.strategy)
     return Plan(plan_document(problem, result, limits))

@@ -39,7 +39,7 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     'pp=2 tp=1 dp=4 micro_batch=1 1f1b'
     """
     model, cluster = _model(request), _cluster(request.cluster)
-    calibration = _calibration(request.calibration)
+    calibration = _calibration(request.calibration, cluster)
     memory = _memory_model(request, cluster, calibration)
     check_fixed(request.fix, request.global_batch, cluster)
     space = _space(request, cluster)
@@ -65,8 +65,13 @@ def _cluster(given: ClusterSpec | str) -> ClusterSpec:
     return load_cluster(given) if isinstance(given, str) else given
 
 
-def _calibration(given: Calibration | str | None) -> Calibration | None:
-    return load_calibration(given) if isinstance(given, str) else given
+def _calibration(given: Calibration | str | None, cluster: ClusterSpec) -> Calibration | None:
+    """The calibration, refused where it was fitted on none of the cluster's devices."""
+    found = load_calibration(given) if isinstance(given, str) else given
+    if found is not None and found.device and found.device not in cluster.devices:
+        reason = f"is of {found.device}, expected one of {', '.join(cluster.devices)}, which {cluster.name} has"
+        raise FieldError("calibration", found.name, reason)
+    return found
 
 
 def _space(request: PlanRequest, cluster: ClusterSpec) -> StrategySpace:

@@ -1,5 +1,6 @@
 """Progress on stderr: a live line on a terminal, at most one line a second elsewhere, nothing when quiet."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -56,7 +57,9 @@ def progress_lines(quiet: bool) -> Iterator[Progress | None]:
     with live_lines(quiet) as say:
 
         def report(elapsed: float, incumbent: float, bound: float, doing: str) -> None:
-            gap = percent(relative_gap(incumbent, bound))
-            say(f"{elapsed:7.1f}s  incumbent {incumbent:.6g}  bound {bound:.6g}  gap {gap}  {doing}")
+            plan = "no plan yet" if math.isinf(incumbent) else f"plan {incumbent:.6g}"
+            proven = "no bound yet" if math.isinf(bound) else f"lower bound {bound:.6g}"
+            gap = relative_gap(incumbent, bound)
+            say(f"{elapsed:7.1f}s  {plan}  {proven}  {'' if gap is None else f'gap {percent(gap)}  '}{doing}")
 
         yield report

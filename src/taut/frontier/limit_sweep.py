@@ -32,6 +32,7 @@ from taut.solver.result import (
     SearchResult,
     State,
     Status,
+    StoppedBy,
     relative_gap,
 )
 from taut.solver.search.search import search
@@ -107,7 +108,7 @@ class Sweep:
         start = min((plan for plan in known if plan and _fits(problem, plan)), key=_seconds, default=None)
         result = search(problem, self.limits, self._report(limit, started), incumbent=start)
         self.solved.append(_Solved(limit_gib=limit, problem=problem, result=result))
-        return result.stopped_by == "interrupt"
+        return result.stopped_by is StoppedBy.INTERRUPT
 
     def _report(self, limit: float, started: float) -> Progress | None:
         """The caller's progress with the limit before what is done, and the time of the whole sweep."""

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from taut.data.builtin import catalog_calibrations
 from taut.data.units import GIB
 
 if TYPE_CHECKING:
     from taut.solver.certificate.document import PredictedSection, StrategySection
     from taut.typed_plan import Plan
 
+_STOPPED = {
+    "exhausted": "nothing was left to refine, more time would change nothing",
+    "gap": "the gap that was asked for is reached",
+    "time": "the time limit was reached",
+    "work": "the work limit was reached",
+    "interrupt": "it was interrupted",
+}
 PARTS = {
     "compute": "computation",
     "tensor_parallel": "tensor-parallel all-reduces",
@@ -124,6 +132,7 @@ def _proof(plan: "Plan") -> list[str]:
         "",
         f"status      {plan.status}: lower bound {_seconds(plan.lower_bound_s)}, "
         f"gap {percent(plan.gap)} ({percent(certificate.communication_gap)} of communication time)",
+        *_why_stopped(plan),
         *_no_margin(certificate.lower_bound_no_margin_s),
         f"space       {len(plan.candidates)} candidates: "
         + ", ".join(f"{count} {state}" for state, count in states.most_common()),
@@ -140,10 +149,30 @@ def _proof(plan: "Plan") -> list[str]:
         )
     lines += [
         f"priced by   {inputs['costs'].spec['basis']}",
+        *_calibrations(plan),
         f"memory      model {inputs['memory_model'].name}: {_memory_words(inputs['memory_model'].spec)}",
         "The gap is a claim about these prices, not about the machine; `taut verify` derives it again.",
     ]
     return lines
+
+
+def _calibrations(plan: "Plan") -> list[str]:
+    """Calibrations of the catalog for the plan's devices, where none was used."""
+    if "calibration" in plan.typed.inputs or not plan.typed.inputs["costs"].spec["basis"].startswith("analytic"):
+        return []
+    devices = set(plan.cluster_spec.devices)
+    named = [name for name, entry in catalog_calibrations().items() if entry.device in devices]
+    exist = "calibrations exist" if len(named) > 1 else "calibration exists"
+    return [f"            {exist} for these devices (--calibration): {', '.join(named)}"] if named else []
+
+
+def _why_stopped(plan: "Plan") -> list[str]:
+    """Why the search ended with a gap; plans of older versions leave out that nothing was left."""
+    if plan.status == "optimal":
+        return []
+    named = plan.typed.provenance.get("stopped_by")
+    reason = _STOPPED.get(named if isinstance(named, str) else "exhausted")
+    return [f"            the search stopped: {reason}"] if reason else []
 
 
 def _memory_words(spec: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from taut.formulations.latency import StepTime
 from taut.solver.certificate.figures import communication_gap
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
-from taut.solver.result import Limits
+from taut.solver.result import Limits, StoppedBy
 from taut.solver.search.search import search
 from taut.typed_plan import Plan
 from tests.support.small import cluster, model, problem
@@ -52,7 +52,7 @@ def test_ctrl_c_leaves_out_the_bound_without_a_margin(during: str, monkeypatch: 
     before = plan_document(given, result, Limits())
     monkeypatch.setattr("taut.solver.certificate.write.interrupt_requested", requested)
     if during == "search":
-        result = replace(result, stopped_by="interrupt")
+        result = replace(result, stopped_by=StoppedBy.INTERRUPT)
     made = json.loads(json.dumps(plan_document(given, result, Limits())))
     assert before["certificate"]["lower_bound_no_margin_s"] > 0
     assert made["certificate"]["lower_bound_no_margin_s"] is None

@@ -271,7 +271,7 @@ def test_progress_goes_to_stderr_unless_quiet(run: Run, monkeypatch: pytest.Monk
     """Progress is lines on stderr, so that stdout can be piped; ``--quiet`` leaves stderr empty."""
     monkeypatch.setattr("taut.commands.progress.SECONDS_BETWEEN", 0.0)
     loud, quiet = run(*PLAN, "--json"), run(*PLAN, "--json", "--quiet")
-    assert "incumbent" in loud.err
+    assert "lower bound" in loud.err
     assert "bound" in loud.err
     assert quiet.err == ""
     assert json.loads(loud.out)["strategy"] == json.loads(quiet.out)["strategy"]
