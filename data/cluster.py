@@ -30,14 +30,24 @@ Unit = Literal["B/s", "MB/s", "GB/s", "Gb/s"]
 
 
 class NodeSpec(Spec):
-    """``count`` equal nodes: devices of one type (described, or a catalog name) and the links inside."""
+    """
+    ``count`` equal nodes: devices of one type (described, or a catalog name) and the links inside.
+
+    Rates are Gb/s (1e9 bits per second) in one direction: an eighth of the figure is GB/s, and data sheets often state
+    both directions together.
+    """
 
     count: NodeCount = 1
     device: DeviceSpec
     gpus_per_node: Annotated[int, Field(gt=0, le=1024, strict=True)]
-    intra_bandwidth_gbps: Positive
-    intra_latency_us: NotNegative = 0.0
-    nic_bandwidth_gbps: Positive | None = None
+    intra_bandwidth_gbps: Annotated[
+        Positive,
+        Field(description="Gb/s in one direction from one device of the node to another; 2400 for an A100's NVLink"),
+    ]
+    intra_latency_us: Annotated[NotNegative, Field(description="Microseconds of a message inside the node")] = 0.0
+    nic_bandwidth_gbps: Annotated[
+        Positive | None, Field(description="Gb/s in one direction of all network cards of one node together")
+    ] = None
 
     @field_validator("device", mode="before")
     @classmethod
@@ -69,9 +79,10 @@ class RackSpec(Spec):
         if not isinstance(nodes, str):
             return nodes
         first, dash, last = nodes.partition("-")
-        if not (dash and first.isdigit() and last.isdigit() and int(first) <= int(last) < 100_000):
+        numbers = [int(part) for part in (first, last) if part.isdecimal() and len(part) < 6]
+        if not (dash and len(numbers) == 2 and numbers[0] <= numbers[1]):
             raise ValueError(f"is {nodes!r}, expected a list of node numbers or a range such as '0-7'")
-        return list(range(int(first), int(last) + 1))
+        return list(range(numbers[0], numbers[1] + 1))
 
 
 class NetworkSpec(Spec):
@@ -79,11 +90,15 @@ class NetworkSpec(Spec):
     Links between nodes.
 
     ``bandwidth_gbps`` and ``latency_us`` hold between any two nodes; with ``racks`` they hold between racks, and
-    inside a rack the rack's own figures hold where it states them.
+    inside a rack the rack's own figures hold where it states them. A rate is that of one pair of devices alone on the
+    network, as a rule the rate of one network card.
     """
 
-    bandwidth_gbps: Positive | None = None
-    latency_us: NotNegative = 0.0
+    bandwidth_gbps: Annotated[
+        Positive | None,
+        Field(description="Gb/s in one direction from a device of one node to a device of another, alone"),
+    ] = None
+    latency_us: Annotated[NotNegative, Field(description="Microseconds of a message between nodes")] = 0.0
     racks: list[RackSpec] = []
 
     @field_validator("racks", mode="before")

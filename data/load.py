@@ -27,6 +27,7 @@ from taut.data.builtin import (
 from taut.data.calibration import Calibration
 from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.costs import CostTable, read_costs
+from taut.data.link_rates import warn_of_units
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import read_memory_network
 from taut.data.model import ModelSpec
@@ -181,7 +182,9 @@ def load_cluster(name: Name | Mapping[str, Any]) -> ClusterSpec:
         raise DataError(_unknown_cluster(name))
     path = Path(name)
     values = {"name": path.stem, **read_yaml(path, "a cluster file")}
-    return ClusterSpec.parse(_with_matrix(values, path), name)
+    cluster = ClusterSpec.parse(_with_matrix(values, path), name)
+    warn_of_units(cluster, name)
+    return cluster
 
 
 def _unknown_cluster(name: str) -> str:

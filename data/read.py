@@ -33,15 +33,22 @@ _FLOAT = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)[eE][-+]?\d+")
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """A safe loader that refuses aliases and keys that stand twice."""
+    """A safe loader that refuses aliases, keys that stand twice, and deep nesting, on which it would take long."""
+
+    depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
+        self.depth += 1
+        if self.depth > MOST_DEPTH + 1:
+            raise RecursionError
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             raise yaml.constructor.ConstructorError(
                 None, None, f"alias *{event.anchor} is not allowed", event.start_mark
             )
-        return super().compose_node(parent, index)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()

@@ -27,7 +27,14 @@ class TautError(Exception):
 
 
 class DataError(TautError, ValueError):
-    """An input is wrong; the message names file, field or row, the value and what was expected."""
+    """
+    An input is wrong; the message names file, field or row, the value and what was expected.
+
+    It is one line that a terminal can print: what the input holds beside printable characters is escaped.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__("".join(each if each.isprintable() else ascii(each)[1:-1] for each in message))
 
 
 class FieldError(DataError):

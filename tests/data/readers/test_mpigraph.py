@@ -46,7 +46,7 @@ def cluster(graph: MpiGraph, **changes: float) -> ClusterSpec:
         name="measured",
         device=catalog_devices()["a100-80gb"],
         gpus_per_node=8,
-        intra_bandwidth_gbps=changes.get("intra_bandwidth_gbps", 4800.0),
+        intra_bandwidth_gbps=changes.get("intra_bandwidth_gbps", 2400.0),
         latency_us=changes.get("latency_us", 5.0),
     )
 
