@@ -30,11 +30,16 @@ class DataError(TautError, ValueError):
     """
     An input is wrong; the message names file, field or row, the value and what was expected.
 
-    It is one line that a terminal can print: what the input holds beside printable characters is escaped.
+    It is one line that a terminal can print: white space is a space, other characters that cannot be printed are escaped.
     """
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__("".join(each if each.isprintable() else ascii(each)[1:-1] for each in message))
+    def __init__(self, *message: str) -> None:
+        super().__init__(*(_printable(part) for part in message))
+
+
+def _printable(text: str) -> str:
+    """The text with white space as spaces, and with everything else escaped that is no printable character."""
+    return "".join(" " if each.isspace() else each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 class FieldError(DataError):
@@ -58,8 +63,9 @@ class FieldError(DataError):
     """
 
     def __init__(self, field: str, value: str | None, reason: str) -> None:
-        super().__init__(field, value, reason)
-        self.field, self.value, self.reason = field, value, reason
+        shown = None if value is None else _printable(value)
+        TautError.__init__(self, field, shown, reason)
+        self.field, self.value, self.reason = field, shown, _printable(reason)
 
     def __str__(self) -> str:
         """Field, value and reason in one line."""
