@@ -30,7 +30,7 @@ class DataError(TautError, ValueError):
     """
     An input is wrong; the message names file, field or row, the value and what was expected.
 
-    It is one line that a terminal can print: white space is a space, other characters that cannot be printed are escaped.
+    It is one line that a terminal can print: white space is a space, and what cannot be printed is escaped.
     """
 
     def __init__(self, *message: str) -> None:

@@ -182,7 +182,7 @@ def _change(values: Any, rng: random.Random) -> None:
     elif kind == 2:
         other = rng.choice(keys)
         values[key], values[other] = values[other], values[key]
-    elif kind == 3 and isinstance(values[key], int | float):
+    elif kind == 3 and isinstance(values[key], int | float) and abs(values[key]) < 1e18:
         values[key] = values[key] * rng.choice([-1, 0, 0.5, 2, 3, 1e6, 1 + 1e-6])
     else:
         values[key] = copy.deepcopy(rng.choice(VALUES))
