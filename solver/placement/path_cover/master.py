@@ -32,10 +32,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import linprog
 from scipy.sparse import csr_matrix, vstack
 
 from taut.data.arrays import Flags, Floats, Ints
+from taut.solver.linear_program import linear_program
 from taut.solver.placement.path_cover.capacity_cuts import Cut, cut_arrays
 from taut.solver.placement.path_cover.certificate import DualPrices
 from taut.solver.placement.path_cover.cut_pool import CutPool
@@ -221,23 +221,20 @@ class RestrictedMaster:
         objective = np.zeros(self._size)
         objective[self._z] = 1.0
         matrix = vstack([self._rows_of_routes(routes), self._pattern_rows, self._choice()], format="csr")
-        solution = linprog(
-            objective,
-            A_ub=matrix,
-            b_ub=np.zeros(matrix.shape[0]),
-            A_eq=csr_matrix(self._total()[None, :]),
-            b_eq=[float(graph.num_slots)],
-            bounds=self._bounds(),
-            method="highs",
-        )
-        if not solution.success:
+        slots, (lower, upper) = np.full(1, float(graph.num_slots)), self._bounds().T
+        program = linear_program("highs")
+        program.add_columns(objective, lower, upper, np.zeros((0, self._size)))
+        program.add_rows(matrix, np.full(matrix.shape[0], -np.inf), np.zeros(matrix.shape[0]))
+        program.add_rows(self._total()[None, :], slots, slots)
+        solution = program.solve()
+        if solution is None:
             return None
-        self._routes, self._paths_on = routes, -graph.num_paths * solution.ineqlin.marginals[: len(routes)]
+        self._routes, self._paths_on = routes, -graph.num_paths * solution.duals[: len(routes)]
         self.begun = np.bincount(routes[:, 0], self._paths_on, len(graph.hops)).astype(np.float64)
         duals = self.uniform()
-        self._by_segment(duals)[:, :, 1:] = solution.x[self._column]
-        duals[len(duals) - len(self.cuts) :] = solution.x[int(self._z) + 1 :]
-        return float(solution.fun), duals
+        self._by_segment(duals)[:, :, 1:] = solution.primal[self._column]
+        duals[len(duals) - len(self.cuts) :] = solution.primal[int(self._z) + 1 :]
+        return solution.value, duals
 
     def _total(self) -> Floats:
         """Coefficients of Gamma, (1)."""
