@@ -1,7 +1,7 @@
 """
 What a pipeline is before its passes are ordered: chunks on devices, their seconds and memory.
 
-The words and symbols are those of :mod:`taut.formulations.schedules.schedule`.
+The words and symbols are those of ``taut.formulations.schedules.schedule``.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 r"""
 The recurrence of a pipeline schedule, compiled: when every pass starts, and what its device then holds.
 
-Sets and data are those of :mod:`taut.formulations.schedules.schedule`, equations (1) to (7). Passes come flat, device
+Sets and data are those of ``taut.formulations.schedules.schedule``, equations (1) to (7). Passes come flat, device
 after device, as rows (kind, chunk, micro-batch); ``first[d]`` is the row of device d's first pass. A device runs until
 its next pass waits for another device; it is taken up again when that pass has run, so every pass is looked at twice at
 most and the time is linear in the number of passes.
@@ -95,7 +95,7 @@ def peaks(passes: Ints, first: Ints, activation: Floats, kept: Floats) -> Floats
     Parameters
     ----------
     passes, first
-        As in :func:`execute`.
+        As in ``execute``.
     activation, kept
         Units that a forward of a chunk takes, and that are kept for its weight gradient (C,).
 
@@ -129,7 +129,7 @@ def makespans(passes: Ints, first: Ints, seconds: Floats, transfer: Floats, num_
     Parameters
     ----------
     passes, first
-        As in :func:`execute`; the orders do not deadlock.
+        As in ``execute``; the orders do not deadlock.
     seconds
         Durations by kind and chunk (n, 4, C).
     transfer

@@ -7,7 +7,7 @@ on device d.
 
 (1) Minimise the makespan of an order so that it holds at most :math:`M_d(o)` on every device d.
 
-The search is that of ``taut schedule`` (:mod:`taut.solver.schedules.construct.adapt`), in two turns:
+The search is that of ``taut schedule`` (``taut.solver.schedules.construct.multi_start``), in two turns:
 
 (2) a short search first, and a longer one with another seed where the makespan found is within ``PROMISING`` of the
     target.
@@ -26,8 +26,8 @@ from taut.formulations.schedules.plan_orders import as_schedule, order_of
 from taut.formulations.schedules.schedule import ScheduleProblem, timetable
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.solver.schedules.construct.adapt import Effort, adapt, effort
-from taut.solver.schedules.in_order import in_order
+from taut.solver.schedules.canonical import canonical_schedule
+from taut.solver.schedules.construct.multi_start import Effort, effort, multi_start
 
 SHORT = 8
 """Factor from the effort of the short search to that of the long one."""
@@ -63,7 +63,7 @@ def adapted_order(
     Returns
     -------
     tuple
-        A word for each device (:mod:`taut.formulations.schedules.orders.words`); empty where the gain was not reached.
+        A word for each device (``taut.formulations.schedules.orders.words``); empty where the gain was not reached.
     """
     pipeline, known = _pipeline(given, division), as_schedule(candidate.schedule, given.order)
     own = as_schedule(candidate.schedule, order_of(*candidate.order_key[:4]))
@@ -72,8 +72,8 @@ def adapted_order(
         return ()
     pipeline = replace(pipeline, memory_limit=timetable(pipeline, own).peak_memory)
     for turn, (work, within) in enumerate(_searches(pipeline, target)):
-        known = adapt(pipeline, kind=own.kind, known=[own, known], work=work, seed=seed + turn, stop=stop)
-        known = in_order(pipeline, known)
+        known = multi_start(pipeline, kind=own.kind, known=[own, known], work=work, seed=seed + turn, stop=stop)
+        known = canonical_schedule(pipeline, known)
         if timetable(pipeline, known).makespan >= target + within:
             return ()
     return words_of(known)

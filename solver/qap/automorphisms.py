@@ -17,13 +17,13 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
-from taut.solver.qap.swaps import alike
+from taut.solver.qap.swap_neighbourhood import twins
 
 _MOST_LISTED = 4096
 _MOST_TRIED = 2_000_000  # Steps of the search, a fraction of a second.
 
 
-class Symmetries:
+class AutomorphismGroup:
     """
     The automorphisms of a matrix, as far as they are few enough to be listed.
 
@@ -35,7 +35,7 @@ class Symmetries:
 
     def __init__(self, matrix: Floats) -> None:
         size = len(matrix)
-        self._kind = alike(np.hstack((matrix, matrix.T)), matrix.diagonal().copy())
+        self._kind = twins(np.hstack((matrix, matrix.T)), matrix.diagonal().copy())
         turn = np.array([int(np.sum(self._kind[:i] == self._kind[i])) for i in range(size)])
         listed = _list_automorphisms(np.ascontiguousarray(matrix), self._kind, turn, _MOST_LISTED, _MOST_TRIED)
         # A part of a group is no group; without the list, exchanges of twins remain.
@@ -47,7 +47,7 @@ class Symmetries:
         """Number of automorphisms (2)."""
         return len(self._listed)
 
-    def representatives(self, fixed: Ints) -> Flags:
+    def orbit_representatives(self, fixed: Ints) -> Flags:
         """
         Choose one index in each orbit of the automorphisms that leave some indices where they are.
 

@@ -1,8 +1,8 @@
 r"""
 Quadratic assignment of sparse flow as a constraint program, on what a bound has left.
 
-With the forest of :mod:`taut.solver.qap.forest_flow`, the bound L and the slacks of
-:mod:`taut.solver.qap.forest_bound`, and U the scaled cost that no permutation of interest exceeds:
+With the forest of ``taut.solver.qap.forest_flow``, the bound L and the slacks of
+``taut.solver.qap.forest_bound``, and U the scaled cost that no permutation of interest exceeds:
 
 Variables
     :math:`p_i`: location of item i; :math:`w_i \ge 0`: what it costs above L.

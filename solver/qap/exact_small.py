@@ -1,8 +1,8 @@
 r"""
 Small quadratic assignment problems, solved in one compiled call.
 
-Costs are those of :mod:`taut.solver.qap.pair_costs`, scaled integers. Depth first: a node is bounded by a few rounds of
-:mod:`taut.solver.qap.hahn_grant`; if its bound c does not exceed the cutoff U, it branches on the row (item) or column
+Costs are those of ``taut.solver.qap.lawler_form``, scaled integers. Depth first: a node is bounded by a few rounds of
+``taut.solver.qap.hahn_grant``; if its bound c does not exceed the cutoff U, it branches on the row (item) or column
 (location) that the reduced costs l of single assignments favour,
 
 .. math:: \max \; \sum_k \min\{ \tfrac{\ell_{ik}}{U - c}, 1 \}
@@ -17,12 +17,12 @@ import numpy as np
 from taut.data.arrays import Bits, Flags, Floats, Ints
 from taut.formulations.compiled import jit
 from taut.solver.qap.hahn_grant import ascend
-from taut.solver.qap.pair_costs import fix
+from taut.solver.qap.lawler_form import fix
 
 
 @jit
 def branches(
-    constant: float, single: Floats, cutoff: float, item_needed: Flags, location_needed: Flags
+    constant: float, linear: Floats, cutoff: float, item_needed: Flags, location_needed: Flags
 ) -> tuple[Ints, Ints, Floats]:
     """
     Choose a row or column by (1), and list what to follow in ascending order of bounds.
@@ -39,13 +39,13 @@ def branches(
     tuple
         Items, locations and bounds of the children.
     """
-    size, slack = len(single), max(cutoff - constant, 1.0)
+    size, slack = len(linear), max(cutoff - constant, 1.0)
     best, line, by_item = -1.0, 0, True
     for i in range(size):
         row, column = 0.0, 0.0
         for k in range(size):
-            row += min(single[i, k] / slack, 1.0) if location_needed[k] else 1.0
-            column += min(single[k, i] / slack, 1.0) if item_needed[k] else 1.0
+            row += min(linear[i, k] / slack, 1.0) if location_needed[k] else 1.0
+            column += min(linear[k, i] / slack, 1.0) if item_needed[k] else 1.0
         if row > best:
             best, line, by_item = row, i, True
         if column > best:
@@ -53,7 +53,7 @@ def branches(
     items, locations, bounds = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64), np.empty(size)
     count = 0
     for k in range(size):
-        price = single[line, k] if by_item else single[k, line]
+        price = linear[line, k] if by_item else linear[k, line]
         if (location_needed[k] if by_item else item_needed[k]) and constant + price <= cutoff:
             items[count], locations[count] = (line, k) if by_item else (k, line)
             bounds[count] = constant + price
@@ -64,7 +64,7 @@ def branches(
 
 @jit
 def complete(
-    constant: float, single: Floats, paired: Floats, cutoff: float, rounds: int, patience: float, bits: Bits
+    constant: float, linear: Floats, quadratic: Floats, cutoff: float, rounds: int, patience: float, bits: Bits
 ) -> tuple[float, Ints]:
     """
     Find the least cost that does not exceed the cutoff.
@@ -72,7 +72,7 @@ def complete(
     Parameters
     ----------
     constant, single, paired
-        Costs (1) of :mod:`taut.solver.qap.pair_costs`, of up to about ten items.
+        Costs (1) of ``taut.solver.qap.lawler_form``, of up to about ten items.
     cutoff
         Scaled cost U.
     rounds, patience, bits
@@ -83,7 +83,7 @@ def complete(
     tuple
         Least cost and the location of every item; infinity and -1 where all costs exceed the cutoff.
     """
-    size = len(single)
+    size = len(linear)
     least, best = np.inf, np.full(size, -1)
     every = np.ones(size, dtype=np.bool_)
     offsets = np.zeros(size + 1, dtype=np.int64)
@@ -93,8 +93,8 @@ def complete(
     constants, children, turn = np.zeros(size), np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
     items, locations = np.zeros((size, size), dtype=np.int64), np.zeros((size, size), dtype=np.int64)
     bounds = np.zeros((size, size))
-    singles[0, : size * size] = single.copy().reshape(size * size)
-    pairs[: size**4] = paired.copy().reshape(size**4)
+    singles[0, : size * size] = linear.copy().reshape(size * size)
+    pairs[: size**4] = quadratic.copy().reshape(size**4)
     constants[0] = constant
     depth, fresh = 0, True
     while depth >= 0:

@@ -1,7 +1,7 @@
 r"""
 Lower bound on quadratic assignment of sparse flow: multipliers on locations, and what places cost above it.
 
-With the trees and the costs W of :mod:`taut.solver.qap.forest_flow`, the least W over the places of every root, plus
+With the trees and the costs W of ``taut.solver.qap.forest_flow``, the least W over the places of every root, plus
 the least cost of every pair outside the forest, minus the sum of u, is a lower bound for any u, (1). It is concave in
 u, and (number of items at k) - 1 is a supergradient, (2): u rises where items crowd. If every location has one item, no
 u gives a better bound, and where no pair is outside the places are a best permutation, (3).
@@ -56,7 +56,7 @@ def forest_bounds(forest: Forest, most: float) -> Iterator[Bounded]:
     size = len(forest.order)
     at, best = np.zeros(size), Bounded(-np.inf, np.zeros(size), np.zeros(size, np.int64))
     direction, pace, since, mark = np.zeros(size), 1.0, 0, -np.inf
-    tables, outside = (forest.order, forest.parent, forest.single, forest.paired), forest.least_outside
+    tables, outside = (forest.order, forest.parent, forest.linear, forest.quadratic), forest.least_outside
     while pace > _LEAST and best.bound <= most and best.permutation is None:
         for _ in range(_STEPS):
             _, bound, places = least_places(*tables, at)
@@ -105,7 +105,7 @@ def slack_of(forest: Forest, multipliers: Floats, most: float) -> Slack:
         Not negative; infinite for places that do not occur together. Over all items they sum to what the trees cost
         above the bound.
     """
-    subtrees, trees, _ = least_places(forest.order, forest.parent, forest.single, forest.paired, multipliers)
+    subtrees, trees, _ = least_places(forest.order, forest.parent, forest.linear, forest.quadratic, multipliers)
     bound, same = trees + forest.least_outside, np.eye(len(forest.order), dtype=bool)
     places: dict[int, Floats] = {}
     # The least of all else with an item's parent at h and the item at k, so that the total is rest + W.
@@ -117,13 +117,13 @@ def slack_of(forest: Forest, multipliers: Floats, most: float) -> Slack:
             places[i] = np.where(bound + slack <= most, slack, np.inf)
             rest[i] = np.where(same, bound - subtrees[i].diagonal().min(), np.inf)
             continue
-        cost = forest.paired[i] + subtrees[i]
+        cost = forest.quadratic[i] + subtrees[i]
         least = _least_elsewhere(cost)
         # A root's parent has no place, so that h = k excludes nothing there.
         shut = same[:, None, :] if forest.parent[above] >= 0 else np.zeros((1, 1, 1), bool)
         others = np.where(shut, np.inf, (rest[above] + subtrees[above] - least)[:, :, None])
         places[i] = np.where(others + cost <= most, cost - least[:, :, None], np.inf)
-        rest[i] = others.min(0) + forest.paired[i]
+        rest[i] = others.min(0) + forest.quadratic[i]
     return Slack(bound, places)
 
 

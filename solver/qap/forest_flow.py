@@ -17,7 +17,7 @@ its leaves [1]_: with i at k and its parent at h, the subtree of i costs
 where a root has no h.
 
 Costs are scaled by S and rounded down to integers, and so is u, so that sums of floats are exact and bounds on them are
-bounds on z, as in :mod:`taut.solver.qap.pair_costs`.
+bounds on z, as in ``taut.solver.qap.lawler_form``.
 
 References
 ----------
@@ -34,7 +34,7 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components, mini
 from taut.data.arrays import Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.compiled import jit
-from taut.solver.qap.pair_costs import is_exact, scale_of
+from taut.solver.qap.lawler_form import is_exact, scale_of
 
 _SHORT = 2.0**-12  # Integers this much smaller still tell multipliers apart, and are easier to solve with.
 
@@ -51,8 +51,8 @@ class Forest(NamedTuple):
     scale: float
     order: Ints
     parent: Ints
-    single: Floats
-    paired: Floats
+    linear: Floats
+    quadratic: Floats
     outside: tuple[tuple[int, int, Floats], ...]
 
     @property
@@ -90,13 +90,15 @@ def forest_of(problem: QuadraticAssignment) -> Forest:
     order, parent = _trees(flow)
     scale = scale_of(problem)
     scale = max(1.0, _SHORT * scale) if is_exact(problem, scale) else scale
-    single = np.outer(problem.flow.diagonal(), problem.distance.diagonal())
-    single = np.floor(scale * single) - (0.0 if is_exact(problem, scale) else 1.0)
-    paired = np.zeros((size, size, size))
+    linear = np.outer(problem.flow.diagonal(), problem.distance.diagonal())
+    linear = np.floor(scale * linear) - (0.0 if is_exact(problem, scale) else 1.0)
+    quadratic = np.zeros((size, size, size))
     for i in order[parent[order] >= 0]:
-        paired[i] = _pair(problem, scale, parent[i], i)
+        quadratic[i] = _pair(problem, scale, parent[i], i)
     others = [(i, j) for i, j in np.argwhere(flow).tolist() if parent[i] != j and parent[j] != i]
-    return Forest(scale, order, parent, single, paired, tuple((i, j, _pair(problem, scale, i, j)) for i, j in others))
+    return Forest(
+        scale, order, parent, linear, quadratic, tuple((i, j, _pair(problem, scale, i, j)) for i, j in others)
+    )
 
 
 def _trees(flow: Floats) -> tuple[Ints, Ints]:
@@ -124,7 +126,7 @@ def _pair(problem: QuadraticAssignment, scale: float, first: int, second: int) -
 
 @jit
 def least_places(
-    order: Ints, parent: Ints, single: Floats, paired: Floats, multipliers: Floats
+    order: Ints, parent: Ints, linear: Floats, quadratic: Floats, multipliers: Floats
 ) -> tuple[Floats, float, Ints]:
     """
     Solve the trees, (2).
@@ -138,7 +140,7 @@ def least_places(
     size = len(order)
     subtrees, chosen = np.zeros((size, size, size)), np.zeros((size, size, 2), np.int64)
     for i in range(size):
-        subtrees[i] = single[i] + multipliers
+        subtrees[i] = linear[i] + multipliers
     for i in order[::-1]:
         above = parent[i]
         if above < 0:
@@ -146,7 +148,7 @@ def least_places(
         for k in range(size):
             best, second = np.inf, np.inf
             for place in range(size):
-                cost = paired[i, k, place] + subtrees[i, k, place]
+                cost = quadratic[i, k, place] + subtrees[i, k, place]
                 if cost < best:
                     best, second, chosen[i, k, 1], chosen[i, k, 0] = cost, best, chosen[i, k, 0], place
                 elif cost < second:

@@ -1,7 +1,7 @@
 r"""
 Lower bound on quadratic assignment, after Gilmore and Lawler.
 
-Sets, data and the cost :math:`z(\pi)` of a permutation are those of :mod:`taut.formulations.assignment.assignment`.
+Sets, data and the cost :math:`z(\pi)` of a permutation are those of ``taut.formulations.assignment.assignment``.
 Write
 :math:`\langle u, v \rangle_-` for the smallest scalar product that two vectors have in any order of their entries; it
 pairs one in ascending with the other in descending order, whatever the signs.

@@ -1,7 +1,7 @@
 r"""
 Dual ascent on quadratic assignment, after Hahn and Grant.
 
-The costs c, l and q are those of :mod:`taut.solver.qap.pair_costs` (1). They may be moved as long as the cost of every
+The costs c, l and q are those of ``taut.solver.qap.lawler_form`` (1). They may be moved as long as the cost of every
 permutation stays what it is [1]_. One round of the ascent
 
 (1) spreads every :math:`\ell_{ik}` over the rows :math:`j \ne i` of its q, in random shares that sum to it, because
@@ -33,9 +33,9 @@ import numpy as np
 
 from taut.data.arrays import Bits, Floats, Ints
 from taut.formulations.compiled import jit
+from taut.solver.qap.lawler_form import LawlerForm
 from taut.solver.qap.linear_assignment import reduce_costs, workspace
-from taut.solver.qap.pair_costs import PairCosts
-from taut.solver.qap.swaps import draw, draw_below
+from taut.solver.qap.swap_neighbourhood import draw, draw_below
 
 _BACK = 0.01  # Part of c taken back at first; it shrinks where that no longer pays.
 _PERIOD = 10  # Rounds between.
@@ -43,9 +43,9 @@ _WORTH = 0.002  # Part of the missing rest that as many rounds must gain.
 
 
 @jit
-def spread(constant: float, single: Floats, paired: Floats, cutoff: float, bits: Bits) -> None:
+def spread(constant: float, linear: Floats, quadratic: Floats, cutoff: float, bits: Bits) -> None:
     """Move l into q, (1); assignments that cost too much are dropped, (4)."""
-    size = len(single)
+    size = len(linear)
     shares = np.empty((size, size))
     for i in range(size):
         for j in range(size):
@@ -56,20 +56,20 @@ def spread(constant: float, single: Floats, paired: Floats, cutoff: float, bits:
     gifts, slack = np.zeros((size * size, size)), cutoff - constant
     for i in range(size):
         for k in range(size):
-            row, left = gifts[i * size + k], single[i, k]
+            row, left = gifts[i * size + k], linear[i, k]
             if left > slack:
                 row[:] = slack + 1
-                single[i, k] = 0.0
+                linear[i, k] = 0.0
                 continue
             last = size - 1 if i != size - 1 else size - 2
             for j in range(size):
-                row[j] = np.floor(single[i, k] * shares[i, j])
+                row[j] = np.floor(linear[i, k] * shares[i, j])
                 left -= row[j]
             row[last] += left
-            single[i, k] = 0.0
+            linear[i, k] = 0.0
     for i in range(size):
         for k in range(size):
-            costs, given = paired[i * size + k], gifts[i * size + k]
+            costs, given = quadratic[i * size + k], gifts[i * size + k]
             for j in range(size):
                 if j != i:
                     for other in range(size):
@@ -77,16 +77,16 @@ def spread(constant: float, single: Floats, paired: Floats, cutoff: float, bits:
 
 
 @jit
-def visit(constant: float, single: Floats, paired: Floats, cutoff: float, order: Ints, begin: int, end: int) -> None:
+def visit(constant: float, linear: Floats, quadratic: Floats, cutoff: float, order: Ints, begin: int, end: int) -> None:
     """Visit some of the assignments in their order, (2); pairs that cost too much are dropped, (4)."""
-    size = len(single)
+    size = len(linear)
     less, slack, beyond = size - 1, cutoff - constant, 2 * (cutoff - constant) + 1
     costs = np.empty((less, less))
     reals, marks = workspace(size)
     for turn in range(begin, end):
         which = order[turn]
         item, location = which // size, which % size
-        row = paired[which]
+        row = quadratic[which]
         for i in range(less):
             out, start = costs[i], (i + (i >= item)) * size
             for k in range(location):
@@ -95,15 +95,15 @@ def visit(constant: float, single: Floats, paired: Floats, cutoff: float, order:
                 out[k] = row[start + k + 1]
             for k in range(less):
                 out[k] = out[k] if out[k] <= slack else beyond
-        single[item, location] += min(reduce_costs(costs, less, reals, marks), beyond)
+        linear[item, location] += min(reduce_costs(costs, less, reals, marks), beyond)
         for i in range(less):
             out, start = costs[i], (i + (i >= item)) * size
             for k in range(location):
                 row[start + k] = out[k]
-                paired[start + k, which] = out[k]
+                quadratic[start + k, which] = out[k]
             for k in range(location, less):
                 row[start + k + 1] = out[k]
-                paired[start + k + 1, which] = out[k]
+                quadratic[start + k + 1, which] = out[k]
 
 
 @jit
@@ -118,7 +118,7 @@ def shuffled(length: int, bits: Bits) -> Ints:
 
 @jit
 def ascend(
-    constant: float, single: Floats, paired: Floats, cutoff: float, rounds: int, patience: float, bits: Bits
+    constant: float, linear: Floats, quadratic: Floats, cutoff: float, rounds: int, patience: float, bits: Bits
 ) -> float:
     """
     Raise the bound c by whole rounds, until it exceeds the cutoff.
@@ -143,22 +143,22 @@ def ascend(
     float
         The new c.
     """
-    size = len(single)
+    size = len(linear)
     reals, marks = workspace(size)
-    constant += reduce_costs(single, size, reals, marks)
+    constant += reduce_costs(linear, size, reals, marks)
     for _ in range(rounds if size > 1 else 0):
         if constant > cutoff:
             break
         before = constant
-        spread(constant, single, paired, cutoff, bits)
-        visit(constant, single, paired, cutoff, shuffled(size * size, bits), 0, size * size)
-        constant += reduce_costs(single, size, reals, marks)
+        spread(constant, linear, quadratic, cutoff, bits)
+        visit(constant, linear, quadratic, cutoff, shuffled(size * size, bits), 0, size * size)
+        constant += reduce_costs(linear, size, reals, marks)
         if cutoff - constant > patience * (constant - before):
             break
     return constant
 
 
-def ascent(costs: PairCosts, cutoff: float, seed: int) -> Iterator[PairCosts]:
+def ascent(costs: LawlerForm, cutoff: float, seed: int) -> Iterator[LawlerForm]:
     """
     Raise the bound round by round, without end, and take some of it back now and then, (5).
 
@@ -177,25 +177,25 @@ def ascent(costs: PairCosts, cutoff: float, seed: int) -> Iterator[PairCosts]:
         The costs after every kernel call of well below a second: c is a scaled bound, and whole with l and q unless
         the call stopped inside a round, where l still lacks step (3).
     """
-    size, constant = len(costs.single), costs.constant
+    size, constant = len(costs.linear), costs.constant
     bits = np.random.default_rng(seed).integers(1, 2**63, 1, dtype=np.uint64)
     portion = max(1, 30_000_000 // size**2)
-    constant = ascend(constant, costs.single, costs.paired, cutoff, 0, 0.0, bits)
+    constant = ascend(constant, costs.linear, costs.quadratic, cutoff, 0, 0.0, bits)
     best, mark, back = constant, constant, _BACK
     for done in count(1):
         yield costs._replace(constant=constant)
-        spread(constant, costs.single, costs.paired, cutoff, bits)
+        spread(constant, costs.linear, costs.quadratic, cutoff, bits)
         order = shuffled(size * size, bits)
         for begin in range(0, size * size, portion):
             end = min(begin + portion, size * size)
-            visit(constant, costs.single, costs.paired, cutoff, order, begin, end)
+            visit(constant, costs.linear, costs.quadratic, cutoff, order, begin, end)
             if end < size * size:
                 yield costs._replace(constant=constant)
-        constant = ascend(constant, costs.single, costs.paired, cutoff, 0, 0.0, bits)
+        constant = ascend(constant, costs.linear, costs.quadratic, cutoff, 0, 0.0, bits)
         best = max(best, constant)
         if done % _PERIOD == 0 and constant <= cutoff:
             back, mark = (back if best - mark > _WORTH * (cutoff - best) else 0.95 * back), best
             yield costs._replace(constant=constant)
             share = float(np.floor(max(constant, 0.0) * back / size))
-            costs.single[:] += share
+            costs.linear[:] += share
             constant -= share * size

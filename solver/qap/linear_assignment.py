@@ -30,7 +30,7 @@ def workspace(size: int) -> tuple[Floats, Ints]:
     return np.zeros((4, size)), np.zeros((3, size), dtype=np.int64)
 
 
-@jit_with(fastmath=_MINIMA)
+@jit_with(_MINIMA)
 def _take_minima(costs: Floats, size: int) -> float:
     """Subtract from rows, then from columns, their minima; the sum of all of them."""
     total, columns, least = 0.0, 0.0, np.full(size, np.inf)
@@ -70,7 +70,7 @@ def _match_zeros(costs: Floats, size: int, column_of: Ints, row_of: Ints) -> int
     return left
 
 
-@jit_with(fastmath=_MINIMA)
+@jit_with(_MINIMA)
 def _augment(costs: Floats, size: int, start: int, reals: Floats, marks: Ints) -> float:
     """Match one more row along a shortest path, and move the duals; what they gain."""
     u, v, distance, shut = reals[0], reals[1], reals[2], reals[3]
@@ -108,7 +108,7 @@ def _augment(costs: Floats, size: int, start: int, reals: Floats, marks: Ints) -
             return float(least)
 
 
-@jit_with(fastmath=_MINIMA)
+@jit_with(_MINIMA)
 def reduce_costs(costs: Floats, size: int, reals: Floats, marks: Ints) -> float:
     """
     Replace costs by the reduced costs (2) and return the least cost of an assignment.

@@ -1,12 +1,12 @@
 r"""
 Quadratic assignment: annealing and tabu search for cheap permutations, bounds and branch and bound for the proof.
 
-With the cost z of :mod:`taut.formulations.assignment.assignment`, the bounds L of :mod:`taut.solver.qap.proof` and S
-seconds:
+With the cost z of ``taut.formulations.assignment.assignment``, the bounds L of ``taut.solver.qap.bound_portfolio``
+and S seconds:
 
 (1) up to n = 8 every permutation is priced, and L is the least cost;
 (2) above, the bounds that need no incumbent come first, for at most S / 5; then the rounds of
-    :mod:`taut.solver.qap.swap_search` for a share of the time that is left, 0.05 and at most 0.5 s up to n = 16, 0.1
+    ``taut.solver.qap.local_search`` for a share of the time that is left, 0.05 and at most 0.5 s up to n = 16, 0.1
     and 2 s up to 24, 0.3 and 20 s up to 32, 0.7 up to 64, at most 1 s where flow is sparse; then the proof; above
     n = 64 the rounds get all of it;
 (3) all ends where L is met, :math:`z \le L + 10^{-9} |L|`, for a sum of floats may miss the bound that it meets by
@@ -27,10 +27,10 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.solver.qap.bound_portfolio import LARGEST_ASCENT, LARGEST_TREE, PrimalDual, prove, root_bounds
 from taut.solver.qap.forest_bound import forest_bounds
 from taut.solver.qap.forest_flow import forest_of, is_sparse
-from taut.solver.qap.proof import LARGEST_ASCENT, LARGEST_TREE, Proof, prove, root_bounds
-from taut.solver.qap.swap_search import search
+from taut.solver.qap.local_search import search
 
 Progress = Callable[[float, float, float], None]
 """Receives the elapsed seconds, the best objective and the lower bound."""
@@ -109,7 +109,7 @@ def place(
     limit = _seconds(time_limit)
     _load()
     begin = perf_counter()
-    proof = Proof(lower_bound=-math.inf, source="none", best=np.arange(problem.size))
+    proof = PrimalDual(lower_bound=-math.inf, source="none", best=np.arange(problem.size))
     end = begin + limit
     with suppress(KeyboardInterrupt):
         for known in _proofs(problem, proof, seed, end):
@@ -153,7 +153,7 @@ def anneal(
     """
     Find a cheap permutation by simulated annealing alone.
 
-    Cools as in (2) of :mod:`taut.solver.qap.swap_search`, and starts again from random permutations. Parameters, errors
+    Cools as in (2) of ``taut.solver.qap.local_search``, and starts again from random permutations. Parameters, errors
     and interrupts as for ``place``, but all of the time is used, and ``progress`` receives -inf for the bound that it
     does not give.
 
@@ -171,12 +171,12 @@ def anneal(
     return tuple(best.tolist())
 
 
-def _proofs(problem: QuadraticAssignment, proof: Proof, seed: int, end: float) -> Iterator[Proof]:
+def _proofs(problem: QuadraticAssignment, proof: PrimalDual, seed: int, end: float) -> Iterator[PrimalDual]:
     """What is known after every kernel call, (1) and (2), until the time is over or the proof complete, (3)."""
     yield proof
     if problem.size <= _ENUMERATED:
         best = _enumerate(problem)
-        yield Proof(lower_bound=problem.cost(best), source="enumeration", best=best)
+        yield PrimalDual(lower_bound=problem.cost(best), source="enumeration", best=best)
         return
     for stage in (_bound, _search, _prove):
         for known in stage(problem, proof, seed, end):
@@ -186,7 +186,7 @@ def _proofs(problem: QuadraticAssignment, proof: Proof, seed: int, end: float) -
             return
 
 
-def _bound(problem: QuadraticAssignment, proof: Proof, _seed: int, end: float) -> Iterator[Proof]:
+def _bound(problem: QuadraticAssignment, proof: PrimalDual, _seed: int, end: float) -> Iterator[PrimalDual]:
     """First stage of (2): bounds that need no incumbent."""
     begin = perf_counter()
     for known in root_bounds(problem, proof.best):
@@ -195,7 +195,7 @@ def _bound(problem: QuadraticAssignment, proof: Proof, _seed: int, end: float) -
             return
 
 
-def _search(problem: QuadraticAssignment, proof: Proof, seed: int, end: float) -> Iterator[Proof]:
+def _search(problem: QuadraticAssignment, proof: PrimalDual, seed: int, end: float) -> Iterator[PrimalDual]:
     """Second stage of (2): permutations."""
     share, most = next(((s, most) for n, s, most in _SEARCH_SHARES if problem.size <= n), (1.0, math.inf))
     # On sparse flow the search goes on beside the proof.
@@ -206,7 +206,7 @@ def _search(problem: QuadraticAssignment, proof: Proof, seed: int, end: float) -
         yield replace(proof, best=best)
 
 
-def _prove(problem: QuadraticAssignment, proof: Proof, seed: int, end: float) -> Iterator[Proof]:
+def _prove(problem: QuadraticAssignment, proof: PrimalDual, seed: int, end: float) -> Iterator[PrimalDual]:
     """Third stage of (2): bounds that use the incumbent."""
     if problem.size > LARGEST_ASCENT or perf_counter() >= end:
         return
@@ -216,7 +216,7 @@ def _prove(problem: QuadraticAssignment, proof: Proof, seed: int, end: float) ->
             return
 
 
-def _complete(problem: QuadraticAssignment, proof: Proof) -> bool:
+def _complete(problem: QuadraticAssignment, proof: PrimalDual) -> bool:
     """Whether the bound is met, (3)."""
     return problem.cost(proof.best) <= proof.lower_bound + 1e-9 * abs(proof.lower_bound)
 

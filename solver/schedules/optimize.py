@@ -2,11 +2,11 @@ r"""
 The best schedule of a pipeline that can be found, with a lower bound on all of its schedules.
 
 (1) *Start.* The best of the kinds that are known, adapted to times and memory limits.
-(2) *Bound.* The single-device relaxation and others (:mod:`taut.solver.schedules.bound.bounds`), the start's makespan
-    first: if that is refuted as a target, the start is proven best.
+(2) *Bound.* The single-device relaxation and others (``taut.solver.schedules.bound.destructive_bound``), the start's
+    makespan first: if that is refuted as a target, the start is proven best.
 (3) *Improve.* Round after round one part of the schedule by CP-SAT
-    (:mod:`taut.solver.schedules.improve.neighbourhood`); every fourth round moves along critical paths instead
-    (:mod:`taut.solver.schedules.improve.critical_path`), which are all that there is for very many passes.
+    (``taut.solver.schedules.improve.large_neighbourhood``); every fourth round moves along critical paths instead
+    (``taut.solver.schedules.improve.critical_path``), which are all that there is for very many passes.
 (4) *Solve.* Few passes that many rounds have not improved go to CP-SAT as a whole, which may state a larger bound.
 
 It ends when the gap is small enough, on Ctrl-C or at a limit. Rounds and values do not depend on the machine, so a
@@ -26,15 +26,15 @@ import numpy as np
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable, v_shape
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Progress, Status, relative_gap
-from taut.solver.schedules.bound.bounds import WORK_LIMIT, lower_bound
 from taut.solver.schedules.bound.certificate import certificate
-from taut.solver.schedules.bound.cheap_bounds import ScheduleBound
-from taut.solver.schedules.chains import Chains, chains, numbers, schedule_of
-from taut.solver.schedules.construct.adapt import Effort, require_memory
-from taut.solver.schedules.construct.kinds import best_schedule
+from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
+from taut.solver.schedules.bound.destructive_bound import WORK_LIMIT, lower_bound
+from taut.solver.schedules.construct.kinds import fastest_kind
+from taut.solver.schedules.construct.multi_start import Effort, require_memory
+from taut.solver.schedules.disjunctive_graph import DisjunctiveGraph, disjunctive_graph, flat_order, schedule_of
 from taut.solver.schedules.improve.critical_path import improve
 from taut.solver.schedules.improve.exact import solve
-from taut.solver.schedules.improve.neighbourhood import Neighbourhood
+from taut.solver.schedules.improve.large_neighbourhood import LargeNeighbourhood
 
 SECONDS = 60.0
 VALUES_A_SECOND = 40_000_000
@@ -62,7 +62,7 @@ class ScheduleResult:
     status
         Optimal if makespan and bound differ by no more than 1e-6 of it.
     certificate
-        All claims as plain JSON values; see :mod:`taut.solver.schedules.bound.certificate`.
+        All claims as plain JSON values; see ``taut.solver.schedules.bound.certificate``.
     """
 
     schedule: Schedule
@@ -133,7 +133,7 @@ def optimize(
     with interrupt_requested() as asked:
         limit = time_limit if time_limit is not None else SECONDS if work_limit is None else math.inf
         search = _Search(problem, Goal(known, gap), limit, asked, progress, seed)
-        search.take(start or best_schedule(problem, kinds=kinds, seed=seed, stop=search.is_over), "kinds")
+        search.take(start or fastest_kind(problem, kinds=kinds, seed=seed, stop=search.is_over), "kinds")
         search.prove(WORK_LIMIT if math.isinf(limit) else min(WORK_LIMIT, int(VALUES_A_SECOND * (1 + limit))))
         search.improve(math.inf if work_limit is None else work_limit)
         if work_limit is None:
@@ -156,7 +156,7 @@ def load() -> None:
         kept_for_weight=times,
         memory_limit=np.full(2, 3.0),
     )
-    start = best_schedule(small, work=Effort(lists=9, kept=1, trials=9))
+    start = fastest_kind(small, work=Effort(lists=9, kept=1, trials=9))
     lower_bound(small, incumbent=timetable(small, start).makespan, work_limit=10_000)
 
 
@@ -229,7 +229,7 @@ class _Search:
 
     def improve(self, rounds: float) -> None:
         """Improve the incumbent, (3), until it is proven, time is up, or whole by CP-SAT promises more."""
-        parts, moves = Neighbourhood(self.problem, self.seed), chains(self.problem)
+        parts, moves = LargeNeighbourhood(self.problem, self.seed), disjunctive_graph(self.problem)
         number, waited = 0, 0
         while number < rounds and not self.is_closed() and not self.is_over():
             if math.isfinite(self.limit) and self.passes <= _FEW and waited >= _PATIENCE:
@@ -246,9 +246,9 @@ class _Search:
                 self.prove_again()
             number += 1
 
-    def _moved(self, moves: Chains, number: int) -> Schedule:
+    def _moved(self, moves: DisjunctiveGraph, number: int) -> Schedule:
         """The incumbent after moves along its critical paths."""
-        order = numbers(self.problem, self.schedule)
+        order = flat_order(self.problem, self.schedule)
         trials = int(min(max(7e7 / self.passes, 1000), 100_000))
         _, found = improve(moves, order, trials, seed=self.seed + 1000 + number, target=self.bound.lower_bound)
         return schedule_of(self.problem, found, "improved")

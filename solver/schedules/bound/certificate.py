@@ -3,7 +3,7 @@ The certificate of a schedule: what is claimed of it, and what derives the bound
 
 (1) the orders run every pass once, do not deadlock and keep the memory limits;
 (2) makespan = end of the last pass of the orders, started as early as possible;
-(3) lower bound = what the witness stands for (:mod:`taut.solver.schedules.bound.witness`);
+(3) lower bound = what the witness stands for (``taut.solver.schedules.bound.witness``);
 (4) gap = (makespan - lower bound) / makespan.
 
 A larger bound that only CP-SAT states is ``claimed_bound`` and enters nothing else (5).
@@ -16,7 +16,7 @@ from typing import Any
 from taut.errors import CertificateError
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable, violations
 from taut.solver.result import relative_gap
-from taut.solver.schedules.bound.cheap_bounds import ScheduleBound
+from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
 from taut.solver.schedules.bound.witness import rederived
 
 FIELDS = ("makespan", "lower_bound", "gap", "claimed_bound", "witness")

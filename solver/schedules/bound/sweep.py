@@ -1,17 +1,22 @@
 r"""
-Sweeps over the states of one device, forwards and backwards in time, with labels that lie below every schedule.
+Forward and backward sweeps over the states of one device, with labels that bound every schedule from below.
 
-The states (:mod:`taut.solver.schedules.bound.states`) with equally many passes over are a *layer*. From the state in
-which nothing is over, a sweep extends the labels (:mod:`taut.solver.schedules.bound.labels`) of each layer by every
-pass that may come next, so the labels of layer i + 1 are
+The states (``taut.solver.schedules.bound.states``) with equally many passes over are a *layer*. From the state in which
+nothing is over, a sweep extends the labels (``taut.solver.schedules.bound.labels``) of each layer by every pass that
+may come next, so the labels of layer i + 1 are
 
 .. math:: L_{i+1} = \{ \text{label after one more pass of } s : \text{label} \in L_i, \; 0 \le s < S \}, \tag{1}
 
-less those that end too late for the makespan T aimed at, are superfluous or merged. Backwards it begins with the state
-in which all is over. Each sweep drops labels that cannot belong to a schedule of makespan at most T with the minimum
-over the labels that the sweep before, in the other direction, has left of the state (2). No label is dropped for the
-reason that another order is as good, so each sweep leaves one below every schedule of makespan at most T. If none is
-left there is no such schedule (3).
+less those that end too late for the makespan T aimed at, are dominated or merged. A backward sweep begins with the
+state in which all is over. Each sweep drops labels that cannot belong to a schedule of makespan at most T, by comparing
+them with the minimum over the labels that the sweep before, in the other direction, kept for their state (2); this is
+bounded bidirectional dynamic programming [1]_. No label is dropped for the reason that another order is as good, so
+each sweep keeps one that bounds every schedule of makespan at most T. If it keeps none there is no such schedule (3).
+
+References
+----------
+.. [1] Righini, G. and Salani, M. (2006). Symmetry helps: bounded bi-directional dynamic programming for the elementary
+       shortest path problem with resource constraints. Discrete Optimization 3: 255-273.
 """
 
 from typing import NamedTuple
@@ -20,12 +25,23 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.formulations.compiled import jit
-from taut.solver.schedules.bound.labels import admit, extend, fill_queues, meets
-from taut.solver.schedules.bound.states import Device, decode, is_allowed, radices
+from taut.solver.schedules.bound.labels import Step, admit, extend, meets, queue_lengths
+from taut.solver.schedules.bound.states import RADIX, SECONDS, SIZE, OneMachine, decode, is_allowed
 
 
-class Left(NamedTuple):
-    """The states that a sweep left, layer after layer: row of each layer's first, keys, least t and raw values."""
+class SweptStates(NamedTuple):
+    """
+    The states that a sweep kept, layer after layer.
+
+    Parameters
+    ----------
+    first
+        Row of each layer's first state, then their number (layers + 1,).
+    keys
+        Key of each state (n,).
+    least
+        Least t and least raw values of its labels, in time units (n, 1 + slots).
+    """
 
     first: Ints
     keys: Ints
@@ -33,65 +49,68 @@ class Left(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """States with equally many passes: keys, first label of each, labels (t, normal, raw), next label of the state."""
+    """States with equally many passes over: their keys (n,), first label of each (n,), and labels, one a row."""
 
     keys: Ints
     first: Ints
     labels: Ints
-    follow: Ints
 
 
-def nothing() -> Left:
-    """What guides the first sweep."""
-    return Left(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros((0, 1), np.int64))
+def no_states() -> SweptStates:
+    """Nothing to compare the labels of the first sweep with."""
+    return SweptStates(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros((0, 1), np.int64))
 
 
 @jit
-def sweep(device: Device, forwards: bool, target: int, width: int, most: int, guide: Left) -> tuple[int, int, Left]:
+def sweep(
+    machine: OneMachine, forwards: bool, target: int, width: int, most: int, opposite: SweptStates
+) -> tuple[int, int, SweptStates]:
     """
-    Sweep once over all states, by the number of passes that are over.
+    Sweep once over all states, layer by layer.
 
     Parameters
     ----------
-    device
-        What is swept.
+    machine
+        The relaxation.
     forwards
         Direction of time.
     target
-        Makespan T aimed at, in ticks.
+        Makespan T aimed at, in time units.
     width
         Largest number of labels a state keeps.
     most
         Largest number of labels to extend.
-    guide
-        What a sweep in the other direction left for the same or a larger target.
+    opposite
+        What a sweep in the other direction kept for the same or a larger target.
 
     Returns
     -------
     tuple
-        1 if labels are left at the end, 0 if none is, -1 if there were too many; labels extended; what is left.
+        1 if labels are kept at the end, 0 if none is, -1 if there were too many; labels extended; the states kept.
     """
-    layers, radix = device.size.sum() + 1, radices(device.size)
-    begin = 0 if forwards else (radix * device.size).sum()
-    columns = 1 + 2 * device.slots
-    layer = _Layer(np.full(1, begin), np.zeros(1, np.int64), np.zeros((1, columns), np.int64), np.full(1, -1))
-    left = Left(np.zeros(layers + 1, np.int64), np.empty(256, np.int64), np.empty((256, 1 + device.slots), np.int64))
+    size, slots = machine.streams[:, SIZE], machine.slots
+    layers = size.sum() + 1
+    begin = 0 if forwards else (machine.streams[:, RADIX] * size).sum()
+    start = np.zeros((1, 2 + 2 * slots), np.int64)
+    start[0, -1] = -1
+    layer = _Layer(np.full(1, begin), np.zeros(1, np.int64), start)
+    swept = SweptStates(np.zeros(layers + 1, np.int64), np.empty(256, np.int64), np.empty((256, 1 + slots), np.int64))
     work, rows = 0, 0
     for step in range(layers):
         rows += len(layer.keys)
-        if rows > len(left.keys):
-            left = Left(left.first, _longer(left.keys, rows), _longer(left.least, rows))
-        left.first[step + 1] = rows
-        _leave(layer, left, step, device.slots)
+        if rows > len(swept.keys):
+            swept = SweptStates(swept.first, _longer(swept.keys, rows), _longer(swept.least, rows))
+        swept.first[step + 1] = rows
+        _keep(layer, swept, step, slots)
         if step == layers - 1:
             break
-        opposite = layers - 2 - step
-        a, b = (guide.first[opposite], guide.first[opposite + 1]) if len(guide.keys) else (0, 0)
-        layer, done = _next_layer(device, forwards, target, width, layer, radix, guide.keys[a:b], guide.least[a:b])
+        other = layers - 2 - step
+        a, b = (opposite.first[other], opposite.first[other + 1]) if len(opposite.keys) else (0, 0)
+        layer, done = _next_layer(machine, forwards, target, width, layer, opposite.keys[a:b], opposite.least[a:b])
         work += done
         if len(layer.keys) == 0 or work > most:
-            return 0 if len(layer.keys) == 0 else -1, work, left
-    return 1, work, Left(left.first, left.keys[:rows], left.least[:rows])
+            return 0 if len(layer.keys) == 0 else -1, work, swept
+    return 1, work, SweptStates(swept.first, swept.keys[:rows], swept.least[:rows])
 
 
 @jit
@@ -103,24 +122,25 @@ def _longer(rows: Ints, least: int) -> Ints:
 
 
 @jit
-def _leave(layer: _Layer, left: Left, step: int, slots: int) -> None:
+def _keep(layer: _Layer, swept: SweptStates, step: int, slots: int) -> None:
     """Note the states of a layer with the minimum over their labels of t and of the raw values."""
     for i in range(len(layer.keys)):
-        row, label = left.first[step] + i, layer.first[i]
-        left.keys[row] = layer.keys[i]
-        left.least[row] = np.iinfo(np.int64).max
+        row, label = swept.first[step] + i, layer.first[i]
+        swept.keys[row] = layer.keys[i]
+        swept.least[row] = np.iinfo(np.int64).max
         while label >= 0:
-            values, least = layer.labels[label], left.least[row]
+            values, least = layer.labels[label], swept.least[row]
             least[0] = min(least[0], values[0])
             for j in range(1, 1 + slots):
                 least[j] = min(least[j], values[slots + j])
-            label = layer.follow[label]
+            label = values[-1]
 
 
 @jit
 def _place(table: Ints, keys: Ints, key: int) -> int:
     """Place in an open hash table at which the number of a key is, or would be."""
     mask = len(table) - 1
+    # Fibonacci hashing: 2^64 over the golden ratio, as a signed number.
     place = ((key * np.int64(-7046029254386353131)) >> np.int64(24)) & mask
     while table[place] >= 0 and keys[table[place]] != key:
         place = (place + 1) & mask
@@ -129,61 +149,60 @@ def _place(table: Ints, keys: Ints, key: int) -> int:
 
 @jit
 def _next_layer(
-    device: Device,
+    machine: OneMachine,
     forwards: bool,
     target: int,
     width: int,
     layer: _Layer,
-    radix: Ints,
-    guide_keys: Ints,
-    guide_least: Ints,
+    opposite_keys: Ints,
+    opposite_least: Ints,
 ) -> tuple[_Layer, int]:
-    """Extend the labels of all states of a layer by every pass that may come next."""
-    chain, size, seconds, memory, follower, limit, lag, spacing, lagged, slot, slots, head, tail = device
-    guided, states, streams = len(guide_keys) > 0, len(guide_keys), len(size)
-    room = max(states, len(layer.keys) * streams)
-    keys, first, count = np.empty(room, np.int64), np.full(room, -1), np.zeros(room, np.int64)
-    keys[:states] = guide_keys
-    labels = np.zeros((len(layer.labels) * streams, layer.labels.shape[1]), np.int64)
-    follow = np.full(len(labels), -1)
+    """Extend the labels of all states of a layer by every pass that may come next, (1) and (2)."""
+    # Arrays taken out of a tuple inside the loop would each be counted as another reference.
+    streams, follower, head, tail, limit, slots = machine
+    guided, states, count = len(opposite_keys) > 0, len(opposite_keys), len(streams)
+    room = max(states, len(layer.keys) * count)
+    keys, found = np.empty(room, np.int64), np.zeros((room, 2), np.int64)
+    keys[:states], found[:, 0] = opposite_keys, -1
+    labels = np.zeros((len(layer.labels) * count, layer.labels.shape[1]), np.int64)
     table = np.full(_power(2 * room), -1)
     for i in range(states):
         table[_place(table, keys, keys[i])] = i
-    n, queue, label = np.empty(streams, np.int64), np.empty(chain, np.int64), np.zeros(labels.shape[1], np.int64)
-    unguided = np.full(1 + slots, -(1 << 60))
-    work, filled = 0, 0
+    n, queue = np.empty(count, np.int64), np.zeros(len(follower), np.int64)
+    label, unguided = np.zeros(labels.shape[1], np.int64), np.full(1 + slots, -(1 << 60))
+    work, filled, old_labels, last = 0, 0, layer.labels, labels.shape[1] - 1
     for i in range(len(layer.keys)):
-        held, rest = decode(layer.keys[i], n, radix, size, seconds, memory, forwards)
-        for s in range(streams):
-            if not is_allowed(forwards, s, n, held, chain, size, memory, follower, limit):
+        held, rest = decode(layer.keys[i], n, streams, forwards)
+        for s in range(count):
+            if not is_allowed(forwards, s, n, held, streams, follower, limit):
                 continue
-            key = layer.keys[i] + (radix[s] if forwards else -radix[s])
+            key = layer.keys[i] + (streams[s, RADIX] if forwards else -streams[s, RADIX])
             place = _place(table, keys, key)
             state = table[place]
             if guided and state < 0:
                 continue
             k = n[s] if forwards else n[s] - 1
             early, late = (head[s, k], tail[s, k]) if forwards else (tail[s, k], head[s, k])
-            late = max(late, rest - seconds[s])
+            late = max(late, rest - streams[s, SECONDS])
             takes, gives = (s, s + 1) if forwards else (s + 1, s)
-            fill_queues(n, takes, gives, queue, lagged)
-            least = guide_least[state] if guided else unguided
+            queue_lengths(n, takes, gives, streams, queue)
+            step = Step(forwards, s, takes, gives, early, target - late)
+            least = opposite_least[state] if guided else unguided
             old = layer.first[i]
             while old >= 0:
                 work += 1
-                fits = extend(
-                    layer.labels[old], label, forwards, s, early, target - late, takes, gives, chain, queue,
-                    seconds, lag, spacing, lagged, slot, slots,
-                ) and meets(label, least, target, queue, lag, lagged, slot)  # fmt: skip
-                old = layer.follow[old]
+                fits = extend(old_labels[old], label, step, queue, streams, slots)
+                fits = fits and meets(label, least, target, queue, streams)
+                old = old_labels[old, last]
                 if not fits:
                     continue
                 if state < 0:
                     state, keys[states], table[place] = states, key, states
                     states += 1
-                filled = admit(label, state, labels, follow, first, count, filled, width, queue, lagged, slot)
-    kept = np.flatnonzero(first[:states] >= 0)
-    return _Layer(keys[kept], first[kept], labels[:filled], follow[:filled]), work
+                filled = admit(label, state, labels, found, filled, width, queue, streams)
+    first = found[:states, 0].copy()
+    kept = np.flatnonzero(first >= 0)
+    return _Layer(keys[kept], first[kept], labels[:filled]), work
 
 
 @jit

@@ -28,8 +28,8 @@ from taut.formulations.schedules.orders.classic import gpipe, interleaved, one_f
 from taut.formulations.schedules.orders.vshape import dualpipe_v, zb_v
 from taut.formulations.schedules.orders.zero_bubble import zb_h1, zb_h2
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, sequential, timetable, v_shape, violations
-from taut.solver.schedules.construct.adapt import Effort, adapt
-from taut.solver.schedules.construct.rebuild import rebuilt
+from taut.solver.schedules.construct.block_assembly import assembled_schedules
+from taut.solver.schedules.construct.multi_start import Effort, multi_start
 
 _FORMULAS: dict[str, Callable[[ScheduleProblem], Schedule]] = {
     "gpipe": gpipe,
@@ -60,7 +60,7 @@ def build(
     Parameters
     ----------
     kind
-        One of :data:`KINDS`.
+        One of ``KINDS``.
     problem
         The pipeline.
     work, seed, stop
@@ -86,10 +86,10 @@ def build(
         require(problem, sequential(problem.num_devices), kind, "one chunk a device, in order")
     elif kind != "blocks":
         problem = _within(problem, kind)
-    return replace(adapt(problem, kind=kind, known=_known(problem), work=work, seed=seed, stop=stop), kind=kind)
+    return replace(multi_start(problem, kind=kind, known=_known(problem), work=work, seed=seed, stop=stop), kind=kind)
 
 
-def best_schedule(
+def fastest_kind(
     problem: ScheduleProblem,
     *,
     kinds: Sequence[str] | None = None,
@@ -108,7 +108,7 @@ def best_schedule(
         Names to choose from; those that the pipeline or its memory rules out are passed over. By default all of them
         compete, as starts of the adapted schedule.
     work, seed, stop
-        As in :func:`build`, for each kind.
+        As in ``build``, for each kind.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def best_schedule(
         If all that are defined need more memory than there is.
     """
     if kinds is None:
-        return adapt(problem, known=_known(problem), work=work, seed=seed, stop=stop)
+        return multi_start(problem, known=_known(problem), work=work, seed=seed, stop=stop)
     built: list[Schedule] = []
     refused: list[FormulationError | InfeasibleError] = []
     for kind in kinds:
@@ -139,7 +139,7 @@ def best_schedule(
     raise refused[0] if refused else FormulationError("kinds: empty, expected at least one name")
 
 
-def best_schedules(
+def fastest_kinds(
     problems: Sequence[ScheduleProblem], *, work: Effort | None = None, seed: int = 0
 ) -> tuple[Schedule, ...]:
     """
@@ -152,7 +152,7 @@ def best_schedules(
     problems
         Pipelines with the same devices and number of micro-batches.
     work, seed
-        As in :func:`build`, for each pipeline.
+        As in ``build``, for each pipeline.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def best_schedules(
         if problem.num_micro_batches != problems[0].num_micro_batches:
             numbers = f"{problem.num_micro_batches} micro-batches, expected {problems[0].num_micro_batches}"
             raise FormulationError(f"best_schedules: {numbers} as in the first pipeline")
-    pool = [best_schedule(problem, work=work, seed=seed) for problem in problems]
+    pool = [fastest_kind(problem, work=work, seed=seed) for problem in problems]
     return tuple(_best_of(problem, pool) for problem in problems)
 
 
@@ -190,7 +190,7 @@ def _known(problem: ScheduleProblem) -> list[Schedule]:
             continue
     if np.array_equal(problem.device, v_shape(problem.num_devices)):
         found += [repeat(problem, block(problem.num_devices), kind) for kind, block in _BLOCKS.items()]
-    return found + rebuilt(problem, _REBUILT)
+    return found + assembled_schedules(problem, _REBUILT)
 
 
 def _within(problem: ScheduleProblem, kind: str) -> ScheduleProblem:

@@ -1,9 +1,9 @@
 r"""
 The model of a pipeline's schedules for constraint programming, of all passes or of a part of them.
 
-Data are those of :mod:`taut.formulations.schedules.schedule`; times are rounded to whole numbers :math:`p` of about
+Data are those of ``taut.formulations.schedules.schedule``; times are rounded to whole numbers :math:`p` of about
 1e-7 of the makespan. A pass B is never needed and micro-batches may run in order
-(:mod:`taut.solver.schedules.in_order`), so
+(``taut.solver.schedules.canonical``), so
 
 .. math::
     \min T: \quad & s_x + p_x + t_{xy} \le s_y && \text{x before y in the formulation, or in order} \tag{1} \\
@@ -25,7 +25,7 @@ from ortools.sat.python import cp_model
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem
-from taut.solver.schedules.in_order import starts
+from taut.solver.schedules.canonical import canonical_starts
 
 _RESOLUTION = 1e7
 _UNITS = 1 << 20
@@ -66,7 +66,7 @@ class Model:
             weight_gradient=weight_gradient,
             transfer=transfer,
         )
-        self.begin = begin = starts(problem, known)
+        self.begin = begin = canonical_starts(problem, known)
         self.free = np.ones(begin.shape, dtype=bool) if free is None else free
         self.opens = begin[self.free].min(initial=np.inf)
         self.seconds, self.delay = problem.seconds.astype(np.int64), problem.transfer.astype(np.int64)

@@ -23,13 +23,15 @@ import numpy as np
 
 from taut.data.arrays import Bits, Floats, Ints
 from taut.formulations.compiled import jit
-from taut.solver.schedules.chains import Chains
-from taut.solver.schedules.clock import ROUNDING, rewind, run, start_clock
+from taut.solver.schedules.disjunctive_graph import DisjunctiveGraph
+from taut.solver.schedules.longest_path import ROUNDING, new_timing, rewind, run
 
 _TO_START, _TO_END, _SWAP, _KINDS = 0, 1, 2, 4
 
 
-def improve(chains: Chains, order: Ints, trials: int, *, seed: int = 0, target: float = 0.0) -> tuple[float, Ints]:
+def improve(
+    graph: DisjunctiveGraph, order: Ints, trials: int, *, seed: int = 0, target: float = 0.0
+) -> tuple[float, Ints]:
     """
     Shorten a schedule by moves along its critical path.
 
@@ -54,7 +56,7 @@ def improve(chains: Chains, order: Ints, trials: int, *, seed: int = 0, target: 
     history = max(1, min(1000, trials // 100))
     bits = np.array([(seed * 2 + 1) * 0x9E3779B97F4A7C15 % 2**64], dtype=np.uint64)
     found = order.copy()
-    return float(_climb(chains, found, trials, history, bits, target)), found
+    return float(_late_acceptance(graph, found, trials, history, bits, target)), found
 
 
 @jit
@@ -69,28 +71,30 @@ def _random(bits: Bits, below: int) -> np.int64:
 
 
 @jit
-def _near_an_end(bits: Bits, length: int) -> np.int64:
+def _draw_path_position(bits: Bits, length: int) -> np.int64:
     """A place on the path, more often near its ends: the middle repeats itself, warm-up and cool-down do not."""
     k = min(_random(bits, length), min(_random(bits, length), _random(bits, length)))
     return k if _random(bits, 2) == 0 else length - 1 - k
 
 
 @jit
-def _trace(chains: Chains, order: Ints, place: Ints, end: Floats, longest: float, bits: Bits, path: Ints) -> int:
+def _critical_path(
+    graph: DisjunctiveGraph, order: Ints, place: Ints, end: Floats, longest: float, bits: Bits, path: Ints
+) -> int:
     """Rows of a critical path that wait for the row before, last first; ties are broken at random."""
     slack = ROUNDING * longest
     x = -1
-    for d in range(len(chains.first) - 1):
-        last = order[chains.first[d + 1] - 1] if chains.first[d + 1] > chains.first[d] else -1
+    for d in range(len(graph.first) - 1):
+        last = order[graph.first[d + 1] - 1] if graph.first[d + 1] > graph.first[d] else -1
         if last >= 0 and (x < 0 or end[last] > end[x]):
             x = last
     length = 0
     while True:
-        start = end[x] - chains.seconds[x] - slack
-        r, y = place[x], chains.before[x]
-        before = order[r - 1] if r > chains.first[chains.device[x]] else -1
+        start = end[x] - graph.seconds[x] - slack
+        r, y = place[x], graph.predecessor[x]
+        before = order[r - 1] if r > graph.first[graph.device[x]] else -1
         waits_device = before >= 0 and end[before] >= start
-        waits_chain = y >= 0 and end[y] + chains.lag[x] >= start
+        waits_chain = y >= 0 and end[y] + graph.lag[x] >= start
         if waits_device and not (waits_chain and _random(bits, 2) == 0):
             path[length] = r
             length += 1
@@ -102,7 +106,7 @@ def _trace(chains: Chains, order: Ints, place: Ints, end: Floats, longest: float
 
 
 @jit
-def _propose(path: Ints, length: int, first: Ints, device: int, k: np.int64, bits: Bits) -> tuple[int, int]:
+def _propose_insertion(path: Ints, length: int, first: Ints, device: int, k: np.int64, bits: Bits) -> tuple[int, int]:
     """Row to take a pass from and row to put it at, in or near the block of a row of the path."""
     r = path[k]
     low, high = r - 1, r
@@ -126,21 +130,21 @@ def _propose(path: Ints, length: int, first: Ints, device: int, k: np.int64, bit
 
 
 @jit
-def _legal(chains: Chains, place: Ints, x: int, a: int, b: int) -> bool:
+def _keeps_precedence(graph: DisjunctiveGraph, place: Ints, x: int, a: int, b: int) -> bool:
     """Whether a pass stays behind what it waits for, and before what waits for it, on its own device."""
-    d = chains.device[x]
+    d = graph.device[x]
     if a < b:
         for q in range(2):
-            y = chains.after[x, q]
-            if y >= 0 and chains.device[y] == d and place[y] <= b:
+            y = graph.successors[x, q]
+            if y >= 0 and graph.device[y] == d and place[y] <= b:
                 return False
         return True
-    y = chains.before[x]
-    return bool(y < 0 or chains.device[y] != d or place[y] < b)
+    y = graph.predecessor[x]
+    return bool(y < 0 or graph.device[y] != d or place[y] < b)
 
 
 @jit
-def _shift(order: Ints, a: int, b: int) -> None:
+def _insert(order: Ints, a: int, b: int) -> None:
     """Take the pass at row a to row b."""
     x = order[a]
     if a < b:
@@ -153,66 +157,68 @@ def _shift(order: Ints, a: int, b: int) -> None:
 
 
 @jit
-def _fits(chains: Chains, order: Ints, held: Floats, low: int, high: int, allowed: float) -> bool:
+def _fits(graph: DisjunctiveGraph, order: Ints, held: Floats, low: int, high: int, allowed: float) -> bool:
     """Whether memory keeps its limit between two rows; ``held`` is what the device holds before each row."""
     now = held[low]
     for r in range(low, high + 1):
-        now += chains.change[order[r]]
+        now += graph.memory_change[order[r]]
         if now > allowed:
             return False
     return True
 
 
 @jit
-def _settle(chains: Chains, order: Ints, held: Floats, place: Ints, low: int, high: int) -> None:
+def _store_positions(graph: DisjunctiveGraph, order: Ints, held: Floats, place: Ints, low: int, high: int) -> None:
     """Write down rows and memory between two rows."""
     now = held[low]
     for r in range(low, high + 1):
         held[r] = now
-        now += chains.change[order[r]]
+        now += graph.memory_change[order[r]]
         place[order[r]] = r
 
 
 @jit
-def _climb(chains: Chains, order: Ints, trials: int, history: int, bits: Bits, target: float) -> float:
+def _late_acceptance(
+    graph: DisjunctiveGraph, order: Ints, trials: int, history: int, bits: Bits, target: float
+) -> float:
     """Late acceptance from an order, which becomes the best one found; its makespan."""
-    first, n = chains.first, len(order)
-    clock = start_clock(chains)
+    first, n = graph.first, len(order)
+    timing = new_timing(graph)
     held, place, path = np.zeros(n), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     for d in range(len(first) - 1):
         if first[d + 1] > first[d]:
-            _settle(chains, order, held, place, first[d], first[d + 1] - 1)
-    now = run(chains, order, np.inf, clock)
-    end = clock.end.copy()
+            _store_positions(graph, order, held, place, first[d], first[d + 1] - 1)
+    now = run(graph, order, np.inf, timing)
+    end = timing.end.copy()
     best, kept, past = now, order.copy(), np.full(history, now)
     length, stale = 0, True
     for trial in range(trials):
         if best <= target:
             break
         if stale:
-            length, stale = _trace(chains, order, place, end, now, bits, path), False
+            length, stale = _critical_path(graph, order, place, end, now, bits, path), False
             if length == 0:
                 break
-        k = _near_an_end(bits, length)
-        d = chains.device[order[path[k]]]
-        a, b = _propose(path, length, first, d, k, bits)
+        k = _draw_path_position(bits, length)
+        d = graph.device[order[path[k]]]
+        a, b = _propose_insertion(path, length, first, d, k, bits)
         low, high = min(a, b), max(a, b)
-        if not _legal(chains, place, order[a], a, b):
+        if not _keeps_precedence(graph, place, order[a], a, b):
             continue
-        _shift(order, a, b)
-        if not _fits(chains, order, held, low, high, chains.allowed[d]):
-            _shift(order, b, a)
+        _insert(order, a, b)
+        if not _fits(graph, order, held, low, high, graph.allowed[d]):
+            _insert(order, b, a)
             continue
         since = end[order[low - 1]] if low > first[d] else 0.0
-        rewind(chains, order, end, since - ROUNDING * now, clock)
-        new = run(chains, order, max(past[trial % history], now) * (1 + ROUNDING), clock)
+        rewind(graph, order, end, since - ROUNDING * now, timing)
+        new = run(graph, order, max(past[trial % history], now) * (1 + ROUNDING), timing)
         if new == np.inf:
-            _shift(order, b, a)
-            clock.end[:] = end
+            _insert(order, b, a)
+            timing.end[:] = end
         else:
-            _settle(chains, order, held, place, low, high)
+            _store_positions(graph, order, held, place, low, high)
             now, stale = new, True
-            end[:] = clock.end
+            end[:] = timing.end
             if new < best * (1 - ROUNDING):
                 best, kept[:] = new, order
         past[trial % history] = min(past[trial % history], now)

@@ -1,7 +1,7 @@
 """
 The schedule of least makespan by CP-SAT, or the best order of a part of its passes.
 
-The model is that of :mod:`taut.solver.schedules.improve.constraint_model`, in whole numbers. Rounding moves a makespan
+The model is that of ``taut.solver.schedules.improve.constraint_model``, in whole numbers. Rounding moves a makespan
 by at most r units of 1 / scale seconds, so where all passes are free
 
     makespan >= (bound of the model - r) / scale  (1)
@@ -19,8 +19,8 @@ from ortools.sat.python import cp_model
 from taut.data.arrays import Flags
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable, violations
 from taut.solver.cp_sat import run
+from taut.solver.schedules.canonical import canonical_schedule
 from taut.solver.schedules.improve.constraint_model import Model
-from taut.solver.schedules.in_order import in_order
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def solve(
     Solved
         A schedule that is not longer than the known one.
     """
-    table = timetable(problem, in_order(problem, known))
+    table = timetable(problem, canonical_schedule(problem, known))
     if table.makespan <= 0:
         return Solved(known, table.makespan, table.makespan, True)
     model = Model(problem, known, table.makespan, free, lower_bound)

@@ -35,9 +35,9 @@ from taut.schedules.space import (
 )
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Progress
-from taut.solver.schedules.bound.bounds import lower_bound
 from taut.solver.schedules.bound.certificate import certificate
-from taut.solver.schedules.bound.cheap_bounds import ScheduleBound
+from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
+from taut.solver.schedules.bound.destructive_bound import lower_bound
 from taut.solver.schedules.construct.kinds import KINDS
 from taut.solver.schedules.optimize import VALUES_A_SECOND, ScheduleResult, load, optimize
 

@@ -9,7 +9,7 @@ from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.solver.qap.convex_bound import convex_bounds
 from taut.solver.qap.gilmore_lawler import gilmore_lawler
 from taut.solver.qap.hahn_grant import ascent
-from taut.solver.qap.pair_costs import pair_costs, scale_of
+from taut.solver.qap.lawler_form import lawler_form, scale_of
 from tests.support.assignments import KINDS, nug12, optimum, random_assignment
 
 pytestmark = pytest.mark.proof
@@ -42,7 +42,7 @@ def test_ascent_never_exceeds_the_optimum(kind: str) -> None:
     for seed in range(20):
         problem = random_assignment(kind, 2 + seed % 4, seed)
         scale, least = scale_of(problem), optimum(problem)
-        bounds = [costs.constant / scale for costs in islice(ascent(pair_costs(problem, scale), 2.0**45, seed), 40)]
+        bounds = [costs.constant / scale for costs in islice(ascent(lawler_form(problem, scale), 2.0**45, seed), 40)]
         assert max(bounds) <= least + 1e-12 * abs(least)
 
 
@@ -50,5 +50,5 @@ def test_ascent_beats_gilmore_and_lawler_on_nug12() -> None:
     """The first level of the reformulation-linearisation technique gives nug12 522.9 (optimum 578), the ascent 515."""
     problem = nug12()
     scale = scale_of(problem)
-    best = max(costs.constant for costs in islice(ascent(pair_costs(problem, scale), 2.0**45, 1), 1000)) / scale
+    best = max(costs.constant for costs in islice(ascent(lawler_form(problem, scale), 2.0**45, 1), 1000)) / scale
     assert gilmore_lawler(problem) < 512.0 < best < 522.9

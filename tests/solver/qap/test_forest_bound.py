@@ -8,12 +8,12 @@ import pytest
 
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.assignment.cost_grid import cost_grid
+from taut.solver.qap.bound_portfolio import PrimalDual, prove
+from taut.solver.qap.branch_and_bound import cutoff
 from taut.solver.qap.constraint_model import Found, choices, solutions
 from taut.solver.qap.forest_bound import Bounded, forest_bounds, slack_of
 from taut.solver.qap.forest_flow import Forest, forest_of, is_sparse, least_places
-from taut.solver.qap.proof import Proof, prove
 from taut.solver.qap.quadratic import place
-from taut.solver.qap.tree import cutoff
 from tests.support.assignments import nug12
 from tests.support.blocks import blocks
 
@@ -125,7 +125,7 @@ def test_bound_of_a_path_of_three_by_hand() -> None:
     """The path a - b - c on a triangle with sides 1, 2 and 4 costs 1 + 2; a twice beside b would cost 2."""
     distance = np.array([[0.0, 1.0, 4.0], [1.0, 0.0, 2.0], [4.0, 2.0, 0.0]])
     forest = forest_of(QuadraticAssignment(np.eye(3, k=1), distance))
-    _, least, _ = least_places(forest.order, forest.parent, forest.single, forest.paired, np.zeros(3))
+    _, least, _ = least_places(forest.order, forest.parent, forest.linear, forest.quadratic, np.zeros(3))
     assert least == 2.0 * forest.scale
     assert 2.999 * forest.scale < bounded(forest, 10.0 * forest.scale).bound <= 3.0 * forest.scale
 
@@ -158,7 +158,7 @@ def test_a_tree_beyond_enumeration_is_solved_by_cp_sat() -> None:
     assert found.bound == forest.scale * problem.cost(found.places)
     # A constant distance to pay for every pair leaves the problem what it is, but its flow is dense.
     dense = QuadraticAssignment(problem.flow + 1.0, problem.distance)
-    *_, proof = prove(dense, Proof(lower_bound=-math.inf, source="none", best=np.arange(9)), 0)
+    *_, proof = prove(dense, PrimalDual(lower_bound=-math.inf, source="none", best=np.arange(9)), 0)
     assert proof.lower_bound - problem.distance.sum() == problem.cost(found.places)
 
 

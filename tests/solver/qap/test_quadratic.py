@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from taut.data.readers.qaplib import read_qaplib
 from taut.errors import FormulationError
 from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.solver.qap import quadratic, swap_search, swaps
+from taut.solver.qap import local_search, quadratic, swap_neighbourhood
 from taut.solver.qap.gilmore_lawler import gilmore_lawler
 from taut.solver.qap.quadratic import anneal, place
 from tests.support.assignments import KINDS, nug12, optimum, random_assignment
@@ -40,7 +40,7 @@ def test_tabu_search_finds_the_optimum_of_small_instances(kind: str) -> None:
     for size in range(2, 9):
         problem = random_assignment(kind, size, 11)
         start = (problem.cost(range(size)), np.arange(size))
-        found = list(swap_search._tabu_search(problem, start, np.random.default_rng(0), 0.0, -math.inf))
+        found = list(local_search._tabu_search(problem, start, np.random.default_rng(0), 0.0, -math.inf))
         assert found[-1][0] == pytest.approx(place(problem).objective, rel=1e-12, abs=1e-12)
 
 
@@ -59,14 +59,14 @@ def test_enumeration_prices_every_permutation(kind: str) -> None:
 def test_change_of_a_swap_is_the_difference_of_costs(kind: str) -> None:
     """Equation (1) agrees with pricing both permutations, before and after a swap."""
     problem, rng = random_assignment(kind, 9, 17), np.random.default_rng(17)
-    state = swaps.arrange(problem, rng.permutation(9), rng)
+    state = swap_neighbourhood.arrange(problem, rng.permutation(9), rng)
     rows = (state.flow, state.placed, state.flow_loop, state.placed_loop)
     for _ in range(50):
         r, s = (int(item) for item in rng.choice(9, 2, replace=False))
-        before, change = problem.cost(state.permutation), swaps._change(*rows, r, s)
+        before, change = problem.cost(state.permutation), swap_neighbourhood._change(*rows, r, s)
         if state.flow_kind[r] == state.flow_kind[s] or state.placed_kind[r] == state.placed_kind[s]:
             assert change == pytest.approx(0.0, abs=1e-9)
-        swaps._swap(state.placed, state.placed_loop, state.placed_kind, state.permutation, r, s)
+        swap_neighbourhood._swap(state.placed, state.placed_loop, state.placed_kind, state.permutation, r, s)
         assert problem.cost(state.permutation) - before == pytest.approx(change, abs=1e-9)
 
 
@@ -74,24 +74,24 @@ def test_change_of_a_swap_is_the_difference_of_costs(kind: str) -> None:
 def test_changes_are_kept_up_to_date(kind: str) -> None:
     """Equation (2) gives the pairs without the two swapped items the change that (1) gives them."""
     problem, rng = random_assignment(kind, 8, 19), np.random.default_rng(19)
-    state = swaps.arrange(problem, rng.permutation(8), rng)
+    state = swap_neighbourhood.arrange(problem, rng.permutation(8), rng)
     rows = (state.flow, state.placed, state.flow_loop, state.placed_loop)
     pairs = [(i, j) for i in range(8) for j in range(i + 1, 8)]
     changes = np.zeros((8, 8))
     for i, j in pairs:
-        changes[i, j] = swaps._change(*rows, i, j)
-    swaps._swap(state.placed, state.placed_loop, state.placed_kind, state.permutation, 2, 5)
-    swaps._update(changes, state.flow, state.placed, 2, 5)
+        changes[i, j] = swap_neighbourhood._change(*rows, i, j)
+    swap_neighbourhood._swap(state.placed, state.placed_loop, state.placed_kind, state.permutation, 2, 5)
+    swap_neighbourhood._update(changes, state.flow, state.placed, 2, 5)
     for i, j in pairs:
         if not {i, j} & {2, 5}:
-            assert changes[i, j] == pytest.approx(swaps._change(*rows, i, j), abs=1e-9)
+            assert changes[i, j] == pytest.approx(swap_neighbourhood._change(*rows, i, j), abs=1e-9)
 
 
 def test_alike_are_those_whose_swap_changes_nothing() -> None:
     """Two pairs of items exchange the same with everybody, a fifth differs by its diagonal."""
     flow = np.array([[0, 2, 1, 1, 2], [2, 0, 1, 1, 2], [1, 1, 0, 7, 1], [1, 1, 7, 0, 1], [2, 2, 1, 1, 0]], dtype=float)
-    assert swaps.alike(flow, np.array([0.0, 0.0, 4.0, 4.0, 5.0])).tolist() == [0, 0, 2, 2, 4]
-    assert swaps.alike(flow, np.zeros(5)).tolist() == [0, 0, 2, 2, 0]
+    assert swap_neighbourhood.twins(flow, np.array([0.0, 0.0, 4.0, 4.0, 5.0])).tolist() == [0, 0, 2, 2, 4]
+    assert swap_neighbourhood.twins(flow, np.zeros(5)).tolist() == [0, 0, 2, 2, 0]
 
 
 def test_proves_the_optimum_of_nug12() -> None:
@@ -165,7 +165,7 @@ def test_interrupt_before_the_bound_claims_none(monkeypatch: pytest.MonkeyPatch)
         raise KeyboardInterrupt
 
     quadratic._load()
-    monkeypatch.setattr("taut.solver.qap.proof.gilmore_lawler", interrupt)
+    monkeypatch.setattr("taut.solver.qap.bound_portfolio.gilmore_lawler", interrupt)
     result = place(nug12())
     assert (result.lower_bound, result.gap, result.bound_source) == (-math.inf, None, "none")
     assert result.permutation == tuple(range(12))
@@ -184,9 +184,9 @@ def test_every_kernel_is_loaded_before_the_clock_starts(monkeypatch: pytest.Monk
 
         return listed
 
-    for module, name in ((quadratic, "root_bounds"), (quadratic, "prove"), (swap_search, "_annealing")):
+    for module, name in ((quadratic, "root_bounds"), (quadratic, "prove"), (local_search, "_annealing")):
         monkeypatch.setattr(module, name, noted(name, getattr(module, name)))
-    monkeypatch.setattr(swap_search, "_tabu_search", noted("_tabu_search", swap_search._tabu_search))
+    monkeypatch.setattr(local_search, "_tabu_search", noted("_tabu_search", local_search._tabu_search))
     quadratic._load.__wrapped__()
     for name in ("root_bounds", "_annealing", "_tabu_search", "prove"):
         assert f"{name} ended" in called
@@ -198,7 +198,7 @@ def test_one_seed_gives_one_order_of_work() -> None:
     problem = random_assignment("floats", 30, 23)
 
     def first(seed: int) -> list[float]:
-        found = swap_search._annealing(problem, np.random.default_rng(seed), 1e9, -math.inf)
+        found = local_search._annealing(problem, np.random.default_rng(seed), 1e9, -math.inf)
         return [cost for cost, _ in (next(found) for _ in range(5))]
 
     assert first(0) == first(0)

@@ -15,9 +15,9 @@ from taut.formulations.schedules.schedule import round_robin, sequential, timeta
 from taut.solver.result import Status
 from taut.solver.schedules.bound.certificate import complaints
 from taut.solver.schedules.improve.exact import Solved, solve
-from taut.solver.schedules.improve.neighbourhood import Neighbourhood
+from taut.solver.schedules.improve.large_neighbourhood import LargeNeighbourhood
 from taut.solver.schedules.optimize import load, optimize
-from tests.solver.schedules.bound.test_bounds import REAL
+from tests.solver.schedules.bound.test_destructive_bound import REAL
 from tests.support.schedule_pipelines import device_map, one_by_one, unlike
 
 pytestmark = pytest.mark.proof
@@ -117,7 +117,7 @@ def test_ctrl_c_ends_it_with_the_best_so_far(rounds: int, monkeypatch: pytest.Mo
     """Pressed while the bound is sought or in a round: no other round begins, and what was found is certified."""
     load()
     pressed, begun = [rounds == 0], [0]
-    improve = Neighbourhood.improve
+    improve = LargeNeighbourhood.improve
 
     @contextmanager
     def requested() -> Iterator[Callable[[], bool]]:
@@ -129,7 +129,7 @@ def test_ctrl_c_ends_it_with_the_best_so_far(rounds: int, monkeypatch: pytest.Mo
         return improve(*arguments, **options)
 
     monkeypatch.setattr("taut.solver.schedules.optimize.interrupt_requested", requested)
-    monkeypatch.setattr(Neighbourhood, "improve", counted)
+    monkeypatch.setattr(LargeNeighbourhood, "improve", counted)
     result = optimize(HARD, work_limit=1_000_000)
     assert begun[0] == rounds
     assert violations(HARD, result.schedule) == ()
@@ -140,7 +140,7 @@ def test_ctrl_c_ends_it_with_the_best_so_far(rounds: int, monkeypatch: pytest.Mo
 
 def test_a_gap_that_is_small_enough_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the makespan is bounded at once, so no round is made; the result says what its gap is."""
-    monkeypatch.setattr(Neighbourhood, "improve", None)
+    monkeypatch.setattr(LargeNeighbourhood, "improve", None)
     result = optimize(HARD, work_limit=10, gap=0.5)
     assert result.gap is not None
     assert 0 < result.gap < 0.5
@@ -149,7 +149,7 @@ def test_a_gap_that_is_small_enough_ends_it(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_bound_that_reaches_what_is_known_elsewhere_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a makespan known that is below all of this placement, its bound reaches that and no round is made."""
-    monkeypatch.setattr(Neighbourhood, "improve", None)
+    monkeypatch.setattr(LargeNeighbourhood, "improve", None)
     known = 0.99 * optimize(HARD, work_limit=0).lower_bound
     result = optimize(HARD, known=known, work_limit=10)
     assert known * (1 - 1e-6) <= result.lower_bound < result.timetable.makespan

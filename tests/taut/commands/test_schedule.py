@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taut.solver.schedules.construct.kinds import KINDS
-from taut.solver.schedules.improve.neighbourhood import Neighbourhood
+from taut.solver.schedules.improve.large_neighbourhood import LargeNeighbourhood
 from tests.taut.conftest import Outcome, Run, refused
 
 pytestmark = pytest.mark.proof
@@ -173,7 +173,7 @@ def test_ctrl_c_gives_the_best_so_far(run: Run, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_gap_that_is_good_enough_ends_the_search(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the makespan is bounded at once, so nothing is improved; the gap is what is left."""
-    monkeypatch.setattr(Neighbourhood, "improve", None)
+    monkeypatch.setattr(LargeNeighbourhood, "improve", None)
     words = ("--stages", "3", "--micro-batches", "6", "--forward", "29.7", "--backward", "29.4", "--weight", "19.9")
     limits = ("--placement", "round-robin", "--memory-limit", "0.5", "--gap", "0.5")
     found = document(run("schedule", *words, *limits, "--json", "-q"))

@@ -10,9 +10,9 @@ import pytest
 from benchmarks.schedules import even
 from taut.errors import CertificateError
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable, v_shape
-from taut.solver.schedules.bound.bounds import lower_bound
 from taut.solver.schedules.bound.certificate import certificate, complaints
-from taut.solver.schedules.bound.cheap_bounds import cheap_bound
+from taut.solver.schedules.bound.closed_form_bounds import closed_form_bound
+from taut.solver.schedules.bound.destructive_bound import lower_bound
 from taut.solver.schedules.bound.witness import rederived
 from tests.support.schedule_pipelines import one_by_one, unlike
 
@@ -38,7 +38,7 @@ def test_certificates_hold_after_a_round_trip(seed: int) -> None:
     problem = unlike(draw, v_shape(int(draw.integers(1, 4))), 3, 6)
     schedule = one_by_one(problem)
     assert complaints(problem, schedule, claimed(problem, schedule)) == ()
-    for bound in (cheap_bound(problem), lower_bound(problem)):
+    for bound in (closed_form_bound(problem), lower_bound(problem)):
         assert rederived(problem, bound.witness) == bound.lower_bound
 
 
@@ -139,9 +139,9 @@ def test_targets_past_the_optimum_are_refused_with_their_bound() -> None:
     assert rederived(problem, witness) == optimum or witness == {"source": "path"}
     for sweeps in range(1, 9):
         for device in range(2):
-            ticks = {"source": "single-device", "device": device, "target": optimum << 40, "sweeps": sweeps}
+            rounded = {"source": "single-device", "device": device, "target": optimum << 40, "sweeps": sweeps}
             with pytest.raises(CertificateError):
-                rederived(problem, ticks)
+                rederived(problem, rounded)
 
 
 @pytest.mark.parametrize("field", ["makespan", "lower_bound", "gap", "claimed_bound", "witness"])

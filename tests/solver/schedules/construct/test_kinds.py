@@ -16,8 +16,8 @@ from taut.formulations.schedules.schedule import (
     v_shape,
     violations,
 )
-from taut.solver.schedules.construct.adapt import Effort
-from taut.solver.schedules.construct.kinds import KINDS, best_schedule, best_schedules, block_memory, build
+from taut.solver.schedules.construct.kinds import KINDS, block_memory, build, fastest_kind, fastest_kinds
+from taut.solver.schedules.construct.multi_start import Effort
 from tests.support.schedules import pipeline, pipelines
 
 pytestmark = pytest.mark.proof
@@ -61,11 +61,11 @@ def test_a_schedule_is_found_whenever_one_micro_batch_fits(problem: ScheduleProb
     """The least memory of any schedule is one micro-batch of all chunks of a device: below refused, at it scheduled."""
     least = np.bincount(problem.device, weights=problem.activation, minlength=problem.num_devices).astype(float)
     tight = replace(problem, memory_limit=least)
-    assert violations(tight, best_schedule(tight, work=LITTLE)) == ()
+    assert violations(tight, fastest_kind(tight, work=LITTLE)) == ()
     if least[0] > 0:
         limits = np.concatenate(([least[0] * 0.99], least[1:]))
         with pytest.raises(InfeasibleError, match="device 0 needs"):
-            best_schedule(replace(problem, memory_limit=limits), work=LITTLE)
+            fastest_kind(replace(problem, memory_limit=limits), work=LITTLE)
 
 
 @settings(max_examples=30)
@@ -73,7 +73,7 @@ def test_a_schedule_is_found_whenever_one_micro_batch_fits(problem: ScheduleProb
 def test_the_best_schedule_is_no_longer_than_any_formula(problem: ScheduleProblem) -> None:
     """Formulas that the limits allow compete, so none is shorter."""
     try:
-        best = timetable(problem, best_schedule(problem, work=LITTLE)).makespan
+        best = timetable(problem, fastest_kind(problem, work=LITTLE)).makespan
     except InfeasibleError:
         return
     for kind in ("gpipe", "1f1b", "interleaved-1f1b", "zb-h1", "zb-h2", "dualpipe-v"):
@@ -111,14 +111,14 @@ def test_unit_times_reach_the_proven_optimum(m: int, chunks: int, units: int) ->
     They follow 6m + max(6p - 1 - 3M, 3p - 1 - M), M the chunks that fit: for m = 8 and M = 4 that is 48 + 11.
     """
     problem = pipeline(v_shape(4), m, limit=chunks)
-    assert timetable(problem, best_schedule(problem)).makespan == units
+    assert timetable(problem, fastest_kind(problem)).makespan == units
     assert units == 6 * m + max(6 * 4 - 1 - 3 * chunks, 3 * 4 - 1 - chunks)
 
 
 def test_below_v_min_there_are_schedules_too() -> None:
     """Four devices, eight micro-batches, three chunks, one less than V-Min: the proven optimum is 86."""
     problem = pipeline(v_shape(4), 8, limit=3)
-    found = best_schedule(problem)
+    found = fastest_kind(problem)
     assert violations(problem, found) == ()
     assert 86 <= timetable(problem, found).makespan <= 90
 
@@ -126,7 +126,7 @@ def test_below_v_min_there_are_schedules_too() -> None:
 def test_limits_hold_by_device() -> None:
     """One tight device among free ones is kept, and the free ones use what they have."""
     problem = replace(pipeline(v_shape(4), 8), memory_limit=np.array([8.0, 3.0, 8.0, 8.0]))
-    found = timetable(problem, best_schedule(problem, work=LITTLE))
+    found = timetable(problem, fastest_kind(problem, work=LITTLE))
     assert found.peak_memory[1] <= 3
     assert found.peak_memory.max() > 3
 
@@ -136,13 +136,13 @@ def test_chunks_that_hold_nothing_are_scheduled() -> None:
     for units in ((0.0, 0.9, 0.05), (0.9, 0.0, 0.05), (0.05, 0.9, 0.0)):
         held = np.repeat(units, 2)
         tight = replace(pipeline(round_robin(2, 3), 16), activation=held, kept_for_weight=held, memory_limit=np.ones(2))
-        assert violations(tight, best_schedule(tight, work=LITTLE)) == ()
+        assert violations(tight, fastest_kind(tight, work=LITTLE)) == ()
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:
     """Work is counted, not timed, so two runs agree pass by pass."""
     problem = pipeline(v_shape(4), 8, f=1.1, b=1.3, w=0.7, c=0.1, limit=6)
-    one, two = (best_schedule(problem, work=LITTLE, seed=3) for _ in range(2))
+    one, two = (fastest_kind(problem, work=LITTLE, seed=3) for _ in range(2))
     assert all(np.array_equal(a, b) for a, b in zip(one.orders, two.orders, strict=True))
 
 
@@ -158,8 +158,8 @@ def test_kinds_are_refused_in_one_line() -> None:
     with pytest.raises(InfeasibleError, match="v-half: device 0 needs 6, more than its limit 5"):
         build("v-half", pipeline(v_shape(4), 10, limit=5))
     with pytest.raises(InfeasibleError, match="1f1b: device 0 holds 4"):
-        best_schedule(problem, kinds=["v-min", "1f1b"])
-    assert best_schedule(pipeline(round_robin(2, 2), 4), kinds=["1f1b", "gpipe"]).kind == "gpipe"
+        fastest_kind(problem, kinds=["v-min", "1f1b"])
+    assert fastest_kind(pipeline(round_robin(2, 2), 4), kinds=["1f1b", "gpipe"]).kind == "gpipe"
 
 
 def test_more_memory_never_gives_a_longer_schedule() -> None:
@@ -167,10 +167,10 @@ def test_more_memory_never_gives_a_longer_schedule() -> None:
     limits = (2, 3, 4, 5, 6, 8)
     costs = ((1.0, 1.0, 1.0, 0.0), (0.9, 1.3, 0.6, 0.1))
     problems = [pipeline(v_shape(4), 8, f=f, b=b, w=w, c=c, limit=limit) for f, b, w, c in costs for limit in limits]
-    found = best_schedules(problems, work=LITTLE)
+    found = fastest_kinds(problems, work=LITTLE)
     lengths = [timetable(problem, schedule).makespan for problem, schedule in zip(problems, found, strict=True)]
     assert all(violations(problem, schedule) == () for problem, schedule in zip(problems, found, strict=True))
     for part in (lengths[:6], lengths[6:]):
         assert part == sorted(part, reverse=True)
     with pytest.raises(FormulationError, match="4 micro-batches, expected 8"):
-        best_schedules([problems[0], pipeline(v_shape(4), 4)])
+        fastest_kinds([problems[0], pipeline(v_shape(4), 4)])

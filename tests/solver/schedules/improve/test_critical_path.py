@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from taut.formulations.schedules.orders.block import repeat, v_min
 from taut.formulations.schedules.orders.classic import gpipe, one_forward_one_backward
 from taut.formulations.schedules.schedule import ScheduleProblem, timetable, v_shape, violations
-from taut.solver.schedules.chains import chains, numbers, schedule_of
-from taut.solver.schedules.clock import makespan
+from taut.solver.schedules.disjunctive_graph import disjunctive_graph, flat_order, schedule_of
 from taut.solver.schedules.improve.critical_path import improve
+from taut.solver.schedules.longest_path import makespan
 from tests.support.schedules import pipeline, pipelines
 
 pytestmark = pytest.mark.proof
@@ -38,8 +38,8 @@ def test_improved_orders_are_feasible_and_as_long_as_claimed(
     problem = scaled(problem, factor)
     start = gpipe(problem)
     limited = replace(problem, memory_limit=timetable(problem, start).peak_memory)
-    network = chains(limited)
-    order = numbers(limited, start)
+    network = disjunctive_graph(limited)
+    order = flat_order(limited, start)
     length, found = improve(network, order, 2000, seed=seed)
     improved = schedule_of(limited, found, "improved")
     assert violations(limited, improved) == ()
@@ -50,15 +50,15 @@ def test_improved_orders_are_feasible_and_as_long_as_claimed(
 def test_gpipe_becomes_optimal_without_a_limit() -> None:
     """On two equal devices the work bound m (f + b + w) + f is reached from GPipe's order: 8 x 3 + 1."""
     problem = pipeline(np.arange(2), 8)
-    length, _ = improve(chains(problem), numbers(problem, gpipe(problem)), 20000)
+    length, _ = improve(disjunctive_graph(problem), flat_order(problem, gpipe(problem)), 20000)
     assert length == 25.0
 
 
 def test_a_target_stops_the_search() -> None:
     """Nothing is changed where the target is reached at once."""
     problem = pipeline(v_shape(4), 8)
-    order = numbers(problem, repeat(problem, v_min(4), "v-min"))
-    length, found = improve(chains(problem), order, 1000, target=1000.0)
+    order = flat_order(problem, repeat(problem, v_min(4), "v-min"))
+    length, found = improve(disjunctive_graph(problem), order, 1000, target=1000.0)
     assert length == 59.0
     assert np.array_equal(found, order)
 
@@ -67,8 +67,8 @@ def test_whole_backward_passes_are_split() -> None:
     """B counts as I and W, in that order, so 1F1B's order as numbers is that of its split schedule, and shorter."""
     problem = pipeline(np.arange(4), 8)
     schedule = one_forward_one_backward(problem)
-    order = numbers(problem, schedule)
+    order = flat_order(problem, schedule)
     assert sorted(order.tolist()) == list(range(3 * 4 * 8))
     # 33 = (8 + 3) x 3 with B whole; handing the gradient on after I saves W on the way up, 3 x 1, at least.
     assert timetable(problem, schedule).makespan == 33.0
-    assert makespan(chains(problem), order) <= 30.0
+    assert makespan(disjunctive_graph(problem), order) <= 30.0

@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.schedules import even
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, sequential, timetable, v_shape, violations
+from taut.solver.schedules.canonical import canonical_schedule, canonical_starts
 from taut.solver.schedules.improve.exact import solve
-from taut.solver.schedules.improve.neighbourhood import Neighbourhood
-from taut.solver.schedules.in_order import in_order, starts
+from taut.solver.schedules.improve.large_neighbourhood import LargeNeighbourhood
 from tests.support.schedule_pipelines import least_makespan, one_by_one, unlike
 
 pytestmark = pytest.mark.proof
@@ -64,10 +64,10 @@ def test_starts_in_order_are_not_later() -> None:
         orders.append(np.array(rows))
     fused = Schedule("fused", tuple(orders))
     assert violations(problem, fused) == ()
-    split = in_order(problem, fused)
+    split = canonical_schedule(problem, fused)
     assert violations(problem, split) == ()
     assert timetable(problem, split).makespan <= timetable(problem, fused).makespan
-    begin = starts(problem, fused)
+    begin = canonical_starts(problem, fused)
     assert begin.shape == (3, 4, 3)
     assert np.all(np.diff(begin, axis=2) > 0)
 
@@ -85,7 +85,7 @@ def test_parts_never_lengthen_or_break_a_schedule(seed: int) -> None:
     draw = np.random.default_rng(seed)
     problem = unlike(draw, v_shape(3), 4, 9)
     schedule, makespan = one_by_one(problem), math.inf
-    parts = Neighbourhood(problem, seed)
+    parts = LargeNeighbourhood(problem, seed)
     for _ in range(12):
         solved = parts.improve(schedule)
         assert violations(problem, solved.schedule) == ()
@@ -98,7 +98,7 @@ def test_passes_outside_the_part_keep_their_order() -> None:
     """What is not free stays in its order on its device."""
     problem = even(v_shape(2), 4, (1, 2, 1, 0.5), 6)
     known = one_by_one(problem)
-    begin = starts(problem, known)
+    begin = canonical_starts(problem, known)
     free = (begin >= 10) & (begin <= 20)
     solved = solve(problem, known, free=free)
     for before, after in zip(known.orders, solved.schedule.orders, strict=True):

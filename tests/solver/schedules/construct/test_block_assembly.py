@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from taut.formulations.schedules.orders.block import v_half, v_min
 from taut.formulations.schedules.schedule import ScheduleProblem, sequential, timetable, v_shape, violations
-from taut.solver.schedules.construct.adapt import Effort
-from taut.solver.schedules.construct.block_slots import all_slots
-from taut.solver.schedules.construct.kinds import best_schedule
-from taut.solver.schedules.construct.rebuild import rebuilt, rebuilt_words
-from taut.solver.schedules.construct.v_orders import fill, peak, shorten, squeeze
+from taut.solver.schedules.construct.backfilling import backfill
+from taut.solver.schedules.construct.block_assembly import assembled_schedules, assembled_sequences
+from taut.solver.schedules.construct.kinds import fastest_kind
+from taut.solver.schedules.construct.multi_start import Effort
+from taut.solver.schedules.construct.v_blocks import collision_free_blocks
+from taut.solver.schedules.construct.v_sequences import peak_chunks, squeeze, truncate
 from tests.support.schedules import pipeline, rows
 
 pytestmark = pytest.mark.proof
@@ -48,13 +49,13 @@ def on_the_v(draw: st.DrawFn) -> ScheduleProblem:
 @given(st.integers(1, 7), st.integers(1, 16))
 def test_every_order_runs_and_one_limit_serves_the_next(p: int, m: int) -> None:
     """Each word has every pass once; the shortest under each limit M keep it, and grow no longer with memory."""
-    words = rebuilt_words(p, m)
-    counts = [(words == letter).sum(axis=2) for letter in range(5)]
+    sequences = assembled_sequences(p, m)
+    counts = [(sequences == letter).sum(axis=2) for letter in range(5)]
     assert all((count == (2 * m if letter == 4 else m)).all() for letter, count in enumerate(counts))
     lengths = []
     for limit in range(2, 2 * p + 1):
         problem = pipeline(v_shape(p), m, f=1.1, b=1.3, w=0.7, c=0.1, limit=limit)
-        found = rebuilt(problem, 3)
+        found = assembled_schedules(problem, 3)
         assert all(violations(problem, schedule) == () for schedule in found)
         several = [timetable(problem, schedule).makespan for schedule in found]
         assert several == sorted(several)
@@ -72,7 +73,7 @@ def test_unit_times_reach_the_formula(p: int, m: int) -> None:
     """
     for chunks in range(2 * -(-(p + 2) // 3), 2 * p + 1):
         problem = pipeline(v_shape(p), m, limit=chunks)
-        found = timetable(problem, rebuilt(problem, 1)[0])
+        found = timetable(problem, assembled_schedules(problem, 1)[0])
         assert found.makespan == 6 * m + max(6 * p - 1 - 3 * chunks, 3 * p - 1 - chunks)
         assert found.peak_memory.max() <= chunks
 
@@ -81,9 +82,9 @@ def test_unit_times_reach_the_formula(p: int, m: int) -> None:
 @given(on_the_v())
 def test_the_best_schedule_is_no_longer_than_any_rebuilt_block(problem: ScheduleProblem) -> None:
     """Unlike chunks and limits by device: rebuilt blocks are feasible, and starts of what is returned."""
-    found = rebuilt(problem, 3)
+    found = assembled_schedules(problem, 3)
     assert all(violations(problem, schedule) == () for schedule in found)
-    best = best_schedule(problem, work=LITTLE)
+    best = fastest_kind(problem, work=LITTLE)
     assert violations(problem, best) == ()
     length = timetable(problem, best).makespan
     assert all(length <= timetable(problem, schedule).makespan * (1 + 1e-9) for schedule in found)
@@ -91,8 +92,8 @@ def test_the_best_schedule_is_no_longer_than_any_rebuilt_block(problem: Schedule
 
 def test_nothing_is_rebuilt_where_no_block_fits() -> None:
     """Less memory than V-Min's four chunks, or another placement than the V."""
-    assert rebuilt(pipeline(v_shape(4), 8, limit=3), 6) == []
-    assert rebuilt(pipeline(sequential(4), 8), 6) == []
+    assert assembled_schedules(pipeline(v_shape(4), 8, limit=3), 6) == []
+    assert assembled_schedules(pipeline(sequential(4), 8), 6) == []
 
 
 def test_tight_limits_of_one_device_are_kept() -> None:
@@ -100,7 +101,7 @@ def test_tight_limits_of_one_device_are_kept() -> None:
     limits = np.array([8.0, 8.0, 5.0, 8.0])
     problem = pipeline(v_shape(4), 8, f=1.0, b=1.2, w=0.8, c=0.1)
     mixed, tight, free = (
-        timetable(limited, rebuilt(limited, 1)[0]).makespan
+        timetable(limited, assembled_schedules(limited, 1)[0]).makespan
         for limited in (replace(problem, memory_limit=limit) for limit in (limits, np.full(4, 5.0), np.full(4, 8.0)))
     )
     assert free <= mixed <= tight
@@ -108,14 +109,14 @@ def test_tight_limits_of_one_device_are_kept() -> None:
 
 def test_the_number_of_orders_is_bounded() -> None:
     """Of the blocks of 32 devices only part is built for 128 micro-batches; all of them for few."""
-    assert len(rebuilt_words(32, 128)) * 6 * 32 * 128 <= 8.5e6
-    assert len(rebuilt_words(8, 16)) > 319
+    assert len(assembled_sequences(32, 128)) * 6 * 32 * 128 <= 8.5e6
+    assert len(assembled_sequences(8, 16)) > 319
 
 
 @pytest.mark.parametrize("p", [4, 5, 6, 7, 8, 12])
 def test_blocks_of_v_min_and_v_half_are_among_all(p: int) -> None:
     """The enumerated blocks have the published slots of both among them, up to later turns by whole periods."""
-    every = {tuple(slots.ravel() % 6) for slots in all_slots(p)}
+    every = {tuple(slots.ravel() % 6) for slots in collision_free_blocks(p)}
     for block in (v_min(p), v_half(p)):
         down, up = np.split(block.forward, 2)
         gradient_of_down, gradient_of_up = np.split(block.input_gradient, 2)
@@ -126,17 +127,17 @@ def test_blocks_of_v_min_and_v_half_are_among_all(p: int) -> None:
 @given(st.integers(1, 5), st.integers(2, 9), st.integers(0, 10**6))
 def test_filling_and_shortening_keep_orders_whole(p: int, m: int, place: int) -> None:
     """Any order: slots end at the evaluator's makespan, filling keeps its chunks, shortening its first passes."""
-    words = rebuilt_words(p, m)
-    word = words[place % len(words)]
-    slots = np.zeros(word.shape, dtype=np.int64)
-    assert squeeze(word, slots)
+    sequences = assembled_sequences(p, m)
+    sequence = sequences[place % len(sequences)]
+    slots = np.zeros(sequence.shape, dtype=np.int64)
+    assert squeeze(sequence, slots)
     assert all((np.diff(row) > 0).all() for row in slots)
-    filled = np.empty_like(word)
-    assert fill(word, peak(word), filled)
-    assert peak(filled) <= peak(word)
-    assert (np.sort(filled, axis=1) == np.sort(word, axis=1)).all()
+    filled = np.empty_like(sequence)
+    assert backfill(sequence, peak_chunks(sequence), filled)
+    assert peak_chunks(filled) <= peak_chunks(sequence)
+    assert (np.sort(filled, axis=1) == np.sort(sequence, axis=1)).all()
     short = np.empty((p, 6 * (m - 1)), dtype=np.int8)
-    shorten(word, m - 1, short)
+    truncate(sequence, m - 1, short)
     assert all(np.bincount(row, minlength=5).tolist() == [m - 1] * 4 + [2 * m - 2] for row in short)
     assert squeeze(short, np.zeros(short.shape, dtype=np.int64))
 
@@ -151,5 +152,5 @@ def test_rebuilt_blocks_are_no_longer_than_published(stages: int) -> None:
         f, b, w, c = (float(row[name]) for name in ("f", "b", "w", "c(chunk_costs)"))
         device, limit = v_shape(stages), float(row["peak_chunks"])
         problem = pipeline(device, int(row["m"]), f=f, b=b, w=w, c=c, limit=limit)
-        ours = timetable(problem, rebuilt(problem, 1)[0]).makespan
+        ours = timetable(problem, assembled_schedules(problem, 1)[0]).makespan
         assert ours <= float(row["best_makespan"]) * (1 + 1e-9)

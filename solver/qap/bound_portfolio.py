@@ -1,18 +1,18 @@
 r"""
 Lower bounds on quadratic assignment, from the quickest to branch and bound.
 
-(1) :mod:`taut.solver.qap.gilmore_lawler` and :mod:`taut.solver.qap.convex_bound` need no incumbent.
-(2) From an incumbent of cost z on, :mod:`taut.solver.qap.hahn_grant` ascends, until 100 rounds gain less than a
-    hundredth of what is missing to z; then :mod:`taut.solver.qap.tree` branches, up to n = 32. Above n = 64 the arrays
-    of n^4 numbers are too large for both.
-(3) At the same time :mod:`taut.solver.qap.forest_bound` bounds flow between at most n pairs. Where its bound L is not
-    below those of (1), :mod:`taut.solver.qap.constraint_model` looks for permutations that cost at most
+(1) ``taut.solver.qap.gilmore_lawler`` and ``taut.solver.qap.convex_bound`` need no incumbent.
+(2) From an incumbent of cost z on, ``taut.solver.qap.hahn_grant`` ascends, until 100 rounds gain less than a
+    hundredth of what is missing to z; then ``taut.solver.qap.branch_and_bound`` branches, up to n = 32. Above n = 64
+    the arrays of n^4 numbers are too large for both.
+(3) At the same time ``taut.solver.qap.forest_bound`` bounds flow between at most n pairs. Where its bound L is not
+    below those of (1), ``taut.solver.qap.constraint_model`` looks for permutations that cost at most
     U = L + (z - L) / 8, L + (z - L) / 4, L + (z - L) / 2 and z: the nearer U is to L, the smaller its tables, and
     either a permutation is found, which then is a best one, or the bound rises to U.
 (4) Where flow is sparse or n exceeds 24, and (2) will hardly end, more rounds of
-    :mod:`taut.solver.qap.swap_search` take three quarters of its time.
+    ``taut.solver.qap.local_search`` take three quarters of its time.
 
-Every bound is raised to the grid of :mod:`taut.formulations.assignment.cost_grid`, and the largest so far counts.
+Every bound is raised to the grid of ``taut.formulations.assignment.cost_grid``, and the largest so far counts.
 """
 
 import math
@@ -26,16 +26,16 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.assignment.cost_grid import CostGrid, cost_grid
-from taut.solver.qap.automorphisms import Symmetries
+from taut.solver.qap.automorphisms import AutomorphismGroup
+from taut.solver.qap.branch_and_bound import BranchAndBound, cutoff
 from taut.solver.qap.constraint_model import MOST_CHOICES, choices, solutions
 from taut.solver.qap.convex_bound import convex_bounds
 from taut.solver.qap.forest_bound import forest_bounds, slack_of
 from taut.solver.qap.forest_flow import forest_of, is_sparse
 from taut.solver.qap.gilmore_lawler import gilmore_lawler
 from taut.solver.qap.hahn_grant import ascent
-from taut.solver.qap.pair_costs import PairCosts, pair_costs, scale_of
-from taut.solver.qap.swap_search import search
-from taut.solver.qap.tree import Tree, cutoff
+from taut.solver.qap.lawler_form import LawlerForm, lawler_form, scale_of
+from taut.solver.qap.local_search import search
 
 LARGEST_ASCENT = 64
 """Largest n of the dual ascent; it then takes 128 MiB."""
@@ -49,7 +49,7 @@ _CONVEX_WINDOW, _CONVEX_WORTH = 50, 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class PrimalDual:
     """
     What is known at some time.
 
@@ -69,7 +69,7 @@ class Proof:
     best: Ints
 
 
-def root_bounds(problem: QuadraticAssignment, best: Ints) -> Iterator[Proof]:
+def root_bounds(problem: QuadraticAssignment, best: Ints) -> Iterator[PrimalDual]:
     """
     Bound the cost without branching, (1).
 
@@ -86,7 +86,7 @@ def root_bounds(problem: QuadraticAssignment, best: Ints) -> Iterator[Proof]:
         After each bound, and after each step of the convex program until steps gain little.
     """
     grid = cost_grid(problem)
-    proof = Proof(lower_bound=grid.raised(gilmore_lawler(problem)), source="gilmore-lawler", best=best)
+    proof = PrimalDual(lower_bound=grid.raised(gilmore_lawler(problem)), source="gilmore-lawler", best=best)
     yield proof
     values: list[float] = []
     for value in convex_bounds(problem):
@@ -97,7 +97,7 @@ def root_bounds(problem: QuadraticAssignment, best: Ints) -> Iterator[Proof]:
             return
 
 
-def prove(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[Proof]:
+def prove(problem: QuadraticAssignment, proof: PrimalDual, seed: int) -> Iterator[PrimalDual]:
     """
     Raise the bound towards the incumbent, (2) to (4), and find better permutations where there are some.
 
@@ -128,7 +128,7 @@ def prove(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[Pro
         yield proof
 
 
-def _shared(first: Iterator[Proof], other: Iterator[Proof], times: float) -> Iterator[Proof]:
+def _shared(first: Iterator[PrimalDual], other: Iterator[PrimalDual], times: float) -> Iterator[PrimalDual]:
     """What two find, the other in so many times the time of the first; ends with either."""
     spent = [0.0, 0.0]
     while True:
@@ -140,7 +140,7 @@ def _shared(first: Iterator[Proof], other: Iterator[Proof], times: float) -> Ite
         yield known
 
 
-def _beside(first: Iterator[Proof], other: Iterator[Proof]) -> Iterator[Proof]:
+def _beside(first: Iterator[PrimalDual], other: Iterator[PrimalDual]) -> Iterator[PrimalDual]:
     """What two find, turn by turn, the other as long as it goes on; ends with the first."""
     for known in first:
         yield known
@@ -149,14 +149,14 @@ def _beside(first: Iterator[Proof], other: Iterator[Proof]) -> Iterator[Proof]:
             yield more
 
 
-def _search(problem: QuadraticAssignment, proof: Proof, seed: int) -> Iterator[Proof]:
+def _search(problem: QuadraticAssignment, proof: PrimalDual, seed: int) -> Iterator[PrimalDual]:
     """Search again and again, each time from other permutations, (4)."""
     for other in count(seed + 1):
         for _, best in search(problem, proof.best, other, _SEARCH_S, -math.inf, tabu=True):
             yield replace(proof, best=best)
 
 
-def _sparse(problem: QuadraticAssignment, grid: CostGrid, proof: Proof, seed: int) -> Iterator[Proof]:
+def _sparse(problem: QuadraticAssignment, grid: CostGrid, proof: PrimalDual, seed: int) -> Iterator[PrimalDual]:
     """Bound sparse flow, and solve what the bound leaves, (3)."""
     forest = forest_of(problem)
     most, before = cutoff(problem, grid, forest.scale, problem.cost(proof.best)), proof.lower_bound
@@ -165,7 +165,7 @@ def _sparse(problem: QuadraticAssignment, grid: CostGrid, proof: Proof, seed: in
         yield replace(proof, best=_cheaper(problem, proof.best, bounded.permutation))
     if grid.raised(bounded.bound / forest.scale) < before:
         return
-    orbits = Symmetries(problem.distance).representatives(np.arange(0))
+    orbits = AutomorphismGroup(problem.distance).orbit_representatives(np.arange(0))
     for part in _PARTS:
         below = math.floor(bounded.bound + part * (most - bounded.bound))
         slack = slack_of(forest, bounded.multipliers, below)
@@ -184,25 +184,25 @@ def _cheaper(problem: QuadraticAssignment, best: Ints, other: Ints | None) -> In
     return best if other is None or problem.cost(other) >= problem.cost(best) else other
 
 
-def _dense(problem: QuadraticAssignment, grid: CostGrid, proof: Proof, seed: int) -> Iterator[Proof]:
+def _dense(problem: QuadraticAssignment, grid: CostGrid, proof: PrimalDual, seed: int) -> Iterator[PrimalDual]:
     """Ascend and branch, (2)."""
     scale = scale_of(problem)
     most = cutoff(problem, grid, scale, problem.cost(proof.best))
-    costs = pair_costs(problem, scale)
+    costs = lawler_form(problem, scale)
     yield proof
     least = -math.inf
     for left, least in _ascent_values(costs, most, seed, forever=problem.size > LARGEST_TREE):
         costs = left
         proof = _better(grid, proof, min(least, most + 1) / scale, "hahn-grant")
         yield proof
-    tree = Tree(problem, costs, scale, proof.best, least, seed)
+    tree = BranchAndBound(problem, costs, scale, proof.best, least, seed)
     while not tree.done:
         tree.step()
         proof = replace(_better(grid, proof, tree.bound, "branch-and-bound"), best=tree.best)
         yield proof
 
 
-def _ascent_values(costs: PairCosts, most: float, seed: int, *, forever: bool) -> Iterator[tuple[PairCosts, float]]:
+def _ascent_values(costs: LawlerForm, most: float, seed: int, *, forever: bool) -> Iterator[tuple[LawlerForm, float]]:
     """Costs after each call of the ascent and the best bound, until it exceeds the cutoff or stalls, (2)."""
     best, marks = -math.inf, list[float]()
     for left in ascent(costs, most, seed):
@@ -216,7 +216,7 @@ def _ascent_values(costs: PairCosts, most: float, seed: int, *, forever: bool) -
             return
 
 
-def _better(grid: CostGrid, proof: Proof, bound: float, source: str) -> Proof:
+def _better(grid: CostGrid, proof: PrimalDual, bound: float, source: str) -> PrimalDual:
     """The proof with a bound raised to the grid, if that is larger."""
     raised = grid.raised(bound)
     return replace(proof, lower_bound=raised, source=source) if raised > proof.lower_bound else proof

@@ -4,16 +4,16 @@ Rebuilt blocks: orders on the V from every building block, with new warm-up and 
 The construction counts slots, as if all passes were equal and transfers free, so one pass over all blocks serves every
 memory limit and all times. For p devices and m micro-batches:
 
-1. Every block of the V (:mod:`taut.solver.schedules.construct.block_slots`), with ``down`` at most ``early`` and
+1. Every block of the V (``taut.solver.schedules.construct.v_blocks``), with ``down`` at most ``early`` and
    without collisions, is repeated every 6 slots, for :math:`\max(m, 2p)` micro-batches, each W in the next free slot.
    Let M be the chunks that it holds, at most 2p. All that follows keeps to M, so the order is for every limit from M
    on.
-2. The warm-up is rebuilt (:mod:`taut.solver.schedules.construct.v_ends`), in one of two ways, or stays.
+2. The warm-up is rebuilt (``taut.solver.schedules.construct.v_reordering``), in one of two ways, or stays.
 3. Surplus micro-batches, if m < 2p, leave.
 4. The cool-down is rebuilt.
 5. Where a device waits, the first later pass that is ready moves ahead
-   (:func:`~taut.solver.schedules.construct.v_orders.fill`). Where micro-batches have left, step 4 and this one run once
-   more, and both orders count.
+   (``taut.solver.schedules.construct.backfilling``). Where micro-batches have left, step 4 and this one run
+   once more, and both orders count.
 
 The blocks of V-Min and V-Half are also filled as they are. Distinct orders are kept for each (p, m) and priced with the
 times and limits given. For equal passes, no transfers, :math:`m \ge p` and M chunks on each device, from V-Min's memory
@@ -38,17 +38,24 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
 from taut.formulations.schedules.orders.block import Block, v_half, v_min
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, v_shape
-from taut.solver.schedules.chains import Chains, chains, schedule_of
-from taut.solver.schedules.clock import run_once
-from taut.solver.schedules.construct.block_slots import all_slots, repeated
-from taut.solver.schedules.construct.v_ends import AS_IS, BY_FORWARDS, BY_GRADIENTS, cool_down, warm_up
-from taut.solver.schedules.construct.v_orders import Words, fill, number, peak, shorten, squeeze
+from taut.solver.schedules.construct.backfilling import backfill
+from taut.solver.schedules.construct.v_blocks import collision_free_blocks, repeat_block
+from taut.solver.schedules.construct.v_reordering import (
+    AS_IS,
+    BY_FORWARDS,
+    BY_GRADIENTS,
+    reorder_cool_down,
+    reorder_warm_up,
+)
+from taut.solver.schedules.construct.v_sequences import Sequences, flatten, peak_chunks, squeeze, truncate
+from taut.solver.schedules.disjunctive_graph import DisjunctiveGraph, disjunctive_graph, schedule_of
+from taut.solver.schedules.longest_path import longest_path
 
 _PASSES = 8_000_000
 """Passes of all orders that are built for one (p, m), which bounds their number on large pipelines."""
 
 
-def rebuilt(problem: ScheduleProblem, count: int) -> list[Schedule]:
+def assembled_schedules(problem: ScheduleProblem, count: int) -> list[Schedule]:
     """
     Shortest of the rebuilt blocks that the memory limits of a pipeline allow.
 
@@ -66,44 +73,44 @@ def rebuilt(problem: ScheduleProblem, count: int) -> list[Schedule]:
     """
     if not np.array_equal(problem.device, v_shape(problem.num_devices)):
         return []
-    words = rebuilt_words(problem.num_devices, problem.num_micro_batches)
-    lengths = _lengths(chains(problem), words)
+    sequences = assembled_sequences(problem.num_devices, problem.num_micro_batches)
+    lengths = _lengths(disjunctive_graph(problem), sequences)
     unlike, places = np.unique(lengths, return_index=True)
     best = places[np.isfinite(unlike)][:count]
-    return [schedule_of(problem, _numbered(words[place]), "blocks") for place in best]
+    return [schedule_of(problem, _flattened(sequences[place]), "blocks") for place in best]
 
 
-def _numbered(words: Words) -> Ints:
-    order = np.empty(words.size, dtype=np.int64)
-    number(words, order)
+def _flattened(sequences: Sequences) -> Ints:
+    order = np.empty(sequences.size, dtype=np.int64)
+    flatten(sequences, order)
     return order
 
 
 @jit
-def _lengths(chains: Chains, words: npt.NDArray[np.int8]) -> Floats:
+def _lengths(graph: DisjunctiveGraph, sequences: npt.NDArray[np.int8]) -> Floats:
     """Makespan of each order; infinite if it breaks a memory limit."""
-    lengths = np.full(len(words), np.inf)
-    order = np.empty(words[0].size, dtype=np.int64)
-    for a in range(len(words)):
-        number(words[a], order)
-        if _keeps_limits(chains, order):
-            lengths[a] = run_once(chains, order)
+    lengths = np.full(len(sequences), np.inf)
+    order = np.empty(sequences[0].size, dtype=np.int64)
+    for a in range(len(sequences)):
+        flatten(sequences[a], order)
+        if _keeps_limits(graph, order):
+            lengths[a] = longest_path(graph, order)
     return lengths
 
 
 @jit
-def _keeps_limits(chains: Chains, order: Ints) -> bool:
-    for d in range(len(chains.first) - 1):
+def _keeps_limits(graph: DisjunctiveGraph, order: Ints) -> bool:
+    for d in range(len(graph.first) - 1):
         held = 0.0
-        for r in range(chains.first[d], chains.first[d + 1]):
-            held += chains.change[order[r]]
-            if held > chains.allowed[d]:
+        for r in range(graph.first[d], graph.first[d + 1]):
+            held += graph.memory_change[order[r]]
+            if held > graph.allowed[d]:
                 return False
     return True
 
 
 @lru_cache(maxsize=8)
-def rebuilt_words(stages: int, m: int) -> npt.NDArray[np.int8]:
+def assembled_sequences(stages: int, m: int) -> npt.NDArray[np.int8]:
     """
     All distinct orders, as words of letters.
 
@@ -119,13 +126,13 @@ def rebuilt_words(stages: int, m: int) -> npt.NDArray[np.int8]:
     """
     left = max(1, _PASSES // (6 * stages * max(m, 2 * stages)))
     fixed = np.stack([_by_device(block(stages)) for block in (v_min, v_half)])
-    words = [_filled(fixed, m)]
-    slots = all_slots(stages)
+    sequences = [_backfilled(fixed, m)]
+    slots = collision_free_blocks(stages)
     for by in (BY_FORWARDS, AS_IS, BY_GRADIENTS):
         some = np.linspace(0, len(slots) - 1, min(left, len(slots))).astype(np.int64)
-        words.append(_built(slots[some], m, by))
+        sequences.append(_assembled(slots[some], m, by))
         left -= len(some)
-    found = np.concatenate(words)
+    found = np.concatenate(sequences)
     _, places = np.unique(found.reshape(len(found), -1).view(f"V{found[0].size}"), return_index=True)
     found = found[np.sort(places)]
     found.setflags(write=False)
@@ -140,7 +147,7 @@ def _by_device(block: Block) -> Ints:
 
 
 @jit
-def _built(slots: Ints, m: int, by: int) -> npt.NDArray[np.int8]:
+def _assembled(slots: Ints, m: int, by: int) -> npt.NDArray[np.int8]:
     """Orders of blocks by steps 1 to 5; those that hold more than 2p chunks or cannot run are left out."""
     blocks, stages, _ = slots.shape
     rounds = 1 if m >= 2 * stages else 2
@@ -150,20 +157,20 @@ def _built(slots: Ints, m: int, by: int) -> npt.NDArray[np.int8]:
     short, cool = np.empty((stages, 6 * m), dtype=np.int8), np.empty((stages, 6 * m), dtype=np.int8)
     n = 0
     for a in range(blocks):
-        repeated(slots[a], whole)
-        most = peak(whole)
+        repeat_block(slots[a], whole)
+        most = peak_chunks(whole)
         if most > 2 * stages:
             continue
         if by == AS_IS:
-            shorten(whole, m, short)
+            truncate(whole, m, short)
         else:
-            warm_up(whole, most, by, warm)
-            shorten(warm, m, short)
+            reorder_warm_up(whole, most, by, warm)
+            truncate(warm, m, short)
         for _ in range(rounds):
             if not squeeze(short, slot):
                 break
-            cool_down(short, slot, most, cool)
-            if not fill(cool, most, found[n]):
+            reorder_cool_down(short, slot, most, cool)
+            if not backfill(cool, most, found[n]):
                 break
             short[:] = found[n]
             n += 1
@@ -171,12 +178,12 @@ def _built(slots: Ints, m: int, by: int) -> npt.NDArray[np.int8]:
 
 
 @jit
-def _filled(slots: Ints, m: int) -> npt.NDArray[np.int8]:
+def _backfilled(slots: Ints, m: int) -> npt.NDArray[np.int8]:
     """Orders of blocks by steps 1 and 5 alone."""
     blocks, stages, _ = slots.shape
     found = np.empty((blocks, stages, 6 * m), dtype=np.int8)
-    word = np.empty((stages, 6 * m), dtype=np.int8)
+    sequence = np.empty((stages, 6 * m), dtype=np.int8)
     for a in range(blocks):
-        repeated(slots[a], word)
-        fill(word, peak(word), found[a])
+        repeat_block(slots[a], sequence)
+        backfill(sequence, peak_chunks(sequence), found[a])
     return found

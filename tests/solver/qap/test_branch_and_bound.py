@@ -10,9 +10,9 @@ import pytest
 from taut.data.arrays import Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.assignment.cost_grid import cost_grid
-from taut.solver.qap.pair_costs import pair_costs, scale_of
-from taut.solver.qap.proof import Proof, prove, root_bounds
-from taut.solver.qap.tree import Tree, cutoff
+from taut.solver.qap.bound_portfolio import PrimalDual, prove, root_bounds
+from taut.solver.qap.branch_and_bound import BranchAndBound, cutoff
+from taut.solver.qap.lawler_form import lawler_form, scale_of
 from tests.support.assignments import KINDS, nug12, random_assignment
 
 pytestmark = pytest.mark.proof
@@ -50,16 +50,16 @@ def _instance(kind: str, size: int, seed: int) -> QuadraticAssignment:
 @pytest.mark.parametrize("kind", [*KINDS, *EXTREMES])
 def test_bounds_never_exceed_the_optimum_and_meet_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On 100 instances of every kind, 1200 in all, each bound along the way is valid and the last one proves."""
-    monkeypatch.setattr("taut.solver.qap.tree._SMALL", 3)
-    monkeypatch.setattr("taut.solver.qap.tree._ROUNDS", 2)
-    monkeypatch.setattr("taut.solver.qap.proof._WINDOW", 2)
+    monkeypatch.setattr("taut.solver.qap.branch_and_bound._SMALL", 3)
+    monkeypatch.setattr("taut.solver.qap.branch_and_bound._ROUNDS", 2)
+    monkeypatch.setattr("taut.solver.qap.bound_portfolio._WINDOW", 2)
     for seed in range(100):
         problem = _instance(kind, 2 + seed % 5, seed)
         costs = _costs(problem)
         # The same sum in another order may differ by units in the last place, as long as it is no sum of integers.
         optimum = float(costs.min()) + (0.0 if problem.integral and kind != "huge" else 1e-13 * np.abs(costs).max())
         first = _every(problem.size)[seed % len(costs)]
-        proof = Proof(lower_bound=-math.inf, source="none", best=first)
+        proof = PrimalDual(lower_bound=-math.inf, source="none", best=first)
         for root in root_bounds(problem, first):
             assert proof.lower_bound <= root.lower_bound <= optimum, (kind, seed)
             proof = root
@@ -77,8 +77,8 @@ def test_tree_corrects_a_bad_incumbent(kind: str) -> None:
     problem = random_assignment(kind, 7, 3) if kind != "constant" else _instance(kind, 7, 3)
     costs = _costs(problem)
     worst, scale = _every(7)[np.argmax(costs)], scale_of(problem)
-    pairs = pair_costs(problem, scale)
-    tree = Tree(problem, pairs, scale, worst, pairs.constant, 0)
+    pairs = lawler_form(problem, scale)
+    tree = BranchAndBound(problem, pairs, scale, worst, pairs.constant, 0)
     while not tree.done:
         tree.step()
     assert tree.objective == pytest.approx(costs.min(), rel=1e-9)
@@ -100,7 +100,7 @@ def test_order_of_work_is_that_of_the_seed() -> None:
 
 def test_memory_limit_changes_the_order_and_not_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where open nodes may hold no memory at all the tree goes depth first and proves the same."""
-    monkeypatch.setattr("taut.solver.qap.tree._MOST_BYTES", 0)
+    monkeypatch.setattr("taut.solver.qap.branch_and_bound._MOST_BYTES", 0)
     proof = next(root_bounds(nug12(), np.arange(12)))
     for known in prove(nug12(), proof, 5):
         proof = known
@@ -121,11 +121,13 @@ def test_pair_costs_price_every_permutation(kind: str) -> None:
     """Constant, single and pair costs sum to the scaled cost of every permutation, rounded down by a few units."""
     problem = random_assignment(kind, 5, 2)
     scale = scale_of(problem)
-    pairs = pair_costs(problem, scale)
-    assert min(pairs.single.min(), pairs.paired.min()) >= 0
+    pairs = lawler_form(problem, scale)
+    assert min(pairs.linear.min(), pairs.quadratic.min()) >= 0
     for places in _every(5):
         rows = np.arange(5) * 5 + places
-        total = pairs.constant + pairs.single.ravel()[rows].sum() + np.triu(pairs.paired[np.ix_(rows, rows)], 1).sum()
+        total = (
+            pairs.constant + pairs.linear.ravel()[rows].sum() + np.triu(pairs.quadratic[np.ix_(rows, rows)], 1).sum()
+        )
         assert -100.0 <= total - scale * problem.cost(places) <= 1.0
         if kind == "integers":
             assert total == scale * problem.cost(places)

@@ -6,7 +6,7 @@ import pytest
 from taut.formulations.schedules.orders.block import repeat, v_min
 from taut.formulations.schedules.pipeline import ScheduleProblem, v_shape
 from taut.formulations.schedules.schedule import timetable, violations
-from taut.solver.schedules.chains import chains, numbers, schedule_of
+from taut.solver.schedules.disjunctive_graph import disjunctive_graph, flat_order, schedule_of
 from taut.solver.schedules.improve.critical_path import improve
 
 pytestmark = pytest.mark.proof
@@ -33,7 +33,7 @@ def test_moves_report_the_makespan_that_their_order_has(seed: int) -> None:
     )
     start = repeat(problem, v_min(4), "v-min")
     assert violations(problem, start) == ()
-    length, order = improve(chains(problem), numbers(problem, start), 20_000, seed=seed)
+    length, order = improve(disjunctive_graph(problem), flat_order(problem, start), 20_000, seed=seed)
     found = schedule_of(problem, order, "improved")
     assert violations(problem, found) == ()
     assert timetable(problem, found).makespan == pytest.approx(length, rel=1e-12)

@@ -30,12 +30,12 @@ from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.compiled import jit
 
 
-class PairCosts(NamedTuple):
+class LawlerForm(NamedTuple):
     """The costs (1) of m items on m locations: c, l (m, m) and q (m^2, m^2) with (i, k) in row i m + k."""
 
     constant: float
-    single: Floats
-    paired: Floats
+    linear: Floats
+    quadratic: Floats
 
 
 def scale_of(problem: QuadraticAssignment) -> float:
@@ -54,7 +54,7 @@ def rounding(problem: QuadraticAssignment, scale: float) -> float:
     return 0.0 if is_exact(problem, scale) else 4.0 * problem.size**2
 
 
-def pair_costs(problem: QuadraticAssignment, scale: float) -> PairCosts:
+def lawler_form(problem: QuadraticAssignment, scale: float) -> LawlerForm:
     """
     Write a problem as (1), scaled and rounded down.
 
@@ -73,25 +73,25 @@ def pair_costs(problem: QuadraticAssignment, scale: float) -> PairCosts:
     size = problem.size
     less = 0.0 if is_exact(problem, scale) else 1.0
     flow, distance = problem.flow * scale, problem.distance
-    single = np.floor(np.outer(flow.diagonal(), distance.diagonal())) - less
-    paired = np.empty((size, size, size, size))
-    _fill(paired, flow.copy(), distance.copy(), less)
-    least_single, least_pair = min(0.0, float(single.min())), min(0.0, float(paired.min()))
-    single -= least_single
+    linear = np.floor(np.outer(flow.diagonal(), distance.diagonal())) - less
+    quadratic = np.empty((size, size, size, size))
+    _fill(quadratic, flow.copy(), distance.copy(), less)
+    least_single, least_pair = min(0.0, float(linear.min())), min(0.0, float(quadratic.min()))
+    linear -= least_single
     # Entries with i = j or k = l are never read for what they are.
-    paired -= least_pair
+    quadratic -= least_pair
     constant = size * least_single + size * (size - 1) / 2 * least_pair
-    return PairCosts(constant, single, paired.reshape(size * size, size * size))
+    return LawlerForm(constant, linear, quadratic.reshape(size * size, size * size))
 
 
 @jit
-def _fill(paired: Floats, flow: Floats, distance: Floats, less: float) -> None:
+def _fill(quadratic: Floats, flow: Floats, distance: Floats, less: float) -> None:
     """Fill q of (1), with zeros where i = j or k = l."""
     size = len(flow)
     for i in range(size):
         for k in range(size):
             for j in range(size):
-                out, there, back = paired[i, k, j], flow[i, j], flow[j, i]
+                out, there, back = quadratic[i, k, j], flow[i, j], flow[j, i]
                 if i == j:
                     out[:] = 0.0
                     continue
@@ -101,16 +101,16 @@ def _fill(paired: Floats, flow: Floats, distance: Floats, less: float) -> None:
 
 
 @jit
-def fix(single: Floats, paired: Floats, item: int, location: int, less_single: Floats, less_paired: Floats) -> None:
+def fix(linear: Floats, quadratic: Floats, item: int, location: int, less_single: Floats, less_paired: Floats) -> None:
     """Fill the costs of one item less, (4): the item at the location, the others in their order."""
-    size = len(single)
-    fixed = paired[item * size + location]
+    size = len(linear)
+    fixed = quadratic[item * size + location]
     for i in range(size - 1):
         whole_i = i + (i >= item)
         for k in range(size - 1):
             whole_k = k + (k >= location)
-            less_single[i, k] = single[whole_i, whole_k] + fixed[whole_i * size + whole_k]
-            row, out = paired[whole_i * size + whole_k], less_paired[i * (size - 1) + k]
+            less_single[i, k] = linear[whole_i, whole_k] + fixed[whole_i * size + whole_k]
+            row, out = quadratic[whole_i * size + whole_k], less_paired[i * (size - 1) + k]
             for j in range(size - 1):
                 begin, whole = j * (size - 1), (j + (j >= item)) * size
                 for other in range(location):

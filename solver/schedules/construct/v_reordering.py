@@ -1,7 +1,7 @@
 r"""
 New warm-up and cool-down for orders on the V that hold at most M chunks.
 
-Words and slots are those of :mod:`taut.solver.schedules.construct.v_orders`; d is a device of p, m the micro-batches.
+Words and slots are those of ``taut.solver.schedules.construct.v_sequences``; d is a device of p, m the micro-batches.
 
 1. Warm-up, until the first i. :math:`\phi = \min(d + 1, \lfloor M/2 \rfloor)` times f and :math:`M - \phi` times F as
    soon as they can; then I W f, :math:`\max(0, \lfloor M/2 \rfloor - d - 1)` times, then I W F. There are as many of
@@ -19,16 +19,16 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.formulations.compiled import jit
-from taut.solver.schedules.construct.v_orders import (
+from taut.solver.schedules.construct.v_sequences import (
     DOWN,
     GRADIENT_OF_DOWN,
     GRADIENT_OF_UP,
     UP,
     WEIGHT,
-    Word,
-    Words,
-    unbegun,
-    waits_for,
+    DeviceSequence,
+    Sequences,
+    predecessor_table,
+    unscheduled_slots,
 )
 
 BY_FORWARDS, AS_IS, BY_GRADIENTS = 0, 1, 2
@@ -36,17 +36,17 @@ BY_FORWARDS, AS_IS, BY_GRADIENTS = 0, 1, 2
 
 
 @jit
-def warm_up(words: Words, most: int, by: int, out: Words) -> None:
+def reorder_warm_up(sequences: Sequences, most: int, by: int, out: Sequences) -> None:
     """Rebuild the warm-up for so many chunks, 1; ``by`` says what counts triples."""
-    done, row = _forwards(words.shape[0], words.shape[1] // 6, most, out)
-    for d in range(len(words)):
-        _triples(words[d], most // 2 - d - 1, by, done[d], row[d], out[d])
+    done, row = _forwards(sequences.shape[0], sequences.shape[1] // 6, most, out)
+    for d in range(len(sequences)):
+        _triples(sequences[d], most // 2 - d - 1, by, done[d], row[d], out[d])
 
 
 @jit
-def _forwards(stages: int, m: int, most: int, out: Words) -> tuple[Ints, Ints]:
+def _forwards(stages: int, m: int, most: int, out: Sequences) -> tuple[Ints, Ints]:
     """F and f ahead of the first I, as soon as they can: how often each letter, and how many on each device."""
-    slots, before, done = unbegun(stages, m), waits_for(stages), np.zeros((stages, 5), dtype=np.int64)
+    slots, before, done = unscheduled_slots(stages, m), predecessor_table(stages), np.zeros((stages, 5), dtype=np.int64)
     row = np.zeros(stages, dtype=np.int64)
     moving, t = True, 0
     while moving:
@@ -72,12 +72,12 @@ def _forwards(stages: int, m: int, most: int, out: Words) -> tuple[Ints, Ints]:
 
 
 @jit
-def _triples(word: Word, with_up: int, by: int, done: Ints, row: int, out: Word) -> None:
+def _triples(sequence: DeviceSequence, with_up: int, by: int, done: Ints, row: int, out: DeviceSequence) -> None:
     """I W f and I W F on one device, then what is left of its word."""
-    m = len(word) // 6
+    m = len(sequence) // 6
     counted = DOWN if by == BY_FORWARDS else GRADIENT_OF_UP
     before = 0
-    for x in word:
+    for x in sequence:
         if x == GRADIENT_OF_DOWN:
             break
         before += 1 if x == counted else 0
@@ -92,7 +92,7 @@ def _triples(word: Word, with_up: int, by: int, done: Ints, row: int, out: Word)
             row += 1
         triple += 1
     seen = np.zeros(5, dtype=np.int64)
-    for x in word:
+    for x in sequence:
         seen[x] += 1
         if seen[x] > done[x]:
             out[row] = x
@@ -100,32 +100,34 @@ def _triples(word: Word, with_up: int, by: int, done: Ints, row: int, out: Word)
 
 
 @jit
-def cool_down(words: Words, slot: Ints, most: int, out: Words) -> None:
+def reorder_cool_down(sequences: Sequences, slot: Ints, most: int, out: Sequences) -> None:
     """Rebuild the cool-down for so many chunks, 2; ``slot`` is that of every pass of the words."""
-    stages, length = words.shape
+    stages, length = sequences.shape
     m = length // 6
     start = 0
     for q in range(length):
-        if words[0, q] == UP:
+        if sequences[0, q] == UP:
             start = slot[0, q]
     for d in range(stages):
         downs = min(m, (most + 1) // 2)
         ups = min(d + 1, most - downs, m)
-        _tail(words[d], slot[d], downs, ups, start + 2 * stages - d, start + 1 + d, out[d])
+        _tail(sequences[d], slot[d], downs, ups, start + 2 * stages - d, start + 1 + d, out[d])
 
 
 @jit
-def _tail(word: Word, slot: Ints, downs: int, ups: int, last_down: int, last_up: int, out: Word) -> None:
+def _tail(
+    sequence: DeviceSequence, slot: Ints, downs: int, ups: int, last_down: int, last_up: int, out: DeviceSequence
+) -> None:
     """Put the last i and I of a device on their slots, and leave all else up to its last forward."""
-    m, last = len(word) // 6, 0
-    for q in range(len(word)):
-        if word[q] <= UP:
+    m, last = len(sequence) // 6, 0
+    for q in range(len(sequence)):
+        if sequence[q] <= UP:
             last = q
     tail, when = np.empty(2 * m, dtype=np.int8), np.empty(2 * m, dtype=np.int64)
     seen = np.zeros(5, dtype=np.int64)
     row, late, pending = 0, 0, 0
-    for q in range(len(word)):
-        x = word[q]
+    for q in range(len(sequence)):
+        x = sequence[q]
         seen[x] += 1
         k = m - seen[x]
         on_i, on_up = x == GRADIENT_OF_DOWN and k < downs, x == GRADIENT_OF_UP and k < ups
@@ -141,7 +143,7 @@ def _tail(word: Word, slot: Ints, downs: int, ups: int, last_down: int, last_up:
 
 
 @jit
-def _interleave(tail: Word, when: Ints, t: int, pending: int, out: Word) -> None:
+def _interleave(tail: DeviceSequence, when: Ints, t: int, pending: int, out: DeviceSequence) -> None:
     """Passes in the order of their slots, and W in the holes from slot t on."""
     order = np.argsort(when, kind="mergesort")
     late = 0

@@ -1,7 +1,7 @@
 r"""
 Swaps of two items in quadratic assignment: what they change, and the kernels of annealing and tabu search.
 
-Sets and data are those of :mod:`taut.formulations.assignment.assignment`. The state is a permutation :math:`\pi` with
+Sets and data are those of ``taut.formulations.assignment.assignment``. The state is a permutation :math:`\pi` with
 the distances that it sees, :math:`b_{ij} = d_{\pi_i \pi_j}`, kept up to date. If both matrices are symmetric, with
 :math:`F = f + f^T` and zeros on the diagonals of F and b, swapping the locations of items r and s changes the cost by
 
@@ -69,7 +69,7 @@ def arrange(problem: QuadraticAssignment, permutation: Ints, generator: np.rando
         distance += distance.T
     else:
         flow, distance = np.hstack((flow, flow.T)), np.hstack((distance, distance.T))
-    kinds = [alike(rows, loop) for rows, loop in zip((flow, distance), loops, strict=True)]
+    kinds = [twins(rows, loop) for rows, loop in zip((flow, distance), loops, strict=True)]
     bits = generator.integers(1, 2**63, 1, dtype=np.uint64)
     return State(flow, loops[0], kinds[0], distance, loops[1], kinds[1], permutation.copy(), permutation.copy(), bits)
 
@@ -92,7 +92,7 @@ def draw_below(bits: Bits, end: int) -> int:
 
 
 @jit
-def alike(rows: Floats, loops: Floats) -> Ints:
+def twins(rows: Floats, loops: Floats) -> Ints:
     """First index that each may be swapped with, leaving the rows of (1) as they are."""
     size, width = rows.shape
     first = np.arange(size)
@@ -109,7 +109,7 @@ def alike(rows: Floats, loops: Floats) -> Ints:
     return first
 
 
-@jit_with(fastmath=_SUM)
+@jit_with(_SUM)
 def _change(flow: Floats, placed: Floats, flow_loop: Floats, placed_loop: Floats, r: int, s: int) -> float:
     """Change of the cost (1) if items r and s swap locations."""
     size, width = flow.shape
@@ -201,7 +201,7 @@ def _choose(
     return r, s
 
 
-@jit_with(fastmath=_SUM)
+@jit_with(_SUM)
 def _update(changes: Floats, flow: Floats, placed: Floats, u: int, v: int) -> None:
     """Bring the changes of all pairs without u and v up to date (2), after u and v have swapped locations."""
     size, width = flow.shape

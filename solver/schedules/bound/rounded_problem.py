@@ -1,21 +1,17 @@
 r"""
-A schedule problem in whole numbers, rounded so that every schedule stays one and none gets longer.
+Relaxation of a schedule problem to whole numbers: every schedule stays feasible and none gets longer.
 
-Sets and data are those of :mod:`taut.formulations.schedules.schedule`. With a power of two :math:`\tau` for a tick,
+Sets and data are those of ``taut.formulations.schedules.schedule``. With powers of two :math:`\tau` for a time unit and
+:math:`\upsilon` for a memory unit,
 
 .. math:: f'_c = \lfloor f_c / \tau \rfloor \text{ and likewise } b, w, t; \qquad
     a'_c = \lfloor a_c / \upsilon \rfloor, \; k'_c = \lfloor k_c / \upsilon \rfloor, \;
     M'_d = \lceil M_d / \upsilon \rceil. \tag{1}
 
 Starts and ends as early as possible grow with every duration, and memory held is a sum of non-negative multiples of a
-and k, so a feasible schedule of makespan X is feasible here and ends by :math:`X / \tau` (2): if no schedule here ends
-by the tick T, none there ends before :math:`(T + 1) \tau` (3). Powers of two make (1) exact for whole numbers and for
-fractions of few binary digits.
-
-Two things lose nothing. A pass B may be split: I and W in its place let the gradient leave no later and give memory
-back no later, so no bound need look at B (4). And the passes of a kind and chunk may run in the order of micro-batches:
-hand the k-th of them to micro-batch k. If every pass of one kind and chunk follows, by a fixed delay, the end of its
-own micro-batch's pass of another, then the k-th start follows the k-th end by it; memory counts passes alone (5).
+and k. So a feasible schedule of makespan X is feasible here and ends by :math:`X / \tau` (2): if no schedule here ends
+by the time unit T, none there ends before :math:`(T + 1) \tau` (3). Powers of two make (1) exact for whole numbers and
+for fractions of few binary digits. Bounds look at canonical schedules alone (``taut.solver.schedules.canonical``).
 """
 
 import math
@@ -27,12 +23,39 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.schedules.schedule import ScheduleProblem
 
 _DIGITS = 46
-"""Binary digits of the largest sum of durations; a bound is then off by less than 1e-10 of itself."""
+"""
+Binary digits of the largest sum of durations.
+
+Six digits below the 52 of a float leave room for sums; up to some thousand roundings put a bound off by less than
+1e-10 of itself.
+"""
 _NO_LIMIT = 1 << 60
+"""Memory that no sum of rounded activations reaches."""
 
 
-class Ticks(NamedTuple):
-    """Whole numbers (1): device, durations, memory by chunk; limits; exponent of the tick; whether times are exact."""
+class RoundedProblem(NamedTuple):
+    """
+    A pipeline in whole numbers, (1).
+
+    Parameters
+    ----------
+    device
+        Device of each chunk (C,).
+    forward, input_gradient, weight_gradient
+        Durations by chunk in time units (C,).
+    transfer
+        Time units between each chunk and the next (C - 1,).
+    micro_batches
+        Number m.
+    activation, kept
+        Memory units that a forward takes, and that are kept for the weight gradient (C,).
+    limit
+        Memory units of each device (devices,).
+    exponent
+        Binary logarithm of the time unit in seconds.
+    is_exact
+        Whether no duration was rounded.
+    """
 
     device: Ints
     forward: Ints
@@ -47,15 +70,15 @@ class Ticks(NamedTuple):
     is_exact: bool
 
     def seconds(self, target: int) -> float:
-        """Seconds before which no schedule ends if none ends by the tick ``target``, (3)."""
+        """Seconds before which no schedule ends if none ends by the time unit ``target``, (3)."""
         return math.ldexp(target + 1, self.exponent)
 
     def target(self, makespan: float) -> int:
-        """The tick that a schedule ends after, if it ends after all ticks that are less than ``makespan``."""
+        """The largest time unit that is less than ``makespan`` seconds."""
         return math.ceil(math.ldexp(makespan, -self.exponent)) - 1
 
 
-def in_ticks(problem: ScheduleProblem) -> Ticks:
+def rounded_down(problem: ScheduleProblem) -> RoundedProblem:
     """
     Round a problem to whole numbers, (1).
 
@@ -81,7 +104,7 @@ def in_ticks(problem: ScheduleProblem) -> Ticks:
     times = (problem.forward, problem.input_gradient, problem.weight_gradient, problem.transfer)
     forward, input_gradient, weight_gradient, transfer = (_floor(seconds, exponent) for seconds in times)
     scaled = np.ldexp(np.concatenate(times), -exponent)
-    return Ticks(
+    return RoundedProblem(
         device=problem.device,
         forward=forward,
         input_gradient=input_gradient,

@@ -1,15 +1,22 @@
 r"""
-The best lower bound on the makespan of every schedule of a pipeline, with a witness that derives it again.
+Destructive lower bound on the makespan of every schedule of a pipeline, with a witness that derives it again.
 
-Cheap bounds (:mod:`taut.solver.schedules.bound.cheap_bounds`) come first. Two relaxations then refute makespans: that
-of one device alone (:mod:`taut.solver.schedules.bound.single_device`) and that of all devices together
-(:mod:`taut.solver.schedules.bound.propagation`). With T a whole tick,
+A destructive bound refutes makespans [1]_: assume that some schedule ends by T, derive a contradiction, and raise T.
+With T a whole time unit,
 
-.. math:: T \text{ refuted} \; \Rightarrow \; \text{every makespan} \ge T + 1, \tag{1}
+.. math:: T \text{ refuted} \; \Rightarrow \; \text{every makespan} \ge T + 1. \tag{1}
 
-so the largest T that is refuted within a limit of work is sought: the makespan of an incumbent first, since no bound
-can be larger; then, from the best bound so far, by steps that double while they succeed and halve down to a share of
-the bound when they fail (2). What derives the bound again is :mod:`taut.solver.schedules.bound.witness`.
+Closed forms (``taut.solver.schedules.bound.closed_form_bounds``) give the first bound. Two relaxations refute
+makespans: that of one device alone (``taut.solver.schedules.bound.single_device``) and that of all devices together
+(``taut.solver.schedules.bound.propagation``). The largest T that is refuted within a limit of work is sought: the
+makespan of an incumbent first, since no bound can be larger; then, from the best bound so far, by steps that double
+while they succeed and halve down to a share of the bound when they fail (2). What derives the bound again is
+``taut.solver.schedules.bound.witness``.
+
+References
+----------
+.. [1] Klein, R. and Scholl, A. (1999). Computing lower bounds by destructive improvement: an application to
+       resource-constrained project scheduling. European J. of Operational Research 112: 322-346.
 """
 
 import math
@@ -18,27 +25,36 @@ from functools import partial
 from typing import Any
 
 from taut.formulations.schedules.schedule import ScheduleProblem
-from taut.solver.schedules.bound.cheap_bounds import (
+from taut.solver.schedules.bound.closed_form_bounds import (
     Relaxed,
     ScheduleBound,
-    best_cheap,
-    cheap_bound,
-    hosted,
+    best_closed_form,
+    chunks_by_device,
+    closed_form_bound,
     is_feasible,
     relaxed,
 )
-from taut.solver.schedules.bound.propagation import refute_together
+from taut.solver.schedules.bound.propagation import refute_by_propagation
 from taut.solver.schedules.bound.single_device import WIDTHS, refute
-from taut.solver.schedules.bound.states import Device
+from taut.solver.schedules.bound.states import OneMachine
 
 WORK_LIMIT = 1_500_000_000
 """Values of labels to extend for one bound unless said otherwise: ten seconds or so, spent on large pipelines alone."""
 _Outcome = tuple[int, dict[str, Any] | None]
 _Attempt = Callable[[int, int], _Outcome]
-_FIRST, _SHARES = 2, (24, 6)
-"""The incumbent as the first target may take this part of the work that is left; others, between devices and after."""
+_FIRST, _PARTS = 2, (24, 6)
+"""
+Divisors of the work that is left, for one attempt.
+
+The incumbent as the first target decides most, and may take half. Others share the rest: a small part each while
+devices are compared, a larger one on the best device and on all together.
+"""
 _COARSE, _FINE = 2e-3, 2e-5
-"""Steps at which the refutation of larger targets stops, as shares of the bound: between devices, and on the best."""
+"""
+Steps at which the search for larger targets stops, as shares of the bound.
+
+A coarse step tells which device bounds best; the fine one is below the gaps that are reported, of tenths of a percent.
+"""
 
 
 def lower_bound(
@@ -49,7 +65,7 @@ def lower_bound(
     stop: Callable[[], bool] = lambda: False,
 ) -> ScheduleBound:
     """
-    The best of all bounds.
+    The largest lower bound that is found within a limit of work.
 
     Parameters
     ----------
@@ -68,9 +84,9 @@ def lower_bound(
         Infinite if no schedule keeps within the limits.
     """
     if not is_feasible(problem):
-        return cheap_bound(problem)
+        return closed_form_bound(problem)
     given = relaxed(problem)
-    search = _Search(given, best_cheap(given), incumbent, work_limit, stop)
+    search = _Search(given, best_closed_form(given), incumbent, work_limit, stop)
     search.run()
     return search.bound
 
@@ -82,11 +98,11 @@ class _Search:
         self, given: Relaxed, cheap: ScheduleBound, incumbent: float, work_limit: int, stop: Callable[[], bool]
     ) -> None:
         self.given, self.bound, self.work_limit, self.stop = given, cheap, work_limit, stop
-        self.low = given.ticks.target(cheap.lower_bound)
-        # Rounding makes every duration shorter by less than a tick, so the incumbent may end so much earlier.
-        rounded = 0 if given.ticks.is_exact else 4 * given.head.size
+        self.low = given.rounded.target(cheap.lower_bound)
+        # Rounding makes every duration shorter by less than a time unit, so the incumbent may end so much earlier.
+        rounded = 0 if given.rounded.is_exact else 4 * given.head.size
         self.is_guided = math.isfinite(incumbent)
-        self.high = given.ticks.target(incumbent) - rounded if self.is_guided else 16 * self.low + 16
+        self.high = given.rounded.target(incumbent) - rounded if self.is_guided else 16 * self.low + 16
         self.work = 0
 
     def run(self) -> None:
@@ -98,18 +114,18 @@ class _Search:
         if self.is_guided:
             self._try(attempts[0], self.high, _FIRST)
         for attempt in attempts:
-            self._raise(attempt, _COARSE, _SHARES[0])
+            self._raise(attempt, _COARSE, _PARTS[0])
         for d, device in devices:
             if self.bound.witness.get("device") == d:
                 attempts.append(partial(self._alone, d, device, len(WIDTHS)))
         for attempt in (*attempts[len(devices) :], self._together):
             if self.is_guided:
-                self._try(attempt, self.high, _SHARES[1])
-            self._raise(attempt, _FINE, _SHARES[1])
+                self._try(attempt, self.high, _PARTS[1])
+            self._raise(attempt, _FINE, _PARTS[1])
 
     def _order(self) -> list[int]:
         """Devices by the way from their last chunk to the end and back: the longer, the tighter is the relaxation."""
-        last = [int(chunks[-1]) for chunks in hosted(self.given.ticks)]
+        last = [int(chunks[-1]) for chunks in chunks_by_device(self.given.rounded)]
         return sorted(range(len(last)), key=lambda d: last[d])
 
     def _raise(self, attempt: _Attempt, share: float, part: int) -> None:
@@ -136,11 +152,11 @@ class _Search:
             return False
         self.low = target
         self.bound = ScheduleBound(
-            lower_bound=self.given.ticks.seconds(target), source=witness["source"], witness=witness, work=self.work
+            lower_bound=self.given.rounded.seconds(target), source=witness["source"], witness=witness, work=self.work
         )
         return True
 
-    def _alone(self, d: int, device: Device, stages: int, target: int, most: int) -> _Outcome:
+    def _alone(self, d: int, device: OneMachine, stages: int, target: int, most: int) -> _Outcome:
         """Refute a target by one device."""
         swept = refute(device, target, stages=stages, most=most, stop=self.stop)
         if swept.refuted is None:
@@ -150,7 +166,7 @@ class _Search:
     def _together(self, target: int, most: int) -> _Outcome:
         """Refute a target by all devices."""
         given = self.given
-        found = refute_together(given.ticks, given.head, given.tail, target, most=most, stop=self.stop)
+        found = refute_by_propagation(given.rounded, given.head, given.tail, target, most=most, stop=self.stop)
         if found.visits is None:
             return found.work, None
         return found.work, {"source": "propagation", "target": target, "visits": found.visits}

@@ -8,12 +8,12 @@ import pytest
 
 from benchmarks.schedules import even
 from taut.formulations.schedules.schedule import ScheduleProblem, sequential, v_shape, violations
-from taut.solver.schedules.bound.bounds import lower_bound
-from taut.solver.schedules.bound.cheap_bounds import cheap_bound, is_feasible
-from taut.solver.schedules.bound.heads import heads, tails
-from taut.solver.schedules.bound.propagation import refute_together
+from taut.solver.schedules.bound.closed_form_bounds import closed_form_bound, is_feasible
+from taut.solver.schedules.bound.destructive_bound import lower_bound
+from taut.solver.schedules.bound.heads_tails import heads, tails
+from taut.solver.schedules.bound.propagation import refute_by_propagation
+from taut.solver.schedules.bound.rounded_problem import rounded_down
 from taut.solver.schedules.bound.single_device import WIDTHS, refute, single_device
-from taut.solver.schedules.bound.ticks import in_ticks
 from taut.solver.schedules.improve.exact import solve
 from tests.support.schedule_pipelines import device_map, least_makespan, one_by_one, unlike
 
@@ -40,7 +40,7 @@ def test_no_bound_exceeds_the_enumerated_optimum(seed: int) -> None:
         problem = replace(problem, memory_limit=np.full(problem.num_devices, 0.5))
     optimum = least_makespan(problem)
     assert is_feasible(problem) == math.isfinite(optimum)
-    for bound in (cheap_bound(problem), lower_bound(problem), lower_bound(problem, incumbent=optimum)):
+    for bound in (closed_form_bound(problem), lower_bound(problem), lower_bound(problem, incumbent=optimum)):
         assert bound.lower_bound <= optimum
 
 
@@ -55,7 +55,7 @@ def test_no_bound_exceeds_the_optimum_and_most_equal_it() -> None:
         assert violations(problem, known) == ()
         solved = solve(problem, known, work_limit=20.0)
         assert violations(problem, solved.schedule) == ()
-        bounds = [lower_bound(problem), lower_bound(problem, incumbent=solved.makespan), cheap_bound(problem)]
+        bounds = [lower_bound(problem), lower_bound(problem, incumbent=solved.makespan), closed_form_bound(problem)]
         assert max(bound.lower_bound for bound in bounds) <= solved.makespan
         equal += solved.is_complete and bounds[1].lower_bound == solved.makespan
     assert equal >= 100
@@ -83,11 +83,11 @@ def test_every_target_below_the_bound_is_within_the_incumbents_step() -> None:
 def test_sweeps_solve_the_relaxation_of_one_device(name: str, limit: int, relaxation: float) -> None:
     """4 x 8, last device: what CP-SAT proved of it with times rounded to 10 microseconds; refuted below, not above."""
     problem = even(v_shape(4), 8, REAL[name], limit)
-    ticks = in_ticks(problem)
-    device = single_device(ticks, 3, heads(ticks), tails(ticks))
+    rounded = rounded_down(problem)
+    device = single_device(rounded, 3, heads(rounded), tails(rounded))
     assert device is not None
-    assert refute(device, ticks.target(0.999 * relaxation)).refuted is not None
-    assert refute(device, ticks.target(1.001 * relaxation)).refuted is None
+    assert refute(device, rounded.target(0.999 * relaxation)).refuted is not None
+    assert refute(device, rounded.target(1.001 * relaxation)).refuted is None
     assert lower_bound(problem).lower_bound >= 0.999 * relaxation
 
 
@@ -132,8 +132,8 @@ def test_infeasible_limits_have_an_infinite_bound() -> None:
 def test_work_limit_leaves_a_valid_bound() -> None:
     """With no work allowed what is left is the best of the cheap bounds."""
     problem = even(v_shape(4), 8, REAL["1.5B"], 4)
-    assert lower_bound(problem, work_limit=0) == cheap_bound(problem)
-    assert lower_bound(problem, stop=lambda: True) == cheap_bound(problem)
+    assert lower_bound(problem, work_limit=0) == closed_form_bound(problem)
+    assert lower_bound(problem, stop=lambda: True) == closed_form_bound(problem)
 
 
 def test_rounding_stays_below() -> None:
@@ -151,18 +151,18 @@ def test_many_chunks_fall_back_to_cheap_bounds() -> None:
 
 
 def test_no_target_of_the_optimum_or_beyond_is_refuted() -> None:
-    """Oracle: neither a device alone nor all together refute the optimum, one tick more, or a tenth more."""
+    """Oracle: neither a device alone nor all together refute the optimum, one time unit more, or a tenth more."""
     for seed in range(60):
         draw = np.random.default_rng(3000 + seed)
         problem = unlike(draw, device_map(draw, int(draw.integers(1, 4))), 3, 6)
         solved = solve(problem, one_by_one(problem), work_limit=20.0)
-        ticks = in_ticks(problem)
-        head, tail = heads(ticks), tails(ticks)
-        best = ticks.target(solved.makespan) + 1
+        rounded = rounded_down(problem)
+        head, tail = heads(rounded), tails(rounded)
+        best = rounded.target(solved.makespan) + 1
         for target in (best, best + 1, best + best // 10):
-            assert refute_together(ticks, head, tail, target).visits is None
+            assert refute_by_propagation(rounded, head, tail, target).visits is None
             for d in range(problem.num_devices):
-                device = single_device(ticks, d, head, tail)
+                device = single_device(rounded, d, head, tail)
                 assert device is not None
                 assert refute(device, target).refuted is None
 

@@ -1,7 +1,7 @@
 r"""
 Branch and bound on quadratic assignment, with the bounds of Hahn and Grant and with symmetries.
 
-The problem is held as :mod:`taut.solver.qap.pair_costs`, scaled by S. A node fixes some items at locations; its costs
+The problem is held as ``taut.solver.qap.lawler_form``, scaled by S. A node fixes some items at locations; its costs
 are those its parent was left with by the dual ascent, so that nothing gained is lost, raised by a few more rounds. A
 permutation of interest is better than the incumbent of cost z,
 
@@ -9,7 +9,7 @@ permutation of interest is better than the incumbent of cost z,
     U = S (z - \epsilon) - 1 \text{ without a grid}, \tag{1}
 
 with :math:`\epsilon = 10^{-9} |z|`, or twice the rounding where that is more. A node whose bound exceeds U is done. The
-others branch as :mod:`taut.solver.qap.exact_small` says. Of assignments that a symmetry takes into each other, only one
+others branch as ``taut.solver.qap.exact_small`` says. Of assignments that a symmetry takes into each other, only one
 is followed: if an item is to be placed, one location in each orbit of the automorphisms of the distances that leave all
 taken locations where they are; if a location is to be filled, one item in each orbit of those of the flow (2). The sets
 that are left out have the same least cost as the one that is followed, at every node anew.
@@ -35,10 +35,10 @@ import numpy as np
 from taut.data.arrays import Bits, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.assignment.cost_grid import CostGrid, cost_grid
-from taut.solver.qap.automorphisms import Symmetries
+from taut.solver.qap.automorphisms import AutomorphismGroup
 from taut.solver.qap.exact_small import branches, complete
 from taut.solver.qap.hahn_grant import ascend
-from taut.solver.qap.pair_costs import PairCosts, fix, rounding
+from taut.solver.qap.lawler_form import LawlerForm, fix, rounding
 
 PROCESSORS = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 """Threads that bound nodes at the same time."""
@@ -55,7 +55,7 @@ _MOST_BYTES = 1 << 29
 class _Parent:
     """A node that has branched: its costs, its free items and locations, who sits where, how many children are open."""
 
-    costs: PairCosts
+    costs: LawlerForm
     items: Ints
     locations: Ints
     placed: tuple[tuple[int, int], ...]
@@ -65,7 +65,7 @@ class _Parent:
 _Open = tuple[float, int, int, _Parent, int, int]
 
 
-class Tree:
+class BranchAndBound:
     """
     A search in progress.
 
@@ -93,7 +93,7 @@ class Tree:
     """
 
     def __init__(
-        self, problem: QuadraticAssignment, costs: PairCosts, scale: float, best: Ints, bound: float, seed: int
+        self, problem: QuadraticAssignment, costs: LawlerForm, scale: float, best: Ints, bound: float, seed: int
     ) -> None:
         self.best, self.objective, self.nodes = best, problem.cost(best), 0
         self._problem, self._scale, self._grid = problem, scale, cost_grid(problem)
@@ -101,7 +101,7 @@ class Tree:
         self._bound = max(bound, costs.constant)
         at_once = PROCESSORS * max(1, min(_AT_ONCE, round(_AT_ONCE * (_LARGE / problem.size) ** 4)))
         self._bits = np.random.default_rng(seed).integers(1, 2**63, (at_once, 1), dtype=np.uint64)
-        self._flow, self._distance = Symmetries(problem.flow), Symmetries(problem.distance)
+        self._flow, self._distance = AutomorphismGroup(problem.flow), AutomorphismGroup(problem.distance)
         self._open: list[_Open] = []
         self._stack: list[_Open] = []
         self._counter, self._bytes = count(), 0
@@ -138,8 +138,8 @@ class Tree:
         if bound > self._cutoff:
             return None
         size = len(parent.items) - 1
-        costs = PairCosts(bound, np.empty((size, size)), np.empty((size * size, size * size)))
-        fix(parent.costs.single, parent.costs.paired, item, location, costs.single, costs.paired)
+        costs = LawlerForm(bound, np.empty((size, size)), np.empty((size * size, size * size)))
+        fix(parent.costs.linear, parent.costs.quadratic, item, location, costs.linear, costs.quadratic)
         placed = (*parent.placed, (int(parent.items[item]), int(parent.locations[location])))
         child = _Parent(costs, np.delete(parent.items, item), np.delete(parent.locations, location), placed)
         if size <= _SMALL:
@@ -153,7 +153,7 @@ class Tree:
         """Put the children of a node where they belong, or take a better permutation."""
         parent = node[3]
         parent.waiting -= 1
-        self._bytes -= parent.costs.paired.nbytes if parent.waiting == 0 else 0
+        self._bytes -= parent.costs.quadratic.nbytes if parent.waiting == 0 else 0
         self.nodes += 1
         if isinstance(child, _Parent):
             self._push(child, into)
@@ -164,12 +164,12 @@ class Tree:
         """Branch (2), and keep the children."""
         placed = np.array(node.placed, dtype=np.int64).reshape(-1, 2)
         needed = (
-            self._flow.representatives(placed[:, 0])[node.items],
-            self._distance.representatives(placed[:, 1])[node.locations],
+            self._flow.orbit_representatives(placed[:, 0])[node.items],
+            self._distance.orbit_representatives(placed[:, 1])[node.locations],
         )
-        children = list(zip(*branches(node.costs.constant, node.costs.single, self._cutoff, *needed), strict=True))
+        children = list(zip(*branches(node.costs.constant, node.costs.linear, self._cutoff, *needed), strict=True))
         depth, node.waiting = len(node.placed), len(children)
-        self._bytes += node.costs.paired.nbytes if children else 0
+        self._bytes += node.costs.quadratic.nbytes if children else 0
         for item, location, bound in reversed(children):
             entry = (float(bound), -depth, next(self._counter), node, int(item), int(location))
             if into is self._stack:

@@ -1,7 +1,7 @@
 r"""
 Large neighbourhoods of a schedule: a part of its passes may change places, CP-SAT finds the best order of the part.
 
-Parts (:mod:`taut.solver.schedules.improve.constraint_model`, (5)) are *windows*, all passes that start in an interval
+Parts (``taut.solver.schedules.improve.constraint_model``, (5)) are *windows*, all passes that start in an interval
 of time, and *bands*, all passes of some neighbouring devices in such an interval. Intervals begin anywhere and hold
 about a given number of passes; the number grows when a part is solved at once and shrinks when it is not (1). The
 choice follows from the seed and the round alone, and so does the outcome as long as only the solver's own measure of
@@ -15,8 +15,8 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem
+from taut.solver.schedules.canonical import canonical_starts
 from taut.solver.schedules.improve.exact import Solved, solve
-from taut.solver.schedules.in_order import starts
 
 _SMALLEST, _LARGEST = 24, 400
 _WORK = 0.6
@@ -24,7 +24,7 @@ _WORK = 0.6
 
 
 @dataclass
-class Neighbourhood:
+class LargeNeighbourhood:
     """Parts of one pipeline's schedules; ``passes`` is how many a part holds now, (1)."""
 
     problem: ScheduleProblem
@@ -61,7 +61,7 @@ class Neighbourhood:
         """
         draw = np.random.default_rng((self.seed, self.round))
         self.round += 1
-        free = self._part(starts(self.problem, schedule), draw)
+        free = self._part(canonical_starts(self.problem, schedule), draw)
         solved = solve(
             self.problem,
             schedule,

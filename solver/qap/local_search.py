@@ -1,8 +1,8 @@
 r"""
 Rounds of annealing and tabu search on quadratic assignment.
 
-With the cost z of :mod:`taut.formulations.assignment.assignment`, the kernels of :mod:`taut.solver.qap.swaps` and S
-seconds:
+With the cost z of ``taut.formulations.assignment.assignment``, the kernels of ``taut.solver.qap.swap_neighbourhood``
+and S seconds:
 
 (1) rounds of growing length :math:`t_1 = \min(S / 20, 1), \; t_{m+1} = g \, t_m` fill the time, the last one
     stretched to its end; annealing from a random permutation gets the share a of each, and tabu search from where
@@ -20,7 +20,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.solver.qap.swaps import anneal_moves, arrange, mean_change, tabu_moves
+from taut.solver.qap.swap_neighbourhood import anneal_moves, arrange, mean_change, tabu_moves
 
 _Found = tuple[float, Ints]
 _TABU_FIRST = 45  # Up to this n tabu search beats annealing in the same time on QAPLIB, above it annealing leads.

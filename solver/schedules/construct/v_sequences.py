@@ -1,0 +1,203 @@
+r"""
+Schedules on the V-shaped placement as permutations with repetition, and what can be done with them.
+
+Two chunks a device, down the devices 0 to p - 1 and back up, give five types of pass: F and f are forward passes on the
+way down and up, I and i the gradients by the input of f and F, W a gradient by the weights. Micro-batches are
+interchangeable, so the n-th F of a device belongs to micro-batch n, f, I and i likewise, and the n-th W is that of the
+n-th gradient by the input of its device. A sequence of types for each device is therefore a whole schedule, a
+permutation with repetition [1]_:
+
+.. math:: \text{a permutation of } F^m f^m I^m i^m W^{2m} \text{ with no prefix of more W than I and i}. \tag{1}
+
+With all passes one slot long and no transfers, a pass may start in slot t if the one that it waits for ended before,
+
+.. math::
+    F_d \leftarrow F_{d-1}, \quad f_d \leftarrow f_{d+1} \;(f_{p-1} \leftarrow F_{p-1}), \quad
+    I_d \leftarrow I_{d-1} \;(I_0 \leftarrow f_0), \quad i_d \leftarrow i_{d+1} \;(i_{p-1} \leftarrow I_{p-1}), \tag{2}
+
+and a device holds as many chunks as it has run F and f more often than W (3).
+
+Sequences of p devices and m micro-batches are arrays of types (p, 6m).
+
+References
+----------
+.. [1] Bierwirth, C. (1995). A generalized permutation approach to job shop scheduling with genetic algorithms. OR
+       Spektrum 17: 87-92.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from taut.data.arrays import Ints
+from taut.formulations.compiled import jit
+
+DeviceSequence = npt.NDArray[np.int8]
+Sequences = npt.NDArray[np.int8]
+"""A sequence of types of pass for each device (p, 6m)."""
+
+DOWN, UP, GRADIENT_OF_UP, GRADIENT_OF_DOWN, WEIGHT = 0, 1, 2, 3, 4
+"""Types of pass: F, f, I, i and W."""
+
+_NEVER = 1 << 40
+"""A slot beyond all others."""
+
+
+@jit
+def predecessor_table(stages: int) -> Ints:
+    """
+    The pass that each type other than W waits for on each device, (2).
+
+    Parameters
+    ----------
+    stages
+        Devices p.
+
+    Returns
+    -------
+    Array
+        Row of that pass, type p + device, in ``unscheduled_slots`` (4, p); 4p if it waits for none.
+    """
+    found, last = np.empty((4, stages), dtype=np.int64), stages - 1
+    for d in range(stages):
+        found[DOWN, d] = DOWN * stages + d - 1 if d > 0 else 4 * stages
+        found[UP, d] = UP * stages + d + 1 if d < last else DOWN * stages + d
+        found[GRADIENT_OF_UP, d] = GRADIENT_OF_UP * stages + d - 1 if d > 0 else UP * stages
+        found[GRADIENT_OF_DOWN, d] = (GRADIENT_OF_DOWN * stages + d + 1) if d < last else GRADIENT_OF_UP * stages + d
+    return found
+
+
+@jit
+def unscheduled_slots(stages: int, m: int) -> Ints:
+    """
+    Slots of all passes but W before any has run.
+
+    Parameters
+    ----------
+    stages, m
+        Devices p and micro-batches.
+
+    Returns
+    -------
+    Array
+        A slot beyond all others by type p + device and micro-batch, then a row of -1 for no pass (4p + 1, m).
+    """
+    slots = np.full((4 * stages + 1, m), _NEVER)
+    slots[-1] = -1
+    return slots
+
+
+@jit
+def peak_chunks(sequences: Sequences) -> int:
+    """Most chunks that any device of sequences (p, 6m) holds, (3)."""
+    most = 0
+    for d in range(len(sequences)):
+        held = 0
+        for x in sequences[d]:
+            held += 1 if x <= UP else -1 if x == WEIGHT else 0
+            most = max(most, held)
+    return most
+
+
+@jit
+def truncate(sequences: Sequences, m: int, out: Sequences) -> None:
+    """
+    Keep the passes of the first micro-batches alone.
+
+    Parameters
+    ----------
+    sequences
+        Sequences of more micro-batches (p, 6m' with m' >= m).
+    m
+        Micro-batches to keep.
+    out
+        Filled (p, 6m).
+    """
+    for d in range(len(sequences)):
+        seen = np.zeros(5, dtype=np.int64)
+        stays = np.zeros(sequences.shape[1], dtype=np.bool_)
+        gradients, n = 0, 0
+        for x in sequences[d]:
+            left = stays[seen[x]] if x == WEIGHT else seen[x] < m
+            seen[x] += 1
+            if x in (GRADIENT_OF_UP, GRADIENT_OF_DOWN):
+                stays[gradients] = left
+                gradients += 1
+            if left:
+                out[d, n] = x
+                n += 1
+
+
+@jit
+def squeeze(sequences: Sequences, slot: Ints) -> bool:
+    """
+    Start every pass in the first slot that the order allows.
+
+    Parameters
+    ----------
+    sequences
+        The schedule (p, 6m).
+    slot
+        Filled with the slot of every pass (p, 6m).
+
+    Returns
+    -------
+    bool
+        False if devices wait for each other.
+    """
+    stages, length = sequences.shape
+    slots, before = unscheduled_slots(stages, length // 6), predecessor_table(stages)
+    done = np.zeros((stages, 5), dtype=np.int64)
+    row = np.zeros(stages, dtype=np.int64)
+    left, t = stages * length, 0
+    while left > 0:
+        left_before = left
+        for d in range(stages):
+            if row[d] == length:
+                continue
+            x = sequences[d, row[d]]
+            n = done[d, x]
+            if x != WEIGHT:
+                if slots[before[x, d], n] >= t:
+                    continue
+                slots[x * stages + d, n] = t
+            slot[d, row[d]] = t
+            done[d, x] += 1
+            row[d] += 1
+            left -= 1
+        if left == left_before:
+            return False
+        t += 1
+    return True
+
+
+@jit
+def flatten(sequences: Sequences, order: Ints) -> None:
+    """
+    Turn sequences into a flat order.
+
+    Parameters
+    ----------
+    sequences
+        The schedule (p, 6m).
+    order
+        Filled with numbers of passes as in ``taut.solver.schedules.disjunctive_graph`` (6 p m,).
+    """
+    stages, length = sequences.shape
+    m, chunks = length // 6, 2 * stages
+    pending = np.empty(length // 3, dtype=np.int64)
+    for d in range(stages):
+        seen = np.zeros(5, dtype=np.int64)
+        gradients = 0
+        for q in range(length):
+            x = sequences[d, q]
+            n = seen[x]
+            seen[x] += 1
+            if x == WEIGHT:
+                order[d * length + q] = pending[n] + chunks * m
+                continue
+            chunk = d if x in (DOWN, GRADIENT_OF_DOWN) else chunks - 1 - d
+            kind = 0 if x <= UP else 1
+            order[d * length + q] = (kind * chunks + chunk) * m + n
+            if kind == 1:
+                pending[gradients] = order[d * length + q]
+                gradients += 1
