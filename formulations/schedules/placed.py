@@ -18,8 +18,11 @@ class PlacedProblem:
         The pipeline.
     reference_memory
         Memory of 1F1B on its fullest device, in the problem's units.
+    unit
+        Unit of the times, such as ``s``; empty where they are given in any unit.
     """
 
     placement: str
     problem: ScheduleProblem
     reference_memory: float
+    unit: str = ""

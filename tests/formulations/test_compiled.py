@@ -19,7 +19,7 @@ def refuse(locator):
 caching._CacheLocator.ensure_cache_path = refuse
 
 from taut.formulations.schedules.recurrence import execute
-from taut.solver.qap.swaps import draw_below
+from taut.solver.qap.swap_neighbourhood import draw_below
 
 assert execute.stats.cache_path is None
 assert 0 <= draw_below(np.array([1], dtype=np.uint64), 5) < 5

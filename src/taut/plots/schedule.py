@@ -30,7 +30,7 @@ from taut.plots.schedule_bars import (
     shades,
     strip_bottom,
 )
-from taut.reports.schedule import chunk_words, head_line, proof_line
+from taut.reports.schedule import chunk_words, head_line, proof_line, time_axis
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -164,7 +164,7 @@ def _draw_legend(ax: "Axes", found: "FoundSchedule") -> None:
     ]
     words = [f"{name}{chunk_words(len(shares))}" if kind == FORWARD else name for kind, name in NAMES.items()]
     handles += [Patch(facecolor=IDLE), Patch(facecolor=HELD, edgecolor=HELD_LINE)]
-    words += ["idle", "memory (right: its peak, relative to 1F1B)"]
+    words += ["idle", "activation memory (right: its peak, as a multiple of 1F1B's)"]
     if np.isfinite(found.problem.memory_limit).any():
         handles.append(Line2D([], [], color=HOP, lw=0.9, ls=(0, (4, 2))))
         words.append("memory limit")
@@ -196,7 +196,7 @@ def _name_axes(ax: "Axes", found: "FoundSchedule") -> None:
         proof_line(found), (0.0, 1.0), (0, 7), xycoords="axes fraction", textcoords="offset points", fontsize=8.5,
         color=HELD_LINE,
     )  # fmt: skip
-    ax.set_xlabel("time, in the unit of the passes", fontsize=9)
+    ax.set_xlabel(time_axis(found), fontsize=9)
     devices = range(found.problem.num_devices)
     ax.set_yticks([lane_bottom(d) + LANE / 2 for d in devices], [f"device {d}" for d in devices], fontsize=8.5)
     ax.tick_params(axis="y", length=0)

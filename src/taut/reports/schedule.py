@@ -42,7 +42,7 @@ def head_line(found: "FoundSchedule") -> str:
     """Kind, placement and size of a schedule, for titles."""
     return (
         f"{found.schedule.kind}: {found.problem.num_devices} devices, {found.problem.num_micro_batches} micro-batches; "
-        f"makespan {found.makespan:.6g}, bubble {found.times.bubble:.1%}, "
+        f"makespan {duration(found, found.makespan)}, bubble {found.times.bubble:.1%}, "
         f"peak memory {_peak(found):.3g} of 1F1B's"
     )
 
@@ -53,12 +53,22 @@ def proof_line(found: "FoundSchedule") -> str:
         return "nothing is proven of other orders"
     words = "proven optimal: " if found.status == "optimal" else ""
     limits = _limit_words(found)
-    return f"{words}no order within {limits} ends before {found.lower_bound:.6g}, gap {percent(found.gap)}"
+    return f"{words}no order within {limits} ends before {duration(found, found.lower_bound)}, gap {percent(found.gap)}"
+
+
+def duration(found: "FoundSchedule", value: float) -> str:
+    """A time with its unit, if the pipeline states one."""
+    return f"{value:.6g} {found.placed.unit}".rstrip()
+
+
+def time_axis(found: "FoundSchedule") -> str:
+    """Name of the time axis with its unit."""
+    return f"time ({found.placed.unit})" if found.placed.unit else "time (in the unit of the given times)"
 
 
 def chunk_words(shades: int) -> str:
     """What the shades of a colour mean."""
-    return "" if shades == 1 else " (first to last chunk of a device)"
+    return "" if shades == 1 else " (dark to light: first to last chunk of a device)"
 
 
 def _peak(found: "FoundSchedule") -> float:
@@ -104,12 +114,13 @@ def _table(found: "FoundSchedule") -> Table:
 
 def _lines(found: "FoundSchedule") -> list[str]:
     proven = "nothing is proven" if found.lower_bound is None else (
-        f"lower bound {found.lower_bound:.6g} ({found.source}), gap {percent(found.gap)}"
+        f"lower bound {duration(found, found.lower_bound)} ({found.source}), gap {percent(found.gap)}"
     )  # fmt: skip
     return [
         "",
         f"schedule    {found.schedule.kind} on the placement {found.placed.placement}",
-        f"time        makespan {found.makespan:.6g}, span {found.times.span:.6g}, bubble {found.times.bubble:.1%}",
+        f"time        makespan {duration(found, found.makespan)}, span {duration(found, found.times.span)}, "
+        f"bubble {found.times.bubble:.1%}",
         f"memory      peak {_peak(found):.4g} of 1F1B's; {_by_device(found)}",
         f"status      {found.status}: {proven}",
         *_space_line(found),

@@ -52,7 +52,8 @@ def _planned(values: object, source: str) -> tuple[PlacedProblem, Schedule]:
     choice = strategy.candidate
     names = {count: name for name, count in CHUNKS.items()}
     placement = "v" if choice.schedule in ON_V else names[min(choice.vpp, 2)]
-    return PlacedProblem(placement=placement, problem=pipeline, reference_memory=_reference(pipeline)), schedule
+    placed = PlacedProblem(placement=placement, problem=pipeline, reference_memory=_reference(pipeline), unit="s")
+    return placed, schedule
 
 
 def _reference(pipeline: ScheduleProblem) -> float:
