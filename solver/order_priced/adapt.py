@@ -1,5 +1,5 @@
 r"""
-An order of the passes for a candidate and a division: beam search and local search from a known order.
+An order of the passes for a candidate and a division: sampled list schedules and local search from a known order.
 
 Data: seconds of every chunk's passes and of its cuts at the best links, and bytes of its activations, for a division of
 the layers. The schedule's own order :math:`o`, by formula or by repeating a block, holds at most :math:`M_d(o)` bytes

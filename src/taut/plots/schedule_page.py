@@ -130,9 +130,8 @@ def _idle_trace(found: "FoundSchedule") -> Any:
 def _bar_traces(found: "FoundSchedule", bars: Bars) -> Any:
     """Bars and numbers of each kind of pass and chunk; the legend has the first and last chunk of a device."""
     white = shades(found.problem)
-    ends = {0.0: "", max(white.values()): ", last chunk of a device"}
-    if len(ends) > 1:
-        ends[0.0] = ", first chunk of a device"
+    lightest = max(white.values())
+    ends = {0.0: ", first chunk of a device", lightest: ", last chunk of a device"} if lightest else {0.0: ""}
     size = _font_size(found, bars)
     for kind, words in NAMES.items():
         shown: set[float] = set()
@@ -167,7 +166,7 @@ def _bar_trace(bars: Bars, rows: Ints, shade: str, words: str, is_numbered: bool
         width=LANE,
         orientation="h",
         marker={"color": shade, "line": {"color": "white", "width": 0.5}},
-        text=bars.micro_batch[rows],
+        text=[str(i) for i in bars.micro_batch[rows].tolist()],
         textposition="inside" if is_numbered else "none",
         insidetextanchor="middle",
         textangle=0,
@@ -188,7 +187,7 @@ def _number_trace(bars: Bars, rows: Ints, shade: str, size: float, group: str) -
     return Scatter(
         x=(bars.start + bars.end)[rows] / 2,
         y=[lane_bottom(d) + LANE / 2 for d in bars.device[rows].tolist()],
-        text=bars.micro_batch[rows],
+        text=[str(i) for i in bars.micro_batch[rows].tolist()],
         mode="text",
         textfont={"size": size, "color": "white" if is_dark(shade) else "black"},
         hoverinfo="skip",

@@ -3,6 +3,7 @@
 import json
 import re
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import matplotlib as mpl
@@ -11,6 +12,8 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.collections import LineCollection, PolyCollection
 
+from taut.formulations.schedules.orders.classic import gpipe
+from taut.formulations.schedules.schedule import timetable
 from taut.formulations.schedules.stages import Stages
 from taut.plots.schedule import figure_size, plot_schedule
 from taut.plots.schedule_bars import (
@@ -25,6 +28,7 @@ from taut.plots.schedule_bars import (
     strip_bottom,
 )
 from taut.plots.schedule_page import schedule_page
+from taut.schedules.found import FoundSchedule
 from tests.support.pipelines import SPLIT, WHOLE, found, placed
 
 mpl.use("Agg")
@@ -149,15 +153,56 @@ def test_the_page_is_self_contained() -> None:
     assert "makespan 9, bubble 33.3%" in page
 
 
-def test_the_page_has_every_bar_and_the_memory() -> None:
-    """Three kinds of two chunks with two bars each, and a curve for each device."""
-    page = schedule_page(found(SPLIT))
+def traces(page: str) -> list[dict[str, Any]]:
+    """What a page draws."""
     (call,) = re.findall(r"Plotly\.newPlot\(\s*\"[^\"]+\",\s*(\[.*?\]),\s*\{\"", page, re.S)
-    traces = json.loads(call)
-    assert [each["type"] for each in traces] == ["bar"] * 6 + ["scatter"] * 2
-    assert [each["name"] for each in traces if each["showlegend"]] == [
-        "forward",
-        "gradient by the input",
-        "gradient by the weights",
-        "memory",
-    ]
+    found: list[dict[str, Any]] = json.loads(call)
+    return found
+
+
+def listed(page: str) -> list[str]:
+    """Entries of a page's legend."""
+    return [each["name"] for each in traces(page) if each.get("showlegend", True)]
+
+
+def test_the_page_has_every_bar_and_the_memory() -> None:
+    """Lanes, then three kinds of two chunks with bars and their numbers, and a curve for each device."""
+    page = schedule_page(found(SPLIT))
+    assert [each["type"] for each in traces(page)] == ["bar", *["bar", "scatter"] * 6, "scatter", "scatter"]
+    kinds = ["forward", "gradient by the input", "gradient by the weights"]
+    assert listed(page) == ["idle", *kinds, "activation memory"]
+    assert next(each["text"] for each in traces(page) if each.get("mode") == "text") == ["0", "1"]
+
+
+def test_the_legend_of_a_page_names_every_colour_and_line() -> None:
+    """First and last chunk of a device, limit and bound have entries of their own."""
+    assert listed(schedule_page(found(SPLIT, bound=8.0, limit=2.0)))[-2:] == ["memory limit", "lower bound"]
+    shared = Stages(stages=2, micro_batches=2, forward=[1.0], backward=[1.0], weight=[1.0])
+    on_v = shared.place("v", 2)
+    made = gpipe(on_v.problem)
+    words = listed(
+        schedule_page(FoundSchedule(placed=on_v, schedule=made, times=timetable(on_v.problem, made), lower_bound=None))
+    )
+    assert {"forward, first chunk of a device", "forward, last chunk of a device"} <= set(words)
+
+
+def test_two_digits_are_numbered_as_one_is() -> None:
+    """Twelve micro-batches of eight chunks: every pass has its number on picture and page."""
+    pipeline = Stages(stages=4, micro_batches=12, forward=[1.0], backward=[1.0], weight=[1.0]).place("v", 2)
+    made = gpipe(pipeline.problem)
+    wide = FoundSchedule(placed=pipeline, schedule=made, times=timetable(pipeline.problem, made), lower_bound=None)
+    texts = [text for each in traces(schedule_page(wide)) if each.get("mode") == "text" for text in each["text"]]
+    assert texts.count("11") == texts.count("7") == 3 * 8
+    _, ax = pyplot.subplots(figsize=figure_size(wide))
+    numbers = [text.get_text() for text in plot_schedule(wide, ax).texts if centred(text)]
+    assert numbers.count("11") == numbers.count("7") == 3 * 8
+
+
+def test_a_plans_schedule_is_drawn_in_seconds() -> None:
+    """The axis and the title name the unit where the pipeline states one, and say so where it does not."""
+    own = found(SPLIT)
+    timed = replace(own, placed=replace(own.placed, unit="s"))
+    assert plot_schedule(timed).get_xlabel() == "time (s)"
+    assert "makespan 9 s," in plot_schedule(timed).get_title(loc="left")
+    assert "time (s)" in schedule_page(timed)
+    assert plot_schedule(own).get_xlabel() == "time (in the unit of the given times)"
