@@ -22,7 +22,7 @@ of stage d; its fullest device is 1 (3).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +82,8 @@ class Stages:
         if 6 * self.stages * self.micro_batches > MOST_PASSES:
             many = f"{6 * self.stages * self.micro_batches} passes with {self.micro_batches} micro-batches"
             raise FieldError("stages", str(self.stages), f"{many}, expected at most {MOST_PASSES} passes")
+        for name in ("forward", "backward", "weight", "comm", "activation", "memory_limit"):
+            object.__setattr__(self, name, _figures(name, getattr(self, name)))
         for name in ("forward", "backward", "weight", "comm", "activation"):
             for value in getattr(self, name):
                 if not (math.isfinite(value) and value >= 0):
@@ -184,6 +186,15 @@ class Stages:
             pieces = (len(given) + 1) // self.stages
             return given[pieces - 1 :: pieces]
         raise FieldError("comm", None, f"{len(given)} numbers, expected 1 or {count}, one between each two chunks")
+
+
+def _figures(name: str, given: object) -> tuple[float, ...]:
+    """The figures as numbers; one number stands for itself."""
+    try:
+        values = given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+        return tuple(map(float, values))
+    except (TypeError, ValueError):
+        raise FieldError(name, repr(given)[:60], "expected a number, or a list of numbers") from None
 
 
 def device_map(placement: str, stages: int, chunks: int) -> Ints:

@@ -78,5 +78,8 @@ def problem_of(instance: QuadraticAssignment | Matrices | str | PathLike[str]) -
         return QuadraticAssignment(flow=read.flow, distance=read.distance, name=read.name)
     if not (isinstance(instance, tuple | list) and len(instance) == 2):
         raise FieldError("instance", None, "expected a QAPLIB file or a pair of matrices, (flow, distance)")
-    flow, distance = (np.asarray(matrix, dtype=np.float64) for matrix in instance)
+    try:
+        flow, distance = (np.asarray(matrix, dtype=np.float64) for matrix in instance)
+    except (TypeError, ValueError) as error:
+        raise FieldError("instance", None, f"expected two matrices of numbers ({error})") from None
     return QuadraticAssignment(flow=flow, distance=distance, name="given")

@@ -60,6 +60,8 @@ def predict(
     if isinstance(rows, str | PathLike):
         lines = read_samples(Path(rows))
         given: list[Mapping[str, Any]] = [line.cells for line in lines]
+    elif isinstance(rows, Mapping) or not isinstance(rows, Iterable):
+        raise FieldError("rows", repr(rows)[:60], "expected several dictionaries, or a CSV file")
     else:
         given = list(rows)
         lines = [_line(row, number) for number, row in enumerate(given, start=1)]

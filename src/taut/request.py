@@ -22,7 +22,7 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import Spec, shorten
 from taut.data.suggest import nearest, one_of
-from taut.errors import FieldError
+from taut.errors import DataError, FieldError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel
 from taut.formulations.space import MOST_SEQUENCES, SCHEDULES, Schedule
 from taut.solver.result import OPTIMALITY_GAP, Limits
@@ -256,9 +256,12 @@ def check_search(**given: Any) -> None:
     PlanRequest("", "", global_batch=1, **given)
 
 
-def _refusal(error: ValidationError) -> FieldError:
-    """The first complaint, by its field."""
+def _refusal(error: ValidationError) -> DataError:
+    """The first complaint, by its field; what is wrong inside a spec says so itself."""
     first = error.errors(include_url=False)[0]
+    inner = first.get("ctx", {}).get("error")
+    if isinstance(inner, DataError):
+        return inner
     field, value = str(first["loc"][0]), first.get("input")
     if first["type"] == "missing":
         return FieldError(field, None, "missing, expected a value")

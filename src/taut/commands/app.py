@@ -71,7 +71,8 @@ def main() -> None:
     warnings.showwarning = _warn
     try:
         code = _run()
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         # Who reads the output has seen enough.
         _drop_output()

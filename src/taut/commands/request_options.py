@@ -17,8 +17,10 @@ Command = Callable[..., None]
 
 
 def _request(
-    model: Annotated[str, typer.Argument(help="Catalog name, our YAML file, or a Hugging Face config.json.")],
-    cluster: Annotated[str, typer.Argument(help="Catalog name, NAME:NODES, or our YAML file.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Catalog name, our YAML file, or a Hugging Face config.json.")
+    ],
+    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Catalog name, NAME:NODES, or our YAML file.")],
     global_batch: Annotated[int, typer.Option(help="Sequences per step.")],
     seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
     profile: Annotated[str | None, typer.Option(help="Measured layer costs: catalog name or CSV file.")] = None,

@@ -13,11 +13,12 @@ from importlib.util import find_spec
 from itertools import permutations
 from pathlib import Path
 
-from taut.data.builtin import device_named
+from taut.data.builtin import catalog_device, catalog_section
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
+from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, GIGABYTE, MICROSECOND
-from taut.errors import DataError
+from taut.errors import DataError, FieldError
 from taut.profiling.processes import BACKENDS, Matrix, Measured, launched, measure_launched, measure_started
 
 
@@ -53,9 +54,11 @@ def profile_network(
         If there are fewer than two processes, more processes than GPUs or unequal nodes, a process dies or does not
         answer in time, or the file cannot be written.
     """
-    spec = device_named(gpu, "--gpu")
+    if gpu not in catalog_section("devices"):
+        raise FieldError("gpu", gpu, f"expected {one_of(gpu, catalog_section('devices'))}")
+    spec = catalog_device(gpu)
     if device not in BACKENDS:
-        raise DataError(f"--device {device}: expected one of {', '.join(BACKENDS)}")
+        raise FieldError("device", device, f"expected {one_of(device, BACKENDS)}")
     if os.environ.get("RANK", "0") == "0" and not out.parent.is_dir():
         raise DataError(f"{out}: cannot be written (no such folder), expected a writable file name")
     if find_spec("torch") is None:

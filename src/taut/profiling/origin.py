@@ -12,7 +12,7 @@ import torch
 
 from taut.data.device import DeviceSpec
 from taut.data.units import GIB
-from taut.errors import DataError
+from taut.errors import FieldError
 
 MEMORY_TOLERANCE = 0.15
 """Share by which a device's usable memory may differ from the catalog's round figure."""
@@ -74,10 +74,8 @@ def guess(name: str, memory_bytes: int, known: Mapping[str, DeviceSpec]) -> str:
     }
     nearest = min(apart, key=lambda device: apart[device], default=None)
     if nearest is None or apart[nearest] > MEMORY_TOLERANCE:
-        raise DataError(
-            f"--gpu: missing, and {name!r} with {memory_bytes / GIB:.1f} GiB is not in the catalog, "
-            f"expected one of {', '.join(known)}"
-        )
+        lacks = f"missing, and {name!r} with {memory_bytes / GIB:.1f} GiB is not in the catalog"
+        raise FieldError("gpu", None, f"{lacks}, expected one of {', '.join(known)}")
     return nearest
 
 

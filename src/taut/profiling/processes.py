@@ -24,7 +24,7 @@ from textwrap import shorten as shorten_words
 from typing import Any, TypeVar
 
 from taut.data.spec import shorten
-from taut.errors import DataError
+from taut.errors import DataError, FieldError
 from taut.profiling.pairs import measure_links
 from taut.profiling.seats import Seat, device_order
 
@@ -123,10 +123,10 @@ def measure_started(processes: int, device: str, gpus_per_node: int | None, quie
         If there are fewer than two, more than GPUs, they do not fill nodes, or one dies.
     """
     if processes < 2:
-        raise DataError(f"--processes {processes}: expected at least 2, with a link between them")
+        raise FieldError("processes", str(processes), "expected at least 2, with a link between them")
     device_order([Seat("")] * processes, gpus_per_node)
     if device == "cuda":
-        _check_gpus(processes, f"--processes {processes}")
+        _check_gpus(processes, f"processes: {processes}")
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
     with TemporaryDirectory(prefix="taut-") as folder:

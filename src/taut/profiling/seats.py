@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taut.data.spec import shorten
-from taut.errors import DataError
+from taut.errors import DataError, FieldError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def device_order(seats: Sequence[Seat], gpus_per_node: int | None = None) -> tup
     size = len(seats)
     if gpus_per_node is not None:
         if gpus_per_node < 1 or size % gpus_per_node:
-            raise DataError(f"--gpus-per-node {gpus_per_node}: expected a divisor of the {size} processes")
+            raise FieldError("gpus_per_node", str(gpus_per_node), f"expected a divisor of the {size} processes")
         return list(range(size)), gpus_per_node
     told = all(seat.local_size > 0 and rank % seat.local_size == seat.local_rank for rank, seat in enumerate(seats))
     node_of = [rank - seat.local_rank if told else seat.host for rank, seat in enumerate(seats)]

@@ -35,8 +35,9 @@ from taut.data.load import load_cluster, load_model
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.readers.amp import AMP_LAYERS, amp_costs
+from taut.data.suggest import one_of
 from taut.data.units import GIGABIT
-from taut.errors import DataError
+from taut.errors import DataError, FieldError
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace, divisors
@@ -138,7 +139,7 @@ class AmpExperiment:
             If there is no such setting, or the profile is wrong.
         """
         if name not in SETTINGS:
-            raise DataError(f"--setting {name}: expected one of {', '.join(SETTINGS)}")
+            raise FieldError("setting", name, f"expected {one_of(name, SETTINGS)}")
         setting = SETTINGS[name]
         cluster, model = load_cluster(setting.cluster), load_model(setting.model)
         batches, devices = divisors(setting.global_batch), _sustained(cluster)

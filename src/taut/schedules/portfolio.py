@@ -19,10 +19,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from taut.errors import DataError, FormulationError
+from taut.data.suggest import one_of
+from taut.errors import FieldError, FormulationError
 from taut.formulations.schedules.placed import PlacedProblem
 from taut.formulations.schedules.schedule import Schedule
 from taut.formulations.schedules.stages import Stages
+from taut.request import check_search
 from taut.schedules.found import Compared, FoundSchedule
 from taut.schedules.space import (
     Built,
@@ -49,13 +51,23 @@ FIRST_SHARE, BOUND_SHARE = 0.7, 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleSearch:
-    """How long and how to search; see ``best_schedule``."""
+    """
+    How long and how to search; see ``best_schedule``.
+
+    Raises
+    ------
+    FieldError
+        If a limit is out of range.
+    """
 
     time_limit: float | None = None
     gap: float = OPTIMALITY_GAP
     seed: int = 0
     workers: int = 2
     progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        check_search(time_limit=self.time_limit, gap=self.gap, seed=self.seed, workers=self.workers)
 
     @property
     def seconds(self) -> float:
@@ -171,7 +183,7 @@ def published_schedule(
     15.0
     """
     if kind not in KINDS:
-        raise DataError(f"--kind {kind}: expected one of {', '.join(KINDS)}")
+        raise FieldError("kind", kind, f"expected {one_of(kind, KINDS)}")
     space = roomy(placements(stages, placement, chunks))
     built, complaints = [], []
     for placed in space:
@@ -180,7 +192,7 @@ def published_schedule(
         except FormulationError as error:
             complaints.append(str(error))
     if not built:
-        raise DataError(f"--kind {complaints[0]}")
+        raise FieldError("kind", kind, complaints[0].removeprefix(f"{kind}: "))
     chosen = min(built, key=fastest_that_fits)
     if not chosen.fits:
         refuse_too_full(chosen)

@@ -133,18 +133,18 @@ def test_unequal_nodes_are_refused() -> None:
     with pytest.raises(DataError, match=r"nodes have \[2, 1\] processes, expected as many on each"):
         device_order([Seat("a"), Seat("a"), Seat("b")])
     for wrong in (0, 2):
-        with pytest.raises(DataError, match=f"--gpus-per-node {wrong}: expected a divisor of the 3 processes"):
+        with pytest.raises(DataError, match=f"gpus_per_node: {wrong}, expected a divisor of the 3 processes"):
             device_order([Seat("a")] * 3, wrong)
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"processes": 1}, "--processes 1: expected at least 2, with a link between them"),
-        ({"gpus_per_node": 3}, "--gpus-per-node 3: expected a divisor of the 4 processes"),
-        ({"device": "cuda", "processes": 4096}, "--processes 4096: expected at most"),
-        ({"device": "tpu"}, "--device tpu: expected one of cpu, cuda"),
-        ({"gpu": "b999"}, "--gpu: is 'b999', expected one of"),
+        ({"processes": 1}, "processes: 1, expected at least 2, with a link between them"),
+        ({"gpus_per_node": 3}, "gpus_per_node: 3, expected a divisor of the 4 processes"),
+        ({"device": "cuda", "processes": 4096}, "processes: 4096: expected at most"),
+        ({"device": "tpu"}, "device: tpu, expected one of cpu, cuda"),
+        ({"gpu": "b999"}, "gpu: b999, expected one of"),
         ({"out": Path("nowhere") / "c.yaml"}, "c.yaml: cannot be written"),
     ],
 )

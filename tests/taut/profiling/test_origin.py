@@ -37,7 +37,7 @@ def test_names_are_guessed_by_words_and_memory(name: str, gib: float, expected: 
 )
 def test_other_devices_are_not_guessed(name: str, gib: float) -> None:
     """A name that only resembles an entry is refused with the choices."""
-    with pytest.raises(DataError, match=f"--gpu: missing, and '{name}' .* expected one of a100-40gb, a100-80gb, h200"):
+    with pytest.raises(DataError, match=f"gpu: missing, and '{name}' .* expected one of a100-40gb, a100-80gb, h200"):
         guess(name, int(gib * GIB), KNOWN)
 
 
