@@ -126,7 +126,8 @@ def measure_started(processes: int, device: str, gpus_per_node: int | None, quie
         raise FieldError("processes", str(processes), "expected at least 2, with a link between them")
     device_order([Seat("")] * processes, gpus_per_node)
     if device == "cuda":
-        _check_gpus(processes, f"processes: {processes}")
+        if expected := _too_many(processes):
+            raise FieldError("processes", str(processes), expected)
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
     with TemporaryDirectory(prefix="taut-") as folder:
@@ -162,11 +163,12 @@ def _child(rank: int, size: int, device: str, gpus_per_node: int | None, quiet: 
         Path(folder, "measured.json").write_text(json.dumps(asdict(measured)), encoding="utf-8")
 
 
-def _check_gpus(needed: int, where: str) -> None:
+def _too_many(processes: int) -> str | None:
+    """What was expected of the number of processes, where there are fewer GPUs."""
     import torch
 
-    if needed > torch.cuda.device_count():
-        raise DataError(f"{where}: expected at most {torch.cuda.device_count()}, as many as this machine has GPUs")
+    most = torch.cuda.device_count()
+    return f"expected at most {most}, as many as this machine has GPUs" if processes > most else None
 
 
 @contextmanager
@@ -210,7 +212,8 @@ def _own_gpu(rank: int, seat: Seat) -> int:
     gpu = seat.local_rank if seat.local_rank >= 0 else rank % max(seen, 1)
     if seen == 1 and os.environ.get("CUDA_VISIBLE_DEVICES"):
         gpu = 0  # The launcher shows every process its own.
-    _check_gpus(gpu + 1, f"process {rank}, number {gpu} of its host")
+    if expected := _too_many(gpu + 1):
+        raise DataError(f"process {rank}, number {gpu} of its host: {expected}")
     torch.cuda.set_device(gpu)
     return gpu
 

@@ -142,7 +142,7 @@ def test_unequal_nodes_are_refused() -> None:
     [
         ({"processes": 1}, "processes: 1, expected at least 2, with a link between them"),
         ({"gpus_per_node": 3}, "gpus_per_node: 3, expected a divisor of the 4 processes"),
-        ({"device": "cuda", "processes": 4096}, "processes: 4096: expected at most"),
+        ({"device": "cuda", "processes": 4096}, "processes: 4096, expected at most"),
         ({"device": "tpu"}, "device: tpu, expected one of cpu, cuda"),
         ({"gpu": "b999"}, "gpu: b999, expected one of"),
         ({"out": Path("nowhere") / "c.yaml"}, "c.yaml: cannot be written"),
