@@ -125,9 +125,8 @@ def measure_started(processes: int, device: str, gpus_per_node: int | None, quie
     if processes < 2:
         raise FieldError("processes", str(processes), "expected at least 2, with a link between them")
     device_order([Seat("")] * processes, gpus_per_node)
-    if device == "cuda":
-        if expected := _too_many(processes):
-            raise FieldError("processes", str(processes), expected)
+    if device == "cuda" and (expected := _too_many(processes)):
+        raise FieldError("processes", str(processes), expected)
     from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException
 
     with TemporaryDirectory(prefix="taut-") as folder:
