@@ -5,7 +5,7 @@ import math
 from taut.formulations.latency import step_time, violations
 from taut.formulations.placement import PlacementProblem
 from taut.formulations.problem import PlanningProblem
-from taut.solver.placement.annealing.anneal import Annealed
+from taut.solver.placement.result import FoundPlacement
 from taut.solver.result import SOLVED, CandidateBound, Incumbent, State
 
 
@@ -20,7 +20,7 @@ class Best:
         """Seconds of the incumbent, infinite without one."""
         return math.inf if self.incumbent is None else self.incumbent.seconds
 
-    def offer(self, bound: CandidateBound, problem: PlacementProblem, placed: Annealed) -> None:
+    def offer(self, bound: CandidateBound, problem: PlacementProblem, placed: FoundPlacement) -> None:
         """Price a placement; keep it if best, mark the candidate solved if its bound is met."""
         devices = problem.devices(placed.positions)
         if violations(self._problem, problem.strategy, devices):

@@ -34,9 +34,10 @@ from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.local_search import REACH, improved_division
 from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
-from taut.solver.placement.annealing.anneal import Annealed, anneal_restarts, best_start
+from taut.solver.placement.annealing.anneal import anneal_restarts, best_start
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.placement.path_cover.candidate import CoverCache, CoverSearch, load
+from taut.solver.placement.result import FoundPlacement
 from taut.solver.result import CandidateBound, Limits, Source, State
 from taut.solver.search.incumbent import Best
 from taut.solver.search.order_adaptation import OrderAdaptation
@@ -176,7 +177,7 @@ class Refining:
             if bound.lower_bound >= self._best.seconds:
                 return False
             problem = self._placing(candidate, placed.partition)
-            exact = Annealed(seconds=problem.cost(placed.positions), positions=placed.positions)
+            exact = FoundPlacement(seconds=problem.cost(placed.positions), positions=placed.positions)
             self._best.offer(bound, problem, exact)
             found, closed = placed.partition, placed.exact
         if bound.state is not State.OPEN:
@@ -197,7 +198,7 @@ class Refining:
         if not covering.annealed:
             problem = self._placing(bound.candidate, covering.partition)
             for positions in covering.anneal(self._limits.seed, self._limits.workers):
-                self._best.offer(bound, problem, Annealed(seconds=problem.cost(positions), positions=positions))
+                self._best.offer(bound, problem, FoundPlacement(seconds=problem.cost(positions), positions=positions))
         if not covering.begun:
             return True
         more = covering.refine(self._best.seconds)

@@ -1,6 +1,7 @@
 """
 Simulated annealing of placements, which yields plans and never a bound.
 
-``anneal`` moves all workers of a placement, ``paths`` whole pipelines on nodes; ``prices`` and ``path_prices`` are
-their compiled prices, ``starts`` constructs where they begin.
+Begin with ``anneal``, which moves single workers of a placement and prices any strategy; ``paths`` moves pipelines on
+nodes and is the one for large clusters (``path_moves`` are its moves). ``prices`` and ``path_prices`` are compiled
+prices in parts that a move touches, ``starts`` constructs placements to begin with.
 """

@@ -1,21 +1,28 @@
 r"""
 Placement by simulated annealing: good placements fast, never a bound.
 
-The state is the string of positions :math:`p = z \cdot pp + x`, as in ``taut.formulations.placement``. Moves:
+Sets: positions :math:`p = z \cdot pp + x` of replica z and stage x, as in ``taut.formulations.placement``.
+Variables: the string of positions' sites. Objective: the step time without the optimizer, in seconds.
+
+Moves to a neighbour:
 
 (1) swap two positions;
 (2) migrate one position to another place of the string, shifting those between;
-(3) reverse a substring (these are the three moves of Yim et al., Pipette, section IV);
+(3) reverse a substring;
 (4) exchange the ends of two pipelines from one stage on;
 (5) where single sites can move, swap two of them, inside a node if a tensor group must lie in one.
 
-A worse neighbour by :math:`\Delta` seconds is accepted with probability :math:`e^{-\Delta / T}`; the temperature T
-falls geometrically. The objective is the step time plus a small share of the mean pipeline time, which leads across
-the plateaus that a maximum leaves. Only the replicas and rings that a move touches are priced again.
+(6) A worse neighbour by :math:`\Delta` seconds is accepted with probability :math:`e^{-\Delta / T}`; the temperature T
+    falls geometrically. To the objective a small share of the mean pipeline time is added, which leads across the
+    plateaus that a maximum leaves. Only the replicas and rings that a move touches are priced again.
+
+References
+----------
+Kirkpatrick, Gelatt and Vecchi (1983), Optimization by simulated annealing: (6).
+Yim et al. (2024), Pipette, section IV: moves (1) to (3).
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,48 +31,90 @@ from taut.formulations.compiled import jit
 from taut.formulations.placement import PlacementProblem
 from taut.solver.placement.annealing.prices import Prices, Scratch, pipeline_seconds, prices_of, ring_seconds
 from taut.solver.placement.annealing.starts import starts
+from taut.solver.placement.result import FoundPlacement
 
 PLATEAU = 1e-3
-"""Weight of the mean pipeline time beside the step time."""
+"""Weight of the mean pipeline time beside the step time: enough to order equal maxima, too little to order others."""
 HOT, COLD = 5e-2, 1e-5
-"""First and last temperature as shares of the communication's size."""
+"""First and last temperature as shares of the communication's size: early moves may cost some per cent of it, late ones
+nothing that matters."""
 RESTARTS = 4
+"""Runs from one start: up to 64 nodes four of them find better placements than one of their length together."""
 MOVES_PER_POSITION = 1500
-MOST_MOVES = 150_000
-MOST_LOOK_UPS = 400_000_000
-"""Limits of one annealing run, so that Ctrl-C is answered within a second or two."""
+"""Moves of a run by position, up to the limits below; the temperature falls over all of them."""
+MAX_MOVES = 150_000
+MAX_LOOK_UPS = 400_000_000
+"""Moves and link look-ups of one annealing run, so that Ctrl-C is answered within a second or two."""
 LONGEST = 4
-"""Migrated and reversed substrings reach over at most this many pipelines."""
+"""Pipelines that a migrated or reversed substring reaches over at most: a move's price grows with them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Annealed:
-    """A placement: seconds (optimizer excluded) and the sites of every position, (pp * dp, R)."""
+def best_start(problem: PlacementProblem, patterns: tuple[int, ...]) -> FoundPlacement:
+    """
+    Price the constructed placements, and return the best.
 
-    seconds: float
-    positions: Ints
+    Parameters
+    ----------
+    problem
+        The strategy to place.
+    patterns
+        By stage, the class of device it wants: 0 fast, 1 slow, 2 both.
 
-
-def best_start(problem: PlacementProblem, patterns: tuple[int, ...]) -> Annealed:
-    """The best of the constructed placements; ``patterns`` says which class of device each stage wants."""
+    Returns
+    -------
+    FoundPlacement
+        The fastest of ``taut.solver.placement.annealing.starts``.
+    """
     built = [_anneal(problem, positions, moves=0, seed=0) for positions in starts(problem, patterns)]
     return min(built, key=lambda start: start.seconds)
 
 
-def anneal(problem: PlacementProblem, start: Annealed, *, moves: int, seed: int) -> Annealed:
+def anneal(problem: PlacementProblem, start: FoundPlacement, *, moves: int, seed: int) -> FoundPlacement:
     """
-    Improve a placement by ``moves`` annealing moves.
+    Improve a placement by annealing; the same arguments give the same placement.
 
-    The same seed, start and number of moves give the same placement. Never worse than ``start``.
+    Parameters
+    ----------
+    problem
+        The strategy to place.
+    start
+        Where to begin.
+    moves
+        Number of moves.
+    seed
+        Of the random generator.
+
+    Returns
+    -------
+    FoundPlacement
+        The best placement met, never worse than ``start``.
     """
     if len(start.positions) * problem.ranks < 2:
         return start
     return _anneal(problem, start.positions, moves=moves, seed=seed)
 
 
-def anneal_restarts(problem: PlacementProblem, start: Annealed, *, seed: int, workers: int) -> Annealed:
-    """The best of ``RESTARTS`` annealing runs from one placement; it does not depend on the number of threads."""
-    moves = min(MOVES_PER_POSITION * len(start.positions), MOST_MOVES, MOST_LOOK_UPS // move_cost(problem))
+def anneal_restarts(problem: PlacementProblem, start: FoundPlacement, *, seed: int, workers: int) -> FoundPlacement:
+    """
+    Improve a placement by ``RESTARTS`` annealing runs.
+
+    Parameters
+    ----------
+    problem
+        The strategy to place.
+    start
+        Where all runs begin.
+    seed
+        Of the random generators.
+    workers
+        Threads; the result does not depend on them.
+
+    Returns
+    -------
+    FoundPlacement
+        The best of all runs.
+    """
+    moves = min(MOVES_PER_POSITION * len(start.positions), MAX_MOVES, MAX_LOOK_UPS // move_cost(problem))
     seeds = [seed * RESTARTS + restart for restart in range(RESTARTS)]
     with ThreadPoolExecutor(max_workers=max(workers, 1)) as pool:
         runs = pool.map(lambda number: anneal(problem, start, moves=moves, seed=number), seeds)
@@ -73,7 +122,19 @@ def anneal_restarts(problem: PlacementProblem, start: Annealed, *, seed: int, wo
 
 
 def move_cost(problem: PlacementProblem) -> int:
-    """Rough number of link look-ups that one move takes, by which callers choose how many to make."""
+    """
+    Estimate the work of one move, by which callers choose how many to make.
+
+    Parameters
+    ----------
+    problem
+        The strategy to place.
+
+    Returns
+    -------
+    int
+        Link look-ups, roughly.
+    """
     candidate = problem.candidate
     pipelines = 2 * candidate.pp * problem.ranks * (1 + problem.ranks)
     priced = np.count_nonzero(problem.gradients) / candidate.pp
@@ -81,9 +142,9 @@ def move_cost(problem: PlacementProblem) -> int:
     return int(pipelines + 2 * priced * ring) + 1
 
 
-def _anneal(problem: PlacementProblem, positions: Ints, *, moves: int, seed: int) -> Annealed:
+def _anneal(problem: PlacementProblem, positions: Ints, *, moves: int, seed: int) -> FoundPlacement:
     seconds, found = _run(prices_of(problem), positions.copy(), moves, seed)
-    return Annealed(seconds=float(seconds), positions=found)
+    return FoundPlacement(seconds=float(seconds), positions=found)
 
 
 @jit

@@ -1,9 +1,16 @@
 """
 Random moves of paths on nodes, for annealing.
 
-A move swaps two slots, or a run in one node with as many slots of another path, or all slots of two nodes; exchanges
-the ends of two paths; reverses a part of a path; or moves a slot within its path. Random bits are those of a xorshift
-generator, whose state is an array of one.
+A state is an array (dp, pp) of nodes, a path a row. A move does one of these:
+
+(1) swaps two slots, of one or two paths;
+(2) swaps a segment, a stretch of a path in one node, with as many slots of another path;
+(3) exchanges the ends of two paths from one stage on;
+(4) reverses a part of a path;
+(5) takes a slot out of its path and puts it in elsewhere;
+(6) exchanges all slots of two nodes.
+
+Random bits are those of a xorshift generator (Marsaglia 2003, Xorshift RNGs), whose state is an array of one.
 """
 
 from taut.data.arrays import Ints
@@ -12,7 +19,7 @@ from taut.formulations.compiled import jit
 
 @jit
 def draw(state: Ints) -> int:
-    """A number of 31 random bits (xorshift)."""
+    """Draw 31 random bits; ``state`` (1,) changes."""
     x = state[0]
     x ^= x << 13
     x ^= (x >> 7) & 0x1FFFFFFFFFFFFFF
@@ -23,18 +30,36 @@ def draw(state: Ints) -> int:
 
 @jit
 def share(state: Ints) -> float:
-    """A random number from 0 to below 1."""
+    """Draw a random number from 0 to below 1."""
     return draw(state) / 2147483648.0
 
 
 @jit
 def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> bool:
-    """Change paths y and z; returns whether a first slot may have changed."""
+    """
+    Make one of the moves (1) to (5).
+
+    Parameters
+    ----------
+    state
+        The random generator, (1,).
+    paths
+        Nodes of every path, (dp, pp), changed in place.
+    y, z
+        The paths to change; the same path twice for moves within one.
+    shared
+        Whether any node has several slots, so that (2) makes sense.
+
+    Returns
+    -------
+    bool
+        Whether a first slot may have changed.
+    """
     pp = paths.shape[1]
     kind = share(state)
     i, j = draw(state) % pp, draw(state) % pp
     if shared and kind < 0.4:
-        return swap_runs(state, paths, y, z, i, j)
+        return swap_segments(state, paths, y, z, i, j)
     if y != z:
         if kind < 0.6 or pp < 3:
             paths[y, i], paths[z, j] = paths[z, j], paths[y, i]
@@ -60,8 +85,26 @@ def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> bool:
 
 
 @jit
-def swap_runs(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> bool:
-    """Swap the run around slot i of path y, or some of it, with as many slots of path z that begin with a run."""
+def swap_segments(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> bool:
+    """
+    Swap the segment around a slot, or a part of it, with as many slots that begin with a segment, (2).
+
+    Parameters
+    ----------
+    state
+        The random generator, (1,).
+    paths
+        Nodes of every path, (dp, pp), changed in place.
+    y, z
+        The paths.
+    i, j
+        Slots of y and z in the segments.
+
+    Returns
+    -------
+    bool
+        Whether a first slot may have changed.
+    """
     pp = paths.shape[1]
     low, high, there = i, i + 1, j
     while low > 0 and paths[y, low - 1] == paths[y, i]:
@@ -82,7 +125,7 @@ def swap_runs(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> bool:
 
 @jit
 def swap_nodes(paths: Ints, a: int, b: int) -> None:
-    """Exchange all slots of two nodes of equal size."""
+    """Exchange all slots of nodes a and b, of equal size, in ``paths`` (dp, pp), (6)."""
     for z in range(paths.shape[0]):
         for x in range(paths.shape[1]):
             if paths[z, x] == a:

@@ -1,12 +1,12 @@
 r"""
-What paths on nodes cost (``taut.solver.placement.slots``): their hops, and the ring over their first slots.
+Prices of paths on a slot graph (``taut.solver.placement.slots``): their hops, and the ring over their first slots.
 
-With :math:`g_v` first slots in node v, k nodes touched and b the slowest inverse rate between touched nodes, the ring
-takes by byte
+Data: hops (N, N) in seconds; inverse rates :math:`\beta` (N, N) in seconds per byte.
 
-(1) :math:`\max_v 4 \frac{g_v - 1}{g_v} \beta_v + 2 \frac{k - 1}{k} b`.
-
-When two first slots change nodes, b follows from their links alone, unless the slowest pair may have gone.
+(1) With :math:`g_v` first slots in node v, k nodes touched and b the slowest inverse rate between touched nodes, the
+    ring takes by byte :math:`\max_v 4 \frac{g_v - 1}{g_v} \beta_{vv} + 2 \frac{k - 1}{k} b`
+    (``taut.formulations.rings``).
+(2) When two first slots change nodes, b follows from their links alone, unless the slowest pair may have gone.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ def path_length(hops: Floats, path: Ints) -> float:
 
 @jit
 def slowest_link(inverse: Floats, paths: Ints) -> float:
-    """Slowest inverse rate between first slots of unlike nodes."""
+    """Slowest inverse rate between first slots of different nodes."""
     slowest = 0.0
     for a in range(len(paths)):
         for b in range(a):
@@ -42,7 +42,25 @@ def slowest_link(inverse: Floats, paths: Ints) -> float:
 
 @jit
 def slowest_link_after(inverse: Floats, paths: Ints, slowest: float, removed: Ints, added: Ints) -> float:
-    """The slowest when two first slots have changed nodes: all pairs only where the slowest may have gone."""
+    """
+    Update the slowest inverse rate when two first slots have changed nodes, (2).
+
+    Parameters
+    ----------
+    inverse
+        Seconds per byte between nodes, (N, N).
+    paths
+        Nodes of every path after the change, (dp, pp).
+    slowest
+        The slowest before.
+    removed, added
+        Nodes of the two first slots before and after, (2,).
+
+    Returns
+    -------
+    float
+        The slowest now, in seconds per byte.
+    """
     gone, new = 0.0, 0.0
     if removed[0] != removed[1]:
         gone = inverse[removed[0], removed[1]]
@@ -58,7 +76,25 @@ def slowest_link_after(inverse: Floats, paths: Ints, slowest: float, removed: In
 
 @jit
 def ring_by_byte(inverse: Floats, paths: Ints, slowest: float, count: Ints) -> float:
-    """Seconds per byte of the data-parallel ring over the first slots; ``count`` is a scratch by node."""
+    """
+    Price the data-parallel ring over the first slots, (1).
+
+    Parameters
+    ----------
+    inverse
+        Seconds per byte between nodes, (N, N).
+    paths
+        Nodes of every path, (dp, pp).
+    slowest
+        Slowest inverse rate between first slots of different nodes.
+    count
+        Scratch by node, (N,).
+
+    Returns
+    -------
+    float
+        Seconds per byte.
+    """
     for z in range(len(paths)):
         count[paths[z, 0]] = 0
     for z in range(len(paths)):
@@ -75,7 +111,23 @@ def ring_by_byte(inverse: Floats, paths: Ints, slowest: float, count: Ints) -> f
 
 @jit
 def longest_and_ring(hops: Floats, inverse: Floats, gradients: float, paths: Ints) -> float:
-    """Seconds of the longest path and of the ring over all paths' first slots, (1), with ``gradients`` bytes."""
+    """
+    Price a placement of paths.
+
+    Parameters
+    ----------
+    hops, inverse
+        Seconds, and seconds per byte, between nodes, (N, N).
+    gradients
+        Bytes that the ring reduces.
+    paths
+        Nodes of every path, (dp, pp).
+
+    Returns
+    -------
+    float
+        Seconds of the longest path and of the ring over all paths' first slots.
+    """
     longest = 0.0
     for z in range(len(paths)):
         longest = max(longest, path_length(hops, paths[z]))
@@ -85,7 +137,7 @@ def longest_and_ring(hops: Floats, inverse: Floats, gradients: float, paths: Int
 
 @jit
 def power(seconds: float, base: float, unit: float) -> float:
-    """The eighth power of what a path takes beyond ``base``, in ``unit``."""
+    """Eighth power of the seconds that a path takes beyond ``base``, in units of ``unit`` seconds."""
     x = max(seconds - base, 0.0) / unit
     x *= x
     x *= x

@@ -1,15 +1,20 @@
 r"""
 Pipelines on nodes by simulated annealing: good placements of many nodes, never a bound.
 
-The state is dp paths of pp slots (``taut.solver.placement.slots``), each the number of a node. With :math:`c_z` the
-seconds of a path's hops beyond those of the shortest hops, and R the seconds of the ring over the first slots,
-annealing minimises
+Sets: dp paths of pp slots on a slot graph (``taut.solver.placement.slots``). Variables: the node of every slot.
+Data: :math:`c_z` seconds of path z beyond those of pp - 1 shortest hops; ring seconds over the first slots.
 
-(1) :math:`(\sum_z c_z^8)^{1/8} + R`
+(1) Minimise :math:`(\sum_z c_z^8)^{1/8} + ring` in place of :math:`\max_z c_z + ring`: in the 8-norm every long path
+    counts, so that no move is lost on the plateaus of a maximum. The best placement by the maximum is kept.
+(2) A worse neighbour by :math:`\Delta` seconds is accepted with probability :math:`e^{-\Delta / T}`; the temperature T
+    falls geometrically. Moves are those of ``taut.solver.placement.annealing.path_moves``.
 
-in place of :math:`\max_z c_z + R`: every long path counts, so that no move is lost on the plateaus of a maximum. The
-moves are those of ``taut.solver.placement.annealing.path_moves``. The best placement by the maximum is kept.
+References
+----------
+Kirkpatrick, Gelatt and Vecchi (1983), Optimization by simulated annealing.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,27 +32,32 @@ from taut.solver.placement.annealing.path_prices import (
 from taut.solver.placement.slots import SlotGraph
 
 HOT, WARM, MILD, COLD = 0.3, 0.15, 0.05, 0.002
-"""First temperatures, the lower the more of the start is to be kept, and the last, in standard deviations of hops."""
+"""
+First temperatures, the lower the more of the start is to be kept, and the last, in standard deviations of hops.
+
+At the last a move that costs 1 % of a standard deviation is accepted once in 150 times. Plans depend on them, bounds do
+not.
+"""
 WHOLE_NODES = 0.02
-"""Share of moves that exchange two nodes of several slots."""
+"""Share of moves that exchange two nodes of several slots: each prices all paths again, so few are affordable."""
 CHUNK = 400_000
-"""Moves of one call into compiled code."""
+"""Moves of one call into compiled code, some tenths of a second, so that Ctrl-C is answered."""
 
 
 class PathAnnealing:
     """
     One run of annealing over a fixed number of moves, chunk by chunk.
 
-    ``seconds`` and ``best`` are the least of longest path plus ring for ``gradients`` bytes, and its paths. ``hot``
-    is the first temperature.
+    ``seconds`` and ``best`` are the least of longest path plus ring for ``gradients`` bytes, and its paths (dp, pp).
+    ``hot`` is the first temperature in standard deviations of hops.
     """
 
     def __init__(
         self, graph: SlotGraph, gradients: float, paths: Ints, *, moves: int, seed: int, hot: float = HOT
     ) -> None:
         hops, apart = graph.hops, ~np.eye(len(graph.hops), dtype=bool)
-        self._hops, self._inverse, self._gradients = hops, graph.inverse, gradients
-        self._base, self._capacity = (graph.pp - 1) * graph.shortest_hop(), graph.capacity
+        base = (graph.pp - 1) * graph.shortest_hop()
+        self._instance = _Instance(hops, graph.inverse, gradients, base, graph.capacity)
         self._paths, self._seed = paths.copy(), seed
         self._chunks = max(-(-moves // CHUNK), 1)
         self._moves, self._done = -(-moves // self._chunks), 0
@@ -64,38 +74,57 @@ class PathAnnealing:
         """Make one chunk of moves."""
         cooling = (COLD / self._hot) ** (1.0 / self._chunks)
         hot = self._hot * self._scale * cooling**self._done
-        seconds, best = _anneal(
-            self._hops,
-            self._inverse,
-            self._gradients,
-            self._base,
-            self._capacity,
-            self._paths,
-            self._moves,
-            hot,
-            hot * cooling,
-            (self._seed * 7919 + self._done) % 1000003,
-        )
+        schedule = _Schedule(self._moves, hot, hot * cooling, (self._seed * 7919 + self._done) % 1000003)
+        seconds, best = _anneal(self._instance, self._paths, schedule)
         if seconds < self.seconds:
             self.seconds, self.best = seconds, best
         self._done += 1
 
 
+class _Instance(NamedTuple):
+    """Seconds of hops (N, N), inverse rates (N, N), gradient bytes, seconds of pp - 1 shortest hops, slots (N,)."""
+
+    hops: Floats
+    inverse: Floats
+    gradients: float
+    base: float
+    capacity: Ints
+
+
+class _Schedule(NamedTuple):
+    """Moves, first and last temperature in seconds, and the seed."""
+
+    moves: int
+    hot: float
+    cold: float
+    seed: int
+
+
+class _Current(NamedTuple):
+    """The state by path: seconds and their eighth powers (dp,); scratch by node (N,); best paths so far (dp, pp)."""
+
+    lengths: Floats
+    powers: Floats
+    counts: Ints
+    best_paths: Ints
+
+
+class _Value(NamedTuple):
+    """The objective (1), its ring, the sum of eighth powers, the slowest link, and the best maximum so far."""
+
+    value: float
+    ring: float
+    total: float
+    slowest: float
+    best: float
+
+
 @jit
-def _anneal(
-    hops: Floats,
-    inverse: Floats,
-    gradients: float,
-    base: float,
-    capacity: Ints,
-    paths: Ints,
-    moves: int,
-    hot: float,
-    cold: float,
-    seed: int,
-) -> tuple[float, Ints]:
+def _anneal(instance: _Instance, paths: Ints, schedule: _Schedule) -> tuple[float, Ints]:
     """Anneal the paths in place from one temperature to another; returns the best seconds and paths."""
-    state = np.full(1, 88172645463325252 + 7046029254386353 * seed, np.int64)
+    # Arrays are bound once: each look-up through the tuple would count a reference.
+    hops, inverse, gradients, base, capacity = instance
+    state = np.full(1, 88172645463325252 + 7046029254386353 * schedule.seed, np.int64)
     for _ in range(8):
         draw(state)
     dp, pp = paths.shape
@@ -109,33 +138,23 @@ def _anneal(
     powers = np.array([power(seconds, base, unit) for seconds in lengths])
     total = powers.sum()
     value = unit * total**0.125 + ring
-    cooling = (cold / hot) ** (1.0 / moves)
+    cooling = (schedule.cold / schedule.hot) ** (1.0 / schedule.moves)
     old_y, old_z = np.zeros(pp, np.int64), np.zeros(pp, np.int64)
-    temperature = hot
+    temperature = schedule.hot
     shared = capacity.max() > 1
-    for _ in range(moves):
+    for _ in range(schedule.moves):
         temperature *= cooling
         if shared and share(state) < WHOLE_NODES:
             a, b = draw(state) % len(capacity), draw(state) % len(capacity)
             if capacity[a] != capacity[b]:
                 continue
             swap_nodes(paths, a, b)
-            powers_then, total_then = powers.copy(), total
-            for k in range(dp):
-                lengths[k] = path_length(hops, paths[k])
-                powers[k] = power(lengths[k], base, unit)
-            total = powers.sum()
-            slowest_then, slowest = slowest, slowest_link(inverse, paths)
-            ringed = gradients * ring_by_byte(inverse, paths, slowest, count)
-            candidate = unit * np.sqrt(np.sqrt(np.sqrt(total))) + ringed
-            if candidate <= value or share(state) < np.exp((value - candidate) / temperature):
-                value, ring = candidate, ringed
-                if lengths.max() + ring < best:
-                    best = lengths.max() + ring
-                    best_paths[:] = paths
-            else:
+            current = _Current(lengths, powers, count, best_paths)
+            before = _Value(value, ring, total, slowest, best)
+            after, accepted = _reprice(instance, paths, current, before, unit, temperature, state)
+            value, ring, total, slowest, best = after
+            if not accepted:
                 swap_nodes(paths, a, b)
-                powers, total, slowest = powers_then, total_then, slowest_then
                 for k in range(dp):
                     lengths[k] = path_length(hops, paths[k])
             continue
@@ -169,3 +188,25 @@ def _anneal(
             paths[y] = old_y
             paths[z] = old_z
     return best, best_paths
+
+
+@jit
+def _reprice(
+    instance: _Instance, paths: Ints, current: _Current, before: _Value, unit: float, temperature: float, state: Ints
+) -> tuple[_Value, bool]:
+    """Price all paths after a move, and accept or reject it; ``current`` changes, its ``powers`` if accepted."""
+    lengths, powers = current.lengths, current.powers
+    powers_then = powers.copy()
+    for k in range(len(paths)):
+        lengths[k] = path_length(instance.hops, paths[k])
+        powers[k] = power(lengths[k], instance.base, unit)
+    total, slowest = powers.sum(), slowest_link(instance.inverse, paths)
+    ring = instance.gradients * ring_by_byte(instance.inverse, paths, slowest, current.counts)
+    value, best = unit * np.sqrt(np.sqrt(np.sqrt(total))) + ring, before.best
+    if value <= before.value or share(state) < np.exp((before.value - value) / temperature):
+        if lengths.max() + ring < best:
+            best = lengths.max() + ring
+            current.best_paths[:] = paths
+        return _Value(value, ring, total, slowest, best), True
+    powers[:] = powers_then
+    return before, False

@@ -1,14 +1,14 @@
 r"""
-The price of a placement, in compiled form and in parts that a small change touches.
+Compiled price of a placement, in parts that a small change touches.
 
-For positions :math:`p = z \cdot pp + x` with R sites each, as in ``taut.formulations.placement``:
+Sets: positions :math:`p = z \cdot pp + x` with R sites each, as in ``taut.formulations.placement``.
 
-(1) a replica's pipeline: sum of stages, (m - 1) times the longest, h times the slowest rank's trip;
-(2) a tensor group's all-reduces over its slowest link, where a site is less than the group;
-(3) a stage's ring: replicas counted by node, the slowest link inside a node and between nodes, or AMP's flat ring.
-
-A placement costs the largest (1) over replicas plus the largest (3) over stages. This is the evaluator's step time
-without optimizer and constant, priced one replica or one ring at a time.
+(1) A replica's pipeline takes the sum of its stages, (m - 1) times the longest, and h times its slowest rank's trip.
+(2) A tensor group's all-reduces run over its slowest link, where a site is less than the group.
+(3) A stage's ring counts replicas by node, with the slowest link inside a node and between nodes
+    (``taut.formulations.rings`` (2)), or is AMP's flat ring.
+(4) A placement costs the largest (1) over replicas plus the largest (3) over stages. This is the evaluator's step time
+    (``taut.formulations.latency``) without optimizer and constant, priced one replica or one ring at a time.
 """
 
 from typing import NamedTuple
@@ -28,10 +28,14 @@ register_jitable(ring_steps)
 
 class Prices(NamedTuple):
     """
-    Arrays that price a placement; ``wide`` where a site is a whole node, ``flat`` for AMP's ring.
+    Arrays that price a placement; S sites.
 
-    ``site_seconds[x, site]`` is stage x on one site; where a site is a whole tensor group it holds the group's
-    all-reduces, and ``ring_bytes`` is zero.
+    ``micro_batches`` m and ``weight`` h of (1); ``site_seconds`` (pp, S) of a stage on one site, which include the
+    all-reduces where a site is a whole tensor group (``ring_bytes`` is then zero); ``node_of_site`` (S,);
+    ``ring_bytes`` and ``ring_steps`` (pp,) of (2), on links of ``inverse`` (S, S) seconds per byte and ``latency``
+    (S, S) seconds; hops of ``hop_latency`` (S, S) seconds and ``hop_inverse`` (S, S) seconds per byte for ``messages``
+    (pp - 1,) bytes; ``data_inverse`` (S, S) seconds per byte of rings over ``gradients`` (pp,) bytes; ``flat`` for
+    AMP's ring; ``wide`` where a site is a whole node.
     """
 
     pp: int
@@ -53,7 +57,7 @@ class Prices(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room for the distinct sites of one ring."""
+    """Scratch of (3): distinct sites of one ring, replicas on each, slowest link inside; and each site's number."""
 
     members: Ints
     replicas: Ints
@@ -62,7 +66,19 @@ class Scratch(NamedTuple):
 
 
 def prices_of(problem: PlacementProblem) -> Prices:
-    """Arrays of a placement problem, with the sites' own links taken out where no group has two devices in a site."""
+    """
+    Build the arrays of a placement problem.
+
+    Parameters
+    ----------
+    problem
+        The strategy to place.
+
+    Returns
+    -------
+    Prices
+        Its arrays; a site's own link is left out where no group has two devices in a site.
+    """
     links, planning = problem.links, problem.problem
     inverse, latency = 1.0 / links.rate, links.latency.copy()
     if not links.by_node or problem.ranks == problem.candidate.tp > 1:
@@ -97,7 +113,23 @@ def prices_of(problem: PlacementProblem) -> Prices:
 
 @jit
 def pipeline_seconds(prices: Prices, pos: Ints, z: int) -> float:
-    """Seconds of replica z: sum of stages, straggler and trip."""
+    """
+    Price one replica's pipeline, (1).
+
+    Parameters
+    ----------
+    prices
+        Arrays of the placement problem.
+    pos
+        Sites of every position, (pp * dp, R).
+    z
+        The replica.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
     # Arrays are bound once: each look-up through the tuple would count a reference.
     site_seconds = prices.site_seconds
     hop_latency, hop_inverse, messages = prices.hop_latency, prices.hop_inverse, prices.messages
@@ -142,7 +174,25 @@ def _tensor_ring(prices: Prices, pos: Ints, p: int, x: int) -> float:
 
 @jit
 def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
-    """Data-parallel seconds of stage x, the slowest tensor rank."""
+    """
+    Price one stage's data-parallel ring, (3), that of its slowest tensor rank.
+
+    Parameters
+    ----------
+    prices
+        Arrays of the placement problem.
+    scratch
+        Scratch for one ring.
+    pos
+        Sites of every position, (pp * dp, R).
+    x
+        The stage.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
     message, slowest = prices.gradients[x], 0.0
     if message == 0.0:
         return 0.0

@@ -1,11 +1,12 @@
 r"""
 Constructed placements, where annealing starts.
 
-They are best or nearly so on uniform networks. Nodes hold c tensor groups; for a number g of replicas,
+Sets: nodes that hold c tensor groups each. On uniform networks the following are best or nearly so. For a number g of
+replicas,
 
 (1) chunks of g replicas fill the nodes stage by stage: rings stay inside nodes for large g, hops for small g;
-(2) g replicas share the node of their first :math:`\lfloor c / g \rfloor` stages, later runs of c stages fill nodes,
-    which meets the least number of hops between nodes in ``taut.solver.bounds.candidate_bounds`` (1).
+(2) g replicas share the node of their first :math:`\lfloor c / g \rfloor` stages, later segments of c stages fill
+    nodes, which meets the least number of hops between nodes (``taut.solver.bounds.candidate_bounds`` (1)).
 
 With two classes of device, slots are taken from the class that each stage wants.
 """
@@ -18,7 +19,21 @@ from taut.formulations.placement import PlacementProblem
 
 
 def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
-    """Constructed placements, (pp * dp, R) sites each, by chunk size."""
+    """
+    Construct placements.
+
+    Parameters
+    ----------
+    problem
+        The strategy to place.
+    patterns
+        By stage, the class of device it wants: 0 fast, 1 slow, 2 both.
+
+    Returns
+    -------
+    list
+        Sites of every position, (pp * dp, R) each: (1) by g, then (2) by g where nodes are equal.
+    """
     candidate = problem.candidate
     pp, dp = candidate.pp, candidate.dp
     _, per_node = np.unique(problem.links.node_of_site[problem.slots[:, 0]], return_counts=True)
@@ -26,7 +41,7 @@ def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
     chunks = sorted({g for g in range(1, min(dp, most) + 1) if most % g == 0} | {dp})
     built = [_filled(problem, _chunked(pp, dp, g), patterns) for g in chunks]
     if len(set(per_node.tolist())) == 1 and len(set(patterns)) == 1:
-        built += [_runs(problem, most, g) for g in range(1, min(dp, most) + 1) if -(-dp // g) <= len(per_node)]
+        built += [_segments(problem, most, g) for g in range(1, min(dp, most) + 1) if -(-dp // g) <= len(per_node)]
     return built
 
 
@@ -60,11 +75,11 @@ def _slow_slots(problem: PlacementProblem) -> Flags:
     return np.asarray((types == slowest_type(problem.problem, problem.candidate)) & several)
 
 
-def _runs(problem: PlacementProblem, size: int, g: int) -> Ints:
+def _segments(problem: PlacementProblem, size: int, g: int) -> Ints:
     """
-    Sites by position where nodes hold ``size`` slots: g replicas share the node of their first run of stages.
+    Sites by position where nodes hold ``size`` slots: g replicas share the node of their first stages.
 
-    Later runs fill whole nodes, and what is left of a pipeline goes, longest first, where there is room.
+    Later segments fill whole nodes, and what is left of a pipeline goes, longest first, where there is room.
     """
     pp, dp = problem.candidate.pp, problem.candidate.dp
     first = min(size // g, pp)
