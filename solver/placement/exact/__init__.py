@@ -1,6 +1,7 @@
 """
-Exact placement: bounds that are attained.
+Exact placement: bounds that are attained by a placement.
 
-``joint`` solves partition and placement together and is the entry, with ``enumerate`` for clusters of few placements.
-``subset`` is the dynamic program over sets of tensor groups, ``multisets`` the one over kinds of slots.
+Begin with ``joint``, which solves partition and placement together for few tensor groups, or many of few kinds:
+``subset`` is its dynamic program, over the multisets of ``multisets`` and the ``slot_kinds`` that can be exchanged.
+``enumerate`` is for clusters of few placements, which ``all_placements`` lists and ``pipeline`` divides layers for.
 """

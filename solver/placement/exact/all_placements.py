@@ -1,19 +1,20 @@
 r"""
-Every placement of a small cluster, each once.
+Enumeration of the placements of a small cluster, each once.
 
-A slot is a tensor group's place on R sites, as in ``taut.formulations.placement``: R = 1 where the devices of a node
-are interchangeable, R = tp where they were measured one by one. Node n has :math:`G_n` devices and
-:math:`S_n = G_n / tp` slots. Replicas may change places, and so may tensor ranks, of all groups at once, so the devices
-can be placed in
+Sets: a slot is a tensor group's place on R sites, as in ``taut.formulations.placement``: R = 1 where the devices of a
+node are interchangeable, R = tp where they were measured one by one. Node n has :math:`G_n` devices and
+:math:`S_n = G_n / tp` slots. Replicas may change places, and so may tensor ranks, of all groups at once.
 
-.. math:: \frac{(pp \cdot dp)!}{\prod_n S_n!} \tag{1}
+(1) Where devices are interchangeable, the placements number at most (some of them are equal)
 
-ways where they are interchangeable (some of them equal), and otherwise in
+    .. math:: \frac{(pp \cdot dp)!}{\prod_n S_n!},
 
-.. math:: \frac{(pp \cdot dp)! \prod_n G_n!}{dp! \, tp! \prod_n S_n!}. \tag{2}
+(2) and otherwise
 
-(3) Of equal placements the one is listed whose first replica's first group has its ranks in order of their sites, and
-    whose replicas are in order of the least site of their first groups.
+    .. math:: \frac{(pp \cdot dp)! \prod_n G_n!}{dp! \, tp! \prod_n S_n!}.
+
+(3) Symmetry: of equal placements the one is listed whose first replica's first group has its ranks in order of their
+    sites, and whose replicas are in order of the least site of their first groups.
 """
 
 from math import factorial, prod
@@ -26,7 +27,19 @@ from taut.formulations.space import Candidate
 
 
 def count_placements(links: Links, candidate: Candidate) -> int:
-    """How many placements there are at most, (1) or (2)."""
+    """
+    Count the placements, (1) or (2).
+
+    Parameters
+    ----------
+    links, candidate
+        Nodes, and degrees.
+
+    Returns
+    -------
+    int
+        How many there are at most.
+    """
     sizes = links.gpus_per_node.tolist()
     of_groups = factorial(candidate.pp * candidate.dp) // prod(factorial(size // candidate.tp) for size in sizes)
     if links.by_node:
@@ -35,7 +48,19 @@ def count_placements(links: Links, candidate: Candidate) -> int:
 
 
 def placements(links: Links, candidate: Candidate) -> Ints:
-    """Sites of every worker, (placements, dp, pp, R), each placement once, (3)."""
+    """
+    List the placements, each once, (3).
+
+    Parameters
+    ----------
+    links, candidate
+        Nodes, and degrees.
+
+    Returns
+    -------
+    array
+        Sites of every worker, (placements, dp, pp, R).
+    """
     capacity = np.ones(links.num_sites, np.int64)
     if links.by_node:
         capacity = links.gpus_per_node // candidate.tp

@@ -1,19 +1,21 @@
 r"""
-Bound over every placement, one by one, where a cluster has few.
+Bound ``every-placement``: enumeration of all placements of a small cluster (at most 25,000).
 
-For tensor groups that are unlike, in their links or their device type, the time of a stage depends on where it is. A
-placement P (``taut.solver.placement.exact.all_placements``) gives replica z a column :math:`c_z`, the type and slowest
-link of its group of each stage, and a trip :math:`\tau_z` at the smallest message; it gives stage 0 a ring of
-:math:`\rho` seconds per byte of its :math:`g_j` bytes and an optimizer of :math:`o_j` seconds, for a stage 0 that ends
-at layer j. With h the weight of the trip,
+Where tensor groups differ in their links or device type, the time of a stage depends on where it is.
+
+Sets: placements P (``taut.solver.placement.exact.all_placements``).
+Data: P gives replica z a column :math:`c_z`, the type and slowest link of its group of each stage, and a trip
+:math:`\tau_z` at the smallest message; it gives stage 0 a ring of :math:`\rho` seconds per byte of its :math:`g_j`
+bytes and an optimizer of :math:`o_j` seconds, for a stage 0 that ends at layer j. h is the weight of the trip.
 
 (1) A[c, j] = least seconds of a pipeline with column c and such a stage 0, without its trip
-    (``taut.solver.placement.exact.pipeline``); a cut adds the bytes beyond the smallest message at the fastest link;
+    (``taut.solver.placement.exact.pipeline``); a cut adds the bytes beyond the smallest message at the fastest link.
 (2) LB(P) = min_j [max_z (A[c_z, j] + h tau_z) + rho g_j + o_j], and LB is the least over P.
+(3) Placements are taken in order of (2) with the least of A over all columns, a lower bound, until that is no better
+    than the least found.
 
 It is the optimum where there is one pipeline and one message size, and where there is one stage and one choice of
-recompute; several pipelines may want unlike divisions. Placements are taken in order of (2) with the least of A over
-all columns, until that is no better than the least found.
+recompute; several pipelines may want different divisions.
 """
 
 from dataclasses import dataclass, field
@@ -35,8 +37,8 @@ from taut.solver.placement.exact.all_placements import count_placements, placeme
 from taut.solver.placement.exact.joint import Joint, further_edge
 from taut.solver.placement.exact.pipeline import ends_of, least_by_first, thresholds_of
 
-MOST_PLACEMENTS = 25_000
-"""Those of eight devices in one node, measured one by one, in tensor groups of two: 20,160 at most."""
+MAX_PLACEMENTS = 25_000
+"""Placements that are enumerated: enough for eight devices of a node, measured one by one, in pairs (20,160)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +65,19 @@ class ListCache:
     _listed: dict[tuple[int, int], Listed] = field(default_factory=dict)
 
     def listed(self, problem: PlanningProblem, candidate: Candidate) -> Listed:
-        """All placements of a candidate."""
+        """
+        List all placements of a candidate.
+
+        Parameters
+        ----------
+        problem, candidate
+            Links and degrees.
+
+        Returns
+        -------
+        Listed
+            The placements, shared by candidates with the same degrees.
+        """
         key = (candidate.tp, candidate.pp)
         if key not in self._listed:
             self._listed[key] = _listed(problem, candidate)
@@ -98,17 +112,29 @@ def _slowest_links(links: Links, sites: Ints, tp: int) -> tuple[Floats, Floats]:
 
 
 def has_every(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """Whether groups are unlike, lie in one node each, and can be placed in few ways; not if priced by order or AMP."""
+    """
+    Say whether the bound applies: groups differ, lie in one node each, and can be placed in few ways.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded; neither priced by its order nor by AMP's model.
+
+    Returns
+    -------
+    bool
+        Whether it applies.
+    """
     return (
         not candidate.is_order_priced
         and problem.latency_model != "amp"
         and candidate.tp <= problem.links.gpus_per_node.min()
-        and _unlike_groups(problem, candidate.tp)
-        and count_placements(problem.links, candidate) <= MOST_PLACEMENTS
+        and _different_groups(problem, candidate.tp)
+        and count_placements(problem.links, candidate) <= MAX_PLACEMENTS
     )
 
 
-def _unlike_groups(problem: PlanningProblem, tp: int) -> bool:
+def _different_groups(problem: PlanningProblem, tp: int) -> bool:
     """Whether tensor groups may differ in type or links."""
     links = problem.links
     if len(problem.device_types) > 1 or tp == 1:
@@ -124,7 +150,25 @@ def solve_every(
     *,
     margin: bool = True,
 ) -> Joint:
-    """Bound (2) of a candidate for which ``has_every`` holds; infinite and without partition if nothing fits."""
+    """
+    Compute bound (2) of a candidate for which ``has_every`` holds.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded.
+    best
+        Best links of the cluster.
+    cache
+        Placements so far.
+    margin
+        Whether the memory margin is kept.
+
+    Returns
+    -------
+    Joint
+        The bound with what attains it; infinite and without partition if nothing fits.
+    """
     listed = cache.listed(problem, candidate)
     edge, trips = _transfers(problem, candidate, best, listed)
     seconds, choice = _stage_seconds(problem, candidate, listed, margin=margin)
@@ -223,11 +267,11 @@ class _Pipelines:
 def _least(pipelines: _Pipelines, groups: Ints, trips: Floats, tail: Floats) -> tuple[float, int, int, int]:
     """The least LB(P), its placement, its slowest replica and the end of its stage 0, (2)."""
     others = trips.max(axis=1)[:, None] + tail
-    hoped = (pipelines.floor() + others).min(axis=1)
+    bounds = (pipelines.floor() + others).min(axis=1)
     beside = (trips.min(axis=1)[:, None] + tail).min(axis=0)
     least, at, slowest, end = np.inf, 0, 0, 0
-    for index in np.argsort(hoped, kind="stable").tolist():
-        if hoped[index] >= least:
+    for index in np.argsort(bounds, kind="stable").tolist():
+        if bounds[index] >= least:
             break
         columns = zip(groups[index].tolist(), trips[index].tolist(), strict=True)
         seconds = np.array([pipelines.least(tuple(column), least - beside)[0] + trip for column, trip in columns])

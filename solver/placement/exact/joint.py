@@ -1,14 +1,21 @@
 r"""
-Stages and placement together, where a candidate's tensor groups have few multisets: up to 20, or more of few kinds.
+Bound ``placement``: layer partition and exact placement together, where slots have few multisets.
 
-Partition and placement meet in the gradient bytes of stage 0 alone, hence in the layers j that it takes:
+Sets: layers j at which stage 0 ends; placements of the tensor groups on slots.
+Data: stage tables, links. Variables: stages, recompute, placement. Objective: the step time in seconds.
 
-(1) LB = min over j of [partition with stage 0 ending at j] + V(j), V(j) = least communication for those gradients;
-(2) V(j) is first bounded by links (``taut.solver.bounds.candidate_bounds``), then replaced by its exact value from the
-    subset dynamic program for the j that attains the minimum, until that j's V is exact.
+Partition and placement meet in the gradient bytes of stage 0 alone, hence in j:
 
-With unlike messages the trip is priced at the smallest message, and a cut adds its further bytes at the fastest link.
-The bound is the optimum when there is one device type, one group time, and one message size.
+(1) LB = min over j of [partition with stage 0 ending at j] + V(j), V(j) = least communication for those gradients.
+(2) V(j) is first bounded by links (``taut.solver.bounds.candidate_bounds``), then replaced by its exact value
+    (``taut.solver.placement.exact.subset``) for the j that attains the minimum, until that j's V is exact: a cutting
+    plane at a time, as in logic-based Benders decomposition.
+(3) With different messages the trip is priced at the smallest message, and a cut adds its further bytes at the fastest
+    link. The bound is the optimum with one device type, one group time, and one message size.
+
+References
+----------
+Hooker and Ottosson (2003), Logic-based Benders decomposition: (2).
 """
 
 from dataclasses import dataclass, field
@@ -27,16 +34,17 @@ from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.slot_kinds import slot_kinds
 from taut.solver.placement.exact.subset import SubsetSolver, few_multisets
 
-MOST_AT_ONCE = 2_000_000
-"""Links of start sets whose rings are priced in one array."""
+CHUNK = 2_000_000
+"""Links of start sets whose rings are priced in one array, which bounds memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joint:
     """
-    A bound over placements with the partition and the sites of every position that attain it.
+    A bound over partitions and placements, and what attains it.
 
-    ``exact`` unless placements were left untried.
+    ``lower_bound`` seconds, ``partition``, ``positions`` (pp * dp, R) sites; ``exact`` unless placements were left
+    untried.
     """
 
     lower_bound: float
@@ -55,7 +63,19 @@ class SubsetCache:
     _rings: dict[tuple[int, int], Floats] = field(default_factory=dict)
 
     def has_few(self, problem: PlanningProblem, candidate: Candidate) -> bool:
-        """Whether a candidate's slots have few multisets."""
+        """
+        Say whether a candidate's slots have few multisets.
+
+        Parameters
+        ----------
+        problem, candidate
+            Links and degrees.
+
+        Returns
+        -------
+        bool
+            Whether the dynamic program is small enough.
+        """
         key = (candidate.tp, candidate.pp)
         if key not in self._few:
             kinds = self._kinds_of(problem, candidate.tp)
@@ -69,7 +89,21 @@ class SubsetCache:
         return self._kinds[tp]
 
     def solver(self, problem: PlanningProblem, candidate: Candidate, message: float) -> SubsetSolver:
-        """Paths over the slots for hops of one message."""
+        """
+        Look up the dynamic program of a candidate's slots.
+
+        Parameters
+        ----------
+        problem, candidate
+            Links and degrees.
+        message
+            Bytes that price the hops.
+
+        Returns
+        -------
+        SubsetSolver
+            Shared by candidates with the same degrees and message.
+        """
         key = (candidate.tp, candidate.pp, message)
         if key not in self._solvers:
             sites = slot_sites(problem.links, candidate.tp)[:, 0]
@@ -80,12 +114,24 @@ class SubsetCache:
         return self._solvers[key]
 
     def rings(self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver) -> Floats:
-        """Seconds per gradient byte of every start set of the solver."""
+        """
+        Price the rings of a solver's start sets.
+
+        Parameters
+        ----------
+        problem, candidate, solver
+            Links, degrees, and the dynamic program.
+
+        Returns
+        -------
+        array
+            Seconds per gradient byte, (start sets,).
+        """
         key = (candidate.tp, candidate.pp)
         if key not in self._rings:
             links = problem.links
             sites = slot_sites(links, candidate.tp)[:, 0][solver.start_sets]
-            parts = np.array_split(sites, -(-sites.size * candidate.dp // MOST_AT_ONCE))
+            parts = np.array_split(sites, -(-sites.size * candidate.dp // CHUNK))
             priced = [ring_by_byte(links.ring_inverse, few, links.node_of_site[few]) for few in parts]
             self._rings[key] = np.concatenate(priced)
         return self._rings[key]
@@ -93,9 +139,21 @@ class SubsetCache:
 
 def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache) -> bool:
     """
-    Whether the subset dynamic program applies: few multisets of groups, each one device or in a node of alike ones.
+    Say whether the bound applies: few multisets of groups, each one device or in a node of interchangeable ones.
 
-    With unlike devices the pipeline with the slowest stage need not make the longest trip: their sum is no bound.
+    With different devices the pipeline with the slowest stage need not make the longest trip: their sum is no bound.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded.
+    cache
+        Dynamic programs so far.
+
+    Returns
+    -------
+    bool
+        Whether it applies.
     """
     return (
         candidate.pp > 1
@@ -118,9 +176,23 @@ def solve_joint(
     margin: bool = True,
 ) -> Joint:
     """
-    Bound ``placement`` of a candidate for which ``has_joint`` holds.
+    Compute bound (1) of a candidate for which ``has_joint`` holds.
 
-    Raises nothing for a candidate that does not fit memory: its bound is infinite and its partition empty.
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded.
+    best
+        Best links of the cluster.
+    cache
+        Dynamic programs so far.
+    margin
+        Whether the memory margin is kept.
+
+    Returns
+    -------
+    Joint
+        The bound; infinite with an empty partition where nothing fits memory.
     """
     tables, weight = problem.tables(candidate), problem.transfer_weight(candidate)
     messages = tables.message[1:-1]
@@ -152,14 +224,46 @@ def solve_joint(
 
 
 def linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> tuple[Floats, Floats]:
-    """Edge and tail seconds where all hops but the further bytes of large messages are in the tail."""
+    """
+    Split communication by (3) into cuts and the rest.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded.
+    best
+        Best links of the cluster.
+    smallest
+        Bytes of the smallest message.
+
+    Returns
+    -------
+    tuple
+        Seconds of a cut before layer j, its further bytes alone, and of all else for a stage 0 that ends at j; (L+1,).
+    """
     comm = communication(problem, candidate, best)
     least = float(comm.edge[1:-1].min())
     return further_edge(problem, candidate, best, smallest), comm.tail + (candidate.pp - 1) * least
 
 
 def further_edge(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> Floats:
-    """Seconds of a cut's bytes beyond the smallest message, at the fastest link."""
+    """
+    Price the bytes of cuts beyond the smallest message at the fastest link, (3).
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded.
+    best
+        Best links of the cluster.
+    smallest
+        Bytes of the smallest message.
+
+    Returns
+    -------
+    array
+        Seconds of a cut before layer j, (L+1,).
+    """
     inverse = 1.0 / problem.links.pipeline_rate(candidate.tp)
     fastest = float((inverse + inverse.T)[best.inside | ~problem.links.same_node].min())
     further = np.maximum(problem.tables(candidate).message - smallest, 0.0)

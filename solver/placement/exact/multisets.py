@@ -1,8 +1,8 @@
 r"""
-Multisets of alike slots: paths through them, and covers of all slots by paths, in compiled loops.
+Multisets of exchangeable slots: paths through them, and covers of all slots by paths, in compiled loops.
 
-Of kind c there are :math:`n_c` slots, which can be exchanged; a multiset Q has :math:`q_c \le n_c` of each. W[c, d] is
-the length of a hop from a slot of kind c to another of kind d, also for c = d.
+Sets: kinds c with :math:`n_c` slots each, which can be exchanged; a multiset Q has :math:`q_c \le n_c` of each.
+Data: W[c, d] seconds of a hop from a slot of kind c to another of kind d, also for c = d.
 
 (1) The number of Q is :math:`\sum_c q_c s_c` with :math:`s_c = \prod_{b < c} (n_b + 1)`: numbers of disjoint multisets
     add up, and a part of Q has a smaller number than Q.
@@ -12,6 +12,10 @@ the length of a hop from a slot of kind c to another of kind d, also for c = d.
     slots for each start but the start itself.
 (4) The counts of Q also stand in one word, each in a field with a free bit above it: Q is a part of R exactly if R - Q
     borrows none of the free bits.
+
+References
+----------
+Held and Karp (1962), A dynamic programming approach to sequencing problems: (2), there over sets.
 """
 
 import numpy as np
@@ -22,7 +26,19 @@ from taut.formulations.compiled import jit
 
 @jit
 def steps_of(counts: Ints) -> Ints:
-    """Steps s_c of (1), and the number of all multisets as the last entry, (C + 1,)."""
+    """
+    Compute the steps of (1).
+
+    Parameters
+    ----------
+    counts
+        Slots by kind, (C,).
+
+    Returns
+    -------
+    array
+        Steps s_c, and the number of all multisets as the last entry, (C + 1,).
+    """
     steps = np.ones(len(counts) + 1, np.int64)
     for c in range(len(counts)):
         steps[c + 1] = steps[c] * (counts[c] + 1)
@@ -31,7 +47,21 @@ def steps_of(counts: Ints) -> Ints:
 
 @jit
 def small_multisets(counts: Ints, most: int) -> tuple[Ints, Ints32]:
-    """Counts (M, C) of the multisets of ``most`` slots or fewer by ascending number (1), and the row of each number."""
+    """
+    List the multisets of at most so many slots.
+
+    Parameters
+    ----------
+    counts
+        Slots by kind, (C,).
+    most
+        Slots at most.
+
+    Returns
+    -------
+    tuple
+        Counts of the multisets by ascending number (1), (M, C); and by number the row, -1 for larger ones.
+    """
     total = steps_of(counts)[-1]
     row = np.full(total, -1, np.int32)
     at, size, found = np.zeros(len(counts), np.int64), 0, 0
@@ -63,7 +93,23 @@ def _next(at: Ints, counts: Ints) -> int:
 
 @jit
 def path_lengths(hops: Floats, counts: Ints, members: Ints, row: Ints32) -> Floats:
-    """path[Q, c] of (2) for the given multisets, (C, M); infinite where Q has no slot of kind c."""
+    """
+    Compute the shortest paths (2).
+
+    Parameters
+    ----------
+    hops
+        W, (C, C) seconds.
+    counts
+        Slots by kind, (C,).
+    members, row
+        Multisets as of ``small_multisets``.
+
+    Returns
+    -------
+    array
+        path[Q, c], (C, M) seconds, infinite where Q has no slot of kind c.
+    """
     steps, kinds = steps_of(counts), len(counts)
     path = np.full((kinds, len(members)), np.inf)
     for q in range(len(members)):
@@ -84,8 +130,22 @@ def path_lengths(hops: Floats, counts: Ints, members: Ints, row: Ints32) -> Floa
 
 
 @jit
-def visits(path: Floats, members: Ints, pp: int) -> Floats:
-    """Length of the shortest path of pp slots that starts at one kind and visits another, (C, C)."""
+def lengths_through(path: Floats, members: Ints, pp: int) -> Floats:
+    """
+    Compute the shortest paths through every kind.
+
+    Parameters
+    ----------
+    path, members
+        Paths (2) and their multisets.
+    pp
+        Slots of a path.
+
+    Returns
+    -------
+    array
+        Seconds of the shortest path of pp slots that starts at one kind and visits another, (C, C).
+    """
     kinds = len(path)
     least = np.full((kinds, kinds), np.inf)
     for q in range(len(members)):
@@ -102,10 +162,24 @@ def least_cover(
     path: Floats, row: Ints32, counts: Ints, starts: Ints, pp: int, cutoff: float
 ) -> tuple[float, Ints, int]:
     """
-    Cover all slots by paths from starts of the given kinds, the longest as short as possible and below a cutoff, (3).
+    Cover all slots by paths from given starts, the longest as short as possible and below a cutoff, (3).
 
-    Returns its length, infinity where no cover is below the cutoff; the number (1) of each path's multiset; and how
-    many multisets and pairs of them were looked at. Equal starts stand together.
+    Parameters
+    ----------
+    path, row, counts
+        Paths (2), rows by number, and slots by kind.
+    starts
+        Kinds of the starts, (dp,), equal ones together.
+    pp
+        Slots of a path.
+    cutoff
+        Seconds that every path stays below.
+
+    Returns
+    -------
+    tuple
+        Seconds of the longest path, infinite where no cover is below the cutoff; the number (1) of each path's
+        multiset, (dp,); and how many multisets and pairs of them were looked at.
     """
     dp, free, steps = len(starts), counts.copy(), steps_of(counts)
     for c in starts:
@@ -175,7 +249,23 @@ def _fitting(
 def shortest_path(
     hops: Floats, path: Floats, members: Ints, row: Ints32, counts: Ints, start: int, number: int
 ) -> Ints:
-    """Kinds of a shortest path from kind ``start`` through all of the multiset with a number (1)."""
+    """
+    Recover a shortest path.
+
+    Parameters
+    ----------
+    hops, path, members, row, counts
+        As above.
+    start
+        Kind of its first slot.
+    number
+        Number (1) of its multiset.
+
+    Returns
+    -------
+    array
+        Kinds in order, (slots of the multiset,).
+    """
     steps = steps_of(counts)
     order = np.zeros(members[row[number]].sum(), np.int64)
     order[0] = start

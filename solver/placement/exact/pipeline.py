@@ -1,14 +1,20 @@
 r"""
-Division of the layers of one pipeline whose stages have seconds of their own.
+Layer partition of one pipeline whose stages have seconds of their own, for every end of stage 0.
 
-Data: seconds[x, i, j] of stage x on layers i..j-1, infinite where it does not fit; edge[j] seconds of a cut before
-layer j; m micro-batches.
+Sets: pp stages x, layers 0..L-1. Data: seconds[x, i, j] of stage x on layers i..j-1, infinite where it does not fit;
+edge[j] seconds of a cut before layer j; m micro-batches. Variables: the ends of the stages.
 
-(1) A[j] = least over divisions with stage 0 ending at j of sum_x seconds + (m - 1) max_x seconds + sum of edges;
-(2) with :math:`D_\theta[j]` the least sum of stages that take at most :math:`\theta` each, found backwards over x,
-    :math:`A[j] = \min_\theta (m - 1) \theta + D_\theta[j]` over the distinct seconds;
-(3) thresholds ascend from the least at which anything fits until :math:`(m - 1) \theta + D_\infty[j]` is no better than
-    what was found or than a cutoff, for every j. So what is not below its cutoff may be left above (1).
+(1) A[j] = least over divisions with stage 0 ending at j of sum_x seconds + (m - 1) max_x seconds + sum of edges.
+(2) For a threshold :math:`\theta` on every stage, let :math:`D_\theta[j]` be the least sum of stages that take at most
+    :math:`\theta` each, found backwards over x; then :math:`A[j] = \min_\theta (m - 1) \theta + D_\theta[j]` over the
+    distinct seconds.
+(3) Thresholds ascend from the least at which anything fits until :math:`(m - 1) \theta + D_\infty[j]` is no better
+    than what was found or than a cutoff, for every j. So what is not below its cutoff may be left above (1).
+
+References
+----------
+Li et al. (2022), AMP: Finding model parallel strategies with heterogeneity awareness: the dynamic program over the
+slowest stage, (2).
 """
 
 import numpy as np
@@ -18,12 +24,28 @@ from taut.formulations.compiled import jit
 
 
 def thresholds_of(seconds: Floats) -> Floats:
-    """Distinct finite seconds, ascending."""
+    """Distinct finite entries of ``seconds``, of any shape, ascending: the thresholds of (2)."""
     return np.unique(seconds[np.isfinite(seconds)])
 
 
 def ends_of(seconds: Floats, edge: Floats, threshold: float, first: int) -> list[int]:
-    """Ends of the stages of a least division with stage 0 ending at ``first`` and no stage above the threshold."""
+    """
+    Recover a least division.
+
+    Parameters
+    ----------
+    seconds, edge
+        The pipeline, (pp, L+1, L+1) and (L+1,).
+    threshold
+        Seconds that no stage exceeds.
+    first
+        End of stage 0.
+
+    Returns
+    -------
+    list
+        Ends of all stages.
+    """
     value = _values(seconds, edge, threshold)
     ends = [first]
     for x in range(1, len(seconds)):
@@ -55,16 +77,21 @@ def _values(seconds: Floats, edge: Floats, threshold: float) -> Floats:
 @jit
 def least_by_first(seconds: Floats, edge: Floats, m: int, thresholds: Floats, cutoff: Floats) -> tuple[Floats, Floats]:
     """
-    A[j] of (1) for every j, and the threshold that attains it, by (3).
+    Compute A[j] of (1) for every j, by (3).
 
     Parameters
     ----------
     seconds, edge, m
-        The pipeline, as above.
+        The pipeline: (pp, L+1, L+1), (L+1,) and micro-batches.
     thresholds
         Distinct finite entries of ``seconds``, ascending.
     cutoff
         What A[j] must be below to matter, (L+1,).
+
+    Returns
+    -------
+    tuple
+        A (L+1,) in seconds, and the thresholds that attain it; infinite where nothing fits.
     """
     size = seconds.shape[1]
     best, at = np.full(size, np.inf), np.full(size, np.inf)

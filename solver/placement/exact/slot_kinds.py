@@ -1,13 +1,13 @@
 r"""
-Kinds of slots: which tensor groups of a cluster can change places.
+Kinds of slots: which tensor groups of a cluster can be exchanged (symmetry of the placement problem).
 
-Two slots are alike if exchanging them changes no link. Those of one node are, where the devices of a node are
-interchangeable. Two that are alone in their nodes, or two devices of one node, are alike if for every table of links M
-(latency, rate of pipeline transfers, rate of rings)
+Two slots are of one kind if exchanging them changes no link. Those of one node are, where the devices of a node are
+interchangeable. Two that are alone in their nodes, or two devices of one node, are of one kind if for every table of
+links M (latency, rate of pipeline transfers, rate of rings)
 
 (1) :math:`M_{uw} = M_{vw}, \; M_{wu} = M_{wv}` for every other w, :math:`M_{uv} = M_{vu}, \; M_{uu} = M_{vv}`.
 
-This is an equivalence, so a slot need only be compared with one of each kind.
+This is an equivalence (u and v are twins in every table), so a slot need only be compared with one of each kind.
 """
 
 import numpy as np
@@ -16,12 +16,26 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.links import Links
 from taut.formulations.placement import slot_sites
 
-MOST_KINDS = 20
-"""So many slots that are all unlike have a million multisets."""
+MAX_KINDS = 20
+"""Kinds that are told apart: 20 slots of different kinds have a million multisets, near the most that are solved."""
 
 
 def slot_kinds(links: Links, tp: int) -> Ints | None:
-    """Kind of every slot, numbered from zero on; None where there are more than ``MOST_KINDS``."""
+    """
+    Find the kind of every slot.
+
+    Parameters
+    ----------
+    links
+        Links of the cluster.
+    tp
+        Tensor degree.
+
+    Returns
+    -------
+    array or None
+        Kinds by slot, (slots,), numbered from zero on; None where there are more than ``MAX_KINDS``.
+    """
     sites, node = slot_sites(links, tp)[:, 0], links.node_of_site
     single = np.bincount(sites, minlength=links.num_sites) == 1
     # Devices of two nodes can change places only where each is all of its node.
@@ -31,15 +45,15 @@ def slot_kinds(links: Links, tp: int) -> Ints | None:
     kind_of = np.zeros(links.num_sites, np.int64)
     for v in range(links.num_sites):
         known = (c for c, u in enumerate(first) if single[u] and single[v] and place[u] == place[v])
-        kind_of[v] = next((c for c in known if _alike(tables, first[c], v)), len(first))
+        kind_of[v] = next((c for c in known if _exchangeable(tables, first[c], v)), len(first))
         if kind_of[v] == len(first):
             first.append(v)
-        if len(first) > MOST_KINDS:
+        if len(first) > MAX_KINDS:
             return None
     return kind_of[sites]
 
 
-def _alike(tables: tuple[Floats, ...], u: int, v: int) -> bool:
+def _exchangeable(tables: tuple[Floats, ...], u: int, v: int) -> bool:
     """Whether two sites can be exchanged, (1)."""
     for table in tables:
         apart = (table[u] != table[v]) | (table[:, u] != table[:, v])

@@ -1,18 +1,25 @@
 r"""
-Exact placement of few tensor groups, or of many of few kinds: dynamic programming over multisets of slots.
+Exact min-max path cover by dynamic programming over subsets of slots, or multisets where slots are of few kinds.
 
-Slots :math:`u, v` hold one tensor group each; W[u, v] is the seconds of a hop, already weighted. Slots of one kind can
-be exchanged without changing anything: those of one node, or single ones with equal links. For a multiset Q of slots
-(``taut.solver.placement.exact.multisets``),
+Sets: slots, each a tensor group's place; slots of one kind can be exchanged without changing anything
+(``taut.solver.placement.exact.slot_kinds``). dp paths of pp slots take every slot once.
+Data: W[u, v] seconds of a hop; ring(S) seconds for stage 0 on the start set S.
+Variables: the start set S, the first slots of all paths, and the paths. Minimise the longest path plus ring(S).
+
+For a multiset Q of slots (``taut.solver.placement.exact.multisets``),
 
 (1) path[Q, c] = least length of a path that starts at kind c and visits all of Q;
-(2) a start set S (stage 0's replicas) costs ring(S) seconds; of those with equal kinds only the one on each kind's
-    first slots is tried;
+(2) of start sets with equal kinds only the one on each kind's first slots is tried;
 (3) for each S, cover[R] = least over ways to give R to the first starts of the longest of their paths;
 (4) least(S) = max over v of the shortest path of pp slots from one of S that visits v, since every slot is visited, or
-    from v if v is in S. S are tried by ascending least(S) + ring(S), until that is no better than the best found.
+    from v if v is in S: a lower bound. S are tried by ascending least(S) + ring(S), until that is no better than the
+    best found.
 
 The value is exact, or after ``most_pairs`` of multisets the valid bound of (4) for the start sets not tried.
+
+References
+----------
+Held and Karp (1962), A dynamic programming approach to sequencing problems: (1).
 """
 
 from collections.abc import Iterator
@@ -21,31 +28,53 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.solver.placement.exact.multisets import least_cover, path_lengths, shortest_path, small_multisets, visits
+from taut.solver.placement.exact.multisets import (
+    least_cover,
+    lengths_through,
+    path_lengths,
+    shortest_path,
+    small_multisets,
+)
 
-MOST_MULTISETS, MOST_LINKS = 1 << 21, 100_000_000
-"""Multisets of all slots, and links between any two slots of a start set over all start sets."""
-MOST_PAIRS = 2_000_000_000
+MAX_MULTISETS, MAX_LINKS = 1 << 21, 100_000_000
+"""Multisets of all slots, which bound memory; and links between two slots of a start set over all start sets, which
+bound the time to price their rings."""
+MAX_PAIRS = 2_000_000_000
+"""Pairs of multisets that one solution looks at, some seconds; what is left is bounded."""
 SLACKS = (1.05, 1.25, 2.0)
-"""Longest paths that covers are sought below where none is known, in the least that they can be."""
-MOST_AT_ONCE = 20_000
-"""Start sets whose least paths are taken from one array."""
+"""Cutoffs of the first covers, as multiples of least(S): few paths are below a low one, so a cover is found sooner."""
+CHUNK = 20_000
+"""Start sets whose least(S) are taken from one array, which bounds memory."""
 
 
 def few_multisets(kinds: Ints, pp: int) -> bool:
-    """Whether slots of these kinds have few enough multisets, and start sets few enough links."""
+    """
+    Say whether the dynamic program is small enough.
+
+    Parameters
+    ----------
+    kinds
+        Kinds by slot, (n,).
+    pp
+        Slots of a path.
+
+    Returns
+    -------
+    bool
+        Whether slots have few enough multisets, and start sets few enough links.
+    """
     counts, dp = np.bincount(kinds), len(kinds) // pp
-    if float(np.prod(counts + 1.0)) > MOST_MULTISETS:
+    if float(np.prod(counts + 1.0)) > MAX_MULTISETS:
         return False
     ways = np.ones(1)
     for count in counts.tolist():
         ways = np.convolve(ways, np.ones(count + 1))
-    return float(ways[dp]) * dp**2 <= MOST_LINKS
+    return float(ways[dp]) * dp**2 <= MAX_LINKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubsetPlacement:
-    """Least seconds found, a bound that no placement beats, and the slots of the best, (dp, pp)."""
+    """Least seconds found, a lower bound in seconds, and the slots of the best placement, (dp, pp)."""
 
     seconds: float
     lower_bound: float
@@ -56,7 +85,7 @@ class SubsetSolver:
     """
     Path lengths of one hop matrix, and the exact placements that follow from them.
 
-    ``hops`` (n, n) between slots, ``kinds`` (n,) their kinds, numbered from zero on.
+    ``hops`` (n, n) seconds between slots, ``kinds`` (n,) their kinds, numbered from zero on, ``pp`` slots of a path.
     """
 
     def __init__(self, hops: Floats, kinds: Ints, pp: int) -> None:
@@ -69,8 +98,8 @@ class SubsetSolver:
         self._members, self._row = small_multisets(self._counts, pp)
         self._path = path_lengths(self._hops, self._counts, self._members, self._row)
         self._starts = np.array(list(_start_kinds(self._counts.tolist(), self.dp)), dtype=np.int64)
-        via = visits(self._path, self._members, pp)
-        parts = np.array_split(self._starts, -(-len(self._starts) // MOST_AT_ONCE))
+        via = lengths_through(self._path, self._members, pp)
+        parts = np.array_split(self._starts, -(-len(self._starts) // CHUNK))
         self._least = np.concatenate([_least(via, starts) for starts in parts])
 
     @property
@@ -84,9 +113,9 @@ class SubsetSolver:
             table[c, : len(slots)] = slots
         return table[self._starts, rank]
 
-    def solve(self, ring: Floats, *, most_pairs: int = MOST_PAIRS) -> SubsetPlacement:
+    def solve(self, ring: Floats, *, most_pairs: int = MAX_PAIRS) -> SubsetPlacement:
         """
-        Least of longest pipeline plus ring over all placements.
+        Minimise longest pipeline plus ring over all placements.
 
         Parameters
         ----------
@@ -94,12 +123,17 @@ class SubsetSolver:
             Seconds of each of ``start_sets``.
         most_pairs
             Pairs of multisets to look at before the rest is only bounded.
+
+        Returns
+        -------
+        SubsetPlacement
+            The best placement; its bound equals its seconds unless ``most_pairs`` were used up.
         """
         best, chosen, bound, looked = np.inf, (0, np.zeros(self.dp, np.int64)), np.inf, 0
-        hoped = self._least + ring
-        for index in np.argsort(hoped, kind="stable").tolist():
-            if hoped[index] >= best or looked > most_pairs:
-                bound = hoped[index]
+        bounds = self._least + ring
+        for index in np.argsort(bounds, kind="stable").tolist():
+            if bounds[index] >= best or looked > most_pairs:
+                bound = bounds[index]
                 break
             longest, visited, pairs = self._cover(index, float(best - ring[index]))
             looked += pairs
@@ -108,7 +142,7 @@ class SubsetSolver:
         return SubsetPlacement(seconds=best, lower_bound=float(min(best, bound)), slots=self._placed(*chosen))
 
     def _cover(self, index: int, cutoff: float) -> tuple[float, Ints, int]:
-        """Cover (3) below the cutoff, and the pairs looked at; without one below some that few paths meet first."""
+        """Cover (3) below the cutoff, and the pairs looked at; without a cutoff the ``SLACKS`` are tried first."""
         looked, least = 0, float(self._least[index])
         for slack in (*SLACKS, np.inf):
             below = slack * least if np.isinf(cutoff) and least > 0.0 else cutoff

@@ -7,7 +7,7 @@ import pytest
 
 from taut.data.cluster import ClusterSpec
 from taut.formulations.links import links
-from taut.solver.placement.exact.slot_kinds import MOST_KINDS, slot_kinds
+from taut.solver.placement.exact.slot_kinds import MAX_KINDS, slot_kinds
 from tests.support.small import cluster
 
 
@@ -58,8 +58,8 @@ def test_devices_measured_one_by_one() -> None:
 
 def test_many_kinds_are_none() -> None:
     """Beyond the most kinds there is no answer, whatever else is alike."""
-    rows = np.random.default_rng(0).uniform(1, 2, (MOST_KINDS + 2, MOST_KINDS + 2)).tolist()
-    assert slot_kinds(links(cluster(MOST_KINDS + 2, 1, rows=rows)), 1) is None
+    rows = np.random.default_rng(0).uniform(1, 2, (MAX_KINDS + 2, MAX_KINDS + 2)).tolist()
+    assert slot_kinds(links(cluster(MAX_KINDS + 2, 1, rows=rows)), 1) is None
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
