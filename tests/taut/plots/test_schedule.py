@@ -193,7 +193,7 @@ def test_two_digits_are_numbered_as_one_is() -> None:
     wide = FoundSchedule(placed=pipeline, schedule=made, times=timetable(pipeline.problem, made), lower_bound=None)
     texts = [text for each in traces(schedule_page(wide)) if each.get("mode") == "text" for text in each["text"]]
     assert texts.count("11") == texts.count("7") == 3 * 8
-    _, ax = pyplot.subplots(figsize=figure_size(wide))
+    _, ax = pyplot.subplots(figsize=(24.0, 8.0))
     numbers = [text.get_text() for text in plot_schedule(wide, ax).texts if centred(text)]
     assert numbers.count("11") == numbers.count("7") == 3 * 8
 
