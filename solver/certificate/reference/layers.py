@@ -1,0 +1,129 @@
+r"""
+What every layer costs at the degrees of a candidate, read from the cost table.
+
+(1) A layer takes forward, input-gradient and weight-gradient seconds on a device type under a recompute, and keeps
+    bytes of activations, the most of any type. The embedding adds to the first layer, norm and head to the last.
+(2) A cost between two measured micro-batches is interpolated. Without a row, full recompute runs the forward pass once
+    more within the gradient by the input and keeps the layer's output; selective recompute is none.
+(3) Parameters of one tensor rank: matrices are split, norms and biases of the rows are not, key-value heads are
+    replicated where they are fewer than ranks; the vocabulary is padded to a multiple of 128 tp. A tied head has
+    none of its own where embedding and head share a device.
+(4) A layer's output has micro_batch seq hidden numbers of the precision's size.
+"""
+
+from dataclasses import astuple, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.costs import Key
+from taut.data.model import LayerSpec
+from taut.errors import DataError
+from taut.solver.certificate.reference.space import ON_V, Case, Choice
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+RECOMPUTE = ("none", "selective", "full")
+NUMBER_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2}
+LOGIT_BYTES = 8
+"""Bytes that the loss holds for an entry of the logits: two copies in half precision and the fp32 gradient."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """
+    Figures by layer; axes are device type k, recompute r, layer l where they apply.
+
+    ``passes`` (3, k, r, l) are seconds forward, by the input and by the weights. ``kept`` (r, l) and ``brought_back``
+    (r, l) are bytes of activations that stay, and that recomputing brings back. ``output`` (l,) are bytes of the
+    layers' outputs, ``parameters`` (l,) those of one rank, ``gathered`` (l,) those that the largest gather takes.
+    """
+
+    passes: Floats
+    kept: Ints
+    brought_back: Ints
+    output: Ints
+    parameters: Ints
+    gathered: Ints
+    logits: int
+
+
+def layers_of(case: Case, choice: Choice) -> Layers:
+    """Figures of all layers at the degrees of a candidate."""
+    shared = choice.pp == 1 or choice.schedule in ON_V
+    key = "layers", choice.tp, choice.micro_batch, choice.sequence_parallel, shared
+    if key not in case.kept:
+        case.kept[key] = _layers(case, choice, shared)
+    found: Layers = case.kept[key]
+    return found
+
+
+def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
+    blocks, tp, batch = case.model.blocks, choice.tp, choice.micro_batch
+    number = NUMBER_BYTES[case.memory.precision]
+    kinds = {layer.kind: layer for layer in blocks}
+    of = [list(kinds).index(layer.kind) for layer in blocks]
+    costs = np.array(
+        [[[_cost(case, choice, d, layer, r) for layer in kinds.values()] for r in RECOMPUTE] for d in _devices(case)]
+    )[:, :, of]
+    passes, kept = np.moveaxis(costs[..., :3], -1, 0), costs[..., 4 if choice.sequence_parallel else 3].max(axis=0)
+    brought_back = np.maximum(kept[0] - kept, 0)
+    vocabulary = -(-(case.model.vocab or 0) // (128 * tp)) * 128
+    parameters = np.array([_parameters(layer, tp) for layer in kinds.values()])[of]
+    gathered = parameters.copy()
+    if case.model.vocab:
+        for name, at in (("embedding", 0), ("head", -1)):
+            edge = np.array([_measured(case, Key(d, name, tp, batch, blocks[at].seq, "none")) for d in _devices(case)])
+            passes[..., at] += edge[:, :3].T[:, :, None]
+            kept = kept + edge[:, 4 if choice.sequence_parallel else 3].max() * (np.arange(len(of)) == at % len(of))
+        embedding, head = (vocabulary * blocks[at].hidden for at in (0, -1))
+        parameters[0] += embedding
+        parameters[-1] += (1 if case.model.gated_mlp else 2) * blocks[-1].hidden
+        parameters[-1] += 0 if case.model.tied_embedding and shared else head
+        gathered[0] = max(gathered[0], embedding)
+    output = np.array([number * batch * layer.seq * layer.hidden for layer in blocks])
+    logits = LOGIT_BYTES * batch * blocks[-1].seq * vocabulary
+    return Layers(passes, kept.astype(int), brought_back.astype(int), output, parameters, gathered, logits)
+
+
+def _devices(case: Case) -> list[str]:
+    return list(case.cluster.devices)
+
+
+def _cost(case: Case, choice: Choice, device: str, layer: LayerSpec, recompute: str) -> tuple[float, ...]:
+    """Seconds of the three passes and bytes kept, without and with sequence parallelism, (1) and (2)."""
+    key = Key(device, layer.kind, choice.tp, choice.micro_batch, layer.seq, recompute)
+    try:
+        return _measured(case, key)
+    except DataError:
+        plain = _measured(case, key._replace(recompute="none"))
+    if recompute != "full":
+        return plain
+    kept = NUMBER_BYTES[case.memory.precision] * choice.micro_batch * layer.seq * layer.hidden
+    return plain[0], plain[1] + plain[0], plain[2], kept, -(-kept // choice.tp)
+
+
+def _measured(case: Case, key: Key) -> tuple[float, ...]:
+    """The row of a key, or what lies between the rows of its neighbouring micro-batches, (2)."""
+    if key in case.costs.by_key:
+        return astuple(case.costs.by_key[key])
+    batches = case.costs.micro_batches.get((key.device, key.kind, key.tp, key.seq, key.recompute), [])
+    low, high = [b for b in batches if b < key.micro_batch], [b for b in batches if b > key.micro_batch]
+    if not low or not high:
+        raise DataError(f"costs: no row for {', '.join(map(str, key))}, expected one or neighbours")
+    share = (key.micro_batch - low[-1]) / (high[0] - low[-1])
+    ends = (astuple(case.costs.by_key[key._replace(micro_batch=batch)]) for batch in (low[-1], high[0]))
+    mixed = [a + share * (b - a) for a, b in zip(*ends, strict=True)]
+    return *mixed[:3], round(mixed[3]), round(mixed[4])
+
+
+def _parameters(layer: LayerSpec, tp: int) -> int:
+    """Parameters of a layer on one tensor rank, (3)."""
+    heads, groups = layer.heads, layer.key_value_heads
+    width = heads * (layer.head_dim or layer.hidden // heads)
+    keys = width // heads * groups // min(tp, groups)
+    matrices = 2 * layer.hidden * width // tp + 2 * layer.hidden * keys
+    matrices += (3 if layer.gated_mlp else 2) * layer.hidden * layer.ffn // tp
+    if layer.gated_mlp:
+        return matrices + 2 * layer.hidden
+    return matrices + (width + layer.ffn) // tp + 2 * keys + 2 * layer.hidden + 4 * layer.hidden

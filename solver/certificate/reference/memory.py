@@ -1,0 +1,172 @@
+r"""
+What a device of each pipeline rank holds, and which plans break a rule.
+
+(1) A parameter takes (weight, gradient, optimizer) bytes: bf16 and fp8 2, 4, 12; fp16 2, 2, 16; fp32 4, 4, 8. ZeRO-1
+    divides the optimizer's by dp, ZeRO-2 the gradients too, ZeRO-3 the weights too; ZeRO-3 gathers two of the largest
+    layers, and in a pipeline holds weights and gradients whole beside its shares.
+(2) Stage x of 1F1B holds min(pp - x, m) micro-batches, GPipe m; other orders what their passes hold, until the whole
+    backward pass or the gradient by the weights. Full recompute keeps checkpoints, otherwise activations.
+(3) For a moment a device holds the largest layer that recomputing brings back, the messages under way (one each way)
+    with the gathered input under sequence parallelism, and the loss its logits.
+(4) Bytes are the sum of terms times coefficients, each rounded up, and the overhead. A network predicts them instead,
+    for stages whose layers differ by one at most.
+(5) A plan fits if bytes <= 1024 (capacity - margin) on every device, both in KiB.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from taut.data.memory import MemoryModel
+from taut.data.units import GIB, KIB, MOST_BYTES
+from taut.solver.certificate.reference.layers import RECOMPUTE, Ints, layers_of
+from taut.solver.certificate.reference.orders import Order
+from taut.solver.certificate.reference.space import CLOSED_FORM, SPLIT, Case, Choice
+
+PARAMETER_BYTES = {"bf16": (2, 4, 12), "fp16": (2, 2, 16), "fp32": (4, 4, 8), "fp8": (2, 4, 12)}
+Stages = tuple[tuple[int, int], ...]
+
+
+def memory_bytes(
+    case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], order: Order | None
+) -> list[int]:
+    """Bytes on a device of every pipeline rank, (1) to (4)."""
+    if case.memory.network is not None:
+        return [_predicted(case, choice, end - first, r) for (first, end), r in zip(stages, recompute, strict=True)]
+    device = choice.chunk_device
+    hosted = [[c for c, d in enumerate(device) if d == rank] for rank in range(choice.pp)]
+    return [_rank(case, choice, stages, recompute, chunks, order) for chunks in hosted]
+
+
+def _rank(
+    case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], chunks: list[int], order: Order | None
+) -> int:
+    """Bytes of the rank that runs these chunks."""
+    layers, memory = layers_of(case, choice), case.memory
+    at = [slice(*stages[c]) for c in chunks]
+    rows = [RECOMPUTE.index(recompute[c]) for c in chunks]
+    sharded = choice.sequence_parallel
+    message = -(-layers.output // choice.tp) if sharded else layers.output
+    buffers = (layers.output if sharded and choice.tp > 1 else 0) + (2 * message if choice.pp > 1 else 0 * message)
+    terms = {
+        **_held(memory, choice, sum(int(layers.parameters[i].sum()) for i in at), layers.gathered, at),
+        "workspace": max(int(layers.brought_back[r, i].max()) for r, i in zip(rows, at, strict=True)),
+        "buffers": max(int(buffers[i].max()) for i in at),
+        "logits": layers.logits if any(i.stop == len(layers.output) for i in at) else 0,
+    }
+    kept = {
+        c: _times(memory, "checkpoints" if r == 2 else "activations", int(layers.kept[r, i].sum()))
+        for c, r, i in zip(chunks, rows, at, strict=True)
+    }
+    total = sum(_times(memory, term, figure) for term, figure in terms.items())
+    return total + _at_once(choice, chunks, kept, order) + round(memory.overhead_gib * GIB)
+
+
+def _times(memory: MemoryModel, term: str, figure: int) -> int:
+    """A term times its coefficient, in whole bytes."""
+    coefficient = memory.coefficients.get(term, 1.0)
+    return figure if coefficient == 1.0 else math.ceil(coefficient * figure)
+
+
+def _held(memory: MemoryModel, choice: Choice, parameters: int, gathered: Ints, at: list[slice]) -> dict[str, int]:
+    """Bytes of weights, gradients and optimizer states, (1)."""
+    weight, gradient, state = PARAMETER_BYTES[memory.precision]
+    shares = [choice.dp if choice.zero >= stage else 1 for stage in (3, 2, 1)]
+    terms = [-(-parameters * each // share) for each, share in zip((weight, gradient, state), shares, strict=True)]
+    if choice.zero == 3 and choice.dp > 1:
+        largest = max(int(gathered[i].max()) for i in at)
+        terms[0] += parameters * weight if choice.pp > 1 else 2 * largest * weight
+        terms[1] += parameters * gradient if choice.pp > 1 else 0
+    return dict(zip(("weights", "gradients", "states"), terms, strict=True))
+
+
+def _at_once(choice: Choice, chunks: list[int], kept: dict[int, int], order: Order | None) -> int:
+    """Most bytes of activations that a rank holds at once, (2)."""
+    m = choice.num_micro_batches
+    if choice.schedule in CLOSED_FORM:
+        return (m if choice.schedule == "gpipe" else min(choice.pp - chunks[0], m)) * kept[chunks[0]]
+    assert order is not None
+    freed = {"F": 0, "I": 0, "W": 1, "B": 1}
+    held = most = 0
+    for kind, chunk, _ in order[chunks[0]]:
+        held += kept[chunk] if kind == "F" else -freed[kind] * kept[chunk]
+        most = max(most, held)
+    return most
+
+
+def _predicted(case: Case, choice: Choice, layers: int, recompute: str) -> int:
+    """What the network predicts for a stage with so many layers, (4)."""
+    network, block, count = case.memory.network, case.model.blocks[0], len(case.model.blocks)
+    assert network is not None
+    if layers not in (count // choice.pp, -(-count // choice.pp)):
+        return MOST_BYTES
+    micro = choice.micro_batch
+    known = {
+        **{"n_gpus": choice.pp * choice.tp * choice.dp, "tp": choice.tp, "pp": choice.pp, "dp": choice.dp},
+        **{"layers": count, "hidden": block.hidden, "heads": block.heads, "kv_heads": block.key_value_heads},
+        **{"ffn_hidden": block.ffn, "seq": block.seq, "vocab": case.model.vocab or 0, "cp": 1, "vpp": choice.vpp},
+        **{"micro_batch": micro, "mini_batch": micro * choice.num_micro_batches, "zero": choice.zero},
+        **{"global_batch": micro * choice.num_micro_batches * choice.dp, "gpipe": int(choice.schedule == "gpipe")},
+        **{"selective": int(recompute == "selective"), "full": int(recompute == "full")},
+    }
+    inputs = [known[feature.name] for feature in network.features]
+    entries = zip(inputs, network.features, strict=True)
+    values = np.array([((math.log(x) if f.log else x) - f.centre) / f.scale for x, f in entries])
+    for number, layer in enumerate(network.layers):
+        values = np.array(layer.weights) @ values + np.array(layer.biases)
+        values = values if number == len(network.layers) - 1 else values.clip(min=0.0)
+    logarithm = network.target.centre + network.target.scale * float(values[0])
+    return math.ceil(math.exp(min(logarithm, math.log(MOST_BYTES))))
+
+
+def capacity_kib(case: Case) -> list[int]:
+    """KiB of each device type."""
+    return [int(device.memory_gib * GIB) // KIB for device in case.cluster.devices.values()]
+
+
+def margin_kib(case: Case, capacity: int) -> int:
+    """KiB that stay free on a device with this capacity."""
+    network = case.memory.network
+    if network is not None:
+        return math.ceil(network.margin * capacity)
+    return math.ceil(case.memory.margin * capacity) + math.ceil(case.memory.margin_gib * GIB / KIB)
+
+
+def violations(
+    case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], devices: Ints, order: Order | None
+) -> Iterator[str]:
+    """What is wrong with a plan: its shape, torn tensor groups, memory, (5)."""
+    chunks, layers = choice.pp * choice.vpp, len(case.model.blocks)
+    ends = [0, *(end for _, end in stages)]
+    cut = all(first == before and first < end for (first, end), before in zip(stages, ends, strict=False))
+    if len(stages) != chunks or not cut or ends[-1] != layers:
+        yield f"stages {list(stages)} do not divide {layers} layers in order"
+        return
+    allowed = set(case.space["recompute"]) - ({"full"} if choice.schedule in SPLIT else set())
+    if len(recompute) != chunks or not set(recompute) <= allowed:
+        yield f"recompute {list(recompute)} is not one of {sorted(allowed)} for each stage"
+        return
+    if devices.shape != (choice.pp, choice.dp, choice.tp):
+        yield f"devices have shape {devices.shape}, not (pp, dp, tp)"
+        return
+    if sorted(devices.ravel().tolist()) != list(range(case.cluster.num_devices)):
+        yield "not every device is used exactly once"
+        return
+    nodes = case.cluster.node_list
+    node_of = np.repeat(np.arange(len(nodes)), [node.gpus_per_node for node in nodes])
+    spread = max(len(set(group)) for group in node_of[devices].reshape(-1, choice.tp).tolist())
+    size = max(node.gpus_per_node for node in nodes)
+    if spread > max(choice.tp // size, 1):
+        yield f"a tensor group of {choice.tp} lies on {spread} nodes, not {max(choice.tp // size, 1)}"
+    yield from _too_large(case, memory_bytes(case, choice, stages, recompute, order), node_of[devices])
+
+
+def _too_large(case: Case, need: list[int], nodes: Ints) -> Iterator[str]:
+    names, capacity = list(case.cluster.devices), capacity_kib(case)
+    kind_of = np.array([names.index(node.device.name) for node in case.cluster.node_list])
+    for x, bytes_ in enumerate(need):
+        for kind in np.unique(kind_of[nodes[x]]).tolist():
+            free = capacity[kind] - margin_kib(case, capacity[kind])
+            if bytes_ > free * KIB:
+                yield f"stage {x} needs {-(-bytes_ // KIB)} KiB, device type {names[kind]} has {free}"

@@ -1,0 +1,68 @@
+r"""
+Links between devices, from the levels or measured matrices of a cluster.
+
+(1) Two devices of a node exchange at the node's own rate and latency, others at the network's, or their rack's where it
+    states its own; a matrix by node replaces what lies between nodes, one by device everything.
+(2) A node's cards are shared by the devices that send at once: between nodes, B = min(B, cards / k) at both ends with
+    k = min(tp, devices) in pipeline transfers and all its devices in data-parallel rings.
+"""
+
+import numpy as np
+
+from taut.data.cluster import UNIT_BYTES, ClusterSpec
+from taut.solver.certificate.reference.layers import Floats, Ints
+
+GIGABIT, MICROSECOND = 1e9 / 8, 1e-6
+
+
+class Network:
+    """Rates in bytes per second and latencies in seconds between any devices of a cluster."""
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        nodes = cluster.node_list
+        self.size = np.array([node.gpus_per_node for node in nodes])
+        self.node_of = np.repeat(np.arange(len(nodes)), self.size)
+        self.cards = np.array([(node.nic_bandwidth_gbps or np.inf) * GIGABIT for node in nodes])
+        rate = latency = None
+        if cluster.bandwidth_matrix is not None:
+            rate = np.array(cluster.bandwidth_matrix.rows) * UNIT_BYTES[cluster.bandwidth_matrix.unit]
+        if cluster.latency_matrix is not None:
+            latency = np.array(cluster.latency_matrix.rows_us) * MICROSECOND
+        own = np.array([(node.intra_bandwidth_gbps * GIGABIT, node.intra_latency_us * MICROSECOND) for node in nodes])
+        self._rate = _levels(cluster, "bandwidth_gbps", GIGABIT) if rate is None else rate
+        self._latency = _levels(cluster, "latency_us", MICROSECOND) if latency is None else latency
+        for matrix, inside, none in zip((self._rate, self._latency), own.T, (np.inf, 0.0), strict=True):
+            np.fill_diagonal(matrix, inside if len(matrix) == len(nodes) else none)
+
+    @property
+    def by_node(self) -> bool:
+        """Whether the devices of a node are interchangeable."""
+        return len(self._rate) == len(self._latency) == len(self.size)
+
+    def latency(self, a: Ints, b: Ints) -> Floats:
+        """Seconds from devices a to b."""
+        return self._of(self._latency, a, b)
+
+    def rate(self, a: Ints, b: Ints, senders: int | None = None) -> Floats:
+        """Bytes per second from devices a to b; with ``senders`` at once in a node the cards are shared, (2)."""
+        rate = self._of(self._rate, a, b)
+        if senders is None:
+            return rate
+        share = self.cards / np.minimum(senders, self.size)
+        capped = np.minimum(rate, np.minimum(share[self.node_of[a]], share[self.node_of[b]]))
+        return np.where(self.node_of[a] == self.node_of[b], rate, capped)
+
+    def _of(self, matrix: Floats, a: Ints, b: Ints) -> Floats:
+        if len(matrix) == len(self.size):
+            return np.asarray(matrix[self.node_of[a], self.node_of[b]])
+        return np.asarray(matrix[a, b])
+
+
+def _levels(cluster: ClusterSpec, figure: str, unit: float) -> Floats:
+    """Figures between nodes by the network and its racks, (1)."""
+    between = getattr(cluster.network, figure)
+    matrix = np.full((cluster.num_nodes,) * 2, np.nan if between is None else between * unit)
+    for rack in cluster.network.racks:
+        if getattr(rack, figure) is not None:
+            matrix[np.ix_(rack.nodes, rack.nodes)] = getattr(rack, figure) * unit
+    return matrix

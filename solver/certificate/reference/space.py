@@ -1,0 +1,167 @@
+r"""
+Candidates of a strategy space, enumerated from its definition.
+
+With D devices, global batch g and L layers a candidate has
+
+(1) pp tp dp = D, pp <= L and g = dp micro_batch m;
+(2) a tensor degree that divides heads and feed-forward width of every layer, divides its key-value heads or is a
+    multiple of them, and divides the size of every node or is a multiple of the one size that all nodes have;
+(3) a cost without recompute for every layer on every device type;
+(4) a schedule of the space: one stage runs 1F1B; a schedule that is priced by its order needs the latency model
+    ``pipette`` and memory that is a sum of terms, a layer for each chunk, m a multiple of pp if interleaved, m >= 2 pp
+    for ZB-V, and some recompute other than full if it splits the backward pass;
+(5) ZeRO-0 without replicas, and sequence parallelism only where tp > 1 divides every sequence;
+(6) beside its own order every order that the space lists for its degrees.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from taut.data.calibration import Calibration
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable
+from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
+from taut.errors import DataError
+
+CLOSED_FORM = ("1f1b", "gpipe")
+ON_V = ("zb-v", "v-half", "v-min")
+SPLIT = ("zb-h1", "zb-h2", *ON_V)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A planning problem: inputs, the space as plain values, the latency model; ``kept`` are figures in use."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    costs: CostTable
+    memory: MemoryModel
+    space: Mapping[str, Any]
+    latency_model: str
+    calibration: Calibration | None = None
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def coefficient(self, term: str) -> float:
+        """Coefficient of a term of the step time; without a calibration 1, and 0 seconds for the constant."""
+        if self.calibration is None:
+            return 0.0 if term == "constant" else 1.0
+        return self.calibration.coefficients[term]
+
+
+@dataclass(frozen=True, order=True)
+class Choice:
+    """A candidate: everything but the stages, their recompute and the placement."""
+
+    pp: int
+    tp: int
+    dp: int
+    vpp: int
+    micro_batch: int
+    num_micro_batches: int
+    schedule: str
+    zero: int
+    sequence_parallel: bool
+    order: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Fields as plain values, the order only where one is given."""
+        values = asdict(self)
+        return {name: value for name, value in values.items() if name != "order"} | (
+            {"order": list(self.order)} if self.order else {}
+        )
+
+    @property
+    def chunk_device(self) -> list[int]:
+        """Pipeline rank of every chunk: down and up again on the V, round the ranks elsewhere."""
+        down = list(range(self.pp))
+        return down + down[::-1] if self.schedule in ON_V else down * self.vpp
+
+
+def candidates(case: Case) -> list[Choice]:
+    """Every candidate of the space in ascending order, (1) to (6)."""
+    own = [choice for choice in _degrees(case) if all(_field(choice, k) == v for k, v in case.space["fixed"].items())]
+    given = [
+        replace(choice, order=tuple(order["words"]))
+        for order in case.space["orders"]
+        for choice in own
+        if all(_field(choice, k) == v for k, v in order.items() if k != "words")
+    ]
+    return sorted({*own, *given})
+
+
+def _field(choice: Choice, name: str) -> Any:
+    if name == "order" or name not in choice.__dataclass_fields__:
+        raise DataError(f"space: unknown field {name!r}, expected one of a candidate")
+    return getattr(choice, name)
+
+
+def _degrees(case: Case) -> Iterator[Choice]:
+    """Candidates in their own order, (1) to (5)."""
+    devices, batch, layers = case.cluster.num_devices, case.space["global_batch"], len(case.model.blocks)
+    for tp in _divisors(devices):
+        if tp > case.space["max_tp"] or not _splits(case, tp):
+            continue
+        for pp in _divisors(devices // tp):
+            dp = devices // tp // pp
+            for micro_batch in _divisors(batch // dp) if batch % dp == 0 and pp <= layers else []:
+                if not _priced(case, tp, micro_batch):
+                    continue
+                m = batch // dp // micro_batch
+                for schedule, vpp in _schedules(case, pp, m):
+                    for zero in case.space["zero"] if dp > 1 else [0]:
+                        for sharded in case.space["sequence_parallel"] if _shards(case, tp) else [False]:
+                            yield Choice(pp, tp, dp, vpp, micro_batch, m, schedule, zero, sharded)
+
+
+def _divisors(number: int) -> list[int]:
+    low = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return sorted({*low, *(number // d for d in low)})
+
+
+def _splits(case: Case, tp: int) -> bool:
+    """Whether the layers and the nodes suit a tensor degree, (2)."""
+    layers = all(
+        layer.heads % tp == 0
+        and layer.ffn % tp == 0
+        and (layer.key_value_heads % tp == 0 or tp % layer.key_value_heads == 0)
+        for layer in case.model.blocks
+    )
+    sizes = {node.gpus_per_node for node in case.cluster.nodes}
+    return layers and (all(size % tp == 0 for size in sizes) or (len(sizes) == 1 and tp % min(sizes) == 0))
+
+
+def _priced(case: Case, tp: int, micro_batch: int) -> bool:
+    """Whether every layer has a cost or lies between two measured micro-batches, (3)."""
+    blocks = case.model.blocks
+    kinds = {(layer.kind, layer.seq) for layer in blocks}
+    if case.model.vocab:
+        kinds |= {("embedding", blocks[0].seq), ("head", blocks[-1].seq)}
+    for device in case.cluster.devices:
+        for kind, seq in kinds:
+            measured = case.costs.micro_batches.get((device, kind, tp, seq, "none"), [])
+            if not measured or not measured[0] <= micro_batch <= measured[-1]:
+                return False
+    return True
+
+
+def _schedules(case: Case, pp: int, m: int) -> Iterator[tuple[str, int]]:
+    """Schedules with their chunks a device, (4)."""
+    if pp == 1:
+        yield "1f1b", 1
+        return
+    by_order = case.latency_model == "pipette" and case.memory.network is None
+    for schedule in case.space["schedules"]:
+        if schedule in CLOSED_FORM:
+            yield schedule, 1
+        elif by_order and not (schedule in SPLIT and set(case.space["recompute"]) <= {"full"}):
+            if (schedule == "interleaved-1f1b" and m % pp) or (schedule == "zb-v" and m < 2 * pp):
+                continue
+            most = case.space["max_vpp"]
+            chunks = range(2, most + 1) if schedule == "interleaved-1f1b" else [2 if schedule in ON_V else 1]
+            yield from ((schedule, vpp) for vpp in chunks if pp * vpp <= len(case.model.blocks))
+
+
+def _shards(case: Case, tp: int) -> bool:
+    return tp > 1 and all(layer.seq % tp == 0 for layer in case.model.blocks)

@@ -1,0 +1,148 @@
+"""The reference evaluator and the fast one agree: candidates, step time and its parts, memory, and rules."""
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
+from taut.errors import DataError, ExtrapolationWarning
+from taut.formulations.latency import memory_bytes, step_time, violations
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import SCHEDULES
+from taut.solver.certificate.published_orders import order_for
+from taut.solver.certificate.reference.memory import memory_bytes as reference_bytes
+from taut.solver.certificate.reference.memory import violations as reference_violations
+from taut.solver.certificate.reference.orders import check, makespans
+from taut.solver.certificate.reference.prices import price
+from taut.solver.certificate.reference.space import candidates
+from tests.support.instances import random_problem
+from tests.support.reference import case_of, choice_of, random_placement, random_strategy
+from tests.support.words import with_random_orders
+
+SAME = 1e-12
+ORDERED = [kind for kind in SCHEDULES if kind not in ("1f1b", "gpipe")]
+
+
+def agree(given: PlanningProblem, rng: np.random.Generator, plans: int) -> int:
+    """Check that both evaluators give the same candidates, and the same figures of random plans."""
+    case = case_of(given)
+    assert [choice.as_dict() for choice in candidates(case)] == [each.as_dict() for each in given.candidates]
+    for _ in range(plans if given.candidates else 0):
+        candidate = given.candidates[rng.integers(len(given.candidates))]
+        strategy = random_strategy(given, candidate, rng)
+        devices = np.array([random_placement(given, candidate, rng) for _ in range(2)])
+        choice, rest = choice_of(candidate), (strategy.stages, strategy.recompute)
+        order = order_for(case, choice)
+        fast, found = step_time(given, strategy, devices), price(case, choice, *rest, devices, order)
+        np.testing.assert_allclose(found.total, fast.total, rtol=SAME)
+        parts = [fast.compute[0], fast.tensor_parallel[0], fast.pipeline_transfers[0]]
+        scale = float(fast.total[0])
+        assert np.isclose(found.parts, parts, rtol=SAME, atol=SAME * scale).all(axis=1).any()
+        np.testing.assert_allclose(found.data_parallel, fast.data_parallel, rtol=SAME)
+        np.testing.assert_allclose(found.optimizer, fast.optimizer, rtol=SAME)
+        assert reference_bytes(case, choice, *rest, order) == memory_bytes(given, strategy)
+        for each in devices:
+            assert tuple(reference_violations(case, choice, *rest, each, order)) == violations(given, strategy, each)
+    return plans if given.candidates else 0
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_evaluators_agree_on_random_plans(block: int) -> None:
+    """Latency models, device types, measured links, ZeRO stages and calibrations of every kind, 1F1B and GPipe."""
+    rng = np.random.default_rng(block)
+    checked = 0
+    for seed in range(block * 60, (block + 1) * 60):
+        checked += agree(random_problem(seed, measured=seed % 3 == 0, large=seed % 5 == 0), rng, 6)
+    assert checked > 200
+
+
+def by_order(seed: int) -> PlanningProblem:
+    """A random problem with every schedule that is priced by its order, and given orders at times."""
+    given = random_problem(seed, large=seed % 2 == 0)
+    space = given.space.model_copy(update={"schedules": ORDERED, "max_vpp": 3})
+    given = replace(given, space=space, latency_model="pipette")
+    return with_random_orders(given, np.random.default_rng(seed)) if seed % 2 else given
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_evaluators_agree_where_orders_are_run(block: int) -> None:
+    """Interleaved, zero-bubble and V schedules, in their own order or in a given one."""
+    rng = np.random.default_rng(100 + block)
+    checked = sum(agree(by_order(seed), rng, 5) for seed in range(block * 40, (block + 1) * 40))
+    assert checked > 100
+
+
+def random_network(rng: np.random.Generator) -> MemoryNetwork:
+    """A network of two layers with random weights, some features by their logarithm."""
+    names = [str(name) for name in rng.permutation(ALL_FEATURES)[:8]]
+    positive = {"n_gpus", "layers", "hidden", "heads", "tp", "pp", "dp", "micro_batch", "mini_batch", "global_batch"}
+    features: list[dict[str, Any]] = [
+        {"name": name, "log": name in positive, "centre": 1.0, "scale": 2.0, "least": 0.0, "most": 1e9}
+        for name in names
+    ]
+    layers = [
+        {"weights": rng.normal(size=(4, 8)).tolist(), "biases": rng.normal(size=4).tolist()},
+        {"weights": rng.normal(size=(1, 4)).tolist(), "biases": [0.0]},
+    ]
+    target = {"centre": 14.0, "scale": 0.5}
+    return MemoryNetwork.model_validate({"features": features, "target": target, "layers": layers, "margin": 0.07})
+
+
+def test_evaluators_agree_on_learned_memory() -> None:
+    """What a network predicts, for even divisions and others, is the same byte for byte."""
+    rng, checked = np.random.default_rng(7), 0
+    for seed in range(60):
+        given = random_problem(seed)
+        if len(given.model.kinds) > 1:
+            continue
+        memory = given.memory.model_copy(update={"network": random_network(rng)})
+        checked += agree(replace(given, memory=memory), rng, 5)
+    assert checked > 100
+
+
+def test_memory_coefficients_and_precisions() -> None:
+    """Fitted coefficients, other precisions and a margin in GiB are the same byte for byte."""
+    rng, checked = np.random.default_rng(8), 0
+    for seed in range(60):
+        given = by_order(seed) if seed % 2 else random_problem(seed)
+        more = {"weights": 0.9, "activations": 1.7, "checkpoints": 0.3, "buffers": 2.5, "logits": 0.01}
+        update = {"coefficients": more, "margin_gib": 1e-4, "overhead_gib": 1e-5}
+        memory = given.memory.model_copy(update=update | {"precision": "fp32"})
+        cluster = given.cluster.model_copy(deep=True)
+        for group in cluster.nodes:
+            group.device.peak_tflops["fp32"] = 1.0
+        checked += agree(replace(given, memory=memory, cluster=cluster), rng, 4)
+    assert checked > 100
+
+
+def test_costs_between_measured_micro_batches() -> None:
+    """A cost that no row has is interpolated, or derived for a recompute, the same way."""
+    rng, checked = np.random.default_rng(9), 0
+    for seed in range(30):
+        given = random_problem(seed)
+        most = max(row.micro_batch for row in given.costs.rows)
+        rows = [
+            row for row in given.costs.rows if row.micro_batch in (1, most) and (seed % 2 or row.recompute == "none")
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExtrapolationWarning)
+            checked += agree(replace(given, costs=given.costs.model_copy(update={"rows": rows})), rng, 5)
+    assert checked > 50
+
+
+def test_orders_that_cannot_run_are_refused() -> None:
+    """A pass that is missing, on another device, or waits for ever."""
+    candidate = next(c for c in by_order(0).candidates if c.schedule == "zb-h1")
+    choice = choice_of(candidate)
+    case = case_of(by_order(0))
+    order = [list(passes) for passes in order_for(case, choice) or []]
+    with pytest.raises(DataError, match="every pass once"):
+        check(choice, [order[0][1:], *order[1:]])
+    with pytest.raises(DataError, match="another device"):
+        check(choice, [order[1], order[0], *order[2:]])
+    ones = np.ones((3, choice.pp, 1))
+    with pytest.raises(DataError, match="for ever"):
+        makespans([passes[::-1] for passes in order], ones, np.ones((choice.pp - 1, 1)))

@@ -1,0 +1,57 @@
+"""The reference evaluator beside the fast one: the same problem, strategy and placement for both."""
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
+from taut.solver.certificate.reference.space import Case, Choice
+
+Ints = NDArray[np.int64]
+
+
+def case_of(problem: PlanningProblem) -> Case:
+    """The problem as the reference evaluator takes it."""
+    return Case(
+        model=problem.model,
+        cluster=problem.cluster,
+        costs=problem.costs,
+        memory=problem.memory,
+        space=problem.space.model_dump(mode="json"),
+        latency_model=problem.latency_model,
+        calibration=problem.calibration,
+    )
+
+
+def choice_of(candidate: Candidate) -> Choice:
+    """A candidate as the reference evaluator takes it."""
+    values = candidate.as_dict()
+    return Choice(**{**values, "order": tuple(values.get("order", ()))})
+
+
+def random_strategy(problem: PlanningProblem, candidate: Candidate, rng: np.random.Generator) -> Strategy:
+    """Random stages and recompute of a candidate."""
+    chunks = candidate.pp * candidate.vpp
+    cuts = sorted(rng.choice(np.arange(1, len(problem.model.blocks)), chunks - 1, replace=False).tolist())
+    ends = [*cuts, len(problem.model.blocks)]
+    recompute = rng.choice(problem.recompute_of(candidate), chunks).tolist()
+    return Strategy(
+        candidate=candidate, stages=tuple(zip([0, *cuts], ends, strict=True)), recompute=tuple(map(str, recompute))
+    )
+
+
+def random_placement(problem: PlanningProblem, candidate: Candidate, rng: np.random.Generator) -> Ints:
+    """Random devices of every worker, (pp, dp, tp), with whole tensor groups."""
+    tp, nodes = candidate.tp, problem.cluster.node_list
+    size = max(node.gpus_per_node for node in nodes)
+    first = np.concatenate([[0], np.cumsum([node.gpus_per_node for node in nodes])])
+    if tp > size:
+        order = np.concatenate([np.arange(first[n], first[n + 1]) for n in rng.permutation(len(nodes))])
+        groups = np.array([rng.permutation(group) for group in order.reshape(-1, tp)])
+    else:
+        own = [rng.permutation(np.arange(start, end)) for start, end in pairwise(first)]
+        groups = rng.permutation(np.concatenate(own).reshape(-1, tp))
+    return groups.reshape(candidate.pp, candidate.dp, tp)
