@@ -34,65 +34,61 @@ def memory_bytes(
     """Bytes on a device of every pipeline rank, (1) to (4)."""
     if case.memory.network is not None:
         return [_predicted(case, choice, end - first, r) for (first, end), r in zip(stages, recompute, strict=True)]
-    device = choice.chunk_device
-    hosted = [[c for c, d in enumerate(device) if d == rank] for rank in range(choice.pp)]
-    return [_rank(case, choice, stages, recompute, chunks, order) for chunks in hosted]
+    layers, memory, rank = layers_of(case, choice), case.memory, np.array(choice.chunk_device)
+    first, last = np.array([first for first, _ in stages]), np.array([end for _, end in stages]) - 1
+    row = np.repeat([RECOMPUTE.index(r) for r in recompute], last - first + 1)
+    each = np.arange(len(row))
+    message = -(-layers.output // choice.tp) if choice.sequence_parallel else layers.output
+    gathered = layers.output if choice.sequence_parallel and choice.tp > 1 else 0 * layers.output
+    buffers = gathered + (2 * message if choice.pp > 1 else 0)
 
+    def added(figures: Ints) -> Ints:
+        return np.bincount(rank, figures, choice.pp).astype(int)
 
-def _rank(
-    case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], chunks: list[int], order: Order | None
-) -> int:
-    """Bytes of the rank that runs these chunks."""
-    layers, memory = layers_of(case, choice), case.memory
-    at = [slice(*stages[c]) for c in chunks]
-    rows = [RECOMPUTE.index(recompute[c]) for c in chunks]
-    sharded = choice.sequence_parallel
-    message = -(-layers.output // choice.tp) if sharded else layers.output
-    buffers = (layers.output if sharded and choice.tp > 1 else 0) + (2 * message if choice.pp > 1 else 0 * message)
+    def largest(figures: Ints) -> Ints:
+        return np.array([figures[rank == d].max() for d in range(choice.pp)]) if choice.vpp > 1 else figures
+
+    parameters, widest = added(np.add.reduceat(layers.parameters, first)), np.maximum.reduceat(layers.gathered, first)
     terms = {
-        **_held(memory, choice, sum(int(layers.parameters[i].sum()) for i in at), layers.gathered, at),
-        "workspace": max(int(layers.brought_back[r, i].max()) for r, i in zip(rows, at, strict=True)),
-        "buffers": max(int(buffers[i].max()) for i in at),
-        "logits": layers.logits if any(i.stop == len(layers.output) for i in at) else 0,
+        **_held(memory, choice, parameters, largest(widest)),
+        "workspace": largest(np.maximum.reduceat(layers.brought_back[row, each], first)),
+        "buffers": largest(np.maximum.reduceat(buffers, first)),
+        "logits": added(np.where(last == len(row) - 1, layers.logits, 0)),
     }
-    kept = {
-        c: _times(memory, "checkpoints" if r == 2 else "activations", int(layers.kept[r, i].sum()))
-        for c, r, i in zip(chunks, rows, at, strict=True)
-    }
-    total = sum(_times(memory, term, figure) for term, figure in terms.items())
-    return total + _at_once(choice, chunks, kept, order) + round(memory.overhead_gib * GIB)
+    kept = np.add.reduceat(layers.kept[row, each], first)
+    full = np.array(recompute) == "full"
+    kept = np.where(full, _times(memory, "checkpoints", kept), _times(memory, "activations", kept))
+    total = sum(_times(memory, term, figure) for term, figure in terms.items()) + _at_once(case, choice, kept, order)
+    return np.asarray(total + round(memory.overhead_gib * GIB)).tolist()
 
 
-def _times(memory: MemoryModel, term: str, figure: int) -> int:
+def _times(memory: MemoryModel, term: str, figures: Ints) -> Ints:
     """A term times its coefficient, in whole bytes."""
     coefficient = memory.coefficients.get(term, 1.0)
-    return figure if coefficient == 1.0 else math.ceil(coefficient * figure)
+    return figures if coefficient == 1.0 else np.ceil(coefficient * figures).astype(int)
 
 
-def _held(memory: MemoryModel, choice: Choice, parameters: int, gathered: Ints, at: list[slice]) -> dict[str, int]:
+def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints) -> dict[str, Ints]:
     """Bytes of weights, gradients and optimizer states, (1)."""
     weight, gradient, state = PARAMETER_BYTES[memory.precision]
     shares = [choice.dp if choice.zero >= stage else 1 for stage in (3, 2, 1)]
     terms = [-(-parameters * each // share) for each, share in zip((weight, gradient, state), shares, strict=True)]
     if choice.zero == 3 and choice.dp > 1:
-        largest = max(int(gathered[i].max()) for i in at)
-        terms[0] += parameters * weight if choice.pp > 1 else 2 * largest * weight
-        terms[1] += parameters * gradient if choice.pp > 1 else 0
+        terms[0] = terms[0] + (parameters * weight if choice.pp > 1 else 2 * largest * weight)
+        terms[1] = terms[1] + (parameters * gradient if choice.pp > 1 else 0)
     return dict(zip(("weights", "gradients", "states"), terms, strict=True))
 
 
-def _at_once(choice: Choice, chunks: list[int], kept: dict[int, int], order: Order | None) -> int:
-    """Most bytes of activations that a rank holds at once, (2)."""
+def _at_once(case: Case, choice: Choice, kept: Ints, order: Order | None) -> Ints:
+    """Most bytes of activations that each rank holds at once, of those that each chunk keeps, (2)."""
     m = choice.num_micro_batches
     if choice.schedule in CLOSED_FORM:
-        return (m if choice.schedule == "gpipe" else min(choice.pp - chunks[0], m)) * kept[chunks[0]]
-    assert order is not None
-    freed = {"F": 0, "I": 0, "W": 1, "B": 1}
-    held = most = 0
-    for kind, chunk, _ in order[chunks[0]]:
-        held += kept[chunk] if kind == "F" else -freed[kind] * kept[chunk]
-        most = max(most, held)
-    return most
+        return kept * (m if choice.schedule == "gpipe" else np.minimum(np.arange(choice.pp, 0, -1), m))
+    key = "changes", choice.schedule, choice.pp, choice.vpp, m, choice.order
+    if key not in case.kept:
+        sign = {"F": 1, "I": 0, "W": -1, "B": -1}
+        case.kept[key] = [np.array([(sign[kind], c) for kind, c, _ in passes]) for passes in order or []]
+    return np.array([np.cumsum(change[:, 0] * kept[change[:, 1]]).max() for change in case.kept[key]])
 
 
 def _predicted(case: Case, choice: Choice, layers: int, recompute: str) -> int:

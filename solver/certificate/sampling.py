@@ -1,0 +1,306 @@
+r"""
+Plans sampled to refute a bound: feasible, priced by the reference evaluator, and below what no plan is said to undercut.
+
+A bound b of a candidate is refuted by a plan of that candidate with step time T if
+
+.. math:: T < b (1 - 10^{-9}), \tag{1}
+
+and a candidate that is said to be infeasible by any plan that breaks no rule. For every candidate, the plans are
+
+- divisions into equal numbers of layers, into equal seconds, that of the plan under examination, and random ones, each
+  with the least recompute that fits; all divisions and recomputes where they are few (2);
+- placements in the order of the nodes, stage by stage or replica by replica, that of the plan under examination in
+  both orders, and random ones (3);
+- from the best of these, in the order of T / b, steepest descent over moved boundaries, changed recomputes and
+  exchanged tensor groups (4).
+
+The generator's seed is taken from the problem's SHA-256, and the number of plans from its size, so a check is repeatable.
+A sample proves nothing: it only shows errors.
+"""
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise, permutations, product
+
+import numpy as np
+
+from taut.solver.certificate.published_orders import order_for
+from taut.solver.certificate.reference.layers import Ints, layers_of
+from taut.solver.certificate.reference.memory import KIB, Stages, capacity_kib, margin_kib, memory_bytes
+from taut.solver.certificate.reference.prices import price
+from taut.solver.certificate.reference.space import CLOSED_FORM, SPLIT, Case, Choice
+
+TOLERANCE = 1e-9
+MOST_CALLS = 1200
+"""Strategies that are priced, each on several placements: about a second, less than deriving the bounds takes."""
+DESCENT_CALLS = 60
+"""Strategies that one descent may price: enough for two moves of every boundary of sixteen stages."""
+PASSES_A_CALL = 60
+"""Passes of an order whose run takes as long as one closed form."""
+WORKERS = 4096
+"""Workers that one call prices at most, but for one placement: beyond, a call takes longer than its overhead."""
+MOST_STRATEGIES = 24
+"""Strategies of a candidate up to which all are priced rather than sampled."""
+MOST_ORDERS = 720
+"""Placements up to which the descent prices all: those of six tensor groups."""
+
+Recompute = tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """How many plans were priced and how many of them break no rule, and the bounds that one of them refutes."""
+
+    plans: int
+    feasible: int
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownPlan:
+    """The plan under examination."""
+
+    choice: Choice
+    stages: Stages
+    devices: Ints
+
+
+@dataclass
+class _Best:
+    """The best plan known of a candidate: bytes over the limit, then seconds."""
+
+    choice: Choice
+    bound: float
+    key: tuple[float, float] = (math.inf, math.inf)
+    stages: Stages = ()
+    recompute: Recompute = ()
+    devices: Ints = field(default_factory=lambda: np.zeros((0, 0, 0), dtype=np.int64))
+
+    @property
+    def refutes(self) -> bool:
+        """Whether the plan refutes the bound, (1)."""
+        excess, seconds = self.key
+        return excess <= 0 and (math.isinf(self.bound) or seconds < self.bound * (1 - TOLERANCE))
+
+    @property
+    def promise(self) -> tuple[float, float]:
+        """How near the plan is to refuting the bound; less is nearer."""
+        excess, seconds = self.key
+        return excess, seconds / self.bound if self.bound > 0 and math.isfinite(self.bound) else 1.0
+
+
+def sample(case: Case, bounds: Sequence[tuple[Choice, float]], known: KnownPlan, sha256: str) -> Sample:
+    """
+    Price sampled plans of every candidate against its bound.
+
+    Parameters
+    ----------
+    case
+        The problem.
+    bounds
+        Candidates with the seconds that no plan of theirs undercuts, infinity where none is said to be feasible.
+    known
+        The plan under examination.
+    sha256
+        Digest of the problem, which the sample is drawn with.
+    """
+    return _Sampler(case, known, np.random.default_rng(int(sha256[:16], 16))).run(bounds)
+
+
+class _Sampler:
+    """One sample of plans, and what it has shown so far."""
+
+    def __init__(self, case: Case, known: KnownPlan, rng: np.random.Generator) -> None:
+        self._case, self._known, self._rng = case, known, rng
+        self._plans = self._feasible = 0
+        self._calls = float(MOST_CALLS)
+        sizes = [node.gpus_per_node for node in case.cluster.node_list]
+        self._node_of = np.repeat(np.arange(len(sizes)), sizes)
+        self._size = max(sizes)
+        names = list(case.cluster.devices)
+        kinds = np.array([names.index(node.device.name) for node in case.cluster.node_list])
+        capacity = capacity_kib(case)
+        budget = np.array([(kib - margin_kib(case, kib)) * KIB for kib in capacity], dtype=float)
+        self._budget = budget[kinds[self._node_of]]
+
+    def run(self, bounds: Sequence[tuple[Choice, float]]) -> Sample:
+        """Sample every candidate, (2) and (3), then descend where the best plan is nearest to its bound, (4)."""
+        known = [(choice, bound) for choice, bound in bounds if bound > -math.inf]
+        faults: list[str] = []
+        for by_order in (False, True):
+            group = [each for each in known if (each[0].schedule not in CLOSED_FORM) == by_order]
+            faults += [_words(best) for best in self._searched(group) if best.refutes]
+        return Sample(plans=self._plans, feasible=self._feasible, faults=tuple(faults))
+
+    def _searched(self, known: list[tuple[Choice, float]]) -> list[_Best]:
+        """The best plans of some candidates: the lowest bounds, and others at random."""
+        self._calls = float(MOST_CALLS)
+        lowest = heapq.nsmallest(len(known) // 4 + 1, known, key=lambda each: each[1])
+        found: dict[Choice, _Best] = {}
+        for choice, bound in [*lowest, *(known[i] for i in self._rng.permutation(len(known)))]:
+            if self._calls < MOST_CALLS / 2:
+                break
+            if choice not in found and _cost(choice) <= MOST_CALLS / 20:
+                found[choice] = self._sampled(_Best(choice, bound))
+        for best in sorted(found.values(), key=lambda each: each.promise):
+            if self._calls <= 0:
+                break
+            if not best.refutes:
+                self._descend(best)
+        return list(found.values())
+
+    def _sampled(self, best: _Best) -> _Best:
+        """The best of sampled strategies on sampled placements, (2) and (3)."""
+        placements = self._placements(best.choice)
+        for stages, recompute in self._strategies(best.choice):
+            self._try(best, stages, recompute, placements)
+        return best
+
+    def _try(self, best: _Best, stages: Stages, recompute: Recompute, placements: Ints) -> bool:
+        """Price a strategy on placements (n, pp, dp, tp), and keep the best; whether it is new."""
+        choice, order = best.choice, order_for(self._case, best.choice)
+        self._calls -= _cost(choice)
+        need = np.array(memory_bytes(self._case, choice, stages, recompute, order), dtype=float)
+        excess = (need - self._budget[placements].min(axis=(-1, -2))).max(axis=-1).clip(min=0.0)
+        self._plans += len(placements)
+        self._feasible += int((excess <= 0).sum())
+        if excess.min() > best.key[0]:
+            return False
+        placements, excess = placements[excess == excess.min()], float(excess.min())
+        # What does not fit is not priced: the least excess comes first.
+        at, seconds = 0, math.inf
+        if excess <= 0:
+            total = price(self._case, choice, stages, recompute, placements, order).total
+            at, seconds = int(total.argmin()), float(total.min())
+        if (excess, seconds) >= best.key:
+            return False
+        best.key, best.stages, best.recompute, best.devices = (excess, seconds), stages, recompute, placements[at]
+        return True
+
+    def _placements(self, choice: Choice) -> Ints:
+        """Placements of (3), (n, pp, dp, tp)."""
+        own = self._known.devices
+        sequences = [np.arange(own.size), own.ravel(), own.swapaxes(0, 1).ravel(), self._shuffled(choice.tp)]
+        groups = [s.reshape(-1, choice.tp) for s in sequences if self._whole(s.reshape(-1, choice.tp))]
+        shape = choice.pp, choice.dp, choice.tp
+        by_stage = [each.reshape(shape) for each in groups]
+        by_replica = [each.reshape(choice.dp, choice.pp, choice.tp).swapaxes(0, 1) for each in groups]
+        most = max(WORKERS // own.size, 1)
+        return np.array([*by_stage, *by_replica] if most >= 2 * len(groups) else [*by_stage[:1], *by_replica[:1]])
+
+    def _whole(self, groups: Ints) -> bool:
+        """Whether no tensor group lies on more nodes than it must."""
+        nodes = np.sort(self._node_of[groups], axis=-1)
+        spread = 1 + (nodes[:, 1:] != nodes[:, :-1]).sum(axis=-1).max(initial=0)
+        return bool(spread <= max(groups.shape[-1] // self._size, 1))
+
+    def _shuffled(self, tp: int) -> Ints:
+        """All devices in a random order that keeps tensor groups whole."""
+        nodes = np.split(np.arange(len(self._node_of)), np.flatnonzero(np.diff(self._node_of)) + 1)
+        if tp > self._size:
+            return np.concatenate([nodes[n] for n in self._rng.permutation(len(nodes))])
+        groups = np.concatenate([self._rng.permutation(node) for node in nodes]).reshape(-1, tp)
+        return np.asarray(self._rng.permutation(groups).ravel())
+
+    def _strategies(self, choice: Choice) -> Iterator[tuple[Stages, Recompute]]:
+        """Divisions with their recompute, (2)."""
+        layers, chunks = len(self._case.model.blocks), choice.pp * choice.vpp
+        kinds = self._recomputes(choice)
+        if math.comb(layers - 1, chunks - 1) * len(kinds) ** chunks <= MOST_STRATEGIES:
+            for cuts in combinations(range(1, layers), chunks - 1):
+                yield from ((_between(cuts, layers), each) for each in product(kinds, repeat=chunks))
+            return
+        divisions = [_even(layers, chunks), self._balanced(choice)]
+        if len(self._known.stages) == chunks:
+            divisions.append(self._known.stages)
+        cuts = self._rng.choice(np.arange(1, layers), chunks - 1, replace=False)
+        divisions.append(_between(sorted(cuts.tolist()), layers))
+        for stages in dict.fromkeys(divisions):
+            yield stages, self._fitted(choice, stages)
+
+    def _recomputes(self, choice: Choice) -> list[str]:
+        """Recomputes that a stage may choose."""
+        return [r for r in self._case.space["recompute"] if not (r == "full" and choice.schedule in SPLIT)]
+
+    def _balanced(self, choice: Choice) -> Stages:
+        """A division into about equal seconds."""
+        layers, chunks = len(self._case.model.blocks), choice.pp * choice.vpp
+        seconds = np.cumsum(layers_of(self._case, choice).passes[:, 0, 0].sum(axis=0))
+        cuts, first = [], 0
+        for c in range(1, chunks):
+            wanted = int(np.searchsorted(seconds, seconds[-1] * c / chunks, side="right"))
+            first = min(max(wanted, first + 1), layers - (chunks - c))
+            cuts.append(first)
+        return _between(cuts, layers)
+
+    def _fitted(self, choice: Choice, stages: Stages) -> Recompute:
+        """For every rank the first recompute that fits the smallest device, or the one that holds least."""
+        kinds, order, device = self._recomputes(choice), order_for(self._case, choice), choice.chunk_device
+        need = [memory_bytes(self._case, choice, stages, (r,) * len(stages), order) for r in kinds]
+        least = self._budget.min()
+        chosen = []
+        for rank in range(choice.pp):
+            fits = [k for k in range(len(kinds)) if need[k][rank] <= least]
+            chosen.append(kinds[fits[0] if fits else min(range(len(kinds)), key=lambda k: need[k][rank])])
+        return tuple(chosen[d] for d in device)
+
+    def _descend(self, best: _Best) -> None:
+        """Steepest descent from the best plan of a candidate, (4)."""
+        until = self._calls - DESCENT_CALLS * _cost(best.choice)
+        moved = True
+        while moved and not best.refutes and self._calls > max(until, 0):
+            moved = self._try(best, best.stages, best.recompute, self._exchanged(best))
+            for stages, recompute in self._neighbours(best):
+                if self._calls <= max(until, 0) or best.refutes:
+                    break
+                moved |= self._try(best, stages, recompute, best.devices[None])
+
+    def _exchanged(self, best: _Best) -> Ints:
+        """The placement with two tensor groups exchanged, or all orders of its groups where they are few."""
+        groups = best.devices.reshape(-1, best.choice.tp)
+        count = len(groups)
+        if math.factorial(min(count, 20)) <= MOST_ORDERS:
+            orders = np.array(list(permutations(range(count))))
+        else:
+            most = max(WORKERS // best.devices.size, 1)
+            pairs = np.array([self._rng.choice(count, 2, replace=False) for _ in range(min(most, count**2))])
+            orders = np.tile(np.arange(count), (len(pairs), 1))
+            orders[np.arange(len(pairs))[:, None], pairs] = pairs[:, ::-1]
+        return np.asarray(groups[orders].reshape(-1, *best.devices.shape))
+
+    def _neighbours(self, best: _Best) -> Iterator[tuple[Stages, Recompute]]:
+        """Strategies with one boundary moved by a layer, its recompute kept or fitted, or one recompute changed."""
+        cuts = [end for _, end in best.stages]
+        for c in self._rng.permutation(len(cuts) - 1).tolist():
+            for step in (-1, 1):
+                near = [*cuts[:c], cuts[c] + step, *cuts[c + 1 :]]
+                if all(a < b for a, b in pairwise([0, *near])):
+                    stages = _between(near[:-1], near[-1])
+                    yield from ((stages, r) for r in {best.recompute, self._fitted(best.choice, stages)})
+        for c in self._rng.permutation(len(cuts)).tolist():
+            for kind in self._recomputes(best.choice):
+                yield best.stages, (*best.recompute[:c], kind, *best.recompute[c + 1 :])
+
+
+def _cost(choice: Choice) -> float:
+    """Calls that pricing a strategy counts for."""
+    if choice.schedule in CLOSED_FORM:
+        return 1.0
+    return 1.0 + 3 * choice.pp * choice.vpp * choice.num_micro_batches / PASSES_A_CALL
+
+
+def _between(cuts: Sequence[int], layers: int) -> Stages:
+    return tuple(pairwise([0, *cuts, layers]))
+
+
+def _even(layers: int, chunks: int) -> Stages:
+    return _between([layers * c // chunks for c in range(1, chunks)], layers)
+
+
+def _words(best: _Best) -> str:
+    choice, seconds = best.choice, best.key[1]
+    name = f"pp={choice.pp} tp={choice.tp} dp={choice.dp} micro_batch={choice.micro_batch} {choice.schedule}"
+    claim = "is said to be infeasible" if math.isinf(best.bound) else f"has the bound {best.bound}"
+    return f"candidate {name} {claim}, but a sampled plan of it takes {seconds}"
