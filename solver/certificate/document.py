@@ -6,10 +6,10 @@ predictions, and one bound per candidate. Unknown (infinite) figures are null.
 """
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from taut.data.arrays import Ints
 from taut.data.calibration import Calibration
@@ -26,6 +26,10 @@ from taut.formulations.strategy import Division, Strategy
 FORMAT = "taut-plan/1"
 
 
+Whole = Annotated[int, Field(ge=0, lt=2**63)]
+"""Counts and bytes; larger ones would not fit into an array."""
+
+
 class _Section(BaseModel):
     """A part of the document; fields beside the known ones are kept out of the checks."""
 
@@ -35,17 +39,17 @@ class _Section(BaseModel):
 class StrategySection(_Section):
     """The chosen strategy."""
 
-    pp: int
-    tp: int
-    dp: int
-    vpp: int
-    micro_batch: int
-    num_micro_batches: int
+    pp: Whole
+    tp: Whole
+    dp: Whole
+    vpp: Whole
+    micro_batch: Whole
+    num_micro_batches: Whole
     schedule: str
     zero: int
     sequence_parallel: bool
     order: list[str] = []
-    stages: list[list[int]]
+    stages: list[list[Whole]]
     recompute: list[str]
 
 
@@ -53,7 +57,7 @@ class PlacementSection(_Section):
     """Device of every worker: ``devices[stage][replica][tensor rank]``."""
 
     order: str
-    devices: list[list[list[int]]]
+    devices: list[list[list[Whole]]]
 
 
 class PredictedSection(_Section):
@@ -61,9 +65,9 @@ class PredictedSection(_Section):
 
     step_time_s: float
     breakdown_s: dict[str, float]
-    memory_bytes: list[int]
-    margin_bytes: list[int]
-    capacity_bytes: list[int]
+    memory_bytes: list[Whole]
+    margin_bytes: list[Whole]
+    capacity_bytes: list[Whole]
     tokens_per_s: float | None
     mfu: float | None
 
@@ -215,13 +219,25 @@ def strategy_of(section: StrategySection, source: str) -> Strategy:
     DataError
         If a stage is not a pair of layer numbers.
     """
+    check_stages(section, source)
     values = section.model_dump(exclude={"stages", "recompute", "order"})
-    for x, stage in enumerate(section.stages):
-        if len(stage) != 2:
-            raise DataError(f"{source}: strategy.stages.{x}: is {stage}, expected [first, end]")
     stages = tuple((first, end) for first, end in section.stages)
     candidate = Candidate(**values, order=tuple(section.order))
     return Strategy(candidate=candidate, division=Division(stages, tuple(section.recompute)))
+
+
+def check_stages(section: StrategySection, source: str) -> None:
+    """
+    Refuse stages that are no pairs.
+
+    Raises
+    ------
+    DataError
+        If a stage is not a pair of layer numbers.
+    """
+    for x, stage in enumerate(section.stages):
+        if len(stage) != 2:
+            raise DataError(f"{source}: strategy.stages.{x}: is {stage}, expected [first, end]")
 
 
 def devices_of(section: PlacementSection, source: str) -> Ints:

@@ -49,11 +49,15 @@ def _stage_capacity(problem: PlanningProblem, incumbent: Incumbent) -> list[int]
     return [min(problem.capacity_kib[kind] for kind in set(stage.ravel().tolist())) for stage in types]
 
 
-def communication_gap(time: StepTime, lower_bound: float) -> float | None:
+def paid(time: StepTime) -> float:
+    """Seconds that every placement of the strategy pays, (1)."""
+    return float(time.compute + time.tensor_parallel + time.optimizer + time.constant)
+
+
+def communication_gap(objective: float, paid: float, lower_bound: float) -> float | None:
     """Gap of the communication part, (1); None where it is not defined."""
-    paid = float(time.compute + time.tensor_parallel + time.optimizer + time.constant)
-    communication = float(time.total) - paid
-    slack = float(time.total) - lower_bound
+    communication = objective - paid
+    slack = objective - lower_bound
     if slack <= 0.0:
         return 0.0
     return min(slack / communication, 1.0) if communication > 0.0 and math.isfinite(slack) else None

@@ -1,5 +1,5 @@
 r"""
-Plans sampled to refute a bound: feasible, priced by the reference evaluator, and below what no plan is said to undercut.
+Plans sampled to refute a bound: feasible ones, priced by the reference evaluator, that may undercut it.
 
 A bound b of a candidate is refuted by a plan of that candidate with step time T if
 
@@ -14,7 +14,7 @@ and a candidate that is said to be infeasible by any plan that breaks no rule. F
 - from the best of these, in the order of T / b, steepest descent over moved boundaries, changed recomputes and
   exchanged tensor groups (4).
 
-The generator's seed is taken from the problem's SHA-256, and the number of plans from its size, so a check is repeatable.
+The generator's seed is taken from the problem's SHA-256 and the number of plans from its size, so a check is repeatable.
 A sample proves nothing: it only shows errors.
 """
 
@@ -26,9 +26,11 @@ from itertools import combinations, pairwise, permutations, product
 
 import numpy as np
 
+from taut.data.arrays import Ints
+from taut.data.units import KIB
 from taut.solver.certificate.published_orders import order_for
-from taut.solver.certificate.reference.layers import Ints, layers_of
-from taut.solver.certificate.reference.memory import KIB, Stages, capacity_kib, margin_kib, memory_bytes
+from taut.solver.certificate.reference.layers import layers_of
+from taut.solver.certificate.reference.memory import Stages, capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import price
 from taut.solver.certificate.reference.space import CLOSED_FORM, SPLIT, Case, Choice
 
@@ -91,7 +93,9 @@ class _Best:
         return excess, seconds / self.bound if self.bound > 0 and math.isfinite(self.bound) else 1.0
 
 
-def sample(case: Case, bounds: Sequence[tuple[Choice, float]], known: KnownPlan, sha256: str) -> Sample:
+def sample(
+    case: Case, bounds: Sequence[tuple[Choice, float]], known: KnownPlan, sha256: str, least: float = -math.inf
+) -> Sample:
     """
     Price sampled plans of every candidate against its bound.
 
@@ -105,7 +109,10 @@ def sample(case: Case, bounds: Sequence[tuple[Choice, float]], known: KnownPlan,
         The plan under examination.
     sha256
         Digest of the problem, which the sample is drawn with.
+    least
+        Seconds that no plan of any candidate undercuts.
     """
+    bounds = [(choice, max(bound, least)) for choice, bound in bounds]
     return _Sampler(case, known, np.random.default_rng(int(sha256[:16], 16))).run(bounds)
 
 

@@ -1,9 +1,11 @@
 r"""
 Checking a plan without trusting the search that made it.
 
-Everything is read from the document. The check prices the plan with the one evaluator, enumerates the candidates of
-the stated space again, and derives every bound again by the deterministic algorithm that its source names
-(``taut.solver.certificate.rederive``).
+Everything is read from the document. The check prices the plan, adds up its memory and enumerates the candidates of the
+stated space with an evaluator of its own (``taut.solver.certificate.reference``), and derives every bound again by the
+deterministic algorithm that its source names (``taut.solver.certificate.rederive``). Those algorithms share their
+prices with the search, so bounds are attacked too: no bound of the plan's own candidate may exceed J, and sampled
+plans, priced by the reference evaluator, may undercut none (``taut.solver.certificate.sampling``).
 
 A figure x is reproduced, and a bound b of a candidate allows its stated state, beside the objective J, if
 
@@ -12,34 +14,41 @@ A figure x is reproduced, and a bound b of a candidate allows its stated state, 
 .. math:: \text{infeasible: } b = \infty; \quad \text{pruned, solved: } J (1 - 10^{-9}) \le b < \infty; \quad
     \text{open: } b < \infty \tag{2}
 
+.. math:: b \le J (1 + 10^{-9}) \text{ for the candidate of the plan, and for the derived global bound} \tag{3}
+
 A document is accepted if every figure is reproduced, and every state and the status follow from the bounds.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from taut.data.spec import digest
 from taut.errors import DataError
-from taut.formulations.latency import StepTime, step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Strategy
+from taut.solver.certificate.closeness import TOLERANCE, differences, is_close, is_close_or_small
 from taut.solver.certificate.document import (
     CandidateSection,
     PlanDocument,
+    check_stages,
     devices_of,
+    inputs_of,
     parse_document,
     problem_digest,
     problem_of,
-    strategy_of,
 )
-from taut.solver.certificate.figures import communication_gap, predicted, status_of
+from taut.solver.certificate.examined import Examined, case_of
+from taut.solver.certificate.figures import communication_gap, status_of
+from taut.solver.certificate.narrowed import narrowed
 from taut.solver.certificate.rederive import Derivation
-from taut.solver.result import Incumbent, relative_gap
+from taut.solver.certificate.reference.space import Choice, candidates
+from taut.solver.certificate.retyped import retyped
+from taut.solver.certificate.sampling import KnownPlan, Sample, sample
+from taut.solver.result import relative_gap
 
-TOLERANCE = 1e-9
 MOST_FAULTS = 20
 
 
@@ -49,6 +58,8 @@ class Verification:
     Outcome of a check: the faults (none if the plan holds), and what was derived again.
 
     ``claimed`` are figures of the certificate that were not derived, for want of a proof.
+    ``sampled`` plans were priced against the bounds of their candidates, ``feasible_samples`` of which break no rule.
+    ``narrowed`` names what the plan's space leaves out of the default one.
     """
 
     faults: tuple[str, ...]
@@ -56,6 +67,9 @@ class Verification:
     lower_bound: float
     candidates: int
     claimed: tuple[str, ...] = ()
+    sampled: int = 0
+    feasible_samples: int = 0
+    narrowed: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -86,28 +100,32 @@ def verify_document(values: object, source: str = "plan") -> Verification:
     """
     document = parse_document(values, source)
     try:
-        check = _examined(document, source)
+        check = _read(document, source)
+        faults = check.inputs() or check.strategy()
     except DataError as error:
         # The document has the right form, but what it states cannot be.
         return Verification(faults=(str(error),), objective=math.nan, lower_bound=-math.inf, candidates=0)
-    faults = check.digests() or check.plan()
     if not faults:
         faults = [*check.prediction(), *check.certificate()]
+    sampled = check.sampled() if not faults else Sample(plans=0, feasible=0, faults=())
     return Verification(
-        faults=tuple(faults[:MOST_FAULTS]),
-        objective=check.incumbent.seconds,
+        faults=(*faults, *sampled.faults)[:MOST_FAULTS],
+        objective=check.objective,
         lower_bound=check.lower_bound,
         candidates=len(document.certificate.candidates),
         claimed=check.claimed,
+        sampled=sampled.plans,
+        feasible_samples=sampled.feasible,
+        narrowed=tuple(narrowed(document.certificate.space, check.problem.cluster)),
     )
 
 
-def _examined(document: PlanDocument, source: str) -> "_Check":
+def _read(document: PlanDocument, source: str) -> "_Check":
     """The document's problem, strategy and placement, read back."""
-    strategy = strategy_of(document.strategy, source)
-    devices = devices_of(document.placement, source)
-    incumbent = Incumbent(strategy=strategy, devices=devices, seconds=document.certificate.objective_s)
-    return _Check(problem_of(document, source), document, strategy, incumbent)
+    check_stages(document.strategy, source)
+    problem = problem_of(document, source)
+    plan = Examined.of_section(case_of(problem), document.strategy, devices_of(document.placement, source))
+    return _Check(problem, document, plan)
 
 
 @dataclass
@@ -116,18 +134,23 @@ class _Check:
 
     problem: PlanningProblem
     document: PlanDocument
-    strategy: Strategy
-    incumbent: Incumbent
+    plan: Examined
     lower_bound: float = field(default=-math.inf)
     claimed: tuple[str, ...] = ()
     bounds: Derivation = field(init=False)
+    derived: list[tuple[Choice, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Prepare the derivation of the problem's bounds."""
         self.bounds = Derivation(self.problem)
 
-    def digests(self) -> list[str]:
-        """Inputs and problem whose SHA-256 is not the stated one."""
+    @property
+    def objective(self) -> float:
+        """Seconds that the document states."""
+        return self.document.certificate.objective_s
+
+    def inputs(self) -> list[str]:
+        """Inputs with another SHA-256, name or form of a value than stated, and a problem with another SHA-256."""
         sections, stated = self.document.inputs, self.document.certificate
         faults = [
             f"inputs.{role} does not have the stated sha256"
@@ -137,43 +160,54 @@ class _Check:
         named: dict[str, Any] = {str(role): {"sha256": section.sha256} for role, section in sections.items()}
         if problem_digest(named, stated.space, stated.latency_model) != stated.problem_sha256:
             faults.append("inputs, space and latency model do not have the stated problem_sha256")
-        return faults
+        return faults + list(self._forms())
 
-    def plan(self) -> list[str]:
+    def _forms(self) -> Iterator[str]:
+        """Names of inputs that are not their specs', and values in another form than they are read as."""
+        sections, space = self.document.inputs, self.document.certificate.space
+        for role, read in inputs_of(self.problem).items():
+            name, spec = (getattr(section, what) for section in (sections[role],) for what in ("name", "spec"))
+            if name != read["name"]:
+                yield f"inputs.{role}.name is {name!r}, its spec's is {read['name']!r}"
+            yield from retyped(f"inputs.{role}.spec", spec, read["spec"])
+        yield from retyped("certificate.space", space, self.problem.space.model_dump(mode="json"))
+
+    def strategy(self) -> list[str]:
         """What is wrong with strategy and placement themselves."""
-        if self.strategy.candidate not in self.problem.candidates:
-            return [f"strategy {self.strategy.candidate} is not a candidate of the stated space"]
-        return list(violations(self.problem, self.strategy, self.incumbent.devices))
+        if self.plan.choice not in self._candidates:
+            return [f"strategy {self.plan.choice} is not a candidate of the stated space"]
+        return self.plan.violations
+
+    @cached_property
+    def _candidates(self) -> list[Choice]:
+        return candidates(self.plan.case)
 
     def prediction(self) -> Iterator[str]:
         """Predicted figures that the evaluator does not reproduce."""
-        time = self._time()
-        wanted = predicted(self.problem, self.strategy, self.incumbent, time)
         stated = self.document.predicted.model_dump()
-        yield from _differences("predicted", wanted, stated)
-        if not _close(float(time.total), self.incumbent.seconds):
-            yield f"objective_s is {self.incumbent.seconds}, the evaluator gives {float(time.total)}"
-
-    def _time(self) -> StepTime:
-        return step_time(self.problem, self.strategy, self.incumbent.devices)
+        yield from differences("predicted", self.plan.predicted(stated["breakdown_s"]), stated)
+        if not is_close(self.plan.seconds, self.objective):
+            yield f"objective_s is {self.objective}, the evaluator gives {self.plan.seconds}"
 
     def certificate(self) -> list[str]:
         """Faults of bounds, states, gaps and status."""
-        faults = self._candidates()
+        faults = self._entries()
         if faults:
             return faults
-        stated, objective = self.document.certificate, self.incumbent.seconds
+        stated, objective = self.document.certificate, self.objective
         wanted: dict[str, Any] = self._margin_free()
         gap = relative_gap(objective, self.lower_bound)
         wanted |= {
             "lower_bound_s": self.lower_bound,
             "gap": gap,
             "verified_gap": gap,
-            "communication_gap": communication_gap(self._time(), self.lower_bound),
+            "communication_gap": communication_gap(objective, self._paid(), self.lower_bound),
         }
         for name, value in wanted.items():
-            if not _close_or_small(value, getattr(stated, name), objective):
+            if not is_close_or_small(value, getattr(stated, name), objective):
                 faults.append(f"certificate.{name} is {getattr(stated, name)}, derived {value}")
+        if self.lower_bound > objective * (1 + TOLERANCE):
+            faults.append(f"the derived lower bound {self.lower_bound} exceeds the plan's {objective}")
         status = status_of(gap)
         if self.document.status != status:
             faults.append(f"status is {self.document.status}, the derived gap makes it {status}")
@@ -191,17 +225,32 @@ class _Check:
         self.lower_bound = max(self.lower_bound, seconds)
         return {"lower_bound_no_margin_s": seconds}
 
-    def _candidates(self) -> list[str]:
-        """Faults of the candidates' entries; sets the derived global bound."""
-        wanted = self.problem.candidates
+    def _paid(self) -> float:
+        """Seconds that every placement of the strategy pays."""
+        parts = self.plan.breakdown(self.document.predicted.breakdown_s)
+        return sum(parts[part] for part in ("compute", "tensor_parallel", "optimizer", "constant"))
+
+    def sampled(self) -> Sample:
+        """Sampled plans against the derived bounds."""
+        sha256 = self.document.certificate.problem_sha256
+        known = KnownPlan(choice=self.plan.choice, stages=self.plan.stages, devices=self.plan.devices)
+        return sample(self.plan.case, self.derived, known, sha256, self.lower_bound)
+
+    def _entries(self) -> list[str]:
+        """Faults of the candidates' entries; sets the derived bounds."""
+        wanted = self._candidates
         entries = self.document.certificate.candidates
         if [_key(entry.strategy) for entry in entries] != [_key(candidate.as_dict()) for candidate in wanted]:
             return [f"the {len(entries)} candidates are not the {len(wanted)} of the stated space"]
         faults: list[str] = []
-        least = self.incumbent.seconds
-        for candidate, entry in zip(wanted, entries, strict=True):
+        least = self.objective
+        for choice, entry in zip(wanted, entries, strict=True):
+            candidate = Candidate(**{field.name: getattr(choice, field.name) for field in fields(choice)})
             derived = self.bounds.derive(candidate, entry)
+            self.derived.append((choice, derived))
             faults += self._entry_faults(candidate, entry, derived)
+            if choice == self.plan.choice and derived > self.objective * (1 + TOLERANCE):
+                faults.append(f"candidate {candidate}: its bound {derived} exceeds the plan's {self.objective}")
             if entry.state in ("open", "pruned"):
                 least = min(least, derived)
         self.lower_bound = least
@@ -210,9 +259,9 @@ class _Check:
     def _entry_faults(self, candidate: Candidate, entry: CandidateSection, derived: float) -> Iterator[str]:
         """A stated bound that is not the derived one, and a state that (2) does not allow."""
         stated = math.inf if entry.lower_bound_s is None else entry.lower_bound_s
-        if not _close(derived, stated):
+        if not is_close(derived, stated):
             yield f"candidate {candidate}: {entry.source} bound is {entry.lower_bound_s}, derived {derived}"
-        below = derived < self.incumbent.seconds * (1 - TOLERANCE)
+        below = derived < self.objective * (1 - TOLERANCE)
         follows = {
             "infeasible": math.isinf(derived),
             "pruned": not below and math.isfinite(derived),
@@ -223,41 +272,6 @@ class _Check:
             yield f"candidate {candidate}: state {entry.state!r} does not follow from its bound {derived}"
 
 
-def _key(strategy: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(strategy.items()))
-
-
-def _close(a: float, b: float) -> bool:
-    """Whether figures are the same by (1)."""
-    if not (math.isfinite(a) and math.isfinite(b)):
-        return a == b
-    return abs(a - b) <= TOLERANCE * max(abs(a), abs(b))
-
-
-def _close_or_small(wanted: float | None, stated: float | None, scale: float) -> bool:
-    """Close, or both unknown, or a difference that is rounding on the scale of the objective."""
-    wanted = None if wanted is not None and not math.isfinite(wanted) else wanted
-    if wanted is None or stated is None:
-        return wanted is stated
-    return _close(wanted, stated) or abs(wanted - stated) <= TOLERANCE * max(1.0, min(scale, 1.0))
-
-
-def _differences(path: str, wanted: Any, stated: Any) -> Iterator[str]:
-    """Where two nested values differ beyond rounding."""
-    if isinstance(wanted, dict):
-        if not isinstance(stated, dict) or wanted.keys() != stated.keys():
-            yield f"{path} does not hold {sorted(wanted)}"
-            return
-        for name, value in wanted.items():
-            yield from _differences(f"{path}.{name}", value, stated[name])
-    elif isinstance(wanted, list):
-        if not isinstance(stated, list) or len(wanted) != len(stated):
-            yield f"{path} does not hold {len(wanted)} entries"
-            return
-        for index, value in enumerate(wanted):
-            yield from _differences(f"{path}.{index}", value, stated[index])
-    elif wanted is None or stated is None:
-        if wanted is not stated:
-            yield f"{path} is {stated}, recomputed {wanted}"
-    elif not (_close(wanted, stated) or abs(wanted - stated) <= 1e-15):
-        yield f"{path} is {stated}, recomputed {wanted}"
+def _key(strategy: dict[str, Any]) -> list[tuple[str, str, Any]]:
+    """Fields in order, each with its type: true is not 1."""
+    return sorted((name, type(value).__name__, value) for name, value in strategy.items())

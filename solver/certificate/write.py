@@ -22,7 +22,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.margin_free import MarginFreeBound, margin_free_bound
 from taut.solver.certificate.document import FORMAT, finite, inputs_of, problem_digest, strategy_values
-from taut.solver.certificate.figures import communication_gap, predicted, status_of
+from taut.solver.certificate.figures import communication_gap, paid, predicted, status_of
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import CandidateBound, Limits, SearchResult, StoppedBy, relative_gap
 
@@ -55,7 +55,7 @@ def plan_document(problem: PlanningProblem, result: SearchResult, limits: Limits
             "objective_s": incumbent.seconds,
             "lower_bound_s": finite(lower_bound),
             "gap": gap,
-            "communication_gap": communication_gap(priced, lower_bound),
+            "communication_gap": communication_gap(float(priced.total), paid(priced), lower_bound),
             "verified_gap": gap,
             "lower_bound_no_margin_s": None if free is None else finite(free.seconds),
             "latency_model": problem.latency_model,

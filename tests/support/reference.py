@@ -3,14 +3,12 @@
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Ints
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 from taut.solver.certificate.reference.space import Case, Choice
-
-Ints = NDArray[np.int64]
 
 
 def case_of(problem: PlanningProblem) -> Case:
@@ -38,9 +36,8 @@ def random_strategy(problem: PlanningProblem, candidate: Candidate, rng: np.rand
     cuts = sorted(rng.choice(np.arange(1, len(problem.model.blocks)), chunks - 1, replace=False).tolist())
     ends = [*cuts, len(problem.model.blocks)]
     recompute = rng.choice(problem.recompute_of(candidate), chunks).tolist()
-    return Strategy(
-        candidate=candidate, stages=tuple(zip([0, *cuts], ends, strict=True)), recompute=tuple(map(str, recompute))
-    )
+    stages = tuple(zip([0, *cuts], ends, strict=True))
+    return Strategy(candidate=candidate, division=Division(stages, tuple(map(str, recompute))))
 
 
 def random_placement(problem: PlanningProblem, candidate: Candidate, rng: np.random.Generator) -> Ints:

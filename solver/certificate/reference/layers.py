@@ -14,15 +14,13 @@ What every layer costs at the degrees of a candidate, read from the cost table.
 from dataclasses import astuple, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import Key
 from taut.data.model import LayerSpec
 from taut.errors import DataError
 from taut.solver.certificate.reference.space import ON_V, Case, Choice
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 RECOMPUTE = ("none", "selective", "full")
 NUMBER_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2}
 LOGIT_BYTES = 8

@@ -18,9 +18,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from taut.data.arrays import Ints
 from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB, MOST_BYTES
-from taut.solver.certificate.reference.layers import RECOMPUTE, Ints, layers_of
+from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of
 from taut.solver.certificate.reference.orders import Order
 from taut.solver.certificate.reference.space import CLOSED_FORM, SPLIT, Case, Choice
 

@@ -9,8 +9,8 @@ Links between devices, from the levels or measured matrices of a cluster.
 
 import numpy as np
 
+from taut.data.arrays import Floats, Ints
 from taut.data.cluster import UNIT_BYTES, ClusterSpec
-from taut.solver.certificate.reference.layers import Floats, Ints
 
 GIGABIT, MICROSECOND = 1e9 / 8, 1e-6
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from taut.data.arrays import Floats
 from taut.errors import DataError
-from taut.solver.certificate.reference.layers import Floats
 from taut.solver.certificate.reference.space import Choice
 
 Pass = tuple[str, int, int]

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taut.solver.certificate.reference.layers import RECOMPUTE, Floats, Ints, layers_of
+from taut.data.arrays import Floats, Ints
+from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of
 from taut.solver.certificate.reference.memory import PARAMETER_BYTES, Stages
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.orders import Order, makespans

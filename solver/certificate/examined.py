@@ -1,0 +1,115 @@
+"""
+The plan of a document, as the reference evaluator prices it.
+
+What ``predicted`` states is computed again here from the inputs alone. Where several replicas or stages are the slowest
+up to rounding, the breakdown may be that of any of them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from taut.data.arrays import Ints
+from taut.data.units import KIB
+from taut.formulations.problem import PlanningProblem
+from taut.solver.certificate.document import StrategySection
+from taut.solver.certificate.published_orders import order_for
+from taut.solver.certificate.reference.memory import Stages, capacity_kib, margin_kib, memory_bytes, violations
+from taut.solver.certificate.reference.orders import Order
+from taut.solver.certificate.reference.prices import Price, price
+from taut.solver.certificate.reference.space import Case, Choice
+
+PARTS = ("compute", "tensor_parallel", "pipeline_transfers")
+
+
+def case_of(problem: PlanningProblem) -> Case:
+    """The problem as the reference evaluator takes it: the same inputs, and the space as plain values."""
+    return Case(
+        model=problem.model,
+        cluster=problem.cluster,
+        costs=problem.costs,
+        memory=problem.memory,
+        space=problem.space.model_dump(mode="json"),
+        latency_model=problem.latency_model,
+        calibration=problem.calibration,
+    )
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A plan: candidate, layer ranges and recompute of the stages, and devices (pp, dp, tp)."""
+
+    case: Case
+    choice: Choice
+    stages: Stages
+    recompute: tuple[str, ...]
+    devices: Ints
+
+    @classmethod
+    def of_section(cls, case: Case, section: StrategySection, devices: Ints) -> "Examined":
+        """The plan that a strategy section and its devices state."""
+        values = section.model_dump(exclude={"stages", "recompute", "order"})
+        stages = tuple((first, end) for first, end in section.stages)
+        return cls(case, Choice(**values, order=tuple(section.order)), stages, tuple(section.recompute), devices)
+
+    @property
+    def violations(self) -> list[str]:
+        """What is wrong with the plan, one line each."""
+        return list(violations(self.case, self.choice, self.stages, self.recompute, self.devices, self._order))
+
+    @property
+    def seconds(self) -> float:
+        """Step time."""
+        return float(self.price.total[0])
+
+    @cached_property
+    def price(self) -> Price:
+        """The plan's price; it breaks no rule."""
+        return price(self.case, self.choice, self.stages, self.recompute, self.devices[None], self._order)
+
+    @cached_property
+    def _order(self) -> Order | None:
+        return order_for(self.case, self.choice)
+
+    def breakdown(self, stated: dict[str, float]) -> dict[str, float]:
+        """Parts of the step time, of the slowest replica and stage that come nearest to the stated parts."""
+        wanted = np.array([stated.get(part, math.inf) for part in PARTS])
+        nearest = self.price.parts[np.abs(self.price.parts - wanted).sum(axis=1).argmin()]
+        return {
+            **dict(zip(PARTS, nearest.tolist(), strict=True)),
+            "data_parallel": float(self.price.data_parallel[0]),
+            "optimizer": float(self.price.optimizer[0]),
+            "constant": self.case.coefficient("constant"),
+        }
+
+    def predicted(self, stated: dict[str, float]) -> dict[str, Any]:
+        """The ``predicted`` section, given the stated breakdown."""
+        capacity = self._capacity()
+        case, batch, seconds = self.case, self.case.space["global_batch"], self.seconds
+        nodes = case.cluster.node_list
+        peak = sum(n.gpus_per_node * (n.device.peak_flops(case.memory.precision) or math.inf) for n in nodes)
+        return {
+            "step_time_s": seconds,
+            "breakdown_s": self.breakdown(stated),
+            "memory_bytes": memory_bytes(case, self.choice, self.stages, self.recompute, self._order),
+            "margin_bytes": [margin_kib(case, kib) * KIB for kib in capacity],
+            "capacity_bytes": [kib * KIB for kib in capacity],
+            "tokens_per_s": _per_second(batch * case.model.tokens, seconds),
+            "mfu": _per_second(batch * case.model.training_flops(), seconds * peak),
+        }
+
+    def _capacity(self) -> Sequence[int]:
+        """KiB of the smallest device of every pipeline rank."""
+        nodes, names = self.case.cluster.node_list, list(self.case.cluster.devices)
+        kibs = np.array([capacity_kib(self.case)[names.index(node.device.name)] for node in nodes])
+        of_device = np.repeat(kibs, [node.gpus_per_node for node in nodes])
+        least: list[int] = of_device[self.devices].min(axis=(1, 2)).tolist()
+        return least
+
+
+def _per_second(amount: float, seconds: float) -> float:
+    return amount / seconds if seconds > 0 else 0.0

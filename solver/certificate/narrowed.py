@@ -1,0 +1,47 @@
+"""
+What a strategy space leaves out of the default one.
+
+A bound is a claim about its space alone. The default space holds every choice that ``taut plan`` considers without
+options: GPipe and 1F1B, ZeRO-0 and 1, with and without sequence parallelism, every recompute, tensor groups up to the
+largest node, chunks up to four a device, nothing fixed, and published schedules in their own order.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from taut.data.cluster import ClusterSpec
+from taut.formulations.space import StrategySpace
+
+CHOICES = ("schedules", "zero", "sequence_parallel", "recompute")
+
+
+def narrowed(space: Mapping[str, Any], cluster: ClusterSpec) -> Iterator[str]:
+    """
+    Name every choice that a space leaves out, one in words each.
+
+    Parameters
+    ----------
+    space
+        Fields of a ``StrategySpace`` as plain values; what is missing has its default.
+    cluster
+        The cluster, whose largest node is the default's largest tensor group.
+    """
+    default = StrategySpace(global_batch=1, max_tp=max(node.gpus_per_node for node in cluster.nodes))
+    for name in CHOICES:
+        every = getattr(default, name)
+        kept = space.get(name, every)
+        left_out = [_word(value) for value in every if value not in kept]
+        if left_out:
+            yield f"{name}: {', '.join(map(_word, kept)) or 'nothing'} (left out: {', '.join(left_out)})"
+    for name in ("max_tp", "max_vpp"):
+        most, usual = space.get(name, getattr(default, name)), getattr(default, name)
+        if most < usual and (name == "max_tp" or "interleaved-1f1b" in space.get("schedules", [])):
+            yield f"{name}: at most {most}, not {usual}"
+    if space.get("fixed"):
+        yield "fixed: " + ", ".join(f"{name}={_word(value)}" for name, value in space["fixed"].items())
+    if adapted := len(space.get("orders", [])):
+        yield f"orders: the schedules' own and {adapted} adapted, not every order"
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
