@@ -111,5 +111,5 @@ class Examined:
         return least
 
 
-def _per_second(amount: float, seconds: float) -> float:
-    return amount / seconds if seconds > 0 else 0.0
+def _per_second(amount: float, seconds: float) -> float | None:
+    return amount / seconds if seconds > 0 else None

@@ -14,7 +14,7 @@ and a candidate that is said to be infeasible by any plan that breaks no rule. F
 - from the best of these, in the order of T / b, steepest descent over moved boundaries, changed recomputes and
   exchanged tensor groups (4).
 
-The generator's seed is taken from the problem's SHA-256 and the number of plans from its size, so a check is repeatable.
+The generator's seed is taken from the problem's SHA-256, the number of plans from its size: a check is repeatable.
 A sample proves nothing: it only shows errors.
 """
 
