@@ -29,10 +29,10 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.solver.certificate.published_orders import order_for
-from taut.solver.certificate.reference.layers import layers_of
 from taut.solver.certificate.reference.memory import Stages, capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import price
-from taut.solver.certificate.reference.space import CLOSED_FORM, SPLIT, Case, Choice
+from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
+from taut.solver.certificate.sampled_divisions import Recompute, balanced, between, even, fitted, recomputes
 
 TOLERANCE = 1e-9
 MOST_CALLS = 1200
@@ -47,8 +47,6 @@ MOST_STRATEGIES = 24
 """Strategies of a candidate up to which all are priced rather than sampled."""
 MOST_ORDERS = 720
 """Placements up to which the descent prices all: those of six tensor groups."""
-
-Recompute = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +129,7 @@ class _Sampler:
         capacity = capacity_kib(case)
         budget = np.array([(kib - margin_kib(case, kib)) * KIB for kib in capacity], dtype=float)
         self._budget = budget[kinds[self._node_of]]
+        self._least = float(self._budget.min())
 
     def run(self, bounds: Sequence[tuple[Choice, float]]) -> Sample:
         """Sample every candidate, (2) and (3), then descend where the best plan is nearest to its bound, (4)."""
@@ -214,44 +213,18 @@ class _Sampler:
     def _strategies(self, choice: Choice) -> Iterator[tuple[Stages, Recompute]]:
         """Divisions with their recompute, (2)."""
         layers, chunks = len(self._case.model.blocks), choice.pp * choice.vpp
-        kinds = self._recomputes(choice)
+        kinds = recomputes(self._case, choice)
         if math.comb(layers - 1, chunks - 1) * len(kinds) ** chunks <= MOST_STRATEGIES:
             for cuts in combinations(range(1, layers), chunks - 1):
-                yield from ((_between(cuts, layers), each) for each in product(kinds, repeat=chunks))
+                yield from ((between(cuts, layers), each) for each in product(kinds, repeat=chunks))
             return
-        divisions = [_even(layers, chunks), self._balanced(choice)]
+        divisions = [even(layers, chunks), balanced(self._case, choice)]
         if len(self._known.stages) == chunks:
             divisions.append(self._known.stages)
-        cuts = self._rng.choice(np.arange(1, layers), chunks - 1, replace=False)
-        divisions.append(_between(sorted(cuts.tolist()), layers))
+        drawn = self._rng.choice(np.arange(1, layers), chunks - 1, replace=False)
+        divisions.append(between(sorted(drawn.tolist()), layers))
         for stages in dict.fromkeys(divisions):
-            yield stages, self._fitted(choice, stages)
-
-    def _recomputes(self, choice: Choice) -> list[str]:
-        """Recomputes that a stage may choose."""
-        return [r for r in self._case.space["recompute"] if not (r == "full" and choice.schedule in SPLIT)]
-
-    def _balanced(self, choice: Choice) -> Stages:
-        """A division into about equal seconds."""
-        layers, chunks = len(self._case.model.blocks), choice.pp * choice.vpp
-        seconds = np.cumsum(layers_of(self._case, choice).passes[:, 0, 0].sum(axis=0))
-        cuts, first = [], 0
-        for c in range(1, chunks):
-            wanted = int(np.searchsorted(seconds, seconds[-1] * c / chunks, side="right"))
-            first = min(max(wanted, first + 1), layers - (chunks - c))
-            cuts.append(first)
-        return _between(cuts, layers)
-
-    def _fitted(self, choice: Choice, stages: Stages) -> Recompute:
-        """For every rank the first recompute that fits the smallest device, or the one that holds least."""
-        kinds, order, device = self._recomputes(choice), order_for(self._case, choice), choice.chunk_device
-        need = [memory_bytes(self._case, choice, stages, (r,) * len(stages), order) for r in kinds]
-        least = self._budget.min()
-        chosen = []
-        for rank in range(choice.pp):
-            fits = [k for k in range(len(kinds)) if need[k][rank] <= least]
-            chosen.append(kinds[fits[0] if fits else min(range(len(kinds)), key=lambda k: need[k][rank])])
-        return tuple(chosen[d] for d in device)
+            yield stages, fitted(self._case, choice, stages, self._least)
 
     def _descend(self, best: _Best) -> None:
         """Steepest descent from the best plan of a candidate, (4)."""
@@ -284,10 +257,11 @@ class _Sampler:
             for step in (-1, 1):
                 near = [*cuts[:c], cuts[c] + step, *cuts[c + 1 :]]
                 if all(a < b for a, b in pairwise([0, *near])):
-                    stages = _between(near[:-1], near[-1])
-                    yield from ((stages, r) for r in {best.recompute, self._fitted(best.choice, stages)})
+                    stages = between(near[:-1], near[-1])
+                    changed = fitted(self._case, best.choice, stages, self._least)
+                    yield from ((stages, each) for each in dict.fromkeys([best.recompute, changed]))
         for c in self._rng.permutation(len(cuts)).tolist():
-            for kind in self._recomputes(best.choice):
+            for kind in recomputes(self._case, best.choice):
                 yield best.stages, (*best.recompute[:c], kind, *best.recompute[c + 1 :])
 
 
@@ -296,14 +270,6 @@ def _cost(choice: Choice) -> float:
     if choice.schedule in CLOSED_FORM:
         return 1.0
     return 1.0 + 3 * choice.pp * choice.vpp * choice.num_micro_batches / PASSES_A_CALL
-
-
-def _between(cuts: Sequence[int], layers: int) -> Stages:
-    return tuple(pairwise([0, *cuts, layers]))
-
-
-def _even(layers: int, chunks: int) -> Stages:
-    return _between([layers * c // chunks for c in range(1, chunks)], layers)
 
 
 def _words(best: _Best) -> str:

@@ -164,12 +164,12 @@ class _Check:
 
     def _forms(self) -> Iterator[str]:
         """Names of inputs that are not their specs', and values in another form than they are read as."""
-        sections, space = self.document.inputs, self.document.certificate.space
+        space = self.document.certificate.space
+        sections = {str(role): section for role, section in self.document.inputs.items()}
         for role, read in inputs_of(self.problem).items():
-            name, spec = (getattr(section, what) for section in (sections[role],) for what in ("name", "spec"))
-            if name != read["name"]:
-                yield f"inputs.{role}.name is {name!r}, its spec's is {read['name']!r}"
-            yield from retyped(f"inputs.{role}.spec", spec, read["spec"])
+            if sections[role].name != read["name"]:
+                yield f"inputs.{role}.name is {sections[role].name!r}, its spec's is {read['name']!r}"
+            yield from retyped(f"inputs.{role}.spec", sections[role].spec, read["spec"])
         yield from retyped("certificate.space", space, self.problem.space.model_dump(mode="json"))
 
     def strategy(self) -> list[str]:

@@ -60,7 +60,8 @@ def memory_bytes(
     full = np.array(recompute) == "full"
     kept = np.where(full, _times(memory, "checkpoints", kept), _times(memory, "activations", kept))
     total = sum(_times(memory, term, figure) for term, figure in terms.items()) + _at_once(case, choice, kept, order)
-    return np.asarray(total + round(memory.overhead_gib * GIB)).tolist()
+    found: list[int] = np.asarray(total + round(memory.overhead_gib * GIB)).tolist()
+    return found
 
 
 def _times(memory: MemoryModel, term: str, figures: Ints) -> Ints:

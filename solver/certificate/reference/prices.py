@@ -84,7 +84,7 @@ class _Plan:
         each = np.array([self.layers.output, np.ones(len(row))]) * case.coefficient("tensor_parallel")
         self.plain, self.every = self.summed(4 * each), self.summed(np.where(row == 2, 6, 4) * each)
 
-    def summed(self, figures: Floats) -> Floats:
+    def summed(self, figures: Floats | Ints) -> Floats:
         """Figures by layer (..., L), summed over the layers of every chunk."""
         return np.asarray(np.add.reduceat(figures, self.first, axis=-1))
 
@@ -103,7 +103,8 @@ class _Plan:
         message = self.layers.output[self.last[:-1]] / (choice.tp if choice.sequence_parallel else 1)
         ways = [(a, b)] if self.case.latency_model == "amp" else [(a, b), (b, a)]
         network, message = self.network, message[:, None, None]
-        return np.sum([network.latency(i, j) + message / network.rate(i, j, choice.tp) for i, j in ways], axis=0)
+        seconds = [network.latency(i, j) + message / network.rate(i, j, choice.tp) for i, j in ways]
+        return np.asarray(np.sum(seconds, axis=0))
 
 
 def _closed_form(plan: _Plan) -> tuple[Floats, Floats]:

@@ -22,7 +22,7 @@ from tests.support.small import cluster, model, problem
     [(10.0, 0.0), (9.5, 0.25), (8.0, 1.0), (6.28, 1.0), (0.0, 1.0), (-math.inf, None)],
 )
 def test_the_gap_of_the_communication_is_at_most_one(lower_bound: float, gap: float | None) -> None:
-    """Of 10 s every placement pays 8: (10 - bound) / 2 until the bound leaves no communication; none without a bound."""
+    """Every placement pays 8 of 10 s: (10 - bound) / 2 until the bound leaves no communication; none without one."""
     assert communication_gap(10.0, 8.0, lower_bound) == gap
 
 

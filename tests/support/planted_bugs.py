@@ -1,0 +1,312 @@
+"""
+Bugs planted in what search and check share, one at a time, and what becomes of the certificates.
+
+A certificate is *false* if its step time is not that of its plan, if its lower bound exceeds the optimum, or if it calls
+a candidate infeasible that has a plan. The truth is an enumeration of every candidate, division, recompute and placement
+of small problems, priced by the reference evaluator without the bug.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations, permutations, product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taut.data.arrays import Ints
+from taut.errors import TautError
+from taut.formulations import latency, links, memory, order_times, space, stage_tables
+from taut.formulations.priced_layers import PricedLayers
+from taut.formulations.problem import PlanningProblem
+from taut.solver import layer_partition
+from taut.solver.bounds import candidate_bounds, link_bounds
+from taut.solver.certificate.examined import case_of
+from taut.solver.certificate.published_orders import order_for
+from taut.solver.certificate.reference.memory import KIB, capacity_kib, margin_kib, memory_bytes
+from taut.solver.certificate.reference.prices import price
+from taut.solver.certificate.reference.space import SPLIT, Case, Choice, candidates
+from taut.solver.certificate.verify import verify_document
+from taut.solver.certificate.write import plan_document
+from taut.solver.placement.exact import enumerate as every_placement
+from taut.solver.placement.exact import joint
+from taut.solver.result import Limits
+from taut.solver.search.search import search
+from tests.support.instances import random_problem
+
+MOST_DEVICES = 6
+"""Devices up to which every placement is enumerated."""
+MOST_PLANS = 400_000
+"""Plans of an instance up to which all are priced."""
+SLACK = 1e-9
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _wherever(patch: pytest.MonkeyPatch, home: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    """Replace a function in its module and wherever it was imported by name."""
+    old = getattr(home, name)
+    new = wrap(old)
+    for module in [each for key, each in sys.modules.items() if key.startswith("taut.")]:
+        for attribute, value in list(vars(module).items()):
+            if value is old:
+                patch.setattr(module, attribute, new)
+
+
+def _scaled(home: Any, name: str, factor: float) -> Patch:
+    """A function whose result is multiplied."""
+    return lambda patch: _wherever(patch, home, name, lambda old: lambda *a, **k: old(*a, **k) * factor)
+
+
+def _changed(home: Any, name: str, change: Callable[..., Any]) -> Patch:
+    """A function whose result goes through another one, with the arguments after it."""
+    return lambda patch: _wherever(patch, home, name, lambda old: lambda *a, **k: change(old(*a, **k), *a))
+
+
+def _method(cls: type, name: str, change: Callable[..., Any]) -> Patch:
+    """A method whose result goes through another function, with the arguments after it."""
+    old = getattr(cls, name)
+    return lambda patch: patch.setattr(cls, name, lambda *a, **k: change(old(*a, **k), *a))
+
+
+def _property(cls: type, name: str, change: Callable[[Any], Any]) -> Patch:
+    """A cached property whose value goes through another function."""
+    old = vars(cls)[name]
+    return lambda patch: patch.setattr(cls, name, property(lambda self: change(old.func(self))))
+
+
+def _raised(found: Any, *_: Any) -> Any:
+    return replace(found, lower_bound=found.lower_bound * 1.05)
+
+
+def _half_last(parts: Any, *_: Any) -> Any:
+    compute, tensor = (part.copy() for part in parts)
+    compute[..., -1, :] *= 0.5
+    return compute, tensor
+
+
+def _one_less(pipelines: Any, problem: PlanningProblem, strategy: Any, tables: Any, devices: Ints) -> Any:
+    compute, tensor = latency._stage_seconds(problem, strategy, tables, devices)
+    return pipelines._replace(total=pipelines.total - (compute + tensor).max(axis=-2))
+
+
+def _without_full_rings(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(stage_tables.REDUCTIONS, "full", 4)
+
+
+def _last_device(strategy: Any, figures: Any) -> float:
+    _, first, end = strategy.ranges
+    return float(figures[first, end][-1])
+
+
+def _margin_forgotten(patch: pytest.MonkeyPatch) -> None:
+    _wherever(patch, memory, "budgets", lambda old: lambda model, kib, *, margin=True: old(model, kib, margin=False))
+
+
+def _plain(cost: Any, layers: PricedLayers, device: str, layer: Any, recompute: str) -> Any:
+    return replace(cost, input_grad=cost.input_grad - cost.forward) if recompute == "full" else cost
+
+
+BUGS: dict[str, Patch] = {
+    "data-parallel ring halved": _scaled(latency, "ring_by_byte", 0.5),
+    "partition optimum +5 %": _changed(
+        layer_partition, "solve_partition", lambda found, *_: replace(found, seconds=found.seconds * 1.05)
+    ),
+    "hops of bounds +20 %": _method(link_bounds.BestLinks, "hops", lambda found, *_: (found[0] * 1.2, found[1] * 1.2)),
+    "core bound takes the slowest link": _changed(
+        links, "least_core", lambda found, figures, steps, k: float(steps[-1]) if len(steps) else found
+    ),
+    "candidates with pp=2 forgotten": _changed(
+        space, "candidates", lambda found, *_: [choice for choice in found if choice.pp != 2]
+    ),
+    "micro-batches in flight overcounted": _changed(memory, "in_flight", lambda found, *_: found + 1),
+    "bytes of weights halved": _changed(memory, "held_bytes", lambda found, *_: (found[0] // 2, *found[1:])),
+    "subset placement bound +5 %": _changed(joint, "solve_joint", _raised),
+    "every-placement bound +5 %": _changed(every_placement, "solve_every", _raised),
+    "full recompute without its all-reduces": _without_full_rings,
+    "trip weight always 1": _method(PlanningProblem, "_trips", lambda found, *_: 1.0),
+    "relaxation +10 %": _scaled(candidate_bounds, "relaxation_bound", 1.1),
+    "network cards ignored": _method(links.Links, "_shared", lambda found, given, *_: given.rate),
+    "last stage at half price": _changed(latency, "_stage_seconds", _half_last),
+    "transfers at twice the rate": _method(links.Links, "pipeline_rate", lambda found, *_: found * 2),
+    "ring takes the faster direction": _property(links.Links, "ring_inverse", lambda found: np.minimum(found, found.T)),
+    "optimizer forgotten": _property(PlanningProblem, "optimizer_seconds", lambda found: found * 0),
+    "logits forgotten in memory": _scaled(stage_tables, "_logits", 0),
+    "latency forgotten": _scaled(links, "_latency", 0.0),
+    "gradients of the last stage": lambda patch: _wherever(patch, latency, "_on_first_device", lambda _: _last_device),
+    "one micro-batch too few": _changed(latency, "_pipelines", _one_less),
+    "margin forgotten": _margin_forgotten,
+    "messages never divided": lambda patch: _wherever(
+        patch, stage_tables, "_messages", lambda old: lambda priced, output, shards: old(priced, output, 1)
+    ),
+    "optimizer divided without ZeRO": lambda patch: _wherever(
+        patch, latency, "optimizer_shards", lambda _: lambda candidate: candidate.dp
+    ),
+    "full recompute costs nothing": _method(PricedLayers, "_price", _plain),
+    "candidates with ZeRO-1 forgotten": _changed(
+        space, "candidates", lambda found, *_: [choice for choice in found if choice.zero != 1]
+    ),
+    "nodes hold half of the groups": _changed(candidate_bounds, "_groups", lambda found, *_: max(found // 2, 1)),
+    "ring of bounds +30 %": _scaled(candidate_bounds, "_ring_per_byte", 1.3),
+    "orders 10 % short": _scaled(order_times, "spans", 0.9),
+    "workspace counted twice": _scaled(stage_tables, "_largest", 2),
+    "forest of bounds +50 %": _scaled(candidate_bounds, "_forest", 1.5),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """What became of one bug: certificates written, false ones, and those of them that the check refused."""
+
+    bug: str
+    written: int
+    false: int
+    refused: int
+
+
+@contextmanager
+def planted(bug: str) -> Iterator[None]:
+    """Plant a bug for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        BUGS[bug](patch)
+        yield
+
+
+class Instance:
+    """A small problem with its truth."""
+
+    def __init__(self, problem: PlanningProblem) -> None:
+        self.problem = problem
+        self.case = case_of(problem)
+
+    @cached_property
+    def truth(self) -> dict[str, float]:
+        """Least seconds of every candidate, infinity where nothing fits, by the name that a document gives it."""
+        return {_key(choice.as_dict()): _least(self.case, choice) for choice in candidates(self.case)}
+
+    @property
+    def fresh(self) -> PlanningProblem:
+        """The problem with nothing kept from before a bug was planted."""
+        given = self.problem
+        return PlanningProblem(
+            given.model, given.cluster, given.costs, given.memory, given.space, given.latency_model, given.calibration
+        )
+
+    def is_false(self, document: dict[str, Any]) -> bool:
+        """Whether a certificate says what is not so."""
+        strategy, certificate = document["strategy"], document["certificate"]
+        names = Choice.__dataclass_fields__
+        choice = Choice(**{k: tuple(v) if k == "order" else v for k, v in strategy.items() if k in names})
+        devices = np.array(document["placement"]["devices"])[None]
+        stages, recompute = tuple(map(tuple, strategy["stages"])), tuple(strategy["recompute"])
+        order = order_for(self.case, choice)
+        seconds = float(price(self.case, choice, stages, recompute, devices, order).total[0])
+        wrong = not np.isclose(certificate["objective_s"], seconds, rtol=SLACK)
+        wrong |= not _fits(self.case, memory_bytes(self.case, choice, stages, recompute, order), devices).all()
+        above = (certificate["lower_bound_s"] or 0.0) > min(self.truth.values()) * (1 + SLACK)
+        impossible = any(
+            entry["state"] == "infeasible" and np.isfinite(self.truth[_key(entry["strategy"])])
+            for entry in certificate["candidates"]
+            if _key(entry["strategy"]) in self.truth
+        )
+        return bool(wrong or above or impossible)
+
+
+def instances(count: int, *, first: int = 0) -> list[Instance]:
+    """The first problems with few enough plans, from a seed on."""
+    found: list[Instance] = []
+    seed = first
+    while len(found) < count:
+        given = random_problem(seed, measured=seed % 4 == 0)
+        seed += 1
+        if given.candidates and given.cluster.num_devices <= MOST_DEVICES and _plans(given) <= MOST_PLANS:
+            found.append(Instance(given))
+    return found
+
+
+def tally(bug: str, given: list[Instance], *, work_limit: int = 40) -> Tally:
+    """Plan and verify every instance under a bug, and count."""
+    written = false = refused = 0
+    for instance in given:
+        with planted(bug):
+            limits = Limits(work_limit=work_limit, workers=1)
+            result = search(instance.fresh, limits)
+            if result.incumbent is None:
+                continue
+            document = json.loads(json.dumps(plan_document(instance.fresh, result, limits)))
+            holds = _holds(document)
+        written += 1
+        if instance.is_false(document):
+            false += 1
+            refused += not holds
+    return Tally(bug=bug, written=written, false=false, refused=refused)
+
+
+def table(found: list[Tally]) -> str:
+    """The tallies in columns, with their sum."""
+    rows = [f"{'planted bug':42}{'certificates':>14}{'false':>8}{'refused':>9}"]
+    rows += [f"{each.bug:42}{each.written:14}{each.false:8}{each.refused:9}" for each in found]
+    sums = [sum(getattr(each, name) for each in found) for name in ("written", "false", "refused")]
+    return "\n".join([*rows, f"{'all':42}{sums[0]:14}{sums[1]:8}{sums[2]:9}"])
+
+
+def _holds(document: dict[str, Any]) -> bool:
+    try:
+        return verify_document(document).holds
+    except (ArithmeticError, LookupError, TautError, ValueError):
+        return False
+
+
+def _key(strategy: dict[str, Any]) -> str:
+    return json.dumps(strategy, sort_keys=True)
+
+
+def _plans(given: PlanningProblem) -> int:
+    """Plans of a problem, before placements that are equal are dropped."""
+    layers, kinds = len(given.model.blocks), len(given.space.recompute)
+    strategies = sum(
+        int(np.prod([layers - 1 - i for i in range(c.pp * c.vpp - 1)], dtype=float)) * kinds ** (c.pp * c.vpp)
+        for c in given.candidates
+    )
+    return strategies * len(list(permutations(range(min(given.cluster.num_devices, MOST_DEVICES)))))
+
+
+def _least(case: Case, choice: Choice) -> float:
+    """Least seconds of a candidate over every division, recompute and placement."""
+    layers, chunks = len(case.model.blocks), choice.pp * choice.vpp
+    kinds = [r for r in case.space["recompute"] if not (r == "full" and choice.schedule in SPLIT)]
+    order, every = order_for(case, choice), _placements(case, choice)
+    least = np.inf
+    for cuts in combinations(range(1, layers), chunks - 1):
+        stages = tuple(zip((0, *cuts), (*cuts, layers), strict=True))
+        for recompute in product(kinds, repeat=chunks):
+            fits = every[_fits(case, memory_bytes(case, choice, stages, recompute, order), every)]
+            if len(fits):
+                least = min(least, float(price(case, choice, stages, recompute, fits, order).total.min()))
+    return least
+
+
+def _fits(case: Case, need: list[int], devices: Ints) -> Any:
+    """Whether every device has what its rank needs, by placement."""
+    nodes = case.cluster.node_list
+    names, capacity = list(case.cluster.devices), capacity_kib(case)
+    budget = [(kib - margin_kib(case, kib)) * KIB for kib in capacity]
+    of_device = np.repeat([budget[names.index(n.device.name)] for n in nodes], [n.gpus_per_node for n in nodes])
+    return (np.array(need) <= of_device[devices].min(axis=(-1, -2))).all(axis=-1)
+
+
+def _placements(case: Case, choice: Choice) -> Ints:
+    """Every placement that keeps tensor groups whole, one of those that differ within interchangeable nodes alone."""
+    sizes = [node.gpus_per_node for node in case.cluster.node_list]
+    node_of = np.repeat(np.arange(len(sizes)), sizes)
+    every = np.array(list(permutations(range(len(node_of))))).reshape(-1, choice.pp, choice.dp, choice.tp)
+    nodes = np.sort(node_of[every], axis=-1)
+    spread = 1 + (nodes[..., 1:] != nodes[..., :-1]).sum(axis=-1)
+    every = every[(spread <= max(choice.tp // max(sizes), 1)).all(axis=(1, 2))]
+    if case.cluster.measured_by_device:
+        return every
+    return every[np.unique(node_of[every].reshape(len(every), -1), axis=0, return_index=True)[1]]
