@@ -1,9 +1,9 @@
 """
 Bugs planted in what search and check share, one at a time, and what becomes of the certificates.
 
-A certificate is *false* if its step time is not that of its plan, if its lower bound exceeds the optimum, or if it calls
-a candidate infeasible that has a plan. The truth is an enumeration of every candidate, division, recompute and placement
-of small problems, priced by the reference evaluator without the bug.
+A certificate is *false* if its step time is not that of its plan, if its lower bound exceeds the optimum, or if it
+calls a candidate infeasible that has a plan. The truth is an enumeration of every candidate, division, recompute and
+placement of small problems, priced by the reference evaluator without the bug.
 """
 
 import json
@@ -268,7 +268,7 @@ def _key(strategy: dict[str, Any]) -> str:
 def _plans(given: PlanningProblem) -> int:
     """Plans of a problem, before placements that are equal are dropped."""
     layers, kinds = len(given.model.blocks), len(given.space.recompute)
-    strategies = sum(
+    strategies: int = sum(
         int(np.prod([layers - 1 - i for i in range(c.pp * c.vpp - 1)], dtype=float)) * kinds ** (c.pp * c.vpp)
         for c in given.candidates
     )
@@ -308,5 +308,5 @@ def _placements(case: Case, choice: Choice) -> Ints:
     spread = 1 + (nodes[..., 1:] != nodes[..., :-1]).sum(axis=-1)
     every = every[(spread <= max(choice.tp // max(sizes), 1)).all(axis=(1, 2))]
     if case.cluster.measured_by_device:
-        return every
-    return every[np.unique(node_of[every].reshape(len(every), -1), axis=0, return_index=True)[1]]
+        return np.asarray(every)
+    return np.asarray(every[np.unique(node_of[every].reshape(len(every), -1), axis=0, return_index=True)[1]])
