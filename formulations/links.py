@@ -13,11 +13,13 @@ node's network cards :math:`N_n` (bytes/s). For devices in different nodes, tp t
 Inside a node and without stated cards both equal :math:`B_{ij}`.
 
 (3) k devices of which any two are linked no slower than :math:`\tau` lie in the (k - 1)-core of the links no slower:
-    the least :math:`\tau` whose core has k members bounds the slowest link of any k. So it is for whole nodes, two of
-    which are as slow as the slowest link of their devices.
+    the least :math:`\tau` whose core has k members bounds the slowest link of any k from below (a bottleneck clique
+    bound). For whole nodes it holds too, two of which are as slow as the slowest link of their devices.
 
 Unless the bandwidth was measured device by device, the devices of a node are interchangeable, and everything that
 depends on a pair of devices depends on their nodes alone.
+
+Source: Seidman (1983), Network structure and minimum degree: the cores of (3).
 """
 
 from dataclasses import dataclass, field
@@ -33,10 +35,12 @@ from taut.data.units import GIGABIT, MICROSECOND
 @dataclass(frozen=True)
 class Links:
     """
-    Bandwidth and latency between sites.
+    Bandwidth and latency between S sites.
 
-    A site is a node where the devices of a node are interchangeable, and a device otherwise; ``site_of`` maps
-    devices to sites. The diagonal of ``rate`` and ``latency`` describes two devices of one site.
+    A site is a node where the devices of a node are interchangeable, and a device otherwise. ``node_of`` and
+    ``site_of`` (devices,) map devices, ``node_of_site`` (S,) maps sites; ``rate`` (S, S) bytes per second, row sends to
+    column, and ``latency`` (S, S) seconds, the diagonal of which describes two devices of one site; ``cards`` (nodes,)
+    bytes per second of a node's network cards, infinite if not stated; ``gpus_per_node`` (nodes,) devices.
     """
 
     node_of: Ints
@@ -80,7 +84,7 @@ class Links:
         return np.maximum(inverse, inverse.T)
 
     def pipeline_rate(self, tp: int) -> Floats:
-        """Bytes per second of one tensor rank's pipeline transfer between sites, eq. (2)."""
+        """Bytes per second of one tensor rank's pipeline transfers at a tensor degree, (S, S), eq. (2)."""
         return self._shared(np.minimum(tp, self.gpus_per_node))
 
     def _shared(self, senders: Ints) -> Floats:
@@ -90,9 +94,17 @@ class Links:
 
     def best_groups(self, tp: int) -> tuple[Floats, Floats]:
         """
-        Seconds per byte and latency, by node, that no tensor group of tp devices in the node beats, (3).
+        Bound the slowest link of a tensor group inside each node, (3); exact where devices are interchangeable.
 
-        Exact where the devices of a node are interchangeable.
+        Parameters
+        ----------
+        tp
+            Devices of the group.
+
+        Returns
+        -------
+        tuple
+            Seconds per byte and seconds of latency that no group in the node beats, (nodes,) each.
         """
         if self.by_node:
             return 1.0 / np.diag(self.rate), np.diag(self.latency)
@@ -106,7 +118,19 @@ class Links:
         return self._groups[tp]
 
     def best_spanning_group(self, tp: int) -> tuple[float, float]:
-        """Seconds per byte and latency that no tensor group of tp devices on several whole nodes beats, (3)."""
+        """
+        Bound the slowest link of a tensor group on several whole nodes, (3).
+
+        Parameters
+        ----------
+        tp
+            Devices of the group, a multiple of the node size.
+
+        Returns
+        -------
+        tuple
+            Seconds per byte and seconds of latency that no such group beats.
+        """
         if tp not in self._groups:
             count = tp // int(self.gpus_per_node[0])
             found = [_slowest_pair(self._whole_nodes(figures), count) for figures in (1.0 / self.rate, self.latency)]
@@ -122,13 +146,41 @@ class Links:
         return np.maximum(largest, np.maximum(inside[:, None], inside[None, :]))
 
     def hop_seconds(self, tp: int, message: float, *, both_ways: bool) -> Floats:
-        """Seconds of one pipeline hop of ``message`` bytes between sites; there, or there and back."""
+        """
+        Price a pipeline hop.
+
+        Parameters
+        ----------
+        tp
+            Tensor degree.
+        message
+            Bytes of one tensor rank.
+        both_ways
+            Whether the hop back, of the gradient, is added.
+
+        Returns
+        -------
+        array
+            Seconds between sites, (S, S).
+        """
         seconds = self.latency + message / self.pipeline_rate(tp)
         return seconds + seconds.T if both_ways else seconds
 
 
 def links(cluster: ClusterSpec) -> Links:
-    """The links of a cluster, from its levels or its measured matrix."""
+    """
+    Build the links of a cluster, from its levels or its measured matrix.
+
+    Parameters
+    ----------
+    cluster
+        Nodes and network.
+
+    Returns
+    -------
+    Links
+        In SI units.
+    """
     nodes = cluster.node_list
     gpus = np.array([node.gpus_per_node for node in nodes], dtype=np.int64)
     cards = np.array([(node.nic_bandwidth_gbps or np.inf) * GIGABIT for node in nodes])
@@ -180,7 +232,21 @@ def _levels(cluster: ClusterSpec, field: str, unit: float, inside: Floats) -> Fl
 
 
 def group_link(links: Links, devices: Ints) -> tuple[Floats, Floats]:
-    """Seconds per byte and latency of the slowest link of each tensor group (last axis of ``devices``)."""
+    """
+    Find the slowest link of tensor groups.
+
+    Parameters
+    ----------
+    links
+        Links of the cluster.
+    devices
+        Devices of groups, (..., tp).
+
+    Returns
+    -------
+    tuple
+        Seconds per byte and seconds of latency, (...) each.
+    """
     sites = links.site_of[devices]
     pairs = sites[..., :, None], sites[..., None, :]
     apart = ~np.eye(devices.shape[-1], dtype=bool)
@@ -196,7 +262,23 @@ def _slowest_pair(figures: Floats, k: int) -> float:
 
 
 def least_core(figures: Floats, steps: Floats, k: int) -> float:
-    """The least of ``steps`` at which the (k - 1)-core of the pairs no slower has k members, by bisection, (3)."""
+    """
+    Find the least figure whose core has k members, by bisection, (3).
+
+    Parameters
+    ----------
+    figures
+        Figures of pairs, (n, n), symmetric; infinite on the diagonal.
+    steps
+        Distinct figures, ascending.
+    k
+        Members.
+
+    Returns
+    -------
+    float
+        The least of ``steps`` at which the (k - 1)-core of the pairs no slower has k members; zero without steps.
+    """
     if not len(steps):
         return 0.0
     low, high = 0, len(steps) - 1

@@ -1,20 +1,24 @@
 r"""
-Placement of a strategy's workers, in the latency model's own min-max form.
+Placement of a strategy's workers: a min-max assignment of positions to sites.
 
 Sets: positions :math:`p = z \cdot pp + x` (replica z, stage x), each holding R sites; a site is a node or a device as
-in ``Links``. R = 1 where the devices of a node are interchangeable and a tensor group lies in one node, R = tp / node
-size where it fills whole nodes, R = tp where devices were measured one by one.
-Data: stage seconds[x, k] on device type k; hop seconds between sites :math:`\lambda_{ab} + M_x / B_{ab}`, summed both
-ways unless priced one way; slowest link of a tensor group; gradient bytes by stage.
-Variables: the site of every (position, rank); a node site appears as often as it has tensor groups.
+in ``taut.formulations.links``. R = 1 where the devices of a node are interchangeable and a tensor group lies in one
+node, R = tp / node size where it fills whole nodes, R = tp where devices were measured one by one.
+Data: seconds t[x, k] of stage x on device type k, with the all-reduces of its tensor group over the group's slowest
+link; hop seconds :math:`\lambda_{ab} + M_x / B_{ab}` between sites, summed both ways unless priced one way, for
+messages of :math:`M_x` bytes; gradient bytes by stage; m micro-batches; h the weight of the trip.
+Variables: the site of every (position, rank y). Constraint: a node's site appears as often as it has tensor groups, any
+other once; a tensor group lies in one node, or fills whole nodes.
+Objective, in seconds:
 
-Objective:
+(1) :math:`\max_z \big[ \sum_x t + (m - 1) \max_x t + h \max_y \sum_x hop \big] + T_{DP}`,
 
-(1) max over z of [sum_x t + (m - 1) max_x t + h max_y sum_x hop] + T_DP,
+with :math:`T_{DP}` as in ``taut.formulations.latency`` eq. (4). It equals that evaluator's step time without the
+optimizer, and exists because a search prices millions of placements one small change at a time. Of a schedule that is
+priced by its order it is a guide alone: stage x stands for the chunks of device x, and hops are those of the first
+chunks.
 
-with T_DP as in ``taut.formulations.latency`` eq. (4). It equals that evaluator's step time without the optimizer,
-and exists because a search prices millions of placements one small change at a time. Of a schedule that is priced by
-its order it is a guide alone: stage x stands for the chunks of device x, and hops are those of the first chunks.
+Source: Yim et al. (2024), Pipette, eqs. 3-6, on which (1) is built.
 """
 
 from dataclasses import dataclass
@@ -34,11 +38,13 @@ from taut.formulations.strategy import Strategy
 @dataclass(frozen=True)
 class PlacementProblem:
     """
-    Arrays of the min-max placement problem of one strategy.
+    Arrays of the placement problem of one strategy; S sites.
 
-    ``stage_seconds`` is (pp, types) with infinity where a stage does not fit the type; ``ring_bytes`` and
-    ``ring_steps`` turn a group's slowest inverse rate and latency into seconds, by stage; ``gradients`` is zero for
-    stages whose all-reduce is not priced.
+    ``ranks`` R; ``slots`` (pp * dp, R) sites of the places that groups can take; ``stage_seconds`` (pp, types),
+    infinite where a stage does not fit the type; ``ring_bytes`` and ``ring_steps`` (pp,), which turn a group's slowest
+    inverse rate and latency into seconds; ``hop_latency`` (S, S) seconds and ``hop_inverse`` (S, S) seconds per byte;
+    ``messages``
+    (pp - 1,) bytes; ``gradients`` (pp,) bytes, zero for stages whose all-reduce is not priced.
     """
 
     problem: PlanningProblem
@@ -64,11 +70,35 @@ class PlacementProblem:
         return self.problem.links
 
     def cost(self, positions: Ints) -> float:
-        """Step time of a placement in seconds, by the one evaluator."""
+        """
+        Price a placement by the one evaluator.
+
+        Parameters
+        ----------
+        positions
+            Sites of every position, (pp * dp, R).
+
+        Returns
+        -------
+        float
+            Step time in seconds.
+        """
         return float(step_time(self.problem, self.strategy, self.devices(positions)).total)
 
     def violations(self, positions: Ints) -> tuple[str, ...]:
-        """What is wrong with a placement: sites used too often, tensor groups torn apart."""
+        """
+        Check the constraints of a placement.
+
+        Parameters
+        ----------
+        positions
+            Sites of every position, (pp * dp, R).
+
+        Returns
+        -------
+        tuple
+            A line for each that is violated: sites used too often, tensor groups torn apart.
+        """
         if sorted(positions.ravel().tolist()) != sorted(self.slots.ravel().tolist()):
             return ("the sites are not used as often as they have tensor groups",)
         if not self.links.by_node:
@@ -80,7 +110,19 @@ class PlacementProblem:
         return ()
 
     def devices(self, positions: Ints) -> Ints:
-        """Device of every worker, (pp, dp, tp), for sites by (position, rank)."""
+        """
+        Assign devices to workers.
+
+        Parameters
+        ----------
+        positions
+            Sites of every position, (pp * dp, R).
+
+        Returns
+        -------
+        array
+            Device of every worker, (pp, dp, tp).
+        """
         candidate, links = self.candidate, self.links
         if not links.by_node:
             devices = positions
@@ -105,7 +147,21 @@ def _occurrence(values: Ints) -> Ints:
 
 
 def placement_problem(problem: PlanningProblem, strategy: Strategy) -> PlacementProblem:
-    """The placement problem of a strategy."""
+    """
+    Build the placement problem of a strategy.
+
+    Parameters
+    ----------
+    problem
+        Links, tables and memory.
+    strategy
+        Candidate with its stages and recompute.
+
+    Returns
+    -------
+    PlacementProblem
+        Its arrays.
+    """
     candidate, links = strategy.candidate, problem.links
     tables, budget = problem.tables(candidate), problem.stage_memory(candidate).budget
     recompute, first, end = strategy.ranges
@@ -143,7 +199,21 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
 
 
 def slot_sites(links: Links, tp: int) -> Ints:
-    """Sites of every slot, (slots, R), in device order: the places that tensor groups can take."""
+    """
+    List the places that tensor groups can take.
+
+    Parameters
+    ----------
+    links
+        Links of the cluster.
+    tp
+        Tensor degree.
+
+    Returns
+    -------
+    array
+        Sites of every slot, (slots, R), in device order.
+    """
     if not links.by_node:
         return np.arange(links.num_sites).reshape(-1, tp)
     if tp > links.gpus_per_node.max():

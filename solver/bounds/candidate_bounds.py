@@ -29,8 +29,8 @@ Bounds follow, each at least as strong as the one before, named by what they min
                 (``taut.solver.placement.exact.subset``);
 ``every-placement``  the least over all placements, each with its own groups, where they are few and unlike
                      (``taut.solver.placement.exact.enumerate``);
-``cover``       the same with (4) replaced by the staircase of ``taut.solver.placement.path_cover.build``, for any
-                number of nodes;
+``cover``       the same with (4) replaced by the case distinction of ``taut.solver.placement.path_cover.cases``,
+                for any number of nodes;
 ``order``       of a schedule that is priced by its order, the paths of ``taut.solver.order_priced.bound``.
 """
 

@@ -147,7 +147,7 @@ def _joint(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
 
 
 def _cover(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
-    """The staircase of proofs in the witness, each checked alone."""
+    """The case distinction in the witness, each proof checked alone."""
     covered = witnessed(ladder.problem, candidate, witness)
     if covered is None:
         return -math.inf

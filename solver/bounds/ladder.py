@@ -11,7 +11,7 @@ source                what it is                                                
 ``order``             what devices can take, and weighted paths through the order     ``order_priced.witness``
 ``every-placement``   all placements, one by one                                      ``placement.exact.enumerate``
 ``placement``         exact subset dynamic programming                                ``placement.exact.joint``
-``cover``             a staircase of proofs over covers of the slots by paths         ``placement.path_cover.bound``
+``cover``             set partitioning over routes of paths, a case distinction        ``placement.path_cover.bound``
 ====================  ==============================================================  ============================
 
 With :math:`b_s` the seconds of rung s, the bound that s yields is the largest of :math:`b_s` and those of the weaker

@@ -6,7 +6,7 @@ Refinements of one candidate: how its bound rises and its plan falls.
 (3) ``every-placement`` where there are few placements of unlike groups, ``placement`` for few like tensor groups;
     annealing otherwise (which lowers the incumbent, not the bound);
 (4) ``cover``: on alike devices, the pipelines are annealed on their own, first shortly, then at length in turn with
-    the refinement of a staircase of proofs.
+    the refinement of a case distinction.
 
 A schedule that is priced by its order has ``order`` in the place of (2), what devices can take and weighted paths
 through it (``taut.solver.order_priced.bound``), then a local search for divisions; (3) anneals
@@ -55,7 +55,7 @@ class Stage(Enum):
 
 @dataclass(slots=True)
 class _Standing:
-    """What the next refinements of a candidate begin with: a division to place, a staircase, branches."""
+    """What the next refinements of a candidate begin with: a division to place, a case distinction, branches."""
 
     stage: Stage = Stage.DIVIDE
     division: Partition | None = None
@@ -185,7 +185,7 @@ class Refining:
         covering = None
         if not closed and has_cover(self._problem, candidate):
             covering = CoverSearch(self._problem, candidate, found, self.ladder.links, self._covers)
-        # Where the staircase's own annealing finds pipelines, another would find them twice.
+        # Where the search for ``cover`` anneals pipelines itself, another annealing would find them twice.
         if bound.lower_bound < self._best.seconds and (covering is None or covering.annealed):
             self._anneal(bound, found)
         if len(self._problem.device_types) > 1 and not candidate.is_order_priced:
@@ -194,7 +194,7 @@ class Refining:
         return True
 
     def _cover(self, bound: CandidateBound, covering: CoverSearch) -> bool:
-        """Better pipelines, then one refinement of the staircase, (4)."""
+        """Better pipelines, then one refinement of the case distinction, (4)."""
         if not covering.annealed:
             problem = self._placing(bound.candidate, covering.partition)
             for positions in covering.anneal(self._limits.seed, self._limits.workers):

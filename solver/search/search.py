@@ -61,7 +61,7 @@ def search(
     problem
         What is planned.
     limits
-        When to stop; the time counts from when the compiled loops of the staircase are loaded.
+        When to stop; the time counts from when the compiled loops of bound ``cover`` are loaded.
     progress
         Called after every refinement.
     incumbent
