@@ -1,16 +1,25 @@
 r"""
-Exact division of layers into stages: dynamic programming over thresholds.
+Exact division of layers into stages: dynamic programming over thresholds on the slowest stage.
 
-For a threshold :math:`\theta` on every stage's ``high`` seconds,
+Sets, data and the problem are those of ``taut.formulations.partition``: minimise the sum of the stages' ``low`` seconds
+and of cuts, plus (m - 1) times the largest ``high`` seconds (a sum and a bottleneck objective together), so that every
+stage fits its memory and the patterns use up the slow tensor groups. For a threshold :math:`\theta` on every stage's
+``high`` seconds let
 
-(1) :math:`D_\theta[x, i, a, b]` = least sum of low and edge seconds of stages x..pp-1 on layers i..L-1, a stages before
-    x being all fast and b all slow, is found backwards over x;
-(2) the optimum is :math:`\min_\theta (m - 1) \theta + D_\theta[0, 0, 0, 0]` over the distinct values of ``high``.
+(1) :math:`D_\theta[x, i, a, b]` be the least sum of low, edge and tail seconds of stages x..pp-1 on layers i..L-1, a
+    stages before x being all fast and b all slow. It is found backwards over x: stage x takes a range [i, j), a
+    pattern, and the recompute with the least seconds among those that fit.
+(2) The optimum is :math:`\min_\theta (m - 1) \theta + D_\theta[0, 0, 0, 0]` over the distinct values of ``high``, since
+    at an optimum some stage attains the threshold.
+(3) :math:`D_\theta` falls as :math:`\theta` rises. So the least feasible threshold is found by bisection; larger ones
+    are tried in order until :math:`(m - 1) \theta + D_\infty` is no better than the best found. The optimum is exact.
 
-The least feasible threshold is found by bisection; larger ones are tried in order until
-:math:`(m - 1) \theta + D_\infty` is no better than the best found, so the optimum is exact. A stage takes the recompute
-with the least seconds among those that fit. This does what the O(k L^4) search of Li et al. (AMP, section 3.5)
-approximates, and also holds memory, recompute and two classes of device.
+One threshold takes :math:`O(pp L^2)` steps, times the patterns and the pairs (a, b) with two classes of device.
+
+References
+----------
+Minoux (1989), Solving combinatorial problems with combined min-max-min-sum objective and applications. Li, Wang, Ma,
+Lin and Zhang (2022), AMP: section 3.5 approximates the same problem in O(k L^4) steps, without memory and recompute.
 """
 
 from dataclasses import dataclass
@@ -25,7 +34,9 @@ from taut.formulations.partition import PartitionProblem
 from taut.formulations.strategy import Division
 
 Steps = NDArray[np.int16]
+"""Ends, recomputes and patterns; layers are far fewer than 32,768."""
 BEYOND, FULL = -2, -1
+"""In the place of a recompute: every one exceeds the threshold, or those within it exceed the memory."""
 
 
 class _Ranges(NamedTuple):
@@ -51,7 +62,18 @@ NONE = Division((), ())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Least seconds, with the division and the pattern of each stage; infinite and empty where nothing fits."""
+    """
+    A division and what it costs.
+
+    Parameters
+    ----------
+    seconds
+        Least seconds; infinite where nothing fits.
+    division
+        Stages and recompute; ``NONE`` where nothing fits.
+    patterns
+        Pattern q of every stage (``taut.formulations.partition`` (4)).
+    """
 
     seconds: float
     division: Division = NONE
@@ -67,7 +89,7 @@ def solve_partition(
     problem: PartitionProblem, edge: Floats, tail: Floats, *, gradient_cap: float = np.inf
 ) -> Partition:
     """
-    Least seconds over stages and recompute.
+    The division of least seconds, (2).
 
     Parameters
     ----------
@@ -77,6 +99,11 @@ def solve_partition(
         Seconds of a cut before layer j, and of stage 0 ending at layer j, (L+1,).
     gradient_cap
         Bytes of gradients that no stage may exceed.
+
+    Returns
+    -------
+    Partition
+        The optimum, or that nothing fits.
     """
     if not np.isfinite(problem.high).any():
         return Partition(seconds=np.inf)
@@ -116,7 +143,17 @@ def least_excess(problem: PartitionProblem) -> tuple[int, int]:
     Bytes by which the best division still exceeds memory, and the stage where it does; (0, -1) if one fits.
 
     The best division is the one whose worst stage exceeds its budget least; recompute is free to choose. With two
-    classes of device every stage may take the larger budget, so the figure is a least one.
+    classes of device every stage may take the larger budget, so the figure is a lower bound.
+
+    Parameters
+    ----------
+    problem
+        Seconds, which say what is allowed, and bytes of every range.
+
+    Returns
+    -------
+    tuple
+        Bytes, and number of the stage.
     """
     need = np.where(np.isfinite(problem.low.min(axis=0)), problem.fixed, np.iinfo(np.int64).max // 4)
     excess, stage = _least_excess(need, problem.activation, problem.in_flight, problem.budget.max())
@@ -125,6 +162,7 @@ def least_excess(problem: PartitionProblem) -> tuple[int, int]:
 
 @jit
 def _least_excess(fixed: Ints, activation: Ints, in_flight: Ints, budget: int) -> tuple[int, int]:
+    """Least worst excess over divisions, backwards over stages as in (1), and the stage that has it."""
     pp, size = len(in_flight), fixed.shape[1]
     big = np.iinfo(np.int64).max // 2
     worst = np.full((pp + 1, size), big)
@@ -147,7 +185,7 @@ def _least_excess(fixed: Ints, activation: Ints, in_flight: Ints, budget: int) -
 
 @jit
 def _search(ranges: _Ranges, m: int, thresholds: Floats) -> tuple[float, Ints]:
-    """Bisect to the least feasible threshold, then climb while it can pay, (2)."""
+    """The optimum (2) by (3), with end, recompute and pattern of every stage (pp, 3)."""
     count, pp = len(thresholds), len(ranges.in_flight)
     picks, best_picks = np.zeros((pp, 3), np.int64), np.zeros((pp, 3), np.int64)
     sums, step = _tables(ranges)
@@ -176,6 +214,7 @@ def _search(ranges: _Ranges, m: int, thresholds: Floats) -> tuple[float, Ints]:
 
 @jit
 def _highest(ranges: _Ranges, picks: Ints) -> float:
+    """Largest ``high`` seconds of the stages in ``picks`` (pp, 3)."""
     worst, first = 0.0, 0
     for x in range(picks.shape[0]):
         worst = max(worst, ranges.high[picks[x, 2], picks[x, 1], first, picks[x, 0]])
@@ -270,6 +309,7 @@ def _cheapest(
     j: int,
 ) -> tuple[float, int]:
     """Least seconds of a stage over its recompute; ``BEYOND`` if all exceed the threshold, ``FULL`` if memory."""
+    # Ten parameters, since a tuple of the arrays makes the whole partition a tenth slower.
     seconds, choice = np.inf, BEYOND
     for r in range(low.shape[1]):
         if high[q, r, i, j] > threshold:

@@ -34,7 +34,7 @@ SHORT = 8
 MOST_TRIALS = 60_000
 """Changes to an order that are tried at most: a search is one of many, since every division asks for an order."""
 PROMISING = 0.01
-"""Relative distance beyond the target up to which the long search is made: it rarely gains more."""
+"""Relative distance beyond the target up to which the long search is made."""
 
 
 def adapted_order(

@@ -29,7 +29,7 @@ from taut.solver.order_priced.dual_ascent import DualSolution, maximise_dual
 from taut.solver.order_priced.master_rows import MasterRows
 
 MOST_LEAVES = 256
-"""No branching beyond so many leaves: a leaf costs about as much as the bound itself."""
+"""No branching beyond so many leaves, since each is a bound of its own that a witness states and a check derives."""
 MOST_IDLE_SPLITS = 20
 """Branchings in a row that raised no bound after which the candidate is left."""
 TIE = 1 + 1e-9

@@ -36,13 +36,13 @@ from taut.solver.order_priced.master import RestrictedMaster
 from taut.solver.order_priced.master_rows import MasterRows
 
 MOST_ITERATIONS = 40
-"""Most bounds are within a thousandth of their limit by then; branching gains more than further iterations."""
+"""Most iterations; 1 of the 45 bounds of gpt2-345m on dgx-a100:1 (pp 4, all schedules) asks for as many."""
 SMOOTHING = 0.3
-"""Part theta of the way to the master's multipliers; 0.2 to 0.5 need about as many iterations, 1 twice as many."""
+"""Part theta of the way to the master's multipliers; those 45 bounds take 442, 323 and 230 iterations at 0.2, 0.3, 0.5."""
 NEARLY_CONVERGED = 1e-4
 """Relative distance epsilon to the master's value from which its multipliers are taken as they are."""
 CONVERGED = 1e-7
-"""Relative distance between the master's value and the bound at which iterations stop: below it no plan gains."""
+"""Relative distance between the master's value and the bound at which iterations stop, a tenth of the relative gap that counts as optimal."""
 
 
 @dataclass(frozen=True)

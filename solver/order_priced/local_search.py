@@ -23,7 +23,7 @@ from taut.solver.order_priced.master_rows import least_makespan
 MOST_PASSES = 1_500_000
 """Passes that are priced at most, over all neighbours: some tenths of a second."""
 REACH = 0.03
-"""Distance of the makespan beyond the limit, relative, up to which steps are tried: they rarely gain more."""
+"""Distance of the makespan beyond the limit, relative, up to which steps are tried."""
 
 
 def improved_division(

@@ -29,7 +29,7 @@ from taut.solver.order_priced.adapt import adapted_order
 from taut.solver.search.incumbent import Best
 
 REACH = 0.04
-"""Relative distance from the best plan within which an order is sought: adapted orders rarely gain more."""
+"""Relative distance from the best plan within which an order is sought."""
 LEAST_GAIN = 1e-3
 """Relative gain from which an order joins the space, since every order adds candidates to bound."""
 REPEAT_GAIN = 5e-3
