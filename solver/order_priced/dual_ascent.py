@@ -38,11 +38,11 @@ from taut.solver.order_priced.master_rows import MasterRows
 MOST_ITERATIONS = 40
 """Most iterations; 1 of the 45 bounds of gpt2-345m on dgx-a100:1 (pp 4, all schedules) asks for as many."""
 SMOOTHING = 0.3
-"""Part theta of the way to the master's multipliers; those 45 bounds take 442, 323 and 230 iterations at 0.2, 0.3, 0.5."""
+"""Part theta of the way to the master's multipliers; at 0.2, 0.3, 0.5 those bounds take 442, 323, 230 iterations."""
 NEARLY_CONVERGED = 1e-4
 """Relative distance epsilon to the master's value from which its multipliers are taken as they are."""
 CONVERGED = 1e-7
-"""Relative distance between the master's value and the bound at which iterations stop, a tenth of the relative gap that counts as optimal."""
+"""Relative distance between the master's value and the bound at which iterations stop: a tenth of an optimal gap."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from taut.solver.linear_program import LinearProgram, linear_program
 from taut.solver.order_priced.master_rows import MasterRows
 
 EXCESS_PENALTY = 20.0
-"""Penalty eta of a budget's worth of missing bytes, in step times: a division that lacks a twentieth of the budget costs a step more."""
+"""Penalty eta in step times: a division that lacks a twentieth of the budget costs a step time more."""
 
 
 class MasterSolution(NamedTuple):
