@@ -8,7 +8,7 @@ Data: ``StageTables`` of the candidate, ``Links`` of the cluster.
     slowest link;
 (2) hop(x, y, z) = latency + message / B^PP there and, except in ``amp``, back; T_PP[z] = max over y of the sum of hops;
 (3) T_pipe[z] = sum_x t + (m - 1) max_x t + h T_PP[z], h from ``PlanningProblem.transfer_weight``; of a schedule that
-    is priced by its order, the makespan of that order (``taut.formulations.order_times``);
+    is order-priced, the makespan of that order (``taut.formulations.order_times``);
 (4) data-parallel time of a stage, tensor rank y, replicas on nodes n with g_n of them, k nodes in all:
     max over n of 4 (g_n - 1)/g_n M/B(n) + 2 (k - 1)/k M/B(between), with B the slowest link of each kind, M the bytes
     that the stage exchanges (its gradients under ZeRO-0 and 1; ``ParameterBytes.exchanged``); in ``amp`` one ring over

@@ -10,7 +10,7 @@ micro-batches in flight, the terms are
     by layer, the next while one is in use: twice the largest layer's; a pipeline, which would gather anew for every
     micro-batch, keeps the stage's weights and gradients whole as well (PyTorch's FSDP within a pipeline);
 (2) activations, under full recompute checkpoints: :math:`q_x` times what stays of a micro-batch, with
-    :math:`q_x = \min(pp - x, m)` for 1F1B and m for GPipe; a schedule that is priced by its order holds what the
+    :math:`q_x = \min(pp - x, m)` for 1F1B and m for GPipe; an order-priced schedule holds what its
     order makes it hold (``taut.formulations.schedules.plan_orders`` (1));
 (3) workspace, logits, buffers: what recomputing, the loss and messages hold for a moment
     (``taut.formulations.stage_tables``).
@@ -45,8 +45,18 @@ class StageMemory:
     """
     Bytes of every range: fixed[r, i, j] + in_flight[x] * activation[r, i, j], (4).
 
-    ``budget[k]`` is the largest number of bytes that satisfies (5) on device type k. Where devices have several chunks,
-    x is a chunk, and its device needs no less.
+    Where devices have several chunks, x is a chunk, and its device needs no less.
+
+    Parameters
+    ----------
+    fixed
+        Bytes of a stage whatever is in flight (recompute, L+1, L+1).
+    activation
+        Bytes for a micro-batch in flight (recompute, L+1, L+1).
+    in_flight
+        Most micro-batches in flight of every stage (X,).
+    budget
+        Largest number of bytes that satisfies (5), by device type.
     """
 
     fixed: Ints
@@ -83,6 +93,11 @@ def stage_memory(
         Capacity by device type.
     margin
         Whether the margin is kept free.
+
+    Returns
+    -------
+    StageMemory
+        Bytes of every recompute and range, (recompute, L+1, L+1), micro-batches in flight (pp,), budgets (types,).
     """
     held = held_bytes(tables.parameters, tables.largest, model.parameter_bytes, candidate)
     whole = [weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)]
@@ -98,7 +113,7 @@ def stage_memory(
 
 
 def budgets(model: MemoryModel, capacity_kib: list[int], *, margin: bool = True) -> Ints:
-    """Largest number of bytes that satisfies (5), by device type."""
+    """Largest number of bytes that satisfies (5), by device type, from capacities in KiB (types,)."""
     free = [kib - (model.margin_kib(kib) if margin else 0) for kib in capacity_kib]
     return np.array([kib * KIB for kib in free], dtype=np.int64)
 
@@ -106,9 +121,18 @@ def budgets(model: MemoryModel, capacity_kib: list[int], *, margin: bool = True)
 @dataclass(frozen=True)
 class DeviceMemory:
     """
-    Memory of devices whose schedule is priced by its order, (6).
+    Memory of the devices of an order-priced candidate, (6).
 
-    ``device`` is that of each chunk, ``counts`` are the micro-batches in flight that each device goes through.
+    Parameters
+    ----------
+    tables, model, candidate
+        Figures of every range, the memory model, and the candidate.
+    device
+        Device of every chunk (C,).
+    counts
+        For every device the micro-batches in flight of its chunks that its order goes through, (n, chunks).
+    budget
+        Largest bytes of each device type that satisfy (5).
     """
 
     tables: StageTables
@@ -119,7 +143,7 @@ class DeviceMemory:
     budget: Ints
 
     def bytes_of(self, recompute: Ints, first: Ints, end: Ints) -> list[int]:
-        """Bytes of every device, from recompute index, first and end layer of every chunk."""
+        """Bytes of every device (pp), from index of recompute, first layer and end of every chunk, each (C,)."""
         return [self._bytes(d, *(each[self.device == d] for each in (recompute, first, end))) for d in range(self._pp)]
 
     @property
@@ -144,7 +168,19 @@ class DeviceMemory:
 def device_memory(
     tables: StageTables, model: MemoryModel, candidate: Candidate, capacity_kib: list[int]
 ) -> DeviceMemory:
-    """Memory of the devices of a candidate whose schedule is priced by its order; parameters as of ``stage_memory``."""
+    """
+    Memory of the devices of an order-priced candidate, (6).
+
+    Parameters
+    ----------
+    tables, model, candidate, capacity_kib
+        As of ``stage_memory``.
+
+    Returns
+    -------
+    DeviceMemory
+        With the budgets of every device type, margin kept free.
+    """
     device, counts = device_of_chunk(*candidate.order_key[:3]), in_flight_counts(*candidate.order_key)
     return DeviceMemory(tables, model, candidate, device, counts, budgets(model, capacity_kib))
 
@@ -163,7 +199,25 @@ def weighed(model: MemoryModel, term: str, figure: Ints) -> Ints:
 def held_bytes(
     parameters: Ints, largest: Ints, per_parameter: ParameterBytes, candidate: Candidate
 ) -> tuple[Ints, Ints, Ints]:
-    """Bytes of weights, gradients and optimizer states of a range with so many parameters, (1)."""
+    """
+    Bytes of weights, gradients and optimizer states, (1).
+
+    Parameters
+    ----------
+    parameters
+        Parameters of ranges on a tensor rank, of any shape.
+    largest
+        Parameters of their largest layers, of the same shape.
+    per_parameter
+        Bytes of weight, gradient and state for a parameter.
+    candidate
+        Degrees and ZeRO stage.
+
+    Returns
+    -------
+    tuple
+        Three arrays of that shape, in bytes.
+    """
     zero, dp = candidate.zero, candidate.dp
     first, second, third = (dp if zero >= stage else 1 for stage in (1, 2, 3))
     weight, gradient, state = (parameters * count for count in per_parameter)

@@ -1,19 +1,20 @@
 r"""
-The problem of dividing the layers into the chunks of a schedule that is priced by its order: data, objective, limits.
+Division of the layers into the chunks of an order-priced candidate: data, objective, constraints.
 
 Sets: chunks c = 0..C-1 on devices d(c), layers 0..L-1, recompute r.
-Data: least seconds of F, I, W of a range over device types and tensor groups, least one-way seconds of a cut, bytes.
+Data: for every range of layers the least seconds of F, I, W over device types and tensor groups, the least one-way
+seconds of a cut, parameters, bytes of activations and logits; counts n of micro-batches in flight that the order goes
+through on each device.
 Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of every chunk.
 
-(1) minimise the makespan of the order under the chunks' seconds and cuts, plus ``per_parameter`` times the parameters
-    on device 0 (its ring and optimizer), plus a constant;
+(1) Minimise the makespan of the order under the chunks' seconds and cuts, plus ``per_parameter`` times the parameters
+    on device 0 (its ring and optimizer), plus a constant, so that
 (2) every device fits its memory:
     :math:`\sum_{c \in d} (\text{held}\, P_c + \text{logits}_c + n_c a_c) + \text{always} \le \text{budget}`
     for all counts n that it goes through. This leaves out what is held for a moment, and rounding.
 
-No placement prices a division lower, and none fits that violates (2); so a bound on this problem bounds the candidate.
-The solver answers it by sums over chunks instead (``taut.solver.order_priced.division``), whose least bound it from
-below.
+This relaxes the candidate: no placement prices a division lower, and no division that violates (2) fits. So a lower
+bound on (1) bounds the candidate (``taut.solver.order_priced.bound``).
 """
 
 from dataclasses import dataclass
@@ -38,9 +39,34 @@ class ChunkProblem:
     """
     Arrays of one candidate's division into chunks.
 
-    ``passes`` are (3, recompute, L+1, L+1) seconds, infinite where a recompute is not allowed or there is no layer;
-    ``edge`` (L+1,) one-way seconds of a cut; ``parameters``, ``logits`` (L+1, L+1) and ``activation`` (recompute, L+1,
-    L+1) as floats; ``held`` bytes for each parameter.
+    Parameters
+    ----------
+    order
+        Order of the passes, with the device of every chunk.
+    micro_batches
+        Micro-batches m.
+    counts
+        For every device the micro-batches in flight of its chunks that the order goes through, (n, chunks).
+    passes
+        Seconds of F, I, W (3, recompute, L+1, L+1), infinite where a recompute is not allowed or there is no layer.
+    edge
+        One-way seconds of a cut before layer j (L+1,).
+    per_parameter
+        Seconds of ring and optimizer for a parameter of device 0.
+    constant
+        Seconds of every step.
+    parameters
+        Parameters on a tensor rank (L+1, L+1), as floats.
+    held
+        Bytes of weights, gradients and states for a parameter.
+    activation
+        Bytes for a micro-batch in flight (recompute, L+1, L+1), as floats.
+    logits
+        Bytes of the loss (L+1, L+1), as floats.
+    always
+        Bytes of every device.
+    budget
+        Bytes of the largest device, in whole KiB.
     """
 
     order: Order
@@ -73,7 +99,7 @@ class ChunkProblem:
         return np.asarray(self.order.device[1:] != self.order.device[:-1])
 
     def hosted(self, device: int) -> Ints:
-        """Chunks of a device."""
+        """Chunks of a device, ascending."""
         return self._chunks[device]
 
     @cached_property
@@ -97,6 +123,11 @@ def chunk_problem(
         Least seconds of the first device's all-reduces for each byte of gradients.
     margin
         Whether the memory margin is kept free.
+
+    Returns
+    -------
+    ChunkProblem
+        Data of (1) and (2).
     """
     tables, memory = problem.tables(candidate), problem.memory
     one = held_bytes(np.array(10**9), np.array(0), memory.parameter_bytes, candidate)
@@ -116,7 +147,7 @@ def chunk_problem(
         per_parameter=ring * gradients + optimizer,
         constant=problem.constant_seconds,
         parameters=tables.parameters.astype(float),
-        # A byte of a thousand million parameters is lost to rounding up, and given back.
+        # The bytes of 1e9 parameters were rounded up to whole bytes; the factor takes back more than that.
         held=held * (1 - 1e-8),
         activation=np.array(kept, dtype=float),
         logits=np.asarray(memory.coefficient("logits") * tables.logits, dtype=float),

@@ -1,8 +1,8 @@
 r"""
-Pipeline time of a schedule that is priced by its order.
+Pipeline time of an order-priced candidate: the makespan of its order of passes.
 
 Sets: chunks c on devices :math:`d(c)`, replicas z, tensor ranks y.
-Data: seconds of the three passes of a range of layers by device type; all-reduces of a range; links.
+Data: seconds of the three passes F, I, W of a range of layers by device type; bytes of all-reduces of a range; links.
 
 For every replica
 
@@ -41,7 +41,7 @@ from taut.formulations.strategy import Strategy
 
 
 class PipelineSeconds(NamedTuple):
-    """T_pipe and its parts by replica, (..., dp)."""
+    """T_pipe and its parts by replica in seconds, (..., dp)."""
 
     total: Floats
     compute: Floats
@@ -59,15 +59,20 @@ def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints)
         What is priced.
     devices
         Device of every worker, (..., pp, dp, tp).
+
+    Returns
+    -------
+    PipelineSeconds
+        Seconds, each (..., dp).
     """
     candidate = strategy.candidate
     order = candidate_order(candidate)
     compute, tensor = _passes(problem, strategy, order.device, devices)
     transfer = _transfers(problem, strategy, order.device, devices)
     rows = np.concatenate([compute, tensor, transfer], axis=-1)
-    unlike, same = np.unique(rows.reshape(-1, rows.shape[-1]), axis=0, return_inverse=True)
+    distinct, same = np.unique(rows.reshape(-1, rows.shape[-1]), axis=0, return_inverse=True)
     size = compute.shape[-1]
-    alone, rings, hops = unlike[:, :size], unlike[:, size : 2 * size], unlike[:, 2 * size :]
+    alone, rings, hops = distinct[:, :size], distinct[:, size : 2 * size], distinct[:, 2 * size :]
     total = spans(order, alone + rings, hops, candidate.num_micro_batches)
     without_hops = spans(order, alone + rings, np.zeros_like(hops), candidate.num_micro_batches)
     bare = spans(order, alone, np.zeros_like(hops), candidate.num_micro_batches)
@@ -76,7 +81,21 @@ def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints)
 
 
 def replica_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> tuple[Floats, Floats]:
-    """Seconds of F, I, W of every chunk and replica, (dp, 3, C), (1), and of transfers (dp, C - 1), (2)."""
+    """
+    Seconds of the passes and transfers of every replica under one placement.
+
+    Parameters
+    ----------
+    problem, strategy
+        What is priced.
+    devices
+        Device of every worker, (pp, dp, tp).
+
+    Returns
+    -------
+    tuple
+        Seconds of F, I, W of every chunk (dp, 3, C), by (1), and of transfers (dp, C - 1), by (2).
+    """
     candidate = strategy.candidate
     device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
     compute, tensor = _passes(problem, strategy, device, devices)
@@ -90,7 +109,25 @@ def candidate_order(candidate: Candidate) -> Order:
 
 
 def spans(order: Order, passes: Floats, transfer: Floats, num_micro_batches: int) -> Floats:
-    """Makespans (n,) under seconds of F, I, W of every chunk, (n, 3 C), and transfers (n, C - 1)."""
+    """
+    Makespans of an order under many durations.
+
+    Parameters
+    ----------
+    order
+        The passes.
+    passes
+        Seconds of F, I, W of every chunk (n, 3 C).
+    transfer
+        Seconds from a chunk to the next (n, C - 1).
+    num_micro_batches
+        Micro-batches m.
+
+    Returns
+    -------
+    array
+        Seconds (n,).
+    """
     seconds = passes.reshape(len(passes), 3, -1)
     whole = seconds[:, 1] + seconds[:, 2]
     every = np.concatenate([seconds, whole[:, None]], axis=1)

@@ -73,7 +73,7 @@ class PlanningProblem:
 
     @property
     def prices_orders(self) -> bool:
-        """Whether schedules can be priced by their order: in ``pipette``, and where memory is a sum of terms."""
+        """Whether order-priced candidates can be priced: in ``pipette``, and where memory is a sum of terms."""
         return self.latency_model == "pipette" and self.memory.network is None
 
     @cached_property
@@ -172,7 +172,7 @@ class PlanningProblem:
         How often a step pays the trip through the pipeline, the factor on T_PP.
 
         ``pipette`` under 1F1B pays max(1, m / pp), as printed (pp - 1) m / pp; everything else pays one trip, and
-        a calibration multiplies all of them. Of a schedule that is priced by its order this is a guide to
+        a calibration multiplies all of them. Of an order-priced candidate this is a guide to
         placements alone.
         """
         return self.coefficient("pipeline") * self._trips(candidate)

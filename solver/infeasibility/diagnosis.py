@@ -135,7 +135,7 @@ def diagnose(
         Costs for tensor degrees up to the given one; without it those that the problem has.
     """
     refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
-    # Of schedules that are priced by their order the least missing bytes are known less closely.
+    # Of order-priced candidates the least missing bytes are known less closely.
     refused = [bound for bound in refused if not bound.candidate.is_order_priced] or refused
     nearest = nearest_division(
         problem, [(int(bound.witness["missing_kib"]) * KIB, bound.candidate) for bound in refused]

@@ -8,11 +8,11 @@ With need[x, i, j] = least bytes of stage x on layers [i, j) over its recompute,
 (2) with two classes of device, room depends on which of them a stage's replicas take: the least worst excess is then
     the least number of bytes that, added to every device, lets a division fit, found by bisection;
 (3) of candidates that differ in micro-batch and schedule alone, the one with the smallest micro-batch under 1F1B needs
-    least, so whether anything fits is asked of these alone; schedules that are priced by their order are asked apart;
+    least, so whether anything fits is asked of these alone; order-priced candidates are asked apart;
 (4) the bound of a problem is the least bound ``partition`` (``taut.solver.bounds.candidate_bounds``) over all
     candidates that fit.
 
-A candidate whose schedule is priced by its order counts as fitting if a division was found that fits, and its bound is
+An order-priced candidate counts as fitting if a division was found that fits, and its bound is
 that of ``taut.solver.order_priced.bound``; its best division is the leanest of those that were tried.
 
 Where three types of device, or groups that mix types, would let the classes of (2) relax memory, a candidate counts

@@ -32,7 +32,7 @@ def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
     """
     Say whether the bound applies: equal devices, different links, and trips that are priced apart from stages.
 
-    A schedule that is priced by its order has no such price. Where all nodes have equal links and hold one tensor group
+    An order-priced candidate has no such price. Where all nodes have equal links and hold one tensor group
     each, every placement costs the same, and bound ``partition`` is exact.
 
     Parameters

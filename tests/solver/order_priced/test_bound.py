@@ -1,4 +1,4 @@
-"""Bounds on schedules that are priced by their order: valid on random instances, derived again, refused if altered."""
+"""Bounds on order-priced candidates: valid on random instances, derived again, refused if altered."""
 
 import copy
 import json
@@ -44,7 +44,7 @@ TOLERANCE = 1 + 1e-9
 
 
 def random_orders(seed: int, kinds: list[str]) -> PlanningProblem:
-    """A random problem whose schedules are some of those that are priced by their order, and 1F1B at times."""
+    """A random problem with some order-priced schedules, and 1F1B at times."""
     given = random_problem(seed)
     rng = np.random.default_rng((seed, 2))
     chosen = [str(kind) for kind in rng.permutation(kinds)[: 1 + seed % 2]] + (["1f1b"] if seed % 3 == 0 else [])
