@@ -50,6 +50,12 @@ class _PlainLoader(yaml.SafeLoader):
         self.depth -= 1
         return node
 
+    def fetch_flow_collection_start(self, kind: Any) -> None:
+        # The scanner runs ahead of the composer, and its time grows with the square of the level.
+        if self.flow_level > MOST_DEPTH:
+            raise RecursionError
+        super().fetch_flow_collection_start(kind)
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[object] = set()
         for key_node, _ in node.value:

@@ -2,8 +2,8 @@
 Measured node-to-node bandwidth from mpiGraph.
 
 Two forms are read: mpiGraph's own text, whose ``Send`` block has one line per process (row sends to column) followed
-by a ``Recv`` block (row receives from column), and a plain CSV matrix with a header of host names (row sends to
-column). Figures are MB/s, the diagonal is loop-back and ignored.
+by a ``Recv`` block (row receives from column), and a CSV matrix (row sends to column) whose host names stand in a
+header and before the rows, in a header alone, or nowhere; then the hosts are numbered. Figures are MB/s, the diagonal is loop-back and ignored.
 
 A figure between two nodes is that pair's bandwidth; the largest of a node's row is its ``nic_bandwidth``.
 """
@@ -48,10 +48,22 @@ def read_mpigraph(path: Path) -> MpiGraph:
 
 def _csv_table(lines: list[str], path: Path) -> list[tuple[str, list[str]]]:
     header, *cells = [[cell.strip() for cell in line.split(",")] for line in lines]
+    if all(map(_is_number, header)):
+        return [(f"node{number}", line) for number, line in enumerate([header, *cells])]
+    if len(header) == len(cells) and all(map(_is_number, (line[0] for line in cells))):
+        return list(zip(header, cells, strict=True))
     table = [(line[0], line[1:]) for line in cells]
     if header[1:] != [name for name, _ in table]:
         raise DataError(f"{path}: the header does not name the hosts of the rows in their order, expected it to")
     return table
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _text_table(lines: list[str], path: Path) -> list[tuple[str, list[str]]]:

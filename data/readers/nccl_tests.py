@@ -84,7 +84,7 @@ def _agreed(named: set[str], stated: str, path: Path) -> str:
     found = {PurePosixPath(name).name.partition("_perf")[0] for name in named} | ({stated} if stated else set())
     if len(found) != 1:
         fault = f"has the collectives {', '.join(sorted(found))}" if found else "names no collective"
-        raise DataError(f"{path}: {fault}, expected one, such as all_reduce, named or stated")
+        raise DataError(f"{path}: {fault}, expected one; --collective states it, such as all_reduce")
     return found.pop()
 
 
