@@ -12,6 +12,7 @@ missing key raises ``MissingProfileError``. Nothing is ever taken as zero.
 
 import csv
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from io import StringIO
@@ -22,6 +23,7 @@ from pydantic import Field
 
 from taut.data.read import read_text, rows_of
 from taut.data.spec import NotNegative, Spec
+from taut.data.suggest import one_of
 from taut.data.units import MOST_BYTES
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
 
@@ -203,6 +205,31 @@ def _optimizer(remark: str, path: Path) -> tuple[str, float]:
         return device.strip(), float(seconds)
     except ValueError:
         raise DataError(f"{path}: {remark!r}: expected {OPTIMIZER_REMARK} DEVICE: SECONDS") from None
+
+
+def check_kinds(table: CostTable, kinds: Iterable[str], model: str) -> None:
+    """
+    Refuse a table with a layer kind that the model does not have, which would be left unused.
+
+    Parameters
+    ----------
+    table
+        Measured costs.
+    kinds
+        The model's kinds, with those of embedding and head.
+    model
+        The model's name, for the message.
+
+    Raises
+    ------
+    DataError
+        For the first row of another kind.
+    """
+    known = list(kinds)
+    for number, row in enumerate(table.rows, start=1):
+        if row.kind not in known:
+            expected = one_of(row.kind, known)
+            raise DataError(f"{table.name} row {number}: kind {row.kind!r} is no layer of {model}, expected {expected}")
 
 
 def costs_csv(table: CostTable) -> str:

@@ -1,9 +1,10 @@
 """
 Measured node-to-node bandwidth from mpiGraph.
 
-Two forms are read: mpiGraph's own text, whose ``Send`` block has one line per process (row sends to column) followed
-by a ``Recv`` block (row receives from column), and a CSV matrix (row sends to column) whose host names stand in a
-header and before the rows, in a header alone, or nowhere; then the hosts are numbered. Figures are MB/s, the diagonal is loop-back and ignored.
+Two forms are read: mpiGraph's own text, whose ``Send`` block has one line per process (row sends to column) followed by
+a ``Recv`` block (row receives from column), and a CSV matrix (row sends to column) whose host names stand in a header
+and before the rows, in a header alone, or nowhere; then the hosts are numbered. Figures are MB/s, the diagonal is
+loop-back and ignored.
 
 A figure between two nodes is that pair's bandwidth; the largest of a node's row is its ``nic_bandwidth``.
 """

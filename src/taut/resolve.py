@@ -10,11 +10,11 @@ from taut.data.analytic.micro_batch_scaling import with_micro_batches
 from taut.data.builtin import catalog_operators, memory_model_of
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import CostTable
+from taut.data.costs import CostTable, check_kinds
 from taut.data.device import Precision
 from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model
 from taut.data.memory import MemoryModel
-from taut.data.model import ModelSpec
+from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.errors import DataError, FieldError
 from taut.formulations.problem import LatencyModel, PlanningProblem
 from taut.formulations.schedules.plan_orders import ORDERED
@@ -131,6 +131,7 @@ def _costs(
     devices, micro_batches, operators = cluster.devices.values(), divisors(space.global_batch), catalog_operators()
     if profile is not None:
         measured = load_costs(profile) if isinstance(profile, str) else profile
+        check_kinds(measured, (*model.kinds, EMBEDDING, HEAD), model.name)
         return with_micro_batches(
             measured,
             model,

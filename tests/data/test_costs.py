@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.data.costs import CostRow, CostTable, Key, LayerCost, costs_csv, read_costs
+from taut.data.costs import CostRow, CostTable, Key, LayerCost, check_kinds, costs_csv, read_costs
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
 
 HEADER = (
@@ -156,3 +156,13 @@ def test_a_wrong_optimizer_remark_is_refused(tmp_path: Path) -> None:
     path.write_text(f"# optimizer_s_per_parameter d: fast\n{HEADER}\n{ROW}\n", encoding="utf-8")
     with pytest.raises(DataError, match="d: fast': expected optimizer_s_per_parameter DEVICE: SECONDS"):
         read_costs(path)
+
+
+def test_kinds_that_the_model_lacks_are_refused(tmp_path: Path) -> None:
+    """A row of a mistyped kind would be left unused, so it is refused with the nearest right kind."""
+    path = tmp_path / "profile.csv"
+    path.write_text("\n".join([HEADER, ROW, ROW.replace("block", "blok")]) + "\n", encoding="utf-8")
+    table = read_costs(path)
+    check_kinds(table, ("block", "blok"), "m")
+    with pytest.raises(DataError, match=r"row 2: kind 'blok' is no layer of m, expected .*; did you mean block\?"):
+        check_kinds(table, ("block", "embedding", "head"), "m")

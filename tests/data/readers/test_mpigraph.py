@@ -73,6 +73,18 @@ def test_csv_matrix_is_read_row_to_column(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("0,110.5,120.5\n210.5,0,230.5\n310.5,320.5,0\n", ("node0", "node1", "node2")),
+        ("a,b,c\n0,110.5,120.5\n210.5,0,230.5\n310.5,320.5,0\n", ("a", "b", "c")),
+    ],
+)
+def test_plain_matrices_are_read(tmp_path: Path, text: str, hosts: tuple[str, ...]) -> None:
+    """Without names the hosts are numbered; a header alone names them."""
+    assert read(tmp_path, text) == MpiGraph(hosts, ROWS)
+
+
 def test_diagonal_is_not_asked_for(tmp_path: Path) -> None:
     """What stands on the diagonal is ignored, even if it is no number."""
     graph = read(tmp_path, CSV.replace(",9", ",n/a"))
@@ -133,7 +145,7 @@ def test_clusters_of_every_kind_survive_their_files(tmp_path: Path) -> None:
         (CSV.replace("230.5", "inf"), "row 2 column 3: is 'inf', expected MB/s > 0"),
         (CSV.replace("node3,310.5,320.5,9\n", ""), "the header does not name the hosts of the rows"),
         (CSV.replace("host,node1,node2", "host,node2,node1"), "the header does not name the hosts of the rows"),
-        ("0,1.5\n2.5,0\n", "the header does not name the hosts of the rows"),
+        ("0,1.5\n2.5\n", "row 2: has 1 figures, expected 2 as there are rows"),
     ],
 )
 def test_wrong_output_is_refused_in_one_line(tmp_path: Path, text: str, words: str) -> None:

@@ -109,7 +109,7 @@ def test_older_text_has_fewer_columns_and_no_name(tmp_path: Path, row: str) -> N
     header = "#  size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error\n"
     lines = ranks(*FOUR).replace("Group  0 ", "") + header + row + "\n"
     assert read(tmp_path, lines, "all_reduce") == run(rows=READ[:1])
-    with pytest.raises(DataError, match=r"run\.txt: names no collective, expected one, such as all_reduce"):
+    with pytest.raises(DataError, match=r"run\.txt: names no collective, expected one; --collective states it"):
         read(tmp_path, lines)
 
 

@@ -45,7 +45,7 @@ def test_profile_writes_a_table_that_plan_uses(tmp_path: Path, run: Run, model: 
     assert kernels.read_text(encoding="utf-8").startswith("# small, measured by taut profile on 20")
     plan = run("plan", model, "cpu-node", "--global-batch", 4, "--profile", out, "--quiet")
     assert (plan.code, plan.err) == (0, "")
-    assert "priced by   latency model pipette; profile costs.csv: small, measured by taut profile" in plan.out
+    assert "priced by   profile costs.csv: small, measured by taut profile" in plan.out
 
 
 def test_sequence_and_device_type_are_the_asked(tmp_path: Path, run: Run, model: Path) -> None:
