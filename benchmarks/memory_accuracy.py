@@ -22,7 +22,7 @@ from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.units import KIB
 from taut.fitting import memory_model, stage_terms
 from taut.prediction import find_device
-from taut.solver.calibration.memory import PULLS, conformal_margin, predicted, unseen_errors
+from taut.solver.calibration.memory import REGULARISATIONS, conformal_margin, cross_validated_errors, predicted
 
 SEEDS, LEVEL = range(5), 0.05
 ANALYTIC = np.array([*(1.0 for _ in MEMORY_TERMS), MemoryModel().overhead_bytes])
@@ -34,8 +34,8 @@ def study(campaign: MemoryCampaign) -> tuple[MemoryModel, dict[str, Any]]:
     device = find_device(model.device)
     terms = stage_terms(campaign.rows, model)
     measured = np.array([row.measured_bytes for row in campaign.rows])
-    pull = min(PULLS, key=lambda pull: float(np.abs(unseen_errors(terms, measured, pull)).mean()))
-    unseen = np.stack([unseen_errors(terms, measured, pull, seed=seed) for seed in SEEDS])
+    pull = min(REGULARISATIONS, key=lambda pull: float(np.abs(cross_validated_errors(terms, measured, pull)).mean()))
+    unseen = np.stack([cross_validated_errors(terms, measured, pull, seed=seed) for seed in SEEDS])
     analytic = predicted(terms, ANALYTIC) / measured - 1
     return model, {
         "campaign": campaign.name,
@@ -56,7 +56,7 @@ def exceeded(terms: Floats, measured: Floats, pull: float) -> float:
     """Share of unseen runs beyond prediction and margin, the margin from the other half's own cross-validation."""
     beyond = []
     for seed in SEEDS:
-        errors = unseen_errors(terms, measured, pull, seed=seed)
+        errors = cross_validated_errors(terms, measured, pull, seed=seed)
         order = np.random.default_rng(seed).permutation(len(measured))
         for unseen, seen in ((order[::2], order[1::2]), (order[1::2], order[::2])):
             margin, _ = conformal_margin(measured[seen] * -errors[seen], LEVEL)

@@ -1,17 +1,19 @@
 r"""
-Fitting a calibration: non-negative least squares on relative error.
+Fitting a calibration: regularised non-negative least squares on relative error, reweighted towards absolute error.
 
-Samples i with terms :math:`x_{ik}` at coefficient 1 (``taut.formulations.batch.step_time``) and measured seconds
-:math:`y_i`,
+Sets: samples i, terms k. Data: terms :math:`x_{ik}` in seconds at coefficient 1
+(``taut.formulations.batch.step_time``), measured seconds :math:`y_i`, coefficients :math:`p_k` that the device states.
+Variables: coefficients :math:`c_k \ge 0`.
 
-(1) minimise :math:`\sum_i w_i (\sum_k c_k x_{ik} / y_i - 1)^2 + \lambda^2 \sum_k (c_k / p_k - 1)^2` over
-    :math:`c \ge 0`, with p what the device states and a small :math:`\lambda`: where samples cannot tell terms apart
-    the stated coefficients do, instead of one term taking what belongs to another, and few samples move them less;
-(2) weights :math:`w_i = 1 / \max(|r_i|, \rho)` from the residuals r of the fit before, from all ones, a fixed number
-    of times: this leads from squares towards absolute relative errors, so that few odd runs do not set the rest;
-(3) error on unseen runs: K folds, each predicted by a fit on the others; its quantiles are the calibration's band,
-    towards the larger error where few samples leave a choice;
-(4) properties of the stack that the terms depend on, launch seconds and whether attention is fused: of the given
+(1) Minimise :math:`\sum_i w_i (\sum_k c_k x_{ik} / y_i - 1)^2 + \lambda^2 \sum_k (c_k / p_k - 1)^2`. The second sum
+    (Tikhonov regularisation towards p) decides where the samples do not tell terms apart, and few samples move
+    coefficients less. It is one non-negative least-squares problem (Lawson and Hanson 1974).
+(2) Weights :math:`w_i = 1 / \max(|r_i|, \rho)` from the residuals r of the fit before, from all ones, a fixed number of
+    times: iteratively reweighted least squares, which leads from squared towards absolute relative errors, so that few
+    outliers do not set the rest (Holland and Welsch 1977).
+(3) Error on unseen runs: K-fold cross-validation (Stone 1974), each fold predicted by a fit on the others. Its
+    quantiles are the calibration's band; of two neighbouring errors the one farther out counts.
+(4) Properties of the stack that the terms depend on, launch seconds and whether attention is fused: of the given
     combinations the first whose error of (3) is within 2 % of the least, or with few samples the first of all.
 """
 
@@ -26,17 +28,19 @@ from taut.data.calibration import HIGH, LOW, TERMS, Calibration, uncalibrated
 from taut.data.device import DeviceSpec
 from taut.errors import FormulationError
 
-ROUNDS = 8
+REWEIGHTINGS = 8
+"""Fits of (2)."""
 SMALLEST_RESIDUAL = 0.02
-"""Residuals below run-to-run noise weigh the same."""
-PULL = 0.03
+"""Rho of (2), about run-to-run noise: smaller residuals weigh the same."""
+REGULARISATION = 0.03
 """Lambda of (1): a coefficient at twice the stated one costs as much as an error of 3 % on one run."""
 LAUNCHES_US = (100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 800.0)
 FEWEST, ENOUGH = 4, 20
 """Samples below which there is no fit, and below which the stack's properties are not chosen by them."""
-CLOSE = 1.02
+NEARLY_LEAST = 1.02
+"""Factor of (4) on the least error: differences below it are noise of the folds."""
 SMALLEST_STATED = 0.01
-"""Stands for a stated coefficient of zero, as the constant's is."""
+"""In the place of a stated coefficient of zero, as the constant's is, which (1) divides by."""
 QUANTILES = (0.05, LOW, 0.25, 0.5, 0.75, HIGH, 0.95)
 
 
@@ -52,7 +56,7 @@ STACKS = [Stack(launch, fused) for fused in (True, False) for launch in LAUNCHES
 
 def fit_coefficients(terms: Floats, seconds: Floats, stated: Floats) -> Floats:
     """
-    Non-negative coefficients of (1) and (2).
+    Coefficients by (1) and (2).
 
     Parameters
     ----------
@@ -63,6 +67,11 @@ def fit_coefficients(terms: Floats, seconds: Floats, stated: Floats) -> Floats:
     stated
         Coefficients that the device states, (terms,).
 
+    Returns
+    -------
+    array
+        Coefficients, none negative, (terms,).
+
     Raises
     ------
     FormulationError
@@ -72,10 +81,10 @@ def fit_coefficients(terms: Floats, seconds: Floats, stated: Floats) -> Floats:
         raise FormulationError("samples need finite terms and measured seconds above 0, at least one of them")
     scale = np.where(stated > 0, stated, SMALLEST_STATED)
     relative, weights = terms / seconds[:, None] * scale, np.ones(len(seconds))
-    pull = PULL * np.ones(len(scale))
-    for _ in range(ROUNDS):
-        rows = np.vstack([relative * weights[:, None], np.diag(pull)])
-        coefficients, _ = nnls(rows, np.concatenate([weights, pull]))
+    strength = REGULARISATION * np.ones(len(scale))
+    for _ in range(REWEIGHTINGS):
+        rows = np.vstack([relative * weights[:, None], np.diag(strength)])
+        coefficients, _ = nnls(rows, np.concatenate([weights, strength]))
         residuals = np.abs(relative @ coefficients - 1)
         weights = 1 / np.sqrt(np.maximum(residuals, SMALLEST_RESIDUAL))
         weights /= np.sqrt(np.mean(weights**2))
@@ -84,14 +93,19 @@ def fit_coefficients(terms: Floats, seconds: Floats, stated: Floats) -> Floats:
 
 def cross_validate(terms: Floats, seconds: Floats, stated: Floats, *, folds: int = 10, seed: int = 0) -> Floats:
     """
-    Relative errors prediction / measurement - 1 of every sample, predicted by a fit that has not seen it, (3).
+    Relative error of every sample under a fit that has not seen it, (3).
 
     Parameters
     ----------
     terms, seconds, stated
         As in ``fit_coefficients``.
     folds, seed
-        Number of parts, and the seed of the random division.
+        Number of folds, and the seed of their random choice.
+
+    Returns
+    -------
+    array
+        Prediction / measurement - 1, (samples,).
     """
     order = np.random.default_rng(seed).permutation(len(seconds))
     errors = np.empty(len(seconds))
@@ -103,7 +117,7 @@ def cross_validate(terms: Floats, seconds: Floats, stated: Floats, *, folds: int
 
 
 def stated_coefficients(device: DeviceSpec) -> Floats:
-    """What the device states, in the order of ``TERMS``."""
+    """Coefficients that the device states, in the order of ``TERMS``."""
     return np.array([uncalibrated(device)[term] for term in TERMS])
 
 
@@ -123,6 +137,11 @@ def fit_calibration(
         What the samples ran on; what it states decides where the samples do not.
     about
         What the calibration says of itself: fields of ``Calibration`` such as its name and stack.
+
+    Returns
+    -------
+    Calibration
+        Coefficients, band and error.
 
     Raises
     ------
@@ -149,8 +168,8 @@ def fit_calibration(
 
 
 def _chosen(mean_error: Mapping[Stack, float], samples: int) -> Stack:
-    """The stack that the samples speak for, (4)."""
-    enough = max(mean_error.values()) if samples < ENOUGH else CLOSE * min(mean_error.values())
+    """The stack by (4), from the mean error of each."""
+    enough = max(mean_error.values()) if samples < ENOUGH else NEARLY_LEAST * min(mean_error.values())
     return next(stack for stack, error in mean_error.items() if error <= enough)
 
 

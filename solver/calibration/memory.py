@@ -1,19 +1,19 @@
 r"""
-Fitting a memory model: the analytic terms weighed by non-negative least squares on relative error, with a margin.
+Fitting a memory model: regularised non-negative least squares on relative error, with a split-conformal margin.
 
-Samples i with terms :math:`x_{isk}` of every stage s that may be the fullest (``taut.formulations.batch.memory``; the
-stage that was measured, if the sample says which), one byte of overhead among them, and measured bytes :math:`y_i`,
+Sets: samples i, terms k, stages s that may be the fullest (the one that was measured, if the sample says which).
+Data: terms :math:`x_{isk}` in bytes (``taut.formulations.batch.memory``), one byte of overhead among them, measured
+bytes :math:`y_i`, the analytic model's coefficients :math:`p_k`. Variables: coefficients :math:`c_k \ge 0`.
 
-(1) minimise :math:`\sum_i w_i (\sum_k c_k x_{i s_i k} / y_i - 1)^2 + \lambda^2 \sum_k (c_k / p_k - 1)^2` over
-    :math:`c \ge 0`, with p the analytic model's coefficients: the formulas hold until samples speak against them;
-(2) :math:`s_i` is the fullest stage under the coefficients before, and the weights :math:`w_i` are those of absolute
-    errors (``taut.solver.calibration.latency``), both renewed a fixed number of times;
-(3) error on unseen samples: K folds, each predicted by a fit on the others; :math:`\lambda` is of a few values the one
-    with the least of it, for many samples bear more freedom than few;
-(4) margin: the :math:`\lceil (n + 1) (1 - \alpha) \rceil`-th smallest of the n excesses :math:`y - \hat y` of (3): a
-    new sample like these exceeds its prediction by more with a chance of about :math:`\alpha` (split-conformal
-    prediction, Vovk et al. 2005). With fewer than :math:`1 / \alpha - 1` samples it is the largest, and the level what
-    that bears out.
+(1) Minimise :math:`\sum_i w_i (\sum_k c_k x_{i s_i k} / y_i - 1)^2 + \lambda^2 \sum_k (c_k / p_k - 1)^2`: the formulas
+    hold until samples contradict them (Tikhonov regularisation; Lawson and Hanson 1974).
+(2) :math:`s_i` is the fullest stage under the coefficients before, and the weights :math:`w_i` are those of iteratively
+    reweighted least squares (``taut.solver.calibration.latency`` (2)), both renewed a fixed number of times.
+(3) Error on unseen samples: K-fold cross-validation; :math:`\lambda` is of a few values the one with the least error.
+(4) Margin: the :math:`\lceil (n + 1) (1 - \alpha) \rceil`-th smallest of the n excesses :math:`y - \hat y` of (3). A
+    new sample like these exceeds its prediction by more with a probability of about :math:`\alpha` (conformal
+    prediction, Vovk, Gammerman and Shafer 2005; with the errors of K folds, Barber et al. 2021). With fewer than
+    :math:`1 / \alpha - 1` samples it is the largest excess, and the level is the one that this guarantees.
 """
 
 import math
@@ -27,13 +27,14 @@ from taut.data.arrays import Floats
 from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.units import GIB
 from taut.errors import FormulationError
-from taut.solver.calibration.latency import ROUNDS, SMALLEST_RESIDUAL
+from taut.solver.calibration.latency import REWEIGHTINGS, SMALLEST_RESIDUAL
 
-PULLS = (0.05, 0.1, 0.2, 0.4)
+REGULARISATIONS = (0.05, 0.1, 0.2, 0.4)
 """Lambda of (1): at 0.1 a coefficient at twice the analytic one costs as much as an error of 10 % on one sample."""
 OVERHEAD_GIB = 4.0
-"""The overhead that (1) pulls towards: context, communicators and a fragmented allocator."""
+"""Overhead of the analytic model, p of (1): context, communicators and a fragmented allocator."""
 FEWEST, FOLDS = 4, 10
+"""Samples below which there is no fit, and folds of (3)."""
 PRIOR = np.array([*(1.0 for _ in MEMORY_TERMS), OVERHEAD_GIB * GIB])
 
 
@@ -52,9 +53,14 @@ def fit_memory(
     about
         What the model says of itself: fields of ``MemoryModel`` such as its name, stack and precision.
     level
-        Chance that a new sample exceeds prediction and margin.
+        Probability alpha that a new sample exceeds prediction and margin.
     seed
-        Of the division into folds.
+        Seed of the random folds.
+
+    Returns
+    -------
+    MemoryModel
+        Coefficients, margin, level and error.
 
     Raises
     ------
@@ -67,10 +73,12 @@ def fit_memory(
         raise FormulationError(
             f"{len(measured)} samples, expected at least {FEWEST} with finite terms and bytes above 0"
         )
-    by_pull = {pull: unseen_errors(terms, measured, pull, seed=seed) for pull in PULLS}
-    pull = min(PULLS, key=lambda pull: float(np.abs(by_pull[pull]).mean()))
-    coefficients, errors = memory_coefficients(terms, measured, pull), by_pull[pull]
-    margin, borne = conformal_margin(measured * -errors, level)
+    by_strength = {
+        strength: cross_validated_errors(terms, measured, strength, seed=seed) for strength in REGULARISATIONS
+    }
+    strength = min(REGULARISATIONS, key=lambda strength: float(np.abs(by_strength[strength]).mean()))
+    coefficients, errors = memory_coefficients(terms, measured, strength), by_strength[strength]
+    margin, guaranteed = conformal_margin(measured * -errors, level)
     return MemoryModel.model_validate(
         {
             **about,
@@ -78,7 +86,7 @@ def fit_memory(
             "coefficients": dict(zip(MEMORY_TERMS, coefficients[:-1].tolist(), strict=True)),
             "margin": 0.0,
             "margin_gib": margin / GIB,
-            "level": borne,
+            "level": guaranteed,
             "samples": len(measured),
             "mape": float(np.abs(errors).mean()),
         }
@@ -86,19 +94,33 @@ def fit_memory(
 
 
 def predicted(terms: Floats, coefficients: Floats) -> Floats:
-    """Bytes of the fullest stage, (samples,)."""
+    """Bytes of the fullest stage (samples,), from terms (samples, stages, terms) and coefficients (terms + 1,)."""
     return np.asarray((terms @ coefficients[:-1] + coefficients[-1]).max(axis=1))
 
 
-def memory_coefficients(terms: Floats, measured: Floats, pull: float) -> Floats:
-    """Non-negative coefficients of (1) and (2), with the overhead's bytes last."""
+def memory_coefficients(terms: Floats, measured: Floats, strength: float) -> Floats:
+    """
+    Coefficients by (1) and (2).
+
+    Parameters
+    ----------
+    terms, measured
+        As in ``fit_memory``.
+    strength
+        Lambda of (1).
+
+    Returns
+    -------
+    array
+        Coefficients, none negative, with the overhead's bytes last, (terms + 1,).
+    """
     coefficients, weights = PRIOR, np.ones(len(measured))
-    rows, pulls = np.arange(len(measured)), np.full(len(PRIOR), pull)
-    for _ in range(ROUNDS):
+    rows, strengths = np.arange(len(measured)), np.full(len(PRIOR), strength)
+    for _ in range(REWEIGHTINGS):
         fullest = (terms @ coefficients[:-1]).argmax(axis=1)
         relative = np.column_stack([terms[rows, fullest], np.ones(len(rows))]) * PRIOR / measured[:, None]
-        stacked = np.vstack([relative * weights[:, None], np.diag(pulls)])
-        scaled, _ = nnls(stacked, np.concatenate([weights, pulls]))
+        stacked = np.vstack([relative * weights[:, None], np.diag(strengths)])
+        scaled, _ = nnls(stacked, np.concatenate([weights, strengths]))
         coefficients = scaled * PRIOR
         residuals = np.abs(predicted(terms, coefficients) / measured - 1)
         weights = 1 / np.sqrt(np.maximum(residuals, SMALLEST_RESIDUAL))
@@ -106,20 +128,36 @@ def memory_coefficients(terms: Floats, measured: Floats, pull: float) -> Floats:
     return np.asarray(coefficients)
 
 
-def unseen_errors(terms: Floats, measured: Floats, pull: float, *, folds: int = FOLDS, seed: int = 0) -> Floats:
-    """Relative errors prediction / measurement - 1 of every sample by a fit that has not seen it, (3)."""
+def cross_validated_errors(
+    terms: Floats, measured: Floats, strength: float, *, folds: int = FOLDS, seed: int = 0
+) -> Floats:
+    """Prediction / measurement - 1 of every sample under a fit that has not seen it, (samples,), (3)."""
     order, parts = np.random.default_rng(seed).permutation(len(measured)), min(folds, len(measured))
     errors = np.empty(len(measured))
     for fold in range(parts):
         unseen = order[fold::parts]
         seen = np.setdiff1d(order, unseen)
-        coefficients = memory_coefficients(terms[seen], measured[seen], pull)
+        coefficients = memory_coefficients(terms[seen], measured[seen], strength)
         errors[unseen] = predicted(terms[unseen], coefficients) / measured[unseen] - 1
     return errors
 
 
 def conformal_margin(excesses: Floats, level: float) -> tuple[float, float]:
-    """The margin of (4) from excesses, at least 0, and the level that it bears out."""
+    """
+    Margin (4).
+
+    Parameters
+    ----------
+    excesses
+        Measurement less prediction on samples that the fit has not seen, (n,).
+    level
+        Probability alpha.
+
+    Returns
+    -------
+    tuple
+        The margin, at least 0, in the unit of the excesses, and the level that it guarantees.
+    """
     ordered, count = np.sort(excesses), len(excesses)
     rank = math.ceil((count + 1) * (1 - level))
     if rank > count:

@@ -1,16 +1,17 @@
 r"""
-Training the network of ``taut.data.memory_network`` on measured samples with PyTorch, and its margin.
+Training the neural network of ``taut.data.memory_network`` with PyTorch, with a split-conformal margin.
 
 Samples i with features :math:`x_i` and bytes :math:`y_i` are divided at random into training, stopping and calibration
 samples, 70, 10 and 20 % of them:
 
-(1) minimise over weights and biases the mean of :math:`|z_K(x_i) - (\ln y_i - centre) / scale|` over training
-    samples, by Adam on small batches with a rate that falls as half a cosine;
-(2) of the weights met on the way, those whose mean :math:`|\ln(\hat y_i / y_i)|` over stopping samples is least;
-    stop when many steps brought no better ones;
-(3) margin: split-conformal (``taut.solver.calibration.memory``, equation 4) on the calibration samples, which neither
-    training nor stopping saw: a new sample like these exceeds :math:`(1 + q) \hat y` with a chance of at most the
-    level.
+(1) Minimise over weights and biases the mean of :math:`|z_K(x_i) - (\ln y_i - centre) / scale|` over training
+    samples, by Adam (Kingma and Ba 2015) on mini-batches with cosine annealing of the rate (Loshchilov and Hutter
+    2017).
+(2) Early stopping: keep the weights whose mean :math:`|\ln(\hat y_i / y_i)|` over stopping samples is least, and stop
+    after a number of steps without better ones.
+(3) Margin: split-conformal (``taut.solver.calibration.memory``, equation 4) on the calibration samples, which neither
+    training nor stopping saw: a new sample like these exceeds :math:`(1 + q) \hat y` with a probability of at most
+    the level.
 
 Logarithms, because memory is mostly products of features divided by degrees: these are linear in logarithms, a
 difference of logarithms is a relative error, and the network goes on as a power law where samples end. In a trial on
@@ -154,8 +155,8 @@ def _with_margin(
 ) -> MemoryNetwork:
     """The network with margin and mean error from samples that it has not seen, (3)."""
     errors = network.predict(features[calibration]) / measured[calibration] - 1
-    excess, borne = conformal_margin(1 / (1 + errors) - 1, level)
-    figures = {"margin": excess / (1 + excess), "level": borne, "mape": float(np.abs(errors).mean())}
+    excess, guaranteed = conformal_margin(1 / (1 + errors) - 1, level)
+    figures = {"margin": excess / (1 + excess), "level": guaranteed, "mape": float(np.abs(errors).mean())}
     return network.model_copy(update={**figures, "samples": len(measured)})
 
 

@@ -9,10 +9,10 @@ from taut.errors import FormulationError
 from taut.solver.calibration.memory import (
     PRIOR,
     conformal_margin,
+    cross_validated_errors,
     fit_memory,
     memory_coefficients,
     predicted,
-    unseen_errors,
 )
 
 
@@ -78,7 +78,7 @@ def test_few_samples_lean_on_the_formulas() -> None:
     model = fit_memory(terms, measured, {"name": "m"})
     assert model.samples == 8
     assert model.level == pytest.approx(1 / 9)
-    errors = unseen_errors(terms, measured, 0.4)
+    errors = cross_validated_errors(terms, measured, 0.4)
     assert model.mape is not None and model.mape <= np.abs(errors).mean() + 1e-12
 
 
