@@ -22,7 +22,19 @@ from taut.errors import DataError
 
 @cache
 def catalog_section(section: str) -> dict[str, Any]:
-    """The entries of a catalog file by name, as plain values."""
+    """
+    The entries of a catalog file by name, as plain values.
+
+    Parameters
+    ----------
+    section
+        Name of the file without its ending, such as ``models``.
+
+    Returns
+    -------
+    dict
+        Plain values by name.
+    """
     with as_file(files("taut.data") / "catalog" / f"{section}.yaml") as path:
         return read_yaml(path)
 
@@ -75,7 +87,23 @@ def catalog_memory_models() -> dict[str, MemoryModel]:
 
 
 def memory_model_of(stack: str, device: DeviceSpec, precision: Precision) -> MemoryModel:
-    """The catalog's memory model of a stack, the device's own if there are several, or the analytic one."""
+    """
+    The catalog's memory model of a stack, the device's own if there are several, or the analytic one.
+
+    Parameters
+    ----------
+    stack
+        The framework's name as the catalog has it; empty for none.
+    device
+        Whose model is preferred.
+    precision
+        The number format that the returned model is to have.
+
+    Returns
+    -------
+    MemoryModel
+        The fitted model, or the analytic one.
+    """
     fitted = [entry for entry in catalog_memory_models().values() if stack and entry.stack == stack]
     fitted.sort(key=lambda entry: (entry.device != device.name, entry.precision != precision))
     return fitted[0].model_copy(update={"precision": precision}) if fitted else MemoryModel(precision=precision)
@@ -110,6 +138,18 @@ def catalog_cluster(name: str) -> ClusterSpec:
 def device_named(name: str, where: str) -> DeviceSpec:
     """
     The catalog's device of this name.
+
+    Parameters
+    ----------
+    name
+        A device type.
+    where
+        Option or field, for the message.
+
+    Returns
+    -------
+    DeviceSpec
+        The catalog's description.
 
     Raises
     ------

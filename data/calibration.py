@@ -98,13 +98,35 @@ class Calibration(Spec):
 
         An error quantile q of prediction / measurement - 1 puts the measurement at prediction / (1 + q). Without
         residuals both ends are the prediction.
+
+        Parameters
+        ----------
+        seconds
+            The predicted step time.
+
+        Returns
+        -------
+        tuple
+            Least and most seconds.
         """
         low, high = self.residuals.get(str(HIGH), 0.0), self.residuals.get(str(LOW), 0.0)
         return seconds / (1 + low), seconds / (1 + high)
 
 
 def uncalibrated(device: DeviceSpec) -> Calibration:
-    """Operators as the device's model has them, memory traffic at its stated efficiency, links as stated."""
+    """
+    Operators as the device's model has them, memory traffic at its stated efficiency, links as stated.
+
+    Parameters
+    ----------
+    device
+        The device whose stated efficiencies are taken.
+
+    Returns
+    -------
+    Calibration
+        Coefficients that add nothing to what the device and the links state.
+    """
     return Calibration(
         name=f"stated efficiencies of {device.name}",
         device=device.name,

@@ -228,6 +228,16 @@ class ClusterSpec(Spec):
 
         It answers whether more of the same hardware would hold a model, so it keeps capacities and drops measured
         matrices and racks.
+
+        Parameters
+        ----------
+        factor
+            How many times as many nodes.
+
+        Returns
+        -------
+        ClusterSpec
+            The larger cluster, ``NAME xFACTOR``.
         """
         slowest = self.network.bandwidth_gbps or min(group.intra_bandwidth_gbps for group in self.nodes)
         groups = [group.model_copy(update={"count": group.count * factor}) for group in self.nodes]

@@ -123,13 +123,35 @@ class CostTable(Spec):
         return {other: sorted(batches) for other, batches in found.items()}
 
     def prices(self, key: Key) -> bool:
-        """Whether the key is in the table or between two measured micro-batches."""
+        """
+        Whether the key is in the table or between two measured micro-batches.
+
+        Parameters
+        ----------
+        key
+            Device type, layer kind, tensor degree, micro-batch, tokens and recompute.
+
+        Returns
+        -------
+        bool
+            True where ``at`` has an answer.
+        """
         batches = self.micro_batches.get((key.device, key.kind, key.tp, key.seq, key.recompute), [])
         return bool(batches) and batches[0] <= key.micro_batch <= batches[-1]
 
     def at(self, key: Key) -> LayerCost:
         """
         Cost at a key, interpolated between the neighbouring micro-batches if need be.
+
+        Parameters
+        ----------
+        key
+            Device type, layer kind, tensor degree, micro-batch, tokens and recompute.
+
+        Returns
+        -------
+        LayerCost
+            Seconds and bytes of one layer, one micro-batch, one device.
 
         Raises
         ------
@@ -176,6 +198,16 @@ def read_costs(path: Path) -> CostTable:
 
     Empty cells take the field's default. Lines that begin with ``#`` say where the figures come from, and
     ``# optimizer_s_per_parameter DEVICE: SECONDS`` prices the optimizer on a device.
+
+    Parameters
+    ----------
+    path
+        The CSV file.
+
+    Returns
+    -------
+    CostTable
+        The rows in file order, named after the file.
 
     Raises
     ------
@@ -233,7 +265,19 @@ def check_kinds(table: CostTable, kinds: Iterable[str], model: str) -> None:
 
 
 def costs_csv(table: CostTable) -> str:
-    """A table as the text of a profile that ``read_costs`` reads back."""
+    """
+    A table as the text of a profile that ``read_costs`` reads back.
+
+    Parameters
+    ----------
+    table
+        Layer costs with their origin.
+
+    Returns
+    -------
+    str
+        CSV with remarks; figures have six digits.
+    """
     out = StringIO()
     out.write("".join(f"# {line}\n" for line in table.basis.splitlines()))
     for device, seconds in table.optimizer_s_per_parameter.items():

@@ -234,6 +234,16 @@ def read_matrix(path: Path) -> list[list[float]]:
     """
     Numbers of a CSV matrix; a header line and a column of names are dropped.
 
+    Parameters
+    ----------
+    path
+        The CSV file.
+
+    Returns
+    -------
+    list
+        Rows of numbers in the unit of the file.
+
     Raises
     ------
     DataError

@@ -125,6 +125,11 @@ class MemoryNetwork(Spec):
         features
             Features of evenly divided configurations, (configurations, features) in the order of ``names``.
 
+        Returns
+        -------
+        Floats
+            Bytes, (configurations,).
+
         Raises
         ------
         DataError
@@ -203,6 +208,16 @@ def read_memory_network(path: Path) -> MemoryNetwork:
     """
     A network from its JSON file.
 
+    Parameters
+    ----------
+    path
+        The JSON file.
+
+    Returns
+    -------
+    MemoryNetwork
+        The network, its shapes checked.
+
     Raises
     ------
     DataError
@@ -212,5 +227,17 @@ def read_memory_network(path: Path) -> MemoryNetwork:
 
 
 def network_json(network: MemoryNetwork) -> str:
-    """The network's JSON file, from which ``read_memory_network`` makes the same network."""
+    """
+    The network's JSON file, from which ``read_memory_network`` makes the same network.
+
+    Parameters
+    ----------
+    network
+        A trained network.
+
+    Returns
+    -------
+    str
+        JSON in one line.
+    """
     return json.dumps(network.model_dump(mode="json"), allow_nan=False) + "\n"

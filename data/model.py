@@ -90,13 +90,37 @@ class LayerSpec(Spec):
         return self.heads % tp == 0 and (kv % tp == 0 or tp % kv == 0) and self.ffn % tp == 0
 
     def matrix_parameters(self, tp: int = 1) -> int:
-        """Parameters of the matrices on one of ``tp`` tensor ranks, eq. (1); few key-value heads are replicated."""
+        """
+        Parameters of the matrices on one of ``tp`` tensor ranks, eq. (1); few key-value heads are replicated.
+
+        Parameters
+        ----------
+        tp
+            Tensor degree.
+
+        Returns
+        -------
+        int
+            Parameters of one rank.
+        """
         kv_width = self.kv_hidden // min(tp, self.key_value_heads)
         projections = 2 * self.hidden * self.query_hidden // tp + 2 * self.hidden * kv_width
         return projections + (3 if self.gated_mlp else 2) * self.hidden * self.ffn // tp
 
     def parameters(self, tp: int = 1) -> int:
-        """Parameters on one of ``tp`` tensor ranks, eqs. (1) and (2)."""
+        """
+        Parameters on one of ``tp`` tensor ranks, eqs. (1) and (2).
+
+        Parameters
+        ----------
+        tp
+            Tensor degree.
+
+        Returns
+        -------
+        int
+            Parameters of one rank.
+        """
         if self.gated_mlp:
             return self.matrix_parameters(tp) + 2 * self.hidden
         kv_width = self.kv_hidden // min(tp, self.key_value_heads)
@@ -195,7 +219,19 @@ class ModelSpec(Spec):
         return all(layer.splits(tp) for layer in self.kinds.values())
 
     def padded_vocab(self, tp: int) -> int:
-        """Vocabulary after padding to a multiple of 128 times ``tp`` (0 without one)."""
+        """
+        Vocabulary after padding to a multiple of 128 times ``tp`` (0 without one).
+
+        Parameters
+        ----------
+        tp
+            Tensor degree.
+
+        Returns
+        -------
+        int
+            Rows of the embedding over all ranks.
+        """
         multiple = VOCABULARY_MULTIPLE * tp
         return -(-(self.vocab or 0) // multiple) * multiple
 
@@ -209,6 +245,18 @@ class ModelSpec(Spec):
 
         A tied head is a copy of the embedding wherever the two lie on different stages; with ``shared`` (one stage)
         it costs nothing beyond the norm.
+
+        Parameters
+        ----------
+        tp
+            Tensor degree.
+        shared
+            Whether embedding and head lie on one stage.
+
+        Returns
+        -------
+        int
+            Parameters of one rank.
         """
         if not self.vocab:
             return 0

@@ -95,6 +95,11 @@ def read_text(path: Path, expected: str, most: int | None = None) -> str:
     most
         The most bytes that it may have; ``MAX_BYTES`` if absent.
 
+    Returns
+    -------
+    str
+        The text, without a byte order mark.
+
     Raises
     ------
     DataError
@@ -116,6 +121,18 @@ def read_text(path: Path, expected: str, most: int | None = None) -> str:
 def read_yaml(path: Path, expected: str = "a YAML file") -> dict[str, Any]:
     """
     A YAML mapping as plain values.
+
+    Parameters
+    ----------
+    path
+        The file.
+    expected
+        What the file should be, for messages.
+
+    Returns
+    -------
+    dict
+        The mapping.
 
     Raises
     ------
@@ -146,6 +163,18 @@ def _refuse_yaml(path: Path, error: yaml.YAMLError, expected: str) -> NoReturn:
 def read_json(path: Path, expected: str = "a JSON file") -> dict[str, Any]:
     """
     A JSON object as plain values.
+
+    Parameters
+    ----------
+    path
+        The file.
+    expected
+        What the file should be, for messages.
+
+    Returns
+    -------
+    dict
+        The object.
 
     Raises
     ------

@@ -127,6 +127,16 @@ def read_samples(path: Path) -> list[SampleLine]:
     """
     Read configurations.
 
+    Parameters
+    ----------
+    path
+        The CSV file.
+
+    Returns
+    -------
+    list
+        One line for each row, right or wrong.
+
     Raises
     ------
     DataError
@@ -166,6 +176,11 @@ def network_features(rows: Sequence[ConfigurationRow], names: Sequence[str] = FE
         not seen, and has to be the same in all of them.
     names
         Features in order, of ``taut.data.memory_network.ALL_FEATURES``.
+
+    Returns
+    -------
+    Floats
+        Features, (rows, names).
     """
     return np.array([_figures(row, names) for row in rows], dtype=np.float64).reshape(len(rows), len(names))
 

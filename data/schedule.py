@@ -80,6 +80,16 @@ def read_schedule(path: Path) -> ScheduleSpec:
     """
     Read a schedule document.
 
+    Parameters
+    ----------
+    path
+        The JSON file.
+
+    Returns
+    -------
+    ScheduleSpec
+        The document, its fields checked; whether the orders run is not.
+
     Raises
     ------
     DataError

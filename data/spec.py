@@ -75,6 +75,11 @@ class Spec(BaseModel):
         source
             The file or catalog name that the message names.
 
+        Returns
+        -------
+        Spec
+            The spec, of the class that parses.
+
         Raises
         ------
         DataError
@@ -119,6 +124,11 @@ def first_complaint(error: ValidationError, kind: type[BaseModel] | None = None)
         What pydantic raised.
     kind
         The model that refused; it names the nearest right field where one is unknown.
+
+    Returns
+    -------
+    str
+        Field, value and what was expected.
     """
     first = error.errors(include_url=False)[0]
     field = ".".join(shorten_text(str(part)) for part in first["loc"])
@@ -158,7 +168,21 @@ def _reason(complaint: Any) -> str:
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    """Text of a value for a one-line message, cut when long."""
+    """
+    Text of a value for a one-line message, cut when long.
+
+    Parameters
+    ----------
+    value
+        Any value.
+    limit
+        The most characters.
+
+    Returns
+    -------
+    str
+        Its ``repr`` in one line.
+    """
     try:
         text = repr(value)
     except (RecursionError, ValueError):
@@ -168,6 +192,20 @@ def shorten(value: object, limit: int = 60) -> str:
 
 
 def shorten_text(text: str, limit: int = 60) -> str:
-    """Text in one line, cut when long."""
+    """
+    Text in one line, cut when long.
+
+    Parameters
+    ----------
+    text
+        Any text.
+    limit
+        The most characters.
+
+    Returns
+    -------
+    str
+        One line.
+    """
     words = " ".join(text.split())
     return words if len(words) <= limit else words[: limit - 3] + "..."

@@ -31,6 +31,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     known
         Every right name; of two that are equally near the first is taken.
 
+    Returns
+    -------
+    str or None
+        One of ``known`` as it stands there.
+
     Examples
     --------
     >>> nearest("Zb_v", ["1f1b", "zb-v", "v-half"])
@@ -69,6 +74,11 @@ def one_of(name: str, known: Iterable[str]) -> str:
         What was given.
     known
         Every right name.
+
+    Returns
+    -------
+    str
+        What to write after ``expected``.
 
     Examples
     --------

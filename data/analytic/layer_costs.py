@@ -81,6 +81,11 @@ def analytic_costs(
     calibration
         Coefficients for every device; without it memory traffic at the stated efficiency, the rest as modelled.
 
+    Returns
+    -------
+    CostTable
+        Rows for every device, layer kind, tensor degree, micro-batch and recompute.
+
     Raises
     ------
     DataError

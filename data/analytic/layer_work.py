@@ -168,7 +168,21 @@ def _in_precision(model: OperatorModel, device: DeviceSpec, precision: Precision
 
 
 def block_passes(shape: LayerShape, rates: Rates) -> Passes:
-    """Terms of a transformer layer's passes without recompute, (1) to (4)."""
+    """
+    Terms of a transformer layer's passes without recompute, (1) to (4).
+
+    Parameters
+    ----------
+    shape
+        Sizes of one tensor rank's share.
+    rates
+        What the device makes of work.
+
+    Returns
+    -------
+    Passes
+        Terms of each pass, (..., 4) in the order of ``KINDS``.
+    """
     tokens = shape.batch * shape.seq
     query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     products = [
@@ -197,7 +211,22 @@ def embedding_passes(tokens: ArrayLike, hidden: ArrayLike, rates: Rates) -> Pass
 
 
 def head_passes(tokens: ArrayLike, hidden: ArrayLike, vocab: ArrayLike, rates: Rates) -> Passes:
-    """Terms of the head and the loss, whose fp32 logits are written and read; ``vocab`` is one rank's."""
+    """
+    Terms of the head and the loss, whose fp32 logits are written and read; ``vocab`` is one rank's.
+
+    Parameters
+    ----------
+    tokens, hidden, vocab
+        Tokens of a micro-batch, hidden size, and one rank's rows of the vocabulary; numbers or arrays that
+        broadcast.
+    rates
+        What the device makes of work.
+
+    Returns
+    -------
+    Passes
+        Terms of each pass, (..., 4) in the order of ``KINDS``.
+    """
     count, width, words = (np.asarray(size, dtype=np.float64) for size in (tokens, hidden, vocab))
     forward, input_grad, weight_grad = _products(count, [(words, width)], rates)
     logits = 8.0 * count * words / rates.memory_bandwidth
@@ -209,7 +238,21 @@ def head_passes(tokens: ArrayLike, hidden: ArrayLike, vocab: ArrayLike, rates: R
 
 
 def recomputed(passes: Passes, recompute: str) -> Passes:
-    """The passes with what is recomputed before the input gradient added to it."""
+    """
+    The passes with what is recomputed before the input gradient added to it.
+
+    Parameters
+    ----------
+    passes
+        Passes of a layer that computes nothing again.
+    recompute
+        ``none``, ``selective`` (the attention core) or ``full``.
+
+    Returns
+    -------
+    Passes
+        Terms of each pass, (..., 4) in the order of ``KINDS``.
+    """
     if recompute == "none":
         return passes
     again = passes.forward

@@ -124,6 +124,11 @@ def with_micro_batches(
         The micro-batches to add; those below 2 are there already.
     operators, calibration
         What the analytic costs are computed with, as in ``taut.data.analytic.layer_costs.analytic_costs``.
+
+    Returns
+    -------
+    CostTable
+        The measured rows and the added ones; the table itself where nothing is added.
     """
     specs, wanted = list(devices), sorted({batch for batch in micro_batches if batch > 1})
     degrees = _whole(table, model, specs)

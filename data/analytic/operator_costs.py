@@ -83,6 +83,11 @@ def costs_from_operators(
     attention
         Measured attention, or a model of it; without one, the device's stated efficiency.
 
+    Returns
+    -------
+    CostTable
+        Rows for every layer kind, tensor degree, micro-batch and recompute.
+
     Raises
     ------
     DataError

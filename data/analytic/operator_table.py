@@ -47,7 +47,16 @@ class RateTable:
     rates: dict[int, Any] = field(default_factory=dict)
 
     def put(self, point: Sequence[int], rate: float) -> None:
-        """Enter a rate; of two at one point the higher stays."""
+        """
+        Enter a rate; of two at one point the higher stays.
+
+        Parameters
+        ----------
+        point
+            Sizes in the order of the axes.
+        rate
+            FLOP per second.
+        """
         branch = self.rates
         for size in point[:-1]:
             branch = branch.setdefault(size, {})
@@ -56,6 +65,16 @@ class RateTable:
     def at(self, point: Sequence[int]) -> float:
         """
         Rate at a point, (2) and (3).
+
+        Parameters
+        ----------
+        point
+            Sizes in the order of the axes.
+
+        Returns
+        -------
+        float
+            FLOP per second.
 
         Raises
         ------
@@ -135,6 +154,16 @@ def read_gemms(path: Path) -> GemmTable:
     """
     Read a table of matrix products.
 
+    Parameters
+    ----------
+    path
+        The CSV file.
+
+    Returns
+    -------
+    GemmTable
+        Rates by n, k and m.
+
     Raises
     ------
     DataError
@@ -149,6 +178,16 @@ def read_gemms(path: Path) -> GemmTable:
 def read_attention(path: Path) -> AttentionTable:
     """
     Read a table of causal attention.
+
+    Parameters
+    ----------
+    path
+        The CSV file.
+
+    Returns
+    -------
+    AttentionTable
+        Rates by channels, heads, samples and tokens.
 
     Raises
     ------

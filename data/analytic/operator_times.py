@@ -99,7 +99,19 @@ class OperatorModel(Spec):
         return self.memory_bandwidth_gbytes * GIGABYTE
 
     def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike) -> Floats:
-        """Seconds of matrix products, (1); sizes are numbers or arrays that broadcast."""
+        """
+        Seconds of matrix products, (1); sizes are numbers or arrays that broadcast.
+
+        Parameters
+        ----------
+        m, n, k
+            Rows and columns of the output, and the length of the sums.
+
+        Returns
+        -------
+        Floats
+            Seconds, in the common shape.
+        """
         terms = gemm_terms(m, n, k, self.peak, self.memory_bandwidth)
         return _weighted(terms, [self.gemm[term] for term in GEMM_TERMS])
 
@@ -112,7 +124,20 @@ class OperatorModel(Spec):
         head_dim: ArrayLike,
         window: ArrayLike | None = None,
     ) -> Floats:
-        """Seconds of attention cores forward, (2); sizes are numbers or arrays that broadcast."""
+        """
+        Seconds of attention cores forward, (2); sizes are numbers or arrays that broadcast.
+
+        Parameters
+        ----------
+        batch, seq, heads, kv_heads, head_dim, window
+            Samples, tokens, heads of the queries and of the keys, channels of a head, and tokens that one token
+            attends to (all unless stated).
+
+        Returns
+        -------
+        Floats
+            Seconds, in the common shape.
+        """
         sizes = (batch, seq, heads, kv_heads, head_dim, seq if window is None else window)
         terms = attention_terms(*sizes, self.peak, self.memory_bandwidth)
         return _weighted(terms, [self.attention[term] for term in ATTENTION_TERMS])
@@ -133,6 +158,11 @@ def gemm_terms(m: ArrayLike, n: ArrayLike, k: ArrayLike, peak: float, memory_ban
         Rows and columns of the output, and the length of the sums; numbers or arrays that broadcast.
     peak, memory_bandwidth
         FLOP per second and bytes per second.
+
+    Returns
+    -------
+    Floats
+        Seconds, (..., 5).
     """
     rows, columns, sums = np.broadcast_arrays(*(np.asarray(size, dtype=np.float64) for size in (m, n, k)))
     flop = 2.0 * rows * columns * sums
@@ -167,6 +197,11 @@ def attention_terms(
         to; numbers or arrays that broadcast.
     peak, memory_bandwidth
         FLOP per second and bytes per second.
+
+    Returns
+    -------
+    Floats
+        Seconds, (..., 4).
     """
     samples, tokens, queries, keys, channels, reach = np.broadcast_arrays(
         *(np.asarray(size, dtype=np.float64) for size in (batch, seq, heads, kv_heads, head_dim, window))

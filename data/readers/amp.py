@@ -80,6 +80,16 @@ def read_amp_profile(path: Path) -> dict[str, list[float]]:
     """
     Seconds of every layer, by series.
 
+    Parameters
+    ----------
+    path
+        The CSV file.
+
+    Returns
+    -------
+    dict
+        Seconds in the order of the layers, by series such as ``gpt2_G4_2``.
+
     Raises
     ------
     DataError
@@ -139,6 +149,11 @@ def amp_costs(
         Number format of the runs.
     devices
         Devices whose stated rates price the work, by name, where they are not the cluster's.
+
+    Returns
+    -------
+    CostTable
+        Rows at the tensor degrees that the profile has on every device.
 
     Raises
     ------

@@ -63,6 +63,11 @@ def read_galvatron(
     precision, fused_attention
         Number format that was profiled, and whether attention scores stayed out of memory: for what is not measured.
 
+    Returns
+    -------
+    CostTable
+        Rows at tensor degree 1, by micro-batch.
+
     Raises
     ------
     DataError

@@ -46,6 +46,11 @@ def read_galvatron_memory(path: Path, seq: int) -> dict[str, Kept]:
     seq
         Tokens of a sample; figures without tokens in their key are taken as measured at this length.
 
+    Returns
+    -------
+    dict
+        Bytes of one sample by recompute.
+
     Raises
     ------
     DataError

@@ -53,6 +53,11 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     seq
         Sequence length in tokens, in place of the file's.
 
+    Returns
+    -------
+    ModelSpec
+        Equal layers, with vocabulary.
+
     Raises
     ------
     DataError

@@ -72,7 +72,23 @@ class Profiled:
         return ELEMENT_BYTES[self.precision] * self.block.output_elements
 
     def flop(self, kind: str, tp: int, micro_batch: int) -> Flop:
-        """FLOP of a layer's forward pass for one micro-batch on one rank."""
+        """
+        FLOP of a layer's forward pass for one micro-batch on one rank.
+
+        Parameters
+        ----------
+        kind
+            Layer kind, or that of embedding or head.
+        tp
+            Tensor degree.
+        micro_batch
+            Samples.
+
+        Returns
+        -------
+        Flop
+            Matrix products and attention core.
+        """
         if kind == EMBEDDING:
             return Flop()
         tokens = float(micro_batch * self.block.seq)
@@ -81,7 +97,25 @@ class Profiled:
         return Flop(2.0 * tokens * self.block.matrix_parameters(tp), micro_batch * self.block.attention_flops() / tp)
 
     def kept_bytes(self, kind: str, tp: int, micro_batch: int, recompute: Recompute = "none") -> int:
-        """Bytes of activations that stay on one rank, without sequence parallelism, by formula."""
+        """
+        Bytes of activations that stay on one rank, without sequence parallelism, by formula.
+
+        Parameters
+        ----------
+        kind
+            Layer kind, or that of embedding or head.
+        tp
+            Tensor degree.
+        micro_batch
+            Samples.
+        recompute
+            What is computed again in the backward pass.
+
+        Returns
+        -------
+        int
+            Bytes.
+        """
         outputs = micro_batch * self.block.output_elements
         element = ELEMENT_BYTES[self.precision]
         if kind == EMBEDDING:
@@ -146,7 +180,25 @@ class Profiled:
         return CostRow.parse(values, where)
 
     def reachable(self, kind: str, tp: int, micro_batch: int, seconds: Pass) -> bool:
-        """Whether the device can be that fast, (2)."""
+        """
+        Whether the device can be that fast, (2).
+
+        Parameters
+        ----------
+        kind
+            Layer kind, or that of embedding or head.
+        tp
+            Tensor degree.
+        micro_batch
+            Samples.
+        seconds
+            Forward and backward.
+
+        Returns
+        -------
+        bool
+            False where the products alone take longer at the peak rate.
+        """
         forward, backward = seconds
         least = self.flop(kind, tp, micro_batch).products / self._peak
         return forward >= least and backward >= 2 * least

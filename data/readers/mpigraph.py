@@ -32,6 +32,16 @@ def read_mpigraph(path: Path) -> MpiGraph:
     """
     Read mpiGraph's text or a CSV matrix.
 
+    Parameters
+    ----------
+    path
+        mpiGraph's text, or CSV.
+
+    Returns
+    -------
+    MpiGraph
+        Hosts, and MB/s from row to column.
+
     Raises
     ------
     DataError
@@ -117,6 +127,11 @@ def cluster_from_mpigraph(
         What was measured; one process per host.
     name, device, gpus_per_node, intra_bandwidth_gbps, intra_latency_us, latency_us
         What mpiGraph does not measure; latencies are assumptions unless the caller knows better.
+
+    Returns
+    -------
+    ClusterSpec
+        Nodes in the order of the hosts, with a node-by-node matrix.
 
     Raises
     ------

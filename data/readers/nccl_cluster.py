@@ -53,6 +53,11 @@ def cluster_from_nccltests(
         Gb/s and microseconds inside a node, between nodes, and of a node's cards; what is stated wins over what is
         measured. A run inside one host leaves the network open, one over several hosts the inside.
 
+    Returns
+    -------
+    ClusterSpec
+        Equal nodes with what the run measured of their links.
+
     Raises
     ------
     DataError

@@ -61,6 +61,11 @@ def read_nccltests(path: Path, collective: str = "") -> NcclRun:
     collective
         Such as ``all_reduce``, for text of older versions, which does not name it.
 
+    Returns
+    -------
+    NcclRun
+        Collective, hosts by rank, and the rows out of place.
+
     Raises
     ------
     DataError

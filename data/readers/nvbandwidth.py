@@ -46,6 +46,11 @@ def read_nvbandwidth(path: Path, test: str = "") -> DeviceBandwidth:
     test
         Name of the test; without one, the first of ``PREFERRED`` that passed.
 
+    Returns
+    -------
+    DeviceBandwidth
+        The test and its matrix, GB/s from row to column.
+
     Raises
     ------
     DataError
@@ -116,6 +121,11 @@ def cluster_from_nvbandwidth(
         What was measured.
     name, device, intra_latency_us
         What nvbandwidth's matrix does not say; the latency is an assumption unless the caller knows better.
+
+    Returns
+    -------
+    ClusterSpec
+        One node with a device-by-device matrix.
 
     Raises
     ------

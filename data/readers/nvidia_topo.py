@@ -49,6 +49,16 @@ def read_topology(path: Path) -> Topology:
     """
     Read the table of ``nvidia-smi topo -m``.
 
+    Parameters
+    ----------
+    path
+        The table as text.
+
+    Returns
+    -------
+    Topology
+        Devices and the kinds of their links.
+
     Raises
     ------
     DataError
@@ -101,6 +111,11 @@ def cluster_from_topology(
         Gb/s of one NVLink in one direction.
     name, device, intra_latency_us
         What the table does not say; the latency is an assumption unless the caller knows better.
+
+    Returns
+    -------
+    ClusterSpec
+        One node with a device-by-device matrix.
 
     Raises
     ------

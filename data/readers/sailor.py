@@ -65,6 +65,11 @@ def read_sailor(
     estimate_head
         Estimate the head, (4), where the file has none.
 
+    Returns
+    -------
+    CostTable
+        Rows by micro-batch and tensor degree, with the optimizer's seconds for a parameter.
+
     Raises
     ------
     DataError

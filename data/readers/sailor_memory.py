@@ -53,6 +53,11 @@ def read_sailor_info(path: Path, block: LayerSpec, num_blocks: int, name: str = 
     name
         The model's name in the file; without one, the only entry with such blocks.
 
+    Returns
+    -------
+    dict
+        Bytes of one sample on one rank, by tensor degree.
+
     Raises
     ------
     DataError

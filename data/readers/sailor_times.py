@@ -49,6 +49,18 @@ def read_sailor_runs(path: Path, model: ModelSpec) -> Runs:
     """
     Read a ``profile.json`` of a model.
 
+    Parameters
+    ----------
+    path
+        The JSON file.
+    model
+        What was profiled.
+
+    Returns
+    -------
+    dict
+        Runs by micro-batch and tensor degree, both ascending.
+
     Raises
     ------
     DataError

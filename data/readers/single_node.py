@@ -32,6 +32,11 @@ def one_node(
     name, device, intra_latency_us, source
         What the matrix does not say.
 
+    Returns
+    -------
+    ClusterSpec
+        One node whose links are the matrix.
+
     Raises
     ------
     DataError
