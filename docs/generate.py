@@ -1,0 +1,101 @@
+"""Pages of the site that are made from the sources when it is built: command line, Python names, contributing."""
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+import taut
+from taut.commands.app import app
+
+ROLE = re.compile(r":(?:math|mod|func|class|meth|attr):<code>")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    files.append(File.generated(config, "reference/command-line.md", content=command_line()))
+    files.append(File.generated(config, "reference/python.md", content=python_names()))
+    contributing = Path(config.config_file_path).with_name("CONTRIBUTING.md").read_text(encoding="utf-8")
+    files.append(File.generated(config, "dev/contributing.md", content=contributing))
+    return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Show the formulas and names of docstrings as code, without the roles that other tools read."""
+    return ROLE.sub("<code>", html)
+
+
+def command_line() -> str:
+    """Every verb with its arguments and options, as ``--help`` has them."""
+    root = typer.main.get_command(app)
+    parts = [
+        "# Command line",
+        f"{root.help}\n\nProgress goes to stderr, results to stdout. Exit codes: 0 done; 1 a check failed; "
+        "2 bad usage or bad input, in one line; 3 proven infeasible; 4 nothing found within the limit.",
+        *verbs("taut", root, 2),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def verbs(name: str, command: Any, level: int) -> Iterator[str]:
+    """Sections of a command's verbs, and of theirs."""
+    for word, verb in command.commands.items():
+        yield f"{'#' * level} {name} {word}"
+        yield (verb.help or "").strip()
+        if hasattr(verb, "commands"):
+            yield from verbs(f"{name} {word}", verb, level + 1)
+        else:
+            yield table(verb)
+
+
+def table(verb: Any) -> str:
+    """Arguments and options of a verb as a table."""
+    rows = ["| | | |", "|---|---|---|"]
+    for parameter in verb.params:
+        if parameter.name == "help":
+            continue
+        is_option = parameter.param_type_name == "option"
+        words = ", ".join(parameter.opts) if is_option else (parameter.metavar or parameter.name).upper()
+        kind = "" if getattr(parameter, "is_flag", False) or not is_option else value_of(parameter)
+        text = (getattr(parameter, "help", None) or "").replace("|", "\\|")
+        default = parameter.default
+        if parameter.required:
+            text += " Required."
+        elif isinstance(default, str | int | float) and not isinstance(default, bool) and default != "":
+            text += f" Default: {default}."
+        rows.append(f"| `{words}` | {kind} | {text.strip()} |")
+    return "\n".join(rows) if len(rows) > 2 else ""
+
+
+def value_of(parameter: Any) -> str:
+    """The kind of value that an option takes; Typer keeps its own description of it, Click a type with a name."""
+    described = getattr(parameter, "type_descriptor", None)
+    if described is None:
+        return str(parameter.type.name)
+    kinds = {int: "whole number", float: "number", str: "text", Path: "file"}
+    return kinds.get(described.annotation, "")
+
+
+def python_names() -> str:
+    """Every public name of the package, functions first, from its docstring."""
+    homes = {name: getattr(taut, name) for name in taut.__all__ if not name.startswith("_")}
+    functions = sorted(name for name, value in homes.items() if inspect.isfunction(value))
+    errors = sorted(name for name, value in homes.items() if inspect.isclass(value) and issubclass(value, Exception))
+    others = sorted(set(homes) - set(functions) - set(errors))
+    parts = ["# Python", (importlib.import_module("taut").__doc__ or "").strip().split("\n")[0]]
+    for heading, names in (("Functions", functions), ("Classes", others), ("Errors and warnings", errors)):
+        parts += [f"## {heading}"] if names else []
+        parts += [entry(name, homes[name]) for name in names]
+    return "\n\n".join(parts) + "\n"
+
+
+def entry(name: str, value: Any) -> str:
+    """The directive that puts a name's docstring on the page."""
+    home = getattr(value, "__module__", "taut")
+    return f"### {name}\n\n::: {home}.{name}\n    options:\n      heading_level: 4"

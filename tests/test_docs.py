@@ -1,0 +1,76 @@
+"""README and site: every block of commands or Python runs, and prints what the page shows."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.pages import BLOCK, PAGES, ROOT, Page, agrees, shown
+
+QUICK = {"README.md", "docs/guide/first-plan.md", "docs/guide/clusters.md", "docs/guide/models.md"}
+"""Pages whose blocks are part of the fast tier; the others' belong to the proof tier."""
+
+
+def has_code(path: Path) -> bool:
+    return any(block["language"] in {"console", "python"} for block in BLOCK.finditer(path.read_text(encoding="utf-8")))
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def pages() -> list[Any]:
+    """Pages with code as parameters, marked with their tier."""
+    return [
+        pytest.param(path, marks=() if named(path) in QUICK else pytest.mark.proof, id=named(path))
+        for path in PAGES
+        if has_code(path)
+    ]
+
+
+@pytest.mark.parametrize("path", pages())
+def test_blocks_run_and_print_what_the_page_shows(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands end with exit code 0 and print the lines below them, and Python blocks raise nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    page = Page(path)
+    page.run()
+    assert page.faults == []
+
+
+def test_readme_is_short() -> None:
+    """The README has at most 180 lines, none but commands longer than 120 characters."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 180
+    assert [line for line in lines if len(line) > 120 and not line.startswith("$ ")] == []
+
+
+def test_readme_links_lead_to_files() -> None:
+    """What the README links to inside the project is there."""
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(links) >= 5
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_commands_are_told_from_their_output() -> None:
+    """A command may go over several lines; what stands below it is its output."""
+    first, second = shown("$ taut plan a b \\\n    --out c\none\ntwo\n$ taut show c\n")
+    assert (first.command, first.output) == ("taut plan a b \\\n    --out c", ["one", "two"])
+    assert (second.command, second.output) == ("taut show c", [])
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "same"),
+    [
+        (["a", "b"], ["a ", "b"], True),
+        (["a", "b"], ["a", "c"], False),
+        (["a", "..."], ["a", "b", "c"], True),
+        (["...", "c"], ["a", "b", "c"], True),
+        (["a", "...", "d"], ["a", "b", "c"], False),
+        (["a"], ["a", "b"], False),
+    ],
+)
+def test_output_is_compared_line_by_line(expected: list[str], actual: list[str], same: bool) -> None:
+    """Any change of a line that is shown is noticed, and lines left out by ``...`` are not."""
+    assert agrees(expected, actual) is same
