@@ -56,7 +56,7 @@ def verbs(name: str, command: Any, level: int) -> Iterator[str]:
 
 def table(verb: Any) -> str:
     """Arguments and options of a verb as a table."""
-    rows = ["| | | |", "|---|---|---|"]
+    rows = ["| name | value | meaning |", "|---|---|---|"]
     for parameter in verb.params:
         if parameter.name == "help":
             continue
@@ -98,4 +98,4 @@ def python_names() -> str:
 def entry(name: str, value: Any) -> str:
     """The directive that puts a name's docstring on the page."""
     home = getattr(value, "__module__", "taut")
-    return f"### {name}\n\n::: {home}.{name}\n    options:\n      heading_level: 4"
+    return f"::: {home}.{name}\n    options:\n      heading_level: 3"
