@@ -36,7 +36,7 @@ def test_blocks_run_and_print_what_the_page_shows(path: Path, tmp_path: Path, mo
     monkeypatch.setenv("MPLBACKEND", "agg")
     page = Page(path)
     page.run()
-    assert page.faults == []
+    assert not page.faults, "\n\n".join(["other output than shown, see tests.support.pages", *page.faults])
 
 
 def test_readme_is_short() -> None:

@@ -22,6 +22,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -86,6 +87,13 @@ def agrees(expected: list[str], actual: list[str]) -> bool:
     return bool(actual) and expected[0].rstrip() == actual[0].rstrip() and agrees(expected[1:], actual[1:])
 
 
+def renewed(expected: list[str], actual: list[str]) -> list[str]:
+    """The output that a page is to show: all of it, or where lines were left out, those nearest to the lines shown."""
+    if "..." not in expected:
+        return actual
+    return [line if line == "..." else get_close_matches(line, actual, 1, 0)[0] for line in expected]
+
+
 @dataclass
 class Page:
     """A page whose blocks are run; ``faults`` tells commands whose output is another than the page shows."""
@@ -113,7 +121,7 @@ class Page:
         actual = "".join(outputs(one.command)).splitlines()
         if one.output and not agrees(one.output, actual):
             self.faults.append("\n".join([f"$ {one.command}", *actual]))
-        kept = one.output if agrees(one.output, actual) or not one.output else actual
+        kept = one.output if agrees(one.output, actual) or not one.output else renewed(one.output, actual)
         return "\n".join([f"$ {one.command}", *(line.rstrip() for line in kept)]) + "\n"
 
 
