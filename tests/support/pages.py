@@ -109,6 +109,7 @@ class Page:
     def _block(self, block: re.Match[str]) -> str:
         language, title, text = block.group("language", "title", "text")
         if title is not None:
+            Path(title).parent.mkdir(parents=True, exist_ok=True)
             Path(title).write_text(text, encoding="utf-8")
         elif language == "console":
             return block.group().replace(text, "".join(self._command(one) for one in shown(text)))
