@@ -11,7 +11,6 @@ From a finished search to a plan document with its certificate.
 
 import math
 import platform
-import time
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -25,6 +24,7 @@ from taut.solver.certificate.document import FORMAT, finite, inputs_of, problem_
 from taut.solver.certificate.figures import communication_gap, paid, predicted, status_of
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import CandidateBound, Limits, SearchResult, StoppedBy, relative_gap
+from taut.solver.stopwatch import Stopwatch
 
 
 def plan_document(problem: PlanningProblem, result: SearchResult, limits: Limits) -> dict[str, Any]:
@@ -73,12 +73,10 @@ def _margin_free(problem: PlanningProblem, result: SearchResult, limits: Limits)
     """The bound without a memory margin, or None, (4)."""
     if result.stopped_by is StoppedBy.INTERRUPT:
         return None
-    started, left = time.perf_counter(), math.inf
-    if limits.time_limit is not None:
-        left = limits.time_limit - result.wall_s
+    left = math.inf if limits.time_limit is None else limits.time_limit - result.wall_s
     ladder = Ladder(problem, relaxations=result.relaxations)
-    with interrupt_requested() as asked:
-        found = margin_free_bound(ladder, lambda: asked() or time.perf_counter() - started >= left)
+    with Stopwatch() as watch, interrupt_requested() as asked:
+        found = margin_free_bound(ladder, lambda: asked() or watch.seconds >= left)
         return None if asked() else found
 
 

@@ -14,8 +14,7 @@ and S seconds:
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations
@@ -27,13 +26,12 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.errors import FormulationError
 from taut.formulations.assignment.assignment import QuadraticAssignment
+from taut.solver.interrupt import interrupt_requested
 from taut.solver.qap.bound_portfolio import LARGEST_ASCENT, LARGEST_TREE, PrimalDual, prove, root_bounds
 from taut.solver.qap.forest_bound import forest_bounds
 from taut.solver.qap.forest_flow import forest_of, is_sparse
 from taut.solver.qap.local_search import search
-
-Progress = Callable[[float, float, float], None]
-"""Receives the elapsed seconds, the best objective and the lower bound."""
+from taut.solver.result import OPTIMALITY_GAP, Progress, relative_gap
 
 _ENUMERATED = 8
 _ROOT_SHARE = 0.2
@@ -94,7 +92,7 @@ def place(
         Seconds, the bound included, from when the compiled loops are loaded. One call of each kernel, below a second,
         is made in any case.
     progress
-        Called between kernel calls with the elapsed seconds, the best objective and the lower bound.
+        Called between kernel calls with the elapsed seconds, the best objective, the lower bound and its source.
 
     Returns
     -------
@@ -111,18 +109,20 @@ def place(
     begin = perf_counter()
     proof = PrimalDual(lower_bound=-math.inf, source="none", best=np.arange(problem.size))
     end = begin + limit
-    with suppress(KeyboardInterrupt):
+    with interrupt_requested() as asked:
         for known in _proofs(problem, proof, seed, end):
             proof = known
             if progress:
-                progress(perf_counter() - begin, problem.cost(proof.best), proof.lower_bound)
+                progress(perf_counter() - begin, problem.cost(proof.best), proof.lower_bound, proof.source)
+            if asked():
+                break
     objective = problem.cost(proof.best)
-    gap = _gap(objective, proof.lower_bound)
+    gap = relative_gap(objective, proof.lower_bound)
     return AssignmentResult(
         objective=objective,
         lower_bound=proof.lower_bound,
         gap=gap,
-        status="optimal" if gap is not None and gap <= 1e-6 else "feasible",
+        status="optimal" if gap is not None and gap <= OPTIMALITY_GAP else "feasible",
         permutation=tuple(proof.best.tolist()),
         bound_source=proof.source,
         wall_s=perf_counter() - begin,
@@ -163,11 +163,13 @@ def anneal(
         Location of every item, counted from zero.
     """
     begin, best = perf_counter(), np.arange(problem.size)
-    with suppress(KeyboardInterrupt):
+    with interrupt_requested() as asked:
         for cost, permutation in search(problem, best, seed, _seconds(time_limit), -math.inf, tabu=False):
             best = permutation
             if progress:
-                progress(perf_counter() - begin, cost, -math.inf)
+                progress(perf_counter() - begin, cost, -math.inf, "annealing")
+            if asked():
+                break
     return tuple(best.tolist())
 
 
@@ -219,15 +221,6 @@ def _prove(problem: QuadraticAssignment, proof: PrimalDual, seed: int, end: floa
 def _complete(problem: QuadraticAssignment, proof: PrimalDual) -> bool:
     """Whether the bound is met, (3)."""
     return problem.cost(proof.best) <= proof.lower_bound + 1e-9 * abs(proof.lower_bound)
-
-
-def _gap(objective: float, bound: float) -> float | None:
-    """Distance from bound to objective relative to the objective, where that means something."""
-    if objective == bound:
-        return 0.0
-    if objective == 0 or math.isinf(bound):
-        return None
-    return (objective - bound) / abs(objective)
 
 
 def _enumerate(problem: QuadraticAssignment) -> Ints:

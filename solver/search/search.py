@@ -13,7 +13,6 @@ Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an inter
 
 import heapq
 import math
-import time
 from collections.abc import Callable
 from enum import IntEnum
 
@@ -36,6 +35,7 @@ from taut.solver.result import (
 )
 from taut.solver.search.incumbent import Best
 from taut.solver.search.refinement import Refining, Stage, load_loops
+from taut.solver.stopwatch import Stopwatch
 
 
 class Priority(IntEnum):
@@ -61,13 +61,14 @@ def search(
     problem
         What is planned.
     limits
-        When to stop; the time counts from when the compiled loops of bound ``cover`` are loaded.
+        When to stop; the time of compiling loops does not count, nor that of loading those of bound ``cover``.
     progress
-        Called after every refinement.
+        Called after every refinement, and before a loop is compiled.
     incumbent
         A plan of the problem that is known already.
     """
-    load_loops(problem)
+    with Stopwatch(progress and (lambda doing: progress(0.0, math.inf, -math.inf, doing))):
+        load_loops(problem)
     return _Search(problem, limits, progress, incumbent).run()
 
 
@@ -86,12 +87,12 @@ class _Search:
         self._orders: list[GivenOrder] = []
         self._interrupted: Callable[[], bool] = lambda: False
         self._work = 0
-        self._started = time.perf_counter()
+        self._watch = Stopwatch(self._tell)
 
     def run(self) -> SearchResult:
         """Search until proven, stopped or interrupted."""
         stopped: StoppedBy | None = None
-        with interrupt_requested() as self._interrupted:
+        with self._watch, interrupt_requested() as self._interrupted:
             for candidate in self._problem.candidates:
                 self._add(candidate)
             while (self._heap or self._refining.orders.has_pending) and stopped is None:
@@ -107,7 +108,7 @@ class _Search:
 
     @property
     def _elapsed(self) -> float:
-        return time.perf_counter() - self._started
+        return self._watch.seconds
 
     def _lower_bound(self) -> float:
         """Global bound, valid at any moment."""
@@ -165,6 +166,9 @@ class _Search:
 
     def _report(self, doing: str) -> None:
         self._work += 1
+        self._tell(doing)
+
+    def _tell(self, doing: str) -> None:
         if self._progress is not None:
             self._progress(self._elapsed, self._best.seconds, self._lower_bound(), doing)
 

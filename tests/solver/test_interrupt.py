@@ -1,4 +1,4 @@
-"""Ctrl-C as a request: blocks are told, nested ones too, and a second one raises."""
+"""Ctrl-C or SIGTERM as a request: blocks are told, nested ones too, and a second one raises."""
 
 import signal
 
@@ -7,21 +7,22 @@ import pytest
 from taut.solver.interrupt import interrupt_requested
 
 
-def press() -> None:
-    """Ctrl-C, as the terminal sends it."""
-    signal.raise_signal(signal.SIGINT)
+def press(number: signal.Signals = signal.SIGINT) -> None:
+    """Ctrl-C, as the terminal sends it, or another signal."""
+    signal.raise_signal(number)
 
 
-def test_every_nested_block_is_told() -> None:
-    """What runs inside stops, and so does what called it; afterwards Ctrl-C is as it was."""
-    before = signal.getsignal(signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_every_nested_block_is_told(number: signal.Signals) -> None:
+    """What runs inside stops, and so does what called it; afterwards the signal is as it was."""
+    before = signal.getsignal(number)
     with interrupt_requested() as outer:
         with interrupt_requested() as inner:
             assert not inner()
-            press()
+            press(number)
             assert inner()
         assert outer()
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(number) is before
 
 
 def test_a_block_that_is_over_is_told_nothing() -> None:

@@ -28,12 +28,7 @@ def place_command(
     check_search(time_limit=time_limit, seed=seed)
     problem = problem_of(instance)
     with progress_lines(quiet) as progress:
-        result = place(
-            problem,
-            seed=seed,
-            time_limit=time_limit,
-            progress=None if progress is None else lambda t, value, bound: progress(t, value, bound, problem.name),
-        )
+        result = place(problem, seed=seed, time_limit=time_limit, progress=progress)
     if as_json:
         typer.echo(json.dumps(_report(result)))
         return

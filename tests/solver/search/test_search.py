@@ -108,7 +108,15 @@ def test_unlike_devices_are_planned_within_the_bound() -> None:
 
 @pytest.mark.parametrize(
     ("objective", "bound", "gap"),
-    [(2.0, 1.0, 0.5), (1.0, 1.0, 0.0), (0.0, 0.0, 0.0), (0.0, -1.0, None), (1.0, -np.inf, None), (np.inf, 1.0, None)],
+    [
+        (2.0, 1.0, 0.5),
+        (1.0, 1.0, 0.0),
+        (0.0, 0.0, 0.0),
+        (0.0, -1.0, None),
+        (1.0, -np.inf, None),
+        (np.inf, 1.0, None),
+        (-8.0, -10.0, 0.25),
+    ],
 )
 def test_gap_is_unknown_where_it_is_not_defined(objective: float, bound: float, gap: float | None) -> None:
     """A relative gap needs finite figures and an objective other than zero."""
