@@ -67,8 +67,10 @@ class Stopwatch(event.Listener):
         with self._lock:
             outermost, self._running = self._running == 0, self._running + 1
             self._since = perf_counter() if outermost else self._since
-        if self._told is not None:
-            self._told(f"compiling {started.data['dispatcher'].py_func.__name__} for this and later runs")
+        loop = started.data["dispatcher"].py_func
+        # numba's own functions, which loops call, say nothing to a reader.
+        if self._told is not None and not loop.__module__.startswith("numba."):
+            self._told(f"compiling {loop.__module__}.{loop.__name__}, once for this and later runs")
 
     def on_end(self, ended: Any) -> None:
         """Go on where no compilation is left."""

@@ -25,7 +25,8 @@ from taut.solver.infeasibility.changes import WayOut, changes
 from taut.solver.infeasibility.feasibility import StageNeeds, best_fit, least_need, nearest_division
 from taut.solver.infeasibility.hardware import more_hardware, without_memory_limits
 from taut.solver.interrupt import interrupt_requested
-from taut.solver.result import SearchResult, State
+from taut.solver.placement.exact.memory_assignment import least_missing
+from taut.solver.result import CandidateBound, SearchResult, State
 
 MOST_NAMED = 3
 """Stages that the sentence names beside the worst one, and ways out without more hardware beside the nearest."""
@@ -137,9 +138,7 @@ def diagnose(
     refused = [bound for bound in result.bounds if bound.state is State.INFEASIBLE]
     # Of order-priced candidates the least missing bytes are known less closely.
     refused = [bound for bound in refused if not bound.candidate.is_order_priced] or refused
-    nearest = nearest_division(
-        problem, [(int(bound.witness["missing_kib"]) * KIB, bound.candidate) for bound in refused]
-    )
+    nearest = nearest_division(problem, [(_lacking(problem, bound), bound.candidate) for bound in refused])
     with interrupt_requested() as interrupted:
         ways = changes(problem, cache(pricing or (lambda largest: problem.costs)), interrupted)
         ways += more_hardware(problem, _sufficient(problem, nearest), interrupted)
@@ -151,6 +150,14 @@ def diagnose(
             unlimited_bound=None if unlimited is None else unlimited.lower_bound,
             complete=not interrupted(),
         )
+
+
+def _lacking(problem: PlanningProblem, bound: CandidateBound) -> int:
+    """Bytes that a candidate lacks: those of its proof, or of its best assignment where a proof names none."""
+    if "missing_kib" in bound.witness:
+        return int(bound.witness["missing_kib"]) * KIB
+    found = least_missing(problem, bound.candidate)
+    return 0 if found is None else found.missing
 
 
 def explain_infeasible(problem: PlanningProblem, result: SearchResult) -> str:

@@ -35,6 +35,7 @@ from taut.solver.bounds.computations import strongest
 from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.layer_partition import Partition, least_excess, solve_partition
 from taut.solver.order_priced.bound import low_memory_divisions
+from taut.solver.placement.exact.memory_assignment import Assignment, least_missing
 
 FORBIDDEN = 2**62
 """Bytes of what is not allowed: more than any device has, and small enough to be added to."""
@@ -134,10 +135,21 @@ def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candid
     for missing, candidate in ranked:
         if missing >= fewest:
             break
-        found = missing_bytes(partition_problem(problem, candidate), fewest)
+        stages = partition_problem(problem, candidate)
+        # Where classes of device leave out what memory forbids, the bytes that lack are known already.
+        found = missing if _fits_with(stages, 0) else missing_bytes(stages, fewest)
         if found is not None:
             fewest, nearest = found, candidate
+    if not nearest.is_order_priced and _fits_with(partition_problem(problem, nearest), 0):
+        return _assigned_needs(least_missing(problem, nearest)) or best_division(problem, nearest, fewest)
     return best_division(problem, nearest, fewest)
+
+
+def _assigned_needs(found: Assignment | None) -> StageNeeds | None:
+    """Needs of a division that is assigned to devices of any number of types."""
+    if found is None:
+        return None
+    return StageNeeds(strategy=found.strategy, needed=found.needed, room=found.room, device_types=found.device_types)
 
 
 def best_division(problem: PlanningProblem, candidate: Candidate, excess: int = 0) -> StageNeeds:

@@ -35,6 +35,7 @@ from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.local_search import REACH, improved_division
 from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 from taut.solver.placement.annealing.anneal import anneal_restarts, best_start
+from taut.solver.placement.exact.memory_assignment import Assignment, least_missing
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.placement.path_cover.candidate import CoverCache, CoverSearch, load
 from taut.solver.placement.result import FoundPlacement
@@ -206,6 +207,17 @@ class Refining:
             bound.lower_bound, bound.source = covering.lower_bound, Source.COVER
             bound.witness = covering.witness()
         return more or not covering.annealed
+
+    def decide(self, bound: CandidateBound) -> Assignment | None:
+        """The assignment that lacks least memory, None if unknown; where it fits it is offered and annealed."""
+        found = least_missing(self._problem, bound.candidate)
+        if found is not None and found.missing == 0:
+            problem = placement_problem(self._problem, found.strategy)
+            start = FoundPlacement(seconds=problem.cost(found.positions), positions=found.positions)
+            self._best.offer(bound, problem, start)
+            runs = anneal_restarts(problem, start, seed=self._limits.seed, workers=self._limits.workers)
+            self._best.offer(bound, problem, runs)
+        return found
 
     def _anneal(self, bound: CandidateBound, found: Partition) -> None:
         """Offer the best of some annealing runs."""

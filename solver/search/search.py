@@ -8,6 +8,8 @@ can be refuted by, and their branches last. Before those, orders are adapted to 
 one may lead to a better plan (``taut.solver.search.order_adaptation``); each joins the space, and its candidates the
 others.
 
+Where all of that leaves no plan, memory alone decides (``taut.solver.placement.exact.memory_assignment``).
+
 Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it.
 """
 
@@ -18,6 +20,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, GivenOrder
 from taut.solver.interrupt import interrupt_requested
@@ -28,6 +31,7 @@ from taut.solver.result import (
     Limits,
     Progress,
     SearchResult,
+    Source,
     State,
     Status,
     StoppedBy,
@@ -97,7 +101,30 @@ class _Search:
                 self._add(candidate)
             while (self._heap or self._refining.orders.has_pending) and stopped is None:
                 stopped = self._step()
+            if stopped is None and self._best.incumbent is None:
+                stopped = self._decide()
         return self._result(stopped)
+
+    def _decide(self) -> StoppedBy | None:
+        """Find a plan of an open candidate by its memory alone, or the proof that none has any; returns why to stop."""
+        lacking: dict[int, int] = {}
+        left = [index for index, bound in enumerate(self._bounds) if bound.state is State.OPEN]
+        for index in sorted(left, key=lambda i: self._bounds[i].lower_bound):
+            if reason := self._reason_to_stop():
+                return reason
+            found = self._refining.decide(self._bounds[index])
+            self._report(str(self._bounds[index].candidate))
+            if self._best.incumbent is not None:
+                return None
+            if found is not None:
+                lacking[index] = found.missing
+        if len(lacking) == len(left):
+            for index, missing in lacking.items():
+                bound = self._bounds[index]
+                bound.state, bound.lower_bound, bound.source = State.INFEASIBLE, math.inf, Source.MEMORY
+                bound.witness = {"missing_kib": -(-missing // KIB)}
+                self._note(index)
+        return None
 
     def _add(self, candidate: Candidate) -> None:
         """Take a candidate up, with its first bound."""
