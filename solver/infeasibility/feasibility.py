@@ -136,19 +136,17 @@ def nearest_division(problem: PlanningProblem, least: Iterable[tuple[int, Candid
         if missing >= fewest:
             break
         stages = partition_problem(problem, candidate)
-        # Where classes of device leave out what memory forbids, the bytes that lack are known already.
+        # Where the two classes relax memory, the bytes that lack are known already, and `least_missing` finds where.
         found = missing if _fits_with(stages, 0) else missing_bytes(stages, fewest)
         if found is not None:
             fewest, nearest = found, candidate
-    if not nearest.is_order_priced and _fits_with(partition_problem(problem, nearest), 0):
-        return _assigned_needs(least_missing(problem, nearest)) or best_division(problem, nearest, fewest)
-    return best_division(problem, nearest, fewest)
+    needs = best_division(problem, nearest, fewest)
+    found_exactly = None if any(needs.missing) else least_missing(problem, nearest)
+    return needs if found_exactly is None else _assigned_needs(found_exactly)
 
 
-def _assigned_needs(found: Assignment | None) -> StageNeeds | None:
+def _assigned_needs(found: Assignment) -> StageNeeds:
     """Needs of a division that is assigned to devices of any number of types."""
-    if found is None:
-        return None
     return StageNeeds(strategy=found.strategy, needed=found.needed, room=found.room, device_types=found.device_types)
 
 

@@ -10,8 +10,9 @@ from taut.data.readers.qaplib import read_qaplib
 from taut.errors import FieldError
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.request import check_search
-from taut.solver.qap.quadratic import AssignmentResult, Progress
+from taut.solver.qap.quadratic import AssignmentResult
 from taut.solver.qap.quadratic import place as solve
+from taut.solver.result import Progress
 
 Matrices = tuple[npt.ArrayLike, npt.ArrayLike]
 
