@@ -151,7 +151,7 @@ def _data_parallel(problem: PlanningProblem, strategy: Strategy, tables: StageTa
     if problem.latency_model != "amp":
         return _hierarchical(problem.links, devices[..., 0, :, :], float(_on_first_device(strategy, gradients)))
     rings = [
-        _flat(problem.links, devices[..., x, :, :], float(gradients[first, end]))
+        _flat(problem, devices[..., x, :, :], float(gradients[first, end]))
         for x, (first, end) in enumerate(strategy.stages)
     ]
     return np.asarray(np.max(rings, axis=0))
@@ -184,15 +184,16 @@ def ring_by_byte(inverse: Floats, sites: Ints, nodes: Ints) -> Floats:
     return np.asarray(inside + ring_factor(touched) * between)
 
 
-def _flat(links: Links, group: Ints, message: float) -> Floats:
-    """One ring over the slowest link of the group, as AMP prices it."""
+def _flat(problem: PlanningProblem, group: Ints, message: float) -> Floats:
+    """One ring over the slowest link of the group, as AMP prices it; its coefficient scales latencies as well."""
+    links, weight = problem.links, problem.coefficient("data_parallel")
     sites = links.site_of[np.swapaxes(group, -1, -2)]
     pairs = sites[..., :, None], sites[..., None, :]
     apart = ~np.eye(sites.shape[-1], dtype=bool)
     inverse = np.where(apart, 1.0 / links.data_rate[pairs], 0.0).max(axis=(-1, -2))
     latency = np.where(apart, links.latency[pairs], 0.0).max(axis=(-1, -2))
     n = sites.shape[-1]
-    return np.asarray((ring_factor(n) * message * inverse + ring_steps(n) * latency).max(axis=-1))
+    return np.asarray((ring_factor(n) * message * inverse + weight * ring_steps(n) * latency).max(axis=-1))
 
 
 def _optimizer(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:

@@ -192,7 +192,8 @@ def _flat_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     if dp <= groups:
         options.append(best.inside_inverse)
     latency = links.latency[~np.eye(links.num_sites, dtype=bool) | best.inside]
-    return ring_factor(dp) * min(options), ring_steps(dp) * float(latency.min(initial=np.inf))
+    steps = problem.coefficient("data_parallel") * ring_steps(dp)
+    return ring_factor(dp) * min(options), steps * float(latency.min(initial=np.inf))
 
 
 def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Communication) -> float:

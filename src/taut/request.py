@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
-from typing import Annotated, Any, Required, TypedDict, TypeVar, Unpack, cast, get_args
+from typing import Annotated, Any, Required, SupportsIndex, TypedDict, TypeVar, Unpack, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -33,7 +33,7 @@ Name = str | PathLike[str]
 """A catalog name or a file."""
 ModelInput = ModelSpec | Name | Mapping[str, Any]
 ClusterInput = ClusterSpec | Name | Mapping[str, Any]
-Fixed = Mapping[str, int | str | bool]
+Fixed = Mapping[str, SupportsIndex | str]
 
 
 class PlanOptions(TypedDict, total=False):

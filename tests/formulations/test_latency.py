@@ -1,8 +1,11 @@
 """Every term of the step time against hand-computed values."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from taut.data.calibration import TERMS, Calibration
 from taut.data.model import EMBEDDING, HEAD
 from taut.formulations.latency import StepTime, memory_bytes, step_time, violations
 from taut.formulations.problem import LatencyModel, PlanningProblem
@@ -171,6 +174,19 @@ def test_amp_ring_is_flat_and_takes_the_slowest_stage() -> None:
     given = problem(cluster(4, 1, latency_us=50), latency_model="amp")
     time = priced(given, candidate(2, 1, 2, m=4), 1, 4)
     assert time.data_parallel == pytest.approx(3 * LAYER * GRADIENT / 1e9 + 100e-6)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, 5.0])
+def test_amp_ring_is_multiplied_by_its_coefficient_with_its_latencies(weight: float) -> None:
+    """A calibration's coefficient of data-parallel rings scales all of AMP's ring, also where latencies are most."""
+    given = problem(cluster(4, 1, latency_us=1e6), latency_model="amp")
+    coefficients = dict.fromkeys(TERMS, 1.0) | {"data_parallel": weight}
+    scaled = replace(given, calibration=Calibration(name="c", coefficients=coefficients))
+    choice = candidate(1, 1, 4, m=2)
+    plain, ring = (priced(each, choice, 4).data_parallel for each in (given, scaled))
+    # Six steps of a second each, and bytes that take far less.
+    assert plain > 6.0
+    assert ring == pytest.approx(weight * plain)
 
 
 def test_network_cards_are_shared_by_rings_and_transfers() -> None:

@@ -150,17 +150,17 @@ def _data_parallel(plan: _Plan) -> Floats:
     choice, case = plan.choice, plan.case
     if choice.dp == 1:
         return np.zeros(len(plan.devices))
-    weight, gradient, _ = PARAMETER_BYTES[case.memory.precision]
-    m = choice.num_micro_batches
-    moved = {2: (m * gradient + weight) / 2, 3: m * (gradient + 2 * weight) / 2}.get(choice.zero, gradient)
-    message = case.coefficient("data_parallel") * moved * plan.summed(plan.layers.parameters)
+    stored, gradient, _ = PARAMETER_BYTES[case.memory.precision]
+    m, weight = choice.num_micro_batches, case.coefficient("data_parallel")
+    moved = {2: (m * gradient + stored) / 2, 3: m * (gradient + 2 * stored) / 2}.get(choice.zero, gradient)
+    message = weight * moved * plan.summed(plan.layers.parameters)
     members = np.swapaxes(plan.devices, -1, -2)
     if case.latency_model != "amp":
         first = message[np.array(choice.chunk_device) == 0].sum()
         return np.asarray(first * _hierarchical(plan.network, members[:, 0]).max(axis=-1))
     rate, latency = _slowest_link(plan.network, members, shared=True)
     n = choice.dp
-    rings = 2 * (n - 1) / n * message[:, None] / rate + 2 * (n - 1) * latency
+    rings = 2 * (n - 1) / n * message[:, None] / rate + weight * 2 * (n - 1) * latency
     return np.asarray(rings.max(axis=(-1, -2)))
 
 

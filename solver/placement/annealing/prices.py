@@ -35,7 +35,7 @@ class Prices(NamedTuple):
     ``ring_bytes`` and ``ring_steps`` (pp,) of (2), on links of ``inverse`` (S, S) seconds per byte and ``latency``
     (S, S) seconds; hops of ``hop_latency`` (S, S) seconds and ``hop_inverse`` (S, S) seconds per byte for ``messages``
     (pp - 1,) bytes; ``data_inverse`` (S, S) seconds per byte of rings over ``gradients`` (pp,) bytes; ``flat`` for
-    AMP's ring; ``wide`` where a site is a whole node.
+    AMP's ring, whose latencies ``flat_latency`` multiplies; ``wide`` where a site is a whole node.
     """
 
     pp: int
@@ -53,6 +53,7 @@ class Prices(NamedTuple):
     data_inverse: Floats
     gradients: Floats
     flat: bool
+    flat_latency: float
     wide: bool
 
 
@@ -107,6 +108,7 @@ def prices_of(problem: PlacementProblem) -> Prices:
         data_inverse=np.maximum(ring, ring.T),
         gradients=problem.gradients,
         flat=planning.latency_model == "amp",
+        flat_latency=planning.coefficient("data_parallel"),
         wide=links.by_node,
     )
 
@@ -202,7 +204,7 @@ def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
         inside, between, steps, touched = _slowest_links(prices, scratch, distinct)
         if prices.flat:
             link = max(between, scratch.inside[:distinct].max())
-            seconds = ring_factor(dp) * message * link + ring_steps(dp) * steps
+            seconds = ring_factor(dp) * message * link + prices.flat_latency * ring_steps(dp) * steps
         else:
             seconds = message * (inside + ring_factor(touched) * between)
         slowest = max(slowest, seconds)

@@ -1,0 +1,105 @@
+"""Requests: what is accepted, what is refused by field, and that every spelling of the fields agrees."""
+
+import inspect
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taut
+from taut.commands.request_options import _request
+from taut.formulations.space import SCHEDULES
+from taut.request import PlanOptions, PlanRequest, check_search
+
+GIVEN: dict[str, Any] = {"model": "gpt2-345m", "cluster": "dgx-a100", "global_batch": 32}
+
+
+def test_fields_are_those_of_the_keyword_arguments_and_of_the_command_line() -> None:
+    """Request, keyword arguments and options have the same names and defaults."""
+    fields = PlanRequest.model_fields
+    assert set(fields) - {"model", "cluster"} == set(PlanOptions.__annotations__)
+    options = inspect.signature(_request).parameters
+    assert list(options) == list(fields)
+    for name, option in options.items():
+        if option.default is not inspect.Parameter.empty and name != "fix":
+            assert option.default == fields[name].default
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"global_batch": "64"}, "global_batch: '64', expected a number of sequences"),
+        ({"global_batch": True}, "global_batch: True, expected a number of sequences"),
+        ({"seq": 0}, "seq: 0, expected a number of tokens above 0"),
+        ({"fix": "tp=8"}, "fix: 'tp=8', expected names with values"),
+        ({"schedules": ["1f1b", "zbv"]}, "did you mean zb-v?"),
+        ({"schedules": []}, "schedules: [], expected at least one"),
+        ({"schedules": "gpipe,gpipe"}, "gpipe stands twice"),
+        ({"time_limit": -1}, "time_limit: -1, expected a number above 0"),
+        ({"time_limit": float("nan")}, "time_limit: nan, expected a number above 0"),
+        ({"work_limit": 1.5}, "work_limit: 1.5, expected a whole number above 0"),
+        ({"gap": 1}, "gap: 1, expected a share from 0 to 1"),
+        ({"gap": "0.1"}, "gap: '0.1', expected a share"),
+        ({"seed": -1}, "seed: -1, expected a whole number from 0 to 2147483647"),
+        ({"workers": 0}, "workers: 0, expected a whole number above 0"),
+        ({"latency_model": "pipete"}, "latency_model: pipete, expected one of pipette"),
+        ({"precision": "int8"}, "precision: int8, expected one of bf16"),
+        ({"model": 3}, "model: 3, expected a catalog name, a file or a ModelSpec"),
+        ({"model": {"layers": 2}}, "model: "),
+        ({"cluster": {"nodes": [{"device": "a100"}]}}, "cluster: nodes.0.device: is 'a100', expected"),
+        ({"global_bach": 3}, "global_bach: unknown field; did you mean global_batch?"),
+    ],
+)
+def test_wrong_values_are_refused_by_their_field(options: dict[str, Any], words: str) -> None:
+    """One line: the field, its value, what was expected."""
+    with pytest.raises(taut.DataError) as refusal:
+        PlanRequest(**{**GIVEN, **options})
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_is_missing_is_named() -> None:
+    """A request without a batch, and a plan without a cluster."""
+    with pytest.raises(taut.FieldError, match="global_batch: missing"):
+        PlanRequest("gpt2-345m", "dgx-a100")  # type: ignore[call-arg]  # what is tested
+    with pytest.raises(taut.FieldError, match="cluster: missing"):
+        taut.plan("gpt2-345m")  # type: ignore[call-overload]  # what is tested
+
+
+def test_whole_request_stands_alone() -> None:
+    """Beside a request nothing that it holds may be given."""
+    with pytest.raises(taut.FieldError, match="seq: stands beside a PlanRequest"):
+        taut.plan(PlanRequest(**GIVEN), seq=8)  # type: ignore[call-overload]  # what is tested
+
+
+def test_numbers_of_numpy_paths_and_lists_are_accepted() -> None:
+    """Whole numbers of numpy, paths as names, and schedules as a list, a text or all."""
+    request = PlanRequest("gpt2-345m", Path("c.yaml"), global_batch=32, fix={"tp": np.int64(2)}, schedules=["1f1b"])
+    assert (request.cluster, request.fix, request.schedules) == ("c.yaml", {"tp": 2}, ("1f1b",))
+    assert json.dumps(request.fix) == '{"tp": 2}'
+    assert PlanRequest(**GIVEN, schedules="all").schedules == SCHEDULES
+    assert PlanRequest(**GIVEN, schedules=" 1f1b, gpipe").schedules == ("1f1b", "gpipe")
+
+
+def test_request_cannot_be_changed() -> None:
+    """A request is frozen."""
+    with pytest.raises(ValueError, match="frozen"):
+        PlanRequest(**GIVEN).seed = 1  # type: ignore[misc]  # what is tested
+
+
+def test_limits_of_other_searches_follow_the_same_rules() -> None:
+    """Schedules and quadratic assignment refuse what a plan refuses."""
+    check_search(time_limit=1.0, gap=0.5, seed=3, workers=1)
+    with pytest.raises(taut.FieldError, match="time_limit: 0, expected a number above 0"):
+        taut.place(([[0.0]], [[0.0]]), time_limit=0)
+    with pytest.raises(taut.FieldError, match="workers: 0, expected"):
+        taut.ScheduleSearch(workers=0)
+
+
+def test_field_errors_survive_pickling() -> None:
+    """An error that a worker process raises arrives as it is."""
+    error = pickle.loads(pickle.dumps(taut.FieldError("gap", "2", "expected a share")))
+    assert (error.field, error.value, str(error)) == ("gap", "2", "gap: 2, expected a share")
