@@ -130,7 +130,7 @@ def test_wrong_options_stop_in_one_line(tmp_path: Path, run: Run, options: list[
         (["plan", "nowhere.yaml", "g4dn.12xlarge", "--global-batch", "8"], "nowhere.yaml: No such file or directory"),
         (["plan", "nowhere.json", "g4dn.12xlarge", "--global-batch", "8"], "nowhere.json: No such file or directory"),
         (["plan", "gpt2-345m", "g4dn.12xlarge"], "--global-batch"),
-        (["plan", "gpt2-345m"], "cluster"),
+        (["plan", "gpt2-345m"], "CLUSTER"),
         (["verify", "nowhere.json"], "nowhere.json: No such file or directory, expected a plan"),
         (["show", "nowhere.json"], "nowhere.json: No such file or directory, expected a plan"),
         (["place", "nowhere.dat"], "nowhere.dat"),
