@@ -38,8 +38,23 @@ class PartitionProblem:
     """
     Arrays of one candidate's partition problem.
 
-    ``low`` and ``high`` are (patterns, recompute, L+1, L+1) seconds, infinite where a recompute is not allowed;
-    ``fixed``, ``activation`` (recompute, L+1, L+1) and ``budget`` (patterns,) are bytes.
+    Parameters
+    ----------
+    pp, dp, micro_batches
+        Stages, replicas and micro-batches m.
+    low, high
+        Seconds of every range on the fastest and the slowest class present, (patterns, recompute, L+1, L+1), infinite
+        where a recompute is not allowed.
+    fixed, activation
+        Bytes of every range, whatever is in flight and for each micro-batch in flight, (recompute, L+1, L+1).
+    in_flight
+        Most micro-batches in flight of every stage (pp,).
+    budget
+        Bytes of a stage by pattern (patterns,).
+    gradients
+        Bytes of gradients of every range (L+1, L+1).
+    slow_groups
+        Tensor groups of the slow class, n_1 of (4).
     """
 
     pp: int
@@ -75,6 +90,11 @@ def partition_problem(
     cautious
         Whether every stage is priced on the slowest type and must fit the smallest: its divisions fit any placement,
         and its optimum is no bound.
+
+    Returns
+    -------
+    PartitionProblem
+        Data of (1) to (4).
     """
     tables = problem.tables(candidate)
     memory = problem.stage_memory(candidate, margin=margin)
@@ -124,7 +144,23 @@ def _slowest_group(links: Links, of_type: Flags, tables: StageTables, tp: int) -
 
 
 def best_group(links: Links, of_type: Flags, tp: int) -> tuple[float, float]:
-    """Seconds per byte and latency that no tensor group on nodes of one type beats, or on several nodes of any type."""
+    """
+    The best slowest link of a tensor group on nodes of one type, or on several nodes of any type.
+
+    Parameters
+    ----------
+    links
+        Bandwidth and latency between sites.
+    of_type
+        Whether a node is of the type (nodes,).
+    tp
+        Devices of a group.
+
+    Returns
+    -------
+    tuple
+        Seconds per byte and seconds of latency; no group has less of either.
+    """
     if tp > links.gpus_per_node.max():
         return links.best_spanning_group(tp)
     inverse, latency = links.best_groups(tp)

@@ -1,12 +1,14 @@
 r"""
-The strategy choice as rows of an integer program; sets and data are those of ``taut.formulations.program.program``.
+The strategy choice as a 0-1 program: a path through layer positions (network flow) with a makespan in epigraph form.
+
+Sets and data are those of ``taut.formulations.program.program``.
 
 Variables
     - :math:`u_c \in \{0, 1\}`: candidate c is chosen;
     - :math:`a_{cxijrq} \in \{0, 1\}`: stage x of candidate c is layers [i, j) with recompute r and pattern q.
       Where any of the seconds is infinite there is no variable;
     - :math:`M_m \ge 0` integer nanoseconds: the slowest stage, one for every :math:`m > 1` of the candidates,
-      so that for each number of micro-batches the makespan is linear.
+      so that for each number of micro-batches the makespan is linear (its epigraph).
 
 Objective
     .. math:: \min \sum p \, a + \sum_m (m - 1) M_m
@@ -14,7 +16,7 @@ Objective
 Constraints, (2) to (5) for every candidate c
     (1) :math:`\sum_c u_c = 1`;
     (2) at each (x, i), as many stages x - 1 end at i as stages x begin there; :math:`u_c` enters at (0, 0)
-        and leaves at (pp_c, L);
+        and leaves at (pp_c, L) (flow conservation);
     (3) :math:`M_{m_c} \ge \sum_{ijrq} h \, a` for each stage x;
     (4) :math:`\sum_{ijr} k \, a \le K_{cq} u_c` for each stage x and pattern q; a stage that exceeds its budget
         alone is bounded by 0, so that no tolerance of a solver can let it in;
@@ -54,6 +56,11 @@ def strategy_program(options: Sequence[Option]) -> StrategyProgram:
     ----------
     options
         What is chosen from, at least one. A limit on the gradients of a stage is stated by infinite ``low``.
+
+    Returns
+    -------
+    StrategyProgram
+        Columns, rows and objective in integers.
 
     Raises
     ------

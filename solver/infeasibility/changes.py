@@ -29,7 +29,7 @@ Change = Callable[[PlanningProblem, Pricing], PlanningProblem | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayOut:
+class Remedy:
     """
     A change that makes a plan fit.
 
@@ -46,7 +46,7 @@ class WayOut:
     hardware: bool = False
 
 
-def changes(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> list[WayOut]:
+def changes(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> list[Remedy]:
     """
     Every change without more hardware that makes a plan fit, by lower bound.
 
@@ -62,17 +62,17 @@ def changes(problem: PlanningProblem, pricing: Pricing, stop: Stop) -> list[WayO
     if not found and any_fits(_changed(problem, names, pricing), stop=stop):
         sizes = (combinations(names, size) for size in range(2, len(names) + 1))
         found = next(filter(None, (_enough(problem, several, pricing, stop) for several in sizes)), [])
-    return sorted(found, key=lambda way: way.lower_bound or 0.0)
+    return sorted(found, key=lambda remedy: remedy.lower_bound or 0.0)
 
 
-def _enough(problem: PlanningProblem, several: Iterable[tuple[str, ...]], pricing: Pricing, stop: Stop) -> list[WayOut]:
+def _enough(problem: PlanningProblem, several: Iterable[tuple[str, ...]], pricing: Pricing, stop: Stop) -> list[Remedy]:
     """The sets of changes that make a plan fit; of those that come to the same, the first one."""
-    found: dict[str, WayOut] = {}
+    found: dict[str, Remedy] = {}
     for names in several:
         changed = _changed(problem, names, pricing)
         if any_fits(changed, stop=stop) and (fit := _fit(problem, changed, stop)):
-            way = _way("+".join(names), problem, changed, fit)
-            found.setdefault(way.detail, way)
+            remedy = _remedy("+".join(names), problem, changed, fit)
+            found.setdefault(remedy.detail, remedy)
     return list(found.values())
 
 
@@ -161,7 +161,7 @@ def _more(values: object, before: object) -> bool:
     return values != before
 
 
-def _way(name: str, problem: PlanningProblem, changed: PlanningProblem, fit: Fit) -> WayOut:
+def _remedy(name: str, problem: PlanningProblem, changed: PlanningProblem, fit: Fit) -> Remedy:
     parts = [_contradictions(problem.space, fit.candidate)]
     if changed.space.recompute != problem.space.recompute:
         parts.append(f"recompute {_or(changed.space.recompute)} instead of {_or(problem.space.recompute)}")
@@ -169,7 +169,7 @@ def _way(name: str, problem: PlanningProblem, changed: PlanningProblem, fit: Fit
         margin = problem.memory.margin_kib(max(problem.capacity_kib)) * KIB / GIB
         parts.append(f"no memory margin instead of {margin:.3g} GiB")
     words = " and ".join(filter(None, parts))
-    return WayOut(change=name, detail=words, problem=changed, candidate=fit.candidate, lower_bound=fit.lower_bound)
+    return Remedy(change=name, detail=words, problem=changed, candidate=fit.candidate, lower_bound=fit.lower_bound)
 
 
 def _contradictions(space: StrategySpace, candidate: Candidate) -> str:

@@ -1,5 +1,5 @@
 """
-Why no plan fits, by how much, and the ways out: each computed, none guessed.
+Why no plan fits, by how much, and the remedies: each computed, none guessed.
 
 The nearest candidate is the one whose best division of layers exceeds memory least; every stage of that division that
 does not fit is named with its device and the bytes that are missing (``taut.solver.infeasibility.feasibility``). Ways
@@ -21,7 +21,7 @@ import numpy as np
 from taut.data.costs import CostTable
 from taut.data.units import GIB, KIB
 from taut.formulations.problem import PlanningProblem
-from taut.solver.infeasibility.changes import WayOut, changes
+from taut.solver.infeasibility.changes import Remedy, changes
 from taut.solver.infeasibility.feasibility import StageNeeds, best_fit, least_need, nearest_division
 from taut.solver.infeasibility.hardware import more_hardware, without_memory_limits
 from taut.solver.interrupt import interrupt_requested
@@ -29,7 +29,7 @@ from taut.solver.placement.exact.memory_assignment import least_missing
 from taut.solver.result import CandidateBound, SearchResult, State
 
 MOST_NAMED = 3
-"""Stages that the sentence names beside the worst one, and ways out without more hardware beside the nearest."""
+"""Stages that the sentence names beside the worst one, and remedies without more hardware beside the nearest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,23 +52,23 @@ class Shortfall:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Infeasibility:
     """
-    The nearest division, the stages that do not fit, and the ways out, the cheapest first.
+    The nearest division, the stages that do not fit, and the remedies, the cheapest first.
 
     ``unlimited_bound`` are seconds that no plan would beat if memory were unlimited; ``complete`` is false where Ctrl-C
-    came before all ways out were tried.
+    came before all remedies were tried.
     """
 
     nearest: StageNeeds
     shortfalls: tuple[Shortfall, ...]
-    ways_out: tuple[WayOut, ...]
+    remedies: tuple[Remedy, ...]
     unlimited_bound: float | None
     complete: bool
 
-    def slowdown(self, way: WayOut) -> float | None:
-        """Bound of a way out relative to that without memory limits, less 1; below 0 with more hardware."""
-        if not self.unlimited_bound or way.lower_bound is None:
+    def slowdown(self, remedy: Remedy) -> float | None:
+        """Bound of a remedy relative to that without memory limits, less 1; below 0 with more hardware."""
+        if not self.unlimited_bound or remedy.lower_bound is None:
             return None
-        return way.lower_bound / self.unlimited_bound - 1
+        return remedy.lower_bound / self.unlimited_bound - 1
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -84,13 +84,13 @@ class Infeasibility:
             "unlimited_memory_lower_bound_s": self.unlimited_bound,
             "ways_out": [
                 {
-                    "change": way.change,
-                    "detail": way.detail,
-                    "step_time_lower_bound_s": way.lower_bound,
-                    "slowdown": self.slowdown(way),
-                    "candidate": way.candidate.as_dict(),
+                    "change": remedy.change,
+                    "detail": remedy.detail,
+                    "step_time_lower_bound_s": remedy.lower_bound,
+                    "slowdown": self.slowdown(remedy),
+                    "candidate": remedy.candidate.as_dict(),
                 }
-                for way in self.ways_out
+                for remedy in self.remedies
             ],
             "complete": self.complete,
         }
@@ -99,27 +99,29 @@ class Infeasibility:
         """One sentence."""
         return (
             f"no plan fits: the nearest, {self.nearest.strategy.candidate}, even with the best stages and "
-            f"recompute lacks {_missing(self.shortfalls)}; {self._ways()}"
+            f"recompute lacks {_missing(self.shortfalls)}; {self._remedies()}"
         )
 
-    def _ways(self) -> str:
+    def _remedies(self) -> str:
         tried = "" if self.complete else "; interrupted before all were tried"
-        if not self.ways_out:
+        if not self.remedies:
             return f"no way out found{tried}"
-        nearest, *others = self.ways_out
-        kept = [way for way in others if not way.hardware][:MOST_NAMED] + [way for way in others if way.hardware]
-        words = [self._priced(way) for way in kept]
+        nearest, *others = self.remedies
+        kept = [remedy for remedy in others if not remedy.hardware][:MOST_NAMED] + [
+            remedy for remedy in others if remedy.hardware
+        ]
+        words = [self._priced(remedy) for remedy in kept]
         words += [f"{len(others) - len(kept)} more"] if len(others) > len(kept) else []
         also = "; or: " + ", ".join(words) if words else ""
         limit = f" against {self.unlimited_bound:.3g} s with unlimited memory" if self.unlimited_bound else ""
         return f"nearest way out: {self._priced(nearest, limit)}{also}{tried}"
 
-    def _priced(self, way: WayOut, limit: str = "") -> str:
-        if way.lower_bound is None:
-            return way.detail
-        slowdown = self.slowdown(way)
+    def _priced(self, remedy: Remedy, limit: str = "") -> str:
+        if remedy.lower_bound is None:
+            return remedy.detail
+        slowdown = self.slowdown(remedy)
         relative = "" if slowdown is None else f", {round(100 * slowdown):+d} %{limit}"
-        return f"{way.detail} (at least {way.lower_bound:.3g} s a step{relative})"
+        return f"{remedy.detail} (at least {remedy.lower_bound:.3g} s a step{relative})"
 
 
 def diagnose(
@@ -140,13 +142,13 @@ def diagnose(
     refused = [bound for bound in refused if not bound.candidate.is_order_priced] or refused
     nearest = nearest_division(problem, [(_lacking(problem, bound), bound.candidate) for bound in refused])
     with interrupt_requested() as interrupted:
-        ways = changes(problem, cache(pricing or (lambda largest: problem.costs)), interrupted)
-        ways += more_hardware(problem, _sufficient(problem, nearest), interrupted)
+        remedies = changes(problem, cache(pricing or (lambda largest: problem.costs)), interrupted)
+        remedies += more_hardware(problem, _sufficient(problem, nearest), interrupted)
         unlimited = best_fit(without_memory_limits(problem), stop=interrupted)
         return Infeasibility(
             nearest=nearest,
             shortfalls=_shortfalls(problem, nearest),
-            ways_out=tuple(ways),
+            remedies=tuple(remedies),
             unlimited_bound=None if unlimited is None else unlimited.lower_bound,
             complete=not interrupted(),
         )
@@ -161,7 +163,7 @@ def _lacking(problem: PlanningProblem, bound: CandidateBound) -> int:
 
 
 def explain_infeasible(problem: PlanningProblem, result: SearchResult) -> str:
-    """One sentence: the stages and devices that lack memory, the bytes, and the ways out."""
+    """One sentence: the stages and devices that lack memory, the bytes, and the remedies."""
     return str(diagnose(problem, result))
 
 

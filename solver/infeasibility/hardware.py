@@ -16,16 +16,18 @@ from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.units import MOST_GIB
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, candidates, divisors
-from taut.solver.infeasibility.changes import Stop, WayOut, without_margin
+from taut.solver.infeasibility.changes import Remedy, Stop, without_margin
 from taut.solver.infeasibility.feasibility import Fit, best_fit, fits, leanest
 
 NUMBERS_TRIED = 64
+"""Next larger numbers of nodes that are all tried: gaps between numbers that divide are shorter on common clusters."""
 MOST_TIMES_NODES = 64
+"""Largest multiple of the cluster that is tried; a remedy beyond it is of no use."""
 MOST_PRICED_NODES = 512
 """Matrices between more nodes take too long to bound what would run on them."""
 
 
-def more_hardware(problem: PlanningProblem, needed: int, stop: Stop) -> Iterator[WayOut]:
+def more_hardware(problem: PlanningProblem, needed: int, stop: Stop) -> Iterator[Remedy]:
     """
     More nodes and larger devices, where either makes a plan fit.
 
@@ -38,9 +40,9 @@ def more_hardware(problem: PlanningProblem, needed: int, stop: Stop) -> Iterator
     stop
         As its type says.
     """
-    for way in (_more_nodes(problem, stop), _larger_devices(problem, needed, stop)):
-        if way is not None:
-            yield way
+    for remedy in (_more_nodes(problem, stop), _larger_devices(problem, needed, stop)):
+        if remedy is not None:
+            yield remedy
 
 
 def without_memory_limits(problem: PlanningProblem) -> PlanningProblem:
@@ -48,7 +50,7 @@ def without_memory_limits(problem: PlanningProblem) -> PlanningProblem:
     return without_margin(replace(problem, cluster=_with_memory(problem.cluster, MOST_GIB)))
 
 
-def _more_nodes(problem: PlanningProblem, stop: Stop) -> WayOut | None:
+def _more_nodes(problem: PlanningProblem, stop: Stop) -> Remedy | None:
     """The fewest nodes on which a plan fits, (1)."""
     fixed = problem.space.fixed
     free = replace(problem, space=problem.space.model_copy(update={"fixed": {}}))
@@ -59,14 +61,14 @@ def _more_nodes(problem: PlanningProblem, stop: Stop) -> WayOut | None:
             detail = f"{count} such nodes instead of {problem.cluster.num_nodes}{words}"
             grown = replace(given, cluster=_with_nodes(given.cluster, count))
             known = count <= MOST_PRICED_NODES and given.cluster.network.bandwidth_gbps is not None
-            return _way("nodes", detail, grown, best_fit(grown, stop=stop) if known else _some_fit(grown))
+            return _remedy("nodes", detail, grown, best_fit(grown, stop=stop) if known else _some_fit(grown))
     return None
 
 
-def _way(change: str, detail: str, problem: PlanningProblem, fit: Fit | None) -> WayOut | None:
+def _remedy(change: str, detail: str, problem: PlanningProblem, fit: Fit | None) -> Remedy | None:
     if fit is None:
         return None
-    return WayOut(
+    return Remedy(
         change=change,
         detail=detail,
         problem=problem,
@@ -163,7 +165,7 @@ def _with_nodes(cluster: ClusterSpec, nodes: int) -> ClusterSpec:
     return plain.model_copy(update={"nodes": groups, "name": f"{cluster.name} with {nodes} nodes"})
 
 
-def _larger_devices(problem: PlanningProblem, needed: int, stop: Stop) -> WayOut | None:
+def _larger_devices(problem: PlanningProblem, needed: int, stop: Stop) -> Remedy | None:
     """The same devices with enough memory, (2)."""
     low, high = 0, 10 * MOST_GIB
     while high - low > 1:
@@ -174,7 +176,7 @@ def _larger_devices(problem: PlanningProblem, needed: int, stop: Stop) -> WayOut
     changed = replace(problem, cluster=_with_memory(problem.cluster, high / 10))
     small = sorted({device.memory_gib for device in problem.cluster.devices.values() if 10 * device.memory_gib < high})
     detail = f"devices with {high / 10:.1f} GiB instead of {' or '.join(f'{size:g}' for size in small)} GiB"
-    return _way("device_memory", detail, changed, best_fit(changed, stop=stop))
+    return _remedy("device_memory", detail, changed, best_fit(changed, stop=stop))
 
 
 def _room(problem: PlanningProblem, gib: float) -> int:

@@ -1,5 +1,5 @@
 """
-The strategy program solved by CP-SAT of OR-Tools.
+The strategy program (``taut.formulations.program.program``) solved by CP-SAT of OR-Tools.
 
 CP-SAT computes in integers, so its optimum and its bound are exact for the program as stated. With one worker the
 search is deterministic: the same program and seed give the same choice, unless a time limit cuts it short.
@@ -54,6 +54,11 @@ def solve_cpsat(
         Threads, and the seed of the search. Several threads are not deterministic.
     progress
         Called at every better choice.
+
+    Returns
+    -------
+    ProgramResult
+        Status, choice, cost and CP-SAT's bound in nanoseconds.
 
     Raises
     ------

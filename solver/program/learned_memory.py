@@ -1,10 +1,14 @@
-"""
-The choice under a learned memory predictor, by either program of ``taut.formulations.program``.
+r"""
+The strategy choice under a learned memory predictor: solve a relaxation, check, and cut off what fails.
 
-The embedded network is a relaxation of the predictor by a small tolerance. So the predictor is asked again about every
-choice that a backend returns; one that it refuses is forbidden, and the backend is asked again. Every round removes a
-candidate, so the rounds come to an end, and what is left at the end is what the tabulated program gives. Bounds of any
-round are bounds of the problem.
+(1) A backend solves a program of ``taut.formulations.program``; the embedded network relaxes the predictor by a small
+    tolerance.
+(2) The predictor itself is evaluated at the candidate that was chosen. If it refuses, the candidate is forbidden by a
+    no-good cut, :math:`u_c = 0`, and (1) is solved again: a combinatorial Benders decomposition (Codato and Fischetti
+    2006) whose subproblem is the evaluation of one candidate.
+
+Every iteration removes a candidate, so (2) ends, with the optimum of the tabulated program. The bound of any iteration
+is a bound of the problem.
 """
 
 import time
@@ -19,7 +23,7 @@ from taut.solver.result import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedResult:
-    """A backend's last answer, and the candidates that the predictor refused on the way, in that order."""
+    """A backend's last answer, and the candidates that were cut off, in that order."""
 
     result: ProgramResult
     refused: tuple[int, ...]
@@ -46,9 +50,14 @@ def solve_predicted(
     solve
         The backend, ``solve_cpsat`` or ``solve_cbc``.
     time_limit
-        Seconds for all rounds together; None for none.
+        Seconds for all iterations together; None for none.
     workers, seed
         Threads, and the seed of the search.
+
+    Returns
+    -------
+    PredictedResult
+        The last answer and what was cut off; without a choice where the time ran out.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Why nothing fits: missing bytes by hand, and every way out checked by planning with it."""
+"""Why nothing fits: missing bytes by hand, and every remedy checked by planning with it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from taut.data.units import GIB, KIB
 from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.infeasibility.changes import CHANGES, WayOut
+from taut.solver.infeasibility.changes import CHANGES, Remedy
 from taut.solver.infeasibility.diagnosis import Infeasibility, diagnose, explain_infeasible
 from taut.solver.infeasibility.feasibility import fits
 from taut.solver.infeasibility.hardware import _fewest_nodes, _holds, _lean, _with_memory, _with_nodes
@@ -50,14 +50,14 @@ def diagnosed(given: PlanningProblem) -> Infeasibility:
 
 
 def changed(found: Infeasibility) -> list[str]:
-    return [way.change for way in found.ways_out]
+    return [remedy.change for remedy in found.remedies]
 
 
-def holds(way: WayOut) -> bool:
-    """Whether planning with a way out finds a plan, none of which is faster than the claimed bound."""
-    result = search(way.problem, Limits(gap=0.99))
+def holds(remedy: Remedy) -> bool:
+    """Whether planning with a remedy finds a plan, none of which is faster than the claimed bound."""
+    result = search(remedy.problem, Limits(gap=0.99))
     assert result.incumbent is not None
-    assert way.lower_bound is None or result.incumbent.seconds >= way.lower_bound * (1 - 1e-9)
+    assert remedy.lower_bound is None or result.incumbent.seconds >= remedy.lower_bound * (1 - 1e-9)
     return True
 
 
@@ -73,11 +73,11 @@ def test_only_recompute_helps() -> None:
     assert (short.missing_bytes, short.needed_bytes, short.capacity_bytes) == (249_984, 3_998_848, 3_748_864)
     assert (short.stage, short.device, short.device_type, short.devices) == (0, 0, "d", 1)
     assert changed(found) == ["recompute", "nodes", "device_memory"]
-    assert found.ways_out[0].detail == "recompute none or selective or full instead of none"
+    assert found.remedies[0].detail == "recompute none or selective or full instead of none"
     # 4 layers of 4 s each under full recompute, against 3 s each.
-    assert found.ways_out[0].lower_bound == pytest.approx(16)
+    assert found.remedies[0].lower_bound == pytest.approx(16)
     assert found.unlimited_bound == pytest.approx(12)
-    assert all(map(holds, found.ways_out))
+    assert all(map(holds, found.remedies))
 
 
 def test_only_zero_3_helps() -> None:
@@ -87,10 +87,10 @@ def test_only_zero_3_helps() -> None:
     nodes = cluster(1, 4, memory_gib=kib(2440))
     found = diagnosed(problem(nodes, layers(9), global_batch=4, recompute=["none"]))
     assert changed(found) == ["zero", "nodes", "device_memory"]
-    way = found.ways_out[0]
-    assert (way.candidate.zero, way.candidate.pp, way.candidate.dp) == (3, 1, 4)
-    assert way.detail == "zero=3 instead of zero=0 or 1"
-    assert all(map(holds, found.ways_out))
+    remedy = found.remedies[0]
+    assert (remedy.candidate.zero, remedy.candidate.pp, remedy.candidate.dp) == (3, 1, 4)
+    assert remedy.detail == "zero=3 instead of zero=0 or 1"
+    assert all(map(holds, found.remedies))
     # The nearest is four stages, the last with three layers: 54 x 49,984, activations of one micro-batch, and two
     # messages of 100 x 64 x 2 bytes.
     (short,) = found.shortfalls
@@ -107,11 +107,11 @@ def test_only_a_smaller_micro_batch_helps() -> None:
     given = problem(nodes, layers(1), table=table, global_batch=4, fixed={"micro_batch": 4})
     found = diagnosed(given)
     assert found.shortfalls[0].missing_bytes == 899_712 + 400_000 - 1_024_000
-    assert found.ways_out[0].detail == "micro_batch=1 instead of micro_batch=4"
+    assert found.remedies[0].detail == "micro_batch=1 instead of micro_batch=4"
     assert changed(found) == ["micro_batch", "nodes", "device_memory"]
     # Two nodes leave two sequences to each, so the fixed micro-batch has no candidate there.
-    assert found.ways_out[1].detail == "2 such nodes instead of 1, without --fix micro_batch=4"
-    assert all(map(holds, found.ways_out))
+    assert found.remedies[1].detail == "2 such nodes instead of 1, without --fix micro_batch=4"
+    assert all(map(holds, found.remedies))
 
 
 def test_only_more_stages_help() -> None:
@@ -121,8 +121,8 @@ def test_only_more_stages_help() -> None:
     nodes = cluster(1, 4, memory_gib=kib(976))
     found = diagnosed(problem(nodes, layers(4), global_batch=4, fixed={"pp": 1}))
     assert changed(found) == ["pipeline_stages", "nodes", "device_memory"]
-    assert found.ways_out[0].detail == "pp=4 instead of pp=1"
-    assert all(map(holds, found.ways_out))
+    assert found.remedies[0].detail == "pp=4 instead of pp=1"
+    assert all(map(holds, found.remedies))
 
 
 def test_larger_tensor_degree_is_priced_beyond_the_given_one() -> None:
@@ -141,8 +141,8 @@ def test_larger_tensor_degree_is_priced_beyond_the_given_one() -> None:
 
     found = diagnose(given, result, pricing=pricing)
     assert asked == [4]
-    assert found.ways_out[0].detail == "tp=4 instead of tp of at most 1"
-    assert all(map(holds, found.ways_out))
+    assert found.remedies[0].detail == "tp=4 instead of tp of at most 1"
+    assert all(map(holds, found.remedies))
     assert "tensor_degree" not in changed(diagnose(given, result))
 
 
@@ -153,10 +153,10 @@ def test_margin_alone_helps(margin: dict[str, float]) -> None:
     given = problem(cluster(1, 1, memory_gib=kib(900)), layers(1), global_batch=1, recompute=["none"])
     found = diagnosed(replace(given, memory=given.memory.model_copy(update=margin)))
     assert changed(found) == ["margin", "device_memory"]
-    assert found.ways_out[0].detail == "no memory margin instead of 8.58e-05 GiB"
+    assert found.remedies[0].detail == "no memory margin instead of 8.58e-05 GiB"
     assert found.shortfalls[0].missing_bytes == 900_712 - 829_440
     assert "less 0.00 GiB of margin" in str(found)
-    assert all(map(holds, found.ways_out))
+    assert all(map(holds, found.remedies))
 
 
 def test_changes_that_need_each_other_are_found_together() -> None:
@@ -169,9 +169,9 @@ def test_changes_that_need_each_other_are_found_together() -> None:
     found = diagnosed(
         problem(nodes, layers(2), table=table, global_batch=8, fixed=fixed, recompute=["none"], schedules=["1f1b"])
     )
-    assert found.ways_out[0].change == "micro_batch+pipeline_stages"
-    assert found.ways_out[0].detail == "pp=2 micro_batch=1 instead of pp=1 micro_batch=4"
-    assert all(map(holds, found.ways_out))
+    assert found.remedies[0].change == "micro_batch+pipeline_stages"
+    assert found.remedies[0].detail == "pp=2 micro_batch=1 instead of pp=1 micro_batch=4"
+    assert all(map(holds, found.remedies))
 
 
 def test_only_more_nodes_help() -> None:
@@ -181,8 +181,8 @@ def test_only_more_nodes_help() -> None:
     given = problem(nodes, layers(6), recompute=["none"])
     found = diagnosed(given)
     assert changed(found) == ["nodes", "device_memory"]
-    assert found.ways_out[0].detail == "3 such nodes instead of 1"
-    assert all(map(holds, found.ways_out))
+    assert found.remedies[0].detail == "3 such nodes instead of 1"
+    assert all(map(holds, found.remedies))
     fewer = replace(given, cluster=_with_nodes(given.cluster, 2))
     assert search(fewer, Limits()).status is Status.INFEASIBLE
 
@@ -217,8 +217,8 @@ def test_only_larger_devices_help() -> None:
     found = diagnosed(given)
     assert found.shortfalls[0].needed_bytes == 201_379_840 * 18 + 1_000
     assert found.shortfalls[0].missing_bytes == 201_379_840 * 18 + 1_000 - 2 * GIB
-    assert [way.detail for way in found.ways_out] == ["devices with 3.4 GiB instead of 2 GiB"]
-    assert holds(found.ways_out[0])
+    assert [remedy.detail for remedy in found.remedies] == ["devices with 3.4 GiB instead of 2 GiB"]
+    assert holds(found.remedies[0])
     assert search(replace(given, cluster=_with_memory(given.cluster, 3.3)), Limits()).status is Status.INFEASIBLE
 
 
@@ -252,7 +252,7 @@ def test_small_device_among_large_ones_is_named() -> None:
     assert (short.device, short.device_type) == (1, "b")
     assert short.missing_bytes == 899_712 + 1_000 + 25_600 - 819_200
     assert "0.00 GiB (107112 bytes) on device 1 (b, stage" in str(found)
-    assert all(map(holds, found.ways_out))
+    assert all(map(holds, found.remedies))
 
 
 def infeasible(count: int, types: int) -> Iterator[tuple[int, PlanningProblem, Infeasibility]]:
@@ -311,24 +311,26 @@ def always(costs: CostTable) -> Callable[[int], CostTable]:
 
 
 def test_every_way_out_of_random_problems_holds() -> None:
-    """Planning with a claimed way out finds a plan within its bound; a single change that is not claimed has none."""
+    """Planning with a claimed remedy finds a plan within its bound; a single change that is not claimed has none."""
     kinds = set()
     for seed, given, found in infeasible(40, types=3):
         assert found.complete
-        for way in found.ways_out:
-            assert holds(way), (seed, way)
-            kinds.add(way.change)
-        alone = [way.change for way in found.ways_out if "+" not in way.change]
+        for remedy in found.remedies:
+            assert holds(remedy), (seed, remedy)
+            kinds.add(remedy.change)
+        alone = [remedy.change for remedy in found.remedies if "+" not in remedy.change]
         for name, change in CHANGES.items() if len(given.device_types) == 1 else ():
             other = change(given, always(given.costs))
             if other is not None and name not in alone:
                 assert search(other, Limits()).status is Status.INFEASIBLE, (seed, name)
-        assert [way.hardware for way in found.ways_out] == sorted(way.hardware for way in found.ways_out), seed
+        assert [remedy.hardware for remedy in found.remedies] == sorted(remedy.hardware for remedy in found.remedies), (
+            seed
+        )
     assert {"zero", "margin", "zero+margin", "nodes", "device_memory"} <= kinds
 
 
 def test_sentence_names_stages_and_ways_in_one_line() -> None:
-    """Several stages that lack are named with their devices, and ways out with bound and slowdown."""
+    """Several stages that lack are named with their devices, and remedies with bound and slowdown."""
     given = problem(cluster(1, 4, memory_gib=kib(700)), layers(4), global_batch=4, fixed={"pp": 4})
     words = explain_infeasible(given, search(given, Limits()))
     # Stage 0 of four: 899,712 bytes, four micro-batches of 100 under full recompute, 900 brought back, 25,600 of
@@ -355,12 +357,12 @@ def test_interrupt_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr("taut.solver.infeasibility.diagnosis.interrupt_requested", pressed)
         found = diagnose(given, result)
         assert found.shortfalls == whole.shortfalls
-        details = [way.detail for way in found.ways_out]
-        assert set(details) <= {way.detail for way in whole.ways_out}
+        details = [remedy.detail for remedy in found.remedies]
+        assert set(details) <= {remedy.detail for remedy in whole.remedies}
         assert found.complete or str(found).endswith("interrupted before all were tried")
         seen.add((tuple(details), found.complete))
     assert ((), False) in seen
-    assert (tuple(way.detail for way in whole.ways_out), True) in seen
+    assert (tuple(remedy.detail for remedy in whole.remedies), True) in seen
 
 
 @contextmanager
