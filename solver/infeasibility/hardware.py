@@ -20,9 +20,9 @@ from taut.solver.infeasibility.changes import Remedy, Stop, without_margin
 from taut.solver.infeasibility.feasibility import Fit, best_fit, fits, leanest
 
 NUMBERS_TRIED = 64
-"""Next larger numbers of nodes that are all tried: gaps between numbers that divide are shorter on common clusters."""
+"""Next larger numbers of nodes that are all tried, since few of them may divide into stages and replicas."""
 MOST_TIMES_NODES = 64
-"""Largest multiple of the cluster that is tried; a remedy beyond it is of no use."""
+"""Largest multiple of the cluster that is tried."""
 MOST_PRICED_NODES = 512
 """Matrices between more nodes take too long to bound what would run on them."""
 
