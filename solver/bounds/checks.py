@@ -30,7 +30,7 @@ from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import RUNGS, Ladder
 from taut.solver.layer_partition import least_excess
 from taut.solver.order_priced.witness import missing_bytes, rederived
-from taut.solver.placement.exact.enumerate import solve_every
+from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import solve_joint
 from taut.solver.placement.path_cover.bound import cover_bound
 from taut.solver.placement.path_cover.witness import witnessed
@@ -138,7 +138,7 @@ def _order_memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> flo
 
 
 def _every(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
-    found = solve_every(ladder.problem, candidate, ladder.links, ladder.placements, margin=ladder.margin)
+    found = solve_by_enumeration(ladder.problem, candidate, ladder.links, ladder.placements, margin=ladder.margin)
     return found.lower_bound
 
 

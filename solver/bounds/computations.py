@@ -20,7 +20,7 @@ from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.layer_partition import Partition, least_excess
 from taut.solver.order_priced.bound import OrderBound, order_bound
-from taut.solver.placement.exact.enumerate import solve_every
+from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import Joint, solve_joint
 from taut.solver.result import Source
 
@@ -119,7 +119,7 @@ def placement(ladder: Ladder, candidate: Candidate) -> Evaluation | None:
 
 
 def _every(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
-    found = solve_every(ladder.problem, candidate, ladder.links, ladder.placements, margin=ladder.margin)
+    found = solve_by_enumeration(ladder.problem, candidate, ladder.links, ladder.placements, margin=ladder.margin)
     return Evaluation(seconds=found.lower_bound, source=Source.EVERY_PLACEMENT, placed=found)
 
 

@@ -30,7 +30,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import Communication, communication, relaxation_bound
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.placement.exact.enumerate import ListCache, has_every
+from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import SubsetCache, has_joint
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.result import Source
@@ -63,7 +63,7 @@ class Ladder:
     ) -> None:
         self.problem, self.margin = problem, margin
         self.links = BestLinks(problem.links)
-        self.subsets, self.placements = SubsetCache(), ListCache()
+        self.subsets, self.placements = SubsetCache(), EnumerationCache()
         self.relaxations = {} if relaxations is None else relaxations
         self._latest: tuple[Candidate, Communication] | None = None
 
@@ -130,7 +130,7 @@ def _order_priced(ladder: Ladder, candidate: Candidate) -> bool:
 
 
 def _every(ladder: Ladder, candidate: Candidate) -> bool:
-    return has_every(ladder.problem, candidate)
+    return has_enumeration(ladder.problem, candidate)
 
 
 def _joint(ladder: Ladder, candidate: Candidate) -> bool:

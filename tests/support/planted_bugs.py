@@ -126,7 +126,7 @@ BUGS: dict[str, Patch] = {
     "micro-batches in flight overcounted": _changed(memory, "in_flight", lambda found, *_: found + 1),
     "bytes of weights halved": _changed(memory, "held_bytes", lambda found, *_: (found[0] // 2, *found[1:])),
     "subset placement bound +5 %": _changed(joint, "solve_joint", _raised),
-    "every-placement bound +5 %": _changed(every_placement, "solve_every", _raised),
+    "every-placement bound +5 %": _changed(every_placement, "solve_by_enumeration", _raised),
     "full recompute without its all-reduces": _without_full_rings,
     "trip weight always 1": _method(PlanningProblem, "_trips", lambda found, *_: 1.0),
     "relaxation +10 %": _scaled(candidate_bounds, "relaxation_bound", 1.1),

@@ -42,7 +42,7 @@ MAX_PLACEMENTS = 25_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Listed:
+class Enumeration:
     """
     All placements with what does not depend on the messages.
 
@@ -59,12 +59,12 @@ class Listed:
 
 
 @dataclass
-class ListCache:
+class EnumerationCache:
     """Placements by degrees, shared by the candidates that differ in other things."""
 
-    _listed: dict[tuple[int, int], Listed] = field(default_factory=dict)
+    _listed: dict[tuple[int, int], Enumeration] = field(default_factory=dict)
 
-    def listed(self, problem: PlanningProblem, candidate: Candidate) -> Listed:
+    def listed(self, problem: PlanningProblem, candidate: Candidate) -> Enumeration:
         """
         List all placements of a candidate.
 
@@ -75,7 +75,7 @@ class ListCache:
 
         Returns
         -------
-        Listed
+        Enumeration
             The placements, shared by candidates with the same degrees.
         """
         key = (candidate.tp, candidate.pp)
@@ -84,7 +84,7 @@ class ListCache:
         return self._listed[key]
 
 
-def _listed(problem: PlanningProblem, candidate: Candidate) -> Listed:
+def _listed(problem: PlanningProblem, candidate: Candidate) -> Enumeration:
     links = problem.links
     sites = placements(links, candidate)
     first = np.swapaxes(sites[:, :, 0], -1, -2)
@@ -92,7 +92,7 @@ def _listed(problem: PlanningProblem, candidate: Candidate) -> Listed:
     inverse, latency = _slowest_links(links, sites, candidate.tp)
     figures = np.stack((types.ravel(), inverse.ravel(), latency.ravel()), axis=1)
     kinds, groups = np.unique(figures, axis=0, return_inverse=True)
-    return Listed(
+    return Enumeration(
         sites=sites,
         groups=groups.reshape(types.shape),
         types=kinds[:, 0].astype(np.int64),
@@ -111,7 +111,7 @@ def _slowest_links(links: Links, sites: Ints, tp: int) -> tuple[Floats, Floats]:
     return 1.0 / np.diag(links.rate)[sites[..., 0]], np.diag(links.latency)[sites[..., 0]]
 
 
-def has_every(problem: PlanningProblem, candidate: Candidate) -> bool:
+def has_enumeration(problem: PlanningProblem, candidate: Candidate) -> bool:
     """
     Say whether the bound applies: groups differ, lie in one node each, and can be placed in few ways.
 
@@ -142,16 +142,16 @@ def _different_groups(problem: PlanningProblem, tp: int) -> bool:
     return not links.by_node or bool(np.ptp(np.diag(links.rate)) or np.ptp(np.diag(links.latency)))
 
 
-def solve_every(
+def solve_by_enumeration(
     problem: PlanningProblem,
     candidate: Candidate,
     best: BestLinks,
-    cache: ListCache,
+    cache: EnumerationCache,
     *,
     margin: bool = True,
 ) -> Joint:
     """
-    Compute bound (2) of a candidate for which ``has_every`` holds.
+    Compute bound (2) of a candidate for which ``has_enumeration`` holds.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def solve_every(
 
 
 def _transfers(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, listed: Listed
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, listed: Enumeration
 ) -> tuple[Floats, Floats]:
     """Seconds of a cut's bytes beyond the smallest message, and weighted trips of every placement and replica."""
     tables = problem.tables(candidate)
@@ -201,7 +201,7 @@ def _transfers(
 
 
 def _stage_seconds(
-    problem: PlanningProblem, candidate: Candidate, listed: Listed, *, margin: bool
+    problem: PlanningProblem, candidate: Candidate, listed: Enumeration, *, margin: bool
 ) -> tuple[Floats, Ints]:
     """Least seconds of every range as a stage on a group, (pp, groups, L+1, L+1), and the recompute that attains it."""
     tables, memory, tp = problem.tables(candidate), problem.stage_memory(candidate, margin=margin), candidate.tp
@@ -222,7 +222,7 @@ def _stage_seconds(
     return least, choice
 
 
-def _tails(problem: PlanningProblem, candidate: Candidate, listed: Listed) -> Floats:
+def _tails(problem: PlanningProblem, candidate: Candidate, listed: Enumeration) -> Floats:
     """Ring, optimizer and constant of every placement by the end of stage 0, (placements, L+1)."""
     slowest = problem.optimizer_seconds[listed.types[listed.groups[:, :, 0]]].max(axis=1)
     parameters = problem.tables(candidate).parameters[0] / optimizer_shards(candidate)

@@ -223,7 +223,7 @@ class CaseSearch:
         return start_sets
 
     def _start_sets(self, box: Box) -> list[Flags]:
-        """Start sets of a case: the clique sets, joined where they are alike or too many."""
+        """Start sets of a case: the clique sets, merged where they overlap or are too many."""
         key = (box.min_touched, min(box.max_touched, 2), box.high)
         if key not in self._sets:
             self._sets[key] = merged(start_sets(self.graph, box))

@@ -25,6 +25,7 @@ generation: (2).
 """
 
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
@@ -42,14 +43,13 @@ from taut.solver.placement.path_cover.pricing import UNREACHED
 from taut.solver.placement.slots import SlotGraph
 
 UNIT = 1 << 15
-"""Whole numbers in a mean price: rounding changes a price by less than 1e-4, and 512 slots stay below ``MAX_SUM``."""
+"""Whole numbers in a mean price: rounding changes it by at most 1.5e-5, and routes stay below ``MAX_SUM``."""
 SMOOTHING = 0.7
-"""Weight alpha of the stability centre in (2), in the range of 0.5 to 0.9 that the literature uses."""
+"""Weight alpha of the stability centre in (2), a common value; rounds depend on it, not the validity of proofs."""
 HALF, LONG_STRIDE = 0.5, 0.95
 """Share of what lies before the goal that is tested next; the larger where known prices proved the last threshold."""
 MAX_ROUTES = 6000
-"""Routes in one restricted master problem; beyond, the half of smallest dual value is dropped, so that programs of some
-thousand rows stay quick."""
+"""Routes in one restricted master problem; beyond, half as many of largest dual value are kept."""
 MAX_ROUNDS = 80
 """Rounds of column generation after which an undecided test counts as failed: its threshold becomes the ceiling."""
 REDUCED_COST = 1e-7
@@ -64,6 +64,25 @@ class _Priced:
     total: float
     best: int
     routes: Ints
+
+
+@dataclass(slots=True)
+class _Trial:
+    """A threshold under test: its seconds, those of a resource unit, units of hops, columns, least Z / Gamma so far."""
+
+    threshold: float
+    quantum: float
+    consumption: Ints32
+    columns: Ints
+    least_ratio: float = np.inf
+
+
+class _Outcome(Enum):
+    """What a round of column generation led to."""
+
+    CERTIFICATE = "certificate"
+    NEW_COLUMNS = "new columns"
+    STALLED = "no new columns, or prices too large"
 
 
 class LongestPathBound:
@@ -164,49 +183,62 @@ class LongestPathBound:
         bool or None
             True with the certificate kept, False if the program is feasible, None if ``rounds`` did not decide.
         """
-        graph, master = self._graph, self._master
+        trial = self._begin(threshold)
+        if trial is None:
+            return None
+        for _ in range(rounds):
+            self.rounds += 1
+            solved = self._master.solve(trial.columns)
+            if solved is None:
+                return None
+            if solved[0] >= self._graph.pp * (1 - 1e-9):
+                if self._master.separate_cuts():
+                    continue
+                self.ceiling = min(self.ceiling, threshold, self._master.longest_route)
+                return False
+            outcome = self._generate(trial, *solved)
+            if outcome is not _Outcome.NEW_COLUMNS:
+                return True if outcome is _Outcome.CERTIFICATE else None
+        return None
+
+    def _begin(self, threshold: float) -> _Trial | None:
+        """Set up the test of a threshold with the routes known so far; None for one that is proven by hops alone."""
+        graph = self._graph
         budget = threshold - (graph.pp - 1) * graph.shortest_hop()
         if budget <= 0.0:
             return None
-        master.add_pool_cuts()
+        self._master.add_pool_cuts()
         quantum = budget / self._limit
         consumption = resource_consumption(graph, quantum, self._limit)[1]
-        columns = self._routes[consumption[self._routes[:, :-1], self._routes[:, 1:]].sum(axis=1) < self._limit]
-        least_ratio = np.inf
-        for _ in range(rounds):
-            self.rounds += 1
-            solved = master.solve(columns)
-            if solved is None:
-                return None
-            value, duals = solved
-            if value >= graph.pp * (1 - 1e-9):
-                if master.separate_cuts():
-                    continue
-                self.ceiling = min(self.ceiling, threshold, master.longest_route)
-                return False
-            centre, found = np.pad(self._centre, (0, len(duals) - len(self._centre))), 0
-            for alpha in (SMOOTHING, 0.0):
-                priced = self._priced(consumption, alpha * centre + (1 - alpha) * duals)
-                if priced is None:
-                    return None
-                if priced.best * graph.num_paths < priced.total < np.inf:
-                    self._keep(threshold, quantum, priced)
-                    return True
-                # Prices at which all patterns together are worth nothing do not say where better ones lie.
-                if priced.total > 0.0 and priced.best / priced.total < least_ratio:
-                    least_ratio, self._centre = priced.best / priced.total, self._normal(priced)
-                new = priced.routes[master.dual_values(duals, priced.routes) > value + REDUCED_COST]
-                found = len(new) + master.add_patterns(duals)
-                columns = np.vstack([columns, new])
-                self._routes = np.unique(np.vstack([self._routes, new]), axis=0)
-                if found:
-                    break
-            if not found:
-                return None
-            if len(columns) > MAX_ROUTES:
-                best_first = np.argsort(-master.dual_values(duals, columns), kind="stable")
-                columns = columns[best_first[: MAX_ROUTES // 2]]
-        return None
+        feasible = consumption[self._routes[:, :-1], self._routes[:, 1:]].sum(axis=1) < self._limit
+        return _Trial(threshold, quantum, consumption, self._routes[feasible])
+
+    def _generate(self, trial: _Trial, value: float, duals: Floats) -> _Outcome:
+        """Generate columns for a program's Z and prices, at stabilised prices first, (2)."""
+        master, graph = self._master, self._graph
+        centre, found = np.pad(self._centre, (0, len(duals) - len(self._centre))), 0
+        for alpha in (SMOOTHING, 0.0):
+            priced = self._priced(trial.consumption, alpha * centre + (1 - alpha) * duals)
+            if priced is None:
+                return _Outcome.STALLED
+            if priced.best * graph.num_paths < priced.total < np.inf:
+                self._keep(trial.threshold, trial.quantum, priced)
+                return _Outcome.CERTIFICATE
+            # Prices at which all patterns together are worth nothing do not say where better ones lie.
+            if priced.total > 0.0 and priced.best / priced.total < trial.least_ratio:
+                trial.least_ratio, self._centre = priced.best / priced.total, self._normal(priced)
+            new = priced.routes[master.dual_values(duals, priced.routes) > value + REDUCED_COST]
+            found = len(new) + master.add_patterns(duals)
+            trial.columns = np.vstack([trial.columns, new])
+            self._routes = np.unique(np.vstack([self._routes, new]), axis=0)
+            if found:
+                break
+        if not found:
+            return _Outcome.STALLED
+        if len(trial.columns) > MAX_ROUTES:
+            best_first = np.argsort(-master.dual_values(duals, trial.columns), kind="stable")
+            trial.columns = trial.columns[best_first[: MAX_ROUTES // 2]]
+        return _Outcome.NEW_COLUMNS
 
     def _priced(self, consumption: Ints32, duals: Floats) -> _Priced | None:
         """Whole prices with the best routes; None for prices that are too large."""

@@ -16,7 +16,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.placement.exact.all_placements import count_placements, placements
-from taut.solver.placement.exact.enumerate import ListCache, has_every, solve_every
+from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration, solve_by_enumeration
 from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.placement.exact.pipeline import ends_of, least_by_first, thresholds_of
 from taut.solver.result import Limits
@@ -37,17 +37,17 @@ def test_bounds_of_measured_devices_are_valid_and_mostly_exact(block: int) -> No
     closed = 0
     for seed in range(block * 20, block * 20 + 20):
         given = random_problem(seed, measured=True)
-        best, subsets, lists = BestLinks(given.links), SubsetCache(), ListCache()
+        best, subsets, lists = BestLinks(given.links), SubsetCache(), EnumerationCache()
         for choice in given.candidates[seed % 4 :: 4]:
             optimum = enumerate_candidate(given, choice).seconds
             comm = communication(given, choice, best)
             bounds = [relaxation_bound(given, choice, comm), partition_bound(given, choice, comm)[0]]
-            if has_every(given, choice):
-                bounds.append(solve_every(given, choice, best, lists).lower_bound)
+            if has_enumeration(given, choice):
+                bounds.append(solve_by_enumeration(given, choice, best, lists).lower_bound)
             if has_joint(given, choice, subsets):
                 bounds.append(solve_joint(given, choice, best, subsets).lower_bound)
             assert max(bounds) <= optimum * TOLERANCE, (seed, choice)
-            alone = min(choice.pp, choice.dp) == 1 or not has_every(given, choice)
+            alone = min(choice.pp, choice.dp) == 1 or not has_enumeration(given, choice)
             equal = choice.pp == 1 or given.tables(choice).equal_messages
             if len(bounds) > 2 and alone and equal and np.isfinite(optimum):
                 assert max(bounds) == pytest.approx(optimum, rel=1e-9), (seed, choice)
@@ -125,7 +125,7 @@ def test_pipelines_of_unlike_stages_are_divided_exactly(seed: int) -> None:
 
 
 def measured_plan() -> dict[str, Any]:
-    """The document of a plan on four devices of one node with unlike links."""
+    """The document of a plan on four devices of one node with different links."""
     rows = np.random.default_rng(5).uniform(1e-5, 4e-4, (4, 4)).tolist()
     given = problem(cluster(1, 4, rows=rows), fixed={"tp": 2})
     limits = Limits(workers=1)

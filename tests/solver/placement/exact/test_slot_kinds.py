@@ -48,7 +48,7 @@ def test_one_unlike_link_makes_a_kind() -> None:
 
 
 def test_devices_measured_one_by_one() -> None:
-    """Devices of one node with equal links are alike, but not devices of two nodes."""
+    """Devices of one node with equal links are of one kind, but not devices of two nodes."""
     node = np.arange(6) // 3
     rates = np.where(np.equal.outer(node, node), 4.0, 1.0)
     assert kinds_of(cluster(2, 3, rows=rates.tolist()), 1) == [0, 0, 0, 1, 1, 1]
@@ -57,7 +57,7 @@ def test_devices_measured_one_by_one() -> None:
 
 
 def test_many_kinds_are_none() -> None:
-    """Beyond the most kinds there is no answer, whatever else is alike."""
+    """Beyond the most kinds there is no answer, however many slots can be exchanged."""
     rows = np.random.default_rng(0).uniform(1, 2, (MAX_KINDS + 2, MAX_KINDS + 2)).tolist()
     assert slot_kinds(links(cluster(MAX_KINDS + 2, 1, rows=rows)), 1) is None
 

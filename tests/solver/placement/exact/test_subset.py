@@ -70,7 +70,7 @@ def test_sixteen_equal_nodes_are_solved() -> None:
 
 
 def test_alike_slots_change_nothing() -> None:
-    """With alike slots as one kind the value is that of slots taken one by one, on racks and on nodes of several."""
+    """Exchangeable slots as one kind have the value of slots taken one by one, on racks and nodes of several."""
     for seed in range(40):
         rng = np.random.default_rng(seed)
         pp, dp = [(2, 3), (3, 2), (4, 2), (3, 3), (2, 5), (5, 2), (4, 3)][seed % 7]

@@ -44,7 +44,7 @@ RING = 0.3
 
 
 def random_graph(rng: np.random.Generator) -> SlotGraph:
-    """Nodes of one to three slots in unlike places."""
+    """Nodes of one to three slots in different places."""
     pp, paths, n = int(rng.integers(2, 7)), int(rng.integers(1, 5)), 0
     capacity: list[int] = []
     while (n := sum(capacity)) < pp * paths:

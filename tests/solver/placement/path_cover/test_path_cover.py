@@ -66,7 +66,7 @@ ROUNDING = 1 + 1e-9
 
 
 def random_links(seed: int, n: int, kind: int) -> tuple[Floats, Floats]:
-    """Hops and inverse rates of n nodes: unlike links, racks, a slow node, ties, all links equal."""
+    """Hops and inverse rates of n nodes: different links, racks, a slow node, ties, all links equal."""
     rng = np.random.default_rng(seed)
     rate = np.exp(rng.normal(0, 0.4, (n, n)))
     if kind == 1:
@@ -151,7 +151,7 @@ def test_no_bound_is_above_the_optimum(block: int) -> None:
 
 @pytest.mark.parametrize("block", blocks(20, every_run=2))
 def test_no_bound_over_shared_nodes_is_above_the_optimum(block: int) -> None:
-    """1,000 instances with several slots a node, sizes alike and unlike: no bound exceeds it, and most reach 98 %."""
+    """1,000 instances with several slots a node, of any sizes: no bound exceeds it, and most reach 98 %."""
     shares = [check(shared_graph(seed), seed) for seed in range(block * 50, block * 50 + 50)]
     assert np.mean(np.array(shares) > 0.98) > 0.5
 
@@ -245,7 +245,7 @@ def test_any_multipliers_give_a_valid_bound() -> None:
 
 
 def test_any_duals_give_a_valid_bound() -> None:
-    """Random duals by node and length prove nothing that is not so, whatever set the paths start in."""
+    """Random prices by node and length prove nothing that is not so, whatever set the paths start in."""
     proven = 0
     for seed in range(600):
         graph = (random_graph if seed % 2 else shared_graph)(seed % 97)
@@ -468,7 +468,7 @@ def made(nodes: int, gpus: int, pp: int, spread: float, work: int, seed: int = 4
 
 @pytest.fixture(scope="module")
 def plan() -> Document:
-    """Twenty-four slots on six nodes: duals, first duals, splits into branches, several numbers of touched nodes."""
+    """Twenty-four slots on six nodes: prices, those of first segments, splits, several numbers of touched nodes."""
     document = made(6, 4, 6, 0.5, 200, seed=2)
     witness = covered_entry(document)["witness"]
     assert any("first_gains" in proof for proof in witness["proofs"])
@@ -479,7 +479,7 @@ def plan() -> Document:
 
 @pytest.fixture(scope="module")
 def single() -> Document:
-    """Twenty-four nodes of one slot: potentials and duals."""
+    """Twenty-four nodes of one slot: multipliers and dual prices."""
     document = made(24, 1, 6, 0.5, 60)
     kinds = {"gains" if "gains" in p else "potentials" for p in covered_entry(document)["witness"]["proofs"]}
     assert "gains" in kinds
@@ -492,7 +492,7 @@ def covered_entry(document: Document) -> Document:
 
 
 @pytest.mark.parametrize("name", ["plan", "single"])
-def test_a_staircase_in_a_plan_holds(name: str, request: pytest.FixtureRequest) -> None:
+def test_a_certificate_in_a_plan_holds(name: str, request: pytest.FixtureRequest) -> None:
     """The document is accepted, its bound derived from the witness, and better than without it."""
     document = request.getfixturevalue(name)
     outcome = verify_document(document)
@@ -632,7 +632,7 @@ def _split_at_no_node(witness: Document) -> None:
 
 
 def _no_kind(witness: Document) -> None:
-    _proof(witness, "gains").update(duals=None, first_duals=None, quantum_s=None, limit=None)
+    _proof(witness, "gains").update(gains=None, first_gains=None, quantum_s=None, levels=None)
 
 
 def _no_boxes(witness: Document) -> None:
@@ -644,7 +644,7 @@ def _text(witness: Document) -> None:
 
 
 def _proof(witness: Document, name: str) -> Document:
-    """A proof with such duals that the least case rests on, or any."""
+    """The first proof with a key."""
     proofs: list[Document] = [proof for proof in witness["proofs"] if name in proof]
     return proofs[0]
 
@@ -705,7 +705,7 @@ def test_a_bound_beyond_the_witness_is_refused(plan: Document) -> None:
     assert not verify_document(changed).holds
 
 
-def test_a_staircase_with_a_set_left_out_proves_nothing() -> None:
+def test_a_certificate_with_a_set_left_out_proves_nothing() -> None:
     """Two racks, stage 0 in either: proofs for one rack do not cover the other."""
     rack = np.arange(18) // 9
     hops = np.where(np.equal.outer(rack, rack), 1.0, 4.0) + np.random.default_rng(0).uniform(0, 0.1, (18, 18))

@@ -27,10 +27,10 @@ def test_best_routes_are_those_of_enumeration() -> None:
         best, routes = price_routes(PricingData(use, hops, first, later, capacity), starts, pp, limit)
         expected = np.full(n, UNREACHED)
         dual_values = {}
-        for runs in _routes(use, capacity, starts, pp, limit):
-            dual = _dual_value(runs, hops, first, later)
-            dual_values[tuple(np.repeat(*np.array(runs).T).tolist())] = dual
-            expected[runs[-1][0]] = max(expected[runs[-1][0]], dual)
+        for segments in _routes(use, capacity, starts, pp, limit):
+            dual = _dual_value(segments, hops, first, later)
+            dual_values[tuple(np.repeat(*np.array(segments).T).tolist())] = dual
+            expected[segments[-1][0]] = max(expected[segments[-1][0]], dual)
         assert best.tolist() == expected.tolist(), seed
         for dual, route in zip(best[best > UNREACHED].tolist(), routes[best > UNREACHED].tolist(), strict=True):
             assert dual_values[tuple(route)] == dual, seed
@@ -41,23 +41,23 @@ def test_best_routes_are_those_of_enumeration() -> None:
 def _routes(use: Ints32, capacity: Ints, starts: Flags, pp: int, limit: int) -> Iterator[Segments]:
     """All routes of pp slots within the limit that do not return at once to a node that they filled."""
 
-    def longer(runs: Segments, left: int, spent: int) -> Iterator[Segments]:
+    def longer(segments: Segments, left: int, spent: int) -> Iterator[Segments]:
         if spent >= limit:
             return
         if left == 0:
-            yield runs
-        last = runs[-1][0] if runs else -1
-        banned = runs[-2][0] if len(runs) > 1 and runs[-2][1] == capacity[runs[-2][0]] else -1
+            yield segments
+        last = segments[-1][0] if segments else -1
+        banned = segments[-2][0] if len(segments) > 1 and segments[-2][1] == capacity[segments[-2][0]] else -1
         for v in range(len(capacity)):
-            if v in (last, banned) or not (runs or starts[v]):
+            if v in (last, banned) or not (segments or starts[v]):
                 continue
-            hop = use[last, v] if runs else 0
-            for run in range(1, min(capacity[v], left) + 1):
-                yield from longer((*runs, (v, run)), left - run, spent + hop + (run - 1) * use[v, v])
+            hop = use[last, v] if segments else 0
+            for length in range(1, min(capacity[v], left) + 1):
+                yield from longer((*segments, (v, length)), left - length, spent + hop + (length - 1) * use[v, v])
 
     return longer((), pp, 0)
 
 
-def _dual_value(runs: Segments, hops: Ints, first: Ints32, later: Ints32) -> int:
-    entered = sum(hops[one[0], other[0]] for one, other in pairwise(runs))
-    return int(first[runs[0]] + sum(later[run] for run in runs[1:]) + entered)
+def _dual_value(segments: Segments, hops: Ints, first: Ints32, later: Ints32) -> int:
+    entered = sum(hops[one[0], other[0]] for one, other in pairwise(segments))
+    return int(first[segments[0]] + sum(later[segment] for segment in segments[1:]) + entered)
