@@ -1,49 +1,58 @@
 r"""
 The best schedule of a pipeline that can be found, with a lower bound on all of its schedules.
 
-(1) *Start.* The best of the kinds that are known, adapted to times and memory limits.
-(2) *Bound.* The single-device relaxation and others (``taut.solver.schedules.bound.destructive_bound``), the start's
-    makespan first: if that is refuted as a target, the start is proven best.
-(3) *Improve.* Round after round one part of the schedule by CP-SAT
-    (``taut.solver.schedules.improve.large_neighbourhood``); every fourth round moves along critical paths instead
-    (``taut.solver.schedules.improve.critical_path``), which are all that there is for very many passes.
-(4) *Solve.* Few passes that many rounds have not improved go to CP-SAT as a whole, which may state a larger bound.
+Sets, data and the makespan T are those of ``taut.formulations.schedules.schedule``. U is the makespan of the best
+schedule found, L a lower bound on T:
 
-It ends when the gap is small enough, on Ctrl-C or at a limit. Rounds and values do not depend on the machine, so a
-limit of work alone gives the same schedule and bound everywhere (5). Where a schedule of another placement is known,
-bounds are tried with its makespan if that is less, and there is nothing more to do once they reach it (6).
+(1) *Start.* U is that of the best of the known kinds, adapted to times and memory limits
+    (``taut.solver.schedules.construct.kinds``).
+(2) *Bound.* L is a destructive bound (``taut.solver.schedules.bound.destructive_bound``), with U as its first target:
+    if U is refuted as a target, the start is proven best.
+(3) *Improve.* Rounds of large-neighbourhood search with CP-SAT
+    (``taut.solver.schedules.improve.large_neighbourhood``) alternate, three to one, with local search along critical
+    paths (``taut.solver.schedules.improve.critical_path``), which alone is used for very many passes.
+(4) *Solve.* Where many rounds have not improved a schedule of few passes, CP-SAT solves the whole, and may claim a
+    larger L.
+
+The search ends when :math:`(U - L) / U` is small enough, on Ctrl-C or at a limit. Rounds and values do not depend on
+the machine, so a limit of work alone gives the same schedule and bound everywhere (5). Where a schedule of another
+placement is known, bounds are tried with its makespan if that is less, and the search ends once they reach it (6).
 """
 
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-import numpy as np
-
-from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable, v_shape
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import OPTIMALITY_GAP, Progress, Status, relative_gap
 from taut.solver.schedules.bound.certificate import certificate
 from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
 from taut.solver.schedules.bound.destructive_bound import WORK_LIMIT, lower_bound
 from taut.solver.schedules.construct.kinds import fastest_kind
-from taut.solver.schedules.construct.multi_start import Effort, require_memory
+from taut.solver.schedules.construct.multi_start import require_memory
 from taut.solver.schedules.disjunctive_graph import DisjunctiveGraph, disjunctive_graph, flat_order, schedule_of
 from taut.solver.schedules.improve.critical_path import improve
 from taut.solver.schedules.improve.exact import solve
 from taut.solver.schedules.improve.large_neighbourhood import LargeNeighbourhood
+from taut.solver.schedules.loading import load
 
 SECONDS = 60.0
+"""Time limit where neither time nor work is limited."""
 VALUES_A_SECOND = 40_000_000
-"""Values of labels that a bound may extend for each second that it has."""
+"""Values of labels that a bound may extend for each second that it has: what one core does, measured."""
 _MANY, _FEW = 6000, 400
-"""Passes beyond which parts cost more than they bring, and up to which the whole may go to CP-SAT."""
+"""Passes above which a part's model takes longer to build than to solve, and up to which the whole goes to CP-SAT."""
 _PATIENCE = 40
+"""Rounds without improvement after which CP-SAT gets the whole: about half a minute."""
 _NEAR = 1e-3
+"""Relative gap at which a better schedule is tried as a target of the bound: within reach of its finest steps."""
 _PART_SECONDS = 5.0
+"""Time limit of one part. Work limits end parts after about half a second; this one is for slow machines."""
+_BEAT = 1.0
+"""Seconds between two reports of what is being done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,40 +138,25 @@ def optimize(
         If no schedule keeps within the memory limits.
     """
     require_memory(problem)
-    load()
+    load(progress)
     with interrupt_requested() as asked:
         limit = time_limit if time_limit is not None else SECONDS if work_limit is None else math.inf
         search = _Search(problem, Goal(known, gap), limit, asked, progress, seed)
+        search.doing = "building schedules of known kinds"
         search.take(start or fastest_kind(problem, kinds=kinds, seed=seed, stop=search.is_over), "kinds")
+        search.doing = "raising the lower bound"
         search.prove(WORK_LIMIT if math.isinf(limit) else min(WORK_LIMIT, int(VALUES_A_SECOND * (1 + limit))))
+        search.doing = "improving the schedule"
         search.improve(math.inf if work_limit is None else work_limit)
+        search.doing = "solving the whole by CP-SAT"
         if work_limit is None:
             search.solve(workers)
         return search.result()
 
 
-@cache
-def load() -> None:
-    """Load the compiled loops, or compile them, on a small pipeline: a first run would spend its time limit on that."""
-    times, chunks = np.ones(4), v_shape(2)
-    small = ScheduleProblem(
-        device=chunks,
-        forward=times,
-        input_gradient=times,
-        weight_gradient=times,
-        transfer=np.full(3, 0.5),
-        num_micro_batches=4,
-        activation=times,
-        kept_for_weight=times,
-        memory_limit=np.full(2, 3.0),
-    )
-    start = fastest_kind(small, work=Effort(lists=9, kept=1, trials=9))
-    lower_bound(small, incumbent=timetable(small, start).makespan, work_limit=10_000)
-
-
 @dataclass(frozen=True)
 class Goal:
-    """What is known elsewhere, (6), and what gap is small enough."""
+    """Makespan that is known elsewhere in seconds, (6), and the relative gap that is small enough."""
 
     known: float
     gap: float
@@ -186,7 +180,8 @@ class _Search:
         seed: int,
     ) -> None:
         self.problem, self.goal, self.limit, self.began = problem, goal, limit, time.monotonic()
-        self.asked, self.progress, self.seed = asked, progress, seed
+        self._asked, self.progress, self.seed = asked, progress, seed
+        self.doing, self.reported = "", self.began
         self.makespan, self.claimed = math.inf, -math.inf
         self.passes = 3 * problem.num_chunks * problem.num_micro_batches
         self.schedule: Schedule
@@ -199,7 +194,13 @@ class _Search:
 
     def is_over(self) -> bool:
         """Whether there is no more time, or Ctrl-C was pressed."""
-        return self.left <= 0 or self.asked()
+        return self.asked() or self.left <= 0
+
+    def asked(self) -> bool:
+        """Whether Ctrl-C was pressed; as this is asked all the time, what is being done is told once a second."""
+        if time.monotonic() - self.reported > _BEAT:
+            self.report(self.doing)
+        return self._asked()
 
     def is_closed(self) -> bool:
         """Whether the incumbent, or what is known elsewhere, is proven to be as good as asked for."""
@@ -207,6 +208,7 @@ class _Search:
 
     def report(self, doing: str) -> None:
         """Tell how far the search is."""
+        self.reported = time.monotonic()
         if self.progress is not None:
             bound = max(self.bound.lower_bound, self.claimed)
             self.progress(time.monotonic() - self.began, self.makespan, bound, doing)

@@ -37,7 +37,7 @@ def place(
     seed
         Seed of the search.
     progress
-        Called with elapsed seconds, the best objective and the lower bound.
+        Called with elapsed seconds, the best objective, the lower bound and its source.
 
     Returns
     -------

@@ -1,23 +1,21 @@
 r"""
-Rebuilt blocks: orders on the V from every building block, with new warm-up and cool-down [1]_.
+Assembly of schedules on the V from building blocks: repeat, squeeze, reorder [1]_.
 
 The construction counts slots, as if all passes were equal and transfers free, so one pass over all blocks serves every
 memory limit and all times. For p devices and m micro-batches:
 
-1. Every block of the V (``taut.solver.schedules.construct.v_blocks``), with ``down`` at most ``early`` and
-   without collisions, is repeated every 6 slots, for :math:`\max(m, 2p)` micro-batches, each W in the next free slot.
-   Let M be the chunks that it holds, at most 2p. All that follows keeps to M, so the order is for every limit from M
-   on.
-2. The warm-up is rebuilt (``taut.solver.schedules.construct.v_reordering``), in one of two ways, or stays.
-3. Surplus micro-batches, if m < 2p, leave.
-4. The cool-down is rebuilt.
-5. Where a device waits, the first later pass that is ready moves ahead
-   (``taut.solver.schedules.construct.backfilling``). Where micro-batches have left, step 4 and this one run
-   once more, and both orders count.
+1. *Repeat.* Every block of the V (``taut.solver.schedules.construct.v_blocks``) without collisions is repeated every 6
+   slots, for :math:`\max(m, 2p)` micro-batches, each W in the next free slot. Let M be the chunks that it holds, at
+   most 2p. All that follows keeps to M, so the schedule is feasible for every limit from M on.
+2. *Reorder the warm-up* (``taut.solver.schedules.construct.v_reordering``), in one of two ways, or leave it.
+3. *Truncate*: surplus micro-batches, if m < 2p, leave.
+4. *Squeeze* the schedule and reorder the cool-down.
+5. *Backfill* (``taut.solver.schedules.construct.backfilling``): where a device waits, the first later pass that is
+   ready moves ahead. Where micro-batches have left, step 4 and this one run once more, and both schedules count.
 
-The blocks of V-Min and V-Half are also filled as they are. Distinct orders are kept for each (p, m) and priced with the
-times and limits given. For equal passes, no transfers, :math:`m \ge p` and M chunks on each device, from V-Min's memory
-to 2p, the best takes
+The blocks of V-Min and V-Half are also backfilled as they are. Distinct schedules are kept for each (p, m) and priced
+with the times and limits given. For equal passes, no transfers, :math:`m \ge p` and M chunks on each device, from
+V-Min's memory to 2p, the best takes
 
 .. math:: 6m + \max(6p - 1 - 3M, \; 3p - 1 - M) \tag{1}
 
@@ -52,12 +50,12 @@ from taut.solver.schedules.disjunctive_graph import DisjunctiveGraph, disjunctiv
 from taut.solver.schedules.longest_path import longest_path
 
 _PASSES = 8_000_000
-"""Passes of all orders that are built for one (p, m), which bounds their number on large pipelines."""
+"""Passes of all schedules that are assembled for one (p, m): eight megabytes, and about a second."""
 
 
 def assembled_schedules(problem: ScheduleProblem, count: int) -> list[Schedule]:
     """
-    Shortest of the rebuilt blocks that the memory limits of a pipeline allow.
+    Shortest of the assembled schedules that the memory limits of a pipeline allow.
 
     Parameters
     ----------
@@ -69,14 +67,14 @@ def assembled_schedules(problem: ScheduleProblem, count: int) -> list[Schedule]:
     Returns
     -------
     list
-        Schedules of unlike makespans, shortest first; empty if the chunks are not on the V or nothing fits.
+        Schedules of distinct makespans, shortest first; empty if the chunks are not on the V or nothing fits.
     """
     if not np.array_equal(problem.device, v_shape(problem.num_devices)):
         return []
     sequences = assembled_sequences(problem.num_devices, problem.num_micro_batches)
     lengths = _lengths(disjunctive_graph(problem), sequences)
-    unlike, places = np.unique(lengths, return_index=True)
-    best = places[np.isfinite(unlike)][:count]
+    distinct, places = np.unique(lengths, return_index=True)
+    best = places[np.isfinite(distinct)][:count]
     return [schedule_of(problem, _flattened(sequences[place]), "blocks") for place in best]
 
 
@@ -112,7 +110,7 @@ def _keeps_limits(graph: DisjunctiveGraph, order: Ints) -> bool:
 @lru_cache(maxsize=8)
 def assembled_sequences(stages: int, m: int) -> npt.NDArray[np.int8]:
     """
-    All distinct orders, as words of letters.
+    All distinct schedules of an assembly, as sequences of types of pass.
 
     Parameters
     ----------
@@ -122,7 +120,7 @@ def assembled_sequences(stages: int, m: int) -> npt.NDArray[np.int8]:
     Returns
     -------
     Array
-        Letters (orders, p, 6m), read-only, in an order that does not depend on anything else.
+        Types of pass (schedules, p, 6m), read-only, in a fixed order.
     """
     left = max(1, _PASSES // (6 * stages * max(m, 2 * stages)))
     fixed = np.stack([_by_device(block(stages)) for block in (v_min, v_half)])
@@ -148,7 +146,7 @@ def _by_device(block: Block) -> Ints:
 
 @jit
 def _assembled(slots: Ints, m: int, by: int) -> npt.NDArray[np.int8]:
-    """Orders of blocks by steps 1 to 5; those that hold more than 2p chunks or cannot run are left out."""
+    """Schedules of blocks by steps 1 to 5; those that hold more than 2p chunks or cannot run are left out."""
     blocks, stages, _ = slots.shape
     rounds = 1 if m >= 2 * stages else 2
     found = np.empty((rounds * blocks, stages, 6 * m), dtype=np.int8)
@@ -179,7 +177,7 @@ def _assembled(slots: Ints, m: int, by: int) -> npt.NDArray[np.int8]:
 
 @jit
 def _backfilled(slots: Ints, m: int) -> npt.NDArray[np.int8]:
-    """Orders of blocks by steps 1 and 5 alone."""
+    """Schedules of blocks by steps 1 and 5 alone."""
     blocks, stages, _ = slots.shape
     found = np.empty((blocks, stages, 6 * m), dtype=np.int8)
     sequence = np.empty((stages, 6 * m), dtype=np.int8)

@@ -1,7 +1,8 @@
 r"""
-New warm-up and cool-down for orders on the V that hold at most M chunks.
+Reordering of warm-up and cool-down on the V, within M chunks on each device [1]_.
 
-Words and slots are those of ``taut.solver.schedules.construct.v_sequences``; d is a device of p, m the micro-batches.
+Sequences and slots are those of ``taut.solver.schedules.construct.v_sequences``; d is a device of p, m the
+micro-batches.
 
 1. Warm-up, until the first i. :math:`\phi = \min(d + 1, \lfloor M/2 \rfloor)` times f and :math:`M - \phi` times F as
    soon as they can; then I W f, :math:`\max(0, \lfloor M/2 \rfloor - d - 1)` times, then I W F. There are as many of
@@ -13,6 +14,10 @@ Words and slots are those of ``taut.solver.schedules.construct.v_sequences``; d 
    .. math:: i: \; s + 2p - d - 2k, \qquad I: \; s + 1 + d - 2k,
 
    which no others have, and W the holes between them. So the last i follow each other up the devices without a wait.
+
+References
+----------
+.. [1] Qi, P., Wan, X., Amar, N. and Lin, M. (2024). Pipeline parallelism with controllable memory. NeurIPS 37.
 """
 
 import numpy as np
@@ -37,7 +42,20 @@ BY_FORWARDS, AS_IS, BY_GRADIENTS = 0, 1, 2
 
 @jit
 def reorder_warm_up(sequences: Sequences, most: int, by: int, out: Sequences) -> None:
-    """Rebuild the warm-up for so many chunks, 1; ``by`` says what counts triples."""
+    """
+    Reorder the warm-up, 1.
+
+    Parameters
+    ----------
+    sequences
+        The schedule (p, 6m).
+    most
+        Chunks M that a device may hold.
+    by
+        What counts the triples: ``BY_FORWARDS`` or ``BY_GRADIENTS``.
+    out
+        Filled with the reordered schedule (p, 6m).
+    """
     done, row = _forwards(sequences.shape[0], sequences.shape[1] // 6, most, out)
     for d in range(len(sequences)):
         _triples(sequences[d], most // 2 - d - 1, by, done[d], row[d], out[d])
@@ -45,7 +63,7 @@ def reorder_warm_up(sequences: Sequences, most: int, by: int, out: Sequences) ->
 
 @jit
 def _forwards(stages: int, m: int, most: int, out: Sequences) -> tuple[Ints, Ints]:
-    """F and f ahead of the first I, as soon as they can: how often each letter, and how many on each device."""
+    """F and f ahead of the first I, as soon as they can: how often each type, and how many on each device."""
     slots, before, done = unscheduled_slots(stages, m), predecessor_table(stages), np.zeros((stages, 5), dtype=np.int64)
     row = np.zeros(stages, dtype=np.int64)
     moving, t = True, 0
@@ -73,7 +91,7 @@ def _forwards(stages: int, m: int, most: int, out: Sequences) -> tuple[Ints, Int
 
 @jit
 def _triples(sequence: DeviceSequence, with_up: int, by: int, done: Ints, row: int, out: DeviceSequence) -> None:
-    """I W f and I W F on one device, then what is left of its word."""
+    """I W f and I W F on one device, then what is left of its sequence."""
     m = len(sequence) // 6
     counted = DOWN if by == BY_FORWARDS else GRADIENT_OF_UP
     before = 0
@@ -101,7 +119,20 @@ def _triples(sequence: DeviceSequence, with_up: int, by: int, done: Ints, row: i
 
 @jit
 def reorder_cool_down(sequences: Sequences, slot: Ints, most: int, out: Sequences) -> None:
-    """Rebuild the cool-down for so many chunks, 2; ``slot`` is that of every pass of the words."""
+    """
+    Reorder the cool-down, 2.
+
+    Parameters
+    ----------
+    sequences
+        The schedule (p, 6m).
+    slot
+        Slot of every pass (p, 6m).
+    most
+        Chunks M that a device may hold.
+    out
+        Filled with the reordered schedule (p, 6m).
+    """
     stages, length = sequences.shape
     m = length // 6
     start = 0

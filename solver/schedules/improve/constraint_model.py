@@ -1,5 +1,5 @@
 r"""
-The model of a pipeline's schedules for constraint programming, of all passes or of a part of them.
+Constraint program of a pipeline's schedules, of all passes or of a part of them.
 
 Data are those of ``taut.formulations.schedules.schedule``; times are rounded to whole numbers :math:`p` of about
 1e-7 of the makespan. A pass B is never needed and micro-batches may run in order
@@ -28,8 +28,9 @@ from taut.formulations.schedules.schedule import Schedule, ScheduleProblem
 from taut.solver.schedules.canonical import canonical_starts
 
 _RESOLUTION = 1e7
+"""Whole units of time in a makespan: rounding is far below any gap of interest, and sums stay small for CP-SAT."""
 _UNITS = 1 << 20
-"""Whole units of memory that the largest limit has."""
+"""Whole units of memory that the largest limit has, so rounding up takes less than a millionth of it a pass."""
 
 Key = tuple[int, int, int]
 

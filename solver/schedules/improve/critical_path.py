@@ -1,22 +1,25 @@
 r"""
-Improving the order of a schedule along its critical path.
+Local search on the critical path of a schedule, with late acceptance.
 
-The makespan is the length of a chain of passes without slack, each waiting for the one before it on its device or in
-its micro-batch. Only a change to such a chain shortens the schedule. Maximal runs of consecutive passes of one device
-on it are blocks, and the moves are those of job shops [1]_: two neighbours of a block change places, or a pass moves to
-the start or end of its block, or a little beyond. A move must keep the memory limit at every pass between old and new
-place, and every pass behind the one it waits for; cycles through other devices show when the order is run.
+The makespan is the length of a critical path in the disjunctive graph (``taut.solver.schedules.longest_path``): a chain
+of passes without slack, each waiting for the one before it on its device or in its micro-batch. Only a change to such a
+path shortens the schedule. Maximal runs of consecutive passes of one device on it are blocks, and the moves are those
+of job shops [1]_ [2]_: two neighbours of a block change places, or a pass is inserted at the start or end of its block,
+or a little beyond. A move must keep the memory limit at every pass between old and new place, and every pass behind the
+one it waits for; cycles through other devices show when the order is evaluated.
 
 A move is accepted if the makespan is at most what it was, or what it was L accepted or refused moves ago (late
-acceptance [2]_). The state of the random bits comes from the seed alone and the number of trials is given, so the
+acceptance [3]_). The state of the random bits comes from the seed alone and the number of trials is given, so the
 result is determined by the arguments.
 
 References
 ----------
-.. [1] Nowicki, E. and Smutnicki, C. (1996). A fast taboo search algorithm for the job shop problem. Management
-       Science 42.
-.. [2] Burke, E. and Bykov, Y. (2017). The late acceptance hill-climbing heuristic. European J. of Operational
-       Research 258.
+.. [1] Balas, E. (1969). Machine sequencing via disjunctive graphs: an implicit enumeration algorithm. Operations
+       Research 17: 941-957.
+.. [2] Nowicki, E. and Smutnicki, C. (1996). A fast taboo search algorithm for the job shop problem. Management
+       Science 42: 797-813.
+.. [3] Burke, E. and Bykov, Y. (2017). The late acceptance hill-climbing heuristic. European J. of Operational
+       Research 258: 70-78.
 """
 
 import numpy as np

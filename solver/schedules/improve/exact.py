@@ -1,8 +1,8 @@
 """
 The schedule of least makespan by CP-SAT, or the best order of a part of its passes.
 
-The model is that of ``taut.solver.schedules.improve.constraint_model``, in whole numbers. Rounding moves a makespan
-by at most r units of 1 / scale seconds, so where all passes are free
+The constraint program is that of ``taut.solver.schedules.improve.constraint_model``, in whole numbers. Rounding moves
+a makespan by at most r units of 1 / scale seconds, so where all passes are free
 
     makespan >= (bound of the model - r) / scale  (1)
 
@@ -25,7 +25,18 @@ from taut.solver.schedules.improve.constraint_model import Model
 
 @dataclass(frozen=True)
 class Solved:
-    """A schedule, what the solver claims of every makespan in seconds, and whether it claims that none is better."""
+    """
+    Outcome of a solve.
+
+    Parameters
+    ----------
+    schedule, makespan
+        The best schedule, and its makespan in seconds.
+    claimed_bound
+        What the solver claims as a lower bound in seconds, -inf if it claims none.
+    is_complete
+        Whether it claims that no schedule is better.
+    """
 
     schedule: Schedule
     makespan: float

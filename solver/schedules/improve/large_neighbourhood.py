@@ -1,11 +1,16 @@
 r"""
-Large neighbourhoods of a schedule: a part of its passes may change places, CP-SAT finds the best order of the part.
+Large-neighbourhood search on schedules: CP-SAT finds the best order of a part of the passes [1]_.
 
-Parts (``taut.solver.schedules.improve.constraint_model``, (5)) are *windows*, all passes that start in an interval
-of time, and *bands*, all passes of some neighbouring devices in such an interval. Intervals begin anywhere and hold
-about a given number of passes; the number grows when a part is solved at once and shrinks when it is not (1). The
-choice follows from the seed and the round alone, and so does the outcome as long as only the solver's own measure of
-work ends a round (2).
+A neighbourhood frees the passes of one part (``taut.solver.schedules.improve.constraint_model``, (5)) and keeps the
+order of all others. A part is a *time window*, all passes that start in an interval of time, or a *band*, all passes of
+some neighbouring devices in such an interval. Intervals begin anywhere and hold about a given number of passes; the
+number grows by 15 % when a part is solved to optimality and shrinks by 10 % when it is not (1). The choice follows from
+the seed and the round alone, and so does the outcome as long as only the solver's own measure of work ends a round (2).
+
+References
+----------
+.. [1] Shaw, P. (1998). Using constraint programming and local search methods to solve vehicle routing problems.
+       Principles and Practice of Constraint Programming (CP): 417-431.
 """
 
 from collections.abc import Callable
@@ -19,13 +24,27 @@ from taut.solver.schedules.canonical import canonical_starts
 from taut.solver.schedules.improve.exact import Solved, solve
 
 _SMALLEST, _LARGEST = 24, 400
+"""Passes of a part, (1): below, moves along critical paths find as much; above, CP-SAT seldom ends within its work."""
 _WORK = 0.6
 """The solver's measure of work for one part: about half a second."""
 
 
 @dataclass
 class LargeNeighbourhood:
-    """Parts of one pipeline's schedules; ``passes`` is how many a part holds now, (1)."""
+    """
+    Large-neighbourhood search on one pipeline.
+
+    Parameters
+    ----------
+    problem
+        The pipeline.
+    seed
+        Of the parts chosen.
+    passes
+        Number of passes that a part holds now, (1).
+    round
+        Number of parts solved so far.
+    """
 
     problem: ScheduleProblem
     seed: int = 0

@@ -41,7 +41,8 @@ from taut.solver.schedules.bound.certificate import certificate
 from taut.solver.schedules.bound.closed_form_bounds import ScheduleBound
 from taut.solver.schedules.bound.destructive_bound import lower_bound
 from taut.solver.schedules.construct.kinds import KINDS
-from taut.solver.schedules.optimize import VALUES_A_SECOND, ScheduleResult, load, optimize
+from taut.solver.schedules.loading import load
+from taut.solver.schedules.optimize import VALUES_A_SECOND, ScheduleResult, optimize
 
 SEARCH_SECONDS, PRICE_SECONDS = 60.0, 1.0
 """Time to search for a schedule, and to bound one that is given or built as it is published."""
@@ -131,12 +132,18 @@ def best_schedule(
     (12.5, 12.5)
     """
     space = roomy(placements(stages, placement, chunks))
-    load()
+    load(search.progress)
     ends = time.monotonic() + search.seconds
     with interrupt_requested() as asked:
+        told = time.monotonic()
 
         def stop() -> bool:
-            return asked() or time.monotonic() > ends
+            nonlocal told
+            now = time.monotonic()
+            if search.progress is not None and now - told > 1.0:
+                told, elapsed = now, search.seconds - (ends - now)
+                search.progress(elapsed, math.inf, -math.inf, "building schedules and bounding placements")
+            return asked() or now > ends
 
         kinds = sorted(built_kinds(space, stop), key=fastest_that_fits)
         placed, best, bounds = _searched(_in_order(space, kinds), kinds, search, stop, ends)
@@ -215,7 +222,7 @@ def bounded(chosen: Built, search: ScheduleSearch) -> FoundSchedule:
         peak = np.full_like(chosen.times.peak_memory, chosen.times.peak_memory.max())
         placed = replace(placed, problem=replace(placed.problem, memory_limit=peak))
     known = chosen.times.makespan
-    load()
+    load(search.progress)
     with interrupt_requested() as asked:
         bound = _bound(placed, known, search.time_limit or PRICE_SECONDS, asked)
     return FoundSchedule(

@@ -16,7 +16,8 @@ from taut.solver.result import Status
 from taut.solver.schedules.bound.certificate import complaints
 from taut.solver.schedules.improve.exact import Solved, solve
 from taut.solver.schedules.improve.large_neighbourhood import LargeNeighbourhood
-from taut.solver.schedules.optimize import load, optimize
+from taut.solver.schedules.loading import load
+from taut.solver.schedules.optimize import optimize
 from tests.solver.schedules.bound.test_destructive_bound import REAL
 from tests.support.schedule_pipelines import device_map, one_by_one, unlike
 
@@ -72,7 +73,7 @@ def test_progress_tells_of_bounds_that_hold() -> None:
     lines: list[tuple[float, float, float, str]] = []
     problem = even(v_shape(4), 8, REAL["28.3B"], 4)
     result = optimize(problem, work_limit=4, progress=lambda *line: lines.append(line))
-    assert lines[0][3] == "kinds"
+    assert "kinds" in {doing for *_, doing in lines}
     assert all(bound <= makespan for _, makespan, bound, _ in lines)
     assert lines[-1][1] == result.timetable.makespan
 
