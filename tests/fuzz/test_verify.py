@@ -90,6 +90,6 @@ def test_damaged_plans_end_in_a_line(plan: Document, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_many_damaged_plans_end_in_a_line(plan: Document, tmp_path: Path) -> None:
-    """A thousand more."""
-    found = outcomes(plan, tmp_path, range(40, 1040))
-    assert found["refused"] + found["faulty"] > 500
+    """Six hundred more; with those of the readers they are ten thousand."""
+    found = outcomes(plan, tmp_path, range(40, 640))
+    assert found["refused"] + found["faulty"] > 300
