@@ -1,5 +1,5 @@
 r"""
-Symmetries of a matrix: permutations of its rows and columns together that leave it as it is.
+Automorphisms of a matrix, for orbit pruning [1]_: permutations of rows and columns that leave it as it is.
 
 A permutation g is an automorphism of a if
 
@@ -11,6 +11,10 @@ of the other indices only one in each orbit of it need be tried.
 
 Indices whose exchange leaves the matrix as it is are twins. The group consists of all exchanges of twins and of the
 automorphisms that keep the order within every class of twins, (2); only the latter are listed.
+
+References
+----------
+.. [1] Margot, F. (2002). Pruning by isomorphism in branch-and-cut. Mathematical Programming 94: 71-90.
 """
 
 import numpy as np
@@ -20,7 +24,9 @@ from taut.formulations.compiled import jit
 from taut.solver.qap.swap_neighbourhood import twins
 
 _MOST_LISTED = 4096
-_MOST_TRIED = 2_000_000  # Steps of the search, a fraction of a second.
+"""Automorphisms that are listed: each node of the tree goes through all of them."""
+_MOST_TRIED = 2_000_000
+"""Steps of the search for them, a fraction of a second."""
 
 
 class AutomorphismGroup:

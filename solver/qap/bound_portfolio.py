@@ -1,8 +1,10 @@
 r"""
-Lower bounds on quadratic assignment, from the quickest to branch and bound.
+Portfolio of lower bounds on quadratic assignment, from the quickest to branch and bound.
+
+Sets, data and the cost are those of ``taut.formulations.assignment.assignment``; z is the cost of an incumbent.
 
 (1) ``taut.solver.qap.gilmore_lawler`` and ``taut.solver.qap.convex_bound`` need no incumbent.
-(2) From an incumbent of cost z on, ``taut.solver.qap.hahn_grant`` ascends, until 100 rounds gain less than a
+(2) From the incumbent on, ``taut.solver.qap.hahn_grant`` ascends, until 100 rounds gain less than a
     hundredth of what is missing to z; then ``taut.solver.qap.branch_and_bound`` branches, up to n = 32. Above n = 64
     the arrays of n^4 numbers are too large for both.
 (3) At the same time ``taut.solver.qap.forest_bound`` bounds flow between at most n pairs. Where its bound L is not
@@ -43,15 +45,19 @@ LARGEST_TREE = 32
 """Largest n of branch and bound; a node then takes 8 MiB."""
 
 _WINDOW, _WORTH = 100, 0.01
+"""Rounds of the ascent, and share of the missing rest that they must gain, or branching gains more, (2)."""
 _PARTS = 0.125, 0.25, 0.5, 1.0
+"""Shares of the way from L to z at which U stands in turn, (3): tables shrink fast with U, so each try is cheap."""
 _SEARCHED, _SEARCH_S, _SEARCH_TIMES = 24, 2.0, 3.0
+"""Size n above which the search goes on beside the proof, (4); seconds of a round; its time relative to the proof's."""
 _CONVEX_WINDOW, _CONVEX_WORTH = 50, 1e-5
+"""Steps of Frank and Wolfe, and relative gain below which as many more would change no digit that is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrimalDual:
     """
-    What is known at some time.
+    The best primal and dual bound known at some time.
 
     Parameters
     ----------

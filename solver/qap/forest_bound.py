@@ -1,13 +1,21 @@
 r"""
-Lower bound on quadratic assignment of sparse flow: multipliers on locations, and what places cost above it.
+Lagrangian bound on quadratic assignment of sparse flow, and reduced costs of locations above it.
 
 With the trees and the costs W of ``taut.solver.qap.forest_flow``, the least W over the places of every root, plus
 the least cost of every pair outside the forest, minus the sum of u, is a lower bound for any u, (1). It is concave in
-u, and (number of items at k) - 1 is a supergradient, (2): u rises where items crowd. If every location has one item, no
-u gives a better bound, and where no pair is outside the places are a best permutation, (3).
+u, and (number of items at k) - 1 is a supergradient, (2): u rises where items crowd, by subgradient steps with
+momentum [1]_ [2]_. If every location has one item, no u gives a better bound, and where no pair is outside the places
+are a best permutation, (3).
 
 The least total with the grandparent at h, the parent at k and i at l follows from the roots down, (4); where it exceeds
 what a better permutation costs, the three places do not occur together.
+
+References
+----------
+.. [1] Held, M., Wolfe, P. and Crowder, H.P. (1974). Validation of subgradient optimization. Mathematical Programming 6:
+       62-88.
+.. [2] Camerini, P.M., Fratta, L. and Maffioli, F. (1975). On improving relaxation methods by modified gradient
+       techniques. Mathematical Programming Study 3: 26-34.
 """
 
 from collections.abc import Iterator
@@ -19,7 +27,11 @@ from taut.data.arrays import Floats, Ints
 from taut.solver.qap.forest_flow import Forest, least_places
 
 _STEPS = 50
-_MOMENTUM, _PATIENCE, _LESS, _LEAST = 0.3, 30, 0.7, 1e-3
+"""Steps between two results, so that a caller gets its turn within milliseconds to tenths of a second."""
+_MOMENTUM = 0.3
+"""Share of the last direction that the next one keeps, which damps zigzags."""
+_PATIENCE, _LESS, _LEAST = 30, 0.7, 1e-3
+"""Steps without gain after which the pace shrinks, by which factor, and the pace at which the ascent ends."""
 _LARGEST = 2.0**44  # Of a multiplier: sums of 64 of them and of as many costs are exact.
 _WORTH = 1e-4  # Part of what is missing that a step must gain to count.
 

@@ -1,5 +1,5 @@
 r"""
-A quadratic assignment problem as costs of assignments and of pairs of assignments.
+Lawler's form of quadratic assignment: costs of assignments and of pairs of assignments [1]_.
 
 With :math:`x_{ik} = 1` where item i takes location k, every cost is, for a constant c,
 
@@ -18,6 +18,10 @@ On data of integers that leave room for it nothing is rounded down, S times a co
 
 Fixing item i at location k leaves a problem of one item less, with :math:`c + \ell_{ik}` for c and
 :math:`\ell_{jl} + q_{ikjl}` for :math:`\ell_{jl}`, (4).
+
+References
+----------
+.. [1] Lawler, E.L. (1963). The quadratic assignment problem. Management Science 9: 586-599.
 """
 
 import math

@@ -1,5 +1,8 @@
 """
-Every kind of schedule by name, and the best of several.
+Every kind of schedule by name, and the fastest of several.
+
+Orders are formulas of the papers that ``taut.formulations.schedules.orders`` cites, or are adapted to times and memory
+limits (``taut.solver.schedules.construct.multi_start``):
 
 ======================  ===========================================  ==========================================
 name                    chunks                                       order
@@ -40,8 +43,8 @@ _FORMULAS: dict[str, Callable[[ScheduleProblem], Schedule]] = {
     "dualpipe-v": dualpipe_v,
 }
 _BLOCKS: dict[str, Callable[[int], Block]] = {"v-half": v_half, "v-min": v_min}
-_REBUILT = 6
-"""Rebuilt blocks to start from."""
+_ASSEMBLED = 6
+"""Assembled schedules to start from: the next ones differ little, and each start takes its share of the moves."""
 KINDS = (*_FORMULAS, "zb-auto", "zb-v", *_BLOCKS, "blocks")
 """Names of all kinds."""
 
@@ -190,7 +193,7 @@ def _known(problem: ScheduleProblem) -> list[Schedule]:
             continue
     if np.array_equal(problem.device, v_shape(problem.num_devices)):
         found += [repeat(problem, block(problem.num_devices), kind) for kind, block in _BLOCKS.items()]
-    return found + assembled_schedules(problem, _REBUILT)
+    return found + assembled_schedules(problem, _ASSEMBLED)
 
 
 def _within(problem: ScheduleProblem, kind: str) -> ScheduleProblem:
