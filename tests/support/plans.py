@@ -42,4 +42,5 @@ def made_plan(*, pp: int = 1, tp: int = 1, dp: int = 1, **sections: dict[str, An
         },
     }
     filled = {name: values | sections.get(name, {}) for name, values in document.items()}
-    return Plan({"format": "taut-plan/1", "status": "feasible", "provenance": {}, **filled})
+    more = {"provenance": sections.get("provenance", {})}
+    return Plan({"format": "taut-plan/1", "status": "feasible", **more, **filled})

@@ -89,6 +89,11 @@ def _run() -> int:
         code = app(standalone_mode=False)
     except TautError as error:
         _stop(_words(error), _exit_code(error))
+    except SystemExit as stop:
+        # Typer ends a command whose reader is gone with the exit code of a failed check.
+        if isinstance(stop.__context__, BrokenPipeError):
+            raise stop.__context__ from None
+        raise
     except MemoryError:
         _stop("not enough memory for a problem of this size, expected a smaller one", 2)
     except (KeyboardInterrupt, typer.Abort):

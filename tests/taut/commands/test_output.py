@@ -1,0 +1,115 @@
+"""What commands print: on outputs that take nothing, in narrow terminals, of what is missing, and of wrong rows."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from taut.reports.plan import summary
+from tests.support.plans import made_plan
+from tests.taut.conftest import Run, refused
+
+ROW = "A100,8,2048,24,64,{}"
+HEAD = "gpu,n_gpus,hidden,layers,global_batch,dp"
+
+
+def taut(*words: str, stdout: int) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "taut", *words], stdout=stdout, stderr=subprocess.PIPE, text=True, check=False
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full device as Linux has it")
+def test_full_output_is_one_line() -> None:
+    """Standard output that takes nothing is bad usage, said in one line."""
+    with open("/dev/full", "wb") as full:
+        outcome = taut("catalog", stdout=full.fileno())
+    assert outcome.returncode == 2
+    assert outcome.stderr == "taut: standard output cannot be written (No space left on device)\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes as POSIX has them")
+def test_reader_that_has_seen_enough_is_no_error() -> None:
+    """A pipe whose reader is gone ends the command without a word."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        outcome = taut("catalog", stdout=writing)
+    finally:
+        os.close(writing)
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
+def test_completion_of_the_shell_can_be_installed(run: Run) -> None:
+    """The options that install and show it are there."""
+    assert "--install-completion" in run("--help").out
+
+
+def test_rows_are_counted_and_the_first_wrong_one_is_named(run: Run, tmp_path: Path) -> None:
+    """A summary on stderr, nothing on stdout; only where every row is wrong nothing is written."""
+    rows, out = tmp_path / "rows.csv", tmp_path / "out.csv"
+    rows.write_text("\n".join([HEAD, ROW.format(3)]) + "\n", encoding="utf-8")
+    refused(run("predict", rows, "--out", out), "all 1 rows are wrong, the first: row 1: n_gpus is 8")
+    assert not out.exists()
+    rows.write_text("\n".join([HEAD, ROW.format(8), ROW.format(3)]) + "\n", encoding="utf-8")
+    outcome = run("predict", rows, "--out", out)
+    assert (outcome.code, outcome.out) == (0, "")
+    assert "2 rows, 1 wrong: first row 2: n_gpus is 8" in outcome.err
+    with out.open(encoding="utf-8") as file:
+        assert [bool(row["error"]) for row in csv.DictReader(file)] == [False, True]
+
+
+def test_calibration_of_another_device_is_refused(run: Run) -> None:
+    """A calibration names its device; a cluster without it is wrong."""
+    outcome = run("plan", "gpt2-345m", "dgx-a100", "--global-batch", 8, "--calibration", "nemo-h100-bf16")
+    refused(outcome, "--calibration nemo-h100-bf16: is of h100-80gb, expected one of a100-80gb")
+
+
+def test_empty_space_names_the_largest_tensor_degree(run: Run) -> None:
+    """Where ``--max-tp`` rules out a fixed degree, it stands among the reasons."""
+    outcome = run("plan", "gpt2-345m", "dgx-a100", "--global-batch", 8, "--fix", "tp=8", "--max-tp", 4)
+    refused(outcome, "--fix tp=8: no candidate has these values")
+    assert "at most 4 (max_tp)" in outcome.err
+
+
+@pytest.mark.parametrize("width", [40, 80, 110])
+def test_report_keeps_to_its_width(width: int) -> None:
+    """No line is longer than asked for."""
+    space = {"global_batch": 4, "fixed": {"tp": 1}}
+    plan = made_plan(certificate={"space": space}, inputs=INPUTS)
+    assert max(map(len, summary(plan, width=width).splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("stopped", "words"),
+    [("time", "the time limit was reached"), ("exhausted", "nothing was left"), (None, "nothing was left")],
+)
+def test_report_says_why_a_search_with_a_gap_stopped(stopped: str | None, words: str) -> None:
+    """The reason stands below the gap; plans of older versions leave out that nothing was left."""
+    plan = made_plan(
+        certificate={"space": {"global_batch": 4, "fixed": {}}}, inputs=INPUTS, provenance={"stopped_by": stopped}
+    )
+    assert f"the search stopped: {words}" in summary(plan)
+    assert "gap 25 % (50 % of communication time)" in summary(plan)
+    assert summary(plan).startswith("m on c: 1 devices, global batch 4, sequence length 16, latency model pipette")
+
+
+NODE = {
+    "device": {"name": "d", "memory_gib": 16, "peak_tflops": {"bf16": 1}, "memory_bandwidth_gbytes": 1},
+    "gpus_per_node": 1,
+    "intra_bandwidth_gbps": 1,
+}
+MEMORY = {"network": None, "precision": "bf16", "overhead_gib": 2.0, "samples": 0, "margin": 0.05}
+INPUTS = {
+    role: {"name": role[0], "sha256": "", "spec": spec}
+    for role, spec in {
+        "model": {"layers": 1, "seq": 16},
+        "cluster": {"name": "c", "nodes": [NODE]},
+        "costs": {"basis": "profile made up"},
+        "memory_model": MEMORY,
+    }.items()
+}
