@@ -11,9 +11,9 @@ Chunk c lies on device c mod pp; under a V, where v = 2, on c or 2 pp - 1 - c. F
 ``v-half``, ``v-min``  the V                        their building block, repeated, idle slots squeezed out
 =====================  ===========================  ======================================================
 
-(:mod:`taut.formulations.schedules.orders`). This order depends on kind, pp, v and m alone: with other times it stays,
-and passes start as early as it allows (:mod:`taut.formulations.schedules.schedule`, equations (2) to (5)). On the V an
-order that is adapted to the times may be given in its place (:mod:`taut.formulations.schedules.orders.words`).
+(``taut.formulations.schedules.orders``). This order depends on kind, pp, v and m alone: with other times it stays,
+and passes start as early as it allows (``taut.formulations.schedules.schedule``, equations (2) to (5)). On the V an
+order that is adapted to the times may be given in its place (``taut.formulations.schedules.orders.words``).
 
 A device holds :math:`\max_n \sum_c n_c a_c` bytes of activations, :math:`a_c` those of one micro-batch of chunk c,
 over the counts n of micro-batches in flight that its order goes through. Counts that others dominate are dropped.

@@ -1,1 +1,6 @@
-"""Schedules whose order of passes is a formula, given devices and micro-batches."""
+"""
+Orders of the published schedules by formula, with their papers.
+
+``classic`` has GPipe, 1F1B and interleaved 1F1B, ``zero_bubble`` ZB-H1 and ZB-H2, ``vshape`` ZB-V and DualPipeV,
+``block`` the building blocks of V-Min and V-Half; ``words`` writes an order as text and reads it.
+"""

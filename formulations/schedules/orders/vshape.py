@@ -38,44 +38,44 @@ from taut.formulations.schedules.schedule import (
 
 def zb_v(problem: ScheduleProblem) -> Schedule:
     """ZB-V as its authors wrote it down, (1)."""
-    return _by_hand(problem, "zb-v", _zb_v_letters)
+    return _by_hand(problem, "zb-v", _zb_v_types)
 
 
 def dualpipe_v(problem: ScheduleProblem) -> Schedule:
     """DualPipeV, (2)."""
-    return _by_hand(problem, "dualpipe-v", _dualpipe_v_letters)
+    return _by_hand(problem, "dualpipe-v", _dualpipe_v_types)
 
 
-def _zb_v_letters(p: int, d: int, m: int) -> str:
+def _zb_v_types(p: int, d: int, m: int) -> str:
     head = "F" * (2 * (p - d) - 1) + "fF" * d + "fIW" * (p - d)
     ups = m - p
     downs = m - 2 * p + d + 1
     return head + "FiWfIW" * downs + "iWfIW" * (ups - downs) + "iI" * d + "iW" * (p - d) + "W" * 2 * m
 
 
-def _dualpipe_v_letters(p: int, d: int, m: int) -> str:
+def _dualpipe_v_types(p: int, d: int, m: int) -> str:
     head = "F" * 2 * (p - d - 1) + "Ff" * (d + 1) + "IWf" * (p - d - 1)
     body = "FBfb" * (m - 2 * p + d + 1) + "Bfb" * (p - d - 1)
     last = ("Bb" * (d + 1))[: d + 1] + ("Ii" * (d + 1))[d + 1 :]
     return head + body + last + "Wi" * (p - d - 1) + "W" * (d + 1)
 
 
-def _by_hand(problem: ScheduleProblem, kind: str, letters: Callable[[int, int, int], str]) -> Schedule:
+def _by_hand(problem: ScheduleProblem, kind: str, types: Callable[[int, int, int], str]) -> Schedule:
     p, m = problem.num_devices, problem.num_micro_batches
     require(problem, v_shape(p), kind, "two chunks a device, down and back up")
     if m < 2 * p:
         raise FormulationError(f"{kind}: {m} micro-batches on {p} devices, expected at least {2 * p}")
-    return Schedule(kind, tuple(_passes(letters(p, d, m), d, 2 * p - 1 - d) for d in range(p)))
+    return Schedule(kind, tuple(_passes(types(p, d, m), d, 2 * p - 1 - d) for d in range(p)))
 
 
-def _passes(letters: str, down: int, up: int) -> Ints:
-    """Passes that letters stand for; every letter takes its next micro-batch, W the oldest gradient."""
+def _passes(types: str, down: int, up: int) -> Ints:
+    """Passes of a permutation with repetition; every type takes its next micro-batch, W the oldest gradient."""
     meaning = {"F": (FORWARD, down), "f": (FORWARD, up), "I": (INPUT_GRADIENT, up), "i": (INPUT_GRADIENT, down)}
     meaning |= {"B": (BACKWARD, up), "b": (BACKWARD, down)}
     seen: dict[str, int] = {}
     pending: list[tuple[int, int]] = []
     rows: list[tuple[int, int, int]] = []
-    for letter in letters:
+    for letter in types:
         if letter == "W":
             if pending:
                 rows.append((WEIGHT_GRADIENT, *pending.pop(0)))

@@ -1,9 +1,14 @@
 r"""
-Orders as words: one for each device, such as ``0F0F3F3I3W``.
+Orders as text: a word for each device, such as ``0F0F3F3I3W``, a permutation with repetition [1]_.
 
 A pass is the number of its chunk and its letter, F, I, W or B. Micro-batches are alike, so the n-th time that a pass
 is named is that of micro-batch n: every order has words in which, for each chunk and letter, micro-batches run in
 order, and no makespan or memory changes by that (1).
+
+References
+----------
+.. [1] Bierwirth, C. (1995). A generalized permutation approach to job shop scheduling with genetic algorithms. OR
+       Spektrum 17: 87-92.
 """
 
 import re
