@@ -32,6 +32,7 @@ from taut.solver.qap.forest_bound import forest_bounds
 from taut.solver.qap.forest_flow import forest_of, is_sparse
 from taut.solver.qap.local_search import search
 from taut.solver.result import OPTIMALITY_GAP, Progress, relative_gap
+from taut.solver.stopwatch import Stopwatch
 
 _ENUMERATED = 8
 """Largest n whose permutations are all priced: 40,320 of them take some hundredths of a second."""
@@ -108,7 +109,8 @@ def place(
         If the time limit is negative or not a number.
     """
     limit = _seconds(time_limit)
-    _load()
+    with Stopwatch(progress and (lambda doing: progress(0.0, math.inf, -math.inf, doing))):
+        _load()
     begin = perf_counter()
     proof = PrimalDual(lower_bound=-math.inf, source="none", best=np.arange(problem.size))
     end = begin + limit

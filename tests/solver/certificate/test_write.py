@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from taut.formulations.problem import PlanningProblem
 from taut.solver.certificate.figures import communication_gap
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
@@ -46,3 +47,44 @@ def test_ctrl_c_leaves_out_the_bound_without_a_margin(during: str, monkeypatch: 
     assert verify_document(made).holds
     assert "without a memory margin" in str(Plan(before))
     assert "without a memory margin" not in str(Plan(made))
+
+
+def stopped_early() -> tuple[PlanningProblem, Limits]:
+    """A problem with a margin of its memory, and a limit that leaves most of its candidates with their closed forms."""
+    given = problem(cluster(4, 2, rows=[[1.0, 2.0, 0.5, 1.0]] * 4), model(6))
+    return replace(given, memory=given.memory.model_copy(update={"margin": 0.1})), Limits(work_limit=4, workers=1)
+
+
+def test_a_bound_without_a_margin_that_is_larger_is_the_bound() -> None:
+    """Beyond that of a search that was stopped early, it is what the gap is measured to, and is derived again."""
+    given, limits = stopped_early()
+    result = search(given, limits)
+    made = json.loads(json.dumps(plan_document(given, result, limits)))
+    certificate = made["certificate"]
+    assert certificate["lower_bound_s"] == certificate["lower_bound_no_margin_s"] > result.lower_bound
+    assert (
+        certificate["gap"] == (certificate["objective_s"] - certificate["lower_bound_s"]) / certificate["objective_s"]
+    )
+    outcome = verify_document(made)
+    assert (outcome.faults, outcome.lower_bound, outcome.claimed) == ((), certificate["lower_bound_s"], ())
+
+
+def test_time_that_is_up_leaves_closed_forms() -> None:
+    """The bound without a margin takes what the search left of the time limit: here nothing, so it needs no proofs."""
+    given, limits = stopped_early()
+    result = search(given, limits)
+    made = json.loads(json.dumps(plan_document(given, result, replace(limits, time_limit=0.0))))
+    certificate = made["certificate"]
+    assert certificate["no_margin_proofs"] == []
+    assert certificate["lower_bound_no_margin_s"] == min(result.relaxations.values())
+    assert certificate["lower_bound_s"] == result.lower_bound
+    assert verify_document(made).holds
+
+
+def test_a_bound_without_its_proofs_is_claimed() -> None:
+    """As in files of earlier versions: they are accepted, and the bound that was not derived is named."""
+    given = problem(cluster(2, 2), model(4))
+    made = json.loads(json.dumps(plan_document(given, search(given, Limits()), Limits())))
+    del made["certificate"]["no_margin_proofs"]
+    outcome = verify_document(made)
+    assert (outcome.faults, outcome.claimed) == ((), ("lower_bound_no_margin_s",))
