@@ -22,7 +22,21 @@ register_jitable(ring_factor)
 
 @jit
 def path_length(hops: Floats, path: Ints) -> float:
-    """Seconds of one path's hops."""
+    """
+    Sum the hops of a path.
+
+    Parameters
+    ----------
+    hops
+        Seconds between nodes, (N, N).
+    path
+        Nodes of the path, (pp,).
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
     seconds = 0.0
     for x in range(len(path) - 1):
         seconds += hops[path[x], path[x + 1]]
@@ -31,7 +45,21 @@ def path_length(hops: Floats, path: Ints) -> float:
 
 @jit
 def slowest_link(inverse: Floats, paths: Ints) -> float:
-    """Slowest inverse rate between first slots of different nodes."""
+    """
+    Find the slowest link between first slots.
+
+    Parameters
+    ----------
+    inverse
+        Seconds per byte between nodes, (N, N).
+    paths
+        Nodes of every path, (dp, pp).
+
+    Returns
+    -------
+    float
+        Slowest inverse rate between first slots of different nodes, zero for one node.
+    """
     slowest = 0.0
     for a in range(len(paths)):
         for b in range(a):
@@ -137,7 +165,21 @@ def longest_and_ring(hops: Floats, inverse: Floats, gradients: float, paths: Int
 
 @jit
 def power(seconds: float, base: float, unit: float) -> float:
-    """Eighth power of the seconds that a path takes beyond ``base``, in units of ``unit`` seconds."""
+    """
+    Raise what a path takes beyond the least to the eighth power.
+
+    Parameters
+    ----------
+    seconds, base
+        Seconds of the path, and the least.
+    unit
+        Seconds of a unit, so that powers do not overflow.
+
+    Returns
+    -------
+    float
+        The eighth power, in units.
+    """
     x = max(seconds - base, 0.0) / unit
     x *= x
     x *= x

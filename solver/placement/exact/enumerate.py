@@ -60,7 +60,7 @@ class Enumeration:
 
 @dataclass
 class EnumerationCache:
-    """Placements by degrees, shared by the candidates that differ in other things."""
+    """Enumerations by degrees, shared by the candidates that differ in other things."""
 
     _listed: dict[tuple[int, int], Enumeration] = field(default_factory=dict)
 

@@ -95,13 +95,22 @@ def covered_seconds(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CommunicationBound
 ) -> tuple[Floats, Floats, Floats]:
     """
-    Edge and tail seconds of (1) and (2), each (L+1,).
+    Price cuts and all else by (1) and (2).
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded.
+    best
+        Best links of the cluster.
+    bound
+        What the witness proves.
 
     Returns
     -------
     tuple
-        Seconds of a cut before layer j; seconds of a stage 0 that ends at layer j, with the communication that is
-        proven; and the part of the latter that is no communication.
+        Seconds of a cut before layer j, (L+1,); seconds of a stage 0 that ends at layer j, with the communication that
+        is proven; and the part of the latter that is no communication.
     """
     message = float(problem.tables(candidate).message[1:-1].min())
     edge, tail = linked(problem, candidate, best, message)

@@ -207,7 +207,19 @@ def _is_set(nodes: tuple[int, ...], n: int) -> bool:
 
 
 def flags_of(nodes: tuple[int, ...], n: int) -> Flags:
-    """A set of nodes as flags, (n,)."""
+    """
+    Write a set of nodes as flags.
+
+    Parameters
+    ----------
+    nodes, n
+        The set, and how many nodes there are.
+
+    Returns
+    -------
+    array
+        Flags, (n,).
+    """
     flags = np.zeros(n, dtype=bool)
     flags[list(nodes)] = True
     return flags
