@@ -30,7 +30,7 @@ def load(progress: Progress | None = None) -> None:
 
         def beat() -> bool:
             if progress is not None:
-                progress(time.monotonic() - began, math.inf, -math.inf, "compiling loops, once for an installation")
+                progress(time.monotonic() - began, math.inf, -math.inf, "loading loops, compiled in a first run")
             return False
 
         _load(beat)
