@@ -31,7 +31,7 @@ from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.data.spec import Spec
 from taut.data.suggest import one_of
 from taut.errors import FieldError, FormulationError
-from taut.formulations.schedules.plan_orders import ORDERED, SPLIT, chunks_of_device, is_defined, order_of
+from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined, order_of
 
 Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
@@ -69,7 +69,7 @@ class Candidate:
     @property
     def is_order_priced(self) -> bool:
         """Whether the schedule's time is that of its order (``taut.formulations.schedules.plan_orders``)."""
-        return self.schedule in ORDERED
+        return self.schedule in ORDER_PRICED
 
     @property
     def order_key(self) -> tuple[str, int, int, int, tuple[str, ...]]:
@@ -154,7 +154,7 @@ def _schedules(space: StrategySpace, pp: int, m: int, layers: int) -> Iterator[t
     for schedule in space.schedules:
         if schedule in SPLIT and set(space.recompute) <= {"full"}:
             continue
-        if schedule not in ORDERED:
+        if schedule not in ORDER_PRICED:
             yield schedule, 1
         elif is_defined(schedule, pp, m):
             yield from ((schedule, vpp) for vpp in chunks_of_device(schedule, space.max_vpp) if pp * vpp <= layers)

@@ -33,12 +33,31 @@ from taut.formulations.priced_layers import PricedLayers
 from taut.formulations.rings import ring_factor, ring_steps
 
 LOGIT_BYTES = 8
+"""Bytes for an entry of the logits, (4): 2 copies of half precision and the gradient in single precision."""
 REDUCTIONS = {"none": 4, "selective": 4, "full": 6}
+"""All-reduces of a layer and micro-batch in Megatron, by recompute: full repeats the two of the forward pass."""
 
 
 @dataclass(frozen=True)
 class StageTables:
-    """Figures of every range of layers, (1) to (5); entries with i >= j mean nothing."""
+    """
+    Figures of every range of layers; entries with i >= j mean nothing.
+
+    Parameters
+    ----------
+    seconds
+        Seconds (1), (types, recompute, L+1, L+1).
+    volume, reductions
+        Bytes and number of all-reduces (2), (recompute, L+1, L+1).
+    parameters
+        Parameters (3), (L+1, L+1).
+    activation, workspace
+        Bytes of (4), (recompute, L+1, L+1).
+    logits, buffers, largest
+        Bytes and parameters of (4), (L+1, L+1).
+    message
+        Bytes (5), (L+1,).
+    """
 
     seconds: Floats
     volume: Floats
@@ -64,7 +83,23 @@ class StageTables:
 
 
 def all_reduce_seconds(tables: StageTables, tp: int, inverse: float | Floats, latency: float | Floats) -> Floats:
-    """Seconds of all-reduces of every range, on a group with this slowest link, (..., recompute, L+1, L+1), (2)."""
+    """
+    Seconds of the all-reduces of every range, (2).
+
+    Parameters
+    ----------
+    tables
+        Bytes and numbers of all-reduces.
+    tp
+        Devices of the group.
+    inverse, latency
+        Seconds per byte and seconds of latency of its slowest link.
+
+    Returns
+    -------
+    array
+        Seconds (..., recompute, L+1, L+1).
+    """
     return np.asarray(ring_factor(tp) * tables.volume * inverse + ring_steps(tp) * tables.reductions * latency)
 
 
@@ -92,6 +127,11 @@ def stage_tables(
         ``single_stage``.
     tensor_parallel
         Coefficient of the all-reduces.
+
+    Returns
+    -------
+    StageTables
+        Figures by range, each (..., L+1, L+1); messages (L+1,).
 
     Raises
     ------

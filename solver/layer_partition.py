@@ -138,51 +138,6 @@ def _thresholds(high: Floats) -> Floats:
     return np.asarray(values[np.isfinite(values)])
 
 
-def least_excess(problem: PartitionProblem) -> tuple[int, int]:
-    """
-    Bytes by which the best division still exceeds memory, and the stage where it does; (0, -1) if one fits.
-
-    The best division is the one whose worst stage exceeds its budget least; recompute is free to choose. With two
-    classes of device every stage may take the larger budget, so the figure is a lower bound.
-
-    Parameters
-    ----------
-    problem
-        Seconds, which say what is allowed, and bytes of every range.
-
-    Returns
-    -------
-    tuple
-        Bytes, and number of the stage.
-    """
-    need = np.where(np.isfinite(problem.low.min(axis=0)), problem.fixed, np.iinfo(np.int64).max // 4)
-    excess, stage = _least_excess(need, problem.activation, problem.in_flight, problem.budget.max())
-    return (int(excess), int(stage)) if excess > 0 else (0, -1)
-
-
-@jit
-def _least_excess(fixed: Ints, activation: Ints, in_flight: Ints, budget: int) -> tuple[int, int]:
-    """Least worst excess over divisions, backwards over stages as in (1), and the stage that has it."""
-    pp, size = len(in_flight), fixed.shape[1]
-    big = np.iinfo(np.int64).max // 2
-    worst = np.full((pp + 1, size), big)
-    at = np.full((pp + 1, size), -1)
-    worst[pp, size - 1] = -big
-    for x in range(pp - 1, -1, -1):
-        for i in range(size - 1):
-            for j in range(i + 1, size):
-                if worst[x + 1, j] == big:
-                    continue
-                least = big
-                for r in range(fixed.shape[0]):
-                    least = min(least, fixed[r, i, j] + in_flight[x] * activation[r, i, j] - budget)
-                value = max(least, worst[x + 1, j])
-                if value < worst[x, i]:
-                    worst[x, i] = value
-                    at[x, i] = x if least >= worst[x + 1, j] else at[x + 1, j]
-    return worst[0, 0], at[0, 0]
-
-
 @jit
 def _search(ranges: _Ranges, m: int, thresholds: Floats) -> tuple[float, Ints]:
     """The optimum (2) by (3), with end, recompute and pattern of every stage (pp, 3)."""

@@ -41,9 +41,11 @@ from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
 
 BITS = 16
+"""Fractional bits of the integers unless others are asked for."""
 MOST = 2.0**53
 """Beyond it not every integer is a float."""
 EPSILON = 2.0**-52
+"""Spacing of floats above 1."""
 SUMS = 1.0 + 1e-9
 """More than adding up (3) itself can lose."""
 

@@ -1,5 +1,5 @@
 r"""
-Schedules that a plan prices by their order: which they are, where their chunks lie, and what they hold.
+Order-priced schedules: where their chunks lie, the order of their passes, and what they hold.
 
 A pipeline of pp devices has v = vpp chunks on each, C = v pp in all, in the order in which a micro-batch visits them.
 Chunk c lies on device c mod pp; under a V, where v = 2, on c or 2 pp - 1 - c. For m micro-batches the passes run in
@@ -18,6 +18,10 @@ order that is adapted to the times may be given in its place (``taut.formulation
 A device holds :math:`\max_n \sum_c n_c a_c` bytes of activations, :math:`a_c` those of one micro-batch of chunk c,
 over the counts n of micro-batches in flight that its order goes through. Counts that others dominate are dropped.
 A split backward pass keeps everything until the gradient by the weights, as published figures do. (1)
+
+Sources: Narayanan et al. (2021), Efficient large-scale language model training on GPU clusters (interleaved); Qi, Wan,
+Huang and Lin (2023), Zero bubble pipeline parallelism (zb-h1, zb-h2); Qi, Wan, Amar and Lin (2024), Pipeline
+parallelism with controllable memory (zb-v, v-half, v-min).
 """
 
 from collections.abc import Callable
@@ -44,11 +48,12 @@ _BUILD: dict[str, Callable[[ScheduleProblem], Schedule]] = {
     "v-half": lambda problem: repeat(problem, v_half(problem.num_devices), "v-half"),
     "v-min": lambda problem: repeat(problem, v_min(problem.num_devices), "v-min"),
 }
-ORDERED = tuple(_BUILD)
+ORDER_PRICED = tuple(_BUILD)
 """Schedules whose time is that of their order, not a sum over stages."""
 ON_V = ("zb-v", "v-half", "v-min")
+"""Schedules whose first and last chunk share a device."""
 SPLIT = ("zb-h1", "zb-h2", *ON_V)
-"""Schedules that part the gradients by the input and by the weights."""
+"""Schedules that split the backward pass into gradients by the input and by the weights."""
 
 
 class Order(NamedTuple):
@@ -88,8 +93,8 @@ def order_of(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tu
     FormulationError
         If there is none for so many devices and micro-batches, or the words give none.
     """
-    if schedule not in ORDERED:
-        raise FormulationError(f"schedule: {schedule!r}, expected one of {', '.join(ORDERED)}")
+    if schedule not in ORDER_PRICED:
+        raise FormulationError(f"schedule: {schedule!r}, expected one of {', '.join(ORDER_PRICED)}")
     given = _sized(orders_of(words), pp, num_micro_batches) if words else ()
     device = device_of_chunk(schedule, pp, vpp)
     one = np.ones(len(device))

@@ -28,7 +28,7 @@ from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import RUNGS, Ladder
-from taut.solver.layer_partition import least_excess
+from taut.solver.memory_excess import least_excess
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import solve_joint

@@ -18,7 +18,8 @@ from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import Ladder, Level
-from taut.solver.layer_partition import Partition, least_excess
+from taut.solver.layer_partition import Partition
+from taut.solver.memory_excess import least_excess
 from taut.solver.order_priced.bound import OrderBound, order_bound
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import Joint, solve_joint

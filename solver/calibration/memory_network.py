@@ -45,6 +45,7 @@ Report = Callable[[int, float], None]
 HIDDEN = (200,) * 5
 """Pipette's five hidden layers."""
 FEWEST = 10
+"""Samples below which none is left for stopping or for the margin."""
 STOPPING, CALIBRATION = 0.1, 0.2
 STEPS, PATIENCE, LOOK_EVERY = 8000, 3000, 100
 """Most steps, steps without a better network after which training stops, and steps between looks at (2)."""

@@ -17,7 +17,7 @@ from taut.data.memory import MemoryModel
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.errors import DataError, FieldError
 from taut.formulations.problem import LatencyModel, PlanningProblem
-from taut.formulations.schedules.plan_orders import ORDERED
+from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.space import SCHEDULES, StrategySpace, check_fixed, divisors, tensor_degrees
 from taut.request import PlanRequest
 
@@ -90,7 +90,7 @@ def _space(request: PlanRequest, cluster: ClusterSpec) -> StrategySpace:
 
 def _check_priced(space: StrategySpace, latency_model: LatencyModel, memory: MemoryModel) -> None:
     """Refuse schedules that are priced by their order where nothing prices them."""
-    ordered = [kind for kind in space.schedules if kind in ORDERED]
+    ordered = [kind for kind in space.schedules if kind in ORDER_PRICED]
     if not ordered:
         return
     if latency_model != "pipette":

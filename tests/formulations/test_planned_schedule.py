@@ -8,7 +8,7 @@ import pytest
 from taut.formulations.latency import memory_bytes, violations
 from taut.formulations.order_times import chunk_pipelines
 from taut.formulations.planned_schedule import planned_schedule
-from taut.formulations.schedules.plan_orders import ORDERED
+from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.schedules.schedule import timetable
 from taut.formulations.schedules.schedule import violations as order_violations
 from tests.formulations.schedules.test_plan_orders import chosen
@@ -16,7 +16,7 @@ from tests.support.instances import random_problem
 from tests.support.small import cluster, costs, in_order, model, problem
 
 
-@pytest.mark.parametrize("kind", ORDERED)
+@pytest.mark.parametrize("kind", ORDER_PRICED)
 def test_makespan_is_that_of_the_slowest_replica(kind: str) -> None:
     """On unlike links and chunks, with all-reduces in the tensor groups."""
     vpp = 1 if kind.startswith("zb-h") else 2

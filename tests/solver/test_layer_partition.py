@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from taut.formulations.partition import PartitionProblem, partition_problem
-from taut.solver.layer_partition import least_excess, solve_partition
+from taut.solver.layer_partition import solve_partition
+from taut.solver.memory_excess import least_excess
 from tests.support.small import candidate, cluster, costs, model, problem
 
 pytestmark = pytest.mark.proof

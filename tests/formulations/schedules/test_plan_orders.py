@@ -9,7 +9,7 @@ from taut.errors import FormulationError
 from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.formulations.order_times import spans
 from taut.formulations.schedules.plan_orders import (
-    ORDERED,
+    ORDER_PRICED,
     SPLIT,
     as_schedule,
     device_of_chunk,
@@ -60,14 +60,14 @@ def shapes(kind: str) -> list[tuple[int, int, int]]:
     return [(pp, v, m) for pp in (2, 3, 4) for v in vpps for m in (1, 2, 4, 8, 9, 12) if is_defined(kind, pp, m)]
 
 
-@pytest.mark.parametrize("kind", ORDERED)
+@pytest.mark.parametrize("kind", ORDER_PRICED)
 def test_orders_run_every_pass_once_without_deadlock(kind: str) -> None:
     """Every order is a schedule of its pipeline, few micro-batches included."""
     for pp, vpp, m in shapes(kind):
         assert order_violations(pipeline(kind, pp, vpp, m), scheduled(kind, pp, vpp, m)) == (), (pp, vpp, m)
 
 
-@pytest.mark.parametrize("kind", ORDERED)
+@pytest.mark.parametrize("kind", ORDER_PRICED)
 def test_counts_in_flight_give_the_peaks_of_the_running_sum(kind: str) -> None:
     """The largest sum of counts times activations is the evaluator's peak, for any activations of the chunks."""
     for seed, (pp, vpp, m) in enumerate(shapes(kind)):
@@ -131,7 +131,7 @@ def test_unlike_chunks_are_priced_as_the_evaluator_does() -> None:
     """Random divisions under every kind: the step time is that of the timetable with the chunks' own times."""
     rng = np.random.default_rng(0)
     given_nodes = problem(cluster(4, 1), model(9), table=costs(model(9)))
-    for kind in ORDERED:
+    for kind in ORDER_PRICED:
         vpp = 1 if kind.startswith("zb-h") else 2
         ends = [*np.sort(rng.choice(np.arange(1, 9), 4 * vpp - 1, replace=False)).tolist(), 9]
         strategy = chosen(kind, 4, vpp, 8, *ends)

@@ -5,7 +5,7 @@ import pytest
 
 from taut.errors import DataError, FormulationError
 from taut.formulations.schedules.orders.words import orders_of, words_of
-from taut.formulations.schedules.plan_orders import ORDERED, as_schedule, in_flight_counts, order_of
+from taut.formulations.schedules.plan_orders import ORDER_PRICED, as_schedule, in_flight_counts, order_of
 from taut.formulations.schedules.schedule import Schedule, timetable
 from taut.formulations.space import StrategySpace
 from tests.formulations.schedules.test_plan_orders import pipeline, scheduled, shapes
@@ -20,7 +20,7 @@ def test_words_number_the_passes_by_how_often_they_came() -> None:
     assert words_of(Schedule("any", (order,))) == ("0F1F0F1I1W0B",)
 
 
-@pytest.mark.parametrize("kind", ORDERED)
+@pytest.mark.parametrize("kind", ORDER_PRICED)
 def test_published_orders_are_their_words(kind: str) -> None:
     """Every order by formula or block runs each chunk's micro-batches in order, and its words give it back."""
     for pp, vpp, m in shapes(kind):
