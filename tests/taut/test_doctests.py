@@ -10,6 +10,8 @@ import taut
 FUNCTIONS = [name for name in taut.__all__ if inspect.isfunction(getattr(taut, name))]
 SLOW = {"best_schedule", "published_schedule"}
 """Functions whose result depends on how long they search."""
+COMPILED = {"place"}
+"""Functions whose compilation alone takes half a minute."""
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -18,7 +20,14 @@ def test_public_functions_have_examples(name: str) -> None:
     assert "Examples\n" in (inspect.getdoc(getattr(taut, name)) or "")
 
 
-@pytest.mark.parametrize("name", [name for name in taut.__all__ if name not in SLOW])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.proof if name in COMPILED else ())
+        for name in taut.__all__
+        if name not in SLOW
+    ],
+)
 def test_examples_print_what_they_say(name: str) -> None:
     """Every example of a public name runs and prints what stands below it."""
     found = doctest.DocTestFinder(recurse=False).find(getattr(taut, name), name, globs={})
