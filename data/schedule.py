@@ -63,7 +63,14 @@ class ScheduleSpec(Spec):
     problem: PipelineSpec
     orders: list[list[Pass]]
     makespan: NotNegative | None = None
+    span: NotNegative | None = None
+    bubble: NotNegative | None = None
+    peak_memory: NotNegative | None = None
+    peak_per_device: list[NotNegative] | None = None
+    status: str | None = None
     lower_bound: NotNegative | None = None
+    gap: NotNegative | None = None
+    bounds: dict[str, NotNegative | None] = {}
     certificate: dict[str, Any] = {}
 
     @model_validator(mode="before")

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
@@ -108,6 +108,17 @@ class StrategySpace(Spec):
     recompute: list[Recompute] = list(RECOMPUTE)
     fixed: dict[str, int | str | bool] = {}
     orders: list[GivenOrder] = []
+
+    @field_validator("fixed")
+    @classmethod
+    def _known(cls, fixed: dict[str, int | str | bool]) -> dict[str, int | str | bool]:
+        for name, value in fixed.items():
+            if name not in FIXABLE:
+                raise ValueError(f"{name}: unknown name, expected {one_of(name, FIXABLE)}")
+            wanted = {"schedule": str, "sequence_parallel": bool}.get(name, int)
+            if type(value) is not wanted:
+                raise ValueError(f"{name}: is {value!r}, expected a value of type {wanted.__name__}")
+        return fixed
 
 
 def candidates(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> list[Candidate]:

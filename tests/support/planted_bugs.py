@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Ints
+from taut.data.units import KIB
 from taut.errors import TautError
 from taut.formulations import latency, links, memory, order_times, space, stage_tables
 from taut.formulations.priced_layers import PricedLayers
@@ -27,7 +28,7 @@ from taut.solver import layer_partition
 from taut.solver.bounds import candidate_bounds, link_bounds
 from taut.solver.certificate.examined import case_of
 from taut.solver.certificate.published_orders import order_for
-from taut.solver.certificate.reference.memory import KIB, capacity_kib, margin_kib, memory_bytes
+from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import price
 from taut.solver.certificate.reference.space import SPLIT, Case, Choice, candidates
 from taut.solver.certificate.verify import verify_document
@@ -170,9 +171,10 @@ class Tally:
 
 @contextmanager
 def planted(bug: str) -> Iterator[None]:
-    """Plant a bug for a while."""
+    """Plant a bug for a while; none if its name is empty."""
     with pytest.MonkeyPatch.context() as patch:
-        BUGS[bug](patch)
+        if bug:
+            BUGS[bug](patch)
         yield
 
 
@@ -199,8 +201,8 @@ class Instance:
     def is_false(self, document: dict[str, Any]) -> bool:
         """Whether a certificate says what is not so."""
         strategy, certificate = document["strategy"], document["certificate"]
-        names = Choice.__dataclass_fields__
-        choice = Choice(**{k: tuple(v) if k == "order" else v for k, v in strategy.items() if k in names})
+        named = {**strategy, "order": tuple(strategy.get("order", ()))}
+        choice = Choice(**{name: named[name] for name in Choice.__dataclass_fields__})
         devices = np.array(document["placement"]["devices"])[None]
         stages, recompute = tuple(map(tuple, strategy["stages"])), tuple(strategy["recompute"])
         order = order_for(self.case, choice)
@@ -217,11 +219,15 @@ class Instance:
 
 
 def instances(count: int, *, first: int = 0) -> list[Instance]:
-    """The first problems with few enough plans, from a seed on."""
+    """The first problems with few enough plans, from a seed on; every sixth has schedules that are priced by order."""
     found: list[Instance] = []
     seed = first
     while len(found) < count:
         given = random_problem(seed, measured=seed % 4 == 0)
+        if len(found) % 6 == 5:
+            more = {"schedules": ["1f1b", "interleaved-1f1b", "zb-h1", "v-half"], "max_vpp": 2}
+            space = given.space.model_copy(update=more)
+            given = replace(given, space=space, latency_model="pipette")
         seed += 1
         if given.candidates and given.cluster.num_devices <= MOST_DEVICES and _plans(given) <= MOST_PLANS:
             found.append(Instance(given))

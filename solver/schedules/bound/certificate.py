@@ -91,7 +91,11 @@ def _same(stated: object, derived: float | None) -> bool:
     """Whether a stated number is the derived one but for rounding."""
     if stated is None or derived is None or isinstance(stated, bool) or not isinstance(stated, int | float):
         return stated is None and derived is None
-    return math.isclose(stated, derived, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+    try:
+        return math.isclose(stated, derived, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+    except OverflowError:
+        # A whole number that no float holds is no figure of a schedule.
+        return False
 
 
 def _claimed(stated: object, bound: float, makespan: float) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,7 +32,7 @@ def verify_command(
         raise CertificateError(f"{path}: does not hold: " + "; ".join(outcome.faults))
 
 
-def _plan(values: object, path: Path) -> "tuple[Verification, list[str], dict[str, float | None]]":
+def _plan(values: object, path: Path) -> "tuple[Verification, list[str], dict[str, Any]]":
     """Check of a plan, its figures in words, and further fields of the report."""
     from taut.reports.plan import percent
     from taut.solver.certificate.verify import verify_document
@@ -42,11 +42,14 @@ def _plan(values: object, path: Path) -> "tuple[Verification, list[str], dict[st
         f"holds; step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
         f"verified gap {percent(outcome.gap)}, {outcome.candidates} candidates"
     )
+    words += f"; {outcome.sampled} sampled plans, {outcome.feasible_samples} of them feasible, undercut no bound"
+    narrow = [f"its space leaves choices out: {each}" for each in outcome.narrowed]
     claimed = [f"certificate.{name} has no proof and was not derived here" for name in outcome.claimed]
-    return outcome, [words, *claimed], {}
+    more = {"sampled": outcome.sampled, "feasible_samples": outcome.feasible_samples, "narrowed": [*outcome.narrowed]}
+    return outcome, [words, *narrow, *claimed], more
 
 
-def _schedule(path: Path) -> "tuple[ScheduleVerification, list[str], dict[str, float | None]]":
+def _schedule(path: Path) -> "tuple[ScheduleVerification, list[str], dict[str, Any]]":
     """Check of a schedule, its figures in words, and further fields of the report."""
     from taut.reports.plan import percent
     from taut.schedules.verify import verify_schedule
@@ -54,11 +57,15 @@ def _schedule(path: Path) -> "tuple[ScheduleVerification, list[str], dict[str, f
     outcome = verify_schedule(path)
     words = [
         f"holds; makespan {outcome.makespan:.6g}, derived lower bound {outcome.lower_bound:.6g}, "
-        f"verified gap {percent(outcome.gap)}"
+        f"verified gap {percent(outcome.gap)}, of every order on the placement {outcome.placement}"
     ]
+    if outcome.unwitnessed:
+        others = ", ".join(outcome.unwitnessed)
+        words.append(f"its bounds of other placements ({others}) have no witness and were not derived here")
     if outcome.claimed_bound is not None:
         words.append(
             f"its bound {outcome.claimed_bound:.6g} is CP-SAT's claim and was not derived here, "
             f"{outcome.lower_bound:.6g} was"
         )
-    return outcome, words, {"claimed_bound": outcome.claimed_bound}
+    more = {"claimed_bound": outcome.claimed_bound, "placement": outcome.placement}
+    return outcome, words, {**more, "unwitnessed": [*outcome.unwitnessed]}

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from taut.data.builtin import catalog_calibrations
 from taut.data.units import GIB
+from taut.solver.certificate.narrowed import narrowed
 
 if TYPE_CHECKING:
     from taut.solver.certificate.document import PredictedSection, StrategySection
@@ -127,7 +128,6 @@ def _stage_table(plan: "Plan") -> Table:
 def _proof(plan: "Plan") -> list[str]:
     certificate, inputs = plan.certificate, plan.typed.inputs
     states = Counter(f"{entry.state} ({entry.source})" for entry in plan.candidates)
-    fixed = certificate.space["fixed"]
     lines = [
         "",
         f"status      {plan.status}: lower bound {_seconds(plan.lower_bound_s)}, "
@@ -137,10 +137,8 @@ def _proof(plan: "Plan") -> list[str]:
         f"space       {len(plan.candidates)} candidates: "
         + ", ".join(f"{count} {state}" for state, count in states.most_common()),
     ]
-    if adapted := len(certificate.space.get("orders", [])):
-        lines.append(f"            the bound is on the schedules' own orders and {adapted} adapted, not on every order")
-    if fixed:
-        lines.append("            fixed by the user: " + ", ".join(f"{k}={v}" for k, v in fixed.items()))
+    left_out = narrowed(certificate.space, plan.cluster_spec)
+    lines += [f"            the bound is on a space with {each}" for each in left_out]
     calibration = inputs.get("calibration")
     free = [term for term, value in (calibration.spec["coefficients"] if calibration else {}).items() if value == 0]
     if free:

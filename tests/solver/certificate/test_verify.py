@@ -252,6 +252,39 @@ def _witness_stage(plan: Document) -> None:
     _first(plan, state="infeasible")["witness"]["stage"] += 1
 
 
+def _renamed_input(plan: Document) -> None:
+    plan["inputs"]["cluster"]["name"] = "another"
+
+
+def _huge_memory(plan: Document) -> None:
+    plan["predicted"]["memory_bytes"][0] = 10**400
+
+
+def _huge_stage(plan: Document) -> None:
+    plan["strategy"]["stages"][-1][1] = 10**400
+
+
+def _huge_seconds(plan: Document) -> None:
+    plan["predicted"]["step_time_s"] = 10**400
+
+
+def _huge_bound(plan: Document) -> None:
+    _first(plan, source="relaxation")["lower_bound_s"] = 10**400
+
+
+def _true_for_one(plan: Document) -> None:
+    entry = next(c for c in plan["certificate"]["candidates"] if c["strategy"]["pp"] == 1)
+    entry["strategy"]["pp"] = True
+
+
+def _unknown_fixed(plan: Document) -> None:
+    plan["certificate"]["space"]["fixed"] = {"foo": 1}
+
+
+def _text_for_number(plan: Document) -> None:
+    plan["inputs"]["costs"]["spec"]["rows"][0]["forward_s"] = "0.01"
+
+
 def _state(plan: Document) -> None:
     _first(plan, state="infeasible")["state"] = "pruned"
 
@@ -269,7 +302,9 @@ def test_corruption_is_refused(plan: Document, corrupt: Callable[[Document], Non
     assert not _accepted(changed)
 
 
-@pytest.mark.parametrize("corrupt", [_cost, _model, _bandwidth, _shrunk_space, _latency_model])
+@pytest.mark.parametrize(
+    "corrupt", [_cost, _model, _bandwidth, _shrunk_space, _latency_model, _unknown_fixed, _text_for_number]
+)
 def test_corruption_with_matching_digests_is_refused(plan: Document, corrupt: Callable[[Document], None]) -> None:
     """Recomputing the digests does not help: the figures themselves are derived again."""
     changed = copy.deepcopy(plan)
@@ -304,9 +339,9 @@ def _mutated(value: Any, rng: np.random.Generator) -> Any:
 
 
 def test_any_single_changed_entry_is_refused(plan: Document) -> None:
-    """Of all numbers, words and flags outside the provenance and input names, none can change unnoticed."""
+    """Of all numbers, words and flags outside the provenance, none can change unnoticed."""
     rng = np.random.default_rng(0)
-    paths = [p for p in _leaves(plan) if p[0] != "provenance" and not (p[0] == "inputs" and p[2] == "name")]
+    paths = [p for p in _leaves(plan) if p[0] != "provenance"]
     chosen = [p for p in paths if p[0] != "certificate" and p[0] != "inputs"]
     for section in ("certificate", "inputs"):
         inside = [p for p in paths if p[0] == section]
@@ -339,3 +374,12 @@ def test_stopped_search_is_certified_with_its_open_candidates() -> None:
     assert outcome.holds
     assert made["status"] == "feasible"
     assert any(entry["state"] == "open" for entry in made["certificate"]["candidates"])
+
+
+def test_samples_and_what_the_space_leaves_out_are_stated(plan: Document) -> None:
+    """A check says how many plans it priced against the bounds, and names what was fixed."""
+    outcome = verify_document(plan)
+    assert outcome.sampled >= outcome.feasible_samples > 0
+    assert "fixed: tp=2" in outcome.narrowed
+    again = verify_document(plan)
+    assert (again.sampled, again.feasible_samples) == (outcome.sampled, outcome.feasible_samples)

@@ -57,6 +57,44 @@ def test_changed_documents_are_refused(way: tuple[Any, ...], change: float | Non
     refused(run("verify", made), "does not hold", 1)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gap": 0.0, "status": "optimal"},
+        {"status": "optimal"},
+        {"bubble": 0.0},
+        {"peak_memory": 0.01},
+        {"peak_per_device": [0.01] * 4},
+        {"peak_per_device": []},
+        {"span": 1.0},
+        {"bounds": {"v": 1e9}},
+        {"bounds": {}, "gap": None},
+        {"lower_bound": None},
+        {"makespan": None},
+    ],
+)
+def test_every_figure_of_a_document_is_checked(change: dict[str, Any], made: Path, run: Run) -> None:
+    """What the orders do not have, or what does not follow from makespan and bound: exit code 1."""
+    document = json.loads(made.read_text(encoding="utf-8"))
+    assert document["status"] == "feasible"
+    made.write_text(json.dumps(document | change), encoding="utf-8")
+    refused(run("verify", made), "does not hold", 1)
+
+
+def test_bounds_of_other_placements_are_named_and_left_out(made: Path, run: Run) -> None:
+    """They have no witness: the verified gap is that of the certificate's placement, in words."""
+    document = json.loads(made.read_text(encoding="utf-8"))
+    document["bounds"]["sequential"] = document["lower_bound"] = document["certificate"]["lower_bound"] / 2
+    document["gap"] = 1 - document["lower_bound"] / document["makespan"]
+    made.write_text(json.dumps(document), encoding="utf-8")
+    first, second = run("verify", made).out.splitlines()
+    assert first.endswith("of every order on the placement v")
+    assert second.endswith("its bounds of other placements (sequential) have no witness and were not derived here")
+    outcome = json.loads(run("verify", made, "--json").out)
+    assert outcome["unwitnessed"] == ["sequential"]
+    assert outcome["verified_gap"] < document["gap"]
+
+
 def test_changed_orders_are_refused(made: Path, run: Run) -> None:
     """Two passes of a device that change places change the makespan, the memory or the order of a micro-batch."""
     document = json.loads(made.read_text(encoding="utf-8"))
@@ -71,6 +109,8 @@ def test_a_bound_on_a_solvers_word_is_said_to_be_one(made: Path, run: Run) -> No
     document = json.loads(made.read_text(encoding="utf-8"))
     derived = document["certificate"]["lower_bound"]
     claimed = document["certificate"]["claimed_bound"] = document["lower_bound"] = (derived + document["makespan"]) / 2
+    document["bounds"] = {document["problem"]["placement"]: claimed}
+    document["gap"], document["status"] = 1 - claimed / document["makespan"], "feasible"
     made.write_text(json.dumps(document), encoding="utf-8")
     first, second = run("verify", made).out.splitlines()
     assert f"derived lower bound {derived:.6g}" in first

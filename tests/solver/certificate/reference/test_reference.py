@@ -1,7 +1,10 @@
 """The reference evaluator and the fast one agree: candidates, step time and its parts, memory, and rules."""
 
+import ast
+import sys
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ from taut.errors import DataError, ExtrapolationWarning
 from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import SCHEDULES
+from taut.solver.certificate import reference
 from taut.solver.certificate.published_orders import order_for
 from taut.solver.certificate.reference.memory import memory_bytes as reference_bytes
 from taut.solver.certificate.reference.memory import violations as reference_violations
@@ -146,3 +150,24 @@ def test_orders_that_cannot_run_are_refused() -> None:
     ones = np.ones((3, choice.pp, 1))
     with pytest.raises(DataError, match="for ever"):
         makespans([passes[::-1] for passes in order], ones, np.ones((choice.pp - 1, 1)))
+
+
+def test_the_reference_shares_no_code_with_what_it_checks() -> None:
+    """It imports the input specs, errors, numpy and the standard library, and no compiled code."""
+    folder = Path(reference.__path__[0])
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            named += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for module in named:
+                own = ("taut.data", "taut.errors", reference.__name__)
+                allowed = (
+                    module.startswith(own)
+                    if module.startswith("taut")
+                    else module.partition(".")[0]
+                    in (
+                        "numpy",
+                        *sys.stdlib_module_names,
+                    )
+                )
+                assert allowed, f"{path.name} imports {module}"

@@ -1,0 +1,38 @@
+"""A space is compared with the default one: every choice that it leaves out is named, and nothing else."""
+
+from typing import Any
+
+import pytest
+
+from taut.formulations.space import StrategySpace
+from taut.solver.certificate.narrowed import narrowed
+from tests.support.small import cluster
+
+
+def words(**space: Any) -> list[str]:
+    """What a space on two nodes of four devices leaves out, after it was written down."""
+    values = StrategySpace(**{"global_batch": 8, "max_tp": 4, **space}).model_dump(mode="json")
+    return list(narrowed(values, cluster(2, 4)))
+
+
+def test_the_default_space_leaves_nothing_out() -> None:
+    """Neither the default nor a wider space is narrowed."""
+    assert words() == []
+    assert words(zero=[0, 1, 2, 3], max_tp=8, schedules=["1f1b", "gpipe", "zb-v"]) == []
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ({"recompute": ["full"]}, "recompute: full (left out: none, selective)"),
+        ({"sequence_parallel": [False]}, "sequence_parallel: false (left out: true)"),
+        ({"zero": [1]}, "zero: 1 (left out: 0)"),
+        ({"schedules": ["gpipe"]}, "schedules: gpipe (left out: 1f1b)"),
+        ({"max_tp": 2}, "max_tp: at most 2, not 4"),
+        ({"max_vpp": 2, "schedules": ["1f1b", "gpipe", "interleaved-1f1b"]}, "max_vpp: at most 2, not 4"),
+        ({"fixed": {"tp": 2, "sequence_parallel": False}}, "fixed: tp=2, sequence_parallel=false"),
+    ],
+)
+def test_what_is_left_out_is_named(space: dict[str, Any], said: str) -> None:
+    """One line for each choice that a space does not offer."""
+    assert words(**space) == [said]

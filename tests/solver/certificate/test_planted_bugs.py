@@ -1,0 +1,40 @@
+"""Bugs planted in what search and check share: nearly every false certificate is refused."""
+
+import pytest
+
+from tests.support.planted_bugs import BUGS, Instance, instances, table, tally
+
+pytestmark = pytest.mark.proof
+
+QUICK = ("data-parallel ring halved", "last stage at half price", "candidates with pp=2 forgotten", "relaxation +10 %")
+
+
+@pytest.fixture(scope="module")
+def small() -> list[Instance]:
+    """A few small problems with their truth."""
+    return instances(4)
+
+
+@pytest.mark.parametrize("bug", QUICK)
+def test_a_planted_bug_is_refused(bug: str, small: list[Instance]) -> None:
+    """Under a bug some certificates are false, and every false one is refused."""
+    found = tally(bug, small)
+    assert found.false > 0
+    assert found.refused == found.false
+
+
+def test_without_a_bug_no_certificate_is_false(small: list[Instance]) -> None:
+    """The search's certificates hold, and say what the enumeration says."""
+    found = tally("", small)
+    assert found.written > 0
+    assert found.false == 0
+
+
+@pytest.mark.long
+def test_nine_of_ten_false_certificates_are_refused() -> None:
+    """Over all bugs, at least twenty of which make certificates false, the check refuses at least 90 %."""
+    given = instances(12)
+    found = [tally(bug, given) for bug in BUGS]
+    false, refused = sum(each.false for each in found), sum(each.refused for each in found)
+    assert sum(each.false > 0 for each in found) >= 20, table(found)
+    assert refused >= 0.9 * false, table(found)
