@@ -43,7 +43,7 @@ def _plan(values: object, path: Path) -> "tuple[Verification, list[str], dict[st
         f"verified gap {percent(outcome.gap)}, {outcome.candidates} candidates"
     )
     words += f"; {outcome.sampled} sampled plans, {outcome.feasible_samples} of them feasible, undercut no bound"
-    narrow = [f"its space leaves choices out: {each}" for each in outcome.narrowed]
+    narrow = [f"its bound is on a narrowed space, {each}" for each in outcome.narrowed]
     claimed = [f"certificate.{name} has no proof and was not derived here" for name in outcome.claimed]
     more = {"sampled": outcome.sampled, "feasible_samples": outcome.feasible_samples, "narrowed": [*outcome.narrowed]}
     return outcome, [words, *narrow, *claimed], more

@@ -138,7 +138,7 @@ def _proof(plan: "Plan") -> list[str]:
         + ", ".join(f"{count} {state}" for state, count in states.most_common()),
     ]
     left_out = narrowed(certificate.space, plan.cluster_spec)
-    lines += [f"            the bound is on a space with {each}" for each in left_out]
+    lines += [f"            the bound is on a narrowed space, {each}" for each in left_out]
     calibration = inputs.get("calibration")
     free = [term for term, value in (calibration.spec["coefficients"] if calibration else {}).items() if value == 0]
     if free:
