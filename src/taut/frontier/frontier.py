@@ -30,12 +30,11 @@ from taut.errors import DataError
 from taut.frontier.memory_limits import gib_of, kib_of, rounded_down, rounded_up
 from taut.reports.plan import percent
 from taut.solver.certificate.document import StrategySection
-from taut.solver.result import Status, relative_gap
+from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
 from taut.typed_plan import Plan
 
 DEGREES = ("pp", "tp", "dp", "micro_batch", "schedule", "zero", "sequence_parallel")
 COLUMNS = ("limit_gib", "status", "step_time_s", "lower_bound_s", "gap", "tokens_per_s", "memory_bytes", "needs_gib")
-EXACT = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +213,7 @@ class Frontier:
         if self.planned:
             least, most = self.span_gib
             known = self.widest_gap
-            proven = known is not None and known <= EXACT
+            proven = known is not None and known <= OPTIMALITY_GAP
             words = "plans are proven optimal" if proven else f"the gap is {percent(known)} or less"
             span = f"from {rounded_up(least)} to {rounded_down(most)} GiB"
             notes.insert(0, f"At every limit {span}, in between too, {words}.")
