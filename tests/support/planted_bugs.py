@@ -240,10 +240,14 @@ def tally(bug: str, given: list[Instance], *, work_limit: int = 40) -> Tally:
     for instance in given:
         with planted(bug):
             limits = Limits(work_limit=work_limit, workers=1)
-            result = search(instance.fresh, limits)
-            if result.incumbent is None:
+            try:
+                result = search(instance.fresh, limits)
+                if result.incumbent is None:
+                    continue
+                document = json.loads(json.dumps(plan_document(instance.fresh, result, limits)))
+            except (ArithmeticError, AssertionError, LookupError, TautError, ValueError):
+                # The bug shows in the search itself, which then writes no certificate.
                 continue
-            document = json.loads(json.dumps(plan_document(instance.fresh, result, limits)))
             holds = _holds(document)
         written += 1
         if instance.is_false(document):
