@@ -6,37 +6,15 @@ Each section is a YAML file of ``data/catalog`` with one entry a name; profiles 
 
 from functools import cache
 from importlib.resources import as_file, files
-from typing import Any
 
 from taut.data.analytic.operator_times import OperatorModel
+from taut.data.builtin_devices import catalog_device, catalog_section
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, read_costs
 from taut.data.device import DeviceSpec, Precision
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.data.read import read_yaml
-from taut.data.suggest import one_of
-from taut.errors import DataError
-
-
-@cache
-def catalog_section(section: str) -> dict[str, Any]:
-    """
-    The entries of a catalog file by name, as plain values.
-
-    Parameters
-    ----------
-    section
-        Name of the file without its ending, such as ``models``.
-
-    Returns
-    -------
-    dict
-        Plain values by name.
-    """
-    with as_file(files("taut.data") / "catalog" / f"{section}.yaml") as path:
-        return read_yaml(path)
 
 
 def catalog_models() -> dict[str, ModelSpec]:
@@ -47,11 +25,6 @@ def catalog_models() -> dict[str, ModelSpec]:
 def catalog_clusters() -> dict[str, ClusterSpec]:
     """Built-in clusters by name."""
     return {name: catalog_cluster(name) for name in catalog_section("clusters")}
-
-
-def catalog_devices() -> dict[str, DeviceSpec]:
-    """Built-in device types by name."""
-    return {name: catalog_device(name) for name in catalog_section("devices")}
 
 
 def catalog_calibrations() -> dict[str, Calibration]:
@@ -114,11 +87,6 @@ def catalog_model(name: str) -> ModelSpec:
     return ModelSpec.parse({"name": name, **catalog_section("models")[name]}, f"catalog model {name}")
 
 
-def catalog_device(name: str) -> DeviceSpec:
-    """The built-in device type of this name."""
-    return DeviceSpec.parse({"name": name, **catalog_section("devices")[name]}, f"catalog device {name}")
-
-
 def _catalog_operator(name: str) -> OperatorModel:
     device = catalog_device(name)
     rates = {
@@ -133,32 +101,6 @@ def _catalog_operator(name: str) -> OperatorModel:
 def catalog_cluster(name: str) -> ClusterSpec:
     """The built-in cluster of this name."""
     return ClusterSpec.parse({"name": name, **catalog_section("clusters")[name]}, f"catalog cluster {name}")
-
-
-def device_named(name: str, where: str) -> DeviceSpec:
-    """
-    The catalog's device of this name.
-
-    Parameters
-    ----------
-    name
-        A device type.
-    where
-        Option or field, for the message.
-
-    Returns
-    -------
-    DeviceSpec
-        The catalog's description.
-
-    Raises
-    ------
-    DataError
-        If there is none; the message begins with ``where``.
-    """
-    if name not in catalog_section("devices"):
-        raise DataError(f"{where}: is {name!r}, expected {one_of(name, catalog_section('devices'))}")
-    return catalog_device(name)
 
 
 @cache

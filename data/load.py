@@ -21,9 +21,9 @@ from taut.data.builtin import (
     catalog_memory_models,
     catalog_model,
     catalog_profile,
-    catalog_section,
     profile_names,
 )
+from taut.data.builtin_devices import catalog_section
 from taut.data.calibration import Calibration
 from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.costs import CostTable, read_costs

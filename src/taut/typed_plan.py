@@ -16,7 +16,8 @@ from typing import Any
 from taut.data.cluster import ClusterSpec
 from taut.data.read import read_json
 from taut.files import write_atomically
-from taut.formulations.schedules.plan_orders import device_of_chunk
+from taut.plan_tables import described_cluster, stage_records, worker_records
+from taut.reports.plan import percent, summary
 from taut.solver.certificate.document import (
     CandidateSection,
     CertificateSection,
@@ -140,62 +141,21 @@ class Plan:
     @cached_property
     def stages(self) -> list[dict[str, Any]]:
         """One record a stage: layers, recompute, kind of device, bytes predicted, kept free and there."""
-        chosen, predicted = self.strategy, self.predicted
-        rank = device_of_chunk(chosen.schedule, chosen.pp, chosen.vpp).tolist()
-        kinds = self._kinds
-        return [
-            {
-                "stage": x,
-                "layers": ", ".join(f"{chosen.stages[c][0]}-{chosen.stages[c][1] - 1}" for c in chunks),
-                "num_layers": sum(chosen.stages[c][1] - chosen.stages[c][0] for c in chunks),
-                "recompute": ", ".join(dict.fromkeys(chosen.recompute[c] for c in chunks)),
-                "device": ", ".join(sorted({kinds[d] for group in self.devices[x] for d in group})),
-                "first_device": self.devices[x][0][0],
-                "memory_bytes": predicted.memory_bytes[x],
-                "margin_bytes": predicted.margin_bytes[x],
-                "capacity_bytes": predicted.capacity_bytes[x],
-            }
-            for x in range(chosen.pp)
-            for chunks in [[c for c, d in enumerate(rank) if d == x]]
-        ]
+        return stage_records(self.typed)
 
     @cached_property
     def workers(self) -> list[dict[str, Any]]:
         """One record a worker: stage, replica, tensor rank, device, and its node and place there."""
-        seats = [(node, local) for node, size in enumerate(self._sizes) for local in range(size)]
-        return [
-            {
-                "stage": x,
-                "replica": z,
-                "tensor_rank": y,
-                "device": device,
-                "node": seats[device][0],
-                "local": seats[device][1],
-            }
-            for x, stage in enumerate(self.devices)
-            for z, group in enumerate(stage)
-            for y, device in enumerate(group)
-        ]
+        return worker_records(self.typed)
 
     @cached_property
     def cluster_spec(self) -> ClusterSpec:
         """The cluster, as the document describes it."""
-        return ClusterSpec.parse(self.typed.inputs["cluster"].spec, f"{self.source}: inputs.cluster")
-
-    @property
-    def _sizes(self) -> list[int]:
-        return [node.gpus_per_node for node in self.cluster_spec.node_list]
-
-    @property
-    def _kinds(self) -> list[str]:
-        """Device type of every device."""
-        return [node.device.name for node in self.cluster_spec.node_list for _ in range(node.gpus_per_node)]
+        return described_cluster(self.typed)
 
     def __str__(self) -> str:
         """The plan in words."""
-        from taut.reports.plan import summary
-
-        return summary(self)
+        return summary(self.typed)
 
     def __repr__(self) -> str:
         """One line: model, cluster, strategy, step time, gap."""
@@ -208,8 +168,6 @@ class Plan:
 
     @property
     def _figures(self) -> Mapping[str, str]:
-        from taut.reports.plan import percent
-
         chosen = self.strategy
         degrees = f"pp={chosen.pp} tp={chosen.tp} dp={chosen.dp} micro_batch={chosen.micro_batch} {chosen.schedule}"
         return {

@@ -2,7 +2,8 @@
 
 import pytest
 
-from taut.data.builtin import catalog_calibrations, catalog_devices
+from taut.data.builtin import catalog_calibrations
+from taut.data.builtin_devices import catalog_devices
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.load import load_calibration
 from taut.errors import DataError

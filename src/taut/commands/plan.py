@@ -30,4 +30,4 @@ def plan_command(
         found = plan(request, progress=progress)
     if out is not None:
         found.write(out)
-    typer.echo(json.dumps(found.document) if as_json else summary(found, width=text_width()))
+    typer.echo(json.dumps(found.document) if as_json else summary(found.typed, width=text_width()))

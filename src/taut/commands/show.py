@@ -20,7 +20,7 @@ def show_command(
 
     plan = load_plan(path)
     try:
-        words = summary(plan, width=text_width())
+        words = summary(plan.typed, width=text_width())
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{path}: lacks or contradicts a figure ({error!r}), expected a plan written by taut") from None
     typer.echo(json.dumps(plan.document) if as_json else words)

@@ -7,11 +7,11 @@ import yaml
 from taut.data.builtin import (
     catalog_calibrations,
     catalog_clusters,
-    catalog_devices,
     catalog_memory_models,
     catalog_models,
     catalog_profiles,
 )
+from taut.data.builtin_devices import catalog_devices
 from taut.data.cluster import ClusterSpec
 from taut.errors import DataError
 

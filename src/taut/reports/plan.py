@@ -9,11 +9,11 @@ from rich.table import Table
 
 from taut.data.builtin import catalog_calibrations
 from taut.data.units import GIB
+from taut.plan_tables import described_cluster, stage_records
 from taut.solver.certificate.narrowed import narrowed
 
 if TYPE_CHECKING:
-    from taut.solver.certificate.document import PredictedSection, StrategySection
-    from taut.typed_plan import Plan
+    from taut.solver.certificate.document import PlanDocument, PredictedSection, StrategySection
 
 _STOPPED = {
     "exhausted": "nothing was left to refine, more time would change nothing",
@@ -32,7 +32,7 @@ PARTS = {
 }
 
 
-def summary(plan: "Plan", *, width: int = 110) -> str:
+def summary(plan: "PlanDocument", *, width: int = 110) -> str:
     """
     Text of a plan.
 
@@ -53,13 +53,13 @@ def summary(plan: "Plan", *, width: int = 110) -> str:
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
-def _head(plan: "Plan") -> list[str]:
+def _head(plan: "PlanDocument") -> list[str]:
     strategy, predicted = plan.strategy, plan.predicted
     devices = strategy.pp * strategy.tp * strategy.dp
     degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}, data {strategy.dp}"
     sharding = f"ZeRO-{strategy.zero}" + (", sequence parallel" if strategy.sequence_parallel else "")
     return [
-        f"{plan.model} on {plan.cluster}: {devices} devices, global batch {plan.certificate.space['global_batch']}, "
+        f"{plan.inputs['model'].name} on {plan.inputs['cluster'].name}: {devices} devices, global batch {plan.certificate.space['global_batch']}, "
         f"{_sequence_length(plan)}latency model {plan.certificate.latency_model}",
         "",
         f"strategy    {degrees}; {_schedule(strategy)}, {sharding}",
@@ -69,9 +69,9 @@ def _head(plan: "Plan") -> list[str]:
     ]
 
 
-def _sequence_length(plan: "Plan") -> str:
+def _sequence_length(plan: "PlanDocument") -> str:
     """Tokens of a sequence, the longest of the layers where they differ."""
-    spec = plan.typed.inputs["model"].spec
+    spec = plan.inputs["model"].spec
     layers = spec["layers"] if isinstance(spec["layers"], list) else [spec]
     lengths = [layer["seq"] for layer in layers if layer.get("seq")]
     return f"sequence length {max(lengths)}, " if lengths else ""
@@ -91,12 +91,12 @@ def _schedule(strategy: "StrategySection") -> str:
     return f"{strategy.schedule}{chunks}{adapted}"
 
 
-def _time_table(plan: "Plan") -> Table:
+def _time_table(plan: "PlanDocument") -> Table:
     table = Table(title="where the step's time goes", title_justify="left", box=None, pad_edge=False)
     table.add_column("part")
     table.add_column("seconds", justify="right")
     table.add_column("share", justify="right")
-    total = plan.step_time_s
+    total = plan.predicted.step_time_s
     for part, words in PARTS.items():
         seconds = plan.predicted.breakdown_s[part]
         if part == "constant" and seconds == 0.0:
@@ -105,15 +105,16 @@ def _time_table(plan: "Plan") -> Table:
     return table
 
 
-def _stage_table(plan: "Plan") -> Table:
+def _stage_table(plan: "PlanDocument") -> Table:
     """One row a stage; the kind of device where the cluster has several."""
     table = Table(title="\nstages", title_justify="left", box=None, pad_edge=False)
-    several = len({stage["device"] for stage in plan.stages}) > 1
+    stages = stage_records(plan)
+    several = len({stage["device"] for stage in stages}) > 1
     for column in ("stage", "layers", "recompute", *(["device"] if several else [])):
         table.add_column(column)
     for column in ("memory GiB", "margin", "capacity", "first device"):
         table.add_column(column, justify="right")
-    for stage in plan.stages:
+    for stage in stages:
         table.add_row(
             str(stage["stage"]),
             f"{stage['layers']} ({stage['num_layers']})",
@@ -125,19 +126,19 @@ def _stage_table(plan: "Plan") -> Table:
     return table
 
 
-def _proof(plan: "Plan") -> list[str]:
-    certificate, inputs = plan.certificate, plan.typed.inputs
-    states = Counter(f"{entry.state} ({entry.source})" for entry in plan.candidates)
+def _proof(plan: "PlanDocument") -> list[str]:
+    certificate, inputs = plan.certificate, plan.inputs
+    states = Counter(f"{entry.state} ({entry.source})" for entry in certificate.candidates)
     lines = [
         "",
-        f"status      {plan.status}: lower bound {_seconds(plan.lower_bound_s)}, "
-        f"gap {percent(plan.gap)} ({percent(certificate.communication_gap)} of communication time)",
+        f"status      {plan.status}: lower bound {_seconds(certificate.lower_bound_s)}, "
+        f"gap {percent(certificate.gap)} ({percent(certificate.communication_gap)} of communication time)",
         *_why_stopped(plan),
         *_no_margin(certificate.lower_bound_no_margin_s),
-        f"space       {len(plan.candidates)} candidates: "
+        f"space       {len(certificate.candidates)} candidates: "
         + ", ".join(f"{count} {state}" for state, count in states.most_common()),
     ]
-    left_out = narrowed(certificate.space, plan.cluster_spec)
+    left_out = narrowed(certificate.space, described_cluster(plan))
     lines += [f"            the bound is on a narrowed space, {each}" for each in left_out]
     calibration = inputs.get("calibration")
     free = [term for term, value in (calibration.spec["coefficients"] if calibration else {}).items() if value == 0]
@@ -154,21 +155,21 @@ def _proof(plan: "Plan") -> list[str]:
     return lines
 
 
-def _calibrations(plan: "Plan") -> list[str]:
+def _calibrations(plan: "PlanDocument") -> list[str]:
     """Calibrations of the catalog for the plan's devices, where none was used."""
-    if "calibration" in plan.typed.inputs or not plan.typed.inputs["costs"].spec["basis"].startswith("analytic"):
+    if "calibration" in plan.inputs or not plan.inputs["costs"].spec["basis"].startswith("analytic"):
         return []
-    devices = set(plan.cluster_spec.devices)
+    devices = set(described_cluster(plan).devices)
     named = [name for name, entry in catalog_calibrations().items() if entry.device in devices]
     exist = "calibrations exist" if len(named) > 1 else "calibration exists"
     return [f"            {exist} for these devices (--calibration): {', '.join(named)}"] if named else []
 
 
-def _why_stopped(plan: "Plan") -> list[str]:
+def _why_stopped(plan: "PlanDocument") -> list[str]:
     """Why the search ended with a gap; plans of older versions leave out that nothing was left."""
     if plan.status == "optimal":
         return []
-    named = plan.typed.provenance.get("stopped_by")
+    named = plan.provenance.get("stopped_by")
     reason = _STOPPED.get(named if isinstance(named, str) else "exhausted")
     return [f"            the search stopped: {reason}"] if reason else []
 

@@ -2,9 +2,9 @@
 
 import math
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any
 
-import taut
 from taut.formulations.schedules.pipeline import ScheduleProblem
 from taut.formulations.schedules.placed import PlacedProblem
 from taut.formulations.schedules.schedule import Schedule, Timetable
@@ -100,6 +100,6 @@ class FoundSchedule:
             "bounds": {name: bound if math.isfinite(bound) else None for name, bound in self.bounds.items()},
             "compared": [vars(each) for each in self.compared],
             "certificate": self.certificate,
-            "provenance": {"taut": taut.__version__, **self.provenance},
+            "provenance": {"taut": version("taut"), **self.provenance},
             "orders": orders,
         }

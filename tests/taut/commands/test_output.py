@@ -81,7 +81,7 @@ def test_report_keeps_to_its_width(width: int) -> None:
     """No line is longer than asked for."""
     space = {"global_batch": 4, "fixed": {"tp": 1}}
     plan = made_plan(certificate={"space": space}, inputs=INPUTS)
-    assert max(map(len, summary(plan, width=width).splitlines())) <= width
+    assert max(map(len, summary(plan.typed, width=width).splitlines())) <= width
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,11 @@ def test_report_says_why_a_search_with_a_gap_stopped(stopped: str | None, words:
     plan = made_plan(
         certificate={"space": {"global_batch": 4, "fixed": {}}}, inputs=INPUTS, provenance={"stopped_by": stopped}
     )
-    assert f"the search stopped: {words}" in summary(plan)
-    assert "gap 25 % (50 % of communication time)" in summary(plan)
-    assert summary(plan).startswith("m on c: 1 devices, global batch 4, sequence length 16, latency model pipette")
+    assert f"the search stopped: {words}" in summary(plan.typed)
+    assert "gap 25 % (50 % of communication time)" in summary(plan.typed)
+    assert summary(plan.typed).startswith(
+        "m on c: 1 devices, global batch 4, sequence length 16, latency model pipette"
+    )
 
 
 NODE = {

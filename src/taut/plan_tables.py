@@ -1,0 +1,89 @@
+"""
+Records of a plan document: one for each stage, and one for each worker.
+
+Stage x of a schedule with several chunks a device is device x of the pipeline and holds all chunks on it.
+"""
+
+from typing import Any
+
+from taut.data.cluster import ClusterSpec
+from taut.formulations.schedules.plan_orders import device_of_chunk
+from taut.solver.certificate.document import PlanDocument
+
+
+def described_cluster(document: PlanDocument) -> ClusterSpec:
+    """
+    Read the cluster that a plan document describes.
+
+    Raises
+    ------
+    DataError
+        If the description is no cluster.
+    """
+    return ClusterSpec.parse(document.inputs["cluster"].spec, "inputs.cluster")
+
+
+def stage_records(document: PlanDocument) -> list[dict[str, Any]]:
+    """
+    List the stages: layers, recompute, kind of device, bytes predicted, kept free and there.
+
+    Parameters
+    ----------
+    document
+        A plan.
+
+    Returns
+    -------
+    list of dict
+        One record a stage; memory in bytes of the fullest device.
+    """
+    chosen, predicted = document.strategy, document.predicted
+    devices = document.placement.devices
+    rank = device_of_chunk(chosen.schedule, chosen.pp, chosen.vpp).tolist()
+    kinds = [node.device.name for node in described_cluster(document).node_list for _ in range(node.gpus_per_node)]
+    return [
+        {
+            "stage": x,
+            "layers": ", ".join(f"{chosen.stages[c][0]}-{chosen.stages[c][1] - 1}" for c in chunks),
+            "num_layers": sum(chosen.stages[c][1] - chosen.stages[c][0] for c in chunks),
+            "recompute": ", ".join(dict.fromkeys(chosen.recompute[c] for c in chunks)),
+            "device": ", ".join(sorted({kinds[d] for group in devices[x] for d in group})),
+            "first_device": devices[x][0][0],
+            "memory_bytes": predicted.memory_bytes[x],
+            "margin_bytes": predicted.margin_bytes[x],
+            "capacity_bytes": predicted.capacity_bytes[x],
+        }
+        for x in range(chosen.pp)
+        for chunks in [[c for c, d in enumerate(rank) if d == x]]
+    ]
+
+
+def worker_records(document: PlanDocument) -> list[dict[str, Any]]:
+    """
+    List the workers: stage, replica, tensor rank, device, and the device's node and place in it.
+
+    Parameters
+    ----------
+    document
+        A plan.
+
+    Returns
+    -------
+    list of dict
+        One record a worker, tensor ranks fastest, then replicas.
+    """
+    sizes = [node.gpus_per_node for node in described_cluster(document).node_list]
+    seats = [(node, local) for node, size in enumerate(sizes) for local in range(size)]
+    return [
+        {
+            "stage": x,
+            "replica": z,
+            "tensor_rank": y,
+            "device": device,
+            "node": seats[device][0],
+            "local": seats[device][1],
+        }
+        for x, stage in enumerate(document.placement.devices)
+        for z, group in enumerate(stage)
+        for y, device in enumerate(group)
+    ]
