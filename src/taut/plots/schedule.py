@@ -71,7 +71,7 @@ def plot_schedule(found: "FoundSchedule", ax: "Axes | None" = None) -> "Axes":
     >>> stages = taut.Stages(stages=2, micro_batches=4, forward=[1.0], backward=[1.0], weight=[1.0])
     >>> found = taut.published_schedule(stages, "1f1b", taut.ScheduleSearch(time_limit=1))
     >>> taut.plot_schedule(found).get_xlabel()
-    'time, in the unit of the passes'
+    'time (in the unit of the given times)'
     """
     ax = ax or new_axes(*figure_size(found))
     bars = bars_of(found.problem, found.schedule, found.times)
