@@ -59,7 +59,8 @@ def _head(plan: "PlanDocument") -> list[str]:
     degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}, data {strategy.dp}"
     sharding = f"ZeRO-{strategy.zero}" + (", sequence parallel" if strategy.sequence_parallel else "")
     return [
-        f"{plan.inputs['model'].name} on {plan.inputs['cluster'].name}: {devices} devices, global batch {plan.certificate.space['global_batch']}, "
+        f"{plan.inputs['model'].name} on {plan.inputs['cluster'].name}: {devices} devices, "
+        f"global batch {plan.certificate.space['global_batch']}, "
         f"{_sequence_length(plan)}latency model {plan.certificate.latency_model}",
         "",
         f"strategy    {degrees}; {_schedule(strategy)}, {sharding}",
