@@ -46,8 +46,8 @@ from taut.reproduce.agreement import Agreement, agreement
 from taut.reproduce.amp_trials import Trial, read_trials
 
 MEMORY = MemoryModel(precision="fp16")
-REDUCED_BYTES = 4
-"""Bytes of a gradient in the all-reduce, fp32."""
+REDUCED = MemoryModel(precision="fp32")
+"""What is all-reduced: gradients in fp32."""
 SUSTAINED = {"t4-16gb": 0.6 * 585 / 1590}
 """Share of the peak rate in long runs. A T4's peak is stated at its boost clock, 1590 MHz; within its 70 W only the
 base clock, 585 MHz, is sure, and of its rate the T4 is taken to reach the share that the catalog states of a V100."""
@@ -126,7 +126,7 @@ class AmpExperiment:
     model: ModelSpec
     cluster: ClusterSpec
     costs: CostTable
-    _problems: dict[int, PlanningProblem] = field(default_factory=dict, repr=False, compare=False)
+    _problems: dict[tuple[int, str], PlanningProblem] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, name: str, profile: Path) -> "AmpExperiment":
@@ -157,8 +157,8 @@ class AmpExperiment:
         if any(first == end for first, end in strategy.stages):
             return None
         devices = np.arange(self.cluster.num_devices).reshape(trial.pp, trial.dp, trial.tp)
-        hops = step_time(self._problem(self._senders(trial)), strategy, devices)
-        rings = step_time(self._problem(min(self.gpus_per_node, trial.tp)), strategy, devices)
+        hops = step_time(self._problem(self._senders(trial), MEMORY), strategy, devices)
+        rings = step_time(self._problem(min(self.gpus_per_node, trial.tp), REDUCED), strategy, devices)
         return float(hops.total - hops.data_parallel + rings.data_parallel) + self._tied(trial)
 
     def check(self, trial: Trial, where: str) -> None:
@@ -202,17 +202,18 @@ class AmpExperiment:
         gradient = ELEMENT_BYTES[MEMORY.precision] * self.model.embedding_parameters(trial.tp)
         return gradient * self._senders(trial) / ((self.cluster.network.bandwidth_gbps or math.inf) * GIGABIT)
 
-    def _problem(self, sharing: int) -> PlanningProblem:
-        """The planning problem where so many transfers share the rate between two nodes."""
-        if sharing not in self._problems:
+    def _problem(self, sharing: int, memory: MemoryModel) -> PlanningProblem:
+        """The planning problem where so many transfers, of this precision, share the rate between two nodes."""
+        key = (sharing, memory.precision)
+        if key not in self._problems:
             rate = (self.cluster.network.bandwidth_gbps or math.inf) / sharing
             network = self.cluster.network.model_copy(update={"bandwidth_gbps": rate})
             cluster = self.cluster.model_copy(update={"network": network})
             space = StrategySpace(global_batch=self.setting.global_batch, max_tp=self.gpus_per_node)
-            self._problems[sharing] = PlanningProblem(
-                self.model, cluster, self.costs, MEMORY, space, "amp", _coefficients()
+            self._problems[key] = PlanningProblem(
+                self.model, cluster, self.costs, memory, space, "amp", _coefficients()
             )
-        return self._problems[sharing]
+        return self._problems[key]
 
 
 def _sustained(cluster: ClusterSpec) -> dict[str, DeviceSpec]:
@@ -225,10 +226,9 @@ def _sustained(cluster: ClusterSpec) -> dict[str, DeviceSpec]:
 
 
 def _coefficients() -> Calibration:
-    """Trips there and back, rings in fp32, and no all-reduces of tensor groups beside the profile's, (2) to (4)."""
-    terms = dict.fromkeys(("gemm", "attention", "memory", "launch", "optimizer"), 1.0)
+    """Trips there and back, and no all-reduces of tensor groups beside the profile's, (2) and (4)."""
+    terms = dict.fromkeys(("gemm", "attention", "memory", "launch", "data_parallel", "optimizer"), 1.0)
     terms |= {"tensor_parallel": 0.0, "pipeline": 2.0, "constant": 0.0}
-    terms["data_parallel"] = REDUCED_BYTES / MEMORY.parameter_bytes.gradient
     return Calibration(name="amp", coefficients=terms)
 
 
