@@ -20,8 +20,8 @@ from benchmarks.runs import Campaign
 from taut.data.arrays import Floats
 from taut.data.calibration import HIGH, LOW, Calibration
 from taut.data.samples import ConfigurationRow
-from taut.fitting import calibrate, terms_by_stack
-from taut.prediction import find_device, predict_rows
+from taut.prediction.fitting import calibrate, terms_by_stack
+from taut.prediction.rows import find_device, predict_rows
 from taut.solver.calibration.latency import FEWEST, Stack, cross_validate, fit_coefficients, stated_coefficients
 
 SEEDS = range(5)

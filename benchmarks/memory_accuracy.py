@@ -20,8 +20,8 @@ from benchmarks.memory_campaigns import MemoryCampaign, memory_campaigns
 from taut.data.arrays import Floats
 from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.units import KIB
-from taut.fitting import memory_model, stage_terms
-from taut.prediction import find_device
+from taut.prediction.fitting import memory_model, stage_terms
+from taut.prediction.rows import find_device
 from taut.solver.calibration.memory import REGULARISATIONS, conformal_margin, cross_validated_errors, predicted
 
 SEEDS, LEVEL = range(5), 0.05

@@ -26,8 +26,8 @@ from taut.formulations.program.relu import ReluNetwork
 from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.request import PlanRequest
-from taut.resolve import planning_problem
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import planning_problem
 from taut.solver.bounds.candidate_bounds import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.program.cbc import solve_cbc

@@ -3,8 +3,8 @@ How many configurations of one job are priced in a second, on one core.
 
 Run ``python -m benchmarks.prediction_speed [CONFIGURATIONS]``. The job is GPT-3 175B on 512 A100: every (tp, pp, dp,
 vpp, micro-batch, recompute, ZeRO stage) that divides it, repeated until there are as many as asked. Printed are the
-closed form on columns (``taut.prediction.price``) and ``taut.prediction.predict_rows`` on rows, which also checks and
-groups.
+closed form on columns (``taut.prediction.rows.price``) and ``taut.prediction.rows.predict_rows`` on rows, which also
+checks and groups.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from taut.data.load import load_calibration
 from taut.data.memory import MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.errors import DataError
-from taut.prediction import columns_of, find_device, machine_of, predict_rows, price
+from taut.prediction.rows import columns_of, find_device, machine_of, predict_rows, price
 
 REPEATS = 5
 

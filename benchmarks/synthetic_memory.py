@@ -24,7 +24,7 @@ from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB
 from taut.errors import DataError
-from taut.fitting import stage_terms
+from taut.prediction.fitting import stage_terms
 from taut.solver.calibration.memory import predicted
 
 DEVICE, CAPACITY = "a100-80gb", 80 * GIB

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from taut.errors import NothingFoundError as NothingFoundError
     from taut.errors import SolverError as SolverError
     from taut.errors import TautError as TautError
-    from taut.fitting import fit_latency as fit_latency
-    from taut.fitting import fit_memory_samples as fit_memory_samples
     from taut.formulations.assignment.assignment import QuadraticAssignment as QuadraticAssignment
     from taut.formulations.problem import PlanningProblem as PlanningProblem
     from taut.formulations.schedules.schedule import Schedule as Schedule
@@ -63,16 +61,21 @@ if TYPE_CHECKING:
     from taut.frontier.epsilon_constraint import pareto as pareto
     from taut.frontier.frontier import Frontier as Frontier
     from taut.frontier.frontier import FrontierPoint as FrontierPoint
-    from taut.planning import plan as plan
+    from taut.planning.plan import Plan as Plan
+    from taut.planning.plan import load_plan as load_plan
+    from taut.planning.request import PlanRequest as PlanRequest
+    from taut.planning.resolve import planning_problem as planning_problem
+    from taut.planning.solve import plan as plan
+    from taut.planning.verification import verify as verify
     from taut.plots.frontier import plot_frontier as plot_frontier
     from taut.plots.placement import plot_placement as plot_placement
     from taut.plots.plan import plot_memory as plot_memory
     from taut.plots.plan import plot_time as plot_time
     from taut.plots.schedule import plot_schedule as plot_schedule
     from taut.plots.schedule_page import schedule_page as schedule_page
-    from taut.records import predict as predict
-    from taut.request import PlanRequest as PlanRequest
-    from taut.resolve import planning_problem as planning_problem
+    from taut.prediction.fitting import fit_latency as fit_latency
+    from taut.prediction.fitting import fit_memory_samples as fit_memory_samples
+    from taut.prediction.records import predict as predict
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule
     from taut.schedules.portfolio import published_schedule as published_schedule
@@ -80,9 +83,6 @@ if TYPE_CHECKING:
     from taut.solver.qap.quadratic import AssignmentResult as AssignmentResult
     from taut.solver.result import Limits as Limits
     from taut.solver.result import Status as Status
-    from taut.typed_plan import Plan as Plan
-    from taut.typed_plan import load_plan as load_plan
-    from taut.verification import verify as verify
 
 _HOMES = {
     "taut.assignment": ("place",),
@@ -118,7 +118,7 @@ _HOMES = {
         "SolverError",
         "TautError",
     ),
-    "taut.fitting": (
+    "taut.prediction.fitting": (
         "fit_latency",
         "fit_memory_samples",
     ),
@@ -136,7 +136,7 @@ _HOMES = {
         "Frontier",
         "FrontierPoint",
     ),
-    "taut.planning": ("plan",),
+    "taut.planning.solve": ("plan",),
     "taut.plots.frontier": ("plot_frontier",),
     "taut.plots.placement": ("plot_placement",),
     "taut.plots.plan": (
@@ -145,9 +145,9 @@ _HOMES = {
     ),
     "taut.plots.schedule": ("plot_schedule",),
     "taut.plots.schedule_page": ("schedule_page",),
-    "taut.records": ("predict",),
-    "taut.request": ("PlanRequest",),
-    "taut.resolve": ("planning_problem",),
+    "taut.prediction.records": ("predict",),
+    "taut.planning.request": ("PlanRequest",),
+    "taut.planning.resolve": ("planning_problem",),
     "taut.schedules.portfolio": (
         "ScheduleSearch",
         "best_schedule",
@@ -159,11 +159,11 @@ _HOMES = {
         "Limits",
         "Status",
     ),
-    "taut.typed_plan": (
+    "taut.planning.plan": (
         "Plan",
         "load_plan",
     ),
-    "taut.verification": ("verify",),
+    "taut.planning.verification": ("verify",),
 }
 """Names by the module that holds them."""
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

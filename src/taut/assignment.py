@@ -9,7 +9,7 @@ import numpy.typing as npt
 from taut.data.readers.qaplib import read_qaplib
 from taut.errors import FieldError
 from taut.formulations.assignment.assignment import QuadraticAssignment
-from taut.request import check_search
+from taut.planning.request import check_search
 from taut.solver.qap.quadratic import AssignmentResult
 from taut.solver.qap.quadratic import place as solve
 from taut.solver.result import Progress

@@ -26,7 +26,7 @@ def latency(
     as_json: JsonFlag = False,
 ) -> None:
     """Fit the coefficients of the step time to measured runs of one device and software stack."""
-    from taut.fitting import fit_latency
+    from taut.prediction.fitting import fit_latency
 
     found = fit_latency(samples, name=out.stem, source=source or samples.name, cluster=cluster)
     _write(found, out)
@@ -53,8 +53,8 @@ def memory(
     as_json: JsonFlag = False,
 ) -> None:
     """Fit a device's memory to measured runs of one software stack, with a margin."""
-    from taut.fitting import fit_memory_samples
-    from taut.request import check_search
+    from taut.planning.request import check_search
+    from taut.prediction.fitting import fit_memory_samples
 
     check_search(seed=seed)
     if not 0 < level < 1:
@@ -83,7 +83,7 @@ def memory(
 def _network(samples: Path, out: Path, level: float, seed: int, source: str) -> None:
     from taut.data.memory_network import network_json
     from taut.files import write_atomically
-    from taut.fitting import fit_network_samples
+    from taut.prediction.fitting import fit_network_samples
 
     if out.suffix != ".json":
         raise DataError(f"--out {out}: expected a .json file for a network")

@@ -14,7 +14,7 @@ from taut.errors import DataError
 
 if TYPE_CHECKING:
     from taut.frontier.frontier import Frontier
-    from taut.request import PlanRequest
+    from taut.planning.request import PlanRequest
 
 FORMATS = (".png", ".pdf", ".svg")
 

@@ -22,8 +22,8 @@ def place_command(
     """Solve a quadratic assignment problem: objective, lower bound, gap, permutation."""
     from taut.assignment import place, problem_of
     from taut.commands.progress import progress_lines
+    from taut.planning.request import check_search
     from taut.reports.plan import percent
-    from taut.request import check_search
 
     check_search(time_limit=time_limit, seed=seed)
     problem = problem_of(instance)

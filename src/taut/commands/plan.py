@@ -10,7 +10,7 @@ from taut.commands.options import JsonFlag, QuietFlag, check_file, printed_if_in
 from taut.commands.request_options import takes_request
 
 if TYPE_CHECKING:
-    from taut.request import PlanRequest
+    from taut.planning.request import PlanRequest
 
 
 @takes_request
@@ -22,7 +22,7 @@ def plan_command(
 ) -> None:
     """Find the best strategy and placement, with a proven gap. Ctrl-C keeps the best plan so far."""
     from taut.commands.progress import progress_lines
-    from taut.planning import plan
+    from taut.planning.solve import plan
     from taut.reports.plan import summary
 
     check_file(out)

@@ -18,7 +18,7 @@ def predict_command(
     """Step time with its band, memory and fit of given configurations; a wrong row gets an error text."""
     from taut.data.load import load_calibration
     from taut.files import write_atomically
-    from taut.records import predict_file
+    from taut.prediction.records import predict_file
 
     text, errors = predict_file(rows, None if calibration is None else load_calibration(calibration))
     wrong = [error for error in errors if error]

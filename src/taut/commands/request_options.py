@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from taut.request import PlanRequest
+    from taut.planning.request import PlanRequest
 
 Command = Callable[..., None]
 
@@ -39,7 +39,7 @@ def _request(
 ) -> "PlanRequest":
     """Build the request of the options."""
     from taut.commands.options import parse_fix
-    from taut.request import PlanRequest
+    from taut.planning.request import PlanRequest
 
     given = {**locals(), "fix": parse_fix(fix)}
     return PlanRequest(**{name: given[name] for name in inspect.signature(_request).parameters})

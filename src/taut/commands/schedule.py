@@ -70,8 +70,8 @@ def schedule_command(
 ) -> None:
     """Best pipeline schedule under a memory limit, with its bound. Ctrl-C keeps the best so far."""
     from taut.commands.progress import progress_lines
+    from taut.planning.request import check_search
     from taut.reports.schedule import summary
-    from taut.request import check_search
     from taut.schedules.portfolio import ScheduleSearch, best_schedule, bounded, published_schedule
     from taut.schedules.reading import given_csv, given_json
 

@@ -15,8 +15,8 @@ def show_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Print a plan in words: strategy, where time and memory go, bound and gap."""
+    from taut.planning.plan import load_plan
     from taut.reports.plan import summary
-    from taut.typed_plan import load_plan
 
     plan = load_plan(path)
     try:

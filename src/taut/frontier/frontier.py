@@ -28,10 +28,10 @@ from rich.table import Table
 from taut.data.units import GIB
 from taut.errors import DataError
 from taut.frontier.memory_limits import gib_of, kib_of, rounded_down, rounded_up
+from taut.planning.plan import Plan
 from taut.reports.plan import percent
 from taut.solver.certificate.document import StrategySection
 from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
-from taut.typed_plan import Plan
 
 DEGREES = ("pp", "tp", "dp", "micro_batch", "schedule", "zero", "sequence_parallel")
 COLUMNS = ("limit_gib", "status", "step_time_s", "lower_bound_s", "gap", "tokens_per_s", "memory_bytes", "needs_gib")

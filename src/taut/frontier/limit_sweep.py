@@ -22,6 +22,7 @@ from taut.formulations.latency import memory_bytes, violations
 from taut.formulations.problem import PlanningProblem
 from taut.frontier.frontier import FrontierPoint
 from taut.frontier.memory_limits import LeastLimit, gib_of, kib_of, limit_for, lowered
+from taut.planning.plan import Plan
 from taut.solver.certificate.write import plan_document
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import (
@@ -36,7 +37,6 @@ from taut.solver.result import (
     relative_gap,
 )
 from taut.solver.search.search import search
-from taut.typed_plan import Plan
 
 
 @dataclass(slots=True, kw_only=True)

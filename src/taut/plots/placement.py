@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PatchCollection
 
-    from taut.typed_plan import Plan
+    from taut.planning.plan import Plan
 
 INSIDE = "#fbe9b7"
 MOST_LABELS = 32

@@ -19,7 +19,7 @@ from taut.reports.plan import PARTS, percent
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from taut.typed_plan import Plan
+    from taut.planning.plan import Plan
 
 HOP = "#d55e00"
 RING = "#0072b2"

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from taut.data.builtin import catalog_calibrations
 from taut.data.units import GIB
-from taut.plan_tables import described_cluster, stage_records
+from taut.planning.tables import described_cluster, stage_records
 from taut.solver.certificate.narrowed import narrowed
 
 if TYPE_CHECKING:

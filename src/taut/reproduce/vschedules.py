@@ -29,8 +29,8 @@ from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.request import PlanRequest
-from taut.resolve import planning_problem
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import planning_problem
 from taut.solver.certificate.figures import predicted
 from taut.solver.result import Incumbent, Limits
 from taut.solver.search.search import search

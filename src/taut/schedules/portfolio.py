@@ -24,7 +24,7 @@ from taut.errors import FieldError, FormulationError
 from taut.formulations.schedules.placed import PlacedProblem
 from taut.formulations.schedules.schedule import Schedule
 from taut.formulations.schedules.stages import Stages
-from taut.request import check_search
+from taut.planning.request import check_search
 from taut.schedules.found import Compared, FoundSchedule
 from taut.schedules.space import (
     Built,

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from taut.formulations.problem import PlanningProblem
+from taut.planning.plan import Plan
 from taut.solver.certificate.figures import communication_gap
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits, StoppedBy
 from taut.solver.search.search import search
-from taut.typed_plan import Plan
 from tests.support.small import cluster, model, problem
 
 

@@ -16,7 +16,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import in_flight_counts, order_of
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.planning import plan
+from taut.planning.solve import plan
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.document import problem_digest

@@ -158,7 +158,7 @@ def test_folders_and_binary_files_stop_in_one_line(tmp_path: Path, run: Run, wor
 
 def test_output_folder_must_exist_before_the_search(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that could not be written is not searched for: no folder, a folder as the file, one that refuses files."""
-    monkeypatch.setattr("taut.planning.search", lambda *_: pytest.fail("searched"))
+    monkeypatch.setattr("taut.planning.solve.search", lambda *_: pytest.fail("searched"))
     refused(run(*PLAN, "--out", tmp_path / "nowhere" / "plan.json"), "there is no folder")
     folder = tmp_path / "plan.json"
     folder.mkdir()
@@ -209,7 +209,7 @@ def test_ctrl_c_before_a_plan_is_said(run: Run, monkeypatch: pytest.MonkeyPatch)
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("taut.planning.plan", interrupt)
+    monkeypatch.setattr("taut.planning.solve.plan", interrupt)
     refused(run(*PLAN), "interrupted before there was a plan", code=4)
 
 
@@ -220,7 +220,7 @@ def test_errors_of_ours_are_put_in_one_line(run: Run, monkeypatch: pytest.Monkey
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("taut.planning.plan", fail)
+    monkeypatch.setattr("taut.planning.solve.plan", fail)
     refused(run(*PLAN), "taut: one and two")
 
 
@@ -230,7 +230,7 @@ def test_too_large_a_problem_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("taut.planning.plan", fail)
+    monkeypatch.setattr("taut.planning.solve.plan", fail)
     refused(run(*PLAN), "not enough memory for a problem of this size")
 
 

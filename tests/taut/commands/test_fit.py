@@ -7,7 +7,7 @@ import yaml
 
 from taut.data.load import load_memory_model
 from taut.data.samples import read_samples
-from taut.prediction import predict_rows
+from taut.prediction.rows import predict_rows
 from tests.taut.conftest import Run
 
 HEAD = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,zero,precision,stack"

@@ -23,9 +23,9 @@ from taut.frontier.epsilon_constraint import frontier_of, pareto
 from taut.frontier.frontier import Frontier
 from taut.frontier.limit_sweep import _improved
 from taut.frontier.memory_limits import gib_of, kib_of, least_limit, limit_for, lowered, spaced_limits
-from taut.planning import plan
-from taut.request import PlanRequest
-from taut.resolve import planning_problem
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import planning_problem
+from taut.planning.solve import plan
 from taut.solver.certificate.document import devices_of, parse_document, strategy_of
 from taut.solver.result import CandidateBound, Limits, Source, State, Status
 from taut.solver.search.search import search

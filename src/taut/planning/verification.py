@@ -6,9 +6,9 @@ from typing import Any
 
 from taut.data.read import read_json
 from taut.data.schedule import FORMAT
+from taut.planning.plan import Plan
 from taut.schedules.verify import ScheduleVerification, verify_schedule
 from taut.solver.certificate.verify import Verification, verify_document
-from taut.typed_plan import Plan
 
 
 def verify(plan: Plan | Mapping[str, Any] | str | Path) -> Verification | ScheduleVerification:

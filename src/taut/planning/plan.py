@@ -16,7 +16,7 @@ from typing import Any
 from taut.data.cluster import ClusterSpec
 from taut.data.read import read_json
 from taut.files import write_atomically
-from taut.plan_tables import described_cluster, stage_records, worker_records
+from taut.planning.tables import described_cluster, stage_records, worker_records
 from taut.reports.plan import percent, summary
 from taut.solver.certificate.document import (
     CandidateSection,

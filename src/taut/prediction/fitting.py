@@ -16,7 +16,7 @@ from taut.data.samples import ConfigurationRow, SampleLine, network_features, re
 from taut.errors import DataError
 from taut.formulations.batch.memory import edge_stages, memory_terms
 from taut.formulations.batch.step_time import step_terms
-from taut.prediction import columns_of, default_cluster, find_device, setting_of, sharded
+from taut.prediction.rows import columns_of, default_cluster, find_device, setting_of, sharded
 from taut.solver.calibration.latency import STACKS, Stack, fit_calibration
 from taut.solver.calibration.memory import fit_memory
 

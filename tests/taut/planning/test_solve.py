@@ -14,8 +14,8 @@ from taut.data.costs import CostTable
 from taut.data.load import load_cluster, load_model
 from taut.data.memory import MemoryModel
 from taut.errors import DataError, InfeasibleError, NothingFoundError
-from taut.planning import plan
-from taut.typed_plan import Plan
+from taut.planning.plan import Plan
+from taut.planning.solve import plan
 
 pytestmark = pytest.mark.proof
 

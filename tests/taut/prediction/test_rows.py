@@ -13,10 +13,10 @@ from taut.data.load import load_calibration, load_cluster
 from taut.data.model import ModelSpec
 from taut.data.samples import ConfigurationRow
 from taut.errors import DataError
-from taut.fitting import fit_latency
-from taut.planning import plan
-from taut.prediction import find_device, predict_rows
-from taut.records import predict_file
+from taut.planning.solve import plan
+from taut.prediction.fitting import fit_latency
+from taut.prediction.records import predict_file
+from taut.prediction.rows import find_device, predict_rows
 
 HEAD = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,precision,stack"
 

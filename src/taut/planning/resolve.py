@@ -19,7 +19,7 @@ from taut.errors import DataError, FieldError
 from taut.formulations.problem import LatencyModel, PlanningProblem
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.space import SCHEDULES, StrategySpace, check_fixed, divisors, tensor_degrees
-from taut.request import PlanRequest
+from taut.planning.request import PlanRequest
 
 
 def planning_problem(request: PlanRequest) -> PlanningProblem:

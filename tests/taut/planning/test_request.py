@@ -12,7 +12,7 @@ import pytest
 import taut
 from taut.commands.request_options import _request
 from taut.formulations.space import SCHEDULES
-from taut.request import PlanOptions, PlanRequest, check_search
+from taut.planning.request import PlanOptions, PlanRequest, check_search
 
 GIVEN: dict[str, Any] = {"model": "gpt2-345m", "cluster": "dgx-a100", "global_batch": 32}
 

@@ -1,7 +1,7 @@
 """
 Predictions as records: rows of a CSV file, or dictionaries, with the predicted columns beside what was given.
 
-A row that is wrong keeps its place and has an error text instead of figures (``taut.prediction``).
+A row that is wrong keeps its place and has an error text instead of figures (``taut.prediction.rows``).
 """
 
 import csv
@@ -15,7 +15,7 @@ from taut.data.calibration import Calibration
 from taut.data.load import load_calibration
 from taut.data.samples import ConfigurationRow, SampleLine, read_samples
 from taut.errors import DataError, FieldError
-from taut.prediction import Prediction, predict_rows
+from taut.prediction.rows import Prediction, predict_rows
 
 RESULTS = ("step_time_s", "step_time_low_s", "step_time_high_s", "memory_bytes", "fits", "error")
 

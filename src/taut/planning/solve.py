@@ -1,7 +1,7 @@
 """
 The main job: from a model and a cluster to a plan with a proven gap.
 
-The way a plan takes: a ``PlanRequest`` becomes a ``PlanningProblem`` (``taut.resolve``), the branch and bound
+The way a plan takes: a ``PlanRequest`` becomes a ``PlanningProblem`` (``taut.planning.resolve``), the branch and bound
 (``taut.solver.search.search``) finds strategy, stages and placement with a bound on every candidate, and the
 certificate (``taut.solver.certificate.write``) writes down everything that ``taut verify`` needs.
 """
@@ -15,13 +15,13 @@ from taut.errors import ExtrapolationWarning, InfeasibleError, NothingFoundError
 from taut.formulations.learned_memory import candidate_features
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
-from taut.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
-from taut.resolve import planning_problem, wider_costs
+from taut.planning.plan import Plan
+from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
+from taut.planning.resolve import planning_problem, wider_costs
 from taut.solver.certificate.write import plan_document
 from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.result import Progress, Status, StoppedBy
 from taut.solver.search.search import search
-from taut.typed_plan import Plan
 
 _STOPPED = {
     StoppedBy.TIME: "the time limit came first",

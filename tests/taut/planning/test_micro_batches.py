@@ -7,7 +7,7 @@ from taut.data.builtin_devices import catalog_devices
 from taut.data.costs import CostTable
 from taut.data.load import load_model
 from taut.errors import ExtrapolationWarning
-from taut.planning import plan
+from taut.planning.solve import plan
 
 
 def measured() -> CostTable:
