@@ -9,8 +9,6 @@ from rich.table import Table
 
 from taut.data.builtin import catalog_calibrations
 from taut.data.units import GIB
-from taut.planning.tables import described_cluster, stage_records
-from taut.solver.certificate.narrowed import narrowed
 
 if TYPE_CHECKING:
     from taut.solver.certificate.document import PlanDocument, PredictedSection, StrategySection
@@ -108,6 +106,8 @@ def _time_table(plan: "PlanDocument") -> Table:
 
 def _stage_table(plan: "PlanDocument") -> Table:
     """One row a stage; the kind of device where the cluster has several."""
+    from taut.planning.tables import stage_records
+
     table = Table(title="\nstages", title_justify="left", box=None, pad_edge=False)
     stages = stage_records(plan)
     several = len({stage["device"] for stage in stages}) > 1
@@ -128,6 +128,9 @@ def _stage_table(plan: "PlanDocument") -> Table:
 
 
 def _proof(plan: "PlanDocument") -> list[str]:
+    from taut.planning.tables import described_cluster
+    from taut.solver.certificate.narrowed import narrowed
+
     certificate, inputs = plan.certificate, plan.inputs
     states = Counter(f"{entry.state} ({entry.source})" for entry in certificate.candidates)
     lines = [
@@ -160,6 +163,8 @@ def _calibrations(plan: "PlanDocument") -> list[str]:
     """Calibrations of the catalog for the plan's devices, where none was used."""
     if "calibration" in plan.inputs or not plan.inputs["costs"].spec["basis"].startswith("analytic"):
         return []
+    from taut.planning.tables import described_cluster
+
     devices = set(described_cluster(plan).devices)
     named = [name for name, entry in catalog_calibrations().items() if entry.device in devices]
     exist = "calibrations exist" if len(named) > 1 else "calibration exists"
