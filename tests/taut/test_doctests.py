@@ -10,7 +10,7 @@ import taut
 FUNCTIONS = [name for name in taut.__all__ if inspect.isfunction(getattr(taut, name))]
 SLOW = {"best_schedule", "published_schedule"}
 """Functions whose result depends on how long they search."""
-COMPILED = {"place", "plot_schedule"}
+COMPILED = {"place", "plot_schedule", "schedule_page"}
 """Functions whose loops take half a minute to compile."""
 
 

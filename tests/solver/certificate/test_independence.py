@@ -88,6 +88,7 @@ print(json.dumps({"faults": outcome.faults, "gap": outcome.gap, "modules": sorte
 """
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("schedules", [["1f1b", "gpipe"], ["zb-h1", "interleaved-1f1b"]])
 def test_verifying_loads_no_solver_search_or_annealing(schedules: list[str]) -> None:
     """In a fresh process that checks a plan, none of them is ever loaded."""
