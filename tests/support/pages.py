@@ -56,10 +56,12 @@ def shown(text: str) -> list[Shown]:
 
 
 def run_command(words: list[str]) -> str:
-    """Standard output of a ``taut`` command, which has to end with exit code 0."""
+    """Standard output of a ``taut`` command, as wide as in a file; it has to end with exit code 0."""
     out, code = io.StringIO(), 0
-    with mock.patch.object(sys, "argv", words), contextlib.redirect_stdout(out), warnings.catch_warnings():
+    argv, environment = mock.patch.object(sys, "argv", words), mock.patch.dict(os.environ)
+    with argv, environment, contextlib.redirect_stdout(out), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        os.environ.pop("COLUMNS", None)
         try:
             app.main()
         except SystemExit as stop:
