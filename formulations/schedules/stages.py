@@ -213,4 +213,6 @@ def device_map(placement: str, stages: int, chunks: int) -> Ints:
     if placement == "round-robin" and chunks > 1:
         return round_robin(stages, chunks)
     expected = "sequential with 1 chunk a device, v with 2, round-robin with 2 or more"
-    raise FieldError("placement", placement, f"{chunks} chunks a device, expected {expected}")
+    if placement not in CHUNKS:
+        raise FieldError("placement", placement, f"expected {expected}")
+    raise FieldError("chunks", str(chunks), f"on the placement {placement}, expected {expected}")

@@ -15,6 +15,8 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.solver.result import OPTIMALITY_GAP, Incumbent, Status
 
+ROUNDING = 1e-12
+"""Relative seconds of communication below which they are rounding: two evaluators add their terms in other orders."""
 BREAKDOWN = ("compute", "tensor_parallel", "pipeline_transfers", "data_parallel", "optimizer", "constant")
 
 
@@ -55,9 +57,9 @@ def paid(time: StepTime) -> float:
 
 
 def communication_gap(objective: float, paid: float, lower_bound: float) -> float | None:
-    """Gap of the communication part, (1); None where it is not defined."""
+    """Gap of the communication part, (1); None where it is not defined, as where all communication is rounding."""
     communication = objective - paid
     slack = objective - lower_bound
     if slack <= 0.0:
         return 0.0
-    return min(slack / communication, 1.0) if communication > 0.0 and math.isfinite(slack) else None
+    return min(slack / communication, 1.0) if communication > ROUNDING * objective and math.isfinite(slack) else None
