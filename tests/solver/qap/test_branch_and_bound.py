@@ -103,6 +103,10 @@ def test_order_of_work_is_that_of_the_seed() -> None:
     assert first == sorted(first)
     # The objective is a whole and even number, so that any bound above 576 proves 578.
     assert 576.0 < first[-1] <= 578.0
+    # Which bound of the portfolio has the next turn is a matter of time; all of them rise to the optimum.
+    portfolio = [proof.lower_bound for proof in prove(nug12(), next(root_bounds(nug12(), np.arange(12))), 5)]
+    assert portfolio == sorted(portfolio)
+    assert portfolio[-1] == 578.0
 
 
 def test_memory_limit_changes_the_order_and_not_the_result(monkeypatch: pytest.MonkeyPatch) -> None:

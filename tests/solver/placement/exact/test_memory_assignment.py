@@ -1,6 +1,7 @@
 """Memory alone decides whether a candidate has a plan: the same as enumeration says, for any device types."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from tests.support.small import cluster, costs, model, problem
 ORDERS = ["zb-h1", "zb-h2", "v-half", "interleaved-1f1b"]
 
 
-def unlike(first: float, second: float, **space: object) -> PlanningProblem:
+def unlike(first: float, second: float, **space: Any) -> PlanningProblem:
     """Two nodes of one device each, of two types with so many MiB, and a model of two layers."""
     nodes = cluster(2, 1, devices=("a", "b"))
     groups = [
@@ -32,7 +33,7 @@ def unlike(first: float, second: float, **space: object) -> PlanningProblem:
     ]
     table = costs(model(2), devices={"a": 1.0, "b": 2.0}, activation_bytes=100_000)
     given = nodes.model_copy(update={"nodes": groups})
-    return problem(ClusterSpec.parse(given.model_dump(), "unlike"), model(2), table=table, **space)  # type: ignore[arg-type]
+    return problem(ClusterSpec.parse(given.model_dump(), "unlike"), model(2), table=table, **space)
 
 
 @pytest.mark.proof
@@ -79,7 +80,9 @@ def test_missing_bytes_are_the_least() -> None:
             kib = -(-found.missing // 1024)
             if kib:
                 lacking += 1
-                assert least_missing(with_more(given, kib), choice).missing == 0  # type: ignore[union-attr]
+                relieved = least_missing(with_more(given, kib), choice)
+                assert relieved is not None
+                assert relieved.missing == 0
                 assert np.isfinite(enumerate_candidate(with_more(given, kib), choice).seconds), (seed, choice)
                 assert np.isinf(enumerate_candidate(with_more(given, kib - 2), choice).seconds), (seed, choice)
     assert lacking > 20
