@@ -9,13 +9,13 @@ Data: ``StageTables`` of the candidate, ``Links`` of the cluster.
 (2) hop(x, y, z) = latency + message / B^PP there and, except in ``amp``, back; T_PP[z] = max over y of the sum of hops;
 (3) T_pipe[z] = sum_x t + (m - 1) max_x t + h T_PP[z], h from ``PlanningProblem.transfer_weight``; of a schedule that
     is order-priced, the makespan of that order (``taut.formulations.order_times``);
-(4) data-parallel time of a stage, tensor rank y, replicas on nodes n with g_n of them, k nodes in all:
-    max over n of 4 (g_n - 1)/g_n M/B(n) + 2 (k - 1)/k M/B(between), with B the slowest link of each kind, M the bytes
-    that the stage exchanges (its gradients under ZeRO-0 and 1; ``ParameterBytes.exchanged``); in ``amp`` one ring over
-    the slowest link of the whole group, with its latency;
-    T_DP is the largest over y on stage 0, in ``amp`` over all stages; a device with several chunks exchanges those of
-    all of them;
-(5) T = max_z T_pipe[z] + T_DP + T_opt, T_opt the optimizer on stage 0's parameters (divided by dp under ZeRO).
+(4) end[0, z] = T_pipe[z], and end[x + 1, z] = end[x, z] - backward[x, z] - back[x, z]: the last micro-batch's backward
+    pass goes from the last stage to the first. ``backward`` are seconds of the gradients by input and weights, with
+    recompute and the all-reduces of (1) that are not forward; ``back`` is the gradient's hop, one way, the slowest
+    tensor rank's. Of an order-priced schedule it is the end of the device's last pass;
+(5) in ``step``, T is the end of the last reduction plus the largest optimizer
+    (``taut.formulations.gradient_reductions``); in the papers' models T = max_z T_pipe[z] + T_DP + T_opt, T_DP and
+    T_opt (``pipette`` alone) of stage 0, in ``amp`` the largest T_DP over all stages.
 
 A calibration multiplies the terms, and adds a constant.
 
@@ -29,12 +29,11 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
+from taut.formulations.gradient_reductions import data_parallel_in_papers, end_of_step, optimizer_by_stage
 from taut.formulations.links import Links, group_link
 from taut.formulations.order_times import PipelineSeconds, chunk_pipelines
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.rings import inside_factor, ring_factor, ring_steps
-from taut.formulations.schedules.plan_orders import device_of_chunk
-from taut.formulations.space import Candidate
+from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.stage_tables import StageTables
 from taut.formulations.strategy import Strategy
 
@@ -80,8 +79,14 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
     else:
         pipeline = _pipelines(problem, strategy, tables, devices)
     worst = np.argmax(pipeline.total, axis=-1, keepdims=True)
-    optimizer = _optimizer(problem, strategy, tables, devices)
-    data = _data_parallel(problem, strategy, tables, devices)
+    optimizer = optimizer_by_stage(problem, strategy, devices)
+    if problem.latency_model == "step":
+        optimizer = optimizer.max(axis=-1)
+        reduced = end_of_step(problem, strategy, devices, pipeline.ends, pipeline.backward)
+        data = reduced - pipeline.total.max(axis=-1)
+    else:
+        optimizer = optimizer[..., 0]
+        data = data_parallel_in_papers(problem, strategy, devices)
 
     def of_worst(seconds: Floats) -> Floats:
         return np.asarray(np.take_along_axis(seconds, worst, axis=-1)[..., 0])
@@ -98,9 +103,9 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
 
 
 def _pipelines(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> PipelineSeconds:
-    """T_pipe of every replica by its closed form, eq. (3)."""
+    """T_pipe of every replica by its closed form, eq. (3), and the ends of its stages, eq. (4)."""
     candidate = strategy.candidate
-    compute, tensor = _stage_seconds(problem, strategy, tables, devices)
+    compute, tensor, backward = _stage_seconds(problem, strategy, tables, devices)
     transfers = problem.transfer_weight(candidate) * _trip(problem, strategy, tables, devices)
     stage = compute + tensor
     slowest = np.argmax(stage, axis=-2, keepdims=True)
@@ -109,25 +114,47 @@ def _pipelines(problem: PlanningProblem, strategy: Strategy, tables: StageTables
         straggler = np.take_along_axis(seconds, slowest, axis=-2)[..., 0, :]
         return np.asarray(seconds.sum(axis=-2) + (candidate.num_micro_batches - 1) * straggler)
 
-    return PipelineSeconds(pipelined(stage) + transfers, pipelined(compute), pipelined(tensor), transfers)
+    total = pipelined(stage) + transfers
+    later = (backward[..., :-1, :] + _hops_back(problem, strategy, tables, devices)).cumsum(axis=-2)
+    ends = total[..., None, :] - np.concatenate([np.zeros_like(backward[..., :1, :]), later], axis=-2)
+    return PipelineSeconds(total, pipelined(compute), pipelined(tensor), transfers, ends, backward)
 
 
 def _stage_seconds(
     problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints
-) -> tuple[Floats, Floats]:
-    """Computation and tensor-parallel seconds of every (stage, replica), eq. (1)."""
+) -> tuple[Floats, Floats, Floats]:
+    """Computation, tensor-parallel and backward seconds of every (stage, replica), eqs. (1) and (4)."""
     recompute, first, end = strategy.ranges
-    by_type = tables.seconds[:, recompute, first, end]
+    passes, tp = problem.passes(strategy.candidate), strategy.candidate.tp
     types = problem.type_of_node[problem.links.node_of[devices]]
     stage = np.arange(len(first))[:, None, None]
-    compute = by_type[types, stage].max(axis=-1)
-    tp = strategy.candidate.tp
+
+    def slowest(by_range: Floats) -> Floats:
+        return np.asarray(by_range[:, recompute, first, end][types, stage].max(axis=-1))
+
+    compute = slowest(tables.seconds)
+    backward = slowest(passes.input_gradient) + slowest(passes.weight_gradient)
     if tp == 1:
-        return compute, np.zeros_like(compute)
-    volume = tables.volume[recompute, first, end][:, None]
-    reductions = tables.reductions[recompute, first, end][:, None]
+        return compute, np.zeros_like(compute), backward
     inverse, latency = group_link(problem.links, devices)
-    return compute, ring_factor(tp) * volume * inverse + ring_steps(tp) * reductions * latency
+
+    def rings(volume: Floats, reductions: Floats) -> Floats:
+        return ring_factor(tp) * volume[:, None] * inverse + ring_steps(tp) * reductions[:, None] * latency
+
+    every = tables.volume[recompute, first, end], tables.reductions[recompute, first, end]
+    forward = tables.volume[0, first, end] / 2, tables.reductions[0, first, end] / 2
+    tensor = rings(*every)
+    return compute, tensor, backward + rings(every[0] - forward[0], every[1] - forward[1])
+
+
+def _hops_back(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:
+    """Seconds of the gradient's hop to every stage but the last, (..., pp - 1, dp), eq. (4)."""
+    sites = problem.links.site_of[devices]
+    before, after = sites[..., :-1, :, :], sites[..., 1:, :, :]
+    message = tables.message[[end for _, end in strategy.stages[:-1]]][:, None, None]
+    inverse = 1.0 / problem.links.pipeline_rate(strategy.candidate.tp)
+    hop = problem.links.latency[after, before] + message * inverse[after, before]
+    return np.asarray(problem.coefficient("pipeline") * hop.max(axis=-1))
 
 
 def _trip(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:
@@ -141,79 +168,6 @@ def _trip(problem: PlanningProblem, strategy: Strategy, tables: StageTables, dev
     if problem.latency_model != "amp":
         hop = hop + latency[after, before] + message * inverse[after, before]
     return np.asarray(hop.sum(axis=-3).max(axis=-1))
-
-
-def _data_parallel(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:
-    """T_DP, eq. (4)."""
-    gradients = problem.gradient_bytes(strategy.candidate)
-    if strategy.candidate.dp == 1:
-        return np.zeros(devices.shape[:-3])
-    if problem.latency_model != "amp":
-        return _hierarchical(problem.links, devices[..., 0, :, :], float(_on_first_device(strategy, gradients)))
-    rings = [
-        _flat(problem, devices[..., x, :, :], float(gradients[first, end]))
-        for x, (first, end) in enumerate(strategy.stages)
-    ]
-    return np.asarray(np.max(rings, axis=0))
-
-
-def _hierarchical(links: Links, group: Ints, message: float) -> Floats:
-    """Two rings inside each node and one between nodes, (..., dp, tp) devices of one stage."""
-    sites = links.site_of[np.swapaxes(group, -1, -2)]
-    return np.asarray(message * ring_by_byte(links.ring_inverse, sites, links.node_of_site[sites]).max(axis=-1))
-
-
-def ring_by_byte(inverse: Floats, sites: Ints, nodes: Ints) -> Floats:
-    """
-    T_DP per byte of one tensor rank's replicas, eq. (4).
-
-    Parameters
-    ----------
-    inverse
-        Seconds per byte between sites, symmetric.
-    sites, nodes
-        Site and node of every replica, (..., dp).
-    """
-    pair = inverse[sites[..., :, None], sites[..., None, :]]
-    same = nodes[..., :, None] == nodes[..., None, :]
-    replicas = same.sum(axis=-1)
-    own = np.where(same & ~np.eye(sites.shape[-1], dtype=bool), pair, 0.0).max(axis=-1)
-    inside = (inside_factor(replicas) * own).max(axis=-1)
-    touched = (1.0 / replicas).sum(axis=-1)
-    between = np.where(same, 0.0, pair).max(axis=(-1, -2))
-    return np.asarray(inside + ring_factor(touched) * between)
-
-
-def _flat(problem: PlanningProblem, group: Ints, message: float) -> Floats:
-    """One ring over the slowest link of the group, as AMP prices it; its coefficient scales latencies as well."""
-    links, weight = problem.links, problem.coefficient("data_parallel")
-    sites = links.site_of[np.swapaxes(group, -1, -2)]
-    pairs = sites[..., :, None], sites[..., None, :]
-    apart = ~np.eye(sites.shape[-1], dtype=bool)
-    inverse = np.where(apart, 1.0 / links.data_rate[pairs], 0.0).max(axis=(-1, -2))
-    latency = np.where(apart, links.latency[pairs], 0.0).max(axis=(-1, -2))
-    n = sites.shape[-1]
-    return np.asarray((ring_factor(n) * message * inverse + weight * ring_steps(n) * latency).max(axis=-1))
-
-
-def _optimizer(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:
-    """T_opt, on the slowest device type of stage 0, eq. (5)."""
-    types = problem.type_of_node[problem.links.node_of[devices[..., 0, :, :]]]
-    seconds = problem.optimizer_seconds[types].max(axis=(-1, -2))
-    parameters = _on_first_device(strategy, tables.parameters)
-    return np.asarray(seconds * parameters / optimizer_shards(strategy.candidate))
-
-
-def _on_first_device(strategy: Strategy, figures: Floats | Ints) -> float:
-    """A figure of ranges, summed over the chunks of the first device."""
-    _, first, end = strategy.ranges
-    hosted = device_of_chunk(strategy.candidate.schedule, strategy.candidate.pp, strategy.candidate.vpp) == 0
-    return float(figures[first, end][hosted].sum())
-
-
-def optimizer_shards(candidate: Candidate) -> int:
-    """Replicas that share the optimizer's work."""
-    return candidate.dp if candidate.zero else 1
 
 
 def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:

@@ -12,7 +12,8 @@ For every replica
 (2) a transfer from chunk c to the next, and of the gradient back, takes half of the hop there and back, the slowest
     tensor rank's, times the calibration's coefficient; none where both chunks lie on one device. Round the devices the
     hop from the last to the first one counts like any other;
-(3) T_pipe[z] is the makespan of the order under these durations (``taut.formulations.schedules.schedule`` (2) to (5)).
+(3) T_pipe[z] is the makespan of the order under these durations (``taut.formulations.schedules.schedule`` (2) to (5)),
+    and the end of device x the end of its last pass, which yields gradients.
 
 At even chunks, without transfers, and with F, I, W the seconds of a device's chunks together, (3) is
 :math:`m (F + I + W)` plus
@@ -35,18 +36,25 @@ from taut.formulations.links import group_link
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.schedules.plan_orders import Order, device_of_chunk, order_of
-from taut.formulations.schedules.recurrence import makespans
+from taut.formulations.schedules.recurrence import device_ends
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 
 
 class PipelineSeconds(NamedTuple):
-    """T_pipe and its parts by replica in seconds, (..., dp)."""
+    """
+    T_pipe and its parts by replica in seconds, (..., dp).
+
+    ``ends`` (..., pp, dp) are those of the last pass that yields gradients, and ``backward`` (..., pp, dp) the backward
+    seconds of one micro-batch, on every pipeline rank.
+    """
 
     total: Floats
     compute: Floats
     tensor_parallel: Floats
     transfers: Floats
+    ends: Floats
+    backward: Floats
 
 
 def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> PipelineSeconds:
@@ -73,11 +81,25 @@ def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints)
     distinct, same = np.unique(rows.reshape(-1, rows.shape[-1]), axis=0, return_inverse=True)
     size = compute.shape[-1]
     alone, rings, hops = distinct[:, :size], distinct[:, size : 2 * size], distinct[:, 2 * size :]
-    total = spans(order, alone + rings, hops, candidate.num_micro_batches)
+    ends = pipeline_ends(order, alone + rings, hops, candidate.num_micro_batches)
+    total = ends.max(axis=1)
     without_hops = spans(order, alone + rings, np.zeros_like(hops), candidate.num_micro_batches)
     bare = spans(order, alone, np.zeros_like(hops), candidate.num_micro_batches)
+    shape, of = rows.shape[:-1], same.ravel()
     parts = (total, bare, without_hops - bare, total - without_hops)
-    return PipelineSeconds(*(part[same.ravel()].reshape(rows.shape[:-1]) for part in parts))
+    backward = _on_devices(order.device, alone + rings)
+    return PipelineSeconds(
+        *(part[of].reshape(shape) for part in parts),
+        *(np.swapaxes(part[of].reshape(*shape, candidate.pp), -1, -2) for part in (ends, backward)),
+    )
+
+
+def _on_devices(device: Ints, passes: Floats) -> Floats:
+    """Backward seconds of one micro-batch on every device (n, devices), of passes (n, 3 C)."""
+    _, by_input, by_weight = np.split(passes, 3, axis=1)
+    total = np.zeros((int(device.max()) + 1, len(passes)))
+    np.add.at(total, device, (by_input + by_weight).T)
+    return total.T
 
 
 def replica_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> tuple[Floats, Floats]:
@@ -109,8 +131,13 @@ def candidate_order(candidate: Candidate) -> Order:
 
 
 def spans(order: Order, passes: Floats, transfer: Floats, num_micro_batches: int) -> Floats:
+    """Makespans of an order under many durations (n,), the largest of ``pipeline_ends``."""
+    return np.asarray(pipeline_ends(order, passes, transfer, num_micro_batches).max(axis=1))
+
+
+def pipeline_ends(order: Order, passes: Floats, transfer: Floats, num_micro_batches: int) -> Floats:
     """
-    Makespans of an order under many durations.
+    Ends of the devices of an order under many durations.
 
     Parameters
     ----------
@@ -126,12 +153,12 @@ def spans(order: Order, passes: Floats, transfer: Floats, num_micro_batches: int
     Returns
     -------
     array
-        Seconds (n,).
+        Seconds (n, devices).
     """
     seconds = passes.reshape(len(passes), 3, -1)
     whole = seconds[:, 1] + seconds[:, 2]
     every = np.concatenate([seconds, whole[:, None]], axis=1)
-    return makespans(order.passes, order.first, every, np.ascontiguousarray(transfer), num_micro_batches)
+    return device_ends(order.passes, order.first, every, np.ascontiguousarray(transfer), num_micro_batches)
 
 
 def _passes(problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints) -> tuple[Floats, Floats]:

@@ -22,12 +22,15 @@ from taut.formulations.learned_memory import network_stage_memory
 from taut.formulations.links import Links, links
 from taut.formulations.memory import DeviceMemory, StageMemory, device_memory, stage_memory
 from taut.formulations.priced_layers import PassTables, PricedLayers, pass_tables
+from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace, candidates, recompute_of
 from taut.formulations.stage_tables import StageTables, stage_tables
 
-LatencyModel = Literal["pipette", "pipette-printed", "amp"]
-LATENCY_MODELS: tuple[LatencyModel, ...] = ("pipette", "pipette-printed", "amp")
+LatencyModel = Literal["step", "pipette", "pipette-printed", "amp"]
+LATENCY_MODELS: tuple[LatencyModel, ...] = ("step", "pipette", "pipette-printed", "amp")
+WHOLE_STEP: tuple[LatencyModel, ...] = ("step", "pipette")
+"""Models that price every schedule, and the optimizer."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class PlanningProblem:
     Everything that a plan is computed from.
 
     A calibration multiplies the communication here; its other coefficients are in the cost table already.
+    ``overlap_grad_reduce`` says whether the latency model ``step`` reduces gradients during the last backward pass.
     """
 
     model: ModelSpec
@@ -45,6 +49,7 @@ class PlanningProblem:
     space: StrategySpace
     latency_model: LatencyModel = "pipette"
     calibration: Calibration | None = None
+    overlap_grad_reduce: bool = False
     _tables: dict[tuple[int, int, bool, bool, bool], StageTables] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -57,6 +62,11 @@ class PlanningProblem:
     def links(self) -> Links:
         """Bandwidth and latency between sites."""
         return links(self.cluster)
+
+    @cached_property
+    def rings(self) -> RingRates:
+        """Rates of data-parallel rings: by members on a node in ``step``, an equal share of the cards in the papers."""
+        return ring_rates(self.links, by_members=self.latency_model == "step")
 
     @cached_property
     def candidates(self) -> list[Candidate]:
@@ -73,8 +83,8 @@ class PlanningProblem:
 
     @property
     def prices_orders(self) -> bool:
-        """Whether order-priced candidates can be priced: in ``pipette``, and where memory is a sum of terms."""
-        return self.latency_model == "pipette" and self.memory.network is None
+        """Whether order-priced candidates can be priced: by ``WHOLE_STEP``, and where memory is a sum of terms."""
+        return self.latency_model in WHOLE_STEP and self.memory.network is None
 
     @cached_property
     def device_types(self) -> list[str]:
@@ -95,7 +105,7 @@ class PlanningProblem:
     @cached_property
     def optimizer_seconds(self) -> Floats:
         """Optimizer seconds per parameter by device type; 0 in the printed latency models and where not priced."""
-        priced = self.costs.optimizer_s_per_parameter if self.latency_model == "pipette" else {}
+        priced = self.costs.optimizer_s_per_parameter if self.latency_model in WHOLE_STEP else {}
         return np.array([priced.get(name, 0.0) for name in self.device_types])
 
     def coefficient(self, term: str) -> float:
@@ -171,7 +181,7 @@ class PlanningProblem:
         """
         How often a step pays the trip through the pipeline, the factor on T_PP.
 
-        ``pipette`` under 1F1B pays max(1, m / pp), as printed (pp - 1) m / pp; everything else pays one trip, and
+        ``WHOLE_STEP`` under 1F1B pay max(1, m / pp), as printed (pp - 1) m / pp; everything else pays one trip, and
         a calibration multiplies all of them. Of an order-priced candidate this is a guide to
         placements alone.
         """
@@ -181,4 +191,4 @@ class PlanningProblem:
         if candidate.schedule == "gpipe" or self.latency_model == "amp":
             return 1.0
         trips = candidate.num_micro_batches / candidate.pp
-        return max(1.0, trips) if self.latency_model == "pipette" else trips * (candidate.pp - 1)
+        return max(1.0, trips) if self.latency_model in WHOLE_STEP else trips * (candidate.pp - 1)

@@ -12,6 +12,13 @@ Data: n members; M bytes that each member holds; B bytes/s and :math:`\lambda` s
 
     .. math:: T_{DP} = \max_v 4 \frac{g_v - 1}{g_v} \frac{M}{B_v} + 2 \frac{k - 1}{k} \frac{M}{B_{between}}.
 
+(3) A node's cards of :math:`N_v` bytes/s serve :math:`G_v` devices. A ring with g members on a node crosses its cards
+    once, and :math:`G_v / g` rings do so together, so between nodes a ring gets
+
+    .. math:: \frac{1}{B_{between}} = \max \Big( \max_{ij} \frac{1}{B_{ij}}, \; \max_v \frac{G_v}{N_v g_v} \Big)
+
+    over its pairs of members in different nodes. The papers' latency models give every member :math:`N_v / G_v`.
+
 Compiled loops call the same functions: a module with a kernel passes them to ``numba.extending.register_jitable``.
 
 References
@@ -20,12 +27,14 @@ Patarasuk and Yuan (2009), Bandwidth optimal all-reduce algorithms for clusters 
 Yim et al. (2024), Pipette, eq. 6: (2).
 """
 
+from dataclasses import dataclass
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.links import Links
 
 
 @overload
@@ -89,3 +98,71 @@ def ring_steps(members: int | Ints) -> int | Ints:
         Steps, of the shape of ``members``.
     """
     return 2 * (members - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class RingRates:
+    """
+    What the links and cards give to data-parallel rings, (3).
+
+    Parameters
+    ----------
+    inverse
+        Seconds per byte between sites in the slower direction, (S, S), symmetric.
+    card
+        Seconds per byte of a node's cards for a ring with one member there, G / N, (nodes,); zero where cards are not
+        stated, or counted in ``inverse``.
+    """
+
+    inverse: Floats
+    card: Floats
+
+
+def ring_rates(links: Links, *, by_members: bool) -> RingRates:
+    """
+    Rates of data-parallel rings.
+
+    Parameters
+    ----------
+    links
+        Bandwidth between sites, and cards.
+    by_members
+        Whether a ring's share of the cards grows with its members on the node, (3); otherwise every member has an equal
+        share, as in the papers.
+
+    Returns
+    -------
+    RingRates
+        Inverse rates of links and cards.
+    """
+    if not by_members:
+        return RingRates(links.ring_inverse, np.zeros(links.num_nodes))
+    inverse = 1.0 / links.rate
+    return RingRates(np.maximum(inverse, inverse.T), links.gpus_per_node / links.cards)
+
+
+def ring_by_byte(rates: RingRates, sites: Ints, nodes: Ints) -> Floats:
+    """
+    Seconds per byte of hierarchical all-reduces, (2) and (3).
+
+    Parameters
+    ----------
+    rates
+        Inverse rates of links and cards.
+    sites, nodes
+        Site and node of every member, (..., dp).
+
+    Returns
+    -------
+    array
+        Seconds per byte, (...).
+    """
+    pair = rates.inverse[sites[..., :, None], sites[..., None, :]]
+    same = nodes[..., :, None] == nodes[..., None, :]
+    members = same.sum(axis=-1)
+    own = np.where(same & ~np.eye(sites.shape[-1], dtype=bool), pair, 0.0).max(axis=-1)
+    inside = (inside_factor(members) * own).max(axis=-1)
+    touched = (1.0 / members).sum(axis=-1)
+    between = np.where(same, 0.0, pair).max(axis=(-1, -2))
+    cards = (rates.card[nodes] / members).max(axis=-1)
+    return np.asarray(inside + ring_factor(touched) * np.maximum(between, cards))

@@ -122,9 +122,9 @@ def peaks(passes: Ints, first: Ints, activation: Floats, kept: Floats) -> Floats
 
 
 @jit
-def makespans(passes: Ints, first: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int) -> Floats:
+def device_ends(passes: Ints, first: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int) -> Floats:
     """
-    Makespan of one order under many durations.
+    End of every device's last pass of one order under many durations; the largest is the makespan.
 
     Parameters
     ----------
@@ -140,11 +140,13 @@ def makespans(passes: Ints, first: Ints, seconds: Floats, transfer: Floats, num_
     Returns
     -------
     Array
-        Seconds (n,).
+        Seconds (n, devices).
     """
-    longest = np.zeros(len(seconds))
+    ends = np.zeros((len(seconds), len(first) - 1))
     start, end = np.zeros(len(passes)), np.zeros(len(passes))
     for n in range(len(seconds)):
         execute(passes, first, seconds[n], transfer[n], num_micro_batches, start, end)
-        longest[n] = end.max()
-    return longest
+        for d in range(len(first) - 1):
+            if first[d + 1] > first[d]:
+                ends[n, d] = end[first[d + 1] - 1]
+    return ends

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.latency import optimizer_shards
+from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
 from taut.formulations.links import Links
 from taut.formulations.order_division import ChunkProblem, chunk_problem
 from taut.formulations.partition import PartitionProblem, best_group, partition_problem
@@ -80,10 +80,10 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
     shards = optimizer_shards(candidate)
     optimizer = float(problem.optimizer_seconds.min()) * tables.parameters[0] / shards + problem.constant_seconds
     edge, between = _edges(problem, candidate, best)
-    gradients = problem.gradient_bytes(candidate)[0]
+    gradients = least_bytes(problem, candidate)[0]
     if candidate.is_order_priced:
         weight = problem.coefficient("pipeline")
-        return Communication(weight * edge, gradients * _least_ring(problem, candidate, best) + optimizer)
+        return Communication(weight * edge, gradients * _ring_after_order(problem, candidate, best) + optimizer)
     if problem.latency_model == "amp":
         farthest = weight * min(between(k) for k in _spreads(problem, candidate))
         tail = np.full_like(edge, farthest + problem.constant_seconds)
@@ -113,7 +113,7 @@ def _ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
     """T_DP per gradient byte on k nodes at least, (4)."""
     g = -(-dp // k)
     inside = inside_factor(g) * best.inside_inverse if g > 1 else 0.0
-    return inside + ring_factor(k) * best.core(k)
+    return inside + ring_factor(k) * best.between(dp, k)
 
 
 def _least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
@@ -126,7 +126,12 @@ def _least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True) -> ChunkProblem:
     """The division into chunks of a candidate whose schedule is priced by its order, at the best links."""
     edge, _ = _edges(problem, candidate, best)
-    return chunk_problem(problem, candidate, edge, _least_ring(problem, candidate, best), margin=margin)
+    return chunk_problem(problem, candidate, edge, _ring_after_order(problem, candidate, best), margin=margin)
+
+
+def _ring_after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """Least ring of the first device after the makespan; in ``step`` the last device to end need not be the first."""
+    return 0.0 if problem.latency_model == "step" else _least_ring(problem, candidate, best)
 
 
 def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
@@ -135,12 +140,13 @@ def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
     if tp > links.gpus_per_node.max():
         return _ring_per_byte(candidate.dp, candidate.dp, best)
     groups = links.gpus_per_node // tp
+    cards = float((best.rings.card / groups).max()) if n > 1 else 0.0
     if links.by_node:
         inside, apart = np.diag(best.inverse), best.between_nodes[~np.eye(n, dtype=bool)].max(initial=0.0)
     else:
         inside, apart = best.ranked(groups)
     inside = np.where(groups > 1, inside_factor(groups), 0.0)[links.node_of_site] * inside
-    apart = ring_factor(n) * apart
+    apart = ring_factor(n) * np.maximum(apart, cards)
     # One ring holds all devices, or all nodes alike; of several, each device lies in one.
     return float(inside.max() + apart.max() if links.by_node or tp == 1 else (inside + apart).max())
 

@@ -62,7 +62,7 @@ class Ladder:
         self, problem: PlanningProblem, *, margin: bool = True, relaxations: dict[Candidate, float] | None = None
     ) -> None:
         self.problem, self.margin = problem, margin
-        self.links = BestLinks(problem.links)
+        self.links = BestLinks(problem.links, problem.rings)
         self.subsets, self.placements = SubsetCache(), EnumerationCache()
         self.relaxations = {} if relaxations is None else relaxations
         self._latest: tuple[Candidate, Communication] | None = None

@@ -9,7 +9,9 @@ With nodes n and the inverse rates between them,
 (3) a hop is bounded by the least hop of its kind, inside a node or between nodes;
 (4) where devices were measured one by one, a ring with :math:`c_n` devices of every node n holds :math:`c_n - 1` others
     of a device's own node and is no faster than its :math:`(c_n - 1)`-th best link there, and towards another node than
-    its :math:`c_n`-th best.
+    its :math:`c_n`-th best;
+(5) of k nodes some node holds at most :math:`\lfloor dp / k \rfloor` of dp replicas, and gives their ring as many
+    shares of its cards.
 """
 
 from dataclasses import dataclass, field
@@ -19,6 +21,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.links import Links, least_core
+from taut.formulations.rings import RingRates
 
 
 @dataclass
@@ -30,12 +33,14 @@ class BestLinks:
     """
 
     links: Links
+    rings: RingRates
     _cores: dict[int, float] = field(default_factory=dict)
     _hops: dict[tuple[int, float, bool], tuple[float, float]] = field(default_factory=dict)
     _trees: dict[tuple[int, float, bool], Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.inverse = self.links.ring_inverse
+        self.inverse = self.rings.inverse
+        self.card = float(self.rings.card.min())
         self.between_nodes = self._by_node(np.where(self.links.same_node, np.inf, self.inverse))
         self.steps = np.unique(self.between_nodes[np.isfinite(self.between_nodes)])
         self.inside = self._inside()
@@ -65,6 +70,10 @@ class BestLinks:
         if k not in self._cores:
             self._cores[k] = least_core(self.between_nodes, self.steps, k)
         return self._cores[k]
+
+    def between(self, replicas: int, k: int) -> float:
+        """Seconds per byte between nodes that a ring of so many replicas on k nodes takes at least, (1) and (5)."""
+        return max(self.core(k), self.card / (replicas // k)) if k > 1 else 0.0
 
     def ranked(self, groups: Ints) -> tuple[Floats, Floats]:
         """

@@ -13,9 +13,11 @@ Variables: the paths. T is seconds of the longest path, the first slots of all p
 (2) With k nodes touched by dp first slots, some node holds at least :math:`g = \lceil dp / k \rceil` of them, and with
     b the slowest inverse rate between touched nodes the ring takes at least, in seconds per byte,
 
-    .. math:: \rho = 4 \frac{g - 1}{g} \min_v \beta_{vv} + 2 \frac{k - 1}{k} b
+    .. math:: \rho = 4 \frac{g - 1}{g} \min_v \beta_{vv} + 2 \frac{k - 1}{k} \max \Big( b, \min_v
+        \frac{\gamma_v}{\lfloor dp / k \rfloor} \Big),
 
-    (``taut.formulations.rings``).
+    since some node holds at most :math:`\lfloor dp / k \rfloor` of them, and gives the ring as many shares
+    :math:`1 / \gamma_v` of its cards (``taut.formulations.rings``).
 """
 
 from dataclasses import dataclass
@@ -49,7 +51,8 @@ class SlotGraph:
     Nodes with slots, to be divided among paths.
 
     ``hops`` (N, N) seconds and ``inverse`` (N, N) seconds per byte, with the figures inside a node on the diagonal;
-    ``capacity`` (N,) slots; ``pp`` slots of a path; ``replicas`` = dp first slots that exchange gradients.
+    ``capacity`` (N,) slots; ``pp`` slots of a path; ``replicas`` = dp first slots that exchange gradients; ``card``
+    (N,) seconds per byte of a ring with one of them on a node, by its cards alone.
     """
 
     hops: Floats
@@ -57,6 +60,7 @@ class SlotGraph:
     capacity: Ints
     pp: int
     replicas: int
+    card: Floats
 
     @property
     def num_slots(self) -> int:
@@ -113,7 +117,8 @@ class SlotGraph:
             Seconds per byte.
         """
         fewest, g = box.min_touched, -(-self.replicas // box.max_touched)
-        between = ring_factor(fewest) * (box.low if slowest is None else slowest)
+        link = box.low if slowest is None else slowest
+        between = ring_factor(fewest) * max(link, float(self.card.min()) / (self.replicas // fewest))
         inside = np.diag(self.inverse)[self.capacity > 1].min(initial=np.inf)
         return (inside_factor(g) * float(inside) if g > 1 else 0.0) + between
 
@@ -145,10 +150,11 @@ def slot_graph(problem: PlanningProblem, candidate: Candidate) -> SlotGraph:
     message = float(problem.tables(candidate).message[1:-1].min())
     return SlotGraph(
         hops=_by_node(links, links.hop_seconds(candidate.tp, message, both_ways=True)),
-        inverse=_by_node(links, links.ring_inverse),
+        inverse=_by_node(links, problem.rings.inverse),
         capacity=np.maximum(links.gpus_per_node // candidate.tp, 1),
         pp=candidate.pp,
         replicas=candidate.dp,
+        card=problem.rings.card,
     )
 
 

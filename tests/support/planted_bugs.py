@@ -21,7 +21,7 @@ import pytest
 from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.errors import TautError
-from taut.formulations import latency, links, memory, order_times, space, stage_tables
+from taut.formulations import gradient_reductions, latency, links, memory, order_times, space, stage_tables
 from taut.formulations.priced_layers import PricedLayers
 from taut.formulations.problem import PlanningProblem
 from taut.solver import layer_partition
@@ -85,13 +85,13 @@ def _raised(found: Any, *_: Any) -> Any:
 
 
 def _half_last(parts: Any, *_: Any) -> Any:
-    compute, tensor = (part.copy() for part in parts)
+    compute, *others = (part.copy() for part in parts)
     compute[..., -1, :] *= 0.5
-    return compute, tensor
+    return compute, *others
 
 
 def _one_less(pipelines: Any, problem: PlanningProblem, strategy: Any, tables: Any, devices: Ints) -> Any:
-    compute, tensor = latency._stage_seconds(problem, strategy, tables, devices)
+    compute, tensor, _ = latency._stage_seconds(problem, strategy, tables, devices)
     return pipelines._replace(total=pipelines.total - (compute + tensor).max(axis=-2))
 
 
@@ -99,9 +99,8 @@ def _without_full_rings(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(stage_tables.REDUCTIONS, "full", 4)
 
 
-def _last_device(strategy: Any, figures: Any) -> float:
-    _, first, end = strategy.ranges
-    return float(figures[first, end][-1])
+def _last_first(figures: Any, *_: Any) -> Any:
+    return figures[::-1]
 
 
 def _margin_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -113,7 +112,7 @@ def _plain(cost: Any, layers: PricedLayers, device: str, layer: Any, recompute: 
 
 
 BUGS: dict[str, Patch] = {
-    "data-parallel ring halved": _scaled(latency, "ring_by_byte", 0.5),
+    "data-parallel ring halved": _scaled(gradient_reductions, "ring_by_byte", 0.5),
     "partition optimum +5 %": _changed(
         layer_partition, "solve_partition", lambda found, *_: replace(found, seconds=found.seconds * 1.05)
     ),
@@ -138,14 +137,14 @@ BUGS: dict[str, Patch] = {
     "optimizer forgotten": _property(PlanningProblem, "optimizer_seconds", lambda found: found * 0),
     "logits forgotten in memory": _scaled(stage_tables, "_logits", 0),
     "latency forgotten": _scaled(links, "_latency", 0.0),
-    "gradients of the last stage": lambda patch: _wherever(patch, latency, "_on_first_device", lambda _: _last_device),
+    "gradients of the last stage": _changed(gradient_reductions, "by_device", _last_first),
     "one micro-batch too few": _changed(latency, "_pipelines", _one_less),
     "margin forgotten": _margin_forgotten,
     "messages never divided": lambda patch: _wherever(
         patch, stage_tables, "_messages", lambda old: lambda priced, output, shards: old(priced, output, 1)
     ),
     "optimizer divided without ZeRO": lambda patch: _wherever(
-        patch, latency, "optimizer_shards", lambda _: lambda candidate: candidate.dp
+        patch, gradient_reductions, "optimizer_shards", lambda _: lambda candidate: candidate.dp
     ),
     "full recompute costs nothing": _method(PricedLayers, "_price", _plain),
     "candidates with ZeRO-1 forgotten": _changed(

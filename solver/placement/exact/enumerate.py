@@ -24,9 +24,10 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.latency import optimizer_shards, ring_by_byte
+from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
 from taut.formulations.links import Links, group_link
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import ring_by_byte
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
 from taut.formulations.strategy import Division
@@ -98,7 +99,7 @@ def _listed(problem: PlanningProblem, candidate: Candidate) -> Enumeration:
         types=kinds[:, 0].astype(np.int64),
         inverse=np.asarray(kinds[:, 1], dtype=np.float64),
         latency=np.asarray(kinds[:, 2], dtype=np.float64),
-        rings=ring_by_byte(links.ring_inverse, first, links.node_of_site[first]).max(axis=-1),
+        rings=ring_by_byte(problem.rings, first, links.node_of_site[first]).max(axis=-1),
     )
 
 
@@ -226,7 +227,7 @@ def _tails(problem: PlanningProblem, candidate: Candidate, listed: Enumeration) 
     """Ring, optimizer and constant of every placement by the end of stage 0, (placements, L+1)."""
     slowest = problem.optimizer_seconds[listed.types[listed.groups[:, :, 0]]].max(axis=1)
     parameters = problem.tables(candidate).parameters[0] / optimizer_shards(candidate)
-    gradients = problem.gradient_bytes(candidate)[0]
+    gradients = least_bytes(problem, candidate)[0]
     return np.asarray(listed.rings[:, None] * gradients + slowest[:, None] * parameters + problem.constant_seconds)
 
 

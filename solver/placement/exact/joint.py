@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.latency import optimizer_shards, ring_by_byte
+from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
 from taut.formulations.partition import partition_problem
 from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import ring_by_byte
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import ROUNDING, communication
 from taut.solver.bounds.link_bounds import BestLinks
@@ -85,7 +86,7 @@ class SubsetCache:
     def _kinds_of(self, problem: PlanningProblem, tp: int) -> Ints | None:
         """Kinds of the slots of tensor degree tp; None for too many."""
         if tp not in self._kinds:
-            self._kinds[tp] = slot_kinds(problem.links, tp)
+            self._kinds[tp] = slot_kinds(problem.links, problem.rings, tp)
         return self._kinds[tp]
 
     def solver(self, problem: PlanningProblem, candidate: Candidate, message: float) -> SubsetSolver:
@@ -132,7 +133,7 @@ class SubsetCache:
             links = problem.links
             sites = slot_sites(links, candidate.tp)[:, 0][solver.start_sets]
             parts = np.array_split(sites, -(-sites.size * candidate.dp // CHUNK))
-            priced = [ring_by_byte(links.ring_inverse, few, links.node_of_site[few]) for few in parts]
+            priced = [ring_by_byte(problem.rings, few, links.node_of_site[few]) for few in parts]
             self._rings[key] = np.concatenate(priced)
         return self._rings[key]
 
@@ -201,7 +202,7 @@ def solve_joint(
     rings = cache.rings(problem, candidate, solver)
     edge, tail = linked(problem, candidate, best, smallest)
     stages = partition_problem(problem, candidate, margin=margin)
-    gradients = problem.gradient_bytes(candidate)[0]
+    gradients = least_bytes(problem, candidate)[0]
     optimizer = problem.optimizer_seconds.min() * tables.parameters[0] / optimizer_shards(candidate)
     optimizer = optimizer + problem.constant_seconds
     found_slots: dict[int, Ints] = {}

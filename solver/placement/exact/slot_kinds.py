@@ -3,7 +3,7 @@ Kinds of slots: which tensor groups of a cluster can be exchanged (symmetry of t
 
 Two slots are of one kind if exchanging them changes no link. Those of one node are, where the devices of a node are
 interchangeable. Two that are alone in their nodes, or two devices of one node, are of one kind if for every table of
-links M (latency, rate of pipeline transfers, rate of rings)
+links M (latency, rate of pipeline transfers, rate of rings), their nodes' cards giving equal shares,
 
 (1) :math:`M_{uw} = M_{vw}, \; M_{wu} = M_{wv}` for every other w, :math:`M_{uv} = M_{vu}, \; M_{uu} = M_{vv}`.
 
@@ -15,19 +15,20 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.links import Links
 from taut.formulations.placement import slot_sites
+from taut.formulations.rings import RingRates
 
 MAX_KINDS = 20
 """Kinds that are told apart: 20 slots of different kinds have a million multisets, near the most that are solved."""
 
 
-def slot_kinds(links: Links, tp: int) -> Ints | None:
+def slot_kinds(links: Links, rings: RingRates, tp: int) -> Ints | None:
     """
     Find the kind of every slot.
 
     Parameters
     ----------
-    links
-        Links of the cluster.
+    links, rings
+        Links of the cluster, and rates of its rings.
     tp
         Tensor degree.
 
@@ -40,11 +41,13 @@ def slot_kinds(links: Links, tp: int) -> Ints | None:
     single = np.bincount(sites, minlength=links.num_sites) == 1
     # Devices of two nodes can change places only where each is all of its node.
     place = np.where(np.bincount(node)[node] == 1, -1, node)
-    tables = links.latency, links.pipeline_rate(tp), links.ring_inverse
+    tables, card = (links.latency, links.pipeline_rate(tp), rings.inverse), rings.card[node]
     first: list[int] = []
     kind_of = np.zeros(links.num_sites, np.int64)
     for v in range(links.num_sites):
-        known = (c for c, u in enumerate(first) if single[u] and single[v] and place[u] == place[v])
+        known = (
+            c for c, u in enumerate(first) if single[u] and single[v] and place[u] == place[v] and card[u] == card[v]
+        )
         kind_of[v] = next((c for c in known if _exchangeable(tables, first[c], v)), len(first))
         if kind_of[v] == len(first):
             first.append(v)

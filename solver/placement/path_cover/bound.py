@@ -14,7 +14,7 @@ witnesses.
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.latency import optimizer_shards
+from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
 from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -54,7 +54,7 @@ def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
         and bool((links.gpus_per_node == links.gpus_per_node[0]).all() or candidate.tp <= links.gpus_per_node.min())
         and problem.latency_model != "amp"
         and problem.transfer_weight(candidate) > 0.0
-        and not (_equal(links.latency) and _equal(links.data_rate) and _equal(links.pipeline_rate(candidate.tp)))
+        and not (_equal(links.latency) and _equal(problem.rings.inverse) and _equal(links.pipeline_rate(candidate.tp)))
     )
 
 
@@ -116,5 +116,5 @@ def covered_seconds(
     edge, tail = linked(problem, candidate, best, message)
     optimizer = problem.optimizer_seconds.min() * problem.tables(candidate).parameters[0] / optimizer_shards(candidate)
     fixed = optimizer + problem.constant_seconds
-    covered = bound.seconds(problem.transfer_weight(candidate), problem.gradient_bytes(candidate)[0]) + fixed
+    covered = bound.seconds(problem.transfer_weight(candidate), least_bytes(problem, candidate)[0]) + fixed
     return edge, np.maximum(tail, covered), fixed

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.gradient_reductions import least_bytes
 from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -77,7 +78,7 @@ def load() -> None:
     """Load the compiled loops, or compile them, on a small graph: a first run would spend its time limit on that."""
     hops = np.array([[0.1, 1.0, 2.0], [1.0, 0.1, 3.0], [2.0, 3.0, 0.1]])
     for groups in (1, 2):
-        graph = SlotGraph(hops=hops, inverse=hops, capacity=np.full(3, groups), pp=3, replicas=groups)
+        graph = SlotGraph(hops=hops, inverse=hops, capacity=np.full(3, groups), pp=3, replicas=groups, card=np.zeros(3))
         paths = _first_paths(graph, linkage_order(hops))
         PathAnnealing(graph, 1.0, paths, moves=1, seed=0).advance()
         search = CaseSearch(graph=graph, gradients=1.0, target=9.0, longest=9.0)
@@ -162,7 +163,7 @@ class CoverSearch:
     def _gradients(self) -> float:
         """Gradient bytes of stage 0 for unweighted hops."""
         weight = self._problem.transfer_weight(self._candidate)
-        return float(self._problem.gradient_bytes(self._candidate)[0][self.partition.division.stages[0][1]]) / weight
+        return float(least_bytes(self._problem, self._candidate)[0][self.partition.division.stages[0][1]]) / weight
 
     def anneal(self, seed: int, workers: int, *, moves: int | None = None) -> list[Ints]:
         """

@@ -63,7 +63,7 @@ def test_candidate_bounds_are_valid_and_ordered(block: int) -> None:
     """Each of the three bounds of a candidate is at most its optimum, and the later are no weaker."""
     for seed in range(block * 10, block * 10 + 10):
         given = random_problem(seed)
-        best, cache = BestLinks(given.links), SubsetCache()
+        best, cache = BestLinks(given.links, given.rings), SubsetCache()
         for choice in given.candidates[::5]:
             optimum = enumerate_candidate(given, choice).seconds
             comm = communication(given, choice, best)
@@ -83,7 +83,7 @@ def test_exact_placement_closes_equal_devices() -> None:
         given = random_problem(seed)
         if len(given.device_types) > 1 or not given.candidates:
             continue
-        best, cache = BestLinks(given.links), SubsetCache()
+        best, cache = BestLinks(given.links, given.rings), SubsetCache()
         choice = given.candidates[-1]
         uniform = len({node.intra_bandwidth_gbps for node in given.cluster.node_list}) == 1
         if not (has_joint(given, choice, cache) and given.tables(choice).equal_messages and uniform):
@@ -126,7 +126,7 @@ def test_one_fast_link_between_slow_devices_does_not_burden_their_pipeline() -> 
         rows[2, 3] = rows[3, 2] = 1.0
         given = unlike_pair(rows, float(rng.uniform(1.5, 6)), 16)
         choice = given.candidates[0]
-        bound = partition_bound(given, choice, communication(given, choice, BestLinks(given.links)))[0]
+        bound = partition_bound(given, choice, communication(given, choice, BestLinks(given.links, given.rings)))[0]
         assert bound <= enumerate_candidate(given, choice).seconds * TOLERANCE, seed
 
 
@@ -135,7 +135,7 @@ def test_hops_between_nodes_are_counted() -> None:
     # 12,800 B both ways: 2.56 us inside at 10 GB/s, 25.6 us between at 1 GB/s; m / pp = 2 trips.
     given = problem(cluster(2, 2))
     choice = candidate(4, 1, 1)
-    comm = communication(given, choice, BestLinks(given.links))
+    comm = communication(given, choice, BestLinks(given.links, given.rings))
     assert comm.edge[1:4].tolist() == pytest.approx([2 * 2.56e-6] * 3)
     assert comm.tail[1] == pytest.approx(2 * (25.6e-6 - 2.56e-6))
 
@@ -146,7 +146,7 @@ def test_ring_of_all_measured_devices_is_exact() -> None:
         rows = np.random.default_rng(seed).uniform(0.001, 1, (6, 6))
         given = problem(cluster(2, 3, rows=rows.tolist()), global_batch=6)
         choice = candidate(1, 1, 6, m=1)
-        bound = partition_bound(given, choice, communication(given, choice, BestLinks(given.links)))[0]
+        bound = partition_bound(given, choice, communication(given, choice, BestLinks(given.links, given.rings)))[0]
         devices = np.arange(6).reshape(1, 6, 1)
         strategy = Strategy(candidate=choice, division=Division(((0, 4),), ("none",)))
         assert bound == pytest.approx(float(step_time(given, strategy, devices).total), rel=1e-9), seed
@@ -156,7 +156,8 @@ def test_ring_bound_uses_the_best_clique() -> None:
     """Three replicas on four nodes of which one is slow: the ring can avoid it, four cannot."""
     rows = np.ones((4, 4))
     rows[3, :] = rows[:, 3] = 0.1
-    best = BestLinks(problem(cluster(4, 1, rows=rows.tolist())).links)
+    given = problem(cluster(4, 1, rows=rows.tolist()))
+    best = BestLinks(given.links, given.rings)
     assert best.core(3) == pytest.approx(1e-9)
     assert best.core(4) == pytest.approx(1e-8)
     assert best.core(1) == 0.0
@@ -167,9 +168,9 @@ def test_spanning_tree_joins_two_fast_pairs_by_a_slow_link() -> None:
     rows = np.full((4, 4), 0.1)
     rows[0, 1] = rows[1, 0] = rows[2, 3] = rows[3, 2] = 1.0
     given = problem(cluster(4, 1, rows=rows.tolist()))
-    tree = BestLinks(given.links).tree(1, 12_800.0, True)
+    tree = BestLinks(given.links, given.rings).tree(1, 12_800.0, True)
     assert tree.tolist() == pytest.approx([25.6e-6, 25.6e-6, 256e-6])
-    one = communication(given, candidate(4, 1, 1), BestLinks(given.links))
+    one = communication(given, candidate(4, 1, 1), BestLinks(given.links, given.rings))
     assert one.tail[1] == pytest.approx(2 * (256e-6 - 25.6e-6))
 
 
@@ -178,5 +179,5 @@ def test_amp_ring_caps_the_largest_stage() -> None:
     spec = model(4, unlike=True)
     given = problem(cluster(4, 1), spec, table=costs(spec), latency_model="amp")
     choice = candidate(2, 1, 2, m=4)
-    bound = partition_bound(given, choice, communication(given, choice, BestLinks(given.links)))[0]
+    bound = partition_bound(given, choice, communication(given, choice, BestLinks(given.links, given.rings)))[0]
     assert bound == pytest.approx(enumerate_candidate(given, choice).seconds, rel=1e-9)

@@ -47,7 +47,7 @@ def on_the_v(schedule: str, pp: int, m: int) -> tuple[Candidate, ChunkProblem, D
     given = problem(nodes, spec, table=table, schedules=[schedule], global_batch=m, max_tp=1, fixed={"pp": pp})
     choice = next(c for c in given.candidates if c.num_micro_batches == m)
     even = Division.of_ends(np.arange(1, 2 * pp + 1), np.full(2 * pp, RECOMPUTE.index("none")))
-    return choice, chunked(given, choice, BestLinks(given.links)), even
+    return choice, chunked(given, choice, BestLinks(given.links, given.rings)), even
 
 
 @pytest.mark.parametrize(("schedule", "pp", "m"), [("v-half", 4, 12), ("v-half", 2, 1), ("v-min", 3, 9)])

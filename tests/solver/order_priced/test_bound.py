@@ -70,7 +70,7 @@ def test_bounds_are_valid_on_random_instances(block: int, own: bool) -> None:
         given = random_orders(seed, list(SCHEDULES[2:] if own else SCHEDULES[5:]))
         if not own:
             given = with_random_orders(given, np.random.default_rng(seed))
-        best = BestLinks(given.links)
+        best = BestLinks(given.links, given.rings)
         for choice in [choice for choice in enumerable(given) if own or choice.order][::4]:
             optimum = enumerate_candidate(given, choice).seconds
             assert relaxation_bound(given, choice, communication(given, choice, best)) <= optimum * TOLERANCE, seed
@@ -132,14 +132,14 @@ def even() -> tuple[PlanningProblem, Candidate, ChunkProblem]:
     """Eight equal layers on four stages under ZB-H1, with memory for little more than two layers a stage."""
     given = problem(cluster(4, 1, memory_gib=2.2e-3), model(8), schedules=["zb-h1"], max_tp=1, fixed={"pp": 4})
     choice = next(c for c in given.candidates if c.micro_batch == 1)
-    return given, choice, chunked(given, choice, BestLinks(given.links))
+    return given, choice, chunked(given, choice, BestLinks(given.links, given.rings))
 
 
 def unlike() -> ChunkProblem:
     """Four layers of unlike seconds on a V of two devices, which prices of memory bound."""
     given = random_orders(4, list(SCHEDULES[2:]))
     choice = next(c for c in given.candidates if c.schedule == "v-half" and c.pp == 2 and c.micro_batch == 1)
-    return chunked(given, choice, BestLinks(given.links))
+    return chunked(given, choice, BestLinks(given.links, given.rings))
 
 
 def test_even_stages_are_bounded_closely() -> None:
@@ -298,7 +298,7 @@ def test_branches_raise_the_bound() -> None:
     """Ten equal layers on four devices mix well, and no division is as good: splits prove more, and derive again."""
     given = problem(cluster(4, 1), model(10), schedules=["zb-h1"], max_tp=1, fixed={"pp": 4})
     choice = max(given.candidates, key=lambda c: c.num_micro_batches)
-    division = chunked(given, choice, BestLinks(given.links))
+    division = chunked(given, choice, BestLinks(given.links, given.rings))
     branching = BranchAndBound(DeviceChain(division, 1e3), [])
     optimum, values = enumerate_candidate(given, choice).seconds, [branching.seconds]
     while len(values) < 12 and branching.branch():
@@ -315,7 +315,7 @@ def test_memory_that_no_division_fits_is_proven() -> None:
     given = problem(cluster(2, 1, memory_gib=1.7e-3), model(4), schedules=["zb-v"], max_tp=1, fixed={"pp": 2})
     choice = next(c for c in given.candidates if c.micro_batch == 1)
     assert least_excess(partition_problem(given, choice))[0] == 0
-    division = chunked(given, choice, BestLinks(given.links))
+    division = chunked(given, choice, BestLinks(given.links, given.rings))
     found = order_bound(division)
     assert found.seconds == np.inf
     assert enumerate_candidate(given, choice).seconds == np.inf

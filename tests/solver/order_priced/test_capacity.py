@@ -41,7 +41,7 @@ def instances(block: int) -> Iterator[tuple[int, ChunkProblem]]:
     for seed in range(block * 40, block * 40 + 40):
         given = random_orders(1000 + seed, list(SCHEDULES[2:]))
         for choice in enumerable(given)[::5]:
-            division = chunked(given, choice, BestLinks(given.links))
+            division = chunked(given, choice, BestLinks(given.links, given.rings))
             if seed % 2:
                 times = np.random.default_rng(seed).uniform(0.5, 1.5, (*division.passes.shape[:2], 1, 1))
                 division = replace(division, passes=division.passes * times)
@@ -89,7 +89,7 @@ def test_whole_layers_count() -> None:
     """Nine equal layers on four devices: one of them has three, which no mixture of divisions would tell."""
     given = problem(cluster(4, 1), model(9), schedules=["zb-h1"], max_tp=1, fixed={"pp": 4})
     choice = max((c for c in given.candidates), key=lambda c: c.num_micro_batches)
-    division = chunked(given, choice, BestLinks(given.links))
+    division = chunked(given, choice, BestLinks(given.links, given.rings))
     m, layer = division.micro_batches, float(division.passes[:, 0, 1, 2].sum())
     assert capacity_bound(DeviceChain(division, 1e3)) >= m * 3 * layer * (1 - 1e-5)
     least = min(least_makespan(division, one) for one in divisions(division) if excess(division, one) <= 0)
@@ -100,7 +100,7 @@ def test_a_limit_that_a_division_keeps_is_not_proven() -> None:
     """Every division's own makespan is refused as a witness, and so is memory that one fits."""
     given = problem(cluster(2, 1), model(4), schedules=["zb-v"], max_tp=1, fixed={"pp": 2})
     choice = next(c for c in given.candidates if c.micro_batch == 1)
-    division = chunked(given, choice, BestLinks(given.links))
+    division = chunked(given, choice, BestLinks(given.links, given.rings))
     for one in divisions(division):
         assert not is_lower_bound(division, least_makespan(division, one) * TOLERANCE)
     assert not is_too_small(DeviceChain(division), 0)

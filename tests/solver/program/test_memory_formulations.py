@@ -55,7 +55,7 @@ def planned(seed: int) -> tuple[StrategyProgram, Floats] | None:
 
 def priced(given: PlanningProblem, candidate: Candidate) -> Option:
     """A candidate as the fast search sees it."""
-    comm = communication(given, candidate, BestLinks(given.links))
+    comm = communication(given, candidate, BestLinks(given.links, given.rings))
     return Option(candidate, partition_problem(given, candidate), comm.edge, comm.tail)
 
 

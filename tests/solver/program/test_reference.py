@@ -40,7 +40,7 @@ def with_memory(given: PlanningProblem, share: float) -> PlanningProblem:
 
 def options_of(given: PlanningProblem) -> list[Option]:
     """Every candidate as the fast search sees it."""
-    best, options = BestLinks(given.links), []
+    best, options = BestLinks(given.links, given.rings), []
     for candidate in given.candidates:
         comm = communication(given, candidate, best)
         options.append(Option(candidate, partition_problem(given, candidate), comm.edge, comm.tail))

@@ -23,7 +23,7 @@ def random_placement(seed: int) -> tuple[PlacementProblem, Partition] | None:
     if not given.candidates:
         return None
     choice = given.candidates[np.random.default_rng(seed).integers(len(given.candidates))]
-    found = partition_bound(given, choice, communication(given, choice, BestLinks(given.links)))[1]
+    found = partition_bound(given, choice, communication(given, choice, BestLinks(given.links, given.rings)))[1]
     if not found.feasible:
         return None
     return placement_problem(given, Strategy(candidate=choice, division=found.division)), found

@@ -37,7 +37,7 @@ def test_bounds_of_measured_devices_are_valid_and_mostly_exact(block: int) -> No
     closed = 0
     for seed in range(block * 20, block * 20 + 20):
         given = random_problem(seed, measured=True)
-        best, subsets, lists = BestLinks(given.links), SubsetCache(), EnumerationCache()
+        best, subsets, lists = BestLinks(given.links, given.rings), SubsetCache(), EnumerationCache()
         for choice in given.candidates[seed % 4 :: 4]:
             optimum = enumerate_candidate(given, choice).seconds
             comm = communication(given, choice, best)

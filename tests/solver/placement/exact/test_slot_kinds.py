@@ -5,8 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from taut.data.arrays import Ints
 from taut.data.cluster import ClusterSpec
-from taut.formulations.links import links
+from taut.formulations.links import Links, links
+from taut.formulations.rings import ring_rates
 from taut.solver.placement.exact.slot_kinds import MAX_KINDS, slot_kinds
 from tests.support.small import cluster
 
@@ -21,8 +23,12 @@ def racked(counts: list[int], gpus: int, **network: object) -> ClusterSpec:
     return ClusterSpec.parse({"name": "racked", "nodes": [node], "network": values}, "test")
 
 
+def _found(given: Links, tp: int) -> Ints | None:
+    return slot_kinds(given, ring_rates(given, by_members=False), tp)
+
+
 def kinds_of(spec: ClusterSpec, tp: int) -> list[int]:
-    found = slot_kinds(links(spec), tp)
+    found = _found(links(spec), tp)
     assert found is not None
     return [int(kind) for kind in found]
 
@@ -59,7 +65,7 @@ def test_devices_measured_one_by_one() -> None:
 def test_many_kinds_are_none() -> None:
     """Beyond the most kinds there is no answer, however many slots can be exchanged."""
     rows = np.random.default_rng(0).uniform(1, 2, (MAX_KINDS + 2, MAX_KINDS + 2)).tolist()
-    assert slot_kinds(links(cluster(MAX_KINDS + 2, 1, rows=rows)), 1) is None
+    assert _found(links(cluster(MAX_KINDS + 2, 1, rows=rows)), 1) is None
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
@@ -71,7 +77,7 @@ def test_alike_slots_change_places(gpus: int) -> None:
         kind = rng.integers(0, 3, 6)
         rates = rng.choice([1.0, 2.0], (3, 3))[np.ix_(kind, kind)]
         given = links(cluster(6, gpus, rows=rates.tolist()))
-        kinds = slot_kinds(given, gpus)
+        kinds = _found(given, gpus)
         assert kinds is not None
         for u, v in zip(*np.nonzero(np.triu(np.equal.outer(kinds, kinds), 1)), strict=True):
             order = np.arange(6)

@@ -51,7 +51,9 @@ def random_graph(rng: np.random.Generator) -> SlotGraph:
         capacity.append(int(rng.integers(1, min(3, pp * paths - n) + 1)))
     place = rng.random((len(capacity), 2))
     hops = np.linalg.norm(place[:, None] - place[None], axis=-1)
-    return SlotGraph(hops=hops, inverse=hops, capacity=np.array(capacity), pp=pp, replicas=paths)
+    return SlotGraph(
+        hops=hops, inverse=hops, capacity=np.array(capacity), pp=pp, replicas=paths, card=np.zeros(len(hops))
+    )
 
 
 def racks(pp: int, sizes: list[int], noise: float, seed: int) -> SlotGraph:
@@ -59,7 +61,14 @@ def racks(pp: int, sizes: list[int], noise: float, seed: int) -> SlotGraph:
     rng, rack = np.random.default_rng(seed), np.repeat(np.arange(len(sizes)), sizes)
     spread = np.triu(np.exp(rng.normal(0, noise, (len(rack), len(rack)))), 1)
     hops = np.where(np.equal.outer(rack, rack), 1.0, 4.0) * (spread + spread.T)
-    return SlotGraph(hops=hops, inverse=hops, capacity=np.ones(len(rack), np.int64), pp=pp, replicas=len(rack) // pp)
+    return SlotGraph(
+        hops=hops,
+        inverse=hops,
+        capacity=np.ones(len(rack), np.int64),
+        pp=pp,
+        replicas=len(rack) // pp,
+        card=np.zeros(len(hops)),
+    )
 
 
 def every_cut(graph: SlotGraph, rng: np.random.Generator) -> tuple[Cut, ...]:
@@ -88,7 +97,14 @@ def test_cuts_are_the_convex_hull_of_integer_visits() -> None:
     """The integer ways to visit b slots satisfy both cuts, and every corner that the cuts leave is integer."""
     for pp in range(2, 9):
         for b in range(1, 25):
-            graph = SlotGraph(hops=np.ones((1, 1)), inverse=np.ones((1, 1)), capacity=np.array([b]), pp=pp, replicas=1)
+            graph = SlotGraph(
+                hops=np.ones((1, 1)),
+                inverse=np.ones((1, 1)),
+                capacity=np.array([b]),
+                pp=pp,
+                replicas=1,
+                card=np.zeros(1),
+            )
             cuts = cut_arrays(graph, (Cut(nodes=(0,), mir=False), Cut(nodes=(0,), mir=True)))
             lines = [((pp - 1), 1, b), (1, -1, 0), (0, 1, 0)]
             lines += list(zip(*(table.tolist() for table in (cuts.visit, cuts.start, cuts.least)), strict=True))

@@ -12,8 +12,8 @@ import pytest
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.spec import digest
-from taut.formulations.latency import ring_by_byte
 from taut.formulations.problem import LATENCY_MODELS
+from taut.formulations.rings import RingRates, ring_by_byte
 from taut.formulations.strategy import Division
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
@@ -87,7 +87,9 @@ def random_graph(seed: int) -> SlotGraph:
     """Up to twelve nodes of one slot each."""
     pp, dp = SHAPES[seed % len(SHAPES)]
     hops, inverse = random_links(seed, pp * dp, seed // len(SHAPES) % 5)
-    return SlotGraph(hops=hops, inverse=inverse, capacity=np.ones(pp * dp, np.int64), pp=pp, replicas=dp)
+    return SlotGraph(
+        hops=hops, inverse=inverse, capacity=np.ones(pp * dp, np.int64), pp=pp, replicas=dp, card=np.zeros(len(hops))
+    )
 
 
 def shared_graph(seed: int) -> SlotGraph:
@@ -99,7 +101,14 @@ def shared_graph(seed: int) -> SlotGraph:
     rng = np.random.default_rng((seed, 9))
     np.fill_diagonal(hops, inside * rng.uniform(1.0, 1.5, len(sizes)))
     np.fill_diagonal(inverse, 0.5 * np.diag(hops))
-    return SlotGraph(hops=hops, inverse=inverse, capacity=capacity, pp=pp, replicas=int(capacity.sum()) // pp)
+    return SlotGraph(
+        hops=hops,
+        inverse=inverse,
+        capacity=capacity,
+        pp=pp,
+        replicas=int(capacity.sum()) // pp,
+        card=np.zeros(len(hops)),
+    )
 
 
 def optimum(graph: SlotGraph, gradients: float) -> float:
@@ -111,7 +120,7 @@ def optimum(graph: SlotGraph, gradients: float) -> float:
 
 
 def node_ring(graph: SlotGraph, nodes: Ints) -> Floats:
-    return ring_by_byte(graph.inverse, nodes, nodes)
+    return ring_by_byte(RingRates(graph.inverse, graph.card), nodes, nodes)
 
 
 def _slowest(inverse: Floats, nodes: tuple[int, ...]) -> float:
@@ -162,7 +171,9 @@ def test_no_bound_over_groups_of_nodes_is_above_the_optimum() -> None:
         pp, dp = [(2, 2), (4, 1), (2, 1), (3, 1)][seed % 4]
         n = 2 * pp * dp
         hops, inverse = random_links(seed, n, seed // 4 % 5)
-        graph = SlotGraph(hops=hops, inverse=inverse, capacity=np.ones(n, np.int64), pp=pp, replicas=dp)
+        graph = SlotGraph(
+            hops=hops, inverse=inverse, capacity=np.ones(n, np.int64), pp=pp, replicas=dp, card=np.zeros(len(hops))
+        )
         gradients = 0.7 * 2 * (dp - 1) / dp
         orders = np.array(list(permutations(range(n)))).reshape(-1, dp, 2, pp)
         longest = hops[orders[..., :-1], orders[..., 1:]].sum(axis=-1).max(axis=(1, 2))
@@ -192,7 +203,9 @@ def test_the_subset_optimum_is_that_of_all_placements() -> None:
 def test_equal_links_are_closed_at_once() -> None:
     """Equal links: 2 hops of 2 s and a ring of 5/3 s; the forest proves 4 s, the cliques the rest."""
     ones = np.ones((18, 18))
-    graph = SlotGraph(hops=2 * ones, inverse=ones, capacity=np.ones(18, np.int64), pp=3, replicas=6)
+    graph = SlotGraph(
+        hops=2 * ones, inverse=ones, capacity=np.ones(18, np.int64), pp=3, replicas=6, card=np.zeros(len(ones))
+    )
     cover = CaseSearch(graph=graph, gradients=1.0, target=4 + 5 / 3, longest=4.0)
     for _ in range(4):
         cover.refine()
@@ -206,7 +219,9 @@ def test_two_racks_are_closed() -> None:
     # in both: 100 x 4 + 7 x 1 s.
     rack = np.arange(16) // 8
     hops = np.where(np.equal.outer(rack, rack), 1.0, 4.0)
-    graph = SlotGraph(hops=hops, inverse=hops, capacity=np.ones(16, np.int64), pp=8, replicas=2)
+    graph = SlotGraph(
+        hops=hops, inverse=hops, capacity=np.ones(16, np.int64), pp=8, replicas=2, card=np.zeros(len(hops))
+    )
     cover = refined(graph, 100.0, 110.0)
     assert cover.value == pytest.approx(110.0, rel=3e-3)
 
@@ -218,7 +233,7 @@ def test_pipelines_inside_nodes_are_closed() -> None:
     # of which one is shared: 2 hops, 2 + 5 x 0.1 s, and a ring of 4 x 1/2 x 10 x 0.05 s = 1 s.
     hops = np.where(np.eye(4, dtype=bool), 0.1, 1.0)
     inverse = np.where(np.eye(4, dtype=bool), 0.05, 1.0)
-    graph = SlotGraph(hops=hops, inverse=inverse, capacity=np.full(4, 4), pp=8, replicas=2)
+    graph = SlotGraph(hops=hops, inverse=inverse, capacity=np.full(4, 4), pp=8, replicas=2, card=np.zeros(len(hops)))
     assert optimum_by_hand(graph) == pytest.approx(3.5)
     assert refined(graph, 10.0, 3.5, steps=60).value == pytest.approx(3.5, rel=3e-3)
 
@@ -408,7 +423,7 @@ def test_candidate_bound_is_below_the_enumerated_optimum(block: int) -> None:
         table = costs(spec, seconds=dict.fromkeys(spec.kinds, 0.01), optimizer=1e-8)
         nodes = cluster(n, gpus, rows=rows.tolist(), latency_us=50.0 * (seed % 2), memory_gib=2e-3)
         planning = problem(nodes, spec, table=table, latency_model=LATENCY_MODELS[seed % 2], global_batch=12)
-        best = BestLinks(planning.links)
+        best = BestLinks(planning.links, planning.rings)
         for choice in planning.candidates[(seed + block) % 24 :: 24]:
             if not has_cover(planning, choice):
                 continue
@@ -710,7 +725,9 @@ def test_a_certificate_with_a_set_left_out_proves_nothing() -> None:
     rack = np.arange(18) // 9
     hops = np.where(np.equal.outer(rack, rack), 1.0, 4.0) + np.random.default_rng(0).uniform(0, 0.1, (18, 18))
     hops = hops + hops.T
-    graph = SlotGraph(hops=hops, inverse=hops, capacity=np.ones(18, np.int64), pp=6, replicas=3)
+    graph = SlotGraph(
+        hops=hops, inverse=hops, capacity=np.ones(18, np.int64), pp=6, replicas=3, card=np.zeros(len(hops))
+    )
     whole = refined(graph, 3.0, 100.0).certificate()
     assert certified_bound(graph, whole) is not None
     for index, case in enumerate(whole.cases):

@@ -1,0 +1,247 @@
+r"""
+What a step waits for after its last passes: reductions of gradients, and the optimizer.
+
+Sets: stages x (pipeline ranks, where one has several chunks), replicas z, tensor ranks y.
+Data: ``end[x, z]`` seconds at which the last pass of stage x yields gradients in replica z, ``backward[x, z]`` seconds
+of one micro-batch's backward pass there; bytes and parameters of the stages; rates of rings.
+
+(1) Reduction without overlap: :math:`T_{DP}[x]`, the largest over tensor ranks of the hierarchical ring of the stage's
+    replicas (``taut.formulations.rings`` (2) and (3)) over the bytes that the stage exchanges.
+(2) With overlap, buckets of :math:`\beta` parameters are reduced as the backward pass of the last micro-batch fills
+    them. The last bucket, or what the pass is too short for, is left:
+
+    .. math:: R_x = \max \Big( T_{DP}[x] \min(1, \beta / P_x), \; T_{DP}[x] - \max_z backward[x, z] \Big),
+
+    where :math:`P_x` are parameters of one tensor rank; otherwise :math:`R_x = T_{DP}[x]`.
+(3) A tied embedding has a copy on the first and the last stage, whose gradients M are summed between the two holders in
+    a ring of two: :math:`R_{tied} = M / B`, B their slower direction, a node's cards shared by all its devices.
+(4) The norm of all gradients is known when the last reduction ends, and the optimizer follows everywhere at once:
+
+    .. math:: T = \max \big( \max_x (\max_z end[x, z] + R_x), \; \max(end \text{ of the holders}) + R_{tied} \big)
+        + \max_x T_{opt}[x].
+
+Without pipelining :math:`end` is the end of the step's only stage. The papers' models price (1) on stage 0 alone, or on
+the slowest stage by one flat ring (AMP), after the end of the pipeline.
+
+References
+----------
+Li et al. (2020), PyTorch Distributed: Experiences on accelerating data parallel training: buckets of (2).
+Narayanan et al. (2021), Efficient large-scale language model training on GPU clusters: (3), section 4 of Megatron-LM.
+Yim et al. (2024), Pipette, eq. 6. Li et al. (2022), AMP, eq. 3.
+"""
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import ring_by_byte, ring_factor, ring_steps
+from taut.formulations.schedules.plan_orders import ON_V, device_of_chunk
+from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
+
+LEAST_BUCKET, BUCKET_PER_REPLICA = 40_000_000, 1_000_000
+"""Parameters of a bucket of (2): Megatron-LM takes the larger of 40 million and one million for every replica."""
+
+
+def bucket_parameters(candidate: Candidate) -> int:
+    """Parameters of a gradient bucket, (2)."""
+    return max(LEAST_BUCKET, BUCKET_PER_REPLICA * candidate.dp)
+
+
+def after_overlap(
+    reduction: Floats, parameters: Floats | Ints | float, backward: Floats, candidate: Candidate
+) -> Floats:
+    """
+    What is left of reductions that overlap the last backward pass, (2).
+
+    Parameters
+    ----------
+    reduction
+        Seconds without overlap.
+    parameters
+        Parameters of one tensor rank.
+    backward
+        Seconds of the backward pass that hides the reduction.
+    candidate
+        Replicas, which decide the bucket.
+
+    Returns
+    -------
+    array
+        Seconds, of the shape that the arguments broadcast to.
+    """
+    last_bucket = np.minimum(1.0, bucket_parameters(candidate) / np.maximum(parameters, 1))
+    return np.asarray(np.maximum(reduction * last_bucket, reduction - backward))
+
+
+def overlaps(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether a candidate's reductions overlap its backward pass; ZeRO-2 and 3 have none left to overlap."""
+    return problem.overlap_grad_reduce and problem.latency_model == "step" and candidate.zero < 2
+
+
+def least_bytes(problem: PlanningProblem, candidate: Candidate) -> Floats:
+    """Bytes of every range whose exchange no backward pass hides, (L+1, L+1): those of the last bucket, (2)."""
+    gradients = problem.gradient_bytes(candidate)
+    if not overlaps(problem, candidate):
+        return gradients
+    return after_overlap(gradients, problem.tables(candidate).parameters, np.array(np.inf), candidate)
+
+
+def end_of_step(problem: PlanningProblem, strategy: Strategy, devices: Ints, ends: Floats, backward: Floats) -> Floats:
+    """
+    Seconds until all gradients are reduced, (4) without the optimizer.
+
+    Parameters
+    ----------
+    problem, strategy
+        What is priced.
+    devices
+        Device of every worker, (..., pp, dp, tp).
+    ends, backward
+        Seconds by stage and replica, (..., pp, dp).
+
+    Returns
+    -------
+    array
+        Seconds (...).
+    """
+    ended = ends.max(axis=-1)
+    reduced = ended + _reductions(problem, strategy, devices, backward)
+    tied = np.maximum(ended[..., 0], ended[..., -1]) + _tied_embedding(problem, strategy, devices)
+    return np.asarray(np.maximum(reduced.max(axis=-1), tied))
+
+
+def _reductions(problem: PlanningProblem, strategy: Strategy, devices: Ints, backward: Floats) -> Floats:
+    """R of every stage, (..., pp), (1) and (2)."""
+    candidate = strategy.candidate
+    if candidate.dp == 1:
+        return np.zeros(devices.shape[:-2])
+    gradients = by_device(strategy, problem.gradient_bytes(candidate))
+    rings = [hierarchical_ring(problem, devices[..., x, :, :]) for x in range(candidate.pp)]
+    seconds = gradients * np.stack(rings, axis=-1)
+    if not overlaps(problem, candidate):
+        return seconds
+    parameters = by_device(strategy, problem.tables(candidate).parameters)
+    return after_overlap(seconds, parameters, backward.max(axis=-1), candidate)
+
+
+def hierarchical_ring(problem: PlanningProblem, stage: Ints) -> Floats:
+    """
+    Seconds per byte of the slowest tensor rank's ring, (1).
+
+    Parameters
+    ----------
+    problem
+        Rates of links and cards.
+    stage
+        Devices of one stage, (..., dp, tp).
+
+    Returns
+    -------
+    array
+        Seconds per byte (...).
+    """
+    links = problem.links
+    sites = links.site_of[np.swapaxes(stage, -1, -2)]
+    if (sites == sites[..., :1, :]).all():
+        # Every tensor rank has a ring over the same sites.
+        sites = sites[..., :1, :]
+    return np.asarray(ring_by_byte(problem.rings, sites, links.node_of_site[sites]).max(axis=-1))
+
+
+def tied_bytes(problem: PlanningProblem, candidate: Candidate) -> float:
+    """Gradient bytes of a tied embedding that first and last stage exchange, (3); 0 where one device has both."""
+    alone = candidate.pp == 1 or candidate.schedule in ON_V
+    if problem.latency_model != "step" or alone or not problem.model.tied_embedding:
+        return 0.0
+    per_parameter = problem.coefficient("data_parallel") * problem.memory.parameter_bytes.gradient
+    return float(per_parameter * problem.model.embedding_parameters(candidate.tp))
+
+
+def _tied_embedding(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
+    """R_tied of the slowest pair of holders, (3)."""
+    message = tied_bytes(problem, strategy.candidate)
+    if message == 0.0:
+        return np.zeros(devices.shape[:-3])
+    links, card = problem.links, problem.rings.card
+    first, last = links.site_of[devices[..., 0, :, :]], links.site_of[devices[..., -1, :, :]]
+    nodes = links.node_of_site[first], links.node_of_site[last]
+    shared = np.where(nodes[0] == nodes[1], 0.0, np.maximum(card[nodes[0]], card[nodes[1]]))
+    inverse = np.maximum(problem.rings.inverse[first, last], shared)
+    return np.asarray(message * inverse.max(axis=(-1, -2)))
+
+
+def data_parallel_in_papers(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
+    """
+    T_DP of the papers' models: stage 0's, or in ``amp`` the slowest stage's flat ring.
+
+    Parameters
+    ----------
+    problem, strategy
+        What is priced.
+    devices
+        Device of every worker, (..., pp, dp, tp).
+
+    Returns
+    -------
+    array
+        Seconds (...).
+    """
+    if strategy.candidate.dp == 1:
+        return np.zeros(devices.shape[:-3])
+    gradients = by_device(strategy, problem.gradient_bytes(strategy.candidate))
+    if problem.latency_model != "amp":
+        return float(gradients[0]) * hierarchical_ring(problem, devices[..., 0, :, :])
+    rings = [_flat(problem, devices[..., x, :, :], float(message)) for x, message in enumerate(gradients)]
+    return np.asarray(np.max(rings, axis=0))
+
+
+def _flat(problem: PlanningProblem, group: Ints, message: float) -> Floats:
+    """One ring over the slowest link of the group, as AMP prices it; its coefficient scales latencies as well."""
+    links, weight = problem.links, problem.coefficient("data_parallel")
+    sites = links.site_of[np.swapaxes(group, -1, -2)]
+    pairs = sites[..., :, None], sites[..., None, :]
+    apart = ~np.eye(sites.shape[-1], dtype=bool)
+    inverse = np.where(apart, 1.0 / links.data_rate[pairs], 0.0).max(axis=(-1, -2))
+    latency = np.where(apart, links.latency[pairs], 0.0).max(axis=(-1, -2))
+    n = sites.shape[-1]
+    return np.asarray((ring_factor(n) * message * inverse + weight * ring_steps(n) * latency).max(axis=-1))
+
+
+def optimizer_by_stage(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
+    """
+    T_opt of every stage, on its slowest device type.
+
+    Parameters
+    ----------
+    problem, strategy
+        What is priced.
+    devices
+        Device of every worker, (..., pp, dp, tp).
+
+    Returns
+    -------
+    array
+        Seconds (..., pp).
+    """
+    types = problem.type_of_node[problem.links.node_of[devices]]
+    seconds = problem.optimizer_seconds[types].max(axis=(-1, -2))
+    parameters = by_device(strategy, problem.tables(strategy.candidate).parameters)
+    return np.asarray(seconds * parameters / optimizer_shards(strategy.candidate))
+
+
+def by_device(strategy: Strategy, figures: Floats | Ints) -> Floats:
+    """Figures of ranges (L+1, L+1), summed over the chunks of every pipeline rank, (pp,)."""
+    candidate = strategy.candidate
+    _, first, end = strategy.ranges
+    device = np.arange(candidate.pp)
+    if candidate.is_order_priced:
+        device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
+    total = np.zeros(candidate.pp)
+    np.add.at(total, device, figures[first, end])
+    return total
+
+
+def optimizer_shards(candidate: Candidate) -> int:
+    """Replicas that share the optimizer's work."""
+    return candidate.dp if candidate.zero else 1
