@@ -133,7 +133,8 @@ def _stage_seconds(
         return np.asarray(by_range[:, recompute, first, end][types, stage].max(axis=-1))
 
     compute = slowest(tables.seconds)
-    backward = slowest(passes.input_gradient) + slowest(passes.weight_gradient)
+    # Of one type: an unlike group then takes no longer backward than it takes for both passes.
+    backward = slowest(passes.input_gradient + passes.weight_gradient)
     if tp == 1:
         return compute, np.zeros_like(compute), backward
     inverse, latency = group_link(problem.links, devices)

@@ -10,6 +10,16 @@ Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{pp-1} = L`, recompute and pat
 (2) every stage fits its memory: fixed + in_flight[x] * activation <= budget[q];
 (3) gradient bytes of every stage <= gradient_cap.
 
+In the latency model ``step`` the step ends when the last stage has reduced its gradients, so (1) becomes
+
+(1') minimise  (m - 1) max_x high(x) + max_x U_x + optimizer max_x P_x,  with
+     U_0 = sum_x low(x) + sum edge[e_x] + tail[e_0],
+     U_x = sum_{y < x} (forward(y) + edge'[e_y]) + sum_{y >= x} (low(y) + edge[e_y]) + R(x) + others  for x > 0,
+
+     since stage x ends before stage 0 by the backward passes and hops of the stages before it. edge' is a hop without
+     its way back, R(x) the stage's reduction and P_x its parameters. With overlap of reductions and one class of device
+     R(x) = max(unhidden(x), reduction(x) - low(x) + forward(x)).
+
 With one device type there is one pattern and low = high = seconds. With two classes of device (the slowest type, and
 all others as fast as the fastest of them), n_1 tensor groups being of the slow class, a stage's dp replicas are all
 fast (q = 0), all slow (1) or mixed (2). A pipeline passes each stage on one of its replicas, so low(x) is the fastest
@@ -55,6 +65,8 @@ class PartitionProblem:
         Bytes of gradients of every range (L+1, L+1).
     slow_groups
         Tensor groups of the slow class, n_1 of (4).
+    forward
+        Seconds of the forward pass of every range on the fastest class present, (patterns, L+1, L+1).
     """
 
     pp: int
@@ -68,11 +80,42 @@ class PartitionProblem:
     budget: Ints
     gradients: Floats
     slow_groups: int
+    forward: Floats | None = None
 
     @property
     def num_layers(self) -> int:
         """Layers of the model."""
         return int(self.gradients.shape[0]) - 1
+
+
+@dataclass(frozen=True)
+class LaterStages:
+    """
+    What stages after the first wait for, (1').
+
+    Parameters
+    ----------
+    edge
+        Seconds edge' of a cut before layer j without its way back (L+1,).
+    reduction, unhidden
+        Seconds of the reduction of every range, without overlap and of what overlap never hides, (L+1, L+1).
+    overlap
+        Whether reductions overlap the stage's own backward pass.
+    others
+        Seconds of all else.
+    parameters
+        Parameters of every range on one tensor rank (L+1, L+1).
+    optimizer
+        Seconds of the optimizer for a parameter.
+    """
+
+    edge: Floats
+    reduction: Floats
+    unhidden: Floats
+    overlap: bool
+    others: float
+    parameters: Floats
+    optimizer: float
 
 
 def partition_problem(
@@ -98,13 +141,17 @@ def partition_problem(
     """
     tables = problem.tables(candidate)
     memory = problem.stage_memory(candidate, margin=margin)
-    seconds = tables.seconds + _tensor_seconds(problem, tables, candidate)
+    rings = _tensor_seconds(problem, tables, candidate)
+    seconds = tables.seconds + rings
+    forward = problem.passes(candidate).forward.min(axis=1) + (rings[:, 0] / 2 if candidate.tp > 1 else 0.0)
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     seconds = np.where(allowed[None, :, None, None], seconds, np.inf)
     if cautious:
         low, high, budget, slow = seconds.max(axis=0)[None], seconds.max(axis=0)[None], memory.budget.min()[None], 0
+        forward = forward.max(axis=0)[None]
     else:
         low, high, budget, slow = _patterns(problem, seconds, memory.budget, candidate)
+        forward = _of_classes(problem, forward, candidate)
     return PartitionProblem(
         pp=candidate.pp,
         dp=candidate.dp,
@@ -117,6 +164,7 @@ def partition_problem(
         budget=budget,
         gradients=problem.gradient_bytes(candidate),
         slow_groups=slow,
+        forward=forward,
     )
 
 
@@ -187,3 +235,12 @@ def _patterns(
     high = np.stack([fast, slow, np.maximum(fast, slow)])
     most = budget[others].max()
     return low, high, np.array([most, budget[slowest], min(most, budget[slowest])]), int(groups)
+
+
+def _of_classes(problem: PlanningProblem, forward: Floats, candidate: Candidate) -> Floats:
+    """Forward seconds on the fastest class present, by pattern as in ``_patterns``."""
+    if len(forward) == 1 or candidate.tp > problem.links.gpus_per_node.max():
+        return np.asarray(forward.min(axis=0)[None])
+    slowest = slowest_type(problem, candidate)
+    fast, slow = forward[np.arange(len(forward)) != slowest].min(axis=0), forward[slowest]
+    return np.stack([fast, slow, np.minimum(fast, slow)])

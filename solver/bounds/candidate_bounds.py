@@ -17,6 +17,11 @@ With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that sta
     another node n than its :math:`c_n`-th best. With tp = 1 these are its slowest, and the one ring takes those of
     all devices: its exact time. So it is where the devices of a node are interchangeable.
 
+In the latency model ``step``, stages after the first are waited for as well: the ring of (4) at the k that is best for
+it, over the bytes of stage x, after hops of which those before stage x count without their way back
+(``taut.formulations.partition`` (1')); of the hops between nodes of (1) each adds at least the less of both. A tied
+embedding adds its bytes over the best link of any two devices after the longest trip.
+
 With unlike devices the slowest stage and the longest trip may lie in different pipelines, so (1) and (2) are replaced
 by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between nodes.
 
@@ -40,10 +45,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
+from taut.formulations.gradient_reductions import least_bytes, optimizer_shards, overlaps, tied_bytes
 from taut.formulations.links import Links
 from taut.formulations.order_division import ChunkProblem, chunk_problem
-from taut.formulations.partition import PartitionProblem, best_group, partition_problem
+from taut.formulations.partition import LaterStages, PartitionProblem, best_group, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
 from taut.formulations.schedules.plan_orders import ON_V
@@ -62,23 +67,22 @@ class Communication:
     """
     Least communication seconds of a candidate.
 
-    ``edge[j]`` for a cut before layer j, ``tail[j]`` for a stage 0 that ends at layer j (optimizer included). For
-    ``amp``, whose ring is the slowest over all stages, ``ring`` seconds per gradient byte and ``ring_latency`` come
-    on top.
+    ``edge[j]`` for a cut before layer j, ``tail[j]`` for a stage 0 that ends at layer j (optimizer included, unless
+    ``later`` has it). For ``amp``, whose ring is the slowest over all stages, ``ring`` seconds per gradient byte and
+    ``ring_latency`` come on top.
     """
 
     edge: Floats
     tail: Floats
     ring: float = 0.0
     ring_latency: float = 0.0
+    later: LaterStages | None = None
 
 
 def communication(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
     """Least communication of a candidate, whatever its stages and placement, (1) to (4)."""
-    tables = problem.tables(candidate)
     weight = problem.transfer_weight(candidate)
-    shards = optimizer_shards(candidate)
-    optimizer = float(problem.optimizer_seconds.min()) * tables.parameters[0] / shards + problem.constant_seconds
+    optimizer = fixed_seconds(problem, candidate)
     edge, between = _edges(problem, candidate, best)
     gradients = least_bytes(problem, candidate)[0]
     if candidate.is_order_priced:
@@ -93,7 +97,81 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
     choices = [
         weight * between(k) + gradients * _ring_per_byte(candidate.dp, k, best) for k in _spreads(problem, candidate)
     ]
-    return Communication(weight * edge, np.min(choices, axis=0) + optimizer)
+    tail = np.min(choices, axis=0) + optimizer
+    if problem.latency_model != "step":
+        return Communication(weight * edge, tail)
+    farthest = weight * min(between(k) for k in _spreads(problem, candidate))
+    tail = np.maximum(tail, optimizer + farthest + _least_tied(problem, candidate, best))
+    return Communication(weight * edge, tail, later=_later(problem, candidate, best))
+
+
+def waits_for_every_stage(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether a closed form waits for more stages than the first."""
+    return problem.latency_model == "step" and candidate.pp > 1 and not candidate.is_order_priced
+
+
+def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> float:
+    """Least seconds of the optimizer for a parameter of a tensor rank."""
+    return float(problem.optimizer_seconds.min()) / optimizer_shards(candidate)
+
+
+def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
+    """The constant, and the optimizer of a stage 0 that ends at layer j where that alone is priced, (L+1,)."""
+    parameters = problem.tables(candidate).parameters[0]
+    if waits_for_every_stage(problem, candidate):
+        return np.full(len(parameters), problem.constant_seconds)
+    return np.asarray(optimizer_per_parameter(problem, candidate) * parameters + problem.constant_seconds)
+
+
+def _least_tied(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """Least seconds in which the holders of a tied embedding exchange it."""
+    message = tied_bytes(problem, candidate)
+    return message * min(best.inside_inverse, best.between(2, 2)) if message else 0.0
+
+
+def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> LaterStages:
+    """What stages after the first wait for at least."""
+    tables, ring = problem.tables(candidate), _least_ring(problem, candidate, best)
+    edge, further = _hops_before(problem, candidate, best)
+    hops = min(_hops_between(problem, candidate, k) for k in _spreads(problem, candidate))
+    # A group of several types may be slow in one pass and fast in the other, so what hides is not known.
+    overlap = overlaps(problem, candidate)
+    alike = len(problem.device_types) == 1
+    unhidden = ring * least_bytes(problem, candidate)
+    return LaterStages(
+        edge=edge,
+        reduction=ring * problem.gradient_bytes(candidate) if alike or not overlap else unhidden,
+        unhidden=unhidden,
+        overlap=overlap and alike,
+        others=hops * further + problem.constant_seconds,
+        parameters=tables.parameters.astype(float),
+        optimizer=optimizer_per_parameter(problem, candidate),
+    )
+
+
+def _hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, float]:
+    """Least seconds of a cut without its way back (L+1,), and the least that a hop between nodes adds to either."""
+    tables, tp, links = problem.tables(candidate), candidate.tp, problem.links
+    weight, coefficient = problem.transfer_weight(candidate), problem.coefficient("pipeline")
+    single = tp == 1 or (links.by_node and tp <= links.gpus_per_node.max())
+    edge, further = np.zeros(tables.num_layers + 1), np.inf
+    for message in np.unique(tables.message[1:-1]).tolist():
+        inside, apart = best.hops(tp, message, True)
+        before = best.hops_before(tp, message, weight, coefficient, single=single)
+        if _groups(problem, candidate) == 1:
+            inside, before = np.inf, (np.inf, before[1])
+        edge[1:-1][tables.message[1:-1] == message] = min(before)
+        further = min(further, weight * (apart - min(inside, apart)), before[1] - min(before))
+    return edge, float(further)
+
+
+def _hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
+    """Hops between nodes that some pipeline makes at least, (1); of unlike devices every pipeline."""
+    pp, groups = candidate.pp, _groups(problem, candidate)
+    if len(problem.device_types) > 1:
+        return -(-pp // groups) - 1
+    first_run = groups // (-(-candidate.dp // k))
+    return -(-(pp - first_run) // groups) if pp > first_run else 0
 
 
 def _groups(problem: PlanningProblem, candidate: Candidate) -> int:
@@ -153,7 +231,7 @@ def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
 
 def _edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Callable[[int], float]]:
     """Least hop seconds by cut, and least further seconds for the hops between nodes given k, (1) and (2)."""
-    tables, pp, dp = problem.tables(candidate), candidate.pp, candidate.dp
+    tables, pp = problem.tables(candidate), candidate.pp
     both_ways = problem.latency_model != "amp"
     edge = np.zeros(tables.num_layers + 1)
     if pp == 1:
@@ -166,14 +244,13 @@ def _edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> t
     further = min(apart - min(inside, apart) for inside, apart in pairs.values())
     if len(problem.device_types) > 1:
         # The slowest stage and the longest trip may lie in different pipelines: only what every trip takes counts.
-        return edge, lambda k: (-(-pp // groups) - 1) * further
+        return edge, lambda k: _hops_between(problem, candidate, k) * further
     forest = 0.0
     if tables.equal_messages and candidate.tp <= problem.links.gpus_per_node.max() and problem.links.num_nodes > 1:
         forest = _forest(problem, candidate, best, float(tables.message[1]), float(edge[1]))
 
     def between(k: int) -> float:
-        first_run = groups // (-(-dp // k))
-        hops = -(-(pp - first_run) // groups) if pp > first_run else 0
+        hops = _hops_between(problem, candidate, k)
         return max(hops * further, forest) if hops else forest
 
     return edge, between
@@ -223,6 +300,8 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0
     gradients = problem.gradient_bytes(candidate)[0, -1] / candidate.pp
     ring = comm.ring * gradients + comm.ring_latency
+    if comm.later is not None:
+        ring += comm.later.optimizer * float(comm.later.parameters[0, -1]) / candidate.pp
     return float((whole + (m - 1) * straggler + cuts + comm.tail[1:].min() + ring) * (1 - ROUNDING))
 
 
@@ -262,7 +341,7 @@ def partition_bound(
     """
     stages = stages or partition_problem(problem, candidate, margin=margin)
     if comm.ring == 0.0:
-        found = solve_partition(stages, comm.edge, comm.tail)
+        found = solve_partition(stages, comm.edge, comm.tail, later=comm.later)
         return (found.seconds + comm.ring_latency) * (1 - ROUNDING), found
     least = solve_partition(stages, comm.edge, comm.tail)
     best, best_found = np.inf, least

@@ -100,6 +100,23 @@ class BestLinks:
             self._hops[key] = float(seconds[self.inside].min(initial=np.inf)), float(apart.min())
         return self._hops[key]
 
+    def hops_before(
+        self, tp: int, message: float, weight: float, coefficient: float, *, single: bool
+    ) -> tuple[float, float]:
+        """
+        Least seconds of a weighted hop without its way back, inside a node (infinite if there is none) and between.
+
+        With ``single`` one tensor rank makes the hop; of several, one may be the slowest there and back and another one
+        on the way back, so the slowest way back is taken off.
+        """
+        back = (self.links.latency + message / self.links.pipeline_rate(tp)).T
+        every = self.inside | ~self.links.same_node
+        if not single:
+            back = np.full_like(back, back[every].max())
+        seconds = weight * self.links.hop_seconds(tp, message, both_ways=True) - coefficient * back
+        apart = np.where(self.links.same_node, np.inf, seconds)
+        return float(seconds[self.inside].min(initial=np.inf)), float(apart.min())
+
     def tree(self, tp: int, message: float, both_ways: bool) -> Floats:
         """Edges of a minimum spanning tree over the nodes, hop seconds ascending, (2)."""
         key = (tp, message, both_ways)

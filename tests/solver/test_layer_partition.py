@@ -1,11 +1,12 @@
 """Exact partition against enumeration of every division, recompute and pattern."""
 
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
 import pytest
 
-from taut.formulations.partition import PartitionProblem, partition_problem
+from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
 from taut.solver.layer_partition import solve_partition
 from taut.solver.memory_excess import least_excess
 from tests.support.small import candidate, cluster, costs, model, problem
@@ -94,6 +95,65 @@ def test_partition_is_exact_on_random_instances(block: int) -> None:
         given, edge, tail, cap = random_partition(seed)
         found = solve_partition(given, edge, tail, gradient_cap=cap)
         wanted = enumerated(given, edge, tail, cap)
+        assert found.seconds == pytest.approx(wanted, rel=1e-12), seed
+        assert found.feasible == np.isfinite(wanted)
+
+
+def random_later(seed: int, given: PartitionProblem) -> tuple[PartitionProblem, LaterStages]:
+    """The problem with forward seconds, and what its later stages wait for: reductions of every size, an optimizer."""
+    rng = np.random.default_rng(seed + 10**6)
+    forward = given.low.min(axis=1) * rng.uniform(0.2, 0.5)
+    per_layer = rng.integers(1, 20, given.num_layers).astype(float)
+    sums = np.concatenate([[0.0], np.cumsum(per_layer)])
+    parameters = np.maximum(sums[None, :] - sums[:, None], 0.0)
+    reduction = parameters * rng.choice([0.1, 1.0, 10.0])
+    later = LaterStages(
+        edge=rng.uniform(0, 3, given.num_layers + 1),
+        reduction=reduction,
+        unhidden=reduction * np.minimum(1.0, 5.0 / np.maximum(parameters, 1.0)),
+        overlap=bool(rng.random() < 0.5) and given.low.shape[0] == 1,
+        others=float(rng.uniform(0, 5)),
+        parameters=parameters,
+        optimizer=float(rng.choice([0.0, 0.01, 2.0])),
+    )
+    return replace(given, forward=forward), later
+
+
+def enumerated_later(given: PartitionProblem, edge: np.ndarray, tail: np.ndarray, later: LaterStages) -> float:
+    """Least seconds over everything, by equation (1') of the formulation."""
+    best, layers, pp = np.inf, given.num_layers, given.pp
+    assert given.forward is not None
+    for inner in combinations(range(1, layers), pp - 1):
+        ends, firsts = (*inner, layers), (0, *inner)
+        for choice in product(range(3), range(given.low.shape[0]), repeat=pp):
+            recompute, patterns = choice[::2], choice[1::2]
+            if not _feasible(given, firsts, ends, recompute, patterns):
+                continue
+            at = list(zip(patterns, recompute, firsts, ends, strict=True))
+            low = np.array([given.low[index] for index in at]) + np.array([edge[end] for end in inner] + [0.0])
+            ahead = np.array([given.forward[q, i, j] for q, _, i, j in at])
+            waits = [low.sum() + tail[ends[0]]]
+            for x, index in enumerate(at[: 1 if pp == 1 else None]):
+                q, _, i, j = index
+                hidden = later.reduction[i, j] - given.low[index] + given.forward[q, i, j]
+                wait = max(later.unhidden[i, j], hidden) if later.overlap else later.reduction[i, j]
+                before = (ahead[:x] + [later.edge[end] for end in ends[:x]]).sum()
+                if pp > 1:
+                    waits.append(before + low[x:].sum() + wait + later.others)
+            straggler = max(given.high[index] for index in at)
+            largest = max(later.parameters[i, j] for i, j in zip(firsts, ends, strict=True))
+            best = min(best, float((given.micro_batches - 1) * straggler + max(waits) + later.optimizer * largest))
+    return best
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_partition_that_waits_for_every_stage_is_exact(block: int) -> None:
+    """With reductions of later stages, their overlap and the largest optimizer it equals enumeration as well."""
+    for seed in range(block * 40, block * 40 + 40):
+        given, edge, tail, _ = random_partition(seed)
+        given, later = random_later(seed, given)
+        edge = np.maximum(edge, later.edge)
+        found, wanted = solve_partition(given, edge, tail, later=later), enumerated_later(given, edge, tail, later)
         assert found.seconds == pytest.approx(wanted, rel=1e-12), seed
         assert found.feasible == np.isfinite(wanted)
 

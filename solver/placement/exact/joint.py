@@ -18,18 +18,18 @@ References
 Hooker and Ottosson (2003), Logic-based Benders decomposition: (2).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
-from taut.formulations.partition import partition_problem
+from taut.formulations.gradient_reductions import least_bytes
+from taut.formulations.partition import LaterStages, partition_problem
 from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import ROUNDING, communication
+from taut.solver.bounds.candidate_bounds import ROUNDING, communication, fixed_seconds
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.slot_kinds import slot_kinds
@@ -200,21 +200,20 @@ def solve_joint(
     smallest = float(messages.min())
     solver = cache.solver(problem, candidate, smallest)
     rings = cache.rings(problem, candidate, solver)
-    edge, tail = linked(problem, candidate, best, smallest)
+    edge, tail, later = linked(problem, candidate, best, smallest)
     stages = partition_problem(problem, candidate, margin=margin)
     gradients = least_bytes(problem, candidate)[0]
-    optimizer = problem.optimizer_seconds.min() * tables.parameters[0] / optimizer_shards(candidate)
-    optimizer = optimizer + problem.constant_seconds
+    fixed = fixed_seconds(problem, candidate)
     found_slots: dict[int, Ints] = {}
     exact = True
     while True:
-        found = solve_partition(stages, edge, tail)
+        found = solve_partition(stages, edge, tail, later=later)
         if not found.feasible or found.division.stages[0][1] in found_slots:
             break
         end = found.division.stages[0][1]
         # The solver prices unweighted hops, so the ring is divided by the weight and the sum multiplied.
         placed = solver.solve(rings * gradients[end] / weight)
-        tail[end] = max(tail[end], weight * placed.lower_bound + optimizer[end])
+        tail[end] = max(tail[end], weight * placed.lower_bound + fixed[end])
         found_slots[end] = placed.slots
         exact &= placed.lower_bound == placed.seconds
     if not found.feasible:
@@ -224,7 +223,9 @@ def solve_joint(
     return Joint(lower_bound=found.seconds * (1 - ROUNDING), partition=found, positions=positions, exact=exact)
 
 
-def linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> tuple[Floats, Floats]:
+def linked(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float
+) -> tuple[Floats, Floats, LaterStages | None]:
     """
     Split communication by (3) into cuts and the rest.
 
@@ -240,11 +241,16 @@ def linked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smal
     Returns
     -------
     tuple
-        Seconds of a cut before layer j, its further bytes alone, and of all else for a stage 0 that ends at j; (L+1,).
+        Seconds of a cut before layer j, its further bytes alone, and of all else for a stage 0 that ends at j; (L+1,);
+        and what later stages wait for, their hops at the least in one sum.
     """
     comm = communication(problem, candidate, best)
     least = float(comm.edge[1:-1].min())
-    return further_edge(problem, candidate, best, smallest), comm.tail + (candidate.pp - 1) * least
+    edge, tail = further_edge(problem, candidate, best, smallest), comm.tail + (candidate.pp - 1) * least
+    if comm.later is None:
+        return edge, tail, None
+    others = comm.later.others + (candidate.pp - 1) * float(comm.later.edge[1:-1].min())
+    return edge, tail, replace(comm.later, edge=np.zeros_like(edge), others=others)
 
 
 def further_edge(problem: PlanningProblem, candidate: Candidate, best: BestLinks, smallest: float) -> Floats:

@@ -14,11 +14,11 @@ witnesses.
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
-from taut.formulations.partition import partition_problem
+from taut.formulations.gradient_reductions import least_bytes
+from taut.formulations.partition import LaterStages, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import ROUNDING
+from taut.solver.bounds.candidate_bounds import ROUNDING, fixed_seconds
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.joint import linked
@@ -86,14 +86,14 @@ def cover_bound(
     tuple
         Seconds, infinite if no division fits; and the partition that attains them.
     """
-    edge, tail, _ = covered_seconds(problem, candidate, best, bound)
-    found = solve_partition(partition_problem(problem, candidate, margin=margin), edge, tail)
+    edge, tail, later, _ = covered_seconds(problem, candidate, best, bound)
+    found = solve_partition(partition_problem(problem, candidate, margin=margin), edge, tail, later=later)
     return found.seconds * (1 - ROUNDING), found
 
 
 def covered_seconds(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CommunicationBound
-) -> tuple[Floats, Floats, Floats]:
+) -> tuple[Floats, Floats, LaterStages | None, Floats]:
     """
     Price cuts and all else by (1) and (2).
 
@@ -110,11 +110,10 @@ def covered_seconds(
     -------
     tuple
         Seconds of a cut before layer j, (L+1,); seconds of a stage 0 that ends at layer j, with the communication that
-        is proven; and the part of the latter that is no communication.
+        is proven; what later stages wait for; and the part of stage 0's seconds that is no communication.
     """
     message = float(problem.tables(candidate).message[1:-1].min())
-    edge, tail = linked(problem, candidate, best, message)
-    optimizer = problem.optimizer_seconds.min() * problem.tables(candidate).parameters[0] / optimizer_shards(candidate)
-    fixed = optimizer + problem.constant_seconds
+    edge, tail, later = linked(problem, candidate, best, message)
+    fixed = fixed_seconds(problem, candidate)
     covered = bound.seconds(problem.transfer_weight(candidate), least_bytes(problem, candidate)[0]) + fixed
-    return edge, np.maximum(tail, covered), fixed
+    return edge, np.maximum(tail, covered), later, fixed

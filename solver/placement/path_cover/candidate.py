@@ -234,8 +234,8 @@ class CoverSearch:
     def _evaluate(self, search: CaseSearch, value: float) -> Floats:
         """Bring the bound up to date; communication at which it would reach ``value``, by layers of stage 0."""
         bound = search.bound()
-        edge, tail, fixed = covered_seconds(self._problem, self._candidate, self._best, bound)
-        found = solve_partition(self._stages, edge, tail)
+        edge, tail, later, fixed = covered_seconds(self._problem, self._candidate, self._best, bound)
+        found = solve_partition(self._stages, edge, tail, later=later)
         self.partition = found
         if found.seconds * (1 - ROUNDING) > self.lower_bound:
             self.lower_bound, self._kept = found.seconds * (1 - ROUNDING), search.certificate()

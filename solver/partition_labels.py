@@ -1,0 +1,251 @@
+r"""
+Labels of the exact division: the compiled loops of ``taut.solver.layer_partition``, equations (1) to (4) there.
+
+A state is (x, i, a, b): stages from x on, on layers from i on, with a all-fast and b all-slow stages before. Its labels
+are pairs (S, W), of which none is at least another in both.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
+
+Steps = NDArray[np.int16]
+"""Ends, recomputes and patterns; layers are far fewer than 32,768."""
+MOST_LABELS = 6
+"""Labels of a state; more are merged, which weakens the bound, and every label costs a pass over the ranges."""
+BEYOND, FULL = -2, -1
+"""In the place of a recompute: every one exceeds the threshold, or those within it exceed the memory."""
+
+
+class Ranges(NamedTuple):
+    """
+    Figures of every range, as ``taut.formulations.partition`` names them.
+
+    ``size`` (L+1, L+1) may not exceed ``cap``; ``slow`` tensor groups are of the slow class; ``later`` says whether
+    later stages are waited for, ``later_edge`` is edge' and ``least_wait`` what stage 0 waits for beyond ``others``.
+    """
+
+    low: Floats
+    high: Floats
+    fixed: Ints
+    activation: Ints
+    in_flight: Ints
+    budget: Ints
+    size: Floats
+    cap: float
+    dp: int
+    slow: int
+    edge: Floats
+    tail: Floats
+    later: bool
+    overlap: bool
+    forward: Floats
+    later_edge: Floats
+    reduction: Floats
+    unhidden: Floats
+    others: float
+    least_wait: float
+
+
+class Labels(NamedTuple):
+    """S and W of (4) by state and label, how many a state has, and the choices: end, recompute, pattern, label."""
+
+    sums: Floats
+    waits: Floats
+    number: Steps
+    step: Steps
+
+
+@jit
+def least_division(ranges: Ranges, m: int, thresholds: Floats) -> tuple[float, Ints]:
+    """The optimum (2) by (3), with end, recompute and pattern of every stage (pp, 3)."""
+    count, pp = len(thresholds), len(ranges.in_flight)
+    picks, best_picks = np.zeros((pp, 3), np.int64), np.zeros((pp, 3), np.int64)
+    labels = _tables(ranges)
+    least = _stage_sum(ranges, thresholds[count - 1], best_picks, labels)
+    if not np.isfinite(least):
+        return np.inf, best_picks
+    best = (m - 1) * _highest(ranges, best_picks) + least
+    below, above = 0, count - 1
+    climbing = False
+    while True:
+        climbing = climbing or below >= above
+        t = below if climbing else (below + above) // 2
+        if climbing and (t == count or (m - 1) * thresholds[t] + least >= best):
+            return best, best_picks
+        total = _stage_sum(ranges, thresholds[t], picks, labels)
+        if np.isfinite(total):
+            value = (m - 1) * _highest(ranges, picks) + total
+            if value < best:
+                best = value
+                best_picks[:] = picks
+        if climbing or not np.isfinite(total):
+            below = t + 1
+        else:
+            above = t
+
+
+@jit
+def _highest(ranges: Ranges, picks: Ints) -> float:
+    """Largest ``high`` seconds of the stages in ``picks`` (pp, 3)."""
+    worst, first = 0.0, 0
+    for x in range(picks.shape[0]):
+        worst = max(worst, ranges.high[picks[x, 2], picks[x, 1], first, picks[x, 0]])
+        first = picks[x, 0]
+    return worst
+
+
+@jit
+def _tables(ranges: Ranges) -> Labels:
+    """Room for the labels of D[x, i, a, b]; a and b reach no further than the groups of their class."""
+    layers, pp, dp = ranges.low.shape[2] - 1, len(ranges.in_flight), ranges.dp
+    fasts, slows = 0, 0
+    if ranges.low.shape[0] > 1:
+        fasts, slows = min(pp, max(pp * dp - ranges.slow, 0) // dp), min(pp, ranges.slow // dp)
+    most = MOST_LABELS if ranges.later else 1
+    shape = (pp + 1, layers + 1, fasts + 1, slows + 1, most)
+    return Labels(np.empty(shape), np.empty(shape), np.empty(shape[:4], np.int16), np.empty((*shape, 4), np.int16))
+
+
+@jit
+def _stage_sum(ranges: Ranges, threshold: float, picks: Ints, labels: Labels) -> float:
+    """D_threshold[0, 0, 0, 0] of (1), with the end, recompute and pattern of every stage in ``picks``."""
+    patterns, layers, pp = ranges.low.shape[0], ranges.low.shape[2] - 1, len(ranges.in_flight)
+    labels.number[:] = 0
+    for a in range(labels.number.shape[2]):
+        for b in range(labels.number.shape[3]):
+            if patterns == 1 or _counts_fit(ranges, a, b, pp):
+                labels.number[pp, layers, a, b] = 1
+                labels.sums[pp, layers, a, b, 0], labels.waits[pp, layers, a, b, 0] = 0.0, -np.inf
+    for x in range(pp - 1, -1, -1):
+        _extend(ranges, threshold, x, labels)
+    if labels.number[0, 0, 0, 0] == 0:
+        return np.inf
+    i, a, b, k = 0, 0, 0, 0
+    for x in range(pp):
+        chosen = labels.step[x, i, a, b, k]
+        picks[x, 0], picks[x, 1], picks[x, 2] = chosen[0], chosen[1], chosen[2]
+        a += 1 if picks[x, 2] == 0 and patterns > 1 else 0
+        b += 1 if picks[x, 2] == 1 else 0
+        i, k = picks[x, 0], chosen[3]
+    return float(labels.sums[0, 0, 0, 0, 0])
+
+
+@jit
+def _counts_fit(ranges: Ranges, fasts: int, slows: int, pp: int) -> bool:
+    """Whether these numbers of all-fast and all-slow stages can use up the slow groups."""
+    mixed, dp = pp - fasts - slows, ranges.dp
+    return mixed >= 0 and dp * slows + mixed <= ranges.slow <= dp * slows + (dp - 1) * mixed
+
+
+@jit
+def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
+    """Fill D[x] from D[x + 1] over the ranges [i, j) that stage x can take."""
+    patterns, layers, pp = ranges.low.shape[0], ranges.low.shape[2] - 1, len(ranges.in_flight)
+    # Arrays are bound once: each look-up through the tuple would count a reference.
+    size, edge, tail, budget = ranges.size, ranges.edge, ranges.tail, ranges.budget
+    low, high, fixed, activation = ranges.low, ranges.high, ranges.fixed, ranges.activation
+    forward, reduction, unhidden, later_edge = ranges.forward, ranges.reduction, ranges.unhidden, ranges.later_edge
+    sums, waits, count, step = labels
+    held, cap = ranges.in_flight[x], ranges.cap
+    last_end = layers - (pp - 1 - x)
+    for i in range(x, 1 if x == 0 else last_end):
+        for j in range(layers if x == pp - 1 else i + 1, last_end + 1):
+            if size[i, j] > cap:
+                break
+            cut = edge[j] if x < pp - 1 else 0.0
+            within = False
+            for q in range(patterns):
+                seconds, r = _cheapest(low, high, fixed, activation, held, budget[q], threshold, q, i, j)
+                within = within or r != BEYOND
+                if r < 0 or not np.isfinite(cut + (tail[j] if x == 0 else 0.0)):
+                    continue
+                wait, ahead = -np.inf, 0.0
+                if ranges.later:
+                    ahead = forward[q, i, j] + (later_edge[j] if x < pp - 1 else 0.0)
+                    wait = reduction[i, j]
+                    if ranges.overlap:
+                        wait = max(unhidden[i, j], reduction[i, j] - seconds + forward[q, i, j])
+                for a in range(min(x, count.shape[2] - 1) + 1):
+                    for b in range(min(x - a, count.shape[3] - 1) + 1):
+                        a2 = a + 1 if q == 0 and patterns > 1 else a
+                        b2 = b + 1 if q == 1 else b
+                        if a2 >= count.shape[2] or b2 >= count.shape[3]:
+                            continue
+                        for k in range(count[x + 1, j, a2, b2]):
+                            total = seconds + cut + sums[x + 1, j, a2, b2, k]
+                            longest = max(total + wait, ahead + waits[x + 1, j, a2, b2, k])
+                            if x == 0:
+                                total, longest = max(total + tail[j], longest + ranges.others), -np.inf
+                            else:
+                                longest = max(longest, total + ranges.least_wait)
+                            slot = _place(sums[x, i, a, b], waits[x, i, a, b], count, x, i, a, b, total, longest, step)
+                            if slot >= 0:
+                                chosen = step[x, i, a, b, slot]
+                                chosen[0], chosen[1], chosen[2], chosen[3] = j, r, q, k
+            if not within:
+                # Longer ranges take longer still.
+                break
+
+
+@jit
+def _place(
+    sums: Floats,
+    waits: Floats,
+    count: Steps,
+    x: int,
+    i: int,
+    a: int,
+    b: int,
+    total: float,
+    longest: float,
+    step: Steps,
+) -> int:
+    """Put a label (4) among those of a state unless one is no worse; returns its place, -1 for none."""
+    known, kept = count[x, i, a, b], 0
+    for k in range(known):
+        if sums[k] <= total and waits[k] <= longest:
+            return -1
+    for k in range(known):
+        if total <= sums[k] and longest <= waits[k]:
+            continue
+        if kept < k:
+            sums[kept], waits[kept] = sums[k], waits[k]
+            step[x, i, a, b, kept] = step[x, i, a, b, k]
+        kept += 1
+    if kept == len(sums):
+        # Both at least as small as any division's: a lower bound.
+        kept -= 1
+        total, longest = min(total, sums[kept]), min(longest, waits[kept])
+    sums[kept], waits[kept] = total, longest
+    count[x, i, a, b] = kept + 1
+    return kept
+
+
+@jit
+def _cheapest(
+    low: Floats,
+    high: Floats,
+    fixed: Ints,
+    activation: Ints,
+    held: int,
+    room: int,
+    threshold: float,
+    q: int,
+    i: int,
+    j: int,
+) -> tuple[float, int]:
+    """Least seconds of a stage over its recompute; ``BEYOND`` if all exceed the threshold, ``FULL`` if memory."""
+    # Ten parameters, since a tuple of the arrays makes the whole partition a tenth slower.
+    seconds, choice = np.inf, BEYOND
+    for r in range(low.shape[1]):
+        if high[q, r, i, j] > threshold:
+            continue
+        choice = max(choice, FULL)
+        if low[q, r, i, j] < seconds and fixed[r, i, j] + held * activation[r, i, j] <= room:
+            seconds, choice = low[q, r, i, j], r
+    return seconds, choice
