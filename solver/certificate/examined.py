@@ -36,6 +36,7 @@ def case_of(problem: PlanningProblem) -> Case:
         space=problem.space.model_dump(mode="json"),
         latency_model=problem.latency_model,
         calibration=problem.calibration,
+        overlap_grad_reduce=problem.overlap_grad_reduce,
     )
 
 

@@ -34,7 +34,8 @@ class Layers:
 
     ``passes`` (3, k, r, l) are seconds forward, by the input and by the weights. ``kept`` (r, l) and ``brought_back``
     (r, l) are bytes of activations that stay, and that recomputing brings back. ``output`` (l,) are bytes of the
-    layers' outputs, ``parameters`` (l,) those of one rank, ``gathered`` (l,) those that the largest gather takes.
+    layers' outputs, ``parameters`` (l,) those of one rank, ``gathered`` (l,) those that the largest gather takes;
+    ``embedding`` are those of the token embedding alone.
     """
 
     passes: Floats
@@ -43,6 +44,7 @@ class Layers:
     output: Ints
     parameters: Ints
     gathered: Ints
+    embedding: int
     logits: int
 
 
@@ -68,7 +70,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     brought_back = np.maximum(kept[0] - kept, 0)
     vocabulary = -(-(case.model.vocab or 0) // (128 * tp)) * 128
     parameters = np.array([_parameters(layer, tp) for layer in kinds.values()])[of]
-    gathered = parameters.copy()
+    gathered, embedding = parameters.copy(), 0
     if case.model.vocab:
         for name, at in (("embedding", 0), ("head", -1)):
             edge = np.array([_measured(case, Key(d, name, tp, batch, blocks[at].seq, "none")) for d in _devices(case)])
@@ -81,7 +83,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
         gathered[0] = max(gathered[0], embedding)
     output = np.array([number * batch * layer.seq * layer.hidden for layer in blocks])
     logits = LOGIT_BYTES * batch * blocks[-1].seq * vocabulary
-    return Layers(passes, kept.astype(int), brought_back.astype(int), output, parameters, gathered, logits)
+    return Layers(passes, kept.astype(int), brought_back.astype(int), output, parameters, gathered, embedding, logits)
 
 
 def _devices(case: Case) -> list[str]:

@@ -4,7 +4,7 @@ Links between devices, from the levels or measured matrices of a cluster.
 (1) Two devices of a node exchange at the node's own rate and latency, others at the network's, or their rack's where it
     states its own; a matrix by node replaces what lies between nodes, one by device everything.
 (2) A node's cards are shared by the devices that send at once: between nodes, B = min(B, cards / k) at both ends with
-    k = min(tp, devices) in pipeline transfers and all its devices in data-parallel rings.
+    k = min(tp, devices) in pipeline transfers and, in the papers' models, all its devices in data-parallel rings.
 """
 
 import numpy as np
@@ -51,6 +51,15 @@ class Network:
         share = self.cards / np.minimum(senders, self.size)
         capped = np.minimum(rate, np.minimum(share[self.node_of[a]], share[self.node_of[b]]))
         return np.where(self.node_of[a] == self.node_of[b], rate, capped)
+
+    def slowest(self, members: Ints, senders: int | None = None) -> tuple[Floats, Floats]:
+        """Least rate and largest latency between any two of the members (..., k), either way."""
+        nodes = self.node_of[members]
+        if self.by_node and members.shape[-1] > 1 and (nodes == nodes[..., :1]).all():
+            members = members[..., :2]
+        a, b = np.nonzero(~np.eye(members.shape[-1], dtype=bool))
+        i, j = members[..., a], members[..., b]
+        return self.rate(i, j, senders).min(axis=-1), self.latency(i, j).max(axis=-1)
 
     def _of(self, matrix: Floats, a: Ints, b: Ints) -> Floats:
         if len(matrix) == len(self.size):

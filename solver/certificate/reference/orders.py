@@ -82,9 +82,9 @@ def check(choice: Choice, order: Order) -> None:
         raise DataError(f"order of {choice.schedule}: a pass is on another device than its chunk")
 
 
-def makespans(order: Order, seconds: Floats, transfer: Floats) -> Floats:
+def device_ends(order: Order, seconds: Floats, transfer: Floats) -> Floats:
     """
-    Seconds until the last pass has run, (1).
+    Seconds until the last pass of every device has run, (1).
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def makespans(order: Order, seconds: Floats, transfer: Floats) -> Floats:
     Returns
     -------
     Array
-        Seconds (n,).
+        Seconds (devices, n).
 
     Raises
     ------
@@ -122,7 +122,7 @@ def makespans(order: Order, seconds: Floats, transfer: Floats) -> Floats:
                 position[d], moved = position[d] + 1, True
     if any(at < len(passes) for at, passes in zip(position, order, strict=True)):
         raise DataError("order: devices wait for each other for ever")
-    return np.asarray(np.max(clock, axis=0))
+    return np.array(clock)
 
 
 def _start(each: Pass, clock: Floats, done: dict[Pass, Floats], transfer: Floats) -> Floats | None:

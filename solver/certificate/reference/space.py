@@ -8,8 +8,8 @@ With D devices, global batch g and L layers a candidate has
     multiple of them, and divides the size of every node or is a multiple of the one size that all nodes have;
 (3) a cost without recompute for every layer on every device type;
 (4) a schedule of the space: one stage runs 1F1B; a schedule that is priced by its order needs the latency model
-    ``pipette`` and memory that is a sum of terms, a layer for each chunk, m a multiple of pp if interleaved, m >= 2 pp
-    for ZB-V, and some recompute other than full if it splits the backward pass;
+    ``step`` or ``pipette`` and memory that is a sum of terms, a layer for each chunk, m a multiple of pp if
+    interleaved, m >= 2 pp for ZB-V, and some recompute other than full if it splits the backward pass;
 (5) ZeRO-0 without replicas, and sequence parallelism only where tp > 1 divides every sequence;
 (6) beside its own order every order that the space lists for its degrees.
 """
@@ -27,12 +27,18 @@ from taut.errors import DataError
 
 CLOSED_FORM = ("1f1b", "gpipe")
 ON_V = ("zb-v", "v-half", "v-min")
+WHOLE_STEP = ("step", "pipette")
+"""Latency models that price orders, and the optimizer."""
 SPLIT = ("zb-h1", "zb-h2", *ON_V)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A planning problem: inputs, the space as plain values, the latency model; ``kept`` are figures in use."""
+    """
+    A planning problem: inputs, the space as plain values, the latency model; ``kept`` are figures in use.
+
+    ``overlap_grad_reduce`` says whether ``step`` reduces gradients during the last micro-batch's backward pass.
+    """
 
     model: ModelSpec
     cluster: ClusterSpec
@@ -41,6 +47,7 @@ class Case:
     space: Mapping[str, Any]
     latency_model: str
     calibration: Calibration | None = None
+    overlap_grad_reduce: bool = False
     kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def coefficient(self, term: str) -> float:
@@ -151,7 +158,7 @@ def _schedules(case: Case, pp: int, m: int) -> Iterator[tuple[str, int]]:
     if pp == 1:
         yield "1f1b", 1
         return
-    by_order = case.latency_model == "pipette" and case.memory.network is None
+    by_order = case.latency_model in WHOLE_STEP and case.memory.network is None
     for schedule in case.space["schedules"]:
         if schedule in CLOSED_FORM:
             yield schedule, 1

@@ -19,7 +19,7 @@ from taut.solver.certificate import reference
 from taut.solver.certificate.published_orders import order_for
 from taut.solver.certificate.reference.memory import memory_bytes as reference_bytes
 from taut.solver.certificate.reference.memory import violations as reference_violations
-from taut.solver.certificate.reference.orders import check, makespans
+from taut.solver.certificate.reference.orders import check, device_ends
 from taut.solver.certificate.reference.prices import price
 from taut.solver.certificate.reference.space import candidates
 from tests.support.instances import random_problem
@@ -149,7 +149,7 @@ def test_orders_that_cannot_run_are_refused() -> None:
         check(choice, [order[1], order[0], *order[2:]])
     ones = np.ones((3, choice.pp, 1))
     with pytest.raises(DataError, match="for ever"):
-        makespans([passes[::-1] for passes in order], ones, np.ones((choice.pp - 1, 1)))
+        device_ends([passes[::-1] for passes in order], ones, np.ones((choice.pp - 1, 1)))
 
 
 def test_the_reference_shares_no_code_with_what_it_checks() -> None:

@@ -1,0 +1,85 @@
+r"""
+What the stages of a plan take on their devices.
+
+Worker (x, z, y) of stage x, replica z and tensor rank y runs on ``devices[x, z, y]``.
+
+(1) All-reduces of a tensor group, 4 of every layer's output and 6 under full recompute:
+    ring(M, n, B) = 2 (n - 1)/n M/B + 2 (n - 1) latency on the group's slowest link. Half of those without recompute run
+    forward, all others backward.
+(2) A hop takes latency + message/B either way; message is the last layer's output, divided by tp with sequence
+    parallelism.
+"""
+
+from functools import cached_property
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of
+from taut.solver.certificate.reference.memory import Stages
+from taut.solver.certificate.reference.network import Network
+from taut.solver.certificate.reference.space import Case, Choice
+
+
+class Figures:
+    """A plan with its links, and the figures of its stages."""
+
+    def __init__(self, case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], devices: Ints) -> None:
+        if "network" not in case.kept:
+            case.kept["network"] = Network(case.cluster)
+            names = list(case.cluster.devices)
+            case.kept["kinds"] = np.array([names.index(node.device.name) for node in case.cluster.node_list])
+        self.case, self.choice, self.devices = case, choice, devices
+        self.network: Network = case.kept["network"]
+        self.kinds = case.kept["kinds"][self.network.node_of[devices]]
+        self.layers = layers_of(case, choice)
+        self.first, self.last = np.array([first for first, _ in stages]), np.array([end for _, end in stages]) - 1
+        row = np.repeat([RECOMPUTE.index(r) for r in recompute], self.last - self.first + 1)
+        #: Seconds (3, types, chunks).
+        self.passes = self.summed(self.layers.passes[:, :, row, np.arange(len(row))])
+        #: Bytes and numbers of all-reduces (2, chunks): those of a step without recompute, and all.
+        each = np.array([self.layers.output, np.ones(len(row))]) * case.coefficient("tensor_parallel")
+        self.parameters = self.summed(self.layers.parameters)
+        self.plain, self.every = self.summed(4 * each), self.summed(np.where(row == 2, 6, 4) * each)
+
+    def summed(self, figures: Floats | Ints) -> Floats:
+        """Figures by layer (..., L), summed over the layers of every chunk."""
+        return np.asarray(np.add.reduceat(figures, self.first, axis=-1))
+
+    @cached_property
+    def group_link(self) -> tuple[Floats, Floats]:
+        """Least rate and largest latency within every tensor group, (n, pp, dp)."""
+        return self.network.slowest(self.devices)
+
+    def rings(self, volume: Floats, rank: Ints) -> Floats:
+        """Seconds of all-reduces (2, C) on the tensor groups of pipeline ranks (C,): (n, C, dp), (1)."""
+        tp = self.choice.tp
+        if tp == 1:
+            return np.zeros((len(self.devices), len(rank), self.choice.dp))
+        rate, latency = (figure[:, rank] for figure in self.group_link)
+        moved, steps = volume[:, :, None]
+        return np.asarray(2 * (tp - 1) / tp * moved / rate + 2 * (tp - 1) * steps * latency)
+
+    def alone(self, rank: Ints) -> Floats:
+        """Seconds of the three passes of every chunk on its slowest device type, (3, n, C, dp)."""
+        chunk = np.arange(len(rank))[:, None, None]
+        return np.stack([part[self.kinds[:, rank], chunk].max(axis=-1) for part in self.passes])
+
+    def backward(self) -> Floats:
+        """Seconds of one micro-batch's backward passes on every pipeline rank, (n, pp, dp), (1)."""
+        rank = np.array(self.choice.chunk_device)
+        by_chunk = self.alone(rank)[1:].sum(axis=0) + self.rings(self.every - self.plain / 2, rank)
+        return np.stack([by_chunk[:, rank == x].sum(axis=1) for x in range(self.choice.pp)], axis=1)
+
+    def by_rank(self, figures: Floats | Ints) -> Floats:
+        """Figures of every chunk, summed on its pipeline rank, (pp,)."""
+        total: Floats = np.bincount(self.choice.chunk_device, figures, self.choice.pp).astype(float)
+        return total
+
+    def hops(self, rank: Ints, *, back: bool) -> Floats:
+        """Seconds from every chunk to the next, on pipeline ranks (C,), or back: (n, C - 1, dp, tp), (2)."""
+        i, j, choice = self.devices[:, rank[:-1]], self.devices[:, rank[1:]], self.choice
+        if back:
+            i, j = j, i
+        message = self.layers.output[self.last[:-1]] / (choice.tp if choice.sequence_parallel else 1)
+        return np.asarray(self.network.latency(i, j) + message[:, None, None] / self.network.rate(i, j, choice.tp))

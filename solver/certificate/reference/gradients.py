@@ -1,0 +1,142 @@
+r"""
+What a step waits for after its passes: rings of gradients, and the optimizer.
+
+Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] are those of one micro-batch there.
+
+(1) A parameter exchanges 1 gradient, (m gradient + weight)/2 bytes under ZeRO-2 and m (gradient + 2 weight)/2 under
+    ZeRO-3; M sums them over a pipeline rank's layers.
+(2) Rings of M bytes with g_n replicas on each of k nodes: max over n of 4 (g_n - 1)/g_n M/B_n + 2 (k - 1)/k M/B
+    between, slowest links either way. In the papers' models every device has its share of its node's cards; in ``step``
+    1/B = max(1/link, G_n/(cards_n g_n)) with G_n devices on node n, for a ring crosses the cards once.
+(3) ``step``: R[x] = (2) of the slowest tensor rank. Reduced during the last backward pass, buckets of
+    max(40e6, 1e6 dp) parameters, R[x] = max((2) min(1, bucket/parameters), (2) - max_z backward[x, z]), unless
+    gradients are sharded (ZeRO-2, 3).
+(4) ``step``: a tied embedding on two devices exchanges its gradients from one to the other and back: half of the bytes
+    in each of two steps, at the slower direction of the link, between nodes at most one device's share of the cards.
+(5) ``step``: all gradients are reduced after max(max_x(max_z end[x, z] + R[x]), both holders' ends + (4)); then every
+    stage's optimizer runs, and the slowest counts.
+(6) Papers: (2) for stage 0; in ``amp`` one ring of all replicas, the slowest of all stages, with latency. The
+    optimizer, in ``pipette`` alone, is the one of the first device.
+(7) The optimizer takes seconds for every parameter of a device, divided by dp under ZeRO.
+"""
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.solver.certificate.reference.figures import Figures
+from taut.solver.certificate.reference.memory import PARAMETER_BYTES
+from taut.solver.certificate.reference.network import Network
+from taut.solver.certificate.reference.space import ON_V, WHOLE_STEP
+
+LEAST_BUCKET, BUCKET_A_REPLICA = 40e6, 1e6
+"""Parameters that Megatron-LM reduces at once by default: the larger of the first and the second times dp."""
+
+
+def all_reduced(plan: Figures, ends: Floats) -> Floats:
+    """Seconds after which no gradient is left to reduce (n,), from ends (n, pp, dp), (5)."""
+    ended = ends.max(axis=-1)
+    tied = np.maximum(ended[:, 0], ended[:, -1]) + _tied(plan)
+    return np.asarray(np.maximum((ended + _reductions(plan)).max(axis=-1), tied))
+
+
+def _reductions(plan: Figures) -> Floats:
+    """R of every stage (n, pp), (3)."""
+    choice = plan.choice
+    if choice.dp == 1:
+        return np.zeros(plan.devices.shape[:2])
+    alone = _message(plan) * _kept_rings(plan)
+    if not plan.case.overlap_grad_reduce or choice.zero >= 2:
+        return alone
+    bucket = max(LEAST_BUCKET, BUCKET_A_REPLICA * choice.dp)
+    last = np.minimum(1.0, bucket / plan.by_rank(plan.parameters))
+    return np.asarray(np.maximum(alone * last, alone - plan.backward().max(axis=-1)))
+
+
+def _message(plan: Figures) -> Floats:
+    """Bytes that a device of every pipeline rank exchanges (pp,), times the calibration's coefficient, (1)."""
+    choice, case = plan.choice, plan.case
+    stored, gradient, _ = PARAMETER_BYTES[case.memory.precision]
+    m, weight = choice.num_micro_batches, case.coefficient("data_parallel")
+    moved = {2: (m * gradient + stored) / 2, 3: m * (gradient + 2 * stored) / 2}.get(choice.zero, gradient)
+    return weight * moved * plan.by_rank(plan.parameters)
+
+
+def _kept_rings(plan: Figures) -> Floats:
+    """Seconds per byte of every stage's slowest ring (n, pp); those of the placements of the last call are kept."""
+    kept = plan.case.kept.get("rings")
+    if kept is None or not np.array_equal(kept[0], plan.devices):
+        rings = _hierarchical(plan.network, np.swapaxes(plan.devices, -1, -2), by_members=True).max(axis=-1)
+        kept = plan.case.kept["rings"] = (plan.devices.copy(), rings)
+    return np.asarray(kept[1])
+
+
+def _tied(plan: Figures) -> Floats:
+    """Seconds of the slowest exchange of a tied embedding (n,), (4)."""
+    choice, case = plan.choice, plan.case
+    if not case.model.tied_embedding or choice.pp == 1 or choice.schedule in ON_V:
+        return np.zeros(len(plan.devices))
+    network, gradient = plan.network, PARAMETER_BYTES[case.memory.precision][1]
+    message = case.coefficient("data_parallel") * gradient * plan.layers.embedding
+    a, b = plan.devices[:, 0], plan.devices[:, -1]
+    all_send = int(network.size.max())
+    rate = np.minimum(network.rate(a, b, all_send), network.rate(b, a, all_send))
+    return np.asarray((2 * (message / 2) / rate).max(axis=(1, 2)))
+
+
+def in_papers(plan: Figures) -> Floats:
+    """Seconds of the rings of gradients in the papers' models (n,), (6)."""
+    choice, case = plan.choice, plan.case
+    if choice.dp == 1:
+        return np.zeros(len(plan.devices))
+    message, members = _message(plan), np.swapaxes(plan.devices, -1, -2)
+    if case.latency_model != "amp":
+        return np.asarray(message[0] * _hierarchical(plan.network, members[:, 0], by_members=False).max(axis=-1))
+    rate, latency = plan.network.slowest(members, int(plan.network.size.max()))
+    n, weight = choice.dp, case.coefficient("data_parallel")
+    rings = 2 * (n - 1) / n * message[:, None] / rate + weight * 2 * (n - 1) * latency
+    return np.asarray(rings.max(axis=(-1, -2)))
+
+
+def _hierarchical(network: Network, members: Ints, *, by_members: bool) -> Floats:
+    """Seconds per byte of the rings of replicas (..., tp, dp), inside nodes and between them: (..., tp), (2)."""
+    ends = np.sort(network.node_of[members] if network.by_node else members, axis=-1)
+    if (ends == ends[..., :1, :]).all():
+        # The rings of all tensor ranks have their members at the same places.
+        ends = ends[..., :1, :]
+    groups, where = np.unique(ends.reshape(-1, ends.shape[-1]), axis=0, return_inverse=True)
+    return np.array([_ring(network, group, by_members) for group in groups])[where.ravel()].reshape(ends.shape[:-1])
+
+
+def _ring(network: Network, ends: Ints, by_members: bool) -> float:
+    """Seconds per byte of one ring, of members at these nodes, or devices where links differ within nodes, (2)."""
+    if network.by_node:
+        nodes, count = np.unique(ends, return_counts=True)
+        ends = np.concatenate([[0], np.cumsum(network.size)])[nodes]
+        own = 1 / network.rate(ends, ends)
+    else:
+        nodes, of, count = np.unique(network.node_of[ends], return_inverse=True, return_counts=True)
+        own = np.zeros(len(nodes))
+    rate = network.rate(ends[:, None], ends[None, :], None if by_members else int(network.size.max()))
+    slowness = 1 / np.minimum(rate, rate.T)
+    if not network.by_node:
+        same = of[:, None] == of[None, :]
+        np.fill_diagonal(slowness, 0.0)
+        np.maximum.at(own, of, np.where(same, slowness, 0.0).max(axis=1))
+        slowness = np.where(same, 0.0, slowness)
+    k = len(nodes)
+    np.fill_diagonal(slowness, 0.0)
+    between = slowness.max()
+    if by_members:
+        between = max(between, (network.size[nodes] / (network.cards[nodes] * count)).max())
+    return float((4 * (count - 1) / count * own).max() + 2 * (k - 1) / k * between)
+
+
+def optimizer(plan: Figures) -> Floats:
+    """Optimizer seconds of a step (n,), (5) to (7)."""
+    if plan.case.latency_model not in WHOLE_STEP:
+        return np.zeros(len(plan.devices))
+    priced = plan.case.costs.optimizer_s_per_parameter
+    slowest = np.array([priced.get(name, 0.0) for name in plan.case.cluster.devices])[plan.kinds].max(axis=(2, 3))
+    shards = plan.choice.dp if plan.choice.zero else 1
+    seconds = slowest * plan.by_rank(plan.parameters) / shards
+    return np.asarray(seconds.max(axis=1) if plan.case.latency_model == "step" else seconds[:, 0])
