@@ -82,9 +82,10 @@ def solve_partition(
     *,
     later: LaterStages | None = None,
     gradient_cap: float = np.inf,
+    limit: float = np.inf,
 ) -> Partition:
     """
-    The division of least seconds, (2).
+    The division of least seconds, (2), or a division that fits where none is below a limit.
 
     Parameters
     ----------
@@ -96,44 +97,50 @@ def solve_partition(
         What stages after the first wait for; None where nothing.
     gradient_cap
         Bytes of gradients that no stage may exceed, without ``later``.
+    limit
+        Seconds beyond which the optimum is of no use.
 
     Returns
     -------
     Partition
-        The optimum, or that nothing fits.
+        The optimum, its seconds at most the limit, or that nothing fits.
     """
     if not np.isfinite(problem.high).any():
         return Partition(seconds=np.inf)
     if later is None or later.optimizer == 0.0:
-        return _solved(problem, edge, tail, later, gradient_cap)
-    return _with_optimizer(problem, edge, tail, later)
+        return _solved(problem, edge, tail, later, gradient_cap, limit)
+    return _with_optimizer(problem, edge, tail, later, limit)
 
 
-def _with_optimizer(problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterStages) -> Partition:
+def _with_optimizer(
+    problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterStages, limit: float
+) -> Partition:
     """The division of least seconds with the optimizer of its largest stage, (5)."""
     best, cap, parameters = Partition(seconds=np.inf), np.inf, later.parameters
     layers = np.arange(problem.num_layers)
-    even = max(parameters[0, -1] / problem.pp, parameters[layers, layers + 1].max())
+    even = float(max(parameters[0, -1] / problem.pp, parameters[layers, layers + 1].max()))
     floor = np.inf
     for _ in range(MOST_CAPS):
-        found = _solved(problem, edge, tail, later, cap)
+        found = _solved(problem, edge, tail, later, cap, min(limit, best.seconds) - later.optimizer * even)
         if not found.feasible:
             return best
         largest = float(parameters[found.division.starts, found.division.ends].max())
         seconds = found.seconds + later.optimizer * largest
         if seconds < best.seconds:
             best = replace(found, seconds=seconds)
-        floor = found.seconds + later.optimizer * float(even)
-        if floor >= best.seconds:
-            return best
+        floor = found.seconds + later.optimizer * even
+        if floor >= min(best.seconds, limit):
+            return replace(best, seconds=min(best.seconds, limit))
         cap = np.nextafter(largest, 0.0)
     return replace(best, seconds=min(best.seconds, floor))
 
 
-def _solved(problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterStages | None, cap: float) -> Partition:
+def _solved(
+    problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterStages | None, cap: float, limit: float
+) -> Partition:
     """The optimum (2) under a cap, without the optimizer of (5)."""
     ranges = _ranges(problem, edge, tail, later if problem.pp > 1 else None, cap)
-    seconds, picks = least_division(ranges, problem.micro_batches, _thresholds(problem.high))
+    seconds, picks = least_division(ranges, problem.micro_batches, _thresholds(problem.high), limit)
     if not np.isfinite(seconds):
         return Partition(seconds=np.inf)
     return Partition(

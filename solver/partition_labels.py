@@ -61,8 +61,8 @@ class Labels(NamedTuple):
 
 
 @jit
-def least_division(ranges: Ranges, m: int, thresholds: Floats) -> tuple[float, Ints]:
-    """The optimum (2) by (3), with end, recompute and pattern of every stage (pp, 3)."""
+def least_division(ranges: Ranges, m: int, thresholds: Floats, limit: float) -> tuple[float, Ints]:
+    """The optimum (2) by (3), or the limit if that is less; and end, recompute, pattern of stages of a division."""
     count, pp = len(thresholds), len(ranges.in_flight)
     picks, best_picks = np.zeros((pp, 3), np.int64), np.zeros((pp, 3), np.int64)
     labels = _tables(ranges)
@@ -70,13 +70,17 @@ def least_division(ranges: Ranges, m: int, thresholds: Floats) -> tuple[float, I
     if not np.isfinite(least):
         return np.inf, best_picks
     best = (m - 1) * _highest(ranges, best_picks) + least
-    below, above = 0, count - 1
+    # Larger thresholds are no better than the best or the limit, so an optimum of interest has a smaller one.
+    above = int(np.searchsorted((m - 1) * thresholds + least, min(best, limit))) - 1
+    if above < 0 or not np.isfinite(_stage_sum(ranges, thresholds[above], picks, labels)):
+        return min(best, limit), best_picks
+    below, count = 0, above + 1
     climbing = False
     while True:
         climbing = climbing or below >= above
         t = below if climbing else (below + above) // 2
         if climbing and (t == count or (m - 1) * thresholds[t] + least >= best):
-            return best, best_picks
+            return min(best, limit), best_picks
         total = _stage_sum(ranges, thresholds[t], picks, labels)
         if np.isfinite(total):
             value = (m - 1) * _highest(ranges, picks) + total

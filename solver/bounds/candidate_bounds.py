@@ -332,16 +332,18 @@ def partition_bound(
     *,
     margin: bool = True,
     stages: PartitionProblem | None = None,
+    limit: float = np.inf,
 ) -> tuple[float, Partition]:
     """
     Bound ``partition``: exact stages and recompute within memory, with the least communication.
 
     Returns infinity where no division fits. For ``amp`` the largest stage's gradients are tried in ascending order
     as a cap, since the ring is priced by them: the least over caps of (partition under the cap, ring at the cap).
+    Beyond a limit in seconds the bound is of no use and may be the limit.
     """
     stages = stages or partition_problem(problem, candidate, margin=margin)
     if comm.ring == 0.0:
-        found = solve_partition(stages, comm.edge, comm.tail, later=comm.later)
+        found = solve_partition(stages, comm.edge, comm.tail, later=comm.later, limit=limit - comm.ring_latency)
         return (found.seconds + comm.ring_latency) * (1 - ROUNDING), found
     least = solve_partition(stages, comm.edge, comm.tail)
     best, best_found = np.inf, least

@@ -88,7 +88,7 @@ def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Ev
     """Bound ``partition``, or ``memory`` where no division fits."""
     stages = partition_problem(ladder.problem, candidate, margin=ladder.margin)
     comm = ladder.communication(candidate)
-    seconds, found = partition_bound(ladder.problem, candidate, comm, stages=stages)
+    seconds, found = partition_bound(ladder.problem, candidate, comm, stages=stages, limit=limit)
     if not found.feasible:
         return _without_memory(*least_excess(stages))
     return Evaluation(seconds=seconds, source=Source.PARTITION, partition=found)

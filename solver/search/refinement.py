@@ -43,6 +43,9 @@ from taut.solver.result import CandidateBound, Limits, Source, State
 from taut.solver.search.incumbent import Best
 from taut.solver.search.order_adaptation import OrderAdaptation
 
+ABOVE = 1 + 1e-9
+"""Limit of a bound as a multiple of the incumbent, beyond the allowance for rounding that is taken off."""
+
 
 class Stage(Enum):
     """Where a candidate stands, named by the refinement that is next."""
@@ -111,7 +114,7 @@ class Refining:
 
     def _partition(self, bound: CandidateBound, at: _Standing) -> bool:
         """Exact stages within memory and a constructed placement, (2)."""
-        found = partition(self.ladder, bound.candidate)
+        found = partition(self.ladder, bound.candidate, self._best.seconds * ABOVE)
         if found.partition is None:
             return _infeasible(bound, found)
         bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), found.source
