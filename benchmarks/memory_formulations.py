@@ -28,7 +28,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.solver.bounds.candidate_bounds import communication
+from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.program.cbc import solve_cbc
 from taut.solver.program.checked import ProgramResult

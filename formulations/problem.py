@@ -47,7 +47,7 @@ class PlanningProblem:
     costs: CostTable
     memory: MemoryModel
     space: StrategySpace
-    latency_model: LatencyModel = "pipette"
+    latency_model: LatencyModel = "step"
     calibration: Calibration | None = None
     overlap_grad_reduce: bool = False
     _tables: dict[tuple[int, int, bool, bool, bool], StageTables] = field(

@@ -139,7 +139,7 @@ def _solved(
     problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterStages | None, cap: float, limit: float
 ) -> Partition:
     """The optimum (2) under a cap, without the optimizer of (5)."""
-    ranges = _ranges(problem, edge, tail, later if problem.pp > 1 else None, cap)
+    ranges = _ranges(problem, edge, tail, later, cap)
     seconds, picks = least_division(ranges, problem.micro_batches, _thresholds(problem.high), limit)
     if not np.isfinite(seconds):
         return Partition(seconds=np.inf)

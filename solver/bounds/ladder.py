@@ -28,7 +28,8 @@ from enum import IntEnum
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import Communication, communication, relaxation_bound
+from taut.solver.bounds.candidate_bounds import relaxation_bound
+from taut.solver.bounds.communication import Communication, communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import SubsetCache, has_joint

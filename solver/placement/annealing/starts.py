@@ -6,7 +6,7 @@ replicas,
 
 (1) chunks of g replicas fill the nodes stage by stage: rings stay inside nodes for large g, hops for small g;
 (2) g replicas share the node of their first :math:`\lfloor c / g \rfloor` stages, later segments of c stages fill
-    nodes, which meets the least number of hops between nodes (``taut.solver.bounds.candidate_bounds`` (1)).
+    nodes, which meets the least number of hops between nodes (``taut.solver.bounds.communication`` (1)).
 
 With two classes of device, slots are taken from the class that each stage wants.
 """

@@ -18,7 +18,8 @@ from taut.formulations.gradient_reductions import least_bytes
 from taut.formulations.partition import LaterStages, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import ROUNDING, fixed_seconds
+from taut.solver.bounds.candidate_bounds import ROUNDING
+from taut.solver.bounds.communication import fixed_seconds
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.joint import linked

@@ -25,7 +25,10 @@ def _request(
     seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
     profile: Annotated[str | None, typer.Option(help="Measured layer costs: catalog name or CSV file.")] = None,
     memory_model: Annotated[str | None, typer.Option(help="Catalog name, YAML file, or JSON of a network.")] = None,
-    latency_model: Annotated[str, typer.Option(help="pipette, pipette-printed or amp.")] = "pipette",
+    latency_model: Annotated[str, typer.Option(help="step, pipette, pipette-printed or amp.")] = "step",
+    overlap_grad_reduce: Annotated[
+        bool, typer.Option("--overlap-grad-reduce", help="Reduce gradients during the last backward pass.")
+    ] = False,
     calibration: Annotated[str | None, typer.Option(help="Fitted coefficients: catalog name or YAML file.")] = None,
     precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32 or fp8.")] = None,
     fix: Annotated[str, typer.Option(help="Values that must hold, such as tp=8,pp=4,schedule=1f1b.")] = "",

@@ -44,6 +44,7 @@ class PlanOptions(TypedDict, total=False):
     profile: CostTable | Name | None
     memory_model: MemoryModel | Name | Mapping[str, Any] | None
     latency_model: str
+    overlap_grad_reduce: bool
     calibration: Calibration | Name | Mapping[str, Any] | None
     precision: str | None
     fix: Fixed | None
@@ -108,6 +109,12 @@ def _one_of(known: Iterable[str]) -> Callable[[object], str]:
         return str(value)
 
     return accept
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
 
 
 def _optional(accept: Callable[[object], object]) -> BeforeValidator:
@@ -185,7 +192,8 @@ class PlanRequest(BaseModel):
     seq: Annotated[int | None, _optional(_whole("expected a number of tokens above 0"))] = None
     profile: Annotated[CostTable | str | None, _optional(_spec(CostTable, "profile"))] = None
     memory_model: Annotated[MemoryModel | str | None, _optional(_spec(MemoryModel, "memory_model"))] = None
-    latency_model: Annotated[LatencyModel, BeforeValidator(_one_of(LATENCY_MODELS))] = "pipette"
+    latency_model: Annotated[LatencyModel, BeforeValidator(_one_of(LATENCY_MODELS))] = "step"
+    overlap_grad_reduce: Annotated[bool, BeforeValidator(_flag)] = False
     calibration: Annotated[Calibration | str | None, _optional(_spec(Calibration, "calibration"))] = None
     precision: Annotated[Precision | None, _optional(_one_of(get_args(Precision)))] = None
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)] = {}

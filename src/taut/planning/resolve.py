@@ -16,7 +16,7 @@ from taut.data.load import load_calibration, load_cluster, load_costs, load_memo
 from taut.data.memory import MemoryModel
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.errors import DataError, FieldError
-from taut.formulations.problem import LatencyModel, PlanningProblem
+from taut.formulations.problem import WHOLE_STEP, LatencyModel, PlanningProblem
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.space import SCHEDULES, StrategySpace, check_fixed, divisors, tensor_degrees
 from taut.planning.request import PlanRequest
@@ -44,8 +44,14 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     check_fixed(request.fix, request.global_batch, cluster)
     space = _space(request, cluster)
     _check_priced(space, request.latency_model, memory)
+    if request.overlap_grad_reduce and request.latency_model != "step":
+        raise FieldError(
+            "overlap_grad_reduce", "true", f"no part of {request.latency_model}, expected latency model step"
+        )
     costs = _costs(request.profile, model, cluster, memory, space, calibration)
-    problem = PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration)
+    problem = PlanningProblem(
+        model, cluster, costs, memory, space, request.latency_model, calibration, request.overlap_grad_reduce
+    )
     if not problem.candidates:
         raise _no_candidate(problem, request)
     return problem
@@ -93,8 +99,9 @@ def _check_priced(space: StrategySpace, latency_model: LatencyModel, memory: Mem
     ordered = [kind for kind in space.schedules if kind in ORDER_PRICED]
     if not ordered:
         return
-    if latency_model != "pipette":
-        raise FieldError("latency_model", latency_model, f"does not price {ordered[0]}, expected pipette")
+    if latency_model not in WHOLE_STEP:
+        expected = " or ".join(WHOLE_STEP)
+        raise FieldError("latency_model", latency_model, f"does not price {ordered[0]}, expected {expected}")
     if memory.network is not None:
         reason = f"this network does not know {ordered[0]}, expected a sum of terms"
         raise FieldError("memory_model", memory.network.name, reason)

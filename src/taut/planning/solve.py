@@ -63,7 +63,9 @@ def plan(
         ``memory_model``: catalog name, file or model of a device's memory; without it the one fitted for the
         calibration's stack, or the analytic one.
 
-        ``latency_model``: ``pipette`` (the default), ``pipette-printed`` or ``amp``.
+        ``latency_model``: ``step`` (the default), ``pipette``, ``pipette-printed`` or ``amp``.
+
+        ``overlap_grad_reduce``: whether gradients are reduced during the last backward pass, in ``step``.
 
         ``calibration``: coefficients fitted on measured runs, by catalog name or file; the stated efficiencies
         without it.

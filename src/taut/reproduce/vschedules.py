@@ -161,7 +161,7 @@ def _problem(method: Method) -> PlanningProblem:
     request = PlanRequest(model, CLUSTER, global_batch=GLOBAL_BATCH, memory_model=memory, fix=fixed)
     posed = planning_problem(request)
     space = posed.space.model_copy(update={"recompute": [method.recompute]})
-    return PlanningProblem(posed.model, posed.cluster, posed.costs, posed.memory, space)
+    return PlanningProblem(posed.model, posed.cluster, posed.costs, posed.memory, space, "pipette")
 
 
 def _even(method: Method, problem: PlanningProblem) -> Best | None:

@@ -17,7 +17,7 @@ from taut.formulations.program.relu import ReluNetwork, integer_network
 from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.solver.bounds.candidate_bounds import communication
+from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.program.cbc import solve_cbc
 from taut.solver.program.checked import ProgramResult

@@ -11,7 +11,8 @@ from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.program.program import Option, StrategyProgram
 from taut.formulations.program.rows import strategy_program
-from taut.solver.bounds.candidate_bounds import ROUNDING, communication
+from taut.solver.bounds.candidate_bounds import ROUNDING
+from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import solve_partition
 from taut.solver.program.cbc import solve_cbc

@@ -104,7 +104,7 @@ def test_wrong_model_files_stop_in_one_line(tmp_path: Path, run: Run, name: str)
         (["--work-limit", "-1"], "--work-limit -1: expected a whole number above 0"),
         (["--workers", "0"], "--workers 0: expected a whole number above 0"),
         (["--max-tp", "0"], "--max-tp 0: expected a whole number above 0"),
-        (["--latency-model", "foo"], "--latency-model foo: expected one of pipette, pipette-printed, amp"),
+        (["--latency-model", "foo"], "--latency-model foo: expected one of step, pipette, pipette-printed, amp"),
         (["--precision", "int8"], "--precision int8: expected one of bf16"),
         (["--precision", "bf16"], "device v100-32gb: no peak rate for precision bf16"),
         (["--seq", "0"], "--seq 0: expected a number of tokens above 0"),

@@ -6,7 +6,8 @@ import pytest
 from taut.formulations.latency import step_time, violations
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.strategy import Strategy
-from taut.solver.bounds.candidate_bounds import communication, partition_bound
+from taut.solver.bounds.candidate_bounds import partition_bound
+from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition
 from taut.solver.placement.annealing.anneal import anneal, best_start

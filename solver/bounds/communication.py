@@ -1,0 +1,272 @@
+r"""
+Least communication of a candidate, whatever its stages and placement.
+
+With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that stage 0's replicas touch, and
+:math:`g = \lceil dp / k \rceil` replicas on the fullest of them:
+
+(1) some replica's first run of stages inside a node has at most :math:`\lfloor c / g \rfloor` of them and every later
+    run at most c, so it makes at least :math:`I(k) = \lceil (pp - \lfloor c/g \rfloor) / c \rceil` hops between nodes;
+(2) all pipelines together connect the nodes into at most dp pieces, so their hops between nodes weigh at least the
+    n - dp lightest edges of a minimum spanning tree of the n nodes, and the slowest pipeline at least the dp-th part;
+(3) k nodes whose slowest link has inverse rate :math:`\tau` form a clique of links no slower, so the
+    :math:`(k-1)`-core of those links has k nodes: the least such :math:`\tau` bounds the ring between nodes;
+(4) T_DP >= 4 (g - 1)/g M/B(inside) + 2 (k - 1)/k M/B(between), with the best link inside any node and (3) between;
+    the communication is the least over k of (1) or (2) with (4);
+(5) a single stage has all groups in its rings, :math:`c_n` of node n. The ring that holds a device takes one device of
+    every group, so inside its node it is no faster than the device's :math:`(c_n - 1)`-th best link, and towards
+    another node n than its :math:`c_n`-th best. With tp = 1 these are its slowest, and the one ring takes those of
+    all devices: its exact time. So it is where the devices of a node are interchangeable.
+
+In the latency model ``step``, stages after the first are waited for as well: the ring of (4) at the k that is best for
+it, over the bytes of stage x, after hops of which those before stage x count without their way back
+(``taut.formulations.partition`` (1')); of the hops between nodes of (1) each adds at least the less of both. A tied
+embedding adds its bytes over the best link of any two devices after the longest trip.
+
+With unlike devices the slowest stage and the longest trip may lie in different pipelines, so (1) and (2) are replaced
+by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between nodes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from taut.data.arrays import Floats
+from taut.formulations.gradient_reductions import least_bytes, optimizer_shards, overlaps, tied_bytes
+from taut.formulations.links import Links
+from taut.formulations.partition import LaterStages
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import inside_factor, ring_factor, ring_steps
+from taut.formulations.space import Candidate
+from taut.solver.bounds.link_bounds import BestLinks
+
+
+@dataclass(frozen=True)
+class Communication:
+    """
+    Least communication seconds of a candidate.
+
+    ``edge[j]`` for a cut before layer j, ``tail[j]`` for a stage 0 that ends at layer j (optimizer included, unless
+    ``later`` has it). For ``amp``, whose ring is the slowest over all stages, ``ring`` seconds per gradient byte and
+    ``ring_latency`` come on top.
+    """
+
+    edge: Floats
+    tail: Floats
+    ring: float = 0.0
+    ring_latency: float = 0.0
+    later: LaterStages | None = None
+
+
+def communication(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
+    """Least communication of a candidate, whatever its stages and placement, (1) to (4)."""
+    weight = problem.transfer_weight(candidate)
+    optimizer = fixed_seconds(problem, candidate)
+    edge, between = least_edges(problem, candidate, best)
+    gradients = least_bytes(problem, candidate)[0]
+    if candidate.is_order_priced:
+        weight = problem.coefficient("pipeline")
+        return Communication(weight * edge, gradients * ring_after_order(problem, candidate, best) + optimizer)
+    if problem.latency_model == "amp":
+        farthest = weight * min(between(k) for k in _spreads(problem, candidate))
+        tail = np.full_like(edge, farthest + problem.constant_seconds)
+        return Communication(weight * edge, tail, *_flat_ring(problem, candidate, best))
+    if candidate.pp == 1:
+        ring = _every_device(problem.links, candidate, best)
+        later = _alone(problem, candidate, ring) if overlaps(problem, candidate) else None
+        return Communication(edge, gradients * ring + optimizer, later=later)
+    choices = [
+        weight * between(k) + gradients * _ring_per_byte(candidate.dp, k, best) for k in _spreads(problem, candidate)
+    ]
+    tail = np.min(choices, axis=0) + optimizer
+    if problem.latency_model != "step":
+        return Communication(weight * edge, tail)
+    farthest = weight * min(between(k) for k in _spreads(problem, candidate))
+    tail = np.maximum(tail, optimizer + farthest + _least_tied(problem, candidate, best))
+    return Communication(weight * edge, tail, later=_later(problem, candidate, best))
+
+
+def waits_for_every_stage(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether a closed form waits for more stages than the first."""
+    return problem.latency_model == "step" and candidate.pp > 1 and not candidate.is_order_priced
+
+
+def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> float:
+    """Least seconds of the optimizer for a parameter of a tensor rank."""
+    return float(problem.optimizer_seconds.min()) / optimizer_shards(candidate)
+
+
+def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
+    """The constant, and the optimizer of a stage 0 that ends at layer j where that alone is priced, (L+1,)."""
+    parameters = problem.tables(candidate).parameters[0]
+    if waits_for_every_stage(problem, candidate):
+        return np.full(len(parameters), problem.constant_seconds)
+    return np.asarray(optimizer_per_parameter(problem, candidate) * parameters + problem.constant_seconds)
+
+
+def _least_tied(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """Least seconds in which the holders of a tied embedding exchange it."""
+    message = tied_bytes(problem, candidate)
+    return message * min(best.inside_inverse, best.between(2, 2)) if message else 0.0
+
+
+def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> LaterStages:
+    """What stages after the first wait for at least."""
+    tables, ring = problem.tables(candidate), _least_ring(problem, candidate, best)
+    edge, further = _hops_before(problem, candidate, best)
+    hops = min(_hops_between(problem, candidate, k) for k in _spreads(problem, candidate))
+    # A group of several types may be slow in one pass and fast in the other, so what hides is not known.
+    overlap = overlaps(problem, candidate)
+    alike = len(problem.device_types) == 1
+    unhidden = ring * least_bytes(problem, candidate)
+    return LaterStages(
+        edge=edge,
+        reduction=ring * problem.gradient_bytes(candidate) if alike or not overlap else unhidden,
+        unhidden=unhidden,
+        overlap=overlap and alike,
+        others=hops * further + problem.constant_seconds,
+        parameters=tables.parameters.astype(float),
+        optimizer=optimizer_per_parameter(problem, candidate),
+    )
+
+
+def _alone(problem: PlanningProblem, candidate: Candidate, ring: float) -> LaterStages | None:
+    """What a single stage waits for where its reduction overlaps its backward pass; of unlike devices unknown."""
+    if len(problem.device_types) > 1:
+        return None
+    tables = problem.tables(candidate)
+    return LaterStages(
+        edge=np.zeros(tables.num_layers + 1),
+        reduction=ring * problem.gradient_bytes(candidate),
+        unhidden=ring * least_bytes(problem, candidate),
+        overlap=True,
+        others=float(fixed_seconds(problem, candidate)[-1]),
+        parameters=tables.parameters.astype(float),
+        optimizer=0.0,
+    )
+
+
+def _hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, float]:
+    """Least seconds of a cut without its way back (L+1,), and the least that a hop between nodes adds to either."""
+    tables, tp, links = problem.tables(candidate), candidate.tp, problem.links
+    weight, coefficient = problem.transfer_weight(candidate), problem.coefficient("pipeline")
+    single = tp == 1 or (links.by_node and tp <= links.gpus_per_node.max())
+    edge, further = np.zeros(tables.num_layers + 1), np.inf
+    for message in np.unique(tables.message[1:-1]).tolist():
+        inside, apart = best.hops(tp, message, True)
+        before = best.hops_before(tp, message, weight, coefficient, single=single)
+        if _groups(problem, candidate) == 1:
+            inside, before = np.inf, (np.inf, before[1])
+        edge[1:-1][tables.message[1:-1] == message] = min(before)
+        further = min(further, weight * (apart - min(inside, apart)), before[1] - min(before))
+    return edge, float(further)
+
+
+def _hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
+    """Hops between nodes that some pipeline makes at least, (1); of unlike devices every pipeline."""
+    pp, groups = candidate.pp, _groups(problem, candidate)
+    if len(problem.device_types) > 1:
+        return -(-pp // groups) - 1
+    first_run = groups // (-(-candidate.dp // k))
+    return -(-(pp - first_run) // groups) if pp > first_run else 0
+
+
+def _groups(problem: PlanningProblem, candidate: Candidate) -> int:
+    """Most tensor groups that one node holds, c; one where a group fills a node or more."""
+    return max(int(problem.links.gpus_per_node.max()) // candidate.tp, 1)
+
+
+def _spreads(problem: PlanningProblem, candidate: Candidate) -> range:
+    """Numbers of nodes that stage 0's replicas can touch."""
+    dp, groups = candidate.dp, _groups(problem, candidate)
+    if candidate.tp > problem.links.gpus_per_node.max():
+        return range(dp, dp + 1)
+    return range(-(-dp // groups), min(dp, problem.links.num_nodes) + 1)
+
+
+def _ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
+    """T_DP per gradient byte on k nodes at least, (4)."""
+    g = -(-dp // k)
+    inside = inside_factor(g) * best.inside_inverse if g > 1 else 0.0
+    return inside + ring_factor(k) * best.between(dp, k)
+
+
+def _least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """T_DP per gradient byte at least, whatever nodes are touched, (4)."""
+    if candidate.dp == 1:
+        return 0.0
+    return min(_ring_per_byte(candidate.dp, k, best) for k in _spreads(problem, candidate))
+
+
+def ring_after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """Least ring of the first device after the makespan; in ``step`` the last device to end need not be the first."""
+    return 0.0 if problem.latency_model == "step" else _least_ring(problem, candidate, best)
+
+
+def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
+    """T_DP per gradient byte of a single stage, whose replicas take every slot, (5)."""
+    n, tp = links.num_nodes, candidate.tp
+    if tp > links.gpus_per_node.max():
+        return _ring_per_byte(candidate.dp, candidate.dp, best)
+    groups = links.gpus_per_node // tp
+    cards = float((best.rings.card / groups).max()) if n > 1 else 0.0
+    if links.by_node:
+        inside, apart = np.diag(best.inverse), best.between_nodes[~np.eye(n, dtype=bool)].max(initial=0.0)
+    else:
+        inside, apart = best.ranked(groups)
+    inside = np.where(groups > 1, inside_factor(groups), 0.0)[links.node_of_site] * inside
+    apart = ring_factor(n) * np.maximum(apart, cards)
+    # One ring holds all devices, or all nodes alike; of several, each device lies in one.
+    return float(inside.max() + apart.max() if links.by_node or tp == 1 else (inside + apart).max())
+
+
+def least_edges(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks
+) -> tuple[Floats, Callable[[int], float]]:
+    """Least hop seconds by cut, and least further seconds for the hops between nodes given k, (1) and (2)."""
+    tables, pp = problem.tables(candidate), candidate.pp
+    both_ways = problem.latency_model != "amp"
+    edge = np.zeros(tables.num_layers + 1)
+    if pp == 1:
+        return edge, lambda k: 0.0
+    groups = _groups(problem, candidate)
+    pairs = {float(message): best.hops(candidate.tp, float(message), both_ways) for message in tables.message[1:-1]}
+    if groups == 1:
+        pairs = {message: (np.inf, apart) for message, (_, apart) in pairs.items()}
+    edge[1:-1] = [min(pairs[float(message)]) for message in tables.message[1:-1]]
+    further = min(apart - min(inside, apart) for inside, apart in pairs.values())
+    if len(problem.device_types) > 1:
+        # The slowest stage and the longest trip may lie in different pipelines: only what every trip takes counts.
+        return edge, lambda k: _hops_between(problem, candidate, k) * further
+    forest = 0.0
+    if tables.equal_messages and candidate.tp <= problem.links.gpus_per_node.max() and problem.links.num_nodes > 1:
+        forest = _forest(problem, candidate, best, float(tables.message[1]), float(edge[1]))
+
+    def between(k: int) -> float:
+        hops = _hops_between(problem, candidate, k)
+        return max(hops * further, forest) if hops else forest
+
+    return edge, between
+
+
+def _forest(problem: PlanningProblem, candidate: Candidate, best: BestLinks, message: float, least: float) -> float:
+    """Seconds beyond pp - 1 least hops that the slowest pipeline takes at least, (2)."""
+    tree = best.tree(candidate.tp, message, problem.latency_model != "amp")
+    joined = max(problem.links.num_nodes - candidate.dp, 0)
+    total = tree[:joined].sum() - joined * least
+    return max(float(total) / candidate.dp, 0.0)
+
+
+def _flat_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[float, float]:
+    """Seconds per byte and latency seconds of AMP's ring over the best links that dp replicas can get."""
+    dp, groups = candidate.dp, _groups(problem, candidate)
+    if dp == 1:
+        return 0.0, 0.0
+    links = problem.links
+    fewest = dp if candidate.tp > links.gpus_per_node.max() else max(-(-dp // groups), 2)
+    options = [best.core(fewest)] if links.num_nodes > 1 else []
+    if dp <= groups:
+        options.append(best.inside_inverse)
+    latency = links.latency[~np.eye(links.num_sites, dtype=bool) | best.inside]
+    steps = problem.coefficient("data_parallel") * ring_steps(dp)
+    return ring_factor(dp) * min(options), steps * float(latency.min(initial=np.inf))
