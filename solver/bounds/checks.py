@@ -111,7 +111,11 @@ def _relaxation(ladder: Ladder, candidate: Candidate, witness: Witness) -> float
 
 
 def _partition(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
-    return partition_bound(ladder.problem, candidate, ladder.communication(candidate), margin=ladder.margin)[0]
+    """The exact partition, up to the limit that the witness names if any."""
+    comm, limit = ladder.communication(candidate), witness.get("limit_s", math.inf)
+    if witness.keys() - {"limit_s"} or not isinstance(limit, float) or not limit > 0:
+        return -math.inf
+    return partition_bound(ladder.problem, candidate, comm, margin=ladder.margin, limit=limit)[0]
 
 
 def _memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:

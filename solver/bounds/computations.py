@@ -16,7 +16,7 @@ import numpy as np
 from taut.data.units import KIB
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import chunked, partition_bound
+from taut.solver.bounds.candidate_bounds import ROUNDING, chunked, partition_bound
 from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.layer_partition import Partition
 from taut.solver.memory_excess import least_excess
@@ -85,13 +85,14 @@ def relaxation(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> E
 
 
 def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
-    """Bound ``partition``, or ``memory`` where no division fits."""
+    """Bound ``partition``, or ``memory`` where no division fits; the witness is the limit where that was reached."""
     stages = partition_problem(ladder.problem, candidate, margin=ladder.margin)
     comm = ladder.communication(candidate)
     seconds, found = partition_bound(ladder.problem, candidate, comm, stages=stages, limit=limit)
     if not found.feasible:
         return _without_memory(*least_excess(stages))
-    return Evaluation(seconds=seconds, source=Source.PARTITION, partition=found)
+    limited = {"limit_s": limit} if seconds >= limit * (1 - 2 * ROUNDING) else {}
+    return Evaluation(seconds=seconds, source=Source.PARTITION, witness=limited, partition=found)
 
 
 def _without_memory(excess: int, stage: int) -> Evaluation:

@@ -118,6 +118,7 @@ class Refining:
         if found.partition is None:
             return _infeasible(bound, found)
         bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), found.source
+        bound.witness = found.witness
         at.division = found.partition
         if bound.lower_bound < self._best.seconds:
             problem = self._placing(bound.candidate, found.partition)
