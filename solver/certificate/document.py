@@ -94,7 +94,8 @@ class CertificateSection(_Section):
     """
     Objective, bound and what they rest on.
 
-    ``no_margin_proofs`` prove ``lower_bound_no_margin_s``; files of earlier versions lack them.
+    ``no_margin_proofs`` prove ``lower_bound_no_margin_s``. Files of earlier versions lack them, and
+    ``overlap_grad_reduce``: their reductions follow the backward pass.
     """
 
     objective_s: float
@@ -104,6 +105,7 @@ class CertificateSection(_Section):
     verified_gap: float | None
     lower_bound_no_margin_s: float | None
     latency_model: str
+    overlap_grad_reduce: bool = False
     problem_sha256: str
     space: dict[str, Any]
     candidates: list[CandidateSection]
@@ -162,13 +164,20 @@ def inputs_of(problem: PlanningProblem) -> dict[str, Any]:
     }
 
 
-def problem_digest(inputs: dict[str, Any], space: dict[str, Any], latency_model: str) -> str:
-    """SHA-256 over the inputs' digests, the space and the latency model: what a bound is a claim about."""
+def problem_digest(
+    inputs: dict[str, Any], space: dict[str, Any], latency_model: str, *, overlap_grad_reduce: bool = False
+) -> str:
+    """
+    SHA-256 over the inputs' digests, the space and the latency model: what a bound is a claim about.
+
+    Overlap of reductions enters where there is one, so that digests of earlier versions hold.
+    """
     return digest(
         {
             "inputs": {role: inputs[role]["sha256"] for role in inputs},
             "space": space,
             "latency": latency_model,
+            **({"overlap_grad_reduce": True} if overlap_grad_reduce else {}),
         }
     )
 
@@ -194,6 +203,7 @@ def problem_of(document: PlanDocument, source: str) -> PlanningProblem:
         StrategySpace.parse(document.certificate.space, f"{source}: certificate.space"),
         _latency_model(document.certificate.latency_model, source),
         Calibration.parse(specs["calibration"], f"{source}: inputs.calibration") if "calibration" in specs else None,
+        overlap_grad_reduce=document.certificate.overlap_grad_reduce,
     )
 
 

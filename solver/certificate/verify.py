@@ -158,8 +158,11 @@ class _Check:
             if digest(section.spec) != section.sha256
         ]
         named: dict[str, Any] = {str(role): {"sha256": section.sha256} for role, section in sections.items()}
-        if problem_digest(named, stated.space, stated.latency_model) != stated.problem_sha256:
-            faults.append("inputs, space and latency model do not have the stated problem_sha256")
+        overlaps = stated.overlap_grad_reduce
+        if problem_digest(named, stated.space, stated.latency_model, overlap_grad_reduce=overlaps) != (
+            stated.problem_sha256
+        ):
+            faults.append("inputs, space, latency model and overlap do not have the stated problem_sha256")
         return faults + list(self._forms())
 
     def _forms(self) -> Iterator[str]:

@@ -59,7 +59,10 @@ def plan_document(problem: PlanningProblem, result: SearchResult, limits: Limits
             "verified_gap": gap,
             "lower_bound_no_margin_s": None if free is None else finite(free.seconds),
             "latency_model": problem.latency_model,
-            "problem_sha256": problem_digest(inputs, space, problem.latency_model),
+            "overlap_grad_reduce": problem.overlap_grad_reduce,
+            "problem_sha256": problem_digest(
+                inputs, space, problem.latency_model, overlap_grad_reduce=problem.overlap_grad_reduce
+            ),
             "space": space,
             "candidates": [_candidate(bound) for bound in result.bounds],
             "no_margin_proofs": [] if free is None else [asdict(proof) for proof in free.proofs],

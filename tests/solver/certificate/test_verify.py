@@ -3,11 +3,13 @@
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from taut.data.model import ModelSpec
 from taut.data.spec import digest
 from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
@@ -54,10 +56,10 @@ def test_a_fresh_plan_holds(plan: Document) -> None:
 
 
 def test_plans_of_random_problems_hold() -> None:
-    """Plans of every shape of problem are accepted, stopped early or not."""
+    """Plans of every shape of problem are accepted, stopped early or not, with overlapping reductions or without."""
     checked = 0
     for seed in range(60):
-        given = random_problem(seed)
+        given = replace(random_problem(seed), overlap_grad_reduce=seed % 4 < 2)
         limits = Limits(work_limit=3 if seed % 2 else None, workers=1)
         result = search(given, limits)
         if result.incumbent is None:
@@ -73,7 +75,12 @@ def resigned(plan: Document) -> Document:
     for section in plan["inputs"].values():
         section["sha256"] = digest(section["spec"])
     certificate = plan["certificate"]
-    certificate["problem_sha256"] = problem_digest(plan["inputs"], certificate["space"], certificate["latency_model"])
+    certificate["problem_sha256"] = problem_digest(
+        plan["inputs"],
+        certificate["space"],
+        certificate["latency_model"],
+        overlap_grad_reduce=certificate["overlap_grad_reduce"],
+    )
     return plan
 
 
@@ -221,6 +228,10 @@ def _latency_model(plan: Document) -> None:
     plan["certificate"]["latency_model"] = "amp"
 
 
+def _overlap(plan: Document) -> None:
+    plan["certificate"]["overlap_grad_reduce"] ^= True
+
+
 def _first(plan: Document, **wanted: str) -> Document:
     entries: list[Document] = plan["certificate"]["candidates"]
     return next(entry for entry in entries if all(entry[name] == value for name, value in wanted.items()))
@@ -310,6 +321,35 @@ def test_corruption_with_matching_digests_is_refused(plan: Document, corrupt: Ca
     changed = copy.deepcopy(plan)
     corrupt(changed)
     assert not _accepted(resigned(changed))
+
+
+@pytest.fixture(scope="module")
+def overlapping() -> Document:
+    """A plan whose reductions overlap the backward pass, of stages larger than a bucket of 40 million parameters."""
+    # A layer of 12 x 2048^2 parameters has 200 MB of gradients, 0.2 s at 1 GB/s beside 0.03 s of computation.
+    spec = ModelSpec.parse({"name": "wide", "layers": 4, "hidden": 2048, "heads": 16, "seq": 100}, "wide")
+    table = costs(spec, seconds={"block": 0.01}, optimizer=1e-10)
+    given = problem(cluster(4, 1, memory_gib=80.0), spec, table=table, latency_model="step", fixed={"dp": 2})
+    made = document(replace(given, overlap_grad_reduce=True))
+    assert made["predicted"]["breakdown_s"]["data_parallel"] > 0
+    return made
+
+
+@pytest.mark.parametrize("corrupt", [_overlap, _latency_model, _breakdown, _objective_everywhere])
+def test_corruption_of_a_whole_step_is_refused(overlapping: Document, corrupt: Callable[[Document], None]) -> None:
+    """What a step waits for after its passes is priced again, whether reductions overlap or not."""
+    assert verify_document(overlapping).holds
+    changed = copy.deepcopy(overlapping)
+    corrupt(changed)
+    assert not _accepted(changed)
+    assert not _accepted(resigned(changed))
+
+
+def test_a_plan_of_an_earlier_version_has_no_overlap(plan: Document) -> None:
+    """A file without the field is read as one whose reductions follow the backward pass."""
+    changed = copy.deepcopy(plan)
+    del changed["certificate"]["overlap_grad_reduce"]
+    assert verify_document(changed).holds
 
 
 def _accepted(changed: Document) -> bool:
