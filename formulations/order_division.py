@@ -7,8 +7,13 @@ seconds of a cut, parameters, bytes of activations and logits; counts n of micro
 through on each device.
 Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of every chunk.
 
-(1) Minimise the makespan of the order under the chunks' seconds and cuts, plus ``per_parameter`` times the parameters
-    on device 0 (its ring and optimizer), plus a constant, so that
+(1) Minimise the makespan of the order under the chunks' seconds and cuts, plus ``ring`` and ``optimizer`` times the
+    parameters on device 0, plus a constant; or, where every device is waited for (latency model ``step``), with
+    :math:`P_d` the parameters and :math:`end_d` the end of the last pass of device d,
+
+    .. math:: \max_d (end_d + \text{ring}\, P_d) + \text{optimizer} \max_d P_d + \text{constant}, \tag{1'}
+
+    so that
 (2) every device fits its memory:
     :math:`\sum_{c \in d} (\text{held}\, P_c + \text{logits}_c + n_c a_c) + \text{always} \le \text{budget}`
     for all counts n that it goes through. This leaves out what is held for a moment, and rounding.
@@ -25,6 +30,7 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
+from taut.formulations.gradient_reductions import bucket_parameters, optimizer_shards, overlaps
 from taut.formulations.memory import HELD, budgets, held_bytes, kept_term
 from taut.formulations.order_times import candidate_order
 from taut.formulations.partition import best_group
@@ -32,6 +38,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order, in_flight_counts
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
+from taut.formulations.strategy import Division
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,10 @@ class ChunkProblem:
         Seconds of F, I, W (3, recompute, L+1, L+1), infinite where a recompute is not allowed or there is no layer.
     edge
         One-way seconds of a cut before layer j (L+1,).
-    per_parameter
-        Seconds of ring and optimizer for a parameter of device 0.
+    ring, optimizer
+        Seconds of the reduction and of the optimizer for a parameter of a device.
+    waits_for_all
+        Whether every device is waited for, (1'), or the makespan and device 0, (1).
     constant
         Seconds of every step.
     parameters
@@ -74,7 +83,9 @@ class ChunkProblem:
     counts: tuple[Ints, ...]
     passes: Floats
     edge: Floats
-    per_parameter: float
+    ring: float
+    optimizer: float
+    waits_for_all: bool
     constant: float
     parameters: Floats
     held: float
@@ -102,6 +113,28 @@ class ChunkProblem:
         """Chunks of a device, ascending."""
         return self._chunks[device]
 
+    def device_parameters(self, division: Division) -> Floats:
+        """Parameters of every device, (devices,)."""
+        by_chunk = self.parameters[division.starts, division.ends]
+        return np.asarray(np.bincount(self.order.device, by_chunk, minlength=len(self.counts)), dtype=np.float64)
+
+    def tail(self, last: int, most: int) -> Floats:
+        """
+        Seconds for a parameter of every device that follow a path, (devices,).
+
+        ``last`` is the device on which the path ends, and ``most`` one whose optimizer is waited for.
+        """
+        seconds = np.zeros(len(self.counts))
+        seconds[last if self.waits_for_all else 0] += self.ring
+        seconds[most if self.waits_for_all else 0] += self.optimizer
+        return seconds
+
+    def seconds(self, ends: Floats, parameters: Floats) -> float:
+        """Seconds (1) or (1'), of ends and parameters of the devices, each (devices,)."""
+        if not self.waits_for_all:
+            return float(ends.max() + (self.ring + self.optimizer) * parameters[0]) + self.constant
+        return float((ends + self.ring * parameters).max() + self.optimizer * parameters.max()) + self.constant
+
     @cached_property
     def _chunks(self) -> list[Ints]:
         return [np.flatnonzero(self.order.device == d) for d in range(len(self.counts))]
@@ -120,7 +153,7 @@ def chunk_problem(
     edge
         Least seconds of a hop there and back at a cut before layer j, (L+1,).
     ring
-        Least seconds of the first device's all-reduces for each byte of gradients.
+        Least seconds of a device's all-reduces for each byte of gradients; of the first one's in the papers' models.
     margin
         Whether the memory margin is kept free.
 
@@ -137,14 +170,18 @@ def chunk_problem(
     gradients = problem.coefficient("data_parallel") * memory.parameter_bytes.exchanged(
         candidate.zero, candidate.num_micro_batches
     )
-    optimizer = float(problem.optimizer_seconds.min()) / (candidate.dp if candidate.zero else 1)
+    if overlaps(problem, candidate):
+        # Of a device with P parameters at least the last bucket's share is not hidden, and P is at most the model's.
+        gradients *= min(1.0, bucket_parameters(candidate) / float(tables.parameters[0, -1]))
     return ChunkProblem(
         order=candidate_order(candidate),
         micro_batches=candidate.num_micro_batches,
         counts=in_flight_counts(*candidate.order_key),
         passes=_least_passes(problem, candidate),
         edge=problem.coefficient("pipeline") * edge / 2,
-        per_parameter=ring * gradients + optimizer,
+        ring=ring * gradients,
+        optimizer=float(problem.optimizer_seconds.min()) / optimizer_shards(candidate),
+        waits_for_all=problem.latency_model == "step",
         constant=problem.constant_seconds,
         parameters=tables.parameters.astype(float),
         # The bytes of 1e9 parameters were rounded up to whole bytes; the factor takes back more than that.

@@ -25,7 +25,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
-from taut.solver.bounds.communication import Communication, least_edges, ring_after_order
+from taut.solver.bounds.communication import Communication, least_edges, least_ring
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
@@ -37,7 +37,7 @@ ROUNDING = 1e-12
 def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True) -> ChunkProblem:
     """The division into chunks of a candidate whose schedule is priced by its order, at the best links."""
     edge, _ = least_edges(problem, candidate, best)
-    return chunk_problem(problem, candidate, edge, ring_after_order(problem, candidate, best), margin=margin)
+    return chunk_problem(problem, candidate, edge, least_ring(problem, candidate, best), margin=margin)
 
 
 def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Communication) -> float:

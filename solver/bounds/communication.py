@@ -65,8 +65,7 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
     edge, between = least_edges(problem, candidate, best)
     gradients = least_bytes(problem, candidate)[0]
     if candidate.is_order_priced:
-        weight = problem.coefficient("pipeline")
-        return Communication(weight * edge, gradients * ring_after_order(problem, candidate, best) + optimizer)
+        return Communication(problem.coefficient("pipeline") * edge, _after_order(problem, candidate, best))
     if problem.latency_model == "amp":
         farthest = weight * min(between(k) for k in _spreads(problem, candidate))
         tail = np.full_like(edge, farthest + problem.constant_seconds)
@@ -112,7 +111,7 @@ def _least_tied(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 
 def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> LaterStages:
     """What stages after the first wait for at least."""
-    tables, ring = problem.tables(candidate), _least_ring(problem, candidate, best)
+    tables, ring = problem.tables(candidate), least_ring(problem, candidate, best)
     edge, further = _hops_before(problem, candidate, best)
     hops = min(_hops_between(problem, candidate, k) for k in _spreads(problem, candidate))
     # A group of several types may be slow in one pass and fast in the other, so what hides is not known.
@@ -191,16 +190,24 @@ def _ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
     return inside + ring_factor(k) * best.between(dp, k)
 
 
-def _least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
     """T_DP per gradient byte at least, whatever nodes are touched, (4)."""
     if candidate.dp == 1:
         return 0.0
     return min(_ring_per_byte(candidate.dp, k, best) for k in _spreads(problem, candidate))
 
 
-def ring_after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """Least ring of the first device after the makespan; in ``step`` the last device to end need not be the first."""
-    return 0.0 if problem.latency_model == "step" else _least_ring(problem, candidate, best)
+def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:
+    """
+    Least seconds of reduction and optimizer after the passes of an order, by the end of the first chunk, (L+1,).
+
+    In ``step`` it is what a single layer asks for, since the device that ends last may hold any.
+    """
+    each = least_ring(problem, candidate, best) * least_bytes(problem, candidate)
+    each = each + optimizer_per_parameter(problem, candidate) * problem.tables(candidate).parameters
+    if problem.latency_model == "step":
+        each = np.broadcast_to(np.diagonal(each, 1).min(), each.shape)
+    return np.asarray(each[0] + problem.constant_seconds)
 
 
 def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:

@@ -130,7 +130,7 @@ class BranchAndBound:
 
     def witness(self) -> dict[str, Any]:
         """Limit, divisions whose critical paths have a weight at some leaf, and the tree with a proof at each leaf."""
-        devices = len(self.given.counts)
+        devices = self._rows.of_devices
         weights = [leaf.proof.path_weights[devices:] for leaf in self._root.leaves() if not leaf.by_capacity]
         used = sorted({k for one in weights for k in np.flatnonzero(one > 0).tolist()})
         known = [self._rows.critical_for[devices + k] for k in used]

@@ -5,11 +5,13 @@ Sets: devices d, numbers of layers :math:`x` of a device's first chunk and :math
 Data: :math:`t_d(x, N)`, the least seconds of device d's own passes (``taut.solver.order_priced.device_options``);
 :math:`w_d`, the least seconds that its path spends with a layer in a first chunk of a device before it;
 :math:`\tau_d`, those of its transfers; :math:`\rho(N_0)`, the least seconds of ring and optimizer where device 0 has
-:math:`N_0` layers.
+:math:`N_0` layers. Where every device is waited for, the path of a device that does not end on device 0 has those of
+its own layers in :math:`t_d` instead.
 
 A trial value T is refuted if no division is within T seconds; then T is a lower bound. Every division within T keeps
 
-(1) :math:`t_d(x_d, N_d) + w_d \sum_{e < d} x_e + \tau_d + \rho(N_0) \le T` for all d.
+(1) :math:`t_d(x_d, N_d) + w_d \sum_{e < d} x_e + \tau_d + \rho(N_0) \le T` for all d (without :math:`\rho` where
+    the path ends elsewhere).
 
 (2) Let :math:`U_d(S)` be the most layers that the devices before d take with S of them in first chunks. For each
     :math:`N_0` it follows by dynamic programming, :math:`U_{d+1}(S + x) = \max_x U_d(S) + \max \{N : (1)\}`. If
@@ -54,13 +56,16 @@ class LayerCapacity:
     def __init__(self, devices: DeviceChain) -> None:
         given = devices.given
         self._layers = given.num_layers
+        own = given.waits_for_all & (np.array([path.last for path in devices.paths]) != 0)
         seconds = np.array([_least_seconds(options, devices.most_layers) for options in devices.options])
+        for d in np.flatnonzero(own).tolist():
+            seconds[d] += _tail(devices, d)
         hops = np.array([path.transfers[given.away].sum() for path in devices.paths])
         self._tables = (
             seconds,
             np.array([_before(devices, d, path) for d, path in enumerate(devices.paths)]),
             np.where(hops > 0, hops * devices.least_cut, 0.0),
-            _tail(devices) + given.constant,
+            np.where(own[:, None], 0.0, _tail(devices, 0)) + given.constant,
         )
 
     def refutes(self, seconds: float) -> bool:
@@ -86,12 +91,12 @@ def _before(devices: DeviceChain, device: int, path: Path) -> float:
     return float(each.min())
 
 
-def _tail(devices: DeviceChain) -> Floats:
-    """Least seconds of ring and optimizer by device 0's layers (N,), infinite where it cannot have so many."""
-    given, options, hosted = devices.given, devices.options[0], devices.given.hosted(0)
+def _tail(devices: DeviceChain, device: int) -> Floats:
+    """Least seconds of ring and optimizer by a device's layers (N,), infinite where it cannot have so many."""
+    given, options, hosted = devices.given, devices.options[device], devices.given.hosted(device)
     parameters = devices.minima.parameters(hosted)[np.arange(len(hosted)), options.layers].sum(axis=1)
     least = np.full(devices.most_layers + 1, np.inf)
-    np.minimum.at(least, options.whole, given.per_parameter * parameters)
+    np.minimum.at(least, options.whole, (given.ring + given.optimizer) * parameters)
     return least
 
 
@@ -138,10 +143,9 @@ def _reaches(seconds: Floats, before: Floats, transfers: Floats, tail: Floats, w
     devices, most = seconds.shape[0], seconds.shape[1] - 1
     size = devices * most + 1
     for n in range(1, most + 1):
-        left = within - tail[n]
         taken = np.full(size, -1)
         for x in range(1, n + 1):
-            if seconds[0, x, n] + transfers[0] <= left and seconds[0, x, n] < np.inf:
+            if seconds[0, x, n] + transfers[0] <= within - tail[0, n] and seconds[0, x, n] < np.inf:
                 taken[x] = n
         for d in range(1, devices):
             more, best = np.full(size, -1), -1
@@ -150,7 +154,7 @@ def _reaches(seconds: Floats, before: Floats, transfers: Floats, tail: Floats, w
                 if taken[s] <= best:
                     continue
                 best = taken[s]
-                alone = min(left - transfers[d] - before[d] * s, 1e299)
+                alone = min(within - tail[d, n] - transfers[d] - before[d] * s, 1e299)
                 for x in range(1, most + 1):
                     for whole in range(most, x - 1, -1):
                         if seconds[d, x, whole] <= alone:

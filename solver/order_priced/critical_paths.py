@@ -9,12 +9,13 @@ In this directed acyclic graph a pass starts once all passes before it have ende
 the makespan is the length of a longest path, the critical path, and at least the length of every path, whatever the
 seconds are (Kelley and Walker, Critical-path planning and scheduling, 1959). Two kinds of path are used:
 
-(1) of a device: the forward passes of the chunks before its first one, all its passes, and after its last pass the
-    gradients of the chunks before that one's, if that hands a gradient on;
+(1) of a device: the forward passes of the chunks before its first one, all its passes, and, unless it ends there, after
+    its last pass the gradients of the chunks before that one's, if that hands a gradient on;
 (2) critical: a longest path for given seconds; where the pass before on the device and an input end at the same time,
     it goes through the pass before.
 
-A path is the number of its F, I and W of every chunk, (C, 3), and of its transfers, (C - 1,).
+A path is the number of its F, I and W of every chunk, (C, 3), of its transfers, (C - 1,), and the device on which it
+ends. A path that ends on device d is a lower bound on the end of that device's last pass.
 """
 
 from typing import NamedTuple
@@ -31,13 +32,14 @@ _TIE = 1e-9
 
 
 class Path(NamedTuple):
-    """Numbers of passes (C, 3) and of transfers (C - 1,)."""
+    """Numbers of passes (C, 3) and of transfers (C - 1,), and the device of the last pass."""
 
     passes: Ints
     transfers: Ints
+    last: int
 
 
-def device_path(order: Order, device: int) -> Path:
+def device_path(order: Order, device: int, *, ends_there: bool = False) -> Path:
     """
     Path (1) of a device.
 
@@ -47,11 +49,8 @@ def device_path(order: Order, device: int) -> Path:
         The passes.
     device
         Number of the device.
-
-    Returns
-    -------
-    Path
-        Numbers of passes and transfers.
+    ends_there
+        Whether the path ends with the device's last pass.
     """
     rows = order.passes[order.first[device] : order.first[device + 1]]
     chunks = len(order.device)
@@ -61,14 +60,17 @@ def device_path(order: Order, device: int) -> Path:
     begin, (last, end, _) = int(rows[0, 1]), rows[-1].tolist()
     passes[:begin, 0] += 1
     transfers[:begin] += 1
-    if last != WEIGHT_GRADIENT:
-        passes[:end, 1] += 1
-        passes[:end, 2] += last == BACKWARD
-        transfers[:end] += 1
-    return Path(passes, transfers)
+    if ends_there or last == WEIGHT_GRADIENT or end == 0:
+        return Path(passes, transfers, device)
+    passes[:end, 1] += 1
+    passes[:end, 2] += last == BACKWARD
+    transfers[:end] += 1
+    return Path(passes, transfers, int(order.device[0]))
 
 
-def critical_path(order: Order, seconds: Floats, transfer: Floats, num_micro_batches: int) -> Path:
+def critical_path(
+    order: Order, seconds: Floats, transfer: Floats, num_micro_batches: int, after: Floats | None = None
+) -> Path:
     """
     A longest path for given seconds, (2).
 
@@ -82,21 +84,24 @@ def critical_path(order: Order, seconds: Floats, transfer: Floats, num_micro_bat
         Seconds from a chunk to the next (C - 1,).
     num_micro_batches
         Micro-batches m.
-
-    Returns
-    -------
-    Path
-        Numbers of passes and transfers.
+    after
+        Seconds that follow the last pass of every device (devices,); none without them.
     """
     every = np.concatenate([seconds, (seconds[1] + seconds[2])[None]])
-    found = _critical(order.passes, order.first, order.device, every, transfer, num_micro_batches)
-    return Path(*found)
+    follow = np.zeros(len(order.first) - 1) if after is None else after
+    return Path(*_critical(order.passes, order.first, order.device, every, transfer, num_micro_batches, follow))
 
 
 @jit
 def _critical(
-    passes: Ints, first: Ints, device: Ints, seconds: Floats, transfer: Floats, num_micro_batches: int
-) -> tuple[Ints, Ints]:
+    passes: Ints,
+    first: Ints,
+    device: Ints,
+    seconds: Floats,
+    transfer: Floats,
+    num_micro_batches: int,
+    after: Floats,
+) -> tuple[Ints, Ints, int]:
     chunks = len(device)
     start, end = np.zeros(len(passes)), np.zeros(len(passes))
     execute(passes, first, seconds, transfer, num_micro_batches, start, end)
@@ -105,7 +110,8 @@ def _critical(
         if passes[r, 0] != WEIGHT_GRADIENT:
             row_of[0 if passes[r, 0] == FORWARD else 1, passes[r, 1], passes[r, 2]] = r
     counts, hops = np.zeros((chunks, 3), np.int64), np.zeros(max(chunks - 1, 0), np.int64)
-    r = int(np.argmax(end))
+    ended = int(np.argmax(end[first[1:] - 1] + after))
+    r = first[ended + 1] - 1
     while r >= 0:
         kind, c, i = passes[r, 0], passes[r, 1], passes[r, 2]
         if kind == BACKWARD:
@@ -128,4 +134,4 @@ def _critical(
             r = wanted
         else:
             r = before
-    return counts, hops
+    return counts, hops, ended

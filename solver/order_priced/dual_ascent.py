@@ -113,7 +113,6 @@ def maximise_dual(rows: MasterRows, divisions: Sequence[Division], oracle: Prici
 
 def uniform_weights(rows: MasterRows) -> Floats:
     """Equal weights of the devices' paths, and none of the others (paths,)."""
-    devices = len(rows.given.counts)
     weights = np.zeros(len(rows.paths))
-    weights[:devices] = 1.0 / devices
+    weights[: rows.of_devices] = 1.0 / rows.of_devices
     return weights

@@ -7,8 +7,9 @@ Data: of a division, seconds :math:`x_c` (3,) of F, I and W, seconds :math:`y_c`
 parameters :math:`P_c`, bytes of activations :math:`a_c` and of logits, for every chunk c.
 
 (1) Path k with :math:`u_{kc}` passes and :math:`v_{kc}` transfers takes
-    :math:`\sum_c u_{kc} \cdot x_c + v_{kc} y_c + \text{tail}` seconds, the tail being ``per_parameter`` times the
-    parameters on device 0. The makespan is at least the seconds of every path.
+    :math:`\sum_c u_{kc} \cdot x_c + v_{kc} y_c + \sum_d \rho_{kd} P_d` seconds, :math:`\rho` what reduction and
+    optimizer ask for a parameter of device d: of device 0, or where every device is waited for, the reduction of the
+    path's last device and the optimizer of any one. The step is at least the seconds of every path.
 (2) With :math:`n_c` micro-batches of its chunks in flight, device d exceeds its budget by
     :math:`\sum_{c \in d} (\text{held}\, P_c + \text{logits}_c + n_c a_c) - (\text{budget} - \text{always})` bytes,
     which must not be positive. Of all counts of a device, those with most in all and most of each chunk are rows.
@@ -25,7 +26,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
-from taut.formulations.order_times import spans
+from taut.formulations.order_times import pipeline_ends
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, critical_path, device_path
 from taut.solver.order_priced.pricing import ChunkCosts
@@ -33,7 +34,7 @@ from taut.solver.order_priced.pricing import ChunkCosts
 
 @dataclass
 class MasterRows:
-    """
+    r"""
     Rows (1), which grow with the divisions whose critical path is added, and rows (2).
 
     Parameters
@@ -45,8 +46,9 @@ class MasterRows:
 
     Attributes
     ----------
-    paths
-        Paths k; those of the devices come first.
+    paths, tails
+        Paths k and :math:`\rho`, by device; those of the devices come first, to the step's end and, where every device
+        is waited for, to their own.
     critical_for
         The division that each path is critical for; None for the paths of devices.
     """
@@ -54,15 +56,30 @@ class MasterRows:
     given: ChunkProblem
     with_memory: bool = True
     paths: list[Path] = field(default_factory=list)
+    tails: list[Floats] = field(default_factory=list)
     critical_for: list[Division | None] = field(default_factory=list)
     _added: set[Division] = field(default_factory=set)
     _numbers: list[Floats] = field(default_factory=list)
     _known: dict[Division, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for d in range(len(self.given.counts)):
-            self.paths.append(device_path(self.given.order, d))
-            self.critical_for.append(None)
+        order, devices = self.given.order, range(len(self.given.counts))
+        for d in devices:
+            self._append(device_path(order, d), None)
+        for d in devices if self.given.waits_for_all else ():
+            if self.paths[d].last != d:
+                self._append(device_path(order, d, ends_there=True), None)
+
+    def _append(self, path: Path, division: Division | None) -> None:
+        most = path.last if division is None else int(self.given.device_parameters(division).argmax())
+        self.paths.append(path)
+        self.tails.append(self.given.tail(path.last, most))
+        self.critical_for.append(division)
+
+    @cached_property
+    def of_devices(self) -> int:
+        """Number of the devices' paths."""
+        return sum(division is None for division in self.critical_for)
 
     @cached_property
     def memory_rows(self) -> list[tuple[int, Ints]]:
@@ -76,12 +93,13 @@ class MasterRows:
         if division in self._added:
             return False
         self._added.add(division)
-        path = critical_path(self.given.order, *durations(self.given, division), self.given.micro_batches)
-        known = any((path.passes == p.passes).all() and (path.transfers == p.transfers).all() for p in self.paths)
-        if not known:
-            self.paths.append(path)
-            self.critical_for.append(division)
-        return not known
+        given = self.given
+        after = given.ring * given.device_parameters(division) if given.waits_for_all else None
+        path = critical_path(given.order, *durations(given, division), given.micro_batches, after)
+        if any(_equal(path, known) for known in self.paths):
+            return False
+        self._append(path, division)
+        return True
 
     def chunk_costs(self, path_weights: Floats, memory_prices: Floats) -> ChunkCosts:
         """
@@ -97,13 +115,15 @@ class MasterRows:
         given, chunks = self.given, self.given.num_chunks
         passes = np.zeros((chunks, 3))
         edge = np.zeros(chunks)
-        for path_weight, path in zip(path_weights.tolist(), self.paths, strict=False):
+        of_parameter = np.zeros(len(given.counts))
+        for path_weight, path, tail in zip(path_weights.tolist(), self.paths, self.tails, strict=False):
             if path_weight == 0.0:
                 continue
+            of_parameter += path_weight * tail
             passes += path_weight * path.passes
             edge[:-1] += path_weight * path.transfers * given.away
-        parameters, activation, logits = np.zeros(chunks), np.zeros(chunks), np.zeros(chunks)
-        parameters[given.hosted(0)] += path_weights.sum() * given.per_parameter
+        activation, logits = np.zeros(chunks), np.zeros(chunks)
+        parameters = of_parameter[given.order.device]
         parameters += memory_prices @ self._members * given.held
         activation += memory_prices @ self._in_flight
         logits += memory_prices @ self._members
@@ -111,16 +131,18 @@ class MasterRows:
 
     def path_seconds(self, divisions: Sequence[Division]) -> Floats:
         """Seconds (1) of every path in every division, (paths, divisions)."""
-        for path in self.paths[len(self._numbers) :]:
-            self._numbers.append(np.concatenate((path.passes.T.ravel(), path.transfers, [1.0])))
+        for k in range(len(self._numbers), len(self.paths)):
+            path = self.paths[k]
+            self._numbers.append(np.concatenate((path.passes.T.ravel(), path.transfers, self.tails[k])))
         figures = np.array([self._figures(division) for division in divisions])
         return np.asarray(np.array(self._numbers) @ figures.T)
 
     def _figures(self, division: Division) -> Floats:
-        """Seconds of F, I and W of every chunk, of the transfers and of the tail, as a path numbers them."""
+        """Seconds of F, I and W of every chunk and of transfers, parameters of devices, as a path numbers them."""
         if division not in self._known:
             passes, transfers = durations(self.given, division)
-            self._known[division] = np.concatenate((passes.ravel(), transfers, [_tail(self.given, division)]))
+            parameters = self.given.device_parameters(division)
+            self._known[division] = np.concatenate((passes.ravel(), transfers, parameters))
         return self._known[division]
 
     def excess(self, division: Division) -> Floats:
@@ -160,10 +182,11 @@ def durations(given: ChunkProblem, division: Division) -> tuple[Floats, Floats]:
 def least_makespan(given: ChunkProblem, division: Division) -> float:
     """Seconds (1) of ``taut.formulations.order_division`` for a division, at the best links and device types."""
     passes, transfers = durations(given, division)
-    whole = spans(given.order, passes.reshape(1, -1), transfers[None], given.micro_batches)
-    return float(whole[0]) + _tail(given, division) + given.constant
+    ends = pipeline_ends(given.order, passes.reshape(1, -1), transfers[None], given.micro_batches)
+    return given.seconds(ends[0], given.device_parameters(division))
 
 
-def _tail(given: ChunkProblem, division: Division) -> float:
-    """Seconds of the first device's ring and optimizer."""
-    return float(given.per_parameter * given.parameters[division.starts, division.ends][given.hosted(0)].sum())
+def _equal(one: Path, other: Path) -> bool:
+    """Whether two paths have the same numbers, and end on the same device."""
+    same = (one.passes == other.passes).all() and (one.transfers == other.transfers).all()
+    return bool(same) and one.last == other.last

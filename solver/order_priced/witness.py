@@ -40,7 +40,7 @@ Limit = Annotated[float, Field(gt=0, le=1e30)]
 
 def price_witness(rows: MasterRows, path_weights: Floats, memory_prices: Floats, limit: float) -> dict[str, Any]:
     """Witness (3) of weights, prices and a limit in seconds; critical paths without weight are left out."""
-    devices, path_weights = len(rows.given.counts), np.pad(path_weights, (0, len(rows.paths) - len(path_weights)))
+    devices, path_weights = rows.of_devices, np.pad(path_weights, (0, len(rows.paths) - len(path_weights)))
     used = [k for k in range(devices, len(rows.paths)) if path_weights[k] > 0]
     return {
         "devices": path_weights[:devices].tolist(),

@@ -51,7 +51,12 @@ def random_orders(seed: int, kinds: list[str]) -> PlanningProblem:
     chosen = [str(kind) for kind in rng.permutation(kinds)[: 1 + seed % 2]] + (["1f1b"] if seed % 3 == 0 else [])
     recompute = given.space.recompute[: 1 + seed % 2]
     space = given.space.model_copy(update={"schedules": chosen, "recompute": recompute, "max_vpp": 2})
-    return PlanningProblem(given.model, given.cluster, given.costs, given.memory, space, "pipette", given.calibration)
+    return replace(
+        given,
+        space=space,
+        latency_model="pipette" if seed % 4 < 2 else "step",
+        overlap_grad_reduce=seed % 4 == 3,
+    )
 
 
 def enumerable(given: PlanningProblem) -> list[Candidate]:

@@ -340,7 +340,10 @@ def test_schedule_and_chunks_can_be_fixed(options: dict[str, Any], schedule: str
     [
         ({"schedules": "zb-w"}, "schedules: zb-w, 'zb-w', expected all or some of 1f1b"),
         ({"schedules": "1f1b,1f1b"}, "1f1b stands twice"),
-        ({"schedules": "zb-v", "latency_model": "amp"}, "latency_model: amp, does not price zb-v, expected pipette"),
+        (
+            {"schedules": "zb-v", "latency_model": "amp"},
+            "latency_model: amp, does not price zb-v, expected step or pipette",
+        ),
         ({"schedules": "zb-v", "fix": {"vpp": 3}}, "no candidate has these values"),
     ],
 )
