@@ -18,7 +18,7 @@ In the latency model ``step`` the step ends when the last stage has reduced its 
 
      since stage x ends before stage 0 by the backward passes and hops of the stages before it. edge' is a hop without
      its way back, R(x) the stage's reduction and P_x its parameters. With overlap of reductions and one class of device
-     R(x) = max(unhidden(x), reduction(x) - low(x) + forward(x)).
+     R(x) = ring_x max(unhidden(x), exchanged(x) - (low(x) - forward(x)) / ring_x), otherwise ring_x exchanged(x).
 
 With one device type there is one pattern and low = high = seconds. With two classes of device (the slowest type, and
 all others as fast as the fastest of them), n_1 tensor groups being of the slow class, a stage's dp replicas are all
@@ -97,8 +97,10 @@ class LaterStages:
     ----------
     edge
         Seconds edge' of a cut before layer j without its way back (L+1,).
-    reduction, unhidden
-        Seconds of the reduction of every range, without overlap and of what overlap never hides, (L+1, L+1).
+    ring
+        Seconds per byte of the reduction of every stage (pp,).
+    exchanged, unhidden
+        Bytes of the reduction of every range, and those that overlap never hides, (L+1, L+1).
     overlap
         Whether reductions overlap the stage's own backward pass.
     others
@@ -110,7 +112,8 @@ class LaterStages:
     """
 
     edge: Floats
-    reduction: Floats
+    ring: Floats
+    exchanged: Floats
     unhidden: Floats
     overlap: bool
     others: float

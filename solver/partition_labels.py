@@ -45,7 +45,8 @@ class Ranges(NamedTuple):
     overlap: bool
     forward: Floats
     later_edge: Floats
-    reduction: Floats
+    ring: Floats
+    exchanged: Floats
     unhidden: Floats
     others: float
     least_wait: float
@@ -153,9 +154,10 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
     # Arrays are bound once: each look-up through the tuple would count a reference.
     size, edge, tail, budget = ranges.size, ranges.edge, ranges.tail, ranges.budget
     low, high, fixed, activation = ranges.low, ranges.high, ranges.fixed, ranges.activation
-    forward, reduction, unhidden, later_edge = ranges.forward, ranges.reduction, ranges.unhidden, ranges.later_edge
+    forward, exchanged, unhidden, later_edge = ranges.forward, ranges.exchanged, ranges.unhidden, ranges.later_edge
     sums, waits, count, step = labels
     held, cap = ranges.in_flight[x], ranges.cap
+    ring = ranges.ring[x] if ranges.later else 0.0
     last_end = layers - (pp - 1 - x)
     for i in range(x, 1 if x == 0 else last_end):
         for j in range(layers if x == pp - 1 else i + 1, last_end + 1):
@@ -171,9 +173,9 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
                 wait, ahead = -np.inf, 0.0
                 if ranges.later:
                     ahead = forward[q, i, j] + (later_edge[j] if x < pp - 1 else 0.0)
-                    wait = reduction[i, j]
+                    wait = ring * exchanged[i, j]
                     if ranges.overlap:
-                        wait = max(unhidden[i, j], reduction[i, j] - seconds + forward[q, i, j])
+                        wait = max(ring * unhidden[i, j], wait - seconds + forward[q, i, j])
                 for a in range(min(x, count.shape[2] - 1) + 1):
                     for b in range(min(x - a, count.shape[3] - 1) + 1):
                         a2 = a + 1 if q == 0 and patterns > 1 else a

@@ -27,6 +27,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
 from taut.solver.bounds.communication import Communication, least_edges, least_ring
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.ring_members import MemberBound, has_members
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 
@@ -93,6 +94,7 @@ def partition_bound(
     *,
     margin: bool = True,
     stages: PartitionProblem | None = None,
+    links: BestLinks | None = None,
     limit: float = np.inf,
 ) -> tuple[float, Partition]:
     """
@@ -100,11 +102,15 @@ def partition_bound(
 
     Returns infinity where no division fits. For ``amp`` the largest stage's gradients are tried in ascending order
     as a cap, since the ring is priced by them: the least over caps of (partition under the cap, ring at the cap).
+    In ``step`` the members of rings are branched on (``taut.solver.bounds.ring_members``) where ``links`` are given.
     Beyond a limit in seconds the bound is of no use and may be the limit.
     """
     stages = stages or partition_problem(problem, candidate, margin=margin)
     if comm.ring == 0.0:
-        found = solve_partition(stages, comm.edge, comm.tail, later=comm.later, limit=limit - comm.ring_latency)
+        limit -= comm.ring_latency
+        found = solve_partition(stages, comm.edge, comm.tail, later=comm.later, limit=limit)
+        if links is not None and found.seconds < limit and has_members(problem, candidate):
+            found = MemberBound(problem, candidate, links, stages, comm).least(limit)
         return (found.seconds + comm.ring_latency) * (1 - ROUNDING), found
     least = solve_partition(stages, comm.edge, comm.tail)
     best, best_found = np.inf, least

@@ -115,7 +115,7 @@ def _partition(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     comm, limit = ladder.communication(candidate), witness.get("limit_s", math.inf)
     if witness.keys() - {"limit_s"} or not isinstance(limit, float) or not limit > 0:
         return -math.inf
-    return partition_bound(ladder.problem, candidate, comm, margin=ladder.margin, limit=limit)[0]
+    return partition_bound(ladder.problem, candidate, comm, margin=ladder.margin, links=ladder.links, limit=limit)[0]
 
 
 def _memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:

@@ -26,8 +26,8 @@ With unlike devices the slowest stage and the longest trip may lie in different 
 by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between nodes.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
     if candidate.is_order_priced:
         return Communication(problem.coefficient("pipeline") * edge, _after_order(problem, candidate, best))
     if problem.latency_model == "amp":
-        farthest = weight * min(between(k) for k in _spreads(problem, candidate))
+        farthest = weight * min(between(k) for k in spreads(problem, candidate))
         tail = np.full_like(edge, farthest + problem.constant_seconds)
         return Communication(weight * edge, tail, *_flat_ring(problem, candidate, best))
     if candidate.pp == 1:
@@ -75,12 +75,12 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
         later = _alone(problem, candidate, ring) if overlaps(problem, candidate) else None
         return Communication(edge, gradients * ring + optimizer, later=later)
     choices = [
-        weight * between(k) + gradients * _ring_per_byte(candidate.dp, k, best) for k in _spreads(problem, candidate)
+        weight * between(k) + gradients * _ring_per_byte(candidate.dp, k, best) for k in spreads(problem, candidate)
     ]
     tail = np.min(choices, axis=0) + optimizer
     if problem.latency_model != "step":
         return Communication(weight * edge, tail)
-    farthest = weight * min(between(k) for k in _spreads(problem, candidate))
+    farthest = weight * min(between(k) for k in spreads(problem, candidate))
     tail = np.maximum(tail, optimizer + farthest + _least_tied(problem, candidate, best))
     return Communication(weight * edge, tail, later=_later(problem, candidate, best))
 
@@ -112,15 +112,16 @@ def _least_tied(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> LaterStages:
     """What stages after the first wait for at least."""
     tables, ring = problem.tables(candidate), least_ring(problem, candidate, best)
-    edge, further = _hops_before(problem, candidate, best)
-    hops = min(_hops_between(problem, candidate, k) for k in _spreads(problem, candidate))
+    edge, further = hops_before(problem, candidate, best)
+    hops = min(_hops_between(problem, candidate, k) for k in spreads(problem, candidate))
     # A group of several types may be slow in one pass and fast in the other, so what hides is not known.
     overlap = overlaps(problem, candidate)
     alike = len(problem.device_types) == 1
-    unhidden = ring * least_bytes(problem, candidate)
+    unhidden = least_bytes(problem, candidate)
     return LaterStages(
         edge=edge,
-        reduction=ring * problem.gradient_bytes(candidate) if alike or not overlap else unhidden,
+        ring=np.full(candidate.pp, ring),
+        exchanged=problem.gradient_bytes(candidate) if alike or not overlap else unhidden,
         unhidden=unhidden,
         overlap=overlap and alike,
         others=hops * further + problem.constant_seconds,
@@ -136,8 +137,9 @@ def _alone(problem: PlanningProblem, candidate: Candidate, ring: float) -> Later
     tables = problem.tables(candidate)
     return LaterStages(
         edge=np.zeros(tables.num_layers + 1),
-        reduction=ring * problem.gradient_bytes(candidate),
-        unhidden=ring * least_bytes(problem, candidate),
+        ring=np.array([ring]),
+        exchanged=problem.gradient_bytes(candidate),
+        unhidden=least_bytes(problem, candidate),
         overlap=True,
         others=float(fixed_seconds(problem, candidate)[-1]),
         parameters=tables.parameters.astype(float),
@@ -145,7 +147,7 @@ def _alone(problem: PlanningProblem, candidate: Candidate, ring: float) -> Later
     )
 
 
-def _hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, float]:
+def hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, float]:
     """Least seconds of a cut without its way back (L+1,), and the least that a hop between nodes adds to either."""
     tables, tp, links = problem.tables(candidate), candidate.tp, problem.links
     weight, coefficient = problem.transfer_weight(candidate), problem.coefficient("pipeline")
@@ -154,7 +156,7 @@ def _hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks
     for message in np.unique(tables.message[1:-1]).tolist():
         inside, apart = best.hops(tp, message, True)
         before = best.hops_before(tp, message, weight, coefficient, single=single)
-        if _groups(problem, candidate) == 1:
+        if groups_of_node(problem, candidate) == 1:
             inside, before = np.inf, (np.inf, before[1])
         edge[1:-1][tables.message[1:-1] == message] = min(before)
         further = min(further, weight * (apart - min(inside, apart)), before[1] - min(before))
@@ -163,21 +165,21 @@ def _hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks
 
 def _hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
     """Hops between nodes that some pipeline makes at least, (1); of unlike devices every pipeline."""
-    pp, groups = candidate.pp, _groups(problem, candidate)
+    pp, groups = candidate.pp, groups_of_node(problem, candidate)
     if len(problem.device_types) > 1:
         return -(-pp // groups) - 1
     first_run = groups // (-(-candidate.dp // k))
     return -(-(pp - first_run) // groups) if pp > first_run else 0
 
 
-def _groups(problem: PlanningProblem, candidate: Candidate) -> int:
+def groups_of_node(problem: PlanningProblem, candidate: Candidate) -> int:
     """Most tensor groups that one node holds, c; one where a group fills a node or more."""
     return max(int(problem.links.gpus_per_node.max()) // candidate.tp, 1)
 
 
-def _spreads(problem: PlanningProblem, candidate: Candidate) -> range:
+def spreads(problem: PlanningProblem, candidate: Candidate) -> range:
     """Numbers of nodes that stage 0's replicas can touch."""
-    dp, groups = candidate.dp, _groups(problem, candidate)
+    dp, groups = candidate.dp, groups_of_node(problem, candidate)
     if candidate.tp > problem.links.gpus_per_node.max():
         return range(dp, dp + 1)
     return range(-(-dp // groups), min(dp, problem.links.num_nodes) + 1)
@@ -194,7 +196,7 @@ def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     """T_DP per gradient byte at least, whatever nodes are touched, (4)."""
     if candidate.dp == 1:
         return 0.0
-    return min(_ring_per_byte(candidate.dp, k, best) for k in _spreads(problem, candidate))
+    return min(_ring_per_byte(candidate.dp, k, best) for k in spreads(problem, candidate))
 
 
 def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:
@@ -227,16 +229,20 @@ def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
     return float(inside.max() + apart.max() if links.by_node or tp == 1 else (inside + apart).max())
 
 
-def least_edges(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks
-) -> tuple[Floats, Callable[[int], float]]:
-    """Least hop seconds by cut, and least further seconds for the hops between nodes given k, (1) and (2)."""
+class Between(Protocol):
+    """Least further seconds for the hops between nodes given k, (1) and (2), which are so many at least."""
+
+    def __call__(self, k: int, hops: int = 0) -> float: ...  # noqa: D102  # said above
+
+
+def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Between]:
+    """Least hop seconds by cut, and the least further seconds for hops between nodes."""
     tables, pp = problem.tables(candidate), candidate.pp
     both_ways = problem.latency_model != "amp"
     edge = np.zeros(tables.num_layers + 1)
     if pp == 1:
-        return edge, lambda k: 0.0
-    groups = _groups(problem, candidate)
+        return edge, lambda k, hops=0: 0.0
+    groups = groups_of_node(problem, candidate)
     pairs = {float(message): best.hops(candidate.tp, float(message), both_ways) for message in tables.message[1:-1]}
     if groups == 1:
         pairs = {message: (np.inf, apart) for message, (_, apart) in pairs.items()}
@@ -244,13 +250,13 @@ def least_edges(
     further = min(apart - min(inside, apart) for inside, apart in pairs.values())
     if len(problem.device_types) > 1:
         # The slowest stage and the longest trip may lie in different pipelines: only what every trip takes counts.
-        return edge, lambda k: _hops_between(problem, candidate, k) * further
+        return edge, lambda k, hops=0: max(_hops_between(problem, candidate, k), hops) * further
     forest = 0.0
     if tables.equal_messages and candidate.tp <= problem.links.gpus_per_node.max() and problem.links.num_nodes > 1:
         forest = _forest(problem, candidate, best, float(tables.message[1]), float(edge[1]))
 
-    def between(k: int) -> float:
-        hops = _hops_between(problem, candidate, k)
+    def between(k: int, hops: int = 0) -> float:
+        hops = max(_hops_between(problem, candidate, k), hops)
         return max(hops * further, forest) if hops else forest
 
     return edge, between
@@ -266,7 +272,7 @@ def _forest(problem: PlanningProblem, candidate: Candidate, best: BestLinks, mes
 
 def _flat_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[float, float]:
     """Seconds per byte and latency seconds of AMP's ring over the best links that dp replicas can get."""
-    dp, groups = candidate.dp, _groups(problem, candidate)
+    dp, groups = candidate.dp, groups_of_node(problem, candidate)
     if dp == 1:
         return 0.0, 0.0
     links = problem.links

@@ -88,7 +88,7 @@ def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Ev
     """Bound ``partition``, or ``memory`` where no division fits; the witness is the limit where that was reached."""
     stages = partition_problem(ladder.problem, candidate, margin=ladder.margin)
     comm = ladder.communication(candidate)
-    seconds, found = partition_bound(ladder.problem, candidate, comm, stages=stages, limit=limit)
+    seconds, found = partition_bound(ladder.problem, candidate, comm, stages=stages, links=ladder.links, limit=limit)
     if not found.feasible:
         return _without_memory(*least_excess(stages))
     limited = {"limit_s": limit} if seconds >= limit * (1 - 2 * ROUNDING) else {}

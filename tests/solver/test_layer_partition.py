@@ -106,11 +106,12 @@ def random_later(seed: int, given: PartitionProblem) -> tuple[PartitionProblem, 
     per_layer = rng.integers(1, 20, given.num_layers).astype(float)
     sums = np.concatenate([[0.0], np.cumsum(per_layer)])
     parameters = np.maximum(sums[None, :] - sums[:, None], 0.0)
-    reduction = parameters * rng.choice([0.1, 1.0, 10.0])
+    ring = rng.choice([0.1, 1.0, 10.0]) * rng.uniform(0.5, 1.0, given.pp)
     later = LaterStages(
         edge=rng.uniform(0, 3, given.num_layers + 1),
-        reduction=reduction,
-        unhidden=reduction * np.minimum(1.0, 5.0 / np.maximum(parameters, 1.0)),
+        ring=ring,
+        exchanged=parameters,
+        unhidden=np.minimum(parameters, 5.0),
         overlap=bool(rng.random() < 0.5) and given.low.shape[0] == 1,
         others=float(rng.uniform(0, 5)),
         parameters=parameters,
@@ -133,13 +134,13 @@ def enumerated_later(given: PartitionProblem, edge: np.ndarray, tail: np.ndarray
             low = np.array([given.low[index] for index in at]) + np.array([edge[end] for end in inner] + [0.0])
             ahead = np.array([given.forward[q, i, j] for q, _, i, j in at])
             waits = [low.sum() + tail[ends[0]]]
-            for x, index in enumerate(at[: 1 if pp == 1 else None]):
+            for x, index in enumerate(at):
                 q, _, i, j = index
-                hidden = later.reduction[i, j] - given.low[index] + given.forward[q, i, j]
-                wait = max(later.unhidden[i, j], hidden) if later.overlap else later.reduction[i, j]
+                whole = later.ring[x] * later.exchanged[i, j]
+                hidden = whole - given.low[index] + given.forward[q, i, j]
+                wait = max(later.ring[x] * later.unhidden[i, j], hidden) if later.overlap else whole
                 before = (ahead[:x] + [later.edge[end] for end in ends[:x]]).sum()
-                if pp > 1:
-                    waits.append(before + low[x:].sum() + wait + later.others)
+                waits.append(before + low[x:].sum() + wait + later.others)
             straggler = max(given.high[index] for index in at)
             largest = max(later.parameters[i, j] for i, j in zip(firsts, ends, strict=True))
             best = min(best, float((given.micro_batches - 1) * straggler + max(waits) + later.optimizer * largest))

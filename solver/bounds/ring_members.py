@@ -1,0 +1,167 @@
+r"""
+Bound ``partition`` by the members that rings have on their nodes: branch and bound over stages.
+
+Sets: stages x; nodes of at most c tensor groups each, like devices.
+Data: G / N seconds per byte of a node's cards for a ring with one member there (``taut.formulations.rings`` (3)).
+Variables: :math:`g_x`, the fewest members that the ring of stage x has on any node that it touches.
+
+(1) A ring with :math:`g_x` members at least, and that few on some node, touches k nodes with
+    :math:`k g_x \le dp \le g_x + (k - 1) c`, and takes per byte at least
+    :math:`\min_k 4 \frac{g - 1}{g} / B_{inside} + 2 \frac{k - 1}{k} \max(1 / B_k, G / (N g_x))` with
+    :math:`g = \lceil dp / k \rceil`, as that node gives it no more than :math:`g_x` shares.
+(2) A pipeline's run of stages inside a node has :math:`\sum g_x \le c`, since each of them has its ring there. So every
+    pipeline makes one hop between nodes less than the runs into which its stages fall at least, filled one after the
+    other.
+(3) With given :math:`g_0, \dots, g_{s-1}`, and for later stages the fewest members in (2), but the best number in (1),
+    the exact partition with rings (1) and hops (2) is a lower bound. Branching gives stage s its :math:`g_s`. A leaf is
+    reached where the fewest members in (1) for all later stages yield no more.
+
+Few shares make rings long and many make hops: a wide ring of stage 0 alone would leave stage 1, which ends little
+earlier, with a slow one. Later stages have slack, so the first few decide.
+
+References
+----------
+Land and Doig (1960), An automatic method of solving discrete programming problems.
+"""
+
+import heapq
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from taut.data.arrays import Floats
+from taut.formulations.gradient_reductions import least_bytes
+from taut.formulations.partition import PartitionProblem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import inside_factor, ring_factor
+from taut.formulations.space import Candidate
+from taut.solver.bounds.communication import (
+    Communication,
+    fixed_seconds,
+    groups_of_node,
+    hops_before,
+    least_edges,
+    spreads,
+)
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.layer_partition import Partition, solve_partition
+
+MOST_NODES = 64
+"""Nodes of the tree, since each is an exact partition; then the least bound of the open ones counts."""
+EQUAL = 1 + 1e-12
+"""Factor within which two bounds are equal, beyond the rounding of their sums."""
+
+
+def has_members(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether the rings of several stages may differ by their members on nodes."""
+    return (
+        problem.latency_model == "step"
+        and candidate.dp > 1
+        and candidate.pp > 1
+        and len(problem.device_types) == 1
+        and candidate.tp < problem.links.gpus_per_node.max()
+        and candidate.tp <= problem.links.gpus_per_node.min()
+    )
+
+
+class MemberBound:
+    """
+    The bound of one candidate.
+
+    Parameters
+    ----------
+    problem, candidate, best
+        What is bounded, and the best links.
+    stages
+        Its partition problem.
+    comm
+        Its least communication.
+    """
+
+    def __init__(
+        self,
+        problem: PlanningProblem,
+        candidate: Candidate,
+        best: BestLinks,
+        stages: PartitionProblem,
+        comm: Communication,
+    ) -> None:
+        self._stages, self._comm, self._candidate = stages, comm, candidate
+        self._capacity = groups_of_node(problem, candidate)
+        self._weight = problem.transfer_weight(candidate)
+        self._bytes, self._fixed = least_bytes(problem, candidate)[0], fixed_seconds(problem, candidate)
+        _, self._between = least_edges(problem, candidate, best)
+        _, self._further_before = hops_before(problem, candidate, best)
+        self._spreads = spreads(problem, candidate)
+        self._levels = [g for g in range(1, candidate.dp + 1) if g <= self._capacity and self._touched(g)]
+        self._fewest = min(self._levels)
+        self._by_touched = {g: {k: self._ring(g, k, best) for k in self._touched(g)} for g in self._levels}
+        self._rings = {g: min(rings.values()) for g, rings in self._by_touched.items()}
+
+    def _touched(self, g: int) -> list[int]:
+        """Numbers of nodes that a ring can touch with so many members on each, and no more on one."""
+        dp, most = self._candidate.dp, self._capacity
+        return [k for k in self._spreads if g * k <= dp <= g + (k - 1) * most]
+
+    def _ring(self, g: int, k: int, best: BestLinks) -> float:
+        """Seconds per byte of a ring on k nodes with g members at least, (1)."""
+        fullest = -(-self._candidate.dp // k)
+        inside = inside_factor(fullest) * best.inside_inverse if fullest > 1 else 0.0
+        return inside + (ring_factor(k) * max(best.core(k), best.card / g) if k > 1 else 0.0)
+
+    def least(self, limit: float) -> Partition:
+        """The least bound over all members, or a bound beyond the limit, (3)."""
+        best = self._solved((), np.inf, whole=True)
+        open_nodes = [_Node(self._solved((), np.inf, whole=False).seconds, ())]
+        for _ in range(MOST_NODES):
+            node = heapq.heappop(open_nodes)
+            if node.seconds * EQUAL >= min(best.seconds, limit) or len(node.members) == self._candidate.pp:
+                return replace(best, seconds=min(best.seconds, node.seconds))
+            for g in self._levels:
+                members = (*node.members, g)
+                within = min(best.seconds, limit) * EQUAL
+                relaxed = self._solved(members, within, whole=False)
+                heapq.heappush(open_nodes, _Node(max(relaxed.seconds, node.seconds), members))
+                if relaxed.seconds < within:
+                    best = min(best, self._solved(members, within, whole=True), key=lambda found: found.seconds)
+        return replace(best, seconds=min(best.seconds, open_nodes[0].seconds))
+
+    def _solved(self, members: tuple[int, ...], limit: float, *, whole: bool) -> Partition:
+        """The exact partition with given members of the first stages; of others the fewest, or the best in (1)."""
+        comm, later = self._comm, self._comm.later
+        assert later is not None
+        others = self._fewest if whole else min(self._rings, key=lambda g: self._rings[g])
+        rings = np.array([self._rings[g] for g in (*members, *[others] * (self._candidate.pp - len(members)))])
+        hops = self._hops(members)
+        first = self._first_stage(members[0] if members else (self._fewest if whole else None), hops)
+        more = replace(later, ring=np.maximum(rings, later.ring), others=max(later.others, self._later_wait(hops)))
+        return solve_partition(self._stages, comm.edge, np.maximum(comm.tail, first), later=more, limit=limit)
+
+    def _hops(self, members: tuple[int, ...]) -> int:
+        """Hops between nodes that every pipeline makes at least, (2)."""
+        runs, room = 1, self._capacity
+        for g in (*members, *[self._fewest] * (self._candidate.pp - len(members))):
+            if g > room:
+                runs, room = runs + 1, self._capacity
+            room -= g
+        return runs - 1
+
+    def _first_stage(self, g: int | None, hops: int) -> Floats:
+        """Seconds that stage 0 waits for with g members, or the best number, by its end (L+1,)."""
+        choices = self._levels if g is None else [g]
+        waits = [
+            self._weight * self._between(k, hops) + ring * self._bytes
+            for one in choices
+            for k, ring in self._by_touched[one].items()
+        ]
+        return np.asarray(np.min(waits, axis=0) + self._fixed)
+
+    def _later_wait(self, hops: int) -> float:
+        """Seconds beyond rings that later stages wait for."""
+        return hops * self._further_before + float(self._fixed[-1])
+
+
+@dataclass(order=True)
+class _Node:
+    seconds: float
+    members: tuple[int, ...]
