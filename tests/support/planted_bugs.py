@@ -21,11 +21,11 @@ import pytest
 from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.errors import TautError
-from taut.formulations import gradient_reductions, latency, links, memory, order_times, space, stage_tables
+from taut.formulations import gradient_reductions, latency, links, memory, order_times, rings, space, stage_tables
 from taut.formulations.priced_layers import PricedLayers
 from taut.formulations.problem import PlanningProblem
 from taut.solver import layer_partition
-from taut.solver.bounds import candidate_bounds, link_bounds
+from taut.solver.bounds import candidate_bounds, communication, link_bounds
 from taut.solver.certificate.examined import case_of
 from taut.solver.certificate.published_orders import order_for
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
@@ -38,6 +38,7 @@ from taut.solver.placement.exact import joint
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.instances import random_problem
+from tests.support.reference import small_buckets
 
 MOST_DEVICES = 6
 """Devices up to which every placement is enumerated."""
@@ -99,6 +100,31 @@ def _without_full_rings(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(stage_tables.REDUCTIONS, "full", 4)
 
 
+def _first_alone(figures: Any, *_: Any) -> Any:
+    return np.where(np.arange(figures.shape[-1]) == 0, figures, 0.0)
+
+
+def _twice_earlier(pipelines: Any, *_: Any) -> Any:
+    return pipelines._replace(ends=2 * pipelines.ends - pipelines.total[..., None, :])
+
+
+def _no_earlier(pipelines: Any, *_: Any) -> Any:
+    return pipelines._replace(ends=0 * pipelines.ends + pipelines.total[..., None, :])
+
+
+def _later_raised(found: Any, *_: Any) -> Any:
+    return replace(found, reduction=1.3 * found.reduction, unhidden=1.3 * found.unhidden)
+
+
+def _cards_in_equal_parts(patch: pytest.MonkeyPatch) -> None:
+    _wherever(patch, rings, "ring_rates", lambda old: lambda given, *, by_members: old(given, by_members=False))
+
+
+def _no_overlap_in_bounds(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(communication, "overlaps", lambda *_: False)
+    patch.setattr(communication, "least_bytes", lambda problem, candidate: problem.gradient_bytes(candidate))
+
+
 def _last_first(figures: Any, *_: Any) -> Any:
     return figures[::-1]
 
@@ -150,11 +176,24 @@ BUGS: dict[str, Patch] = {
     "candidates with ZeRO-1 forgotten": _changed(
         space, "candidates", lambda found, *_: [choice for choice in found if choice.zero != 1]
     ),
-    "nodes hold half of the groups": _changed(candidate_bounds, "_groups", lambda found, *_: max(found // 2, 1)),
-    "ring of bounds +30 %": _scaled(candidate_bounds, "_ring_per_byte", 1.3),
+    "nodes hold half of the groups": _changed(communication, "_groups", lambda found, *_: max(found // 2, 1)),
+    "ring of bounds +30 %": _scaled(communication, "_ring_per_byte", 1.3),
     "orders 10 % short": _scaled(order_times, "spans", 0.9),
     "workspace counted twice": _scaled(stage_tables, "_largest", 2),
-    "forest of bounds +50 %": _scaled(candidate_bounds, "_forest", 1.5),
+    "reductions of later stages forgotten": _changed(gradient_reductions, "_reductions", _first_alone),
+    "slack of later stages counted twice": _changed(latency, "_pipelines", _twice_earlier),
+    "later stages end with the first": _changed(latency, "_pipelines", _no_earlier),
+    "gradients' way back forgotten": _scaled(latency, "_hops_back", 0.0),
+    "tied embedding never exchanged": _scaled(gradient_reductions, "tied_bytes", 0.0),
+    "optimizer of stage 0 alone": _changed(gradient_reductions, "optimizer_by_stage", _first_alone),
+    "cards in equal parts": _cards_in_equal_parts,
+    "rings free of cards": _changed(rings, "ring_rates", lambda found, *_: replace(found, card=0 * found.card)),
+    "overlap hides half of every reduction": _changed(
+        gradient_reductions, "after_overlap", lambda found, seconds, *_: np.minimum(found, 0.5 * seconds)
+    ),
+    "overlap forgotten in bounds": _no_overlap_in_bounds,
+    "reductions of bounds +30 %": _changed(communication, "_later", _later_raised),
+    "forest of bounds +50 %": _scaled(communication, "_forest", 1.5),
 }
 
 
@@ -169,9 +208,10 @@ class Tally:
 
 
 @contextmanager
-def planted(bug: str) -> Iterator[None]:
-    """Plant a bug for a while; none if its name is empty."""
+def planted(bug: str = "") -> Iterator[None]:
+    """Plant a bug for a while, none if its name is empty, where models have several buckets of gradients."""
     with pytest.MonkeyPatch.context() as patch:
+        small_buckets(patch)
         if bug:
             BUGS[bug](patch)
         yield
@@ -194,7 +234,14 @@ class Instance:
         """The problem with nothing kept from before a bug was planted."""
         given = self.problem
         return PlanningProblem(
-            given.model, given.cluster, given.costs, given.memory, given.space, given.latency_model, given.calibration
+            given.model,
+            given.cluster,
+            given.costs,
+            given.memory,
+            given.space,
+            given.latency_model,
+            given.calibration,
+            given.overlap_grad_reduce,
         )
 
     def is_false(self, document: dict[str, Any]) -> bool:
@@ -218,7 +265,12 @@ class Instance:
 
 
 def instances(count: int, *, first: int = 0) -> list[Instance]:
-    """The first problems with few enough plans, from a seed on; every sixth has schedules that are priced by order."""
+    """
+    The first problems with few enough plans, from a seed on.
+
+    Every second one prices the whole step, with overlap in every fourth; every sixth has schedules that are priced by
+    their order.
+    """
     found: list[Instance] = []
     seed = first
     while len(found) < count:
@@ -227,6 +279,8 @@ def instances(count: int, *, first: int = 0) -> list[Instance]:
             more = {"schedules": ["1f1b", "interleaved-1f1b", "zb-h1", "v-half"], "max_vpp": 2}
             space = given.space.model_copy(update=more)
             given = replace(given, space=space, latency_model="pipette")
+        if len(found) % 2 == 0 or len(found) % 12 == 11:
+            given = replace(given, latency_model="step", overlap_grad_reduce=len(found) % 4 == 2)
         seed += 1
         if given.candidates and given.cluster.num_devices <= MOST_DEVICES and _plans(given) <= MOST_PLANS:
             found.append(Instance(given))
@@ -249,9 +303,10 @@ def tally(bug: str, given: list[Instance], *, work_limit: int = 40) -> Tally:
                 continue
             holds = _holds(document)
         written += 1
-        if instance.is_false(document):
-            false += 1
-            refused += not holds
+        with planted():
+            is_false = instance.is_false(document)
+        false += is_false
+        refused += is_false and not holds
     return Tally(bug=bug, written=written, false=false, refused=refused)
 
 

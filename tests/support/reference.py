@@ -3,12 +3,23 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
 from taut.data.arrays import Ints
+from taut.formulations import gradient_reductions
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.solver.certificate.reference import gradients
 from taut.solver.certificate.reference.space import Case, Choice
+
+
+def small_buckets(patch: pytest.MonkeyPatch, parameters: int = 10_000, a_replica: int = 0) -> None:
+    """Buckets of so many parameters in both evaluators: random models are smaller than real buckets."""
+    patch.setattr(gradients, "LEAST_BUCKET", parameters)
+    patch.setattr(gradients, "BUCKET_A_REPLICA", a_replica)
+    patch.setattr(gradient_reductions, "LEAST_BUCKET", parameters)
+    patch.setattr(gradient_reductions, "BUCKET_PER_REPLICA", a_replica)
 
 
 def case_of(problem: PlanningProblem) -> Case:

@@ -6,7 +6,13 @@ from tests.support.planted_bugs import BUGS, Instance, instances, table, tally
 
 pytestmark = pytest.mark.proof
 
-QUICK = ("data-parallel ring halved", "last stage at half price", "candidates with pp=2 forgotten", "relaxation +10 %")
+QUICK = (
+    "data-parallel ring halved",
+    "last stage at half price",
+    "candidates with pp=2 forgotten",
+    "relaxation +10 %",
+    "reductions of later stages forgotten",
+)
 
 
 @pytest.fixture(scope="module")

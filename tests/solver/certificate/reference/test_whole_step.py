@@ -6,15 +6,13 @@ import numpy as np
 import pytest
 
 from taut.data.model import ModelSpec
-from taut.formulations import gradient_reductions
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import SCHEDULES, Candidate
-from taut.solver.certificate.reference import gradients
 from taut.solver.certificate.reference.prices import price
 from tests.solver.certificate.reference.test_reference import agree
 from tests.support.instances import random_problem
-from tests.support.reference import case_of, choice_of
+from tests.support.reference import case_of, choice_of, small_buckets
 from tests.support.small import candidate, cluster, costs, model, problem, strategy
 from tests.support.words import with_random_orders
 
@@ -77,10 +75,7 @@ def test_buckets_are_reduced_during_the_last_backward_pass(monkeypatch: pytest.M
     # Buckets of a layer: stage 0 has one, 39 + 19.9936. Stage 1: max(59.9808 / 3, 59.9808 - 6) = 53.9808 s after 37 s.
     given, choice = replace(crossed(), overlap_grad_reduce=True), candidate(2, 1, 2, m=4)
     assert seconds(given, choice, (1, 4), CROSSED) == pytest.approx(37 + 3.84e-6 + 3 * 19.9936)
-    for module, name in ((gradients, "LEAST_BUCKET"), (gradient_reductions, "LEAST_BUCKET")):
-        monkeypatch.setattr(module, name, PARAMETERS)
-    for module, name in ((gradients, "BUCKET_A_REPLICA"), (gradient_reductions, "BUCKET_PER_REPLICA")):
-        monkeypatch.setattr(module, name, 0)
+    small_buckets(monkeypatch, PARAMETERS)
     assert seconds(given, choice, (1, 4), CROSSED) == pytest.approx(37 + 3.84e-6 + 53.9808)
     assert seconds(given, choice, (3, 4), CROSSED) == pytest.approx(39 + 5.12e-6 + 53.9808)
 
@@ -114,14 +109,6 @@ def test_a_tied_embedding_is_exchanged_by_its_two_holders() -> None:
     assert seconds(replace(tied(), model=untied), choice, (2, 4), [[[0]], [[1]]]) == pytest.approx(54 + 10.24)
 
 
-def small_buckets(patch: pytest.MonkeyPatch, parameters: int) -> None:
-    """Buckets of so many parameters in both evaluators: random models are smaller than real buckets."""
-    patch.setattr(gradients, "LEAST_BUCKET", parameters)
-    patch.setattr(gradient_reductions, "LEAST_BUCKET", parameters)
-    patch.setattr(gradients, "BUCKET_A_REPLICA", 1)
-    patch.setattr(gradient_reductions, "BUCKET_PER_REPLICA", 1)
-
-
 def whole_step(seed: int) -> PlanningProblem:
     """A random problem in ``step``, in turn with overlap, measured links, every schedule, and given orders."""
     given = random_problem(seed, measured=seed % 3 == 0, large=seed % 5 == 0)
@@ -137,7 +124,7 @@ def whole_step(seed: int) -> PlanningProblem:
 @pytest.mark.parametrize("block", range(3))
 def test_evaluators_agree_on_the_whole_step(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every schedule, device type, measured link, ZeRO stage and calibration, with and without overlap and tying."""
-    small_buckets(monkeypatch, int(1e4))
+    small_buckets(monkeypatch, a_replica=1000)
     rng = np.random.default_rng(200 + block)
     checked = sum(agree(whole_step(seed), rng, 6) for seed in range(block * 70, (block + 1) * 70))
     assert checked > 200
