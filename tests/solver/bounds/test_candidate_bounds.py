@@ -78,11 +78,11 @@ def test_candidate_bounds_are_valid_and_ordered(block: int) -> None:
 
 
 def test_exact_placement_closes_equal_devices() -> None:
-    """With one device type and equal messages the placement bound is the optimum itself."""
+    """With one device type, equal messages and stage 0's gradients alone the placement bound is the optimum itself."""
     closed = 0
     for seed in range(300):
         given = random_problem(seed)
-        if len(given.device_types) > 1 or not given.candidates:
+        if len(given.device_types) > 1 or not given.candidates or given.latency_model == "step":
             continue
         best, cache = BestLinks(given.links, given.rings), SubsetCache()
         choice = given.candidates[-1]
