@@ -12,14 +12,12 @@ node's network cards :math:`N_n` (bytes/s). For devices in different nodes, tp t
 
 Inside a node and without stated cards both equal :math:`B_{ij}`.
 
-(3) k devices of which any two are linked no slower than :math:`\tau` lie in the (k - 1)-core of the links no slower:
-    the least :math:`\tau` whose core has k members bounds the slowest link of any k from below (a bottleneck clique
-    bound). For whole nodes it holds too, two of which are as slow as the slowest link of their devices.
+(3) the slowest link of any k devices is bounded by cores (``taut.formulations.pair_table`` (2)). For whole nodes it
+    holds too, two of which are as slow as the slowest link of their devices.
 
 Unless the bandwidth was measured device by device, the devices of a node are interchangeable, and everything that
-depends on a pair of devices depends on their nodes alone.
-
-Source: Seidman (1983), Network structure and minimum degree: the cores of (3).
+depends on a pair of devices depends on their nodes alone. Of a cluster that is described by levels it depends on their
+racks and kinds of node: figures are kept by blocks (``taut.formulations.pair_table``).
 """
 
 from dataclasses import dataclass, field
@@ -27,9 +25,10 @@ from functools import cached_property
 
 import numpy as np
 
-from taut.data.arrays import Flags, Floats, Ints
+from taut.data.arrays import Floats, Ints
 from taut.data.cluster import UNIT_BYTES, ClusterSpec
 from taut.data.units import GIGABIT, MICROSECOND
+from taut.formulations.pair_table import Blocks, PairTable, slowest_pair
 
 
 @dataclass(frozen=True)
@@ -38,16 +37,16 @@ class Links:
     Bandwidth and latency between S sites.
 
     A site is a node where the devices of a node are interchangeable, and a device otherwise. ``node_of`` and
-    ``site_of`` (devices,) map devices, ``node_of_site`` (S,) maps sites; ``rate`` (S, S) bytes per second, row sends to
-    column, and ``latency`` (S, S) seconds, the diagonal of which describes two devices of one site; ``cards`` (nodes,)
-    bytes per second of a node's network cards, infinite if not stated; ``gpus_per_node`` (nodes,) devices.
+    ``site_of`` (devices,) map devices, ``node_of_site`` (S,) maps sites; ``rate`` bytes per second from one site to
+    another, and ``latency`` seconds, of which a site's own describe two devices of it; ``cards`` (nodes,) bytes per
+    second of a node's network cards, infinite if not stated; ``gpus_per_node`` (nodes,) devices.
     """
 
     node_of: Ints
     site_of: Ints
     node_of_site: Ints
-    rate: Floats
-    latency: Floats
+    rate: PairTable
+    latency: PairTable
     cards: Floats
     gpus_per_node: Ints
     _groups: dict[int, tuple[Floats, Floats]] = field(default_factory=dict, repr=False, compare=False)
@@ -68,29 +67,32 @@ class Links:
         return self.num_sites == self.num_nodes
 
     @cached_property
-    def same_node(self) -> Flags:
-        """Whether two sites lie in one node, (sites, sites)."""
-        return np.equal.outer(self.node_of_site, self.node_of_site)
+    def same_node(self) -> PairTable:
+        """Whether two sites lie in one node."""
+        nodes, blocks = self.node_of_site[self.rate.blocks.first], self.rate.blocks
+        # Two sites of one block are two nodes.
+        apart = np.equal.outer(nodes, nodes) & ~np.diag(blocks.size > 1)
+        return PairTable(blocks, apart, np.ones(len(nodes), dtype=bool))
 
     @cached_property
-    def data_rate(self) -> Floats:
+    def data_rate(self) -> PairTable:
         """Bytes per second in data-parallel rings between sites, eq. (1)."""
         return self._shared(self.gpus_per_node)
 
     @cached_property
-    def ring_inverse(self) -> Floats:
+    def ring_inverse(self) -> PairTable:
         """Seconds per byte of the slower direction in data-parallel rings between sites."""
-        inverse = 1.0 / self.data_rate
-        return np.maximum(inverse, inverse.T)
+        return slower_direction(1.0 / self.data_rate)
 
-    def pipeline_rate(self, tp: int) -> Floats:
-        """Bytes per second of one tensor rank's pipeline transfers at a tensor degree, (S, S), eq. (2)."""
+    def pipeline_rate(self, tp: int) -> PairTable:
+        """Bytes per second of one tensor rank's pipeline transfers between sites at a tensor degree, eq. (2)."""
         return self._shared(np.minimum(tp, self.gpus_per_node))
 
-    def _shared(self, senders: Ints) -> Floats:
-        share = (self.cards / senders)[self.node_of_site]
-        capped = np.minimum(self.rate, np.minimum(share[:, None], share[None, :]))
-        return np.where(self.same_node, self.rate, capped)
+    def _shared(self, senders: Ints) -> PairTable:
+        rate = self.rate
+        share = (self.cards / senders)[self.node_of_site[rate.blocks.first]]
+        capped = np.minimum(rate.apart, np.minimum(share[:, None], share[None, :]))
+        return PairTable(rate.blocks, np.where(self.same_node.apart, rate.apart, capped), rate.own)
 
     def best_groups(self, tp: int) -> tuple[Floats, Floats]:
         """
@@ -107,12 +109,12 @@ class Links:
             Seconds per byte and seconds of latency that no group in the node beats, (nodes,) each.
         """
         if self.by_node:
-            return 1.0 / np.diag(self.rate), np.diag(self.latency)
+            return 1.0 / self.rate.by_site(), self.latency.by_site()
         if tp not in self._groups:
             nodes = [np.flatnonzero(self.node_of_site == node) for node in range(self.num_nodes)]
             inverse, latency = (
-                np.array([_slowest_pair(figures[np.ix_(node, node)], tp) for node in nodes])
-                for figures in (1.0 / self.rate, self.latency)
+                np.array([slowest_pair(figures[np.ix_(node, node)], tp) for node in nodes])
+                for figures in ((1.0 / self.rate).dense(), self.latency.dense())
             )
             self._groups[tp] = inverse, latency
         return self._groups[tp]
@@ -133,19 +135,24 @@ class Links:
         """
         if tp not in self._groups:
             count = tp // int(self.gpus_per_node[0])
-            found = [_slowest_pair(self._whole_nodes(figures), count) for figures in (1.0 / self.rate, self.latency)]
+            found = [self._slowest_nodes(figures, count) for figures in (1.0 / self.rate, self.latency)]
             self._groups[tp] = np.array(found[:1]), np.array(found[1:])
         inverse, latency = self._groups[tp]
         return float(inverse[0]), float(latency[0])
 
-    def _whole_nodes(self, figures: Floats) -> Floats:
-        """The largest figure of two devices in any two nodes together, (nodes, nodes)."""
-        largest = np.zeros((self.num_nodes, self.num_nodes))
-        np.maximum.at(largest, (self.node_of_site[:, None], self.node_of_site[None, :]), figures)
-        inside = np.where(self.gpus_per_node > 1, np.diag(largest), 0.0)
-        return np.maximum(largest, np.maximum(inside[:, None], inside[None, :]))
+    def _slowest_nodes(self, figures: PairTable, count: int) -> float:
+        """The least that the slowest pair of devices of so many whole nodes can be, (3)."""
+        if self.by_node:
+            largest, copies, own = figures.apart, figures.blocks.size, figures.own
+            several = self.gpus_per_node[figures.blocks.first] > 1
+        else:
+            largest = np.zeros((self.num_nodes, self.num_nodes))
+            np.maximum.at(largest, (self.node_of_site[:, None], self.node_of_site[None, :]), figures.dense())
+            copies, own, several = np.ones(self.num_nodes, np.int64), np.diag(largest), self.gpus_per_node > 1
+        inside = np.where(several, own, 0.0)
+        return slowest_pair(np.maximum(largest, np.maximum(inside[:, None], inside[None, :])), count, copies)
 
-    def hop_seconds(self, tp: int, message: float, *, both_ways: bool) -> Floats:
+    def hop_seconds(self, tp: int, message: float, *, both_ways: bool) -> PairTable:
         """
         Price a pipeline hop.
 
@@ -160,11 +167,16 @@ class Links:
 
         Returns
         -------
-        array
-            Seconds between sites, (S, S).
+        PairTable
+            Seconds between sites.
         """
-        seconds = self.latency + message / self.pipeline_rate(tp)
+        seconds: PairTable = self.latency + message / self.pipeline_rate(tp)
         return seconds + seconds.T if both_ways else seconds
+
+
+def slower_direction(figures: PairTable) -> PairTable:
+    """The larger figure of the two directions between sites."""
+    return PairTable(figures.blocks, np.maximum(figures.apart, figures.apart.T), figures.own)
 
 
 def links(cluster: ClusterSpec) -> Links:
@@ -187,30 +199,34 @@ def links(cluster: ClusterSpec) -> Links:
     node_of = np.repeat(np.arange(len(nodes)), gpus)
     site_of = np.arange(cluster.num_devices) if cluster.measured_by_device else node_of
     node_of_site = node_of if cluster.measured_by_device else np.arange(len(nodes))
-    rate, latency = (_between_sites(matrix, node_of_site) for matrix in (_rate(cluster), _latency(cluster)))
-    if cluster.measured_by_device:
-        np.fill_diagonal(rate, np.inf)
+    rate, latency = _tables(cluster, node_of_site)
     return Links(node_of, site_of, node_of_site, rate, latency, cards, gpus)
+
+
+def _tables(cluster: ClusterSpec, node_of_site: Ints) -> tuple[PairTable, PairTable]:
+    """Rates and latencies between sites, by blocks where neither was measured."""
+    blocks = _blocks(cluster)
+    inside = [node.intra_bandwidth_gbps * GIGABIT for node in cluster.node_list]
+    waits = [node.intra_latency_us * MICROSECOND for node in cluster.node_list]
+    rate = _levels(cluster, blocks, "bandwidth_gbps", GIGABIT, np.array(inside))
+    latency = _levels(cluster, blocks, "latency_us", MICROSECOND, np.array(waits))
+    rates, latencies = cluster.bandwidth_matrix, cluster.latency_matrix
+    if rates is None and latencies is None:
+        return rate, latency
+    figures = [rate.dense(), latency.dense()]
+    if rates is not None:
+        figures[0] = _measured(np.array(rates.rows) * UNIT_BYTES[rates.unit], np.array(inside))
+    if latencies is not None:
+        figures[1] = _measured(np.array(latencies.rows_us) * MICROSECOND, np.array(waits))
+    matrices = [_between_sites(matrix, node_of_site) for matrix in figures]
+    if cluster.measured_by_device:
+        np.fill_diagonal(matrices[0], np.inf)
+    return PairTable.of_matrix(matrices[0]), PairTable.of_matrix(matrices[1])
 
 
 def _between_sites(matrix: Floats, node_of_site: Ints) -> Floats:
     """A matrix between sites; one between nodes is repeated for their devices."""
     return matrix if len(matrix) == len(node_of_site) else matrix[np.ix_(node_of_site, node_of_site)]
-
-
-def _rate(cluster: ClusterSpec) -> Floats:
-    inside = np.array([node.intra_bandwidth_gbps * GIGABIT for node in cluster.node_list])
-    if cluster.bandwidth_matrix is None:
-        return _levels(cluster, "bandwidth_gbps", GIGABIT, inside)
-    matrix = cluster.bandwidth_matrix
-    return _measured(np.array(matrix.rows) * UNIT_BYTES[matrix.unit], inside)
-
-
-def _latency(cluster: ClusterSpec) -> Floats:
-    inside = np.array([node.intra_latency_us * MICROSECOND for node in cluster.node_list])
-    if cluster.latency_matrix is None:
-        return _levels(cluster, "latency_us", MICROSECOND, inside)
-    return _measured(np.array(cluster.latency_matrix.rows_us) * MICROSECOND, inside)
 
 
 def _measured(matrix: Floats, inside: Floats) -> Floats:
@@ -219,16 +235,31 @@ def _measured(matrix: Floats, inside: Floats) -> Floats:
     return matrix
 
 
-def _levels(cluster: ClusterSpec, field: str, unit: float, inside: Floats) -> Floats:
-    """Matrix between nodes from the network's figure, the racks' own figures, and the figure inside nodes."""
-    between = getattr(cluster.network, field)
-    matrix = np.full((cluster.num_nodes, cluster.num_nodes), np.nan if between is None else between * unit)
-    for rack in cluster.network.racks:
-        own = getattr(rack, field)
-        if own is not None:
-            matrix[np.ix_(rack.nodes, rack.nodes)] = own * unit
-    np.fill_diagonal(matrix, inside)
-    return matrix
+def _racks(cluster: ClusterSpec) -> Ints:
+    """Rack of every node; -1 where none is stated, or one without figures of its own."""
+    rack_of = np.full(cluster.num_nodes, -1)
+    for number, rack in enumerate(cluster.network.racks):
+        if rack.bandwidth_gbps is not None or rack.latency_us is not None:
+            rack_of[rack.nodes] = number
+    return rack_of
+
+
+def _blocks(cluster: ClusterSpec) -> Blocks:
+    """Nodes of one kind in one rack, blocks in the order of their first nodes."""
+    group = np.repeat(np.arange(len(cluster.nodes)), [nodes.count for nodes in cluster.nodes])
+    keys = np.stack([_racks(cluster), group], axis=1)
+    _, first, block = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    return Blocks(np.argsort(np.argsort(first))[block.ravel()])
+
+
+def _levels(cluster: ClusterSpec, blocks: Blocks, field: str, unit: float, inside: Floats) -> PairTable:
+    """Table between nodes from the network's figure, the racks' own figures, and the figure inside nodes."""
+    between, racks = getattr(cluster.network, field), _racks(cluster)[blocks.first]
+    apart = np.full((len(racks), len(racks)), np.nan if between is None else between * unit)
+    stated = [getattr(rack, field) for rack in cluster.network.racks]
+    own = np.array([np.nan if figure is None else figure * unit for figure in [*stated, None]])[racks]
+    apart = np.where(np.equal.outer(racks, racks) & ~np.isnan(own), own, apart)
+    return PairTable(blocks, apart, inside[blocks.first])
 
 
 def group_link(links: Links, devices: Ints) -> tuple[Floats, Floats]:
@@ -252,47 +283,3 @@ def group_link(links: Links, devices: Ints) -> tuple[Floats, Floats]:
     apart = ~np.eye(devices.shape[-1], dtype=bool)
     inverse = np.where(apart, 1.0 / links.rate[pairs], 0.0).max(axis=(-1, -2))
     return inverse, np.where(apart, links.latency[pairs], 0.0).max(axis=(-1, -2))
-
-
-def _slowest_pair(figures: Floats, k: int) -> float:
-    """The least that the slowest pair of any k members can be, both directions counted, (3)."""
-    figures = np.maximum(figures, figures.T)
-    np.fill_diagonal(figures, np.inf)
-    return least_core(figures, np.unique(figures[np.isfinite(figures)]), k)
-
-
-def least_core(figures: Floats, steps: Floats, k: int) -> float:
-    """
-    Find the least figure whose core has k members, by bisection, (3).
-
-    Parameters
-    ----------
-    figures
-        Figures of pairs, (n, n), symmetric; infinite on the diagonal.
-    steps
-        Distinct figures, ascending.
-    k
-        Members.
-
-    Returns
-    -------
-    float
-        The least of ``steps`` at which the (k - 1)-core of the pairs no slower has k members; zero without steps.
-    """
-    if not len(steps):
-        return 0.0
-    low, high = 0, len(steps) - 1
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _has_core(figures <= steps[middle], k) else (middle + 1, high)
-    return float(steps[low])
-
-
-def _has_core(linked: Flags, k: int) -> bool:
-    """Whether some members, k at least, are each linked with k - 1 others of them."""
-    alive = np.ones(len(linked), dtype=bool)
-    while True:
-        enough = alive & (linked[:, alive].sum(axis=1) >= k - 1)
-        if enough.sum() < k or (enough == alive).all():
-            return bool(enough.sum() >= k)
-        alive = enough

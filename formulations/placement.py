@@ -28,6 +28,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.links import Links
+from taut.formulations.pair_table import PairTable
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.schedules.plan_orders import device_of_chunk
@@ -42,9 +43,8 @@ class PlacementProblem:
 
     ``ranks`` R; ``slots`` (pp * dp, R) sites of the places that groups can take; ``stage_seconds`` (pp, types),
     infinite where a stage does not fit the type; ``ring_bytes`` and ``ring_steps`` (pp,), which turn a group's slowest
-    inverse rate and latency into seconds; ``hop_latency`` (S, S) seconds and ``hop_inverse`` (S, S) seconds per byte;
-    ``messages``
-    (pp - 1,) bytes; ``gradients`` (pp,) bytes, zero for stages whose all-reduce is not priced.
+    inverse rate and latency into seconds; ``hop_latency`` seconds and ``hop_inverse`` seconds per byte between sites;
+    ``messages`` (pp - 1,) bytes; ``gradients`` (pp,) bytes, zero for stages whose all-reduce is not priced.
     """
 
     problem: PlanningProblem
@@ -54,8 +54,8 @@ class PlacementProblem:
     stage_seconds: Floats
     ring_bytes: Floats
     ring_steps: Floats
-    hop_latency: Floats
-    hop_inverse: Floats
+    hop_latency: PairTable
+    hop_inverse: PairTable
     messages: Floats
     gradients: Floats
 

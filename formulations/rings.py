@@ -19,7 +19,7 @@ Data: n members; M bytes that each member holds; B bytes/s and :math:`\lambda` s
 
     over its pairs of members in different nodes. The papers' latency models give every member :math:`N_v / G_v`.
 
-Compiled loops call the same functions: a module with a kernel passes them to ``numba.extending.register_jitable``.
+Compiled loops call the same functions.
 
 References
 ----------
@@ -28,13 +28,16 @@ Yim et al. (2024), Pipette, eq. 6: (2).
 """
 
 from dataclasses import dataclass
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
+from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.links import Links
+from taut.formulations.compiled import jit
+from taut.formulations.links import Links, slower_direction
+from taut.formulations.pair_table import PairTable
 
 
 @overload
@@ -100,6 +103,11 @@ def ring_steps(members: int | Ints) -> int | Ints:
     return 2 * (members - 1)
 
 
+register_jitable(inside_factor)
+register_jitable(ring_factor)
+register_jitable(ring_steps)
+
+
 @dataclass(frozen=True, eq=False)
 class RingRates:
     """
@@ -108,13 +116,13 @@ class RingRates:
     Parameters
     ----------
     inverse
-        Seconds per byte between sites in the slower direction, (S, S), symmetric.
+        Seconds per byte between sites in the slower direction, symmetric.
     card
         Seconds per byte of a node's cards for a ring with one member there, G / N, (nodes,); zero where cards are not
         stated, or counted in ``inverse``.
     """
 
-    inverse: Floats
+    inverse: PairTable
     card: Floats
 
 
@@ -137,8 +145,7 @@ def ring_rates(links: Links, *, by_members: bool) -> RingRates:
     """
     if not by_members:
         return RingRates(links.ring_inverse, np.zeros(links.num_nodes))
-    inverse = 1.0 / links.rate
-    return RingRates(np.maximum(inverse, inverse.T), links.gpus_per_node / links.cards)
+    return RingRates(slower_direction(1.0 / links.rate), links.gpus_per_node / links.cards)
 
 
 def ring_by_byte(rates: RingRates, sites: Ints, nodes: Ints) -> Floats:
@@ -157,12 +164,102 @@ def ring_by_byte(rates: RingRates, sites: Ints, nodes: Ints) -> Floats:
     array
         Seconds per byte, (...).
     """
-    pair = rates.inverse[sites[..., :, None], sites[..., None, :]]
-    same = nodes[..., :, None] == nodes[..., None, :]
-    members = same.sum(axis=-1)
-    own = np.where(same & ~np.eye(sites.shape[-1], dtype=bool), pair, 0.0).max(axis=-1)
-    inside = (inside_factor(members) * own).max(axis=-1)
-    touched = (1.0 / members).sum(axis=-1)
-    between = np.where(same, 0.0, pair).max(axis=(-1, -2))
-    cards = (rates.card[nodes] / members).max(axis=-1)
-    return np.asarray(inside + ring_factor(touched) * np.maximum(between, cards))
+    table, dp = rates.inverse, sites.shape[-1]
+    figures = _Figures(table.blocks.of, table.apart, table.own, np.asarray(rates.card, dtype=np.float64))
+    each = np.ascontiguousarray(sites).reshape(-1, dp), np.ascontiguousarray(nodes).reshape(-1, dp)
+    return np.asarray(_rings(figures, *each).reshape(sites.shape[:-1]))
+
+
+class _Figures(NamedTuple):
+    """Blocks of sites (S,), inverse rates of two sites and of one by block, and cards by node."""
+
+    block_of: Ints
+    apart: Floats
+    own: Floats
+    card: Floats
+
+
+class _Ring(NamedTuple):
+    """One ring: members by site and node, sites by block, its blocks, a node of each, slowest links inside nodes."""
+
+    at_site: Ints
+    at_node: Ints
+    in_block: Ints
+    blocks: Ints
+    node_of_block: Ints
+    slowest: Floats
+
+
+@jit
+def _rings(figures: _Figures, sites: Ints, nodes: Ints) -> Floats:
+    """Seconds per byte of rings with members (rings, dp), (2) and (3)."""
+    many_sites, many_nodes, many_blocks = len(figures.block_of), len(figures.card), len(figures.own)
+    ring = _Ring(
+        np.zeros(many_sites, np.int64),
+        np.zeros(many_nodes, np.int64),
+        np.zeros(many_blocks, np.int64),
+        np.zeros(many_blocks, np.int64),
+        np.zeros(many_blocks, np.int64),
+        np.zeros(many_nodes),
+    )
+    found = np.zeros(len(sites))
+    for r in range(len(sites)):
+        blocks, touched = _counted(figures, ring, sites[r], nodes[r])
+        between = _slowest_between(figures, ring, blocks)
+        inside, cards = _slowest_inside(figures, ring, sites[r], nodes[r])
+        found[r] = inside + ring_factor(touched) * max(between, cards)
+    return found
+
+
+@jit
+def _counted(figures: _Figures, ring: _Ring, sites: Ints, nodes: Ints) -> tuple[int, int]:
+    """Count the members of a ring; returns how many blocks and nodes it touches."""
+    blocks, touched = 0, 0
+    for z in range(len(sites)):
+        site, node = sites[z], nodes[z]
+        block = figures.block_of[site]
+        if ring.at_site[site] == 0:
+            if ring.in_block[block] == 0:
+                ring.blocks[blocks] = block
+                ring.node_of_block[block] = node
+                blocks += 1
+            ring.in_block[block] += 1
+        touched += ring.at_node[node] == 0
+        ring.at_site[site] += 1
+        ring.at_node[node] += 1
+    return blocks, touched
+
+
+@jit
+def _slowest_between(figures: _Figures, ring: _Ring, blocks: int) -> float:
+    """Slowest link between nodes; links between devices of a node are noted for the node."""
+    apart, in_block, node_of_block, slowest = figures.apart, ring.in_block, ring.node_of_block, ring.slowest
+    between = 0.0
+    for i in range(blocks):
+        b = ring.blocks[i]
+        if in_block[b] > 1:
+            between = max(between, apart[b, b])
+        for j in range(i):
+            c = ring.blocks[j]
+            # Sites of one block are nodes: only devices that were measured one by one may share a node.
+            if in_block[b] == 1 and in_block[c] == 1 and node_of_block[b] == node_of_block[c]:
+                slowest[node_of_block[b]] = max(slowest[node_of_block[b]], apart[b, c])
+            else:
+                between = max(between, apart[b, c])
+    return float(between)
+
+
+@jit
+def _slowest_inside(figures: _Figures, ring: _Ring, sites: Ints, nodes: Ints) -> tuple[float, float]:
+    """Largest 4 (g - 1) / g / B inside a node and G / (N g) of a node; the counts are set back to zero."""
+    inside, cards = 0.0, 0.0
+    for z in range(len(sites)):
+        if ring.at_site[sites[z]] > 1:
+            ring.slowest[nodes[z]] = max(ring.slowest[nodes[z]], figures.own[figures.block_of[sites[z]]])
+    for z in range(len(sites)):
+        node, block = nodes[z], figures.block_of[sites[z]]
+        if ring.at_node[node] > 0:
+            inside = max(inside, inside_factor(ring.at_node[node]) * ring.slowest[node])
+            cards = max(cards, figures.card[node] / ring.at_node[node])
+        ring.at_site[sites[z]], ring.at_node[node], ring.in_block[block], ring.slowest[node] = 0, 0, 0, 0.0
+    return inside, cards

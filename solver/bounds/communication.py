@@ -220,7 +220,8 @@ def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
     groups = links.gpus_per_node // tp
     cards = float((best.rings.card / groups).max()) if n > 1 else 0.0
     if links.by_node:
-        inside, apart = np.diag(best.inverse), best.between_nodes[~np.eye(n, dtype=bool)].max(initial=0.0)
+        between = best.between_nodes[np.isfinite(best.between_nodes)]
+        inside, apart = best.inverse.by_site(), between.max(initial=0.0)
     else:
         inside, apart = best.ranked(groups)
     inside = np.where(groups > 1, inside_factor(groups), 0.0)[links.node_of_site] * inside
@@ -280,6 +281,6 @@ def _flat_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     options = [best.core(fewest)] if links.num_nodes > 1 else []
     if dp <= groups:
         options.append(best.inside_inverse)
-    latency = links.latency[~np.eye(links.num_sites, dtype=bool) | best.inside]
+    latency = min(best.least_inside(links.latency), best.least_apart(links.latency))
     steps = problem.coefficient("data_parallel") * ring_steps(dp)
-    return ring_factor(dp) * min(options), steps * float(latency.min(initial=np.inf))
+    return ring_factor(dp) * min(options), steps * latency

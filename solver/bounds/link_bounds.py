@@ -15,12 +15,14 @@ With nodes n and the inverse rates between them,
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from taut.data.arrays import Flags, Floats, Ints
-from taut.formulations.links import Links, least_core
+from taut.formulations.links import Links
+from taut.formulations.pair_table import PairTable, least_core
 from taut.formulations.rings import RingRates
 
 
@@ -39,36 +41,47 @@ class BestLinks:
     _trees: dict[tuple[int, float, bool], Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        links = self.links
         self.inverse = self.rings.inverse
         self.card = float(self.rings.card.min())
-        self.between_nodes = self._by_node(np.where(self.links.same_node, np.inf, self.inverse))
+        self.copies = links.rate.blocks.size if links.by_node else np.ones(links.num_nodes, np.int64)
+        self.between_nodes = self._by_node(self.inverse)
         self.steps = np.unique(self.between_nodes[np.isfinite(self.between_nodes)])
-        self.inside = self._inside()
-        self.inside_inverse = float(self.inverse[self.inside].min(initial=np.inf))
+        self.inside_inverse = self.least_inside(self.inverse)
 
-    def _by_node(self, sites: Floats) -> Floats:
-        """Least entry between any two nodes."""
+    def least_inside(self, figures: PairTable) -> float:
+        """Least figure of two devices of a node, infinite where nodes have one."""
+        links = self.links
+        if links.by_node:
+            return float(figures.own[links.gpus_per_node[figures.blocks.first] > 1].min(initial=np.inf))
+        return float(figures.apart[figures.blocks.pairs & links.same_node.apart].min(initial=np.inf))
+
+    def least_apart(self, figures: PairTable) -> float:
+        """Least figure of two devices of two nodes, infinite for one node."""
+        return float(figures.apart[self._apart].min(initial=np.inf))
+
+    @cached_property
+    def _apart(self) -> Flags:
+        """Whether two blocks of sites, or one, hold sites of two nodes."""
+        return np.asarray(self.links.rate.blocks.pairs & ~self.links.same_node.apart)
+
+    def _by_node(self, sites: PairTable) -> Floats:
+        """Least figure between any two nodes, by blocks with ``copies`` nodes; infinite for a node with itself."""
+        apart = np.where(self._apart, sites.apart, np.inf)
         if self.links.by_node:
-            return sites
+            return apart
         n = self.links.num_nodes
         least = np.full((n, n), np.inf)
         nodes = self.links.node_of_site
-        np.minimum.at(least, (nodes[:, None], nodes[None, :]), sites)
+        np.minimum.at(least, (nodes[:, None], nodes[None, :]), apart)
         return least
-
-    def _inside(self) -> Flags:
-        """Pairs of sites that stand for two devices of one node."""
-        links = self.links
-        if links.by_node:
-            return np.asarray(np.diag(links.gpus_per_node > 1))
-        return links.same_node & ~np.eye(links.num_sites, dtype=bool)
 
     def core(self, k: int) -> float:
         """Seconds per byte that some link among any k nodes takes at least, (1)."""
         if k < 2:
             return 0.0
         if k not in self._cores:
-            self._cores[k] = least_core(self.between_nodes, self.steps, k)
+            self._cores[k] = least_core(self.between_nodes, self.steps, k, self.copies)
         return self._cores[k]
 
     def between(self, replicas: int, k: int) -> float:
@@ -83,7 +96,7 @@ class BestLinks:
         """
         links = self.links
         inside, apart = np.zeros(links.num_sites), np.zeros(links.num_sites)
-        linked = np.where(np.eye(links.num_sites, dtype=bool), np.inf, self.inverse)
+        linked = np.where(self.inverse.blocks.pairs, self.inverse.apart, np.inf)
         for node, count in enumerate(groups.tolist()):
             own = links.node_of_site == node
             ascending = np.sort(linked[:, own], axis=1)
@@ -96,8 +109,7 @@ class BestLinks:
         key = (tp, message, both_ways)
         if key not in self._hops:
             seconds = self.links.hop_seconds(tp, message, both_ways=both_ways)
-            apart = np.where(self.links.same_node, np.inf, seconds)
-            self._hops[key] = float(seconds[self.inside].min(initial=np.inf)), float(apart.min())
+            self._hops[key] = self.least_inside(seconds), self.least_apart(seconds)
         return self._hops[key]
 
     def hops_before(
@@ -110,20 +122,27 @@ class BestLinks:
         on the way back, so the slowest way back is taken off.
         """
         back = (self.links.latency + message / self.links.pipeline_rate(tp)).T
-        every = self.inside | ~self.links.same_node
         if not single:
-            back = np.full_like(back, back[every].max())
+            back = -min(self.least_inside(-back), self.least_apart(-back))
         seconds = weight * self.links.hop_seconds(tp, message, both_ways=True) - coefficient * back
-        apart = np.where(self.links.same_node, np.inf, seconds)
-        return float(seconds[self.inside].min(initial=np.inf)), float(apart.min())
+        return self.least_inside(seconds), self.least_apart(seconds)
 
     def tree(self, tp: int, message: float, both_ways: bool) -> Floats:
         """Edges of a minimum spanning tree over the nodes, hop seconds ascending, (2)."""
         key = (tp, message, both_ways)
         if key not in self._trees:
             seconds = self.links.hop_seconds(tp, message, both_ways=both_ways)
-            between = self._by_node(np.where(self.links.same_node, np.inf, seconds))
-            between = np.minimum(between, between.T)
-            np.fill_diagonal(between, 0.0)
-            self._trees[key] = np.sort(minimum_spanning_tree(between).data)
+            self._trees[key] = self._tree_edges(self._by_node(seconds))
         return self._trees[key]
+
+    def _tree_edges(self, between: Floats) -> Floats:
+        """
+        Edges of a minimum spanning tree over nodes whose figures are those of their blocks, ascending.
+
+        By Kruskal's algorithm: every further node of a block joins at the block's least figure, by an edge within the
+        block or to another one, since the others of its block do so as well; one node of every block is left.
+        """
+        between = np.minimum(between, between.T)
+        further = np.repeat(between.min(axis=1), self.copies - 1)
+        np.fill_diagonal(between, 0.0)
+        return np.sort(np.concatenate([minimum_spanning_tree(between).data, further]))

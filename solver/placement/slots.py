@@ -26,6 +26,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.links import Links
+from taut.formulations.pair_table import PairTable
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
@@ -158,8 +159,9 @@ def slot_graph(problem: PlanningProblem, candidate: Candidate) -> SlotGraph:
     )
 
 
-def _by_node(links: Links, sites: Floats) -> Floats:
-    """Least entry between two sites of any two nodes; of two different devices on the diagonal."""
+def _by_node(links: Links, figures: PairTable) -> Floats:
+    """Least figure between two sites of any two nodes; of two different devices on the diagonal."""
+    sites: Floats = figures.dense()
     if links.by_node:
         return sites
     least = np.full((links.num_nodes, links.num_nodes), np.inf)

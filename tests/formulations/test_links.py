@@ -14,8 +14,8 @@ def test_levels_give_one_site_per_node() -> None:
     """Inside 10 GB/s, between 1 GB/s; latencies in seconds."""
     found = links(cluster(2, 2, latency_us=50, intra_latency_us=3))
     assert found.by_node
-    assert found.rate.tolist() == [[10e9, 1e9], [1e9, 10e9]]
-    assert found.latency == pytest.approx(np.array([[3e-6, 50e-6], [50e-6, 3e-6]]))
+    assert found.rate.dense().tolist() == [[10e9, 1e9], [1e9, 10e9]]
+    assert found.latency.dense() == pytest.approx(np.array([[3e-6, 50e-6], [50e-6, 3e-6]]))
     assert found.site_of.tolist() == [0, 0, 1, 1]
 
 
@@ -34,7 +34,7 @@ def test_racks_override_the_network_inside() -> None:
 def test_node_matrix_keeps_the_nodes_own_figure_inside() -> None:
     """Row sends to column; the diagonal of the matrix is ignored."""
     found = links(cluster(2, 2, rows=[[99.0, 2.0], [0.5, 99.0]]))
-    assert found.rate.tolist() == [[10e9, 2e9], [0.5e9, 10e9]]
+    assert found.rate.dense().tolist() == [[10e9, 2e9], [0.5e9, 10e9]]
 
 
 def test_device_matrix_gives_one_site_per_device() -> None:
@@ -49,7 +49,7 @@ def test_cards_cap_links_that_leave_a_node() -> None:
     """Rings divide a node's cards by its devices, pipeline transfers by the tensor group; inside nothing changes."""
     # Cards of 1 GB/s, two devices: rings 0.5 GB/s, tp = 1 transfers 1 GB/s, tp = 4 no more than the two devices.
     found = links(cluster(2, 2, nic_gbps=8))
-    assert found.data_rate.tolist() == [[10e9, 0.5e9], [0.5e9, 10e9]]
+    assert found.data_rate.dense().tolist() == [[10e9, 0.5e9], [0.5e9, 10e9]]
     assert found.pipeline_rate(1)[0, 1] == 1e9
     assert found.pipeline_rate(4)[0, 1] == 0.5e9
 
@@ -65,13 +65,13 @@ def test_measured_latency_may_be_asymmetric_and_by_node_or_device() -> None:
     """By node the node's own latency holds inside; by device every pair has its own, and rates are repeated."""
     values = cluster(2, 2, intra_latency_us=3).model_dump()
     by_node = links(ClusterSpec.parse({**values, "latency_matrix": {"rows_us": [[9, 50], [70, 9]]}}, "c"))
-    assert by_node.latency == pytest.approx(np.array([[3e-6, 50e-6], [70e-6, 3e-6]]))
+    assert by_node.latency.dense() == pytest.approx(np.array([[3e-6, 50e-6], [70e-6, 3e-6]]))
     rows = np.arange(16.0).reshape(4, 4).tolist()
     by_device = links(ClusterSpec.parse({**values, "latency_matrix": {"rows_us": rows}}, "c"))
     assert not by_device.by_node
     assert by_device.latency[1, 2] == pytest.approx(6e-6)
     assert by_device.latency[2, 1] == pytest.approx(9e-6)
-    assert by_device.rate[0].tolist() == [np.inf, 10e9, 1e9, 1e9]
+    assert by_device.rate.dense()[0].tolist() == [np.inf, 10e9, 1e9, 1e9]
 
 
 def test_no_tensor_group_beats_the_best_of_its_node() -> None:

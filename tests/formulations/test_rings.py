@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from taut.formulations.pair_table import PairTable
 from taut.formulations.rings import RingRates, inside_factor, ring_by_byte, ring_factor, ring_steps
 from taut.solver.placement.annealing import path_prices
 
@@ -26,7 +27,7 @@ def test_compiled_ring_equals_the_evaluators(seed: int) -> None:
     paths = rng.integers(0, nodes, (int(rng.integers(1, 8)), 1))
     slowest = path_prices.slowest_link(inverse, paths)
     compiled = path_prices.ring_by_byte(inverse, paths, slowest, np.zeros(nodes, np.int64))
-    rates = RingRates(inverse, np.zeros(nodes))
+    rates = RingRates(PairTable.of_matrix(inverse), np.zeros(nodes))
     assert compiled == pytest.approx(float(ring_by_byte(rates, paths[:, 0], paths[:, 0])), rel=1e-12, abs=1e-12)
 
 
@@ -38,8 +39,10 @@ def test_cards_are_shared_by_rings_and_not_by_members() -> None:
     """
     inverse, cards = np.array([[0.5, 1.0], [1.0, 0.5]]), np.array([8.0, 8.0])
     nodes = np.array([[0, 0, 0, 1], [0, 0, 1, 1]])
-    uneven, even = ring_by_byte(RingRates(inverse, cards), nodes, nodes)
+    uneven, even = ring_by_byte(RingRates(PairTable.of_matrix(inverse), cards), nodes, nodes)
     # 4 (g - 1) / g inside, and one ring of factor 1 between two nodes.
     assert uneven == pytest.approx(8 / 3 * 0.5 + 8.0)
     assert even == pytest.approx(2 * 0.5 + 4.0)
-    assert ring_by_byte(RingRates(inverse, 0 * cards), nodes[1], nodes[1]) == pytest.approx(2 * 0.5 + 1.0)
+    assert ring_by_byte(RingRates(PairTable.of_matrix(inverse), 0 * cards), nodes[1], nodes[1]) == pytest.approx(
+        2 * 0.5 + 1.0
+    )

@@ -167,7 +167,7 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int) -> tuple[float, Ints]
     best, best_pos = pipes.max() + rings.max(), pos.copy()
     soft = best + PLATEAU * pipes.mean()
     old, old_pipes, old_rings = pos.copy(), pipes.copy(), rings.copy()
-    spread = rings.max() + prices.weight * prices.messages.sum() * prices.hop_inverse.max() + 1e-300
+    spread = rings.max() + prices.weight * prices.messages.sum() * prices.slowest_hop + 1e-300
     if np.isfinite(pipes.max()):
         spread += pipes.max() - pipes.min()
     gradients = prices.gradients

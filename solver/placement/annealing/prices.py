@@ -14,16 +14,29 @@ Sets: positions :math:`p = z \cdot pp + x` with R sites each, as in ``taut.formu
 from typing import NamedTuple
 
 import numpy as np
-from numba.extending import register_jitable
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
+from taut.formulations.links import slower_direction
+from taut.formulations.pair_table import PairTable
 from taut.formulations.placement import PlacementProblem
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
 
-register_jitable(inside_factor)
-register_jitable(ring_factor)
-register_jitable(ring_steps)
+
+class Pairs(NamedTuple):
+    """
+    Figures of pairs of sites in compiled loops (``taut.formulations.pair_table``).
+
+    ``block_of`` (S,); ``apart`` (B, B) of two sites, ``own`` (B,) of a site with itself.
+    """
+
+    block_of: Ints
+    apart: Floats
+    own: Floats
+
+
+def _pairs(table: PairTable) -> Pairs:
+    return Pairs(table.blocks.of, np.ascontiguousarray(table.apart), np.ascontiguousarray(table.own))
 
 
 class Prices(NamedTuple):
@@ -32,10 +45,10 @@ class Prices(NamedTuple):
 
     ``micro_batches`` m and ``weight`` h of (1); ``site_seconds`` (pp, S) of a stage on one site, which include the
     all-reduces where a site is a whole tensor group (``ring_bytes`` is then zero); ``node_of_site`` (S,);
-    ``ring_bytes`` and ``ring_steps`` (pp,) of (2), on links of ``inverse`` (S, S) seconds per byte and ``latency``
-    (S, S) seconds; hops of ``hop_latency`` (S, S) seconds and ``hop_inverse`` (S, S) seconds per byte for ``messages``
-    (pp - 1,) bytes; ``data_inverse`` (S, S) seconds per byte of rings over ``gradients`` (pp,) bytes; ``flat`` for
-    AMP's ring, whose latencies ``flat_latency`` multiplies; ``wide`` where a site is a whole node.
+    ``ring_bytes`` and ``ring_steps`` (pp,) of (2), on links of ``inverse`` seconds per byte and ``latency`` seconds;
+    hops of ``hop_latency`` seconds and ``hop_inverse`` seconds per byte for ``messages`` (pp - 1,) bytes;
+    ``data_inverse`` seconds per byte of rings over ``gradients`` (pp,) bytes; ``flat`` for AMP's ring, whose latencies
+    ``flat_latency`` multiplies; ``wide`` where a site is a whole node; ``slowest_hop`` seconds per byte of any hop.
     """
 
     pp: int
@@ -45,16 +58,17 @@ class Prices(NamedTuple):
     node_of_site: Ints
     ring_bytes: Floats
     ring_steps: Floats
-    inverse: Floats
-    latency: Floats
-    hop_latency: Floats
-    hop_inverse: Floats
+    inverse: Pairs
+    latency: Pairs
+    hop_latency: Pairs
+    hop_inverse: Pairs
     messages: Floats
-    data_inverse: Floats
+    data_inverse: Pairs
     gradients: Floats
     flat: bool
     flat_latency: float
     wide: bool
+    slowest_hop: float
 
 
 class Scratch(NamedTuple):
@@ -81,16 +95,15 @@ def prices_of(problem: PlacementProblem) -> Prices:
         Its arrays; a site's own link is left out where no group has two devices in a site.
     """
     links, planning = problem.links, problem.problem
-    inverse, latency = 1.0 / links.rate, links.latency.copy()
+    inverse, latency = 1.0 / links.rate, links.latency
     if not links.by_node or problem.ranks == problem.candidate.tp > 1:
         # A site holds one device of a group: no link of the group lies inside it.
-        np.fill_diagonal(inverse, 0.0)
-        np.fill_diagonal(latency, 0.0)
-    ring = 1.0 / links.data_rate
+        inverse = PairTable(inverse.blocks, inverse.apart, 0.0 * latency.own)
+        latency = PairTable(latency.blocks, latency.apart, 0.0 * latency.own)
     seconds = problem.stage_seconds[:, planning.type_of_node[links.node_of_site]]
     ring_bytes = problem.ring_bytes
     if problem.ranks == 1:
-        seconds = seconds + np.outer(ring_bytes, np.diag(inverse)) + np.outer(problem.ring_steps, np.diag(latency))
+        seconds = seconds + np.outer(ring_bytes, inverse.by_site()) + np.outer(problem.ring_steps, latency.by_site())
         ring_bytes = np.zeros_like(ring_bytes)
     return Prices(
         pp=problem.candidate.pp,
@@ -100,16 +113,17 @@ def prices_of(problem: PlacementProblem) -> Prices:
         node_of_site=links.node_of_site,
         ring_bytes=ring_bytes,
         ring_steps=problem.ring_steps,
-        inverse=inverse,
-        latency=latency,
-        hop_latency=problem.hop_latency,
-        hop_inverse=problem.hop_inverse,
+        inverse=_pairs(inverse),
+        latency=_pairs(latency),
+        hop_latency=_pairs(problem.hop_latency),
+        hop_inverse=_pairs(problem.hop_inverse),
         messages=problem.messages,
-        data_inverse=np.maximum(ring, ring.T),
+        data_inverse=_pairs(slower_direction(1.0 / links.data_rate)),
         gradients=problem.gradients,
         flat=planning.latency_model == "amp",
         flat_latency=planning.coefficient("data_parallel"),
         wide=links.by_node,
+        slowest_hop=max(problem.hop_inverse.present().max(initial=0.0), problem.hop_inverse.own.max()),
     )
 
 
@@ -134,7 +148,8 @@ def pipeline_seconds(prices: Prices, pos: Ints, z: int) -> float:
     """
     # Arrays are bound once: each look-up through the tuple would count a reference.
     site_seconds = prices.site_seconds
-    hop_latency, hop_inverse, messages = prices.hop_latency, prices.hop_inverse, prices.messages
+    (block_of, hop_latency, own_latency), messages = prices.hop_latency, prices.messages
+    _, hop_inverse, own_inverse = prices.hop_inverse
     pp, ranks, has_ring = prices.pp, pos.shape[1], prices.ring_bytes[0] > 0.0
     total, worst = 0.0, 0.0
     for x in range(pp):
@@ -150,7 +165,12 @@ def pipeline_seconds(prices: Prices, pos: Ints, z: int) -> float:
         hops = 0.0
         for x in range(pp - 1):
             a, b = pos[z * pp + x, y], pos[z * pp + x + 1, y]
-            hops += hop_latency[a, b] + messages[x] * hop_inverse[a, b]
+            if a == b:
+                k = block_of[a]
+                hops += own_latency[k] + messages[x] * own_inverse[k]
+            else:
+                i, j = block_of[a], block_of[b]
+                hops += hop_latency[i, j] + messages[x] * hop_inverse[i, j]
         trip = max(trip, hops)
     if prices.micro_batches > 1:
         total += (prices.micro_batches - 1) * worst
@@ -160,17 +180,18 @@ def pipeline_seconds(prices: Prices, pos: Ints, z: int) -> float:
 @jit
 def _tensor_ring(prices: Prices, pos: Ints, p: int, x: int) -> float:
     """Tensor-parallel seconds of stage x on the group of sites at position p."""
-    inverse, latency = prices.inverse, prices.latency
+    (block_of, inverse, own_inverse), (_, latency, own_latency) = prices.inverse, prices.latency
     rate, steps = 0.0, 0.0
     for y in range(pos.shape[1]):
-        site = pos[p, y]
+        k = block_of[pos[p, y]]
         if prices.wide:
-            rate = max(rate, inverse[site, site])
-            steps = max(steps, latency[site, site])
+            rate = max(rate, own_inverse[k])
+            steps = max(steps, own_latency[k])
         for w in range(pos.shape[1]):
             if w != y:
-                rate = max(rate, inverse[site, pos[p, w]])
-                steps = max(steps, latency[site, pos[p, w]])
+                j = block_of[pos[p, w]]
+                rate = max(rate, inverse[k, j])
+                steps = max(steps, latency[k, j])
     return float(prices.ring_bytes[x] * rate + prices.ring_steps[x] * steps)
 
 
@@ -233,21 +254,24 @@ def _distinct(scratch: Scratch, pos: Ints, x: int, y: int, pp: int) -> int:
 def _slowest_links(prices: Prices, scratch: Scratch, distinct: int) -> tuple[float, float, float, float]:
     """Largest 4 (g-1)/g / B inside a node, slowest link between nodes, latency, and nodes touched."""
     members, replicas, slowest = scratch.members, scratch.replicas, scratch.inside
-    inverse, latency, nodes = prices.data_inverse, prices.latency, prices.node_of_site
+    (block_of, inverse, own_inverse), (_, latency, own_latency) = prices.data_inverse, prices.latency
+    nodes = prices.node_of_site
     inside, between, steps, touched = 0.0, 0.0, 0.0, 0.0
     for a in range(distinct):
         site, own = members[a], 0.0
+        k = block_of[site]
         if replicas[a] > 1:
-            own = inverse[site, site]
-            steps = max(steps, latency[site, site])
+            own = own_inverse[k]
+            steps = max(steps, own_latency[k])
         for b in range(distinct):
             other = members[b]
             if b != a:
-                steps = max(steps, latency[site, other])
+                j = block_of[other]
+                steps = max(steps, latency[k, j])
                 if nodes[other] == nodes[site]:
-                    own = max(own, inverse[site, other])
+                    own = max(own, inverse[k, j])
                 else:
-                    between = max(between, inverse[site, other])
+                    between = max(between, inverse[k, j])
         slowest[a] = own
     for a in range(distinct):
         # A node's slowest link is the slowest over its members, and its replicas are theirs together.

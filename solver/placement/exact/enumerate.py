@@ -109,7 +109,7 @@ def _slowest_links(links: Links, sites: Ints, tp: int) -> tuple[Floats, Floats]:
         return np.zeros(sites.shape[:-1]), np.zeros(sites.shape[:-1])
     if not links.by_node:
         return group_link(links, sites)
-    return 1.0 / np.diag(links.rate)[sites[..., 0]], np.diag(links.latency)[sites[..., 0]]
+    return 1.0 / links.rate.by_site()[sites[..., 0]], links.latency.by_site()[sites[..., 0]]
 
 
 def has_enumeration(problem: PlanningProblem, candidate: Candidate) -> bool:
@@ -140,7 +140,7 @@ def _different_groups(problem: PlanningProblem, tp: int) -> bool:
     links = problem.links
     if len(problem.device_types) > 1 or tp == 1:
         return len(problem.device_types) > 1
-    return not links.by_node or bool(np.ptp(np.diag(links.rate)) or np.ptp(np.diag(links.latency)))
+    return not links.by_node or bool(np.ptp(links.rate.own) or np.ptp(links.latency.own))
 
 
 def solve_by_enumeration(

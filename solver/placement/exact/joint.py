@@ -112,7 +112,7 @@ class SubsetCache:
             hops = problem.links.hop_seconds(candidate.tp, message, both_ways=True)
             kinds = self._kinds_of(problem, candidate.tp)
             assert kinds is not None
-            self._solvers[key] = SubsetSolver(hops[np.ix_(sites, sites)], kinds, candidate.pp)
+            self._solvers[key] = SubsetSolver(hops[sites[:, None], sites[None, :]], kinds, candidate.pp)
         return self._solvers[key]
 
     def rings(self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver) -> Floats:
@@ -273,6 +273,7 @@ def further_edge(problem: PlanningProblem, candidate: Candidate, best: BestLinks
         Seconds of a cut before layer j, (L+1,).
     """
     inverse = 1.0 / problem.links.pipeline_rate(candidate.tp)
-    fastest = float((inverse + inverse.T)[best.inside | ~problem.links.same_node].min())
+    both_ways = inverse + inverse.T
+    fastest = min(best.least_inside(both_ways), best.least_apart(both_ways))
     further = np.maximum(problem.tables(candidate).message - smallest, 0.0)
     return np.asarray(problem.transfer_weight(candidate) * further * fastest)

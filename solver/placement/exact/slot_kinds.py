@@ -12,8 +12,9 @@ This is an equivalence (u and v are twins in every table), so a slot need only b
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Ints
 from taut.formulations.links import Links
+from taut.formulations.pair_table import PairTable
 from taut.formulations.placement import slot_sites
 from taut.formulations.rings import RingRates
 
@@ -42,25 +43,34 @@ def slot_kinds(links: Links, rings: RingRates, tp: int) -> Ints | None:
     # Devices of two nodes can change places only where each is all of its node.
     place = np.where(np.bincount(node)[node] == 1, -1, node)
     tables, card = (links.latency, links.pipeline_rate(tp), rings.inverse), rings.card[node]
+    block_of, known = links.rate.blocks.of, np.full(len(links.rate.blocks.size), -1)
     first: list[int] = []
     kind_of = np.zeros(links.num_sites, np.int64)
     for v in range(links.num_sites):
-        known = (
-            c for c, u in enumerate(first) if single[u] and single[v] and place[u] == place[v] and card[u] == card[v]
-        )
-        kind_of[v] = next((c for c in known if _exchangeable(tables, first[c], v)), len(first))
-        if kind_of[v] == len(first):
+        # Slots that are alone on nodes of one block are of one kind.
+        kind = int(known[block_of[v]]) if single[v] else -1
+        if kind < 0:
+            alike = (
+                c
+                for c, u in enumerate(first)
+                if single[u] and single[v] and place[u] == place[v] and card[u] == card[v]
+            )
+            kind = next((c for c in alike if _exchangeable(tables, first[c], v)), len(first))
+        if kind == len(first):
             first.append(v)
+        kind_of[v] = known[block_of[v]] = kind
         if len(first) > MAX_KINDS:
             return None
     return kind_of[sites]
 
 
-def _exchangeable(tables: tuple[Floats, ...], u: int, v: int) -> bool:
-    """Whether two sites can be exchanged, (1)."""
+def _exchangeable(tables: tuple[PairTable, ...], u: int, v: int) -> bool:
+    """Whether two sites of different blocks can be exchanged, (1)."""
     for table in tables:
-        apart = (table[u] != table[v]) | (table[:, u] != table[:, v])
-        apart[[u, v]] = False
-        if apart.any() or table[u, v] != table[v, u] or table[u, u] != table[v, v]:
+        b, c = table.blocks.of[[u, v]]
+        apart = (table.apart[b] != table.apart[c]) | (table.apart[:, b] != table.apart[:, c])
+        # Beside a site that is alone in its block there is no other one.
+        apart[[b, c]] &= table.blocks.size[[b, c]] > 1
+        if apart.any() or table.apart[b, c] != table.apart[c, b] or table.own[b] != table.own[c]:
             return False
     return True

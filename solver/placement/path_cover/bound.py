@@ -15,6 +15,7 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.formulations.gradient_reductions import least_bytes
+from taut.formulations.pair_table import PairTable
 from taut.formulations.partition import LaterStages, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -59,9 +60,9 @@ def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
     )
 
 
-def _equal(matrix: Floats) -> bool:
-    """Whether all entries off the diagonal are equal."""
-    apart = matrix[~np.eye(len(matrix), dtype=bool)]
+def _equal(figures: PairTable) -> bool:
+    """Whether all pairs of two different sites have the same figure."""
+    apart = figures.present()
     return bool((apart == apart[0]).all())
 
 

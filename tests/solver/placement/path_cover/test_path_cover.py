@@ -12,6 +12,7 @@ import pytest
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.spec import digest
+from taut.formulations.pair_table import PairTable
 from taut.formulations.problem import LATENCY_MODELS
 from taut.formulations.rings import RingRates, ring_by_byte
 from taut.formulations.strategy import Division
@@ -120,7 +121,7 @@ def optimum(graph: SlotGraph, gradients: float) -> float:
 
 
 def node_ring(graph: SlotGraph, nodes: Ints) -> Floats:
-    return ring_by_byte(RingRates(graph.inverse, graph.card), nodes, nodes)
+    return ring_by_byte(RingRates(PairTable.of_matrix(graph.inverse), graph.card), nodes, nodes)
 
 
 def _slowest(inverse: Floats, nodes: tuple[int, ...]) -> float:
