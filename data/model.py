@@ -149,7 +149,8 @@ class ModelSpec(Spec):
 
     With ``layers`` a number, the shape stands beside it (``hidden``, ``heads``, ...). With ``layers`` a list, each
     entry is a LayerSpec and the shape fields stay empty. With ``vocab`` the first stage also holds the embedding and
-    the last one the final norm and the head; without it the model is its layers alone.
+    the last one the final norm and the head; without it the model is its layers alone. ``max_seq`` is the longest
+    sequence that the model's own file allows, where it says so; ``seq`` is the one that is trained.
     """
 
     name: str
@@ -160,6 +161,7 @@ class ModelSpec(Spec):
     head_dim: Count | None = None
     ffn_hidden: Count | None = None
     seq: Count | None = None
+    max_seq: Annotated[int, Field(gt=0, lt=2**63, strict=True)] | None = None
     vocab: Count | None = None
     gated_mlp: bool = False
     tied_embedding: bool = False

@@ -3,8 +3,11 @@ A dense decoder-only transformer from a Hugging Face ``config.json``.
 
 Each field is read under any of its names (``_NAMES``): of Llama and most others (``hidden_size``,
 ``num_hidden_layers``, ...), of GPT-2 (``n_embd``, ``n_layer``), of Falcon, BLOOM and MPT. Multimodal files keep them
-under ``text_config``; the other parts of such a model are not priced. Sequence length is ``max_position_embeddings``
-(or what stands for it) unless the caller states one.
+under ``text_config``; the other parts of such a model are not priced.
+
+The file states the longest sequence that the model takes (``max_position_embeddings``, or what stands for it), not the
+one that it is trained on. Unless the caller states a sequence length it is the longest up to ``USUAL_SEQ`` tokens, and
+``USUAL_SEQ``, with a warning, of models that take more.
 
 Mixtures of experts, latent attention, encoder-decoders and state-space models are refused: they are not priced. An
 encoder is priced as a decoder of its shape, and a sliding window as attention to every token; both warn.
@@ -38,7 +41,7 @@ _STATE_SPACE = ("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "z
 _GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu")
 _TIED_BY_DEFAULT = ("gpt2", "gemma", "gemma2", "gemma3_text", "opt", "falcon", "bloom", "mpt")
 """Model types whose files leave ``tie_word_embeddings`` out when it is true."""
-_LONG = 8192
+USUAL_SEQ = 8192
 """Tokens. Pre-training seldom uses more (Llama 3: 8192), while files state the context that a short last phase adds."""
 
 
@@ -51,7 +54,7 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     path
         The file.
     seq
-        Sequence length in tokens, in place of the file's.
+        Sequence length in tokens; without it the model's longest, at most ``USUAL_SEQ``.
 
     Returns
     -------
@@ -70,7 +73,7 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
         values = {**values, **nested}
     _refuse_unpriced(values, where)
     shape = {ours: _first(values, theirs) for ours, theirs in _NAMES.items()}
-    shape |= _special(values, shape) | ({} if seq is None else {"seq": seq})
+    shape |= _special(values, shape) | _lengths(shape["seq"], seq)
     for ours in _REQUIRED:
         if shape[ours] is None:
             raise DataError(
@@ -81,7 +84,8 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     model = ModelSpec.parse(
         {"name": _name(values, path), **shape, "gated_mlp": _gated(values), "tied_embedding": tied}, str(path)
     )
-    _warn_of_approximations(values, model, where, stated=seq is not None)
+    _warn_of_approximations(values, model, where)
+    _warn_of_length(model, where, stated=seq is not None)
     return model
 
 
@@ -118,6 +122,13 @@ def _special(values: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, A
     return {}
 
 
+def _lengths(longest: Any, stated: int | None) -> dict[str, Any]:
+    """Sequence length, and the longest where the file says what it is."""
+    known = isinstance(longest, int) and not isinstance(longest, bool) and longest > 0
+    usual = min(longest, USUAL_SEQ) if known else longest
+    return {"seq": usual if stated is None else stated, "max_seq": longest if known else None}
+
+
 def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     return next((values[name] for name in names if values.get(name) is not None), None)
 
@@ -137,7 +148,17 @@ def _gated(values: Mapping[str, Any]) -> bool:
     return activation in _GATED_ACTIVATIONS or gelu_gated
 
 
-def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, where: str, *, stated: bool) -> None:
+def _warn_of_length(model: ModelSpec, where: str, *, stated: bool) -> None:
+    """A warning where the length is another than the file's without being asked for, or is longer."""
+    longest = model.max_seq or model.tokens
+    if model.tokens > longest:
+        warnings.warn(f"{where}: the model takes {longest} tokens, {model.tokens} asked for", UserWarning, stacklevel=3)
+    elif model.tokens < longest and not stated:
+        words = f"the model takes up to {longest} tokens, {model.tokens} are taken for its training"
+        warnings.warn(f"{where}: {words}; --seq (in Python seq) states another length", UserWarning, stacklevel=3)
+
+
+def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, where: str) -> None:
     """One warning for everything that is priced as something else."""
     said = []
     if values.get("model_type") in _ENCODERS and not values.get("is_decoder"):
@@ -147,7 +168,5 @@ def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, where: 
     window = values.get("sliding_window")
     if isinstance(window, int) and 0 < window < model.tokens and values.get("use_sliding_window", True):
         said.append(f"sliding_window {window} is not priced, attention goes to all {model.tokens} tokens")
-    if not stated and model.tokens > _LONG:
-        said.append(f"{model.tokens} tokens are the longest sequence that the model takes; seq states another")
     if said:
         warnings.warn(f"{where}: {'; '.join(said)}", UserWarning, stacklevel=3)

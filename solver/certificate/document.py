@@ -24,8 +24,6 @@ from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Division, Strategy
 
 FORMAT = "taut-plan/1"
-
-
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
 """Counts and bytes; larger ones would not fit into an array."""
 
@@ -34,6 +32,18 @@ class _Section(BaseModel):
     """A part of the document; fields beside the known ones are kept out of the checks."""
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class WorkloadSection(_Section):
+    """What is planned, in a few words; the inputs and the space say the same in full."""
+
+    model: str
+    cluster: str
+    num_devices: Whole
+    global_batch: Whole
+    sequence_length: Whole
+    latency_model: str
+    overlap_grad_reduce: bool
 
 
 class StrategySection(_Section):
@@ -121,10 +131,11 @@ class InputSection(_Section):
 
 
 class PlanDocument(_Section):
-    """The whole plan."""
+    """The whole plan; files of earlier versions lack ``workload``."""
 
     format: Literal["taut-plan/1"]
     status: Literal["optimal", "feasible"]
+    workload: WorkloadSection | None = None
     strategy: StrategySection
     placement: PlacementSection
     predicted: PredictedSection
@@ -146,6 +157,19 @@ def parse_document(values: object, source: str) -> PlanDocument:
         return PlanDocument.model_validate(values)
     except ValidationError as error:
         raise DataError(f"{source}: {first_complaint(error)}, expected a {FORMAT} document") from None
+
+
+def workload_of(problem: PlanningProblem) -> dict[str, Any]:
+    """What is planned, in a few words."""
+    return {
+        "model": problem.model.name,
+        "cluster": problem.cluster.name,
+        "num_devices": problem.cluster.num_devices,
+        "global_batch": problem.space.global_batch,
+        "sequence_length": max(layer.seq for layer in problem.model.blocks),
+        "latency_model": problem.latency_model,
+        "overlap_grad_reduce": problem.overlap_grad_reduce,
+    }
 
 
 def inputs_of(problem: PlanningProblem) -> dict[str, Any]:

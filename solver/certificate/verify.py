@@ -39,6 +39,7 @@ from taut.solver.certificate.document import (
     parse_document,
     problem_digest,
     problem_of,
+    workload_of,
 )
 from taut.solver.certificate.examined import Examined, case_of
 from taut.solver.certificate.figures import communication_gap, status_of
@@ -166,7 +167,7 @@ class _Check:
         return faults + list(self._forms())
 
     def _forms(self) -> Iterator[str]:
-        """Names of inputs that are not their specs', and values in another form than they are read as."""
+        """Names and figures that are not those of the specs, and values in another form than they are read as."""
         space = self.document.certificate.space
         sections = {str(role): section for role, section in self.document.inputs.items()}
         for role, read in inputs_of(self.problem).items():
@@ -174,6 +175,10 @@ class _Check:
                 yield f"inputs.{role}.name is {sections[role].name!r}, its spec's is {read['name']!r}"
             yield from retyped(f"inputs.{role}.spec", sections[role].spec, read["spec"])
         yield from retyped("certificate.space", space, self.problem.space.model_dump(mode="json"))
+        stated = {} if self.document.workload is None else self.document.workload.model_dump()
+        for name, value in workload_of(self.problem).items():
+            if stated and stated[name] != value:
+                yield f"workload.{name} is {stated[name]!r}, the inputs say {value!r}"
 
     def strategy(self) -> list[str]:
         """What is wrong with strategy and placement themselves."""

@@ -20,7 +20,14 @@ from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.margin_free import MarginFreeBound, margin_free_bound
-from taut.solver.certificate.document import FORMAT, finite, inputs_of, problem_digest, strategy_values
+from taut.solver.certificate.document import (
+    FORMAT,
+    finite,
+    inputs_of,
+    problem_digest,
+    strategy_values,
+    workload_of,
+)
 from taut.solver.certificate.figures import communication_gap, paid, predicted, status_of
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import CandidateBound, Limits, SearchResult, StoppedBy, relative_gap
@@ -48,6 +55,7 @@ def plan_document(problem: PlanningProblem, result: SearchResult, limits: Limits
     return {
         "format": FORMAT,
         "status": str(status_of(gap)),
+        "workload": workload_of(problem),
         "strategy": strategy_values(incumbent.strategy),
         "placement": {"order": "pp,dp,tp", "devices": incumbent.devices.tolist()},
         "predicted": predicted(problem, incumbent.strategy, incumbent, priced),

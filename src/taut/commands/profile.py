@@ -35,7 +35,10 @@ def profile_command(
         str | None, typer.Option(help=f"Tensor degrees; default: those of {TENSOR_DEGREES} that split the model.")
     ] = None,
     micro_batch: Annotated[str | None, typer.Option(help=f"Micro-batches; default: {MICRO_BATCHES}.")] = None,
-    seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
+    seq: Annotated[
+        int | None,
+        typer.Option(help="Sequence length in tokens, if not the model's: of a config.json its longest, at most 8192."),
+    ] = None,
     precision: Annotated[
         str | None, typer.Option(help="bf16, fp16 or fp32; default: fp32 on a CPU, bf16 on a GPU that has it.")
     ] = None,

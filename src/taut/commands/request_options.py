@@ -22,7 +22,10 @@ def _request(
     ],
     cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Catalog name, NAME:NODES, or our YAML file.")],
     global_batch: Annotated[int, typer.Option(help="Sequences per step.")],
-    seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
+    seq: Annotated[
+        int | None,
+        typer.Option(help="Sequence length in tokens, if not the model's: of a config.json its longest, at most 8192."),
+    ] = None,
     profile: Annotated[str | None, typer.Option(help="Measured layer costs: catalog name or CSV file.")] = None,
     memory_model: Annotated[str | None, typer.Option(help="Catalog name, YAML file, or JSON of a network.")] = None,
     latency_model: Annotated[str, typer.Option(help="step, pipette, pipette-printed or amp.")] = "step",

@@ -110,6 +110,11 @@ class Frontier:
     interrupted: bool = False
 
     @property
+    def sequence_length(self) -> int:
+        """Tokens of one sample."""
+        return self.tokens_per_step // self.global_batch
+
+    @property
     def planned(self) -> list[FrontierPoint]:
         """The points that have a plan."""
         return [point for point in self.points if point.plan is not None]
@@ -146,8 +151,8 @@ class Frontier:
 
     def as_dict(self) -> dict[str, Any]:
         """The frontier as plain values, for JSON."""
-        names = ("model", "cluster", "global_batch", "latency_model", "margin", "capacity_gib", "least_gib", "leanest")
-        head = {name: getattr(self, name) for name in names}
+        names = ("model", "cluster", "global_batch", "sequence_length", "latency_model", "margin", "capacity_gib")
+        head = {name: getattr(self, name) for name in (*names, "least_gib", "leanest")}
         tail = {"widest_gap": self.widest_gap, "interrupted": self.interrupted}
         return head | tail | {"points": [point.as_dict() for point in self.points]}
 
@@ -198,7 +203,8 @@ class Frontier:
         """The frontier in words, the largest limit first."""
         console = Console(file=StringIO(), width=120, color_system=None, force_jupyter=False)
         console.print(
-            f"{self.model} on {self.cluster}, global batch {self.global_batch}: step time by memory limit\n",
+            f"{self.model} on {self.cluster}, global batch {self.global_batch}, sequence length "
+            f"{self.sequence_length}, latency model {self.latency_model}: step time by memory limit\n",
             highlight=False,
         )
         console.print(_table(self.points))

@@ -55,11 +55,12 @@ def _head(plan: "PlanDocument") -> list[str]:
     strategy, predicted = plan.strategy, plan.predicted
     devices = strategy.pp * strategy.tp * strategy.dp
     degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}, data {strategy.dp}"
+    overlap = " with overlapped gradient reductions" if plan.certificate.overlap_grad_reduce else ""
     sharding = f"ZeRO-{strategy.zero}" + (", sequence parallel" if strategy.sequence_parallel else "")
     return [
         f"{plan.inputs['model'].name} on {plan.inputs['cluster'].name}: {devices} devices, "
         f"global batch {plan.certificate.space['global_batch']}, "
-        f"{_sequence_length(plan)}latency model {plan.certificate.latency_model}",
+        f"{_sequence_length(plan)}latency model {plan.certificate.latency_model}{overlap}",
         "",
         f"strategy    {degrees}; {_schedule(strategy)}, {sharding}",
         f"            micro-batch {strategy.micro_batch}, {strategy.num_micro_batches} of them a pipeline and step",
@@ -69,11 +70,12 @@ def _head(plan: "PlanDocument") -> list[str]:
 
 
 def _sequence_length(plan: "PlanDocument") -> str:
-    """Tokens of a sequence, the longest of the layers where they differ."""
+    """Tokens of a sequence, the longest of the layers where they differ, and the most that the model takes."""
     spec = plan.inputs["model"].spec
     layers = spec["layers"] if isinstance(spec["layers"], list) else [spec]
     lengths = [layer["seq"] for layer in layers if layer.get("seq")]
-    return f"sequence length {max(lengths)}, " if lengths else ""
+    most = f" of at most {spec['max_seq']}" if spec.get("max_seq") else ""
+    return f"sequence length {max(lengths)}{most}, " if lengths else ""
 
 
 def _throughput(predicted: "PredictedSection") -> str:

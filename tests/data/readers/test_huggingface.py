@@ -37,6 +37,11 @@ GPT2: dict[str, Any] = {
     "vocab_size": 50257,
 }
 
+SHAPE = (
+    *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("intermediate_size", "vocab_size"),
+)
+
 
 def read(folder: Path, values: dict[str, Any], seq: int | None = None) -> ModelSpec:
     path = folder / "config.json"
@@ -180,7 +185,6 @@ def test_other_architectures_are_refused_by_name(tmp_path: Path, values: dict[st
         ({"model_type": "bert"}, 512, "bert is an encoder, priced as a decoder"),
         ({"vision_config": {}}, None, "the language model alone is priced"),
         ({"sliding_window": 4096}, None, "sliding_window 4096 is not priced, attention goes to all 8192 tokens"),
-        ({"max_position_embeddings": 131072}, None, "131072 tokens are the longest sequence that the model takes"),
     ],
 )
 def test_approximations_are_said(tmp_path: Path, changes: dict[str, Any], seq: int | None, words: str) -> None:
@@ -192,8 +196,50 @@ def test_approximations_are_said(tmp_path: Path, changes: dict[str, Any], seq: i
 def test_stated_sequences_and_unused_windows_are_silent(tmp_path: Path) -> None:
     """No warning where the caller states the sequence length, or the window reaches over it or is switched off."""
     assert read(tmp_path, {**LLAMA, "max_position_embeddings": 131072}, 4096).tokens == 4096
+    assert read(tmp_path, {**LLAMA, "max_position_embeddings": 131072}, 131072).tokens == 131072
     assert read(tmp_path, {**LLAMA, "sliding_window": 4096}, 4096).tokens == 4096
     assert read(tmp_path, {**LLAMA, "sliding_window": 64, "use_sliding_window": False}).tokens == 8192
+
+
+@pytest.mark.parametrize(
+    ("published", "longest"),
+    [
+        # hidden_size, num_hidden_layers, heads, key-value heads, intermediate_size, vocab_size as published.
+        (("Qwen2.5-72B", 8192, 80, 64, 8, 29568, 152064), 131072),
+        (("Mistral-7B-v0.3", 4096, 32, 32, 8, 14336, 32768), 32768),
+        (("Qwen3-8B", 4096, 36, 32, 8, 12288, 151936), 40960),
+    ],
+)
+def test_the_longest_sequence_is_not_the_training_length(
+    tmp_path: Path, published: tuple[Any, ...], longest: int
+) -> None:
+    """A model that takes more than 8192 tokens is planned for 8192, and one line names both and the way out."""
+    name, *shape = published
+    values = {**dict(zip(SHAPE, shape, strict=True)), "_name_or_path": name, "hidden_act": "silu"}
+    words = f"takes up to {longest} tokens, 8192 are taken for its training; --seq .* states another length$"
+    with pytest.warns(UserWarning, match=words) as said:
+        model = read(tmp_path, {**values, "max_position_embeddings": longest})
+    assert len(said) == 1
+    assert (model.tokens, model.max_seq) == (8192, longest)
+
+
+@pytest.mark.parametrize("longest", [1024, 4096, 8192])
+def test_a_usual_length_is_the_training_length(tmp_path: Path, longest: int) -> None:
+    """GPT-2 is trained on its 1024 tokens, Llama 2 on its 4096, Llama 3 on its 8192, and the model says both."""
+    model = read(tmp_path, {**LLAMA, "max_position_embeddings": longest})
+    assert (model.tokens, model.max_seq) == (longest, longest)
+
+
+def test_a_longer_sequence_than_the_model_takes_is_said(tmp_path: Path) -> None:
+    """What the caller states holds, and a warning names the model's own length."""
+    with pytest.warns(UserWarning, match="the model takes 8192 tokens, 16384 asked for"):
+        assert read(tmp_path, LLAMA, 16384).tokens == 16384
+
+
+@pytest.mark.parametrize("longest", [-1, None, 10**8, "many"])
+def test_a_stated_length_needs_none_of_the_file(tmp_path: Path, longest: Any) -> None:
+    """With a length of the caller's, what the file says of the longest one is not needed."""
+    assert read(tmp_path, {**LLAMA, "max_position_embeddings": longest}, 4096).tokens == 4096
 
 
 @pytest.mark.parametrize(

@@ -345,9 +345,18 @@ def test_corruption_of_a_whole_step_is_refused(overlapping: Document, corrupt: C
     assert not _accepted(resigned(changed))
 
 
+def test_workload_stands_first(overlapping: Document) -> None:
+    """A plan begins with what is planned: batch, sequence length and latency model, as the inputs say."""
+    assert list(overlapping)[:3] == ["format", "status", "workload"]
+    shape = {"num_devices": 4, "global_batch": 8, "sequence_length": 100}
+    names = {"model": "wide", "cluster": "small", "latency_model": "step", "overlap_grad_reduce": True}
+    assert overlapping["workload"] == names | shape
+
+
 def test_a_plan_of_an_earlier_version_has_no_overlap(plan: Document) -> None:
-    """A file without the field is read as one whose reductions follow the backward pass."""
+    """A file without the fields is read as one whose reductions follow the backward pass."""
     changed = copy.deepcopy(plan)
+    del changed["workload"]
     del changed["certificate"]["overlap_grad_reduce"]
     assert verify_document(changed).holds
 

@@ -100,6 +100,17 @@ def test_report_says_why_a_search_with_a_gap_stopped(stopped: str | None, words:
     )
 
 
+def test_the_head_names_the_longest_sequence_and_overlap() -> None:
+    """Batch, sequence length beside the model's longest, and latency model stand in the first line."""
+    model = {**INPUTS["model"], "spec": {"layers": 1, "seq": 16, "max_seq": 64}}
+    certificate = {"space": {"global_batch": 4, "fixed": {}}, "latency_model": "step", "overlap_grad_reduce": True}
+    plan = made_plan(certificate=certificate, inputs={**INPUTS, "model": model}, provenance={"stopped_by": None})
+    assert " ".join(summary(plan.typed).split()).startswith(
+        "m on c: 1 devices, global batch 4, sequence length 16 of at most 64, "
+        "latency model step with overlapped gradient reductions strategy"
+    )
+
+
 NODE = {
     "device": {"name": "d", "memory_gib": 16, "peak_tflops": {"bf16": 1}, "memory_bandwidth_gbytes": 1},
     "gpus_per_node": 1,

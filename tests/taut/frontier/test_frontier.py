@@ -380,7 +380,8 @@ def test_command_prints_what_is_known(run: Run) -> None:
     outcome = run(*ASKED, "--limits", "2,4,16")
     assert outcome.code == 0
     lines = outcome.out.splitlines()
-    assert lines[0] == "gpt2-345m on amp-homogeneous, global batch 32: step time by memory limit"
+    head = "gpt2-345m on amp-homogeneous, global batch 32, sequence length 1024, latency model step"
+    assert lines[0] == f"{head}: step time by memory limit"
     assert lines[2].split()[:2] == ["limit", "GiB"]
     assert [line.split()[0] for line in lines[3:6]] == ["16.00", "4.00", "2.00"]
     assert "infeasible" in lines[5]

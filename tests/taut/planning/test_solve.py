@@ -228,7 +228,7 @@ def test_progress_is_told_of_every_refinement() -> None:
             "fix: pp=16,tp=2, no candidate has these values, expected pp.tp.dp = 16 devices",
         ),
         ({"fix": {"schedule": "zigzag"}}, "fix: schedule=zigzag, expected one of 1f1b"),
-        ({"latency_model": "guess"}, "latency_model: guess, expected one of pipette, pipette-printed, amp"),
+        ({"latency_model": "guess"}, "latency_model: guess, expected one of step, pipette, pipette-printed, amp"),
         ({"precision": "bf16"}, "device t4-16gb: no peak rate for precision bf16"),
         ({"model": "gpt-5"}, "model 'gpt-5' is not in the catalog"),
         ({"cluster": "b999"}, "cluster 'b999' is not in the catalog"),
