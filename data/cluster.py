@@ -23,8 +23,8 @@ from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, GIGABYTE, MEGABYTE
 
 NodeCount = Annotated[int, Field(gt=0, strict=True)]
-MOST_NODES = 8192
-"""More nodes would not leave room for matrices between nodes."""
+MOST_NODES = 16_384
+"""Nodes of a cluster: 12,500 were planned, see the results of the documentation."""
 UNIT_BYTES = {"B/s": 1.0, "MB/s": MEGABYTE, "GB/s": GIGABYTE, "Gb/s": GIGABIT}
 Unit = Literal["B/s", "MB/s", "GB/s", "Gb/s"]
 

@@ -67,20 +67,19 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
     if candidate.is_order_priced:
         return Communication(problem.coefficient("pipeline") * edge, _after_order(problem, candidate, best))
     if problem.latency_model == "amp":
-        farthest = weight * min(between(k) for k in spreads(problem, candidate))
+        farthest = weight * min(between(k) for k in _telling(problem, candidate, best))
         tail = np.full_like(edge, farthest + problem.constant_seconds)
         return Communication(weight * edge, tail, *_flat_ring(problem, candidate, best))
     if candidate.pp == 1:
         ring = _every_device(problem.links, candidate, best)
         later = _alone(problem, candidate, ring) if overlaps(problem, candidate) else None
         return Communication(edge, gradients * ring + optimizer, later=later)
-    choices = [
-        weight * between(k) + gradients * _ring_per_byte(candidate.dp, k, best) for k in spreads(problem, candidate)
-    ]
+    numbers = _telling(problem, candidate, best)
+    choices = [weight * between(k) + gradients * _ring_per_byte(candidate.dp, k, best) for k in numbers]
     tail = np.min(choices, axis=0) + optimizer
     if problem.latency_model != "step":
         return Communication(weight * edge, tail)
-    farthest = weight * min(between(k) for k in spreads(problem, candidate))
+    farthest = weight * min(between(k) for k in numbers)
     tail = np.maximum(tail, optimizer + farthest + _least_tied(problem, candidate, best))
     return Communication(weight * edge, tail, later=_later(problem, candidate, best))
 
@@ -113,7 +112,7 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
     """What stages after the first wait for at least."""
     tables, ring = problem.tables(candidate), least_ring(problem, candidate, best)
     edge, further = hops_before(problem, candidate, best)
-    hops = min(_hops_between(problem, candidate, k) for k in spreads(problem, candidate))
+    hops = min(_hops_between(problem, candidate, k) for k in _telling(problem, candidate, best))
     # A group of several types may be slow in one pass and fast in the other, so what hides is not known.
     overlap = overlaps(problem, candidate)
     alike = len(problem.device_types) == 1
@@ -185,6 +184,11 @@ def spreads(problem: PlanningProblem, candidate: Candidate) -> range:
     return range(-(-dp // groups), min(dp, problem.links.num_nodes) + 1)
 
 
+def _telling(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> list[int]:
+    """Some of ``spreads``, of which one is the best."""
+    return best.telling(candidate.dp, spreads(problem, candidate))
+
+
 def _ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
     """T_DP per gradient byte on k nodes at least, (4)."""
     g = -(-dp // k)
@@ -196,7 +200,7 @@ def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     """T_DP per gradient byte at least, whatever nodes are touched, (4)."""
     if candidate.dp == 1:
         return 0.0
-    return min(_ring_per_byte(candidate.dp, k, best) for k in spreads(problem, candidate))
+    return min(_ring_per_byte(candidate.dp, k, best) for k in _telling(problem, candidate, best))
 
 
 def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:

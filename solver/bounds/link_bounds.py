@@ -11,11 +11,14 @@ With nodes n and the inverse rates between them,
     of a device's own node and is no faster than its :math:`(c_n - 1)`-th best link there, and towards another node than
     its :math:`c_n`-th best;
 (5) of k nodes some node holds at most :math:`\lfloor dp / k \rfloor` of dp replicas, and gives their ring as many
-    shares of its cards.
+    shares of its cards;
+(6) k nodes with as many replicas on the fullest and on the leanest of them and with the same core as fewer nodes take
+    no less for a ring, so of such numbers of nodes the least stands for all.
 """
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from scipy.sparse.csgraph import minimum_spanning_tree
@@ -38,6 +41,7 @@ class BestLinks:
     rings: RingRates
     _cores: dict[int, float] = field(default_factory=dict)
     _hops: dict[tuple[int, float, bool], tuple[float, float]] = field(default_factory=dict)
+    _before: dict[tuple[int, float, float, float, bool], tuple[float, float]] = field(default_factory=dict)
     _trees: dict[tuple[int, float, bool], Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -88,6 +92,22 @@ class BestLinks:
         """Seconds per byte between nodes that a ring of so many replicas on k nodes takes at least, (1) and (5)."""
         return max(self.core(k), self.card / (replicas // k)) if k > 1 else 0.0
 
+    def telling(self, replicas: int, spreads: range) -> list[int]:
+        """Of the numbers of nodes that a ring can touch, some of which one is the best for it, (6)."""
+        if not spreads:
+            return []
+        numbers = np.arange(spreads.start, spreads.stop)
+        shares = np.stack([-(-replicas // numbers), replicas // numbers])
+        ends = [0, *(np.flatnonzero(np.diff(shares).any(axis=0)) + 1).tolist(), len(numbers)]
+        return [k for low, end in pairwise(ends) for k in self._rises(spreads[low], spreads[end - 1])]
+
+    def _rises(self, low: int, high: int) -> list[int]:
+        """Numbers of nodes, one of which is the least of those up to ``high`` that have its core; cores only rise."""
+        if self.core(low) == self.core(high):
+            return [low]
+        middle = (low + high) // 2
+        return self._rises(low, middle) + self._rises(middle + 1, high)
+
     def ranked(self, groups: Ints) -> tuple[Floats, Floats]:
         """
         Seconds per byte that a ring through each device takes at least, inside its node and out of it, (4).
@@ -121,11 +141,15 @@ class BestLinks:
         With ``single`` one tensor rank makes the hop; of several, one may be the slowest there and back and another one
         on the way back, so the slowest way back is taken off.
         """
+        key = (tp, message, weight, coefficient, single)
+        if key in self._before:
+            return self._before[key]
         back = (self.links.latency + message / self.links.pipeline_rate(tp)).T
         if not single:
             back = -min(self.least_inside(-back), self.least_apart(-back))
         seconds = weight * self.links.hop_seconds(tp, message, both_ways=True) - coefficient * back
-        return self.least_inside(seconds), self.least_apart(seconds)
+        self._before[key] = self.least_inside(seconds), self.least_apart(seconds)
+        return self._before[key]
 
     def tree(self, tp: int, message: float, both_ways: bool) -> Floats:
         """Edges of a minimum spanning tree over the nodes, hop seconds ascending, (2)."""

@@ -93,15 +93,16 @@ class MemberBound:
         _, self._between = least_edges(problem, candidate, best)
         _, self._further_before = hops_before(problem, candidate, best)
         self._spreads = spreads(problem, candidate)
-        self._levels = [g for g in range(1, candidate.dp + 1) if g <= self._capacity and self._touched(g)]
+        self._levels = [g for g in range(1, candidate.dp + 1) if g <= self._capacity and self._touched(g, best)]
         self._fewest = min(self._levels)
-        self._by_touched = {g: {k: self._ring(g, k, best) for k in self._touched(g)} for g in self._levels}
+        self._by_touched = {g: {k: self._ring(g, k, best) for k in self._touched(g, best)} for g in self._levels}
         self._rings = {g: min(rings.values()) for g, rings in self._by_touched.items()}
 
-    def _touched(self, g: int) -> list[int]:
-        """Numbers of nodes that a ring can touch with so many members on each, and no more on one."""
-        dp, most = self._candidate.dp, self._capacity
-        return [k for k in self._spreads if g * k <= dp <= g + (k - 1) * most]
+    def _touched(self, g: int, best: BestLinks) -> list[int]:
+        """Numbers of nodes, one of them the best, that a ring can touch with so many members on each, and no more."""
+        dp, fewest = self._candidate.dp, -(-(self._candidate.dp - g) // self._capacity) + 1
+        numbers = range(max(self._spreads.start, fewest), min(self._spreads.stop, dp // g + 1))
+        return best.telling(dp, numbers)
 
     def _ring(self, g: int, k: int, best: BestLinks) -> float:
         """Seconds per byte of a ring on k nodes with g members at least, (1)."""

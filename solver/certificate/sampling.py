@@ -42,7 +42,8 @@ DESCENT_CALLS = 60
 PASSES_A_CALL = 60
 """Passes of an order whose run takes as long as one closed form."""
 WORKERS = 4096
-"""Workers that one call prices at most, but for one placement: beyond, a call takes longer than its overhead."""
+"""Workers that one call prices at most, but for one placement: beyond, a call takes longer than its overhead and counts
+for more than one."""
 MOST_STRATEGIES = 24
 """Strategies of a candidate up to which all are priced rather than sampled."""
 MOST_ORDERS = 720
@@ -148,7 +149,7 @@ class _Sampler:
         for choice, bound in [*lowest, *(known[i] for i in self._rng.permutation(len(known)))]:
             if self._calls < MOST_CALLS / 2:
                 break
-            if choice not in found and _cost(choice) <= MOST_CALLS / 20:
+            if choice not in found and self._cost(choice) <= MOST_CALLS / 20:
                 found[choice] = self._sampled(_Best(choice, bound))
         for best in sorted(found.values(), key=lambda each: each.promise):
             if self._calls <= 0:
@@ -167,7 +168,7 @@ class _Sampler:
     def _try(self, best: _Best, stages: Stages, recompute: Recompute, placements: Ints) -> bool:
         """Price a strategy on placements (n, pp, dp, tp), and keep the best; whether it is new."""
         choice, order = best.choice, order_for(self._case, best.choice)
-        self._calls -= _cost(choice)
+        self._calls -= self._cost(choice)
         need = np.array(memory_bytes(self._case, choice, stages, recompute, order), dtype=float)
         excess = (need - self._budget[placements].min(axis=(-1, -2))).max(axis=-1).clip(min=0.0)
         self._plans += len(placements)
@@ -184,6 +185,13 @@ class _Sampler:
             return False
         best.key, best.stages, best.recompute, best.devices = (excess, seconds), stages, recompute, placements[at]
         return True
+
+    def _cost(self, choice: Choice) -> float:
+        """Calls that pricing a strategy counts for."""
+        calls = max(len(self._node_of) / WORKERS, 1.0)
+        if choice.schedule in CLOSED_FORM:
+            return calls
+        return calls + 3 * choice.pp * choice.vpp * choice.num_micro_batches / PASSES_A_CALL
 
     def _placements(self, choice: Choice) -> Ints:
         """Placements of (3), (n, pp, dp, tp)."""
@@ -228,7 +236,7 @@ class _Sampler:
 
     def _descend(self, best: _Best) -> None:
         """Steepest descent from the best plan of a candidate, (4)."""
-        until = self._calls - DESCENT_CALLS * _cost(best.choice)
+        until = self._calls - DESCENT_CALLS * self._cost(best.choice)
         moved = True
         while moved and not best.refutes and self._calls > max(until, 0):
             moved = self._try(best, best.stages, best.recompute, self._exchanged(best))
@@ -263,13 +271,6 @@ class _Sampler:
         for c in self._rng.permutation(len(cuts)).tolist():
             for kind in recomputes(self._case, best.choice):
                 yield best.stages, (*best.recompute[:c], kind, *best.recompute[c + 1 :])
-
-
-def _cost(choice: Choice) -> float:
-    """Calls that pricing a strategy counts for."""
-    if choice.schedule in CLOSED_FORM:
-        return 1.0
-    return 1.0 + 3 * choice.pp * choice.vpp * choice.num_micro_batches / PASSES_A_CALL
 
 
 def _words(best: _Best) -> str:

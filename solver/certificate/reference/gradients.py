@@ -111,8 +111,8 @@ def _ring(network: Network, ends: Ints, by_members: bool) -> float:
     """Seconds per byte of one ring, of members at these nodes, or devices where links differ within nodes, (2)."""
     if network.by_node:
         nodes, count = np.unique(ends, return_counts=True)
-        ends = np.concatenate([[0], np.cumsum(network.size)])[nodes]
-        own = 1 / network.rate(ends, ends)
+        starts = np.concatenate([[0], np.cumsum(network.size)])
+        own, ends = 1 / network.rate(starts[nodes], starts[nodes]), starts[network.telling(nodes)]
     else:
         nodes, of, count = np.unique(network.node_of[ends], return_inverse=True, return_counts=True)
         own = np.zeros(len(nodes))

@@ -5,6 +5,8 @@ Links between devices, from the levels or measured matrices of a cluster.
     states its own; a matrix by node replaces what lies between nodes, one by device everything.
 (2) A node's cards are shared by the devices that send at once: between nodes, B = min(B, cards / k) at both ends with
     k = min(tp, devices) in pipeline transfers and, in the papers' models, all its devices in data-parallel rings.
+(3) Without a matrix, nodes of one kind in one rack have the same links to all others and to each other, so two of each
+    have the slowest link that any of them have.
 """
 
 import numpy as np
@@ -29,10 +31,25 @@ class Network:
         if cluster.latency_matrix is not None:
             latency = np.array(cluster.latency_matrix.rows_us) * MICROSECOND
         own = np.array([(node.intra_bandwidth_gbps * GIGABIT, node.intra_latency_us * MICROSECOND) for node in nodes])
-        self._rate = _levels(cluster, "bandwidth_gbps", GIGABIT) if rate is None else rate
-        self._latency = _levels(cluster, "latency_us", MICROSECOND) if latency is None else latency
+        self._rate = _Levels(cluster, "bandwidth_gbps", GIGABIT, own[:, 0]) if rate is None else rate
+        self._latency = _Levels(cluster, "latency_us", MICROSECOND, own[:, 1]) if latency is None else latency
         for matrix, inside, none in zip((self._rate, self._latency), own.T, (np.inf, 0.0), strict=True):
-            np.fill_diagonal(matrix, inside if len(matrix) == len(nodes) else none)
+            if not isinstance(matrix, _Levels):
+                np.fill_diagonal(matrix, inside if len(matrix) == len(nodes) else none)
+        group = np.repeat(np.arange(len(cluster.nodes)), [each.count for each in cluster.nodes])
+        if isinstance(self._rate, _Levels) and isinstance(self._latency, _Levels):
+            keys = np.stack([self._rate.rack, self._latency.rack, group], axis=1)
+            self._kind = np.unique(keys, axis=0, return_inverse=True)[1].ravel()
+        else:
+            self._kind = np.arange(len(nodes))
+
+    def telling(self, nodes: Ints) -> Ints:
+        """Some of the nodes, which are told once each, that have the slowest link between any two of them, (3)."""
+        kinds = self._kind[nodes]
+        order = np.argsort(kinds, kind="stable")
+        third = np.zeros(len(nodes), dtype=bool)
+        third[order[2:]] = kinds[order[2:]] == kinds[order[:-2]]
+        return nodes[~third]
 
     @property
     def by_node(self) -> bool:
@@ -61,17 +78,34 @@ class Network:
         i, j = members[..., a], members[..., b]
         return self.rate(i, j, senders).min(axis=-1), self.latency(i, j).max(axis=-1)
 
-    def _of(self, matrix: Floats, a: Ints, b: Ints) -> Floats:
-        if len(matrix) == len(self.size):
-            return np.asarray(matrix[self.node_of[a], self.node_of[b]])
-        return np.asarray(matrix[a, b])
+    def _of(self, figures: "Floats | _Levels", a: Ints, b: Ints) -> Floats:
+        if isinstance(figures, _Levels):
+            return figures.of(self.node_of[a], self.node_of[b])
+        if len(figures) == len(self.size):
+            return np.asarray(figures[self.node_of[a], self.node_of[b]])
+        return np.asarray(figures[a, b])
 
 
-def _levels(cluster: ClusterSpec, figure: str, unit: float) -> Floats:
-    """Figures between nodes by the network and its racks, (1)."""
-    between = getattr(cluster.network, figure)
-    matrix = np.full((cluster.num_nodes,) * 2, np.nan if between is None else between * unit)
-    for rack in cluster.network.racks:
-        if getattr(rack, figure) is not None:
-            matrix[np.ix_(rack.nodes, rack.nodes)] = getattr(rack, figure) * unit
-    return matrix
+class _Levels:
+    """Figures between nodes by the network and its racks, and inside nodes, (1)."""
+
+    def __init__(self, cluster: ClusterSpec, figure: str, unit: float, inside: Floats) -> None:
+        between = getattr(cluster.network, figure)
+        self._between = np.nan if between is None else between * unit
+        self._inside = inside
+        #: The rack of every node that states a figure of its own; -1 for none.
+        self.rack = np.full(cluster.num_nodes, -1)
+        self._own = np.full(len(cluster.network.racks) + 1, np.nan)
+        for number, rack in enumerate(cluster.network.racks):
+            if getattr(rack, figure) is not None:
+                self.rack[rack.nodes] = number
+                self._own[number] = getattr(rack, figure) * unit
+
+    def __len__(self) -> int:
+        return len(self._inside)
+
+    def of(self, a: Ints, b: Ints) -> Floats:
+        """Figures from nodes a to b."""
+        one, other = self.rack[a], self.rack[b]
+        apart = np.where((one == other) & (one >= 0), self._own[one], self._between)
+        return np.where(a == b, self._inside[a], apart)

@@ -11,6 +11,8 @@ replicas,
 With two classes of device, slots are taken from the class that each stage wants.
 """
 
+import heapq
+
 import numpy as np
 
 from taut.data.arrays import Flags, Ints
@@ -83,23 +85,44 @@ def _segments(problem: PlacementProblem, size: int, g: int) -> Ints:
     """
     pp, dp = problem.candidate.pp, problem.candidate.dp
     first = min(size // g, pp)
-    room = np.full(len(problem.slots) // size, size)
     node_of = np.full(pp * dp, -1)
-    node = -1
-    for z in range(dp):
-        node += z % g == 0
-        node_of[z * pp : z * pp + first] = node
-        room[node] -= first
+    node_of.reshape(dp, pp)[:, :first] = np.arange(dp)[:, None] // g
+    taken = first * np.bincount(np.arange(dp) // g, minlength=len(problem.slots) // size)
+    room = _Room(size - taken)
     pieces = [(z, x, min(x + size, pp)) for z in range(dp) for x in range(first, pp, size)]
     for z, low, end in sorted(pieces, key=lambda piece: (piece[1] - piece[2], piece)):
+        before = -1
         for x in range(low, end):
-            fits = np.flatnonzero(room >= end - x)
-            target = node_of[z * pp + x - 1] if x > low and room[node_of[z * pp + x - 1]] > 0 else -1
-            if target < 0:
-                target = int(fits[np.argmin(room[fits])]) if len(fits) else int(np.argmax(room))
-            node_of[z * pp + x] = target
-            room[target] -= 1
+            before = room.take(before if before >= 0 and room.left[before] else room.best(end - x))
+            node_of[z * pp + x] = before
     order = np.argsort(node_of, kind="stable")
     positions = np.zeros((pp * dp, problem.ranks), dtype=np.int64)
     positions[order] = problem.slots
     return positions
+
+
+class _Room:
+    """Slots left on nodes, with a heap of the nodes that have had a number of them left."""
+
+    def __init__(self, left: Ints) -> None:
+        self.left = left.tolist()
+        self._with = [np.flatnonzero(left == slots).tolist() for slots in range(max(self.left) + 1)]
+
+    def best(self, slots: int) -> int:
+        """The first node with least room among those that have so many slots left, else with most room."""
+        enough = range(slots, len(self._with))
+        found = (self._first(number) for number in [*enough, *range(min(slots, len(self._with)) - 1, -1, -1)])
+        return next(node for node in found if node >= 0)
+
+    def _first(self, slots: int) -> int:
+        """The first node with exactly so many slots left; -1 for none."""
+        heap = self._with[slots]
+        while heap and self.left[heap[0]] != slots:
+            heapq.heappop(heap)
+        return heap[0] if heap else -1
+
+    def take(self, node: int) -> int:
+        """Take a slot of a node, which is returned."""
+        self.left[node] -= 1
+        heapq.heappush(self._with[self.left[node]], node)
+        return node

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.links import links
-from taut.formulations.rings import ring_rates
+from taut.formulations.rings import ring_factor, ring_rates
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact.slot_kinds import slot_kinds
 from tests.support.racked import measured, racked
@@ -38,3 +38,18 @@ def test_blocks_have_the_kinds_of_their_nodes(seed: int) -> None:
         blocks, single = (slot_kinds(each, ring_rates(each, by_members=True), tp) for each in rates)
         assert (blocks is None) == (single is None)
         np.testing.assert_array_equal([] if blocks is None else blocks, [] if single is None else single)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_some_numbers_of_nodes_tell_the_best_ring(seed: int) -> None:
+    """The least ring over the telling numbers of nodes, of any members, is the least over all numbers."""
+    rng = np.random.default_rng(seed)
+    given = links(racked(rng, int(rng.integers(4, 10))))
+    best = BestLinks(given, ring_rates(given, by_members=True))
+    for dp in range(2, 2 * given.num_nodes + 1):
+        numbers = range(-(-dp // 2), min(dp, given.num_nodes) + 1)
+        telling = best.telling(dp, numbers)
+        assert set(telling) <= set(numbers)
+        for fullest in {-(-dp // k) for k in numbers}:
+            rings = {k: ring_factor(k) * best.between(dp, k) for k in numbers if -(-dp // k) == fullest}
+            assert min(rings.values()) == min(ring for k, ring in rings.items() if k in telling)

@@ -11,8 +11,10 @@ from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition
 from taut.solver.placement.annealing.anneal import anneal, best_start
+from taut.solver.placement.result import FoundPlacement
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_candidate
+from tests.support.racked import measured, racked
 from tests.support.small import candidate, cluster, problem, strategy
 
 pytestmark = pytest.mark.proof
@@ -82,3 +84,17 @@ def test_slow_devices_go_where_the_partition_wants_them() -> None:
     placed = placement_problem(given, strategy(candidate(2, 1, 1), 3, 4))
     assert best_start(placed, (0, 1)).positions.tolist() == [[0], [1]]
     assert best_start(placed, (1, 0)).positions.tolist() in ([[1], [0]], [[0], [1]])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_levels_anneal_as_their_matrix(seed: int) -> None:
+    """Racks and kinds of node cost what the same cluster with matrices costs, move by move."""
+    spec = racked(np.random.default_rng(seed), 4)
+    chosen = strategy(candidate(4, 1, 2, m=4), 1, 2, 3, 4)
+    found = []
+    for each in (spec, measured(spec)):
+        given = placement_problem(problem(each), chosen)
+        start = FoundPlacement(seconds=np.inf, positions=np.random.default_rng(seed).permutation(given.slots))
+        found.append(anneal(given, start, moves=500, seed=seed))
+        assert found[-1].seconds == pytest.approx(given.cost(found[-1].positions), rel=1e-12)
+    assert found[0].seconds == pytest.approx(found[1].seconds, rel=1e-12)
