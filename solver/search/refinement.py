@@ -10,7 +10,8 @@ Refinements of one candidate: how its bound rises and its plan falls.
 
 A schedule that is priced by its order has ``order`` in the place of (2), what devices can take and weighted paths
 through it (``taut.solver.order_priced.bound``), then a local search for divisions; (3) anneals
-with stages in the place of devices, and in the place of (4) the bound rises branch by branch
+with stages in the place of devices, exchanges positions where that is better by the order itself
+(``taut.solver.order_priced.placing``), and in the place of (4) the bound rises branch by branch
 (``taut.solver.order_priced.branch_and_bound``) (5).
 """
 
@@ -33,6 +34,7 @@ from taut.solver.bounds.ladder import Ladder
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.local_search import REACH, improved_division
+from taut.solver.order_priced.placing import best_of, constructed, improved
 from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 from taut.solver.placement.annealing.anneal import anneal_restarts, best_start
 from taut.solver.placement.exact.memory_assignment import Assignment, least_missing
@@ -153,7 +155,7 @@ class Refining:
         if division.seconds < self._best.seconds:
             at.division = division
             problem = self._placing(candidate, division)
-            self._best.offer(bound, problem, best_start(problem, division.patterns))
+            self._best.offer(bound, problem, constructed(problem, division.patterns))
 
     def _branch(self, bound: CandidateBound, at: _Standing, branching: BranchAndBound) -> bool:
         """Another branch of the divisions of an order, (5)."""
@@ -228,6 +230,10 @@ class Refining:
         problem = self._placing(bound.candidate, found)
         start = best_start(problem, found.patterns)
         runs = anneal_restarts(problem, start, seed=self._limits.seed, workers=self._limits.workers)
+        if bound.candidate.is_order_priced:
+            by_order = constructed(problem, found.patterns)
+            better = best_of(problem, [by_order.positions, runs.positions])
+            runs = improved(problem, better, seed=self._limits.seed)
         self._best.offer(bound, problem, runs)
 
     def _anneal_cautious(self, bound: CandidateBound) -> None:

@@ -190,7 +190,9 @@ def test_the_plan_says_that_its_order_was_adapted() -> None:
     fix: dict[str, int | str | bool] = {"schedule": "v-half", "pp": 4, "tp": 4, "micro_batch": 2}
     found = plan("gpt2-345m", "amp-homogeneous", global_batch=32, fix=fix, gap=0.02)
     assert "v-half with 2 chunks a device, adapted to its times" in str(found)
-    assert "the bound is on a narrowed space, orders: the schedules' own and 1 adapted, not every order" in str(found)
-    (listed,) = found.document["certificate"]["space"]["orders"]
-    assert listed["words"] == found.strategy.order
+    adapted = len(found.certificate.space["orders"])
+    words = f"orders: the schedules' own and {adapted} adapted, not every order"
+    assert adapted > 0 and f"the bound is on a narrowed space, {words}" in str(found)
+    listed = found.document["certificate"]["space"]["orders"]
+    assert found.strategy.order in [order["words"] for order in listed]
     assert found.verify().holds

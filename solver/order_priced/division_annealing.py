@@ -1,0 +1,216 @@
+r"""
+Simulated annealing of a division into chunks: good divisions fast, never a bound.
+
+Variables: ends and recompute of the chunks, as in ``taut.formulations.order_division``. Objective: its equation (1) or
+(1') at the best links, plus a penalty for bytes beyond the budgets of the devices, which count the workspace and the
+buffers that (2) leaves out.
+
+Moves to a neighbour:
+
+(1) one to three layers leave a chunk for a neighbour or for any other one, and all cuts between shift;
+(2) a chunk changes its recompute, alone or with (1).
+
+(3) A worse neighbour by :math:`\Delta` seconds is accepted with probability :math:`e^{-\Delta / T}`; the temperature T
+    falls geometrically, since whole layers are worth some per cent of a step and cuts between them a small part of it.
+
+Reference: Kirkpatrick, Gelatt and Vecchi (1983), Optimization by simulated annealing.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from taut.data.arrays import Flags, Floats, Ints
+from taut.formulations.compiled import jit
+from taut.formulations.order_division import ChunkProblem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.recurrence import execute
+from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division
+
+HOT, COLD = 2e-2, 2e-5
+"""First and last temperature as shares of the ideal step: about half a layer of one device at 24 layers each, and less
+than any cut between two chunks."""
+PENALTY = 1.0
+"""Penalty in ideal steps for lacking a whole budget: recompute that frees a tenth of it costs less than a tenth."""
+EXACT = 1 << 14
+"""Bytes kept free for the rounding of the exact memory, which rounds every term up."""
+LIMITS_OF_KINDS = 0.25, 0.6, 0.2
+"""Chance of a change of recompute alone, of that or a move between neighbours, and of a recompute with a move."""
+
+
+class Figures(NamedTuple):
+    """Arrays of ``ChunkProblem``, bytes of the workspace and buffers, and what the objective is made of."""
+
+    rows: Ints
+    first: Ints
+    device: Ints
+    away: Flags
+    micro_batches: int
+    passes: Floats
+    edge: Floats
+    parameters: Floats
+    held: Floats
+    once: Floats
+    activation: Floats
+    counts: Floats
+    first_count: Ints
+    allowed: Ints
+    room: float
+    ring: float
+    optimizer: float
+    waits_for_all: bool
+    penalty: float
+
+
+def annealed_division(
+    problem: PlanningProblem, candidate: Candidate, given: ChunkProblem, start: Division, *, moves: int, seed: int = 0
+) -> Division | None:
+    """
+    The best division of an annealing run whose bytes, to a rounding, fit the largest device.
+
+    Parameters
+    ----------
+    problem, candidate, given
+        What is divided.
+    start
+        Where it begins; it need not fit.
+    moves, seed
+        Length of the run, and its seed.
+
+    Returns
+    -------
+    Division or None
+        None where no division was met that fits.
+    """
+    figures = _figures(problem, candidate, given)
+    ideal = _ideal(given)
+    ends, recompute = start.ends.astype(np.int64), start.recompute_index.astype(np.int64)
+    value = _run(figures, ends, recompute, moves, seed, HOT * ideal, COLD * ideal)
+    return Division.of_ends(ends, recompute) if np.isfinite(value) else None
+
+
+def _ideal(given: ChunkProblem) -> float:
+    """Seconds of all layers, spread evenly over the devices, without recompute if that is allowed."""
+    every = given.passes.sum(axis=0)[:, 0, -1]
+    return float(every[np.isfinite(every)].min()) * given.micro_batches / len(given.counts)
+
+
+def _figures(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem) -> Figures:
+    tables, memory, order = problem.tables(candidate), problem.memory, given.order
+    buffers = memory.coefficient("buffers") * tables.buffers
+    once = memory.coefficient("workspace") * tables.workspace + buffers
+    layers = np.arange(tables.num_layers)
+    return Figures(
+        rows=order.passes,
+        first=order.first,
+        device=order.device,
+        away=given.away,
+        micro_batches=given.micro_batches,
+        passes=given.passes,
+        edge=given.edge,
+        parameters=given.parameters,
+        held=given.held * given.parameters + given.logits,
+        once=np.asarray(once, dtype=float),
+        activation=given.activation,
+        counts=np.concatenate(given.counts).astype(float),
+        first_count=np.cumsum([0, *map(len, given.counts)]),
+        allowed=np.flatnonzero(np.isfinite(given.passes[0, :, 0, -1])),
+        room=given.budget - given.always + float(buffers[layers, layers + 1].min()) - EXACT,
+        ring=given.ring,
+        optimizer=given.optimizer,
+        waits_for_all=given.waits_for_all,
+        penalty=PENALTY * _ideal(given) / given.budget,
+    )
+
+
+@jit
+def _run(figures: Figures, ends: Ints, recompute: Ints, moves: int, seed: int, hot: float, cold: float) -> float:
+    """Anneal a division in place; returns the best seconds of one that fits, infinite where none was met."""
+    np.random.seed(seed)
+    temperature, cooling = hot, (cold / hot) ** (1.0 / max(moves, 1))
+    kept_ends, kept, best_ends, best_recompute = ends.copy(), recompute.copy(), ends.copy(), recompute.copy()
+    best, current = np.inf, np.inf
+    for move in range(moves + 1):
+        temperature *= cooling
+        if move > 0 and not _move(figures, ends, recompute):
+            continue
+        over, value = _excess(figures, ends, recompute), _seconds(figures, ends, recompute)
+        if over == 0.0 and value < best:
+            best = value
+            best_ends[:], best_recompute[:] = ends, recompute
+        value += figures.penalty * over
+        if value <= current or np.random.random() < np.exp((current - value) / temperature):
+            current = value
+            kept_ends[:], kept[:] = ends, recompute
+        else:
+            ends[:], recompute[:] = kept_ends, kept
+    ends[:], recompute[:] = best_ends, best_recompute
+    return best
+
+
+@jit
+def _move(figures: Figures, ends: Ints, recompute: Ints) -> bool:
+    """Moves (1) and (2); returns whether anything changed."""
+    chunks, kinds = len(ends), len(figures.allowed)
+    alone, near, beside = LIMITS_OF_KINDS
+    kind, a = np.random.random(), np.random.randint(chunks)
+    if kind < alone and kinds > 1:
+        before = recompute[a]
+        recompute[a] = figures.allowed[np.random.randint(kinds)]
+        return bool(recompute[a] != before)
+    b = a + 2 * np.random.randint(2) - 1 if kind < near else np.random.randint(chunks)
+    moved = 1 + (np.random.randint(3) if np.random.random() < 0.3 else 0)
+    own = ends[a] - (ends[a - 1] if a > 0 else 0)
+    if b < 0 or b >= chunks or a == b or own <= moved:
+        return False
+    for c in range(min(a, b), max(a, b)):
+        ends[c] += moved if b < a else -moved
+    if kinds > 1 and np.random.random() < beside:
+        recompute[b if np.random.random() < 0.5 else a] = figures.allowed[np.random.randint(kinds)]
+    return True
+
+
+@jit
+def _excess(figures: Figures, ends: Ints, recompute: Ints) -> float:
+    """Bytes beyond the room of all devices together, since of the worst one alone a change elsewhere would not tell."""
+    device, held, once, activation = figures.device, figures.held, figures.once, figures.activation
+    counts, first, over = figures.counts, figures.first_count, 0.0
+    for d in range(len(first) - 1):
+        whole, largest, most = 0.0, 0.0, 0.0
+        for c in range(len(ends)):
+            if device[c] == d:
+                i = ends[c - 1] if c > 0 else 0
+                whole += held[i, ends[c]]
+                largest = max(largest, once[recompute[c], i, ends[c]])
+        for q in range(first[d], first[d + 1]):
+            k, in_flight = 0, 0.0
+            for c in range(len(ends)):
+                if device[c] == d:
+                    in_flight += counts[q, k] * activation[recompute[c], ends[c - 1] if c > 0 else 0, ends[c]]
+                    k += 1
+            most = max(most, in_flight)
+        over += max(whole + largest + most - figures.room, 0.0)
+    return over
+
+
+@jit
+def _seconds(figures: Figures, ends: Ints, recompute: Ints) -> float:
+    """Objective without the constant and the penalty."""
+    chunks, devices = len(ends), len(figures.first) - 1
+    passes, edge, away, table = figures.passes, figures.edge, figures.away, figures.parameters
+    seconds, hops, parameters = np.zeros((4, chunks)), np.zeros(chunks - 1), np.zeros(devices)
+    for c in range(chunks):
+        i, j, r = ends[c - 1] if c > 0 else 0, ends[c], recompute[c]
+        for k in range(3):
+            seconds[k, c] = passes[k, r, i, j]
+        seconds[3, c] = seconds[1, c] + seconds[2, c]
+        parameters[figures.device[c]] += table[i, j]
+        if c < chunks - 1 and away[c]:
+            hops[c] = edge[j]
+    start, end = np.zeros(len(figures.rows)), np.zeros(len(figures.rows))
+    execute(figures.rows, figures.first, seconds, hops, figures.micro_batches, start, end)
+    ended = end[figures.first[1:] - 1]
+    if not figures.waits_for_all:
+        return float(ended.max() + (figures.ring + figures.optimizer) * parameters[0])
+    return float((ended + figures.ring * parameters).max() + figures.optimizer * parameters.max())

@@ -1,0 +1,49 @@
+"""Annealed divisions fit memory, begin anywhere, and reach the enumerated optimum of small instances."""
+
+import numpy as np
+import pytest
+
+from taut.formulations.space import SCHEDULES
+from taut.formulations.strategy import Division
+from taut.solver.bounds.candidate_bounds import chunked
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.order_priced.division_annealing import annealed_division
+from taut.solver.order_priced.master_rows import least_makespan
+from tests.solver.order_priced.test_bound import enumerable, random_orders
+from tests.solver.order_priced.test_capacity import divisions
+
+pytestmark = pytest.mark.proof
+
+
+def test_the_optimum_of_small_instances_is_found() -> None:
+    """Where the first division meets the memory or not: the run ends in the best one that fits, or with none."""
+    optimal, total = 0, 0
+    for seed in range(60):
+        given = random_orders(3000 + seed, list(SCHEDULES[2:]))
+        for choice in enumerable(given)[::4]:
+            division = chunked(given, choice, BestLinks(given.links, given.rings))
+            memory = given.device_memory(choice)
+            every = list(divisions(division))
+            if len(every) > 800:
+                continue
+            fits = [one for one in every if max(memory.bytes_of(*one.ranges)) <= division.budget - (1 << 15)]
+            found = annealed_division(given, choice, division, every[0], moves=600)
+            if not fits:
+                continue
+            assert found is not None, seed
+            assert max(memory.bytes_of(*found.ranges)) <= division.budget
+            least = min(least_makespan(division, one) for one in fits)
+            total, optimal = total + 1, optimal + (least_makespan(division, found) <= least * (1 + 1e-9))
+    assert total >= 40
+    assert optimal >= 0.9 * total
+
+
+def test_a_run_is_deterministic() -> None:
+    """The same seed gives the same division."""
+    given = random_orders(3000, list(SCHEDULES[2:]))
+    choice = enumerable(given)[0]
+    division = chunked(given, choice, BestLinks(given.links, given.rings))
+    start: Division = next(iter(divisions(division)))
+    runs = [annealed_division(given, choice, division, start, moves=200, seed=3) for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert runs[0] is None or np.isfinite(least_makespan(division, runs[0]))
