@@ -13,7 +13,13 @@ Objective, in seconds:
 
 (1) :math:`\max_z \big[ \sum_x t + (m - 1) \max_x t + h \max_y \sum_x hop \big] + T_{DP}`,
 
-with :math:`T_{DP}` as in ``taut.formulations.latency`` eq. (4). It equals that evaluator's step time without the
+with :math:`T_{DP}` as in ``taut.formulations.latency`` eq. (4); in the latency model ``step``
+
+(2) :math:`\max \big( \max_x (\max_z T_{pipe}[z] - lag[x, z] + R_x), \; \max_z T_{pipe}[z] + R_{tied} \big)`, where the
+    lag of a stage are the backward passes and gradient hops of the stages before it
+    (``taut.formulations.gradient_reductions``).
+
+It equals that evaluator's step time without the
 optimizer, and exists because a search prices millions of placements one small change at a time. Of a schedule that is
 priced by its order it is a guide alone: stage x stands for the chunks of device x, and hops are those of the first
 chunks.
@@ -21,16 +27,18 @@ chunks.
 Source: Yim et al. (2024), Pipette, eqs. 3-6, on which (1) is built.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.gradient_reductions import after_overlap, overlaps, tied_bytes
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.links import Links
 from taut.formulations.pair_table import PairTable
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.rings import ring_factor, ring_steps
+from taut.formulations.rings import inside_factor, ring_factor, ring_steps
 from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
@@ -44,7 +52,8 @@ class PlacementProblem:
     ``ranks`` R; ``slots`` (pp * dp, R) sites of the places that groups can take; ``stage_seconds`` (pp, types),
     infinite where a stage does not fit the type; ``ring_bytes`` and ``ring_steps`` (pp,), which turn a group's slowest
     inverse rate and latency into seconds; ``hop_latency`` seconds and ``hop_inverse`` seconds per byte between sites;
-    ``messages`` (pp - 1,) bytes; ``gradients`` (pp,) bytes, zero for stages whose all-reduce is not priced.
+    ``messages`` (pp - 1,) bytes; ``gradients`` (pp,) bytes, zero for stages whose all-reduce is not priced; ``priced``
+    leading stages, since later ones end too early to be waited for; ``ends`` of ``step``, None in the papers' models.
     """
 
     problem: PlanningProblem
@@ -58,6 +67,8 @@ class PlacementProblem:
     hop_inverse: PairTable
     messages: Floats
     gradients: Floats
+    priced: int
+    ends: "StageEnds | None"
 
     @property
     def candidate(self) -> Candidate:
@@ -135,6 +146,24 @@ class PlacementProblem:
         return np.asarray(devices.reshape(candidate.dp, candidate.pp, candidate.tp).swapaxes(0, 1))
 
 
+@dataclass(frozen=True)
+class StageEnds:
+    """
+    What decides when a stage has reduced its gradients, (2).
+
+    ``backward_seconds`` (pp, types) of a micro-batch; ``ring_bytes`` and ``ring_steps`` (pp,) of its all-reduces;
+    ``unhidden`` (pp,), the share of a reduction that no backward pass hides; ``overlap``, whether one hides the rest;
+    ``tied`` bytes of a tied embedding.
+    """
+
+    backward_seconds: Floats
+    ring_bytes: Floats
+    ring_steps: Floats
+    unhidden: Floats
+    overlap: bool
+    tied: float
+
+
 def _occurrence(values: Ints) -> Ints:
     """For every entry, how many equal ones stand before it."""
     order = np.argsort(values, kind="stable")
@@ -178,8 +207,10 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
     need = np.array(memory_bytes(problem, strategy))
     fits = need[:, None] <= budget[None, :]
     gradients = by_device(problem.gradient_bytes(candidate)[first, end])
-    if problem.latency_model != "amp":
+    if problem.latency_model in ("pipette", "pipette-printed"):
         gradients = np.where(np.arange(candidate.pp) == 0, gradients, 0.0)
+    gradients = gradients if candidate.dp > 1 else np.zeros(candidate.pp)
+    ends = _stage_ends(problem, strategy, by_device) if problem.latency_model == "step" else None
     inverse = 1.0 / links.pipeline_rate(candidate.tp)
     both_ways = problem.latency_model != "amp"
     slots = slot_sites(links, candidate.tp)
@@ -194,8 +225,43 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
         hop_latency=links.latency + links.latency.T if both_ways else links.latency,
         hop_inverse=inverse + inverse.T if both_ways else inverse,
         messages=tables.message[end[: candidate.pp - 1]],
-        gradients=gradients if candidate.dp > 1 else np.zeros(candidate.pp),
+        gradients=gradients,
+        priced=max(int(np.count_nonzero(gradients)), 1) if ends is None else _priced(problem, gradients, ends),
+        ends=ends,
     )
+
+
+def _stage_ends(problem: PlanningProblem, strategy: Strategy, by_device: Callable[[Floats], Floats]) -> StageEnds:
+    """What decides the ends of stages in ``step``; with several chunks a device a lag is one chunk's."""
+    candidate, tables = strategy.candidate, problem.tables(strategy.candidate)
+    recompute, first, end = strategy.ranges
+    passes, chunks = problem.passes(candidate), candidate.vpp if candidate.is_order_priced else 1
+    backward = (passes.input_gradient + passes.weight_gradient)[:, recompute, first, end]
+    volume, steps = (
+        table[recompute, first, end] - table[0, first, end] / 2 for table in (tables.volume, tables.reductions)
+    )
+    overlap = overlaps(problem, candidate)
+    parameters = by_device(tables.parameters[first, end].astype(float))
+    unhidden = after_overlap(np.ones(candidate.pp), parameters, np.array(np.inf), candidate)
+    return StageEnds(
+        backward_seconds=by_device(backward.T) / chunks,
+        ring_bytes=by_device(ring_factor(candidate.tp) * volume) / chunks,
+        ring_steps=by_device(ring_steps(candidate.tp) * steps) / chunks,
+        unhidden=unhidden if overlap else np.ones(candidate.pp),
+        overlap=overlap,
+        tied=tied_bytes(problem, candidate),
+    )
+
+
+def _priced(problem: PlanningProblem, gradients: Floats, ends: StageEnds) -> int:
+    """Leading stages that a step may wait for: the slowest ring of a later one is over before stage 0 ends."""
+    rings = problem.rings
+    dp = problem.cluster.num_devices
+    between = max(float(rings.inverse.present().max(initial=0.0)), float(rings.card.max()))
+    inside = max(float(rings.inverse.own.max()), between)
+    worst = inside_factor(dp) * inside + ring_factor(dp) * between
+    least = np.cumsum(ends.backward_seconds.min(axis=1)) - ends.backward_seconds.min(axis=1)
+    return int(np.flatnonzero(worst * gradients > least).max(initial=0)) + 1
 
 
 def slot_sites(links: Links, tp: int) -> Ints:

@@ -29,7 +29,9 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
 from taut.formulations.placement import PlacementProblem
-from taut.solver.placement.annealing.prices import Prices, Scratch, pipeline_seconds, prices_of, ring_seconds
+from taut.solver.placement.annealing.end_prices import Ends, find_ends, new_ends, placement_seconds
+from taut.solver.placement.annealing.prices import Prices, pipeline_seconds, prices_of
+from taut.solver.placement.annealing.ring_prices import Scratch, ring_seconds
 from taut.solver.placement.annealing.starts import starts
 from taut.solver.placement.result import FoundPlacement
 
@@ -137,7 +139,7 @@ def move_cost(problem: PlacementProblem) -> int:
     """
     candidate = problem.candidate
     pipelines = 2 * candidate.pp * problem.ranks * (1 + problem.ranks)
-    priced = np.count_nonzero(problem.gradients) / candidate.pp
+    priced = problem.priced / candidate.pp if problem.gradients.any() else 0.0
     ring = problem.ranks * min(candidate.dp, problem.links.num_sites) ** 2
     return int(pipelines + 2 * priced * ring) + 1
 
@@ -159,20 +161,21 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int) -> tuple[float, Ints]
         np.zeros(dp),
         np.full(len(prices.node_of_site), -1, np.int64),
     )
-    pipes, rings = np.zeros(dp), np.zeros(pp)
+    pipes, rings, ends = np.zeros(dp), np.zeros(pp), new_ends(prices, dp)
     for z in range(dp):
         pipes[z] = pipeline_seconds(prices, pos, z)
-    for x in range(pp):
+        if prices.lags:
+            find_ends(prices, pos, z, ends)
+    for x in range(prices.priced):
         rings[x] = ring_seconds(prices, scratch, pos, x)
-    best, best_pos = pipes.max() + rings.max(), pos.copy()
+    best, best_pos = placement_seconds(prices, pipes, rings, ends), pos.copy()
     soft = best + PLATEAU * pipes.mean()
     old, old_pipes, old_rings = pos.copy(), pipes.copy(), rings.copy()
+    old_ends = Ends(ends.lags.copy(), ends.backward.copy(), ends.ties.copy())
     spread = rings.max() + prices.weight * prices.messages.sum() * prices.slowest_hop + 1e-300
     if np.isfinite(pipes.max()):
         spread += pipes.max() - pipes.min()
     gradients = prices.gradients
-    # Rings are priced on stage 0 alone, except for AMP.
-    ringed = pp if prices.flat else 1
     temperature = HOT * spread
     cooling = (COLD / HOT) ** (1.0 / max(moves, 1))
     for _ in range(moves):
@@ -182,20 +185,24 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int) -> tuple[float, Ints]
             continue
         for z in range(first, last + 1, step):
             pipes[z] = pipeline_seconds(prices, pos, z)
-        for x in range(ringed):
+            if prices.lags:
+                find_ends(prices, pos, z, ends)
+        for x in range(prices.priced):
             if gradients[x] > 0.0 and _stage_changed(pos, old, x, pp, first, last, step):
                 rings[x] = ring_seconds(prices, scratch, pos, x)
-        value = pipes.max() + rings.max()
+        value = placement_seconds(prices, pipes, rings, ends)
         softened = value + PLATEAU * pipes.mean()
         if softened <= soft or np.random.random() < np.exp((soft - softened) / temperature):
             soft = softened
             _copy(pos, old, pipes, old_pipes, pp, first, last, step)
+            _copy_ends(prices, ends, old_ends, first, last, step)
             old_rings[:] = rings
             if value < best:
                 best = value
                 best_pos[:] = pos
         else:
             _copy(old, pos, old_pipes, pipes, pp, first, last, step)
+            _copy_ends(prices, old_ends, ends, first, last, step)
             rings[:] = old_rings
     return best, best_pos
 
@@ -206,6 +213,14 @@ def _copy(pos: Ints, to: Ints, pipes: Floats, to_pipes: Floats, pp: int, first: 
     for z in range(first, last + 1, step):
         to_pipes[z] = pipes[z]
         to[z * pp : (z + 1) * pp] = pos[z * pp : (z + 1) * pp]
+
+
+@jit
+def _copy_ends(prices: Prices, ends: Ends, to: Ends, first: int, last: int, step: int) -> None:
+    """Copy what the touched replicas add to the ends of stages."""
+    if prices.lags:
+        for z in range(first, last + 1, step):
+            to.lags[z], to.backward[z], to.ties[z] = ends.lags[z], ends.backward[z], ends.ties[z]
 
 
 @jit

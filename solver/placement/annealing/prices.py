@@ -7,20 +7,20 @@ Sets: positions :math:`p = z \cdot pp + x` with R sites each, as in ``taut.formu
 (2) A tensor group's all-reduces run over its slowest link, where a site is less than the group.
 (3) A stage's ring counts replicas by node, with the slowest link inside a node and between nodes
     (``taut.formulations.rings`` (2)), or is AMP's flat ring.
-(4) A placement costs the largest (1) over replicas plus the largest (3) over stages. This is the evaluator's step time
-    (``taut.formulations.latency``) without optimizer and constant, priced one replica or one ring at a time.
+(4) A placement costs the largest (1) over replicas plus the largest (3) over stages; in the latency model ``step`` a
+    stage's replicas end earlier by its lag, and its ring may hide behind its backward pass
+    (``taut.formulations.placement`` (2)). This is the evaluator's step time (``taut.formulations.latency``) without
+    optimizer and constant, priced one replica or one ring at a time.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
-from taut.formulations.links import slower_direction
 from taut.formulations.pair_table import PairTable
 from taut.formulations.placement import PlacementProblem
-from taut.formulations.rings import inside_factor, ring_factor, ring_steps
 
 
 class Pairs(NamedTuple):
@@ -49,6 +49,11 @@ class Prices(NamedTuple):
     hops of ``hop_latency`` seconds and ``hop_inverse`` seconds per byte for ``messages`` (pp - 1,) bytes;
     ``data_inverse`` seconds per byte of rings over ``gradients`` (pp,) bytes; ``flat`` for AMP's ring, whose latencies
     ``flat_latency`` multiplies; ``wide`` where a site is a whole node; ``slowest_hop`` seconds per byte of any hop.
+
+    ``card`` (nodes,) seconds per byte of a ring with one member there; rings of the first ``priced`` stages count. In
+    ``step`` (``lags``) a stage's backward pass takes ``site_backward`` (pp, S), with ``backward_bytes`` and
+    ``backward_steps`` (pp,) as in (2), its gradient's hop ``back_latency`` and ``back_inverse``; ``unhidden`` (pp,) of
+    a reduction are left with ``overlap``; ``tied`` bytes are exchanged between first and last stage.
     """
 
     pp: int
@@ -69,15 +74,17 @@ class Prices(NamedTuple):
     flat_latency: float
     wide: bool
     slowest_hop: float
-
-
-class Scratch(NamedTuple):
-    """Scratch of (3): distinct sites of one ring, replicas on each, slowest link inside; and each site's number."""
-
-    members: Ints
-    replicas: Ints
-    inside: Floats
-    where: Ints
+    card: Floats
+    priced: int
+    lags: bool
+    site_backward: Floats
+    backward_bytes: Floats
+    backward_steps: Floats
+    back_latency: Pairs
+    back_inverse: Pairs
+    unhidden: Floats
+    overlap: bool
+    tied: float
 
 
 def prices_of(problem: PlacementProblem) -> Prices:
@@ -118,13 +125,37 @@ def prices_of(problem: PlacementProblem) -> Prices:
         hop_latency=_pairs(problem.hop_latency),
         hop_inverse=_pairs(problem.hop_inverse),
         messages=problem.messages,
-        data_inverse=_pairs(slower_direction(1.0 / links.data_rate)),
+        data_inverse=_pairs(planning.rings.inverse),
         gradients=problem.gradients,
         flat=planning.latency_model == "amp",
         flat_latency=planning.coefficient("data_parallel"),
         wide=links.by_node,
         slowest_hop=max(problem.hop_inverse.present().max(initial=0.0), problem.hop_inverse.own.max()),
+        card=planning.rings.card,
+        **_ends_of(problem, inverse, latency),
     )
+
+
+def _ends_of(problem: PlacementProblem, inverse: PairTable, latency: PairTable) -> dict[str, Any]:
+    """Arrays of ``step``; empty ones in the papers' models."""
+    links, planning, ends, none = problem.links, problem.problem, problem.ends, np.zeros((1, 1))
+    weight, back = planning.coefficient("pipeline"), 1.0 / links.pipeline_rate(problem.candidate.tp)
+    seconds = none if ends is None else ends.backward_seconds[:, planning.type_of_node[links.node_of_site]]
+    ring_bytes = none[0] if ends is None else ends.ring_bytes
+    if ends is not None and problem.ranks == 1:
+        seconds = seconds + np.outer(ring_bytes, inverse.by_site()) + np.outer(ends.ring_steps, latency.by_site())
+    return {
+        "priced": problem.priced,
+        "lags": ends is not None,
+        "site_backward": seconds,
+        "backward_bytes": ring_bytes,
+        "backward_steps": none[0] if ends is None else ends.ring_steps,
+        "back_latency": _pairs(weight * links.latency),
+        "back_inverse": _pairs(weight * back),
+        "unhidden": none[0] if ends is None else ends.unhidden,
+        "overlap": ends is not None and ends.overlap,
+        "tied": 0.0 if ends is None else ends.tied,
+    }
 
 
 @jit
@@ -157,7 +188,8 @@ def pipeline_seconds(prices: Prices, pos: Ints, z: int) -> float:
         for y in range(ranks):
             seconds = max(seconds, site_seconds[x, pos[z * pp + x, y]])
         if has_ring:
-            seconds += _tensor_ring(prices, pos, z * pp + x, x)
+            rate, steps = slowest_link(prices, pos, z * pp + x)
+            seconds += prices.ring_bytes[x] * rate + prices.ring_steps[x] * steps
         total += seconds
         worst = max(worst, seconds)
     trip = 0.0
@@ -178,8 +210,8 @@ def pipeline_seconds(prices: Prices, pos: Ints, z: int) -> float:
 
 
 @jit
-def _tensor_ring(prices: Prices, pos: Ints, p: int, x: int) -> float:
-    """Tensor-parallel seconds of stage x on the group of sites at position p."""
+def slowest_link(prices: Prices, pos: Ints, p: int) -> tuple[float, float]:
+    """Seconds per byte and latency of the slowest link of the group of sites at position p."""
     (block_of, inverse, own_inverse), (_, latency, own_latency) = prices.inverse, prices.latency
     rate, steps = 0.0, 0.0
     for y in range(pos.shape[1]):
@@ -192,94 +224,4 @@ def _tensor_ring(prices: Prices, pos: Ints, p: int, x: int) -> float:
                 j = block_of[pos[p, w]]
                 rate = max(rate, inverse[k, j])
                 steps = max(steps, latency[k, j])
-    return float(prices.ring_bytes[x] * rate + prices.ring_steps[x] * steps)
-
-
-@jit
-def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
-    """
-    Price one stage's data-parallel ring, (3), that of its slowest tensor rank.
-
-    Parameters
-    ----------
-    prices
-        Arrays of the placement problem.
-    scratch
-        Scratch for one ring.
-    pos
-        Sites of every position, (pp * dp, R).
-    x
-        The stage.
-
-    Returns
-    -------
-    float
-        Seconds.
-    """
-    message, slowest = prices.gradients[x], 0.0
-    if message == 0.0:
-        return 0.0
-    dp = len(pos) // prices.pp
-    for y in range(pos.shape[1]):
-        distinct = _distinct(scratch, pos, x, y, prices.pp)
-        inside, between, steps, touched = _slowest_links(prices, scratch, distinct)
-        if prices.flat:
-            link = max(between, scratch.inside[:distinct].max())
-            seconds = ring_factor(dp) * message * link + prices.flat_latency * ring_steps(dp) * steps
-        else:
-            seconds = message * (inside + ring_factor(touched) * between)
-        slowest = max(slowest, seconds)
-    return slowest
-
-
-@jit
-def _distinct(scratch: Scratch, pos: Ints, x: int, y: int, pp: int) -> int:
-    """List the distinct sites of tensor rank y of stage x with their replicas; returns how many."""
-    members, replicas, where = scratch.members, scratch.replicas, scratch.where
-    distinct = 0
-    for z in range(len(pos) // pp):
-        site = pos[z * pp + x, y]
-        if where[site] < 0:
-            where[site] = distinct
-            members[distinct] = site
-            replicas[distinct] = 0
-            distinct += 1
-        replicas[where[site]] += 1
-    for a in range(distinct):
-        where[members[a]] = -1
-    return distinct
-
-
-@jit
-def _slowest_links(prices: Prices, scratch: Scratch, distinct: int) -> tuple[float, float, float, float]:
-    """Largest 4 (g-1)/g / B inside a node, slowest link between nodes, latency, and nodes touched."""
-    members, replicas, slowest = scratch.members, scratch.replicas, scratch.inside
-    (block_of, inverse, own_inverse), (_, latency, own_latency) = prices.data_inverse, prices.latency
-    nodes = prices.node_of_site
-    inside, between, steps, touched = 0.0, 0.0, 0.0, 0.0
-    for a in range(distinct):
-        site, own = members[a], 0.0
-        k = block_of[site]
-        if replicas[a] > 1:
-            own = own_inverse[k]
-            steps = max(steps, own_latency[k])
-        for b in range(distinct):
-            other = members[b]
-            if b != a:
-                j = block_of[other]
-                steps = max(steps, latency[k, j])
-                if nodes[other] == nodes[site]:
-                    own = max(own, inverse[k, j])
-                else:
-                    between = max(between, inverse[k, j])
-        slowest[a] = own
-    for a in range(distinct):
-        # A node's slowest link is the slowest over its members, and its replicas are theirs together.
-        own, together = 0.0, 0
-        for b in range(distinct):
-            if nodes[members[b]] == nodes[members[a]]:
-                own = max(own, slowest[b])
-                together += replicas[b]
-        inside = max(inside, inside_factor(together) * own)
-        touched += replicas[a] / together
-    return inside, between, steps, touched
+    return rate, steps

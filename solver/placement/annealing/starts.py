@@ -8,16 +8,26 @@ replicas,
 (2) g replicas share the node of their first :math:`\lfloor c / g \rfloor` stages, later segments of c stages fill
     nodes, which meets the least number of hops between nodes (``taut.solver.bounds.communication`` (1)).
 
+(3) the first few stages fill nodes with :math:`g_0, g_1, \dots` replicas each, the others with g: leading stages, which
+    are waited for, have short rings, and later ones few hops (``taut.solver.bounds.ring_members``).
+
 With two classes of device, slots are taken from the class that each stage wants.
 """
 
 import heapq
+from collections.abc import Iterator
+from itertools import islice, product
 
 import numpy as np
 
 from taut.data.arrays import Flags, Ints
 from taut.formulations.partition import slowest_type
 from taut.formulations.placement import PlacementProblem
+
+LEADING = 3
+"""Stages with members of their own in (3); a later one ends several backward passes before the first."""
+MOST_LOOK_UPS = 2_000_000
+"""Positions, times members of a ring, that are priced over all starts of (3): a tenth of a second."""
 
 
 def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
@@ -34,7 +44,7 @@ def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
     Returns
     -------
     list
-        Sites of every position, (pp * dp, R) each: (1) by g, then (2) by g where nodes are equal.
+        Sites of every position, (pp * dp, R) each: (1) by g, then (2) and (3) where nodes are equal.
     """
     candidate = problem.candidate
     pp, dp = candidate.pp, candidate.dp
@@ -44,7 +54,33 @@ def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
     built = [_filled(problem, _chunked(pp, dp, g), patterns) for g in chunks]
     if len(set(per_node.tolist())) == 1 and len(set(patterns)) == 1:
         built += [_segments(problem, most, g) for g in range(1, min(dp, most) + 1) if -(-dp // g) <= len(per_node)]
+        if problem.priced > 1 or problem.ends is not None:
+            chosen = islice(_leading(problem, most), max(MOST_LOOK_UPS // (len(problem.slots) * max(dp, pp)), 1))
+            built += [_filled(problem, _levelled(pp, dp, most, members), patterns) for members in chosen]
     return built
+
+
+def _leading(problem: PlacementProblem, most: int) -> Iterator[tuple[int, ...]]:
+    """Replicas of every stage on a node for (3), those with fewer leading stages first."""
+    candidate = problem.candidate
+    every = [g for g in range(1, min(candidate.dp, most) + 1) if most % g == 0]
+    for count in range(1, min(problem.priced, LEADING, candidate.pp - 1) + 1):
+        for members in product(every, repeat=count + 1):
+            if members[-1] != members[-2]:
+                yield members[:-1] + members[-1:] * (candidate.pp - count)
+
+
+def _levelled(pp: int, dp: int, most: int, members: tuple[int, ...]) -> list[int]:
+    """Positions in the order in which they take slots, (3): stages with equal members fill nodes together."""
+    order, x = list[int](), 0
+    while x < pp:
+        g, end = members[x], x + 1
+        while end < pp and members[end] == g and end - x < most // g:
+            end += 1
+        chunks = range(0, dp, g)
+        order += [z * pp + y for low in chunks for z in range(low, min(low + g, dp)) for y in range(x, end)]
+        x = end
+    return order
 
 
 def _chunked(pp: int, dp: int, g: int) -> list[int]:

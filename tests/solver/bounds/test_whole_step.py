@@ -1,4 +1,4 @@
-"""In the latency model of the whole step no bound is above the enumerated optimum: every schedule, overlap, sharding."""
+"""No bound on the whole step is above the enumerated optimum: every schedule, overlap, sharding."""
 
 from dataclasses import replace
 

@@ -34,7 +34,11 @@ TOLERANCE = 1 + 1e-9
 
 @pytest.mark.parametrize("block", blocks(8))
 def test_bounds_of_measured_devices_are_valid_and_mostly_exact(block: int) -> None:
-    """160 instances: no bound exceeds the optimum; with one pipeline or stage and equal messages it is the optimum."""
+    """
+    160 instances: no bound exceeds the optimum.
+
+    With one pipeline or stage and equal messages it is the optimum where stage 0 alone is waited for.
+    """
     closed = 0
     for seed in range(block * 20, block * 20 + 20):
         given = random_problem(seed, measured=True)
@@ -49,6 +53,7 @@ def test_bounds_of_measured_devices_are_valid_and_mostly_exact(block: int) -> No
                 bounds.append(solve_joint(given, choice, best, subsets).lower_bound)
             assert max(bounds) <= optimum * TOLERANCE, (seed, choice)
             alone = min(choice.pp, choice.dp) == 1 or not has_enumeration(given, choice)
+            alone &= given.latency_model != "step" or choice.pp == 1
             equal = choice.pp == 1 or given.tables(choice).equal_messages
             if len(bounds) > 2 and alone and equal and np.isfinite(optimum):
                 assert max(bounds) == pytest.approx(optimum, rel=1e-9), (seed, choice)
