@@ -8,6 +8,8 @@ Worker (x, z, y) of stage x, replica z and tensor rank y runs on ``devices[x, z,
     forward, all others backward.
 (2) A hop takes latency + message/B either way; message is the last layer's output, divided by tp with sequence
     parallelism.
+(3) A backward pass takes the gradients by input and weights on the slowest type of the tensor group; where an order
+    runs them apart, each on the slowest for it.
 """
 
 from functools import cached_property
@@ -18,7 +20,7 @@ from taut.data.arrays import Floats, Ints
 from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of
 from taut.solver.certificate.reference.memory import Stages
 from taut.solver.certificate.reference.network import Network
-from taut.solver.certificate.reference.space import Case, Choice
+from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 
 
 class Figures:
@@ -66,9 +68,13 @@ class Figures:
         return np.stack([part[self.kinds[:, rank], chunk].max(axis=-1) for part in self.passes])
 
     def backward(self) -> Floats:
-        """Seconds of one micro-batch's backward passes on every pipeline rank, (n, pp, dp), (1)."""
+        """Seconds of one micro-batch's backward passes on every pipeline rank, (n, pp, dp), (1) and (3)."""
         rank = np.array(self.choice.chunk_device)
-        by_chunk = self.alone(rank)[1:].sum(axis=0) + self.rings(self.every - self.plain / 2, rank)
+        if self.choice.schedule in CLOSED_FORM:
+            alone = self.passes[1:].sum(axis=0)[self.kinds, rank[:, None, None]].max(axis=-1)
+        else:
+            alone = self.alone(rank)[1:].sum(axis=0)
+        by_chunk = alone + self.rings(self.every - self.plain / 2, rank)
         return np.stack([by_chunk[:, rank == x].sum(axis=1) for x in range(self.choice.pp)], axis=1)
 
     def by_rank(self, figures: Floats | Ints) -> Floats:

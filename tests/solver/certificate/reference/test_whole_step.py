@@ -80,6 +80,25 @@ def test_buckets_are_reduced_during_the_last_backward_pass(monkeypatch: pytest.M
     assert seconds(given, choice, (3, 4), CROSSED) == pytest.approx(39 + 5.12e-6 + 53.9808)
 
 
+def test_an_unlike_group_takes_one_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a tensor group of two types the slower of both gradients together hides the reduction, not each one's."""
+    # d takes 2 + 1 s for the gradients of a layer, e 1 + 2 s: 12 s for four. All-reduces of 12,800 B at 10 kB/s between
+    # the group's two nodes: 1.28 s, 4 a layer, half of them backward: 10.24 s. t = 4 x (4 + 4 x 1.28) = 36.48, m = 4.
+    # A rank has 25,184 parameters a layer: 402,944 B take 40.2944 s, of which 12 + 10.24 are hidden.
+    small_buckets(monkeypatch, 1000)
+    rows = [[SLOW * (i != j) for j in range(4)] for i in range(4)]
+    table, unlike = costs(model(), devices={"d": 1.0, "e": 1.0}), {"d": (2.0, 1.0), "e": (1.0, 2.0)}
+    priced = [
+        row.model_copy(update=dict(zip(("input_grad_s", "weight_grad_s"), unlike[row.device], strict=True)))
+        for row in table.rows
+    ]
+    nodes = cluster(4, 1, rows=rows, devices=("d", "e"))
+    given = problem(nodes, table=table.model_copy(update={"rows": priced}), latency_model="step")
+    given = replace(given, overlap_grad_reduce=True)
+    found = seconds(given, candidate(1, 2, 2, m=4), (4,), [[[0, 2], [1, 3]]])
+    assert found == pytest.approx(4 * 36.48 + 40.2944 - 22.24)
+
+
 def test_the_largest_optimizer_counts() -> None:
     """The optimizer runs everywhere at once, on a share of the parameters under ZeRO."""
     # 100 us a parameter: 3 x 4.9984 s on stage 1, half of them where two replicas share the work.
