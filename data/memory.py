@@ -75,6 +75,10 @@ class ParameterBytes(NamedTuple):
             return (num_micro_batches * self.gradient + self.weight) / 2
         return float(self.gradient)
 
+    def exchanged_at_end(self, zero: int) -> float:
+        """Bytes as ``exchanged`` that are left after the passes, where each micro-batch's go with its own passes."""
+        return {2: self.weight / 2, 3: 0.0}.get(zero, float(self.gradient))
+
 
 PARAMETER_BYTES: dict[Precision, ParameterBytes] = {
     "bf16": ParameterBytes(2, 4, 12),

@@ -5,7 +5,8 @@ Sets: stages x, tensor ranks y, replicas z; worker (x, y, z) runs on device d(x,
 Data: ``StageTables`` of the candidate, ``Links`` of the cluster.
 
 (1) stage time t[x, z]: seconds on the slowest device type of the tensor group, plus its all-reduces over the group's
-    slowest link;
+    slowest link, and in ``step`` what sharded weights and gradients add to both passes
+    (``taut.formulations.sharding`` (2));
 (2) hop(x, y, z) = latency + message / B^PP there and, except in ``amp``, back; T_PP[z] = max over y of the sum of hops;
 (3) T_pipe[z] = sum_x t + (m - 1) max_x t + h T_PP[z], h from ``PlanningProblem.transfer_weight``; of a schedule that
     is order-priced, the makespan of that order (``taut.formulations.order_times``);
@@ -34,6 +35,7 @@ from taut.formulations.links import Links, group_link
 from taut.formulations.order_times import PipelineSeconds, chunk_pipelines
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor, ring_steps
+from taut.formulations.sharding import exposed_by_worker, has_shards
 from taut.formulations.stage_tables import StageTables
 from taut.formulations.strategy import Strategy
 
@@ -43,7 +45,8 @@ class StepTime:
     """
     Step time and its parts in seconds, of the slowest replica.
 
-    ``total`` may be an array when many placements are priced at once; the parts are then arrays too.
+    ``total`` may be an array when many placements are priced at once; the parts are then arrays too. ``data_parallel``
+    are what reductions add after the pipeline and, in it, ``sharding``: gathers and scatters that nothing hides.
     """
 
     total: Floats
@@ -53,6 +56,7 @@ class StepTime:
     data_parallel: Floats
     optimizer: Floats
     constant: Floats
+    sharding: Floats
 
 
 def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> StepTime:
@@ -96,18 +100,19 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
         compute=of_worst(pipeline.compute),
         tensor_parallel=of_worst(pipeline.tensor_parallel),
         pipeline_transfers=of_worst(pipeline.transfers),
-        data_parallel=data,
+        data_parallel=data + of_worst(pipeline.sharding),
         optimizer=optimizer,
         constant=np.full_like(optimizer, problem.constant_seconds),
+        sharding=of_worst(pipeline.sharding),
     )
 
 
 def _pipelines(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> PipelineSeconds:
     """T_pipe of every replica by its closed form, eq. (3), and the ends of its stages, eq. (4)."""
     candidate = strategy.candidate
-    compute, tensor, backward = _stage_seconds(problem, strategy, tables, devices)
+    compute, tensor, backward, sharding = _stage_seconds(problem, strategy, tables, devices)
     transfers = problem.transfer_weight(candidate) * _trip(problem, strategy, tables, devices)
-    stage = compute + tensor
+    stage = compute + tensor + sharding
     slowest = np.argmax(stage, axis=-2, keepdims=True)
 
     def pipelined(seconds: Floats) -> Floats:
@@ -117,26 +122,32 @@ def _pipelines(problem: PlanningProblem, strategy: Strategy, tables: StageTables
     total = pipelined(stage) + transfers
     later = (backward[..., :-1, :] + _hops_back(problem, strategy, tables, devices)).cumsum(axis=-2)
     ends = total[..., None, :] - np.concatenate([np.zeros_like(backward[..., :1, :]), later], axis=-2)
-    return PipelineSeconds(total, pipelined(compute), pipelined(tensor), transfers, ends, backward)
+    parts = (pipelined(compute), pipelined(tensor), pipelined(sharding))
+    return PipelineSeconds(total, *parts, transfers, ends, backward)
 
 
 def _stage_seconds(
     problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints
-) -> tuple[Floats, Floats, Floats]:
-    """Computation, tensor-parallel and backward seconds of every (stage, replica), eqs. (1) and (4)."""
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Computation, tensor-parallel, backward and sharding seconds of every (stage, replica), eqs. (1) and (4)."""
     recompute, first, end = strategy.ranges
     passes, tp = problem.passes(strategy.candidate), strategy.candidate.tp
     types = problem.type_of_node[problem.links.node_of[devices]]
     stage = np.arange(len(first))[:, None, None]
 
-    def slowest(by_range: Floats) -> Floats:
-        return np.asarray(by_range[:, recompute, first, end][types, stage].max(axis=-1))
+    def of_workers(by_range: Floats) -> Floats:
+        return by_range[:, recompute, first, end][types, stage]
 
-    compute = slowest(tables.seconds)
+    both = of_workers(tables.seconds)
+    compute, sharding = both.max(axis=-1), np.zeros(both.shape[:-1])
     # Of one type: an unlike group then takes no longer backward than it takes for both passes.
-    backward = slowest(passes.input_gradient + passes.weight_gradient)
+    backward = of_workers(passes.input_gradient + passes.weight_gradient)
+    if has_shards(problem, strategy.candidate):
+        before, after = exposed_by_worker(problem, strategy, stage.ravel(), devices)
+        sharding, backward = (both + before + after).max(axis=-1) - compute, backward + after
+    backward = backward.max(axis=-1)
     if tp == 1:
-        return compute, np.zeros_like(compute), backward
+        return compute, np.zeros_like(compute), backward, sharding
     inverse, latency = group_link(problem.links, devices)
 
     def rings(volume: Floats, reductions: Floats) -> Floats:
@@ -145,7 +156,7 @@ def _stage_seconds(
     every = tables.volume[recompute, first, end], tables.reductions[recompute, first, end]
     forward = tables.volume[0, first, end] / 2, tables.reductions[0, first, end] / 2
     tensor = rings(*every)
-    return compute, tensor, backward + rings(every[0] - forward[0], every[1] - forward[1])
+    return compute, tensor, backward + rings(every[0] - forward[0], every[1] - forward[1]), sharding
 
 
 def _hops_back(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:

@@ -167,9 +167,7 @@ def chunk_problem(
     held = sum(memory.coefficient(term) * float(figure) for term, figure in zip(HELD, one, strict=True)) / 1e9
     kept = [memory.coefficient(kept_term(r)) * tables.activation[k] for k, r in enumerate(RECOMPUTE)]
     layers = np.arange(tables.num_layers)
-    gradients = problem.coefficient("data_parallel") * memory.parameter_bytes.exchanged(
-        candidate.zero, candidate.num_micro_batches
-    )
+    gradients = problem.bytes_per_parameter(candidate)
     if overlaps(problem, candidate):
         # Of a device with P parameters at least the last bucket's share is not hidden, and P is at most the model's.
         gradients *= min(1.0, bucket_parameters(candidate) / float(tables.parameters[0, -1]))

@@ -8,7 +8,8 @@ For every replica
 
 (1) a chunk's forward, input gradient and weight gradient take what they take on the slowest device type of the tensor
     group, plus all-reduces over the group's slowest link: half of those without recompute forward, the others in the
-    gradient by the input;
+    gradient by the input. What sharded weights and gradients add in ``step`` (``taut.formulations.sharding`` (2)) goes
+    with the forward pass and the gradient by the input;
 (2) a transfer from chunk c to the next, and of the gradient back, takes half of the hop there and back, the slowest
     tensor rank's, times the calibration's coefficient; none where both chunks lie on one device. Round the devices the
     hop from the last to the first one counts like any other;
@@ -24,7 +25,7 @@ At even chunks, without transfers, and with F, I, W the seconds of a device's ch
 =====================  ===================================================
 
 The parts of T_pipe are makespans too: computation that of the computation alone, tensor-parallel what all-reduces add
-to it, transfers what is left.
+to it, sharding what gathers and scatters add to both, transfers what is left.
 """
 
 from typing import NamedTuple
@@ -37,6 +38,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.schedules.plan_orders import Order, device_of_chunk, order_of
 from taut.formulations.schedules.recurrence import device_ends
+from taut.formulations.sharding import exposed_by_worker, has_shards
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 
@@ -52,6 +54,7 @@ class PipelineSeconds(NamedTuple):
     total: Floats
     compute: Floats
     tensor_parallel: Floats
+    sharding: Floats
     transfers: Floats
     ends: Floats
     backward: Floats
@@ -75,21 +78,20 @@ def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints)
     """
     candidate = strategy.candidate
     order = candidate_order(candidate)
-    compute, tensor = _passes(problem, strategy, order.device, devices)
-    transfer = _transfers(problem, strategy, order.device, devices)
-    rows = np.concatenate([compute, tensor, transfer], axis=-1)
+    parts = _passes(problem, strategy, order.device, devices)
+    rows = np.concatenate([*parts, _transfers(problem, strategy, order.device, devices)], axis=-1)
     distinct, same = np.unique(rows.reshape(-1, rows.shape[-1]), axis=0, return_inverse=True)
-    size = compute.shape[-1]
-    alone, rings, hops = distinct[:, :size], distinct[:, size : 2 * size], distinct[:, 2 * size :]
-    ends = pipeline_ends(order, alone + rings, hops, candidate.num_micro_batches)
+    alone, rings, gathers, hops = np.split(distinct, np.cumsum([part.shape[-1] for part in parts]), axis=1)
+    whole, m = alone + rings + gathers, candidate.num_micro_batches
+    ends = pipeline_ends(order, whole, hops, m)
     total = ends.max(axis=1)
-    without_hops = spans(order, alone + rings, np.zeros_like(hops), candidate.num_micro_batches)
-    bare = spans(order, alone, np.zeros_like(hops), candidate.num_micro_batches)
+    bare, still = (spans(order, passes, np.zeros_like(hops), m) for passes in (alone, alone + rings))
+    without_hops = spans(order, whole, np.zeros_like(hops), m) if gathers.any() else still
     shape, of = rows.shape[:-1], same.ravel()
-    parts = (total, bare, without_hops - bare, total - without_hops)
-    backward = _on_devices(order.device, alone + rings)
+    figures = (total, bare, still - bare, without_hops - still, total - without_hops)
+    backward = _on_devices(order.device, whole)
     return PipelineSeconds(
-        *(part[of].reshape(shape) for part in parts),
+        *(figure[of].reshape(shape) for figure in figures),
         *(np.swapaxes(part[of].reshape(*shape, candidate.pp), -1, -2) for part in (ends, backward)),
     )
 
@@ -120,8 +122,8 @@ def replica_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints)
     """
     candidate = strategy.candidate
     device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
-    compute, tensor = _passes(problem, strategy, device, devices)
-    passes = (compute + tensor).reshape(candidate.dp, 3, len(device))
+    compute, tensor, sharding = _passes(problem, strategy, device, devices)
+    passes = (compute + tensor + sharding).reshape(candidate.dp, 3, len(device))
     return passes, _transfers(problem, strategy, device, devices)
 
 
@@ -161,18 +163,23 @@ def pipeline_ends(order: Order, passes: Floats, transfer: Floats, num_micro_batc
     return device_ends(order.passes, order.first, every, np.ascontiguousarray(transfer), num_micro_batches)
 
 
-def _passes(problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints) -> tuple[Floats, Floats]:
-    """Computation and all-reduces of F, I, W of every chunk and replica, (..., dp, 3 C), (1)."""
+def _passes(problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints) -> tuple[Floats, ...]:
+    """Computation, all-reduces and sharding of F, I, W of every chunk and replica, (..., dp, 3 C), (1)."""
     recompute, first, end = strategy.ranges
     tables, ranges = problem.tables(strategy.candidate), problem.passes(strategy.candidate)
     hosts = devices[..., device, :, :]
     types = problem.type_of_node[problem.links.node_of[hosts]]
     chunk = np.arange(len(first))[:, None, None]
     parts = (ranges.forward, ranges.input_gradient, ranges.weight_gradient)
-    compute = [part[:, recompute, first, end][types, chunk].max(axis=-1) for part in parts]
-    tp = strategy.candidate.tp
+    each = [part[:, recompute, first, end][types, chunk] for part in parts]
+    compute = [part.max(axis=-1) for part in each]
+    none, tp = np.zeros_like(compute[0]), strategy.candidate.tp
+    sharding = [none] * 3
+    if has_shards(problem, strategy.candidate):
+        waits = exposed_by_worker(problem, strategy, device, devices)
+        sharding = [(each[k] + waits[k]).max(axis=-1) - compute[k] for k in (0, 1)] + [none]
     if tp == 1:
-        return _by_replica(compute), _by_replica([np.zeros_like(compute[0])] * 3)
+        return _by_replica(compute), _by_replica([none] * 3), _by_replica(sharding)
     inverse, latency = group_link(problem.links, hosts)
 
     def ring(volume: Floats, reductions: Floats) -> Floats:
@@ -181,7 +188,7 @@ def _passes(problem: PlanningProblem, strategy: Strategy, device: Ints, devices:
     plain = tables.volume[0, first, end] / 2, tables.reductions[0, first, end] / 2
     every = tables.volume[recompute, first, end], tables.reductions[recompute, first, end]
     forward, backward = ring(*plain), ring(every[0] - plain[0], every[1] - plain[1])
-    return _by_replica(compute), _by_replica([forward, backward, np.zeros_like(forward)])
+    return _by_replica(compute), _by_replica([forward, backward, none]), _by_replica(sharding)
 
 
 def _by_replica(parts: list[Floats]) -> Floats:

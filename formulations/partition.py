@@ -39,6 +39,7 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.sharding import exposed_by_range, has_shards
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import StageTables, all_reduce_seconds
 
@@ -67,6 +68,8 @@ class PartitionProblem:
         Tensor groups of the slow class, n_1 of (4).
     forward
         Seconds of the forward pass of every range on the fastest class present, (patterns, L+1, L+1).
+    growing
+        Whether a range takes no less with a further layer at its end.
     """
 
     pp: int
@@ -81,6 +84,7 @@ class PartitionProblem:
     gradients: Floats
     slow_groups: int
     forward: Floats | None = None
+    growing: bool = True
 
     @property
     def num_layers(self) -> int:
@@ -122,10 +126,13 @@ class LaterStages:
 
 
 def partition_problem(
-    problem: PlanningProblem, candidate: Candidate, *, margin: bool = True, cautious: bool = False
+    problem: PlanningProblem, candidate: Candidate, *, margin: bool = True, cautious: bool = False, gather: float = 0.0
 ) -> PartitionProblem:
     """
     The partition problem of a candidate, tensor groups priced at the best links that their device type offers.
+
+    Seconds of a pass with what its gathers add (``taut.formulations.sharding`` (2)) grow with the rate of the gathers
+    and with the computation that hides them, so the least of both bounds them.
 
     Parameters
     ----------
@@ -136,6 +143,8 @@ def partition_problem(
     cautious
         Whether every stage is priced on the slowest type and must fit the smallest: its divisions fit any placement,
         and its optimum is no bound.
+    gather
+        Least seconds per byte of the gathers and scatters of sharded weights and gradients.
 
     Returns
     -------
@@ -146,7 +155,12 @@ def partition_problem(
     memory = problem.stage_memory(candidate, margin=margin)
     rings = _tensor_seconds(problem, tables, candidate)
     seconds = tables.seconds + rings
-    forward = problem.passes(candidate).forward.min(axis=1) + (rings[:, 0] / 2 if candidate.tp > 1 else 0.0)
+    passes, plain = problem.passes(candidate), rings[:, :1] / 2 if candidate.tp > 1 else np.zeros(1)
+    forward = (passes.forward + plain).min(axis=1)
+    sharded = gather > 0.0 and has_shards(problem, candidate)
+    if sharded:
+        before, after = exposed_by_range(problem, candidate, gather, rings)
+        seconds, forward = seconds + before + after, (passes.forward + plain + before).min(axis=1)
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     seconds = np.where(allowed[None, :, None, None], seconds, np.inf)
     if cautious:
@@ -168,6 +182,7 @@ def partition_problem(
         gradients=problem.gradient_bytes(candidate),
         slow_groups=slow,
         forward=forward,
+        growing=not sharded,
     )
 
 

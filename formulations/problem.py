@@ -173,9 +173,14 @@ class PlanningProblem:
 
     def gradient_bytes(self, candidate: Candidate) -> Floats:
         """Bytes that data-parallel rings carry for every range, times the ring's coefficient, (L+1, L+1)."""
-        exchanged = self.memory.parameter_bytes.exchanged(candidate.zero, candidate.num_micro_batches)
-        per_parameter = self.coefficient("data_parallel") * exchanged
-        return np.asarray(self.tables(candidate).parameters * per_parameter, dtype=np.float64)
+        return np.asarray(self.tables(candidate).parameters * self.bytes_per_parameter(candidate), dtype=np.float64)
+
+    def bytes_per_parameter(self, candidate: Candidate) -> float:
+        """Bytes that data-parallel rings carry for a parameter after the passes, times the ring's coefficient."""
+        each = self.memory.parameter_bytes
+        if self.latency_model == "step":
+            return self.coefficient("data_parallel") * each.exchanged_at_end(candidate.zero)
+        return self.coefficient("data_parallel") * each.exchanged(candidate.zero, candidate.num_micro_batches)
 
     def transfer_weight(self, candidate: Candidate) -> float:
         """

@@ -175,6 +175,7 @@ def _ranges(problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterS
         unhidden=none if later is None else later.unhidden,
         others=0.0 if later is None else later.others,
         least_wait=-np.inf if later is None else float(ends.min()) - later.others,
+        growing=problem.growing,
     )
 
 

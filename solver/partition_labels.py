@@ -26,7 +26,8 @@ class Ranges(NamedTuple):
     Figures of every range, as ``taut.formulations.partition`` names them.
 
     ``size`` (L+1, L+1) may not exceed ``cap``; ``slow`` tensor groups are of the slow class; ``later`` says whether
-    later stages are waited for, ``later_edge`` is edge' and ``least_wait`` what stage 0 waits for beyond ``others``.
+    later stages are waited for, ``later_edge`` is edge' and ``least_wait`` what stage 0 waits for beyond ``others``;
+    with ``growing`` longer ranges take longer.
     """
 
     low: Floats
@@ -50,6 +51,7 @@ class Ranges(NamedTuple):
     unhidden: Floats
     others: float
     least_wait: float
+    growing: bool
 
 
 class Labels(NamedTuple):
@@ -193,7 +195,7 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
                             if slot >= 0:
                                 chosen = step[x, i, a, b, slot]
                                 chosen[0], chosen[1], chosen[2], chosen[3] = j, r, q, k
-            if not within:
+            if ranges.growing and not within:
                 # Longer ranges take longer still.
                 break
 

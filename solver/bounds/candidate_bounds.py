@@ -23,9 +23,10 @@ from taut.formulations.order_division import ChunkProblem, chunk_problem
 from taut.formulations.partition import PartitionProblem, best_group, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V
+from taut.formulations.sharding import pass_bytes
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
-from taut.solver.bounds.communication import Communication, least_edges, least_ring
+from taut.solver.bounds.communication import Communication, least_edges, least_gather, least_ring
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.ring_members import MemberBound, has_members
 from taut.solver.layer_partition import Partition, solve_partition
@@ -41,8 +42,12 @@ def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, 
     return chunk_problem(problem, candidate, edge, least_ring(problem, candidate, best), margin=margin)
 
 
-def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Communication) -> float:
-    """Bound ``relaxation``: perfect balance on the fastest device type, memory ignored, plus communication."""
+def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Communication, gather: float = 0.0) -> float:
+    """
+    Bound ``relaxation``: perfect balance on the fastest device type, memory ignored, plus communication.
+
+    A pass of sharded weights takes at least its gathers and scatters, ``gather`` seconds per byte.
+    """
     tables, m, tp = problem.tables(candidate), candidate.num_micro_batches, candidate.tp
     seconds = tables.seconds
     if tp > 1:
@@ -54,7 +59,7 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     layers = np.arange(tables.num_layers)
     # Layer by layer: one type may be the fastest for some layers, another for the others.
     least = seconds[:, :, layers, layers + 1].min(axis=(0, 1))
-    whole = least.sum()
+    whole = max(least.sum(), _whole_gathers(problem, candidate, gather))
     straggler = max(whole / candidate.pp, least.max())
     if candidate.is_order_priced:
         busiest = max(straggler, _busiest(least, candidate))
@@ -65,6 +70,18 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     if comm.later is not None:
         ring += comm.later.optimizer * float(comm.later.parameters[0, -1]) / candidate.pp
     return float((whole + (m - 1) * straggler + cuts + comm.tail[1:].min() + ring) * (1 - ROUNDING))
+
+
+def _whole_gathers(problem: PlanningProblem, candidate: Candidate, gather: float) -> float:
+    """Seconds of a micro-batch's passes over all layers, each as long as its computation or its gathers at least."""
+    if gather == 0.0:
+        return 0.0
+    layers, passes = np.arange(problem.tables(candidate).num_layers), problem.passes(candidate)
+    forward, backward = passes.forward, passes.input_gradient + passes.weight_gradient
+    least = [each[:, :, layers, layers + 1].min(axis=(0, 1)).sum() for each in (forward, backward)]
+    sent = pass_bytes(problem, candidate)
+    gathers = [sent.forward_alone + sent.forward_beside, sent.backward_alone + sent.backward_beside]
+    return float(sum(max(one, gather * every[0, -1]) for one, every in zip(least, gathers, strict=True)))
 
 
 def _busiest(least: Floats, candidate: Candidate) -> float:
@@ -105,7 +122,9 @@ def partition_bound(
     In ``step`` the members of rings are branched on (``taut.solver.bounds.ring_members``) where ``links`` are given.
     Beyond a limit in seconds the bound is of no use and may be the limit.
     """
-    stages = stages or partition_problem(problem, candidate, margin=margin)
+    if stages is None:
+        gather = 0.0 if links is None else least_gather(problem, candidate, links)
+        stages = partition_problem(problem, candidate, margin=margin, gather=gather)
     if comm.ring == 0.0:
         limit -= comm.ring_latency
         found = solve_partition(stages, comm.edge, comm.tail, later=comm.later, limit=limit)

@@ -37,6 +37,7 @@ from taut.formulations.links import Links
 from taut.formulations.partition import LaterStages
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
+from taut.formulations.sharding import half_ring, has_shards
 from taut.formulations.space import Candidate
 from taut.solver.bounds.link_bounds import BestLinks
 
@@ -201,6 +202,15 @@ def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
     if candidate.dp == 1:
         return 0.0
     return min(_ring_per_byte(candidate.dp, k, best) for k in _telling(problem, candidate, best))
+
+
+def least_gather(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """Least seconds per byte of a gather of sharded weights on any stage; of a single stage the exact ones."""
+    if not has_shards(problem, candidate):
+        return 0.0
+    alone = candidate.pp == 1
+    ring = _every_device(problem.links, candidate, best) if alone else least_ring(problem, candidate, best)
+    return float(half_ring(problem, ring))
 
 
 def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:

@@ -17,6 +17,7 @@ from taut.data.units import KIB
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import ROUNDING, chunked, partition_bound
+from taut.solver.bounds.communication import least_gather
 from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.layer_partition import Partition
 from taut.solver.memory_excess import least_excess
@@ -86,7 +87,8 @@ def relaxation(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> E
 
 def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
     """Bound ``partition``, or ``memory`` where no division fits; the witness is the limit where that was reached."""
-    stages = partition_problem(ladder.problem, candidate, margin=ladder.margin)
+    gather = least_gather(ladder.problem, candidate, ladder.links)
+    stages = partition_problem(ladder.problem, candidate, margin=ladder.margin, gather=gather)
     comm = ladder.communication(candidate)
     seconds, found = partition_bound(ladder.problem, candidate, comm, stages=stages, links=ladder.links, limit=limit)
     if not found.feasible:

@@ -29,7 +29,7 @@ from enum import IntEnum
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import relaxation_bound
-from taut.solver.bounds.communication import Communication, communication
+from taut.solver.bounds.communication import Communication, communication, least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import SubsetCache, has_joint
@@ -83,7 +83,8 @@ class Ladder:
     def relaxation(self, candidate: Candidate) -> float:
         """Bound ``relaxation`` in seconds, which does not depend on memory."""
         if candidate not in self.relaxations:
-            seconds = relaxation_bound(self.problem, candidate, self.communication(candidate))
+            gather = least_gather(self.problem, candidate, self.links)
+            seconds = relaxation_bound(self.problem, candidate, self.communication(candidate), gather)
             self.relaxations[candidate] = seconds
         return self.relaxations[candidate]
 

@@ -79,10 +79,11 @@ class Examined:
     def breakdown(self, stated: dict[str, float]) -> dict[str, float]:
         """Parts of the step time, of the slowest replica and stage that come nearest to the stated parts."""
         wanted = np.array([stated.get(part, math.inf) for part in PARTS])
-        nearest = self.price.parts[np.abs(self.price.parts - wanted).sum(axis=1).argmin()]
+        *parts, waiting = self.price.parts.T
+        nearest = np.abs(np.array(parts).T - wanted).sum(axis=1).argmin()
         return {
-            **dict(zip(PARTS, nearest.tolist(), strict=True)),
-            "data_parallel": float(self.price.data_parallel[0]),
+            **{name: float(part[nearest]) for name, part in zip(PARTS, parts, strict=True)},
+            "data_parallel": float(self.price.data_parallel[0] + waiting[nearest]),
             "optimizer": float(self.price.optimizer[0]),
             "constant": self.case.coefficient("constant"),
         }

@@ -21,7 +21,17 @@ import pytest
 from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.errors import TautError
-from taut.formulations import gradient_reductions, latency, links, memory, order_times, rings, space, stage_tables
+from taut.formulations import (
+    gradient_reductions,
+    latency,
+    links,
+    memory,
+    order_times,
+    rings,
+    sharding,
+    space,
+    stage_tables,
+)
 from taut.formulations.priced_layers import PricedLayers
 from taut.formulations.problem import PlanningProblem
 from taut.solver import layer_partition
@@ -92,7 +102,7 @@ def _half_last(parts: Any, *_: Any) -> Any:
 
 
 def _one_less(pipelines: Any, problem: PlanningProblem, strategy: Any, tables: Any, devices: Ints) -> Any:
-    compute, tensor, _ = latency._stage_seconds(problem, strategy, tables, devices)
+    compute, tensor, *_ = latency._stage_seconds(problem, strategy, tables, devices)
     return pipelines._replace(total=pipelines.total - (compute + tensor).max(axis=-2))
 
 
@@ -193,6 +203,8 @@ BUGS: dict[str, Patch] = {
     ),
     "overlap forgotten in bounds": _no_overlap_in_bounds,
     "reductions of bounds +30 %": _changed(communication, "_later", _later_raised),
+    "gathers hidden altogether": _scaled(sharding, "exposed", 0.0),
+    "gathers of bounds doubled": _scaled(communication, "least_gather", 2.0),
     "forest of bounds +50 %": _scaled(communication, "_forest", 1.5),
 }
 

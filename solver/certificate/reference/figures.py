@@ -37,10 +37,12 @@ class Figures:
         self.layers = layers_of(case, choice)
         self.first, self.last = np.array([first for first, _ in stages]), np.array([end for _, end in stages]) - 1
         row = np.repeat([RECOMPUTE.index(r) for r in recompute], self.last - self.first + 1)
-        #: Seconds (3, types, chunks).
-        self.passes = self.summed(self.layers.passes[:, :, row, np.arange(len(row))])
+        #: Seconds (3, types, layers), and (3, types, chunks).
+        self.by_layer = self.layers.passes[:, :, row, np.arange(len(row))]
+        self.passes = self.summed(self.by_layer)
         #: Bytes and numbers of all-reduces (2, chunks): those of a step without recompute, and all.
         each = np.array([self.layers.output, np.ones(len(row))]) * case.coefficient("tensor_parallel")
+        self.outputs, self.is_last = each, np.isin(np.arange(len(row)), self.last)
         self.parameters = self.summed(self.layers.parameters)
         self.plain, self.every = self.summed(4 * each), self.summed(np.where(row == 2, 6, 4) * each)
 

@@ -3,8 +3,9 @@ What a step waits for after its passes: rings of gradients, and the optimizer.
 
 Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] are those of one micro-batch there.
 
-(1) A parameter exchanges 1 gradient, (m gradient + weight)/2 bytes under ZeRO-2 and m (gradient + 2 weight)/2 under
-    ZeRO-3; M sums them over a pipeline rank's layers.
+(1) A parameter exchanges 1 gradient; in the papers' models (m gradient + weight)/2 bytes under ZeRO-2 and
+    m (gradient + 2 weight)/2 under ZeRO-3, of which ``step`` has those of micro-batches in their passes (``sharding``)
+    and here weight/2 and none. M sums them over a pipeline rank's layers.
 (2) Rings of M bytes with g_n replicas on each of k nodes: max over n of 4 (g_n - 1)/g_n M/B_n + 2 (k - 1)/k M/B
     between, slowest links either way. In the papers' models every device has its share of its node's cards; in ``step``
     1/B = max(1/link, G_n/(cards_n g_n)) with G_n devices on node n, for a ring crosses the cards once.
@@ -44,7 +45,7 @@ def _reductions(plan: Figures) -> Floats:
     choice = plan.choice
     if choice.dp == 1:
         return np.zeros(plan.devices.shape[:2])
-    alone = _message(plan) * _kept_rings(plan)
+    alone = _message(plan) * kept_rings(plan)
     if not plan.case.overlap_grad_reduce or choice.zero >= 2:
         return alone
     bucket = max(LEAST_BUCKET, BUCKET_A_REPLICA * choice.dp)
@@ -58,10 +59,12 @@ def _message(plan: Figures) -> Floats:
     stored, gradient, _ = PARAMETER_BYTES[case.memory.precision]
     m, weight = choice.num_micro_batches, case.coefficient("data_parallel")
     moved = {2: (m * gradient + stored) / 2, 3: m * (gradient + 2 * stored) / 2}.get(choice.zero, gradient)
+    if case.latency_model == "step":
+        moved = {2: stored / 2, 3: 0.0}.get(choice.zero, gradient)
     return weight * moved * plan.by_rank(plan.parameters)
 
 
-def _kept_rings(plan: Figures) -> Floats:
+def kept_rings(plan: Figures) -> Floats:
     """Seconds per byte of every stage's slowest ring (n, pp); those of the placements of the last call are kept."""
     kept = plan.case.kept.get("rings")
     if kept is None or not np.array_equal(kept[0], plan.devices):

@@ -3,17 +3,19 @@ Step time of a plan, priced from its definition.
 
 Worker (x, z, y) of stage x, replica z and tensor rank y runs on ``devices[x, z, y]``; m micro-batches a step.
 
-(1) t[x, z], seconds of a stage for a micro-batch: its layers' on the slowest type of the tensor group, and all-reduces
-    (``figures`` (1)).
+(1) t[x, z], seconds of a stage for a micro-batch: its layers' on the slowest type of the tensor group, all-reduces
+    (``figures`` (1)), and in ``step`` what it waits for under ZeRO-2 and 3 (``sharding`` (2) and (3)).
 (2) T_PP[z] is the slowest tensor rank's sum over hops (``figures`` (2)) there and back, in ``amp`` there alone.
 (3) T_pipe[z] = sum t + (m - 1) max t + h T_PP[z], with h = 1 under GPipe and in ``amp``, (pp - 1) m/pp in
     ``pipette-printed`` and otherwise max(1, m/pp).
 (4) Other schedules run their order pass by pass: forward and both gradients of every chunk, half of the all-reduces
-    without recompute forward and the others in the gradient by the input, and half of a hop each way.
+    without recompute forward and the others in the gradient by the input, with what each waits for as in (1), and half
+    of a hop each way.
 (5) end[0, z] = T_pipe[z], and end[x + 1, z] = end[x, z] - backward[x, z] - back[x, z], with the seconds of the stage's
     backward pass and of the slowest tensor rank's hop back to it; in (4) the end of the rank's last pass.
 (6) T = T' + T_opt + constant; T' = max T_pipe + T_DP in the papers' models, and in ``step`` the end of the last
-    reduction of gradients (``gradients``). What reductions add to max T_pipe is the part of data parallelism.
+    reduction of gradients (``gradients``). What reductions add to max T_pipe is the part of data parallelism, beside
+    what the passes wait for.
 """
 
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.gradients import all_reduced, in_papers, optimizer
 from taut.solver.certificate.reference.memory import Stages
 from taut.solver.certificate.reference.orders import Order, device_ends
+from taut.solver.certificate.reference.sharding import is_sharded, waits
 from taut.solver.certificate.reference.space import CLOSED_FORM, WHOLE_STEP, Case, Choice
 
 TIED = 1e-12
@@ -36,8 +39,8 @@ class Price:
     """
     Seconds of a step by placement: totals (n,), and parts of the slowest replica.
 
-    ``parts`` (ways, 3) are computation, all-reduces of tensor groups and transfers of the first placement, one row for
-    each replica and stage that may be the slowest.
+    ``parts`` (ways, 4) are computation, all-reduces of tensor groups, transfers and what ZeRO-2 and 3 wait for, of the
+    first placement, one row for each replica and stage that may be the slowest.
     """
 
     total: Floats
@@ -67,19 +70,21 @@ def _closed_form(plan: Figures) -> tuple[Floats, Floats]:
     """T_pipe by replica (n, dp), and its parts, (3)."""
     choice, rank = plan.choice, np.arange(plan.choice.pp)
     m, pp, model = choice.num_micro_batches, choice.pp, plan.case.latency_model
-    compute = plan.passes.sum(axis=0)[plan.kinds, rank[:, None, None]].max(axis=-1)
+    alone = plan.passes.sum(axis=0)[plan.kinds, rank[:, None, None]]
+    compute = alone.max(axis=-1)
+    waiting = (alone + waits(plan, rank).sum(axis=0)).max(axis=-1) - compute if is_sharded(plan) else 0 * compute
     tensor = plan.rings(plan.every, rank)
     trips = max(1.0, m / pp) if model in WHOLE_STEP else (pp - 1) * m / pp
     trips = 1.0 if choice.schedule == "gpipe" or model == "amp" else trips
     hops = plan.hops(rank, back=False) if model == "amp" else _both_ways(plan, rank)
     transfers = plan.case.coefficient("pipeline") * trips * hops.sum(axis=1).max(axis=-1)
-    stage = compute + tensor
+    stage = compute + tensor + waiting
     total = stage.sum(axis=1) + (m - 1) * stage.max(axis=1) + transfers
     z = np.flatnonzero(total[0] >= total[0].max() * (1 - TIED))
     x, at = np.nonzero(stage[0][:, z] >= stage[0][:, z].max(axis=0) * (1 - TIED))
     z = z[at]
-    parts = [part[0][:, z].sum(axis=0) + (m - 1) * part[0][x, z] for part in (compute, tensor)]
-    return total, np.column_stack([*parts, transfers[0][z]])
+    parts = [part[0][:, z].sum(axis=0) + (m - 1) * part[0][x, z] for part in (compute, tensor, waiting)]
+    return total, np.column_stack([*parts[:2], transfers[0][z], parts[2]])
 
 
 def _both_ways(plan: Figures, rank: Ints) -> Floats:
@@ -91,8 +96,11 @@ def _closed_ends(plan: Figures, pipelines: Floats) -> Floats:
     """When every stage ends its last pass, (n, pp, dp), (5); in the papers' models that of stage 0 alone."""
     if plan.case.latency_model != "step":
         return pipelines[:, None]
-    back = plan.case.coefficient("pipeline") * plan.hops(np.arange(plan.choice.pp), back=True).max(axis=-1)
-    backward = plan.backward()
+    rank, backward = np.arange(plan.choice.pp), plan.backward()
+    back = plan.case.coefficient("pipeline") * plan.hops(rank, back=True).max(axis=-1)
+    if is_sharded(plan):
+        own = plan.passes[1:].sum(axis=0)[plan.kinds, rank[:, None, None]]
+        backward = backward - own.max(axis=-1) + (own + waits(plan, rank)[1]).max(axis=-1)
     ends = [pipelines]
     for x in range(plan.choice.pp - 1):
         ends.append(ends[x] - backward[:, x] - back[:, x])
@@ -103,17 +111,22 @@ def _by_order(plan: Figures, order: Order) -> tuple[Floats, Floats]:
     """Ends of the pipeline ranks (n, pp, dp), and parts of the longest, from running the order, (4)."""
     rank, count = np.array(plan.choice.chunk_device), len(plan.first)
     alone, forward = plan.alone(rank), plan.rings(plan.plain / 2, rank)
+    waiting = 0 * alone
+    if is_sharded(plan):
+        own = plan.passes[:, plan.kinds[:, rank], np.arange(count)[:, None, None]]
+        waiting[:2] = (own[:2] + waits(plan, rank)).max(axis=-1) - alone[:2]
     rings = np.stack([forward, plan.rings(plan.every - plan.plain / 2, rank), 0 * forward])
     away = (rank[:-1] != rank[1:])[:, None]
     hops = np.where(away, plan.case.coefficient("pipeline") * _both_ways(plan, rank).max(axis=-1) / 2, 0.0)
-    rows = np.concatenate([np.moveaxis(part, -2, 0) for part in (*alone, *rings, hops)])
+    rows = np.concatenate([np.moveaxis(part, -2, 0) for part in (*alone, *rings, *waiting, hops)])
     shape = rows.shape[1:]
     rows, where = np.unique(rows.reshape(len(rows), -1), axis=1, return_inverse=True)
-    own, more, transfer = rows[: 3 * count], rows[3 * count : 6 * count], rows[6 * count :]
-    seconds = np.concatenate([own + more, own + more, own], axis=1).reshape(3, count, -1)
-    ends = device_ends(order, seconds, np.concatenate([transfer, 0 * transfer, 0 * transfer], axis=1))
-    found, of = ends.reshape(len(order), 3, -1), where.ravel()
-    total, still, bare = found.max(axis=0)[:, of].reshape(3, *shape)
+    own, more, wait, transfer = np.split(rows, [3 * count, 6 * count, 9 * count])
+    each = [own + more + wait, own + more + wait, own + more, own]
+    seconds = np.concatenate(each, axis=1).reshape(3, count, -1)
+    ends = device_ends(order, seconds, np.concatenate([transfer, *[0 * transfer] * 3], axis=1))
+    found, of = ends.reshape(len(order), 4, -1), where.ravel()
+    total, here, still, bare = found.max(axis=0)[:, of].reshape(4, *shape)
     z = np.flatnonzero(total[0] >= total[0].max() * (1 - TIED))
-    parts = np.column_stack([bare[0][z], (still - bare)[0][z], (total - still)[0][z]])
+    parts = np.column_stack([each[0][z] for each in (bare, still - bare, total - here, here - still)])
     return np.moveaxis(found[:, 0, of].reshape(-1, *shape), 0, 1), parts

@@ -28,10 +28,12 @@ from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
 from taut.formulations.links import Links, group_link
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
+from taut.formulations.sharding import exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import ROUNDING
+from taut.solver.bounds.communication import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition
 from taut.solver.placement.exact.all_placements import count_placements, placements
@@ -172,7 +174,8 @@ def solve_by_enumeration(
     """
     listed = cache.listed(problem, candidate)
     edge, trips = _transfers(problem, candidate, best, listed)
-    seconds, choice = _stage_seconds(problem, candidate, listed, margin=margin)
+    gather = least_gather(problem, candidate, best)
+    seconds, choice = _stage_seconds(problem, candidate, listed, gather, margin=margin)
     pipelines = _Pipelines(seconds, edge, candidate.num_micro_batches)
     value, index, slowest, end = _least(pipelines, listed.groups, trips, _tails(problem, candidate, listed))
     if not np.isfinite(value):
@@ -202,14 +205,16 @@ def _transfers(
 
 
 def _stage_seconds(
-    problem: PlanningProblem, candidate: Candidate, listed: Enumeration, *, margin: bool
+    problem: PlanningProblem, candidate: Candidate, listed: Enumeration, gather: float, *, margin: bool
 ) -> tuple[Floats, Ints]:
     """Least seconds of every range as a stage on a group, (pp, groups, L+1, L+1), and the recompute that attains it."""
     tables, memory, tp = problem.tables(candidate), problem.stage_memory(candidate, margin=margin), candidate.tp
     inverse, latency = listed.inverse[:, None, None, None], listed.latency[:, None, None, None]
     seconds = tables.seconds[listed.types]
-    if tp > 1:
-        seconds = seconds + all_reduce_seconds(tables, tp, inverse, latency)
+    rings = all_reduce_seconds(tables, tp, inverse, latency) if tp > 1 else np.zeros(1)
+    seconds = seconds + rings
+    if gather > 0.0:
+        seconds = seconds + sum(exposed_by_range(problem, candidate, gather, rings, listed.types))
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     layers = np.arange(tables.num_layers + 1)
     possible = allowed[:, None, None] & (layers[:, None] < layers)

@@ -30,7 +30,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import ROUNDING
-from taut.solver.bounds.communication import communication, fixed_seconds
+from taut.solver.bounds.communication import communication, fixed_seconds, least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.slot_kinds import slot_kinds
@@ -202,7 +202,8 @@ def solve_joint(
     solver = cache.solver(problem, candidate, smallest)
     rings = cache.rings(problem, candidate, solver)
     edge, tail, later = linked(problem, candidate, best, smallest)
-    stages = partition_problem(problem, candidate, margin=margin)
+    gather = least_gather(problem, candidate, best)
+    stages = partition_problem(problem, candidate, margin=margin, gather=gather)
     gradients = least_bytes(problem, candidate)[0]
     fixed = fixed_seconds(problem, candidate)
     found_slots: dict[int, Ints] = {}

@@ -20,7 +20,7 @@ from taut.formulations.partition import LaterStages, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import ROUNDING
-from taut.solver.bounds.communication import fixed_seconds
+from taut.solver.bounds.communication import fixed_seconds, least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.joint import linked
@@ -89,7 +89,9 @@ def cover_bound(
         Seconds, infinite if no division fits; and the partition that attains them.
     """
     edge, tail, later, _ = covered_seconds(problem, candidate, best, bound)
-    found = solve_partition(partition_problem(problem, candidate, margin=margin), edge, tail, later=later)
+    gather = least_gather(problem, candidate, best)
+    stages = partition_problem(problem, candidate, margin=margin, gather=gather)
+    found = solve_partition(stages, edge, tail, later=later)
     return found.seconds * (1 - ROUNDING), found
 
 

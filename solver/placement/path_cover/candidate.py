@@ -18,6 +18,7 @@ from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import ROUNDING
+from taut.solver.bounds.communication import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.annealing.paths import HOT, MILD, WARM, PathAnnealing
@@ -138,7 +139,7 @@ class CoverSearch:
     ) -> None:
         self.partition, self.lower_bound = partition, -np.inf
         self._problem, self._candidate, self._best, self._cache = problem, candidate, best, cache
-        self._stages = partition_problem(problem, candidate)
+        self._stages = partition_problem(problem, candidate, gather=least_gather(problem, candidate, best))
         self._graph = slot_graph(problem, candidate)
         self._runs: list[PathAnnealing] = []
         self._pipelines = _first_paths(self._graph, np.arange(len(self._graph.capacity)))

@@ -1,5 +1,7 @@
 """Bugs planted in what search and check share: nearly every false certificate is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.planted_bugs import BUGS, Instance, instances, table, tally
@@ -25,6 +27,19 @@ def small() -> list[Instance]:
 def test_a_planted_bug_is_refused(bug: str, small: list[Instance]) -> None:
     """Under a bug some certificates are false, and every false one is refused."""
     found = tally(bug, small)
+    assert found.false > 0
+    assert found.refused == found.false
+
+
+@pytest.mark.parametrize("bug", ["gathers hidden altogether", "gathers of bounds doubled"])
+def test_a_planted_bug_of_gathers_is_refused(bug: str, small: list[Instance]) -> None:
+    """The same where weights and gradients are sharded in every candidate with replicas."""
+    spaces = [each.problem.space.model_copy(update={"zero": [2, 3]}) for each in small]
+    given = [
+        Instance(replace(each.problem, space=space, latency_model="step"))
+        for each, space in zip(small, spaces, strict=True)
+    ]
+    found = tally(bug, given)
     assert found.false > 0
     assert found.refused == found.false
 

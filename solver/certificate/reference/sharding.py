@@ -1,0 +1,55 @@
+r"""
+What a micro-batch waits for under ZeRO-2 and 3 in ``step``, beside what its passes compute.
+
+A stage or chunk has layers a..b with p_l parameters each, w and g bytes of a weight and a gradient in them.
+
+(1) Moving M bytes, to gather weights or to scatter sums of gradients, takes rate M seconds with rate half of the rings
+    (``gradients`` (2)) of its pipeline rank, the slowest tensor rank's.
+(2) Forward ZeRO-3 gathers every layer before it runs. Layer a comes first, with nothing beside it; the others come
+    while a..b-1 compute: rate w p_a, and what rate w (p_{a+1} + ... + p_b) exceeds the computation of a..b-1.
+(3) Backward ZeRO-3 gathers layer b first, and both scatter layer a last, with nothing beside them; the gathers of
+    b-1..a and the scatters of b..a+1 go beside the whole backward pass. ZeRO-2 scatters alone.
+(4) Each device waits beside its own computation.
+"""
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.solver.certificate.reference.figures import Figures
+from taut.solver.certificate.reference.gradients import kept_rings
+from taut.solver.certificate.reference.memory import PARAMETER_BYTES
+
+
+def is_sharded(plan: Figures) -> bool:
+    """Whether passes gather or scatter."""
+    return plan.case.latency_model == "step" and plan.choice.zero >= 2 and plan.choice.dp > 1
+
+
+def waits(plan: Figures, rank: Ints) -> Floats:
+    """Seconds that every worker waits forward and backward, on pipeline ranks (C,): (2, n, C, dp, tp), (2) to (4)."""
+    weight, gradient, _ = PARAMETER_BYTES[plan.case.memory.precision]
+    gathered = weight if plan.choice.zero == 3 else 0
+    parameters = plan.layers.parameters
+    a, b, every = parameters[plan.first], parameters[plan.last], plan.parameters
+    rate = plan.case.coefficient("data_parallel") / 2 * kept_rings(plan)[:, rank, None, None]
+
+    def moved(weights: Ints, gradients: Ints) -> Floats:
+        return rate * (gathered * weights + gradient * gradients)[:, None, None]
+
+    forward, backward = _computed(plan, rank)
+    return np.stack(
+        [
+            moved(a, 0 * a) + np.maximum(moved(every - a, 0 * a) - forward, 0.0),
+            moved(b, a) + np.maximum(moved(every - b, every - a) - backward, 0.0),
+        ]
+    )
+
+
+def _computed(plan: Figures, rank: Ints) -> tuple[Floats, Floats]:
+    """Seconds of the forward pass without the last layer and of the backward pass, (n, C, dp, tp) each."""
+    kinds, chunk = plan.kinds[:, rank], np.arange(len(rank))[:, None, None]
+    but_last = plan.summed(np.where(plan.is_last, 0.0, plan.by_layer[0]))
+    output = plan.summed(np.where(plan.is_last, 0.0, plan.outputs))
+    forward = but_last[kinds, chunk] + plan.rings(4 * output / 2, rank)[..., None]
+    backward = plan.passes[1:].sum(axis=0)[kinds, chunk]
+    return forward, backward + plan.rings(plan.every - plan.plain / 2, rank)[..., None]

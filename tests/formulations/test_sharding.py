@@ -1,0 +1,70 @@
+"""Gathers and scatters of sharded weights in ``step``: by hand, by both evaluators."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from taut.formulations.latency import step_time
+from taut.formulations.problem import PlanningProblem
+from tests.solver.certificate.reference.test_whole_step import CROSSED, PARAMETERS, SLOW, crossed, seconds
+from tests.support.small import candidate, cluster, costs, in_order, model, problem, strategy
+
+GATHER, SCATTER = 0.5 * PARAMETERS * 2 / 10e3, 0.5 * PARAMETERS * 4 / 10e3
+"""Seconds for a layer on two nodes of a device at 10 kB/s: half of a ring whose factor is 1, 4.9984 and 9.9968 s."""
+ALONE = [[[0], [1]]]
+
+
+def pair(layer: float) -> PlanningProblem:
+    """Two replicas on two nodes at 10 kB/s, and 4 layers of so many seconds forward and twice that backward."""
+    nodes = cluster(2, 1, rows=[[0.0, SLOW], [SLOW, 0.0]])
+    return problem(nodes, table=costs(model(), devices={"d": layer}), latency_model="step", max_tp=1)
+
+
+def test_only_the_first_gather_and_the_last_scatter_of_a_pass_show_where_layers_are_long() -> None:
+    """Layers of 20 s forward and 40 s backward hide a gather of 5 s and a scatter of 10 s beside them."""
+    # A micro-batch: 4 x 60 s; forward the gather of layer 0, backward the gather of layer 3 and the scatter of layer 0.
+    choice = candidate(1, 1, 2, m=4, zero=3)
+    assert seconds(pair(20.0), choice, (4,), ALONE) == pytest.approx(4 * (240 + 2 * GATHER + SCATTER))
+
+
+def test_gathers_show_where_layers_are_short() -> None:
+    """Layers of 1 s: what gathers and scatters exceed the computation beside them is waited for."""
+    # Forward 4 gathers, 3 of them beside the 3 s of the first three layers; backward 4 gathers and scatters, of which
+    # a gather and a scatter stand alone, and 8 s of computation hide 8 s of the others.
+    forward, backward = 4 * GATHER - 3, 4 * (GATHER + SCATTER) - 8
+    choice = candidate(1, 1, 2, m=4, zero=3)
+    assert seconds(pair(1.0), choice, (4,), ALONE) == pytest.approx(4 * (12 + forward + backward))
+
+
+def test_gradient_shards_scatter_in_every_backward_pass_and_gather_weights_once() -> None:
+    """ZeRO-2: a scatter a layer and micro-batch, the first layer's alone; updated weights are gathered at the end."""
+    # Short layers: 8 s of computation beside 3 scatters; the gather of 4 layers' weights after the last pass.
+    choice = candidate(1, 1, 2, m=4, zero=2)
+    assert seconds(pair(1.0), choice, (4,), ALONE) == pytest.approx(4 * (12 + 4 * SCATTER - 8) + 4 * GATHER)
+    assert seconds(pair(20.0), choice, (4,), ALONE) == pytest.approx(4 * (240 + SCATTER) + 4 * GATHER)
+
+
+def test_stages_gather_their_own_layers_for_every_micro_batch() -> None:
+    """In a pipeline the longest stage with its gathers sets the pace, and nothing is reduced at the end."""
+    # Stages of 1 and 3 layers of 1 s, m = 4. A layer alone hides nothing of its own gathers, but 0 s of others.
+    one = 3 + 2 * GATHER + SCATTER
+    three = 9 + (3 * GATHER - 2) + (3 * (GATHER + SCATTER) - 6)
+    choice = candidate(2, 1, 2, m=4, zero=3)
+    assert seconds(crossed(), choice, (1, 4), CROSSED) == pytest.approx(one + three + 3 * three + 5.12e-6)
+
+
+def test_what_gathers_add_is_part_of_data_parallelism() -> None:
+    """The parts of the step time sum to it, and say what gathers add."""
+    given, choice = pair(1.0), candidate(1, 1, 2, m=4, zero=2)
+    found = step_time(given, strategy(choice, 4), in_order(choice))
+    assert float(found.sharding) == pytest.approx(4 * (4 * SCATTER - 8))
+    assert float(found.data_parallel) == pytest.approx(float(found.sharding) + 4 * GATHER)
+    assert float(found.compute + found.data_parallel) == pytest.approx(float(found.total))
+
+
+def test_papers_price_all_gathers_after_the_pipeline() -> None:
+    """In ``pipette`` nothing hides: m gathers for both passes and scatters follow it."""
+    given = replace(pair(20.0), latency_model="pipette")
+    found = step_time(given, strategy(candidate(1, 1, 2, m=4, zero=3), 4), np.array(ALONE))
+    assert float(found.total) == pytest.approx(4 * 240 + 4 * 4 * (2 * GATHER + SCATTER))
