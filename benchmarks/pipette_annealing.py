@@ -28,7 +28,8 @@ from numba import njit
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.placement import PlacementProblem
-from taut.solver.placement.annealing.prices import Prices, Scratch, pipeline_seconds, prices_of, ring_seconds
+from taut.solver.placement.annealing.prices import Prices, pipeline_seconds, prices_of
+from taut.solver.placement.annealing.ring_prices import Scratch, ring_seconds
 
 ALPHA = 0.999
 MOVES = 2_000
