@@ -280,8 +280,8 @@ def instances(count: int, *, first: int = 0) -> list[Instance]:
     """
     The first problems with few enough plans, from a seed on.
 
-    Every second one prices the whole step, with overlap in every fourth; every sixth has schedules that are priced by
-    their order.
+    Every second one prices the whole step, with overlap in every fourth, and in every twelfth with slow cards and rings
+    over all devices; every sixth has schedules that are priced by their order.
     """
     found: list[Instance] = []
     seed = first
@@ -293,10 +293,19 @@ def instances(count: int, *, first: int = 0) -> list[Instance]:
             given = replace(given, space=space, latency_model="pipette")
         if len(found) % 2 == 0 or len(found) % 12 == 11:
             given = replace(given, latency_model="step", overlap_grad_reduce=len(found) % 4 == 2)
+        if len(found) % 12 == 4:
+            given = _slow_cards(given)
         seed += 1
         if given.candidates and given.cluster.num_devices <= MOST_DEVICES and _plans(given) <= MOST_PLANS:
             found.append(Instance(given))
     return found
+
+
+def _slow_cards(given: PlanningProblem) -> PlanningProblem:
+    """The problem with one stage, and cards below its links."""
+    nodes = [group.model_copy(update={"nic_bandwidth_gbps": 0.05}) for group in given.cluster.nodes]
+    cluster = given.cluster.model_copy(update={"nodes": nodes})
+    return replace(given, cluster=cluster, space=given.space.model_copy(update={"fixed": {"pp": 1}}))
 
 
 def tally(bug: str, given: list[Instance], *, work_limit: int = 40) -> Tally:
