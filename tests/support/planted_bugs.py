@@ -27,6 +27,7 @@ from taut.formulations import (
     links,
     memory,
     order_times,
+    pair_table,
     rings,
     sharding,
     space,
@@ -154,7 +155,7 @@ BUGS: dict[str, Patch] = {
     ),
     "hops of bounds +20 %": _method(link_bounds.BestLinks, "hops", lambda found, *_: (found[0] * 1.2, found[1] * 1.2)),
     "core bound takes the slowest link": _changed(
-        links, "least_core", lambda found, figures, steps, k: float(steps[-1]) if len(steps) else found
+        pair_table, "least_core", lambda found, figures, steps, *_: float(steps[-1]) if len(steps) else found
     ),
     "candidates with pp=2 forgotten": _changed(
         space, "candidates", lambda found, *_: [choice for choice in found if choice.pp != 2]
@@ -169,10 +170,12 @@ BUGS: dict[str, Patch] = {
     "network cards ignored": _method(links.Links, "_shared", lambda found, given, *_: given.rate),
     "last stage at half price": _changed(latency, "_stage_seconds", _half_last),
     "transfers at twice the rate": _method(links.Links, "pipeline_rate", lambda found, *_: found * 2),
-    "ring takes the faster direction": _property(links.Links, "ring_inverse", lambda found: np.minimum(found, found.T)),
+    "ring takes the faster direction": _changed(
+        links, "slower_direction", lambda _, figures: np.minimum(figures, figures.T)
+    ),
     "optimizer forgotten": _property(PlanningProblem, "optimizer_seconds", lambda found: found * 0),
     "logits forgotten in memory": _scaled(stage_tables, "_logits", 0),
-    "latency forgotten": _scaled(links, "_latency", 0.0),
+    "latency forgotten": _changed(links, "_tables", lambda found, *_: (found[0], found[1] * 0.0)),
     "gradients of the last stage": _changed(gradient_reductions, "by_device", _last_first),
     "one micro-batch too few": _changed(latency, "_pipelines", _one_less),
     "margin forgotten": _margin_forgotten,
@@ -186,7 +189,7 @@ BUGS: dict[str, Patch] = {
     "candidates with ZeRO-1 forgotten": _changed(
         space, "candidates", lambda found, *_: [choice for choice in found if choice.zero != 1]
     ),
-    "nodes hold half of the groups": _changed(communication, "_groups", lambda found, *_: max(found // 2, 1)),
+    "nodes hold half of the groups": _changed(communication, "groups_of_node", lambda found, *_: max(found // 2, 1)),
     "ring of bounds +30 %": _scaled(communication, "_ring_per_byte", 1.3),
     "orders 10 % short": _scaled(order_times, "spans", 0.9),
     "workspace counted twice": _scaled(stage_tables, "_largest", 2),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.planted_bugs import BUGS, Instance, instances, table, tally
+from tests.support.planted_bugs import BUGS, Instance, instances, planted, table, tally
 
 pytestmark = pytest.mark.proof
 
@@ -42,6 +42,13 @@ def test_a_planted_bug_of_gathers_is_refused(bug: str, small: list[Instance]) ->
     found = tally(bug, given)
     assert found.false > 0
     assert found.refused == found.false
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_every_bug_has_its_place(bug: str) -> None:
+    """What a bug replaces is still there."""
+    with planted(bug):
+        pass
 
 
 def test_without_a_bug_no_certificate_is_false(small: list[Instance]) -> None:
