@@ -13,14 +13,19 @@ Variables: the paths. T is seconds of the longest path, the first slots of all p
 (2) With k nodes touched by dp first slots, some node holds at least :math:`g = \lceil dp / k \rceil` of them, and with
     b the slowest inverse rate between touched nodes the ring takes at least, in seconds per byte,
 
-    .. math:: \rho = 4 \frac{g - 1}{g} \min_v \beta_{vv} + 2 \frac{k - 1}{k} \max \Big( b, \min_v
-        \frac{\gamma_v}{\lfloor dp / k \rfloor} \Big),
+    .. math:: \rho = 4 \frac{g - 1}{g} \min_v \beta_{vv} + 2 \frac{k - 1}{k} \max ( b, \gamma(k) ).
 
-    since some node holds at most :math:`\lfloor dp / k \rfloor` of them, and gives the ring as many shares
-    :math:`1 / \gamma_v` of its cards (``taut.formulations.rings``).
+(3) A node with :math:`g_v` of them gives the ring as many shares :math:`1 / \gamma_v` of its cards
+    (``taut.formulations.rings``). So :math:`\gamma(k)` is the least :math:`\gamma` for which k nodes with
+    :math:`g_v = \lceil \gamma_v / \gamma \rceil \le c_v` need at most dp of them; of equal cards
+    :math:`\gamma_v / \lfloor dp / k \rfloor`.
+(4) Two touched nodes hold at most :math:`\hat g_v = \min(c_v, dp - 1)` each, so the rate between them is raised to
+    :math:`\beta_{ab} = \max(\beta_{ab}, \gamma_a / \hat g_a, \gamma_b / \hat g_b)`: with one slot a node that is
+    all that cards do.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -103,7 +108,7 @@ class SlotGraph:
 
     def ring_bound(self, box: Box, slowest: float | None = None) -> float:
         """
-        Bound the ring from below, (2).
+        Bound the ring from below, (2) and (3).
 
         Parameters
         ----------
@@ -119,9 +124,27 @@ class SlotGraph:
         """
         fewest, g = box.min_touched, -(-self.replicas // box.max_touched)
         link = box.low if slowest is None else slowest
-        between = ring_factor(fewest) * max(link, float(self.card.min()) / (self.replicas // fewest))
+        between = ring_factor(fewest) * max(link, float(self._least_cards[fewest - 1]))
         inside = np.diag(self.inverse)[self.capacity > 1].min(initial=np.inf)
         return (inside_factor(g) * float(inside) if g > 1 else 0.0) + between
+
+    @cached_property
+    def _least_cards(self) -> Floats:
+        """Seconds per byte that cards take at least of a ring on 1, 2, ... nodes, (3), (max_touched,)."""
+        if (self.card == self.card[0]).all():
+            return np.asarray(self.card[0] / np.maximum(self.replicas // np.arange(1, self.max_touched + 1), 1))
+        members = np.arange(1, int(self.capacity.max()) + 1)
+        values = np.where(members <= self.capacity[:, None], self.card[:, None] / members, self.card.max())
+        least = np.full(self.max_touched, np.inf)
+        for value in np.unique(values).tolist():
+            least = np.where(self._members(value) <= self.replicas, np.minimum(least, value), least)
+        return least
+
+    def _members(self, value: float) -> Floats:
+        """Least members of a ring on 1, 2, ... nodes whose cards take at most ``value`` seconds per byte each, (3)."""
+        each = np.maximum(np.ceil(self.card / max(value, 1e-300) * (1 - 1e-12)), 1.0)
+        each = np.sort(np.where(each <= self.capacity, each, np.inf))
+        return np.asarray(each.cumsum()[: self.max_touched])
 
     def shortest_hop(self) -> float:
         """Seconds of the shortest hop that any path can make."""
@@ -147,16 +170,39 @@ def slot_graph(problem: PlanningProblem, candidate: Candidate) -> SlotGraph:
     SlotGraph
         Nodes, slots and paths.
     """
-    links = problem.links
+    links, card = problem.links, problem.rings.card
     message = float(problem.tables(candidate).message[1:-1].min())
+    capacity = np.maximum(links.gpus_per_node // candidate.tp, 1)
+    most = np.minimum(capacity, max(candidate.dp - 1, 1))
     return SlotGraph(
         hops=_by_node(links, links.hop_seconds(candidate.tp, message, both_ways=True)),
-        inverse=_by_node(links, problem.rings.inverse),
-        capacity=np.maximum(links.gpus_per_node // candidate.tp, 1),
+        inverse=between_cards(_by_node(links, problem.rings.inverse), card / most),
+        capacity=capacity,
         pp=candidate.pp,
         replicas=candidate.dp,
-        card=problem.rings.card,
+        card=card,
     )
+
+
+def between_cards(inverse: Floats, least: Floats) -> Floats:
+    """
+    Raise rates between nodes to what their cards take at least, (4).
+
+    Parameters
+    ----------
+    inverse
+        Seconds per byte, (N, N), with the figures inside a node on the diagonal.
+    least
+        Seconds per byte of each node's cards at least, (N,).
+
+    Returns
+    -------
+    array
+        Seconds per byte, (N, N).
+    """
+    raised = np.maximum(inverse, np.maximum(least[:, None], least[None, :]))
+    np.fill_diagonal(raised, np.diag(inverse))
+    return raised
 
 
 def _by_node(links: Links, figures: PairTable) -> Floats:

@@ -19,16 +19,18 @@ def test_factors_are_those_of_the_literature() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_compiled_ring_equals_the_evaluators(seed: int) -> None:
-    """The compiled ring over random first nodes takes the seconds that the evaluator's takes."""
+    """The compiled ring over random nodes of either stage, with cards or without, takes what the evaluator's takes."""
     rng = np.random.default_rng(seed)
     nodes = int(rng.integers(1, 6))
     inverse = rng.uniform(0.1, 2.0, (nodes, nodes))
     inverse = np.maximum(inverse, inverse.T)
-    paths = rng.integers(0, nodes, (int(rng.integers(1, 8)), 1))
-    slowest = path_prices.slowest_link(inverse, paths)
-    compiled = path_prices.ring_by_byte(inverse, paths, slowest, np.zeros(nodes, np.int64))
-    rates = RingRates(PairTable.of_matrix(inverse), np.zeros(nodes))
-    assert compiled == pytest.approx(float(ring_by_byte(rates, paths[:, 0], paths[:, 0])), rel=1e-12, abs=1e-12)
+    paths, cards = rng.integers(0, nodes, (int(rng.integers(1, 8)), 2)), rng.uniform(0.0, 4.0, nodes) * (seed % 2)
+    rates = RingRates(PairTable.of_matrix(inverse), cards)
+    for x in range(2):
+        slowest = path_prices.slowest_link(inverse, paths, x)
+        compiled = path_prices.ring_by_byte(inverse, cards, paths, x, slowest, np.zeros(nodes, np.int64))
+        wanted = float(ring_by_byte(rates, paths[:, x], paths[:, x]))
+        assert compiled == pytest.approx(wanted, rel=1e-12, abs=1e-12)
 
 
 def test_cards_are_shared_by_rings_and_not_by_members() -> None:

@@ -35,7 +35,7 @@ def share(state: Ints) -> float:
 
 
 @jit
-def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> bool:
+def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> None:
     """
     Make one of the moves (1) to (5).
 
@@ -49,27 +49,22 @@ def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> bool:
         The paths to change; the same path twice for moves within one.
     shared
         Whether any node has several slots, so that (2) makes sense.
-
-    Returns
-    -------
-    bool
-        Whether a first slot may have changed.
     """
     pp = paths.shape[1]
     kind = share(state)
     i, j = draw(state) % pp, draw(state) % pp
     if shared and kind < 0.4:
-        return swap_segments(state, paths, y, z, i, j)
+        swap_segments(state, paths, y, z, i, j)
+        return
     if y != z:
         if kind < 0.6 or pp < 3:
             paths[y, i], paths[z, j] = paths[z, j], paths[y, i]
-            return bool(i == 0 or j == 0)
+            return
         i = max(i, 1)
         for x in range(i, pp):
             paths[y, x], paths[z, x] = paths[z, x], paths[y, x]
-        return False
+        return
     low, high = min(i, j), max(i, j)
-    first = bool(low == 0)
     if kind < 0.5:
         while low < high:
             paths[y, low], paths[y, high] = paths[y, high], paths[y, low]
@@ -81,11 +76,10 @@ def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> bool:
             paths[y, i] = paths[y, i + towards]
             i += towards
         paths[y, j] = moved
-    return first
 
 
 @jit
-def swap_segments(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> bool:
+def swap_segments(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> None:
     """
     Swap the segment around a slot, or a part of it, with as many slots that begin with a segment, (2).
 
@@ -99,11 +93,6 @@ def swap_segments(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> b
         The paths.
     i, j
         Slots of y and z in the segments.
-
-    Returns
-    -------
-    bool
-        Whether a first slot may have changed.
     """
     pp = paths.shape[1]
     low, high, there = i, i + 1, j
@@ -117,10 +106,9 @@ def swap_segments(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> b
         high = low + 1 + draw(state) % (high - low)
     size = min(high - low, pp - there)
     if y == z and abs(low - there) < size:
-        return False
+        return
     for x in range(size):
         paths[y, low + x], paths[z, there + x] = paths[z, there + x], paths[y, low + x]
-    return bool(low == 0 or there == 0)
 
 
 @jit

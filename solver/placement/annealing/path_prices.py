@@ -1,13 +1,22 @@
 r"""
-Prices of paths on a slot graph (``taut.solver.placement.slots``): their hops, and the ring over their first slots.
+Prices of paths on a slot graph (``taut.solver.placement.slots``): their hops, and the rings over slots of one stage.
 
-Data: hops (N, N) in seconds; inverse rates :math:`\beta` (N, N) in seconds per byte.
+Data: hops (N, N) in seconds; inverse rates :math:`\beta` (N, N) and cards :math:`\gamma` (N,) in seconds per byte;
+gradient bytes :math:`G_t` and slack :math:`A_t` seconds of reductions t, each of a stage x(t).
 
-(1) With :math:`g_v` first slots in node v, k nodes touched and b the slowest inverse rate between touched nodes, the
-    ring takes by byte :math:`\max_v 4 \frac{g_v - 1}{g_v} \beta_{vv} + 2 \frac{k - 1}{k} b`
+(1) With :math:`g_v` slots of a stage in node v, k nodes touched and b the slowest inverse rate between touched nodes,
+    the ring takes by byte
+
+    .. math:: \rho = \max_v 4 \frac{g_v - 1}{g_v} \beta_{vv} + 2 \frac{k - 1}{k} \max \Big( b, \max_v
+        \frac{\gamma_v}{g_v} \Big)
+
     (``taut.formulations.rings``).
-(2) When two first slots change nodes, b follows from their links alone, unless the slowest pair may have gone.
+(2) When two slots of the stage change nodes, b follows from their links alone, unless the slowest pair may have gone.
+(3) A stage ends :math:`A_t` before stage 0, so that the step waits :math:`\max_t G_t \rho_{x(t)} - A_t` for
+    reductions; stage 0 has no slack, and the papers' latency models wait for it alone.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numba.extending import register_jitable
@@ -18,6 +27,48 @@ from taut.formulations.rings import inside_factor, ring_factor
 
 register_jitable(inside_factor)
 register_jitable(ring_factor)
+
+
+class Reductions(NamedTuple):
+    """
+    Reductions of the leading stages that the step may wait for, (3).
+
+    Parameters
+    ----------
+    stages
+        Stage of every reduction, (reductions,).
+    gradients
+        Bytes, (reductions,).
+    slack
+        Seconds that the stage ends before stage 0, (reductions,).
+    """
+
+    stages: Ints
+    gradients: Floats
+    slack: Floats
+
+    @property
+    def num_stages(self) -> int:
+        """Leading stages up to the last that has a reduction."""
+        return int(self.stages.max(initial=-1)) + 1
+
+
+def first_stage(gradients: float) -> Reductions:
+    """
+    Wait for stage 0 alone.
+
+    Parameters
+    ----------
+    gradients
+        Its gradient bytes.
+
+    Returns
+    -------
+    Reductions
+        Its reduction, or none without gradients.
+    """
+    some = int(gradients > 0.0)
+    return Reductions(np.zeros(some, np.int64), np.full(some, gradients), np.zeros(some))
 
 
 @jit
@@ -44,9 +95,9 @@ def path_length(hops: Floats, path: Ints) -> float:
 
 
 @jit
-def slowest_link(inverse: Floats, paths: Ints) -> float:
+def slowest_link(inverse: Floats, paths: Ints, x: int) -> float:
     """
-    Find the slowest link between first slots.
+    Find the slowest link between slots of a stage.
 
     Parameters
     ----------
@@ -54,24 +105,26 @@ def slowest_link(inverse: Floats, paths: Ints) -> float:
         Seconds per byte between nodes, (N, N).
     paths
         Nodes of every path, (dp, pp).
+    x
+        The stage.
 
     Returns
     -------
     float
-        Slowest inverse rate between first slots of different nodes, zero for one node.
+        Slowest inverse rate between its slots of different nodes, zero for one node.
     """
     slowest = 0.0
     for a in range(len(paths)):
         for b in range(a):
-            if paths[a, 0] != paths[b, 0]:
-                slowest = max(slowest, inverse[paths[a, 0], paths[b, 0]])
+            if paths[a, x] != paths[b, x]:
+                slowest = max(slowest, inverse[paths[a, x], paths[b, x]])
     return slowest
 
 
 @jit
-def slowest_link_after(inverse: Floats, paths: Ints, slowest: float, removed: Ints, added: Ints) -> float:
+def slowest_link_after(inverse: Floats, paths: Ints, x: int, slowest: float, removed: Ints, added: Ints) -> float:
     """
-    Update the slowest inverse rate when two first slots have changed nodes, (2).
+    Update the slowest inverse rate when two slots of a stage have changed nodes, (2).
 
     Parameters
     ----------
@@ -79,10 +132,12 @@ def slowest_link_after(inverse: Floats, paths: Ints, slowest: float, removed: In
         Seconds per byte between nodes, (N, N).
     paths
         Nodes of every path after the change, (dp, pp).
+    x
+        The stage.
     slowest
         The slowest before.
     removed, added
-        Nodes of the two first slots before and after, (2,).
+        Nodes of the two slots before and after, (2,).
 
     Returns
     -------
@@ -93,28 +148,32 @@ def slowest_link_after(inverse: Floats, paths: Ints, slowest: float, removed: In
     if removed[0] != removed[1]:
         gone = inverse[removed[0], removed[1]]
     for z in range(len(paths)):
-        v = paths[z, 0]
+        v = paths[z, x]
         for k in range(2):
             if v != removed[k]:
                 gone = max(gone, inverse[v, removed[k]])
             if v != added[k]:
                 new = max(new, inverse[v, added[k]])
-    return max(slowest, new) if gone < slowest else slowest_link(inverse, paths)
+    return max(slowest, new) if gone < slowest else slowest_link(inverse, paths, x)
 
 
 @jit
-def ring_by_byte(inverse: Floats, paths: Ints, slowest: float, count: Ints) -> float:
+def ring_by_byte(inverse: Floats, card: Floats, paths: Ints, x: int, slowest: float, count: Ints) -> float:
     """
-    Price the data-parallel ring over the first slots, (1).
+    Price the data-parallel ring over the slots of a stage, (1).
 
     Parameters
     ----------
     inverse
         Seconds per byte between nodes, (N, N).
+    card
+        Seconds per byte of a node's cards for a ring with one slot there, (N,).
     paths
         Nodes of every path, (dp, pp).
+    x
+        The stage.
     slowest
-        Slowest inverse rate between first slots of different nodes.
+        Slowest inverse rate between its slots of different nodes.
     count
         Scratch by node, (N,).
 
@@ -124,43 +183,42 @@ def ring_by_byte(inverse: Floats, paths: Ints, slowest: float, count: Ints) -> f
         Seconds per byte.
     """
     for z in range(len(paths)):
-        count[paths[z, 0]] = 0
+        count[paths[z, x]] = 0
     for z in range(len(paths)):
-        count[paths[z, 0]] += 1
-    inside, touched = 0.0, 0.0
+        count[paths[z, x]] += 1
+    inside, touched, between = 0.0, 0.0, slowest
     for z in range(len(paths)):
-        v = paths[z, 0]
+        v = paths[z, x]
         g = count[v]
         touched += 1.0 / g
+        between = max(between, card[v] / g)
         if g > 1:
             inside = max(inside, inside_factor(g) * inverse[v, v])
-    return inside + ring_factor(touched) * slowest
+    return inside + ring_factor(touched) * between
 
 
 @jit
-def longest_and_ring(hops: Floats, inverse: Floats, gradients: float, paths: Ints) -> float:
+def longest_wait(reductions: Reductions, rings: Floats) -> float:
     """
-    Price a placement of paths.
+    Find for how long the step waits for reductions, (3).
 
     Parameters
     ----------
-    hops, inverse
-        Seconds, and seconds per byte, between nodes, (N, N).
-    gradients
-        Bytes that the ring reduces.
-    paths
-        Nodes of every path, (dp, pp).
+    reductions
+        Bytes and slack.
+    rings
+        Seconds per byte of the leading stages' rings, (stages,).
 
     Returns
     -------
     float
-        Seconds of the longest path and of the ring over all paths' first slots.
+        Seconds after the end of stage 0.
     """
     longest = 0.0
-    for z in range(len(paths)):
-        longest = max(longest, path_length(hops, paths[z]))
-    count = np.zeros(len(hops), np.int64)
-    return longest + gradients * ring_by_byte(inverse, paths, slowest_link(inverse, paths), count)
+    for t in range(len(reductions.stages)):
+        wait = reductions.gradients[t] * rings[reductions.stages[t]] - reductions.slack[t]
+        longest = max(longest, wait)
+    return longest
 
 
 @jit

@@ -2,9 +2,10 @@ r"""
 Pipelines on nodes by simulated annealing: good placements of many nodes, never a bound.
 
 Sets: dp paths of pp slots on a slot graph (``taut.solver.placement.slots``). Variables: the node of every slot.
-Data: :math:`c_z` seconds of path z beyond those of pp - 1 shortest hops; ring seconds over the first slots.
+Data: :math:`c_z` seconds of path z beyond those of pp - 1 shortest hops; wait, seconds for the reductions of the
+leading stages (``taut.solver.placement.annealing.path_prices`` (3)).
 
-(1) Minimise :math:`(\sum_z c_z^8)^{1/8} + ring` in place of :math:`\max_z c_z + ring`: in the 8-norm every long path
+(1) Minimise :math:`(\sum_z c_z^8)^{1/8} + wait` in place of :math:`\max_z c_z + wait`: in the 8-norm every long path
     counts, so that no move is lost on the plateaus of a maximum. The best placement by the maximum is kept.
 (2) A worse neighbour by :math:`\Delta` seconds is accepted with probability :math:`e^{-\Delta / T}`; the temperature T
     falls geometrically. Moves are those of ``taut.solver.placement.annealing.path_moves``.
@@ -22,7 +23,8 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
 from taut.solver.placement.annealing.path_moves import draw, move, share, swap_nodes
 from taut.solver.placement.annealing.path_prices import (
-    longest_and_ring,
+    Reductions,
+    longest_wait,
     path_length,
     power,
     ring_by_byte,
@@ -48,22 +50,22 @@ class PathAnnealing:
     """
     One run of annealing over a fixed number of moves, chunk by chunk.
 
-    ``seconds`` and ``best`` are the least of longest path plus ring for ``gradients`` bytes, and its paths (dp, pp).
+    ``seconds`` and ``best`` are the least of longest path plus wait for ``reductions``, and its paths (dp, pp).
     ``hot`` is the first temperature in standard deviations of hops.
     """
 
     def __init__(
-        self, graph: SlotGraph, gradients: float, paths: Ints, *, moves: int, seed: int, hot: float = HOT
+        self, graph: SlotGraph, reductions: Reductions, paths: Ints, *, moves: int, seed: int, hot: float = HOT
     ) -> None:
         hops, apart = graph.hops, ~np.eye(len(graph.hops), dtype=bool)
         base = (graph.pp - 1) * graph.shortest_hop()
-        self._instance = _Instance(hops, graph.inverse, gradients, base, graph.capacity)
+        self._instance = _Instance(hops, graph.inverse, graph.card, reductions, base, graph.capacity)
         self._paths, self._seed = paths.copy(), seed
         self._chunks = max(-(-moves // CHUNK), 1)
         self._moves, self._done = -(-moves // self._chunks), 0
         self._hot = hot
         self._scale = max(float(hops[apart].std()), 1e-12 * float(hops[apart].max()), 1e-300)
-        self.best, self.seconds = paths.copy(), longest_and_ring(hops, graph.inverse, gradients, paths)
+        self.best, self.seconds = paths.copy(), _seconds(self._instance, paths, _rings(self._instance, paths))
 
     @property
     def finished(self) -> bool:
@@ -75,20 +77,58 @@ class PathAnnealing:
         cooling = (COLD / self._hot) ** (1.0 / self._chunks)
         hot = self._hot * self._scale * cooling**self._done
         schedule = _Schedule(self._moves, hot, hot * cooling, (self._seed * 7919 + self._done) % 1000003)
-        seconds, best = _anneal(self._instance, self._paths, schedule)
+        rings = _rings(self._instance, self._paths)
+        seconds, best = _anneal(self._instance, self._paths, rings, schedule)
         if seconds < self.seconds:
             self.seconds, self.best = seconds, best
         self._done += 1
 
 
 class _Instance(NamedTuple):
-    """Seconds of hops (N, N), inverse rates (N, N), gradient bytes, seconds of pp - 1 shortest hops, slots (N,)."""
+    """
+    What is annealed.
+
+    Seconds of hops (N, N), inverse rates (N, N), cards (N,), reductions, seconds of pp - 1 shortest hops, slots (N,).
+    """
 
     hops: Floats
     inverse: Floats
-    gradients: float
+    card: Floats
+    reductions: Reductions
     base: float
     capacity: Ints
+
+
+class _Rings(NamedTuple):
+    """Slowest links between slots of the leading stages and seconds per byte of their rings (stages,)."""
+
+    slowest: Floats
+    by_byte: Floats
+
+
+def _rings(instance: _Instance, paths: Ints) -> _Rings:
+    """The rings of paths."""
+    stages = instance.reductions.num_stages
+    rings = _Rings(np.zeros(stages), np.zeros(stages))
+    _price_rings(instance, paths, rings, np.zeros(len(instance.hops), np.int64))
+    return rings
+
+
+@jit
+def _price_rings(instance: _Instance, paths: Ints, rings: _Rings, count: Ints) -> None:
+    """Price the rings of all leading stages anew."""
+    for x in range(len(rings.slowest)):
+        rings.slowest[x] = slowest_link(instance.inverse, paths, x)
+        rings.by_byte[x] = ring_by_byte(instance.inverse, instance.card, paths, x, rings.slowest[x], count)
+
+
+@jit
+def _seconds(instance: _Instance, paths: Ints, rings: _Rings) -> float:
+    """Seconds of the longest path and of the wait for reductions."""
+    longest = 0.0
+    for z in range(len(paths)):
+        longest = max(longest, path_length(instance.hops, paths[z]))
+    return longest + longest_wait(instance.reductions, rings.by_byte)
 
 
 class _Schedule(NamedTuple):
@@ -101,45 +141,47 @@ class _Schedule(NamedTuple):
 
 
 class _Current(NamedTuple):
-    """The state by path: seconds and their eighth powers (dp,); scratch by node (N,); best paths so far (dp, pp)."""
+    """The state: seconds and their eighth powers (dp,), rings; scratch by node (N,); best paths so far (dp, pp)."""
 
     lengths: Floats
     powers: Floats
+    rings: _Rings
     counts: Ints
     best_paths: Ints
 
 
 class _Value(NamedTuple):
-    """The objective (1), its ring, the sum of eighth powers, the slowest link, and the best maximum so far."""
+    """The objective (1), its wait, the sum of eighth powers, and the best maximum so far."""
 
     value: float
-    ring: float
+    wait: float
     total: float
-    slowest: float
     best: float
 
 
 @jit
-def _anneal(instance: _Instance, paths: Ints, schedule: _Schedule) -> tuple[float, Ints]:
+def _anneal(instance: _Instance, paths: Ints, rings: _Rings, schedule: _Schedule) -> tuple[float, Ints]:
     """Anneal the paths in place from one temperature to another; returns the best seconds and paths."""
     # Arrays are bound once: each look-up through the tuple would count a reference.
-    hops, inverse, gradients, base, capacity = instance
+    hops, inverse, card, reductions, base, capacity = instance
+    slowest, by_byte = rings
     state = np.full(1, 88172645463325252 + 7046029254386353 * schedule.seed, np.int64)
     for _ in range(8):
         draw(state)
     dp, pp = paths.shape
     lengths = np.array([path_length(hops, paths[z]) for z in range(dp)])
     count = np.zeros(len(hops), np.int64)
-    slowest = slowest_link(inverse, paths)
-    ring = gradients * ring_by_byte(inverse, paths, slowest, count)
+    stages = len(slowest)
+    wait = longest_wait(reductions, by_byte)
     removed, added = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    best, best_paths = lengths.max() + ring, paths.copy()
+    best, best_paths = lengths.max() + wait, paths.copy()
     unit = max(lengths.max() - base, 1e-300)
     powers = np.array([power(seconds, base, unit) for seconds in lengths])
     total = powers.sum()
-    value = unit * total**0.125 + ring
+    value = unit * total**0.125 + wait
     cooling = (schedule.cold / schedule.hot) ** (1.0 / schedule.moves)
     old_y, old_z = np.zeros(pp, np.int64), np.zeros(pp, np.int64)
+    slowest_then, by_byte_then = slowest.copy(), by_byte.copy()
     temperature = schedule.hot
     shared = capacity.max() > 1
     for _ in range(schedule.moves):
@@ -149,10 +191,10 @@ def _anneal(instance: _Instance, paths: Ints, schedule: _Schedule) -> tuple[floa
             if capacity[a] != capacity[b]:
                 continue
             swap_nodes(paths, a, b)
-            current = _Current(lengths, powers, count, best_paths)
-            before = _Value(value, ring, total, slowest, best)
+            current = _Current(lengths, powers, rings, count, best_paths)
+            before = _Value(value, wait, total, best)
             after, accepted = _reprice(instance, paths, current, before, unit, temperature, state)
-            value, ring, total, slowest, best = after
+            value, wait, total, best = after
             if not accepted:
                 swap_nodes(paths, a, b)
                 for k in range(dp):
@@ -162,51 +204,72 @@ def _anneal(instance: _Instance, paths: Ints, schedule: _Schedule) -> tuple[floa
         z = draw(state) % dp if share(state) < 0.8 else y
         old_y[:] = paths[y]
         old_z[:] = paths[z]
-        first = move(state, paths, y, z, shared)
+        move(state, paths, y, z, shared)
         long_y, long_z = path_length(hops, paths[y]), path_length(hops, paths[z])
         power_y, power_z = power(long_y, base, unit), power(long_z, base, unit)
         changed = total - powers[y] + power_y
         if y != z:
             changed += power_z - powers[z]
-        ringed, slowest_then = ring, slowest
-        if first and gradients > 0.0:
-            removed[0], removed[1], added[0], added[1] = old_y[0], old_z[0], paths[y, 0], paths[z, 0]
-            slowest = slowest_link_after(inverse, paths, slowest, removed, added)
-            ringed = gradients * ring_by_byte(inverse, paths, slowest, count)
-        candidate = unit * np.sqrt(np.sqrt(np.sqrt(max(changed, 0.0)))) + ringed
+        waited, ringed = wait, False
+        for x in range(stages):
+            removed[0], removed[1], added[0], added[1] = old_y[x], old_z[x], paths[y, x], paths[z, x]
+            if _same(removed, added):
+                continue
+            if not ringed:
+                slowest_then[:] = slowest
+                by_byte_then[:] = by_byte
+                ringed = True
+            slowest[x] = slowest_link_after(inverse, paths, x, slowest[x], removed, added)
+            by_byte[x] = ring_by_byte(inverse, card, paths, x, slowest[x], count)
+        if ringed:
+            waited = longest_wait(reductions, by_byte)
+        candidate = unit * np.sqrt(np.sqrt(np.sqrt(max(changed, 0.0)))) + waited
         if candidate <= value or share(state) < np.exp((value - candidate) / temperature):
-            value, ring, total = candidate, ringed, changed
+            value, wait, total = candidate, waited, changed
             lengths[y], lengths[z], powers[y], powers[z] = long_y, long_z, power_y, power_z
             longest = 0.0
             for k in range(dp):
                 longest = max(longest, lengths[k])
-            if longest + ring < best:
-                best = longest + ring
+            if longest + wait < best:
+                best = longest + wait
                 best_paths[:] = paths
         else:
-            slowest = slowest_then
+            if ringed:
+                slowest[:] = slowest_then
+                by_byte[:] = by_byte_then
             paths[y] = old_y
             paths[z] = old_z
     return best, best_paths
 
 
 @jit
+def _same(removed: Ints, added: Ints) -> bool:
+    """Whether two slots of a stage are in the same nodes as before, exchanged or not."""
+    if removed[0] == added[0]:
+        return bool(removed[1] == added[1])
+    return bool(removed[0] == added[1] and removed[1] == added[0])
+
+
+@jit
 def _reprice(
     instance: _Instance, paths: Ints, current: _Current, before: _Value, unit: float, temperature: float, state: Ints
 ) -> tuple[_Value, bool]:
-    """Price all paths after a move, and accept or reject it; ``current`` changes, its ``powers`` if accepted."""
-    lengths, powers = current.lengths, current.powers
-    powers_then = powers.copy()
+    """Price all paths after a move, and accept or reject it; ``current`` changes, powers and rings if accepted."""
+    lengths, powers, rings = current.lengths, current.powers, current.rings
+    powers_then, slowest_then, by_byte_then = powers.copy(), rings.slowest.copy(), rings.by_byte.copy()
     for k in range(len(paths)):
         lengths[k] = path_length(instance.hops, paths[k])
         powers[k] = power(lengths[k], instance.base, unit)
-    total, slowest = powers.sum(), slowest_link(instance.inverse, paths)
-    ring = instance.gradients * ring_by_byte(instance.inverse, paths, slowest, current.counts)
-    value, best = unit * np.sqrt(np.sqrt(np.sqrt(total))) + ring, before.best
+    total = powers.sum()
+    _price_rings(instance, paths, rings, current.counts)
+    wait = longest_wait(instance.reductions, rings.by_byte)
+    value, best = unit * np.sqrt(np.sqrt(np.sqrt(total))) + wait, before.best
     if value <= before.value or share(state) < np.exp((before.value - value) / temperature):
-        if lengths.max() + ring < best:
-            best = lengths.max() + ring
+        if lengths.max() + wait < best:
+            best = lengths.max() + wait
             current.best_paths[:] = paths
-        return _Value(value, ring, total, slowest, best), True
+        return _Value(value, wait, total, best), True
     powers[:] = powers_then
+    rings.slowest[:] = slowest_then
+    rings.by_byte[:] = by_byte_then
     return before, False

@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
+from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import least_bytes
-from taut.formulations.partition import partition_problem
+from taut.formulations.partition import LaterStages, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.communication import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.placement.annealing.path_prices import first_stage
+from taut.solver.placement.annealing.path_reductions import leading_reductions
 from taut.solver.placement.annealing.paths import HOT, MILD, WARM, PathAnnealing
 from taut.solver.placement.path_cover.bound import covered_seconds
 from taut.solver.placement.path_cover.build import CaseSearch
@@ -81,7 +84,7 @@ def load() -> None:
     for groups in (1, 2):
         graph = SlotGraph(hops=hops, inverse=hops, capacity=np.full(3, groups), pp=3, replicas=groups, card=np.zeros(3))
         paths = _first_paths(graph, linkage_order(hops))
-        PathAnnealing(graph, 1.0, paths, moves=1, seed=0).advance()
+        PathAnnealing(graph, first_stage(1.0), paths, moves=1, seed=0).advance()
         search = CaseSearch(graph=graph, gradients=1.0, target=9.0, longest=9.0)
         search.add_routes(paths)
         for _ in range(4):
@@ -204,7 +207,9 @@ class CoverSearch:
             paths = _paths_from(graph, order, np.array(start.first))
         most = MAX_MOVES if len(graph.hops) > MANY_NODES else MAX_MOVES // 2
         made = int(start.share * (moves or min(MOVES_PER_SLOT * graph.num_slots, most)))
-        return PathAnnealing(graph, self._gradients(), paths, moves=made, seed=number, hot=start.hot)
+        division = self.partition.division
+        reductions = leading_reductions(self._problem, self._candidate, graph, self._stages, division)
+        return PathAnnealing(graph, reductions, paths, moves=made, seed=number, hot=start.hot)
 
     def refine(self, value: float) -> bool:
         """
@@ -240,7 +245,16 @@ class CoverSearch:
         self.partition = found
         if found.seconds * (1 - ROUNDING) > self.lower_bound:
             self.lower_bound, self._kept = found.seconds * (1 - ROUNDING), search.certificate()
-        return np.asarray(tail - fixed + (value - found.seconds))
+        asked = found.seconds if later is None else self._asked_by_first(found, edge, tail, later)
+        return np.asarray(tail - fixed + (value - asked))
+
+    def _asked_by_first(self, found: Partition, edge: Floats, tail: Floats, later: LaterStages) -> float:
+        """Seconds that stage 0 asks for in a division, where another stage may be waited for."""
+        (first, end), stages = np.array(found.division.stages).T, self._stages
+        at = np.array(found.patterns), [RECOMPUTE.index(name) for name in found.division.recompute], first, end
+        seconds = stages.low[at].sum() + (stages.micro_batches - 1) * stages.high[at].max()
+        optimizer = later.optimizer * later.parameters[first, end].max()
+        return float(seconds + edge[end[:-1]].sum() + tail[end[0]] + optimizer)
 
     def witness(self) -> dict[str, Any]:
         """Witness of ``lower_bound``."""

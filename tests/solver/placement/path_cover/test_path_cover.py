@@ -20,6 +20,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.layer_partition import Partition
+from taut.solver.placement.annealing.path_prices import first_stage
 from taut.solver.placement.annealing.paths import PathAnnealing
 from taut.solver.placement.exact import joint
 from taut.solver.placement.exact.subset import SubsetSolver
@@ -33,7 +34,7 @@ from taut.solver.placement.path_cover.forest import NodeMultipliers, forest_boun
 from taut.solver.placement.path_cover.node_patterns import cheapest_patterns
 from taut.solver.placement.path_cover.path_bound import LongestPathBound
 from taut.solver.placement.path_cover.witness import witness_of, witnessed
-from taut.solver.placement.slots import SlotGraph
+from taut.solver.placement.slots import SlotGraph, between_cards
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
@@ -88,9 +89,16 @@ def random_graph(seed: int) -> SlotGraph:
     """Up to twelve nodes of one slot each."""
     pp, dp = SHAPES[seed % len(SHAPES)]
     hops, inverse = random_links(seed, pp * dp, seed // len(SHAPES) % 5)
-    return SlotGraph(
-        hops=hops, inverse=inverse, capacity=np.ones(pp * dp, np.int64), pp=pp, replicas=dp, card=np.zeros(len(hops))
-    )
+    return with_cards(seed, hops, inverse, np.ones(pp * dp, np.int64), pp)
+
+
+def with_cards(seed: int, hops: Floats, inverse: Floats, capacity: Ints, pp: int) -> SlotGraph:
+    """A graph whose nodes have no cards that count, equal ones or unlike ones."""
+    rng, dp = np.random.default_rng((seed, 8)), int(capacity.sum()) // pp
+    card = [np.zeros(len(hops)), np.full(len(hops), rng.uniform(0.5, 4.0)), rng.uniform(0.5, 4.0, len(hops))][seed % 3]
+    # Every other graph has rates that are raised to what cards take at least already.
+    least = card / np.minimum(capacity, max(dp - 1, 1)) * (seed % 2)
+    return SlotGraph(hops=hops, inverse=between_cards(inverse, least), capacity=capacity, pp=pp, replicas=dp, card=card)
 
 
 def shared_graph(seed: int) -> SlotGraph:
@@ -102,14 +110,7 @@ def shared_graph(seed: int) -> SlotGraph:
     rng = np.random.default_rng((seed, 9))
     np.fill_diagonal(hops, inside * rng.uniform(1.0, 1.5, len(sizes)))
     np.fill_diagonal(inverse, 0.5 * np.diag(hops))
-    return SlotGraph(
-        hops=hops,
-        inverse=inverse,
-        capacity=capacity,
-        pp=pp,
-        replicas=int(capacity.sum()) // pp,
-        card=np.zeros(len(hops)),
-    )
+    return with_cards(seed, hops, inverse, capacity, pp)
 
 
 def optimum(graph: SlotGraph, gradients: float) -> float:
@@ -458,7 +459,7 @@ def test_annealing_finds_the_optimum_of_small_instances() -> None:
     for seed in range(48):
         graph = (random_graph if seed % 2 else shared_graph)(seed)
         start = np.repeat(np.arange(len(graph.hops)), graph.capacity).reshape(-1, graph.pp)
-        run = PathAnnealing(graph, 0.5, start, moves=60_000, seed=seed)
+        run = PathAnnealing(graph, first_stage(0.5), start, moves=60_000, seed=seed)
         while not run.finished:
             run.advance()
         exact = optimum(graph, 0.5)
