@@ -19,14 +19,22 @@ With nodes n and the inverse rates between them,
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse.csgraph import minimum_spanning_tree
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.links import Links
 from taut.formulations.pair_table import PairTable, least_core
 from taut.formulations.rings import RingRates
+from taut.solver.bounds.node_walks import least_walks, tree_edges
+
+
+class Walks(NamedTuple):
+    """Seconds that hops add by the nodes at which a pipeline stops, (nodes + 1,): in full, and ways back left out."""
+
+    whole: Floats
+    without_back: Floats
 
 
 @dataclass
@@ -42,6 +50,7 @@ class BestLinks:
     _cores: dict[int, float] = field(default_factory=dict)
     _hops: dict[tuple[int, float, bool], tuple[float, float]] = field(default_factory=dict)
     _before: dict[tuple[int, float, float, float, bool], tuple[float, float]] = field(default_factory=dict)
+    _walks: dict[tuple[int, float, float, float, bool, bool], Walks] = field(default_factory=dict)
     _trees: dict[tuple[int, float, bool], Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -142,31 +151,38 @@ class BestLinks:
         on the way back, so the slowest way back is taken off.
         """
         key = (tp, message, weight, coefficient, single)
-        if key in self._before:
-            return self._before[key]
+        if key not in self._before:
+            seconds = self._seconds_before(*key)
+            self._before[key] = self.least_inside(seconds), self.least_apart(seconds)
+        return self._before[key]
+
+    def _seconds_before(self, tp: int, message: float, weight: float, coefficient: float, single: bool) -> PairTable:
+        """Seconds of a weighted hop without its way back, between sites."""
         back = (self.links.latency + message / self.links.pipeline_rate(tp)).T
         if not single:
             back = -min(self.least_inside(-back), self.least_apart(-back))
-        seconds = weight * self.links.hop_seconds(tp, message, both_ways=True) - coefficient * back
-        self._before[key] = self.least_inside(seconds), self.least_apart(seconds)
-        return self._before[key]
+        found: PairTable = weight * self.links.hop_seconds(tp, message, both_ways=True) - coefficient * back
+        return found
+
+    def walks(self, tp: int, message: float, weight: float, coefficient: float, *, single: bool, inside: bool) -> Walks:
+        """
+        Least seconds that hops between nodes add for a pipeline that stops at 0, 1, 2, ... nodes.
+
+        Every hop adds what it takes beyond the least, of hops inside a node too where there are some.
+        """
+        key = (tp, message, weight, coefficient, single, inside)
+        if key not in self._walks:
+            least = np.array([self.hops(tp, message, True), self.hops_before(*key[:4], single=single)])
+            full, before = least.min(axis=1) if inside else least[:, 1]
+            whole = weight * (self._by_node(self.links.hop_seconds(tp, message, both_ways=True)) - full)
+            first = np.minimum(whole, self._by_node(self._seconds_before(*key[:5])) - before)
+            self._walks[key] = Walks(least_walks(whole, self.copies), least_walks(first, self.copies))
+        return self._walks[key]
 
     def tree(self, tp: int, message: float, both_ways: bool) -> Floats:
         """Edges of a minimum spanning tree over the nodes, hop seconds ascending, (2)."""
         key = (tp, message, both_ways)
         if key not in self._trees:
             seconds = self.links.hop_seconds(tp, message, both_ways=both_ways)
-            self._trees[key] = self._tree_edges(self._by_node(seconds))
+            self._trees[key] = tree_edges(self._by_node(seconds), self.copies)
         return self._trees[key]
-
-    def _tree_edges(self, between: Floats) -> Floats:
-        """
-        Edges of a minimum spanning tree over nodes whose figures are those of their blocks, ascending.
-
-        By Kruskal's algorithm: every further node of a block joins at the block's least figure, by an edge within the
-        block or to another one, since the others of its block do so as well; one node of every block is left.
-        """
-        between = np.minimum(between, between.T)
-        further = np.repeat(between.min(axis=1), self.copies - 1)
-        np.fill_diagonal(between, 0.0)
-        return np.sort(np.concatenate([minimum_spanning_tree(between).data, further]))

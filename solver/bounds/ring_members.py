@@ -11,7 +11,10 @@ Variables: :math:`g_x`, the fewest members that the ring of stage x has on any n
     :math:`g = \lceil dp / k \rceil`, as that node gives it no more than :math:`g_x` shares.
 (2) A pipeline's run of stages inside a node has :math:`\sum g_x \le c`, since each of them has its ring there. So every
     pipeline makes one hop between nodes less than the runs into which its stages fall at least, filled one after the
-    other.
+    other. All stages that it has on a node, next to each other or not, have :math:`\sum g_x \le c` there, so where
+    messages are equal its hops are a walk that stops at d nodes, with
+    :math:`d \ge \lceil \sum g_x / c \rceil` and :math:`d \ge |\{x : g_x > c / (j + 1)\}| / j` for every j, and take
+    what such a walk takes at least (``taut.solver.bounds.node_walks``).
 (3) With given :math:`g_0, \dots, g_{s-1}`, and for later stages the fewest members in (2), but the best number in (1),
     the exact partition with rings (1) and hops (2) is a lower bound. Branching gives stage s its :math:`g_s`. A leaf is
     reached where the fewest members in (1) for all later stages yield no more.
@@ -43,7 +46,7 @@ from taut.solver.bounds.communication import (
     least_edges,
     spreads,
 )
-from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.link_bounds import BestLinks, Walks
 from taut.solver.layer_partition import Partition, solve_partition
 
 MOST_NODES = 64
@@ -92,6 +95,7 @@ class MemberBound:
         self._bytes, self._fixed = least_bytes(problem, candidate)[0], fixed_seconds(problem, candidate)
         _, self._between = least_edges(problem, candidate, best)
         _, self._further_before = hops_before(problem, candidate, best)
+        self._walks = _walks(problem, candidate, best)
         self._spreads = spreads(problem, candidate)
         self._levels = [g for g in range(1, candidate.dp + 1) if g <= self._capacity and self._touched(g, best)]
         self._fewest = min(self._levels)
@@ -131,11 +135,12 @@ class MemberBound:
         """The exact partition with given members of the first stages; of others the fewest, or the best in (1)."""
         comm, later = self._comm, self._comm.later
         assert later is not None
-        others = self._fewest if whole else min(self._rings, key=lambda g: self._rings[g])
-        rings = np.array([self._rings[g] for g in (*members, *[others] * (self._candidate.pp - len(members)))])
-        hops = self._hops(members)
-        first = self._first_stage(members[0] if members else (self._fewest if whole else None), hops)
-        more = replace(later, ring=np.maximum(rings, later.ring), others=max(later.others, self._later_wait(hops)))
+        assumed = self._fewest if whole else min(self._rings, key=lambda g: self._rings[g])
+        rings = np.array([self._rings[g] for g in (*members, *[assumed] * (self._candidate.pp - len(members)))])
+        hops, stops = self._hops(members), self._stops(members)
+        first = self._first_stage(members[0] if members else (self._fewest if whole else None), hops, stops)
+        others = max(later.others, self._later_wait(hops, stops))
+        more = replace(later, ring=np.maximum(rings, later.ring), others=others)
         return solve_partition(self._stages, comm.edge, np.maximum(comm.tail, first), later=more, limit=limit)
 
     def _hops(self, members: tuple[int, ...]) -> int:
@@ -147,19 +152,37 @@ class MemberBound:
             room -= g
         return runs - 1
 
-    def _first_stage(self, g: int | None, hops: int) -> Floats:
+    def _stops(self, members: tuple[int, ...]) -> int:
+        """Nodes at which every pipeline stops at least, (2)."""
+        every = np.array([*members, *[self._fewest] * (self._candidate.pp - len(members))])
+        shared = range(1, self._capacity + 1)
+        by_size = [-(-int((every * (j + 1) > self._capacity).sum()) // j) for j in shared]
+        return min(max(-(-int(every.sum()) // self._capacity), *by_size), len(self._walks.whole) - 1)
+
+    def _first_stage(self, g: int | None, hops: int, stops: int) -> Floats:
         """Seconds that stage 0 waits for with g members, or the best number, by its end (L+1,)."""
         choices = self._levels if g is None else [g]
         waits = [
-            self._weight * self._between(k, hops) + ring * self._bytes
+            max(self._weight * self._between(k, hops), self._walks.whole[stops]) + ring * self._bytes
             for one in choices
             for k, ring in self._by_touched[one].items()
         ]
         return np.asarray(np.min(waits, axis=0) + self._fixed)
 
-    def _later_wait(self, hops: int) -> float:
+    def _later_wait(self, hops: int, stops: int) -> float:
         """Seconds beyond rings that later stages wait for."""
-        return hops * self._further_before + float(self._fixed[-1])
+        return max(hops * self._further_before, float(self._walks.without_back[stops])) + float(self._fixed[-1])
+
+
+def _walks(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Walks:
+    """What hops of a pipeline add by the nodes at which it stops; where messages differ nothing is known."""
+    tables, tp = problem.tables(candidate), candidate.tp
+    if not tables.equal_messages or problem.links.num_nodes == 1 or problem.transfer_weight(candidate) == 0.0:
+        nothing = np.zeros(candidate.pp + 1)
+        return Walks(nothing, nothing)
+    weights = problem.transfer_weight(candidate), problem.coefficient("pipeline")
+    single, inside = tp == 1 or problem.links.by_node, groups_of_node(problem, candidate) > 1
+    return best.walks(tp, float(tables.message[1]), *weights, single=single, inside=inside)
 
 
 @dataclass(order=True)

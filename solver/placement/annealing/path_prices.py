@@ -14,6 +14,9 @@ gradient bytes :math:`G_t` and slack :math:`A_t` seconds of reductions t, each o
 (2) When two slots of the stage change nodes, b follows from their links alone, unless the slowest pair may have gone.
 (3) A stage ends :math:`A_t` before stage 0, so that the step waits :math:`\max_t G_t \rho_{x(t)} - A_t` for
     reductions; stage 0 has no slack, and the papers' latency models wait for it alone.
+(4) First and last slot of a path exchange M bytes of a tied embedding after the longest path, for
+    :math:`M \max ( \beta_{ab}, \gamma_a, \gamma_b )` seconds between two nodes; the step waits for the slowest of
+    these and of (3).
 """
 
 from typing import NamedTuple
@@ -41,11 +44,14 @@ class Reductions(NamedTuple):
         Bytes, (reductions,).
     slack
         Seconds that the stage ends before stage 0, (reductions,).
+    tied
+        Bytes of a tied embedding that first and last stage exchange, (4).
     """
 
     stages: Ints
     gradients: Floats
     slack: Floats
+    tied: float = 0.0
 
     @property
     def num_stages(self) -> int:
@@ -219,6 +225,27 @@ def longest_wait(reductions: Reductions, rings: Floats) -> float:
         wait = reductions.gradients[t] * rings[reductions.stages[t]] - reductions.slack[t]
         longest = max(longest, wait)
     return longest
+
+
+@jit
+def exchange(inverse: Floats, card: Floats, path: Ints) -> float:
+    """
+    Price the exchange between first and last slot of a path, (4).
+
+    Parameters
+    ----------
+    inverse, card
+        Seconds per byte, as above.
+    path
+        Nodes of its slots, (pp,).
+
+    Returns
+    -------
+    float
+        Seconds per byte.
+    """
+    a, b = path[0], path[-1]
+    return float(inverse[a, b] if a == b else max(inverse[a, b], card[a], card[b]))
 
 
 @jit

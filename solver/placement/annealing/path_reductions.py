@@ -19,7 +19,7 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
-from taut.formulations.gradient_reductions import least_bytes, overlaps
+from taut.formulations.gradient_reductions import least_bytes, overlaps, tied_bytes
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
@@ -28,8 +28,9 @@ from taut.formulations.strategy import Division
 from taut.solver.placement.annealing.path_prices import Reductions, first_stage
 from taut.solver.placement.slots import Box, SlotGraph
 
-MOST_STAGES = 4
-"""Leading stages whose rings are priced: each costs time in every move, and later ones end long before stage 0."""
+MOST_STAGES = 16
+"""Leading stages whose rings are priced: each costs time in every move, and later ones end long before stage 0. With 4
+of 8, annealed placements of 8 nodes of 8 devices took 0.4 % longer, as rings of later stages became the slowest."""
 
 
 def leading_reductions(
@@ -71,7 +72,8 @@ def leading_reductions(
     kept = [entry for entry in told if entry[0] == 0 or entry[1] * most - entry[2] > floor]
     kept = [entry for entry in kept if entry[1] > 0.0]
     columns: Floats = np.array(kept, dtype=np.float64).reshape(-1, 3)
-    return Reductions(columns[:, 0].astype(np.int64), columns[:, 1] / weight, columns[:, 2] / weight)
+    tied = tied_bytes(problem, candidate) / weight
+    return Reductions(columns[:, 0].astype(np.int64), columns[:, 1] / weight, columns[:, 2] / weight, tied)
 
 
 def _extremes(graph: SlotGraph) -> tuple[float, float]:

@@ -24,6 +24,7 @@ from taut.formulations.compiled import jit
 from taut.solver.placement.annealing.path_moves import draw, move, share, swap_nodes
 from taut.solver.placement.annealing.path_prices import (
     Reductions,
+    exchange,
     longest_wait,
     path_length,
     power,
@@ -128,7 +129,17 @@ def _seconds(instance: _Instance, paths: Ints, rings: _Rings) -> float:
     longest = 0.0
     for z in range(len(paths)):
         longest = max(longest, path_length(instance.hops, paths[z]))
-    return longest + longest_wait(instance.reductions, rings.by_byte)
+    return longest + max(longest_wait(instance.reductions, rings.by_byte), _slowest_tie(instance, paths))
+
+
+@jit
+def _slowest_tie(instance: _Instance, paths: Ints) -> float:
+    """Seconds in which first and last slots exchange a tied embedding."""
+    slowest = 0.0
+    if instance.reductions.tied > 0.0:
+        for z in range(len(paths)):
+            slowest = max(slowest, exchange(instance.inverse, instance.card, paths[z]))
+    return instance.reductions.tied * slowest
 
 
 class _Schedule(NamedTuple):
@@ -172,7 +183,7 @@ def _anneal(instance: _Instance, paths: Ints, rings: _Rings, schedule: _Schedule
     lengths = np.array([path_length(hops, paths[z]) for z in range(dp)])
     count = np.zeros(len(hops), np.int64)
     stages = len(slowest)
-    wait = longest_wait(reductions, by_byte)
+    wait = max(longest_wait(reductions, by_byte), _slowest_tie(instance, paths))
     removed, added = np.zeros(2, np.int64), np.zeros(2, np.int64)
     best, best_paths = lengths.max() + wait, paths.copy()
     unit = max(lengths.max() - base, 1e-300)
@@ -221,8 +232,8 @@ def _anneal(instance: _Instance, paths: Ints, rings: _Rings, schedule: _Schedule
                 ringed = True
             slowest[x] = slowest_link_after(inverse, paths, x, slowest[x], removed, added)
             by_byte[x] = ring_by_byte(inverse, card, paths, x, slowest[x], count)
-        if ringed:
-            waited = longest_wait(reductions, by_byte)
+        if ringed or _ends_differ(old_y, old_z, paths[y], paths[z]):
+            waited = max(longest_wait(reductions, by_byte), _slowest_tie(instance, paths))
         candidate = unit * np.sqrt(np.sqrt(np.sqrt(max(changed, 0.0)))) + waited
         if candidate <= value or share(state) < np.exp((value - candidate) / temperature):
             value, wait, total = candidate, waited, changed
@@ -240,6 +251,12 @@ def _anneal(instance: _Instance, paths: Ints, rings: _Rings, schedule: _Schedule
             paths[y] = old_y
             paths[z] = old_z
     return best, best_paths
+
+
+@jit
+def _ends_differ(old_y: Ints, old_z: Ints, y: Ints, z: Ints) -> bool:
+    """Whether first or last slots of two paths have changed."""
+    return bool(old_y[0] != y[0] or old_z[0] != z[0] or old_y[-1] != y[-1] or old_z[-1] != z[-1])
 
 
 @jit
@@ -262,7 +279,7 @@ def _reprice(
         powers[k] = power(lengths[k], instance.base, unit)
     total = powers.sum()
     _price_rings(instance, paths, rings, current.counts)
-    wait = longest_wait(instance.reductions, rings.by_byte)
+    wait = max(longest_wait(instance.reductions, rings.by_byte), _slowest_tie(instance, paths))
     value, best = unit * np.sqrt(np.sqrt(np.sqrt(total))) + wait, before.best
     if value <= before.value or share(state) < np.exp((before.value - value) / temperature):
         if lengths.max() + wait < best:

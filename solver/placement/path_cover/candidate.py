@@ -96,13 +96,13 @@ class _Start:
     """
     Start of an annealing run.
 
-    ``near`` nodes together or in random order; slots taken ``together`` stage by stage or path by path; first
-    temperature ``hot``; ``share`` of the moves at length; ``first``, nodes with fast links that the first slots are to
-    have.
+    ``near`` nodes together or in random order; slots taken path by path, or those of ``leading`` stages before them and
+    stage by stage, of as many as is best; first temperature ``hot``; ``share`` of the moves at length; ``first``, nodes
+    with fast links that the first slots are to have.
     """
 
     near: bool
-    together: bool
+    leading: bool
     hot: float
     share: float
     first: tuple[int, ...] | None = None
@@ -111,7 +111,7 @@ class _Start:
 def _starts(graph: SlotGraph) -> list[list[_Start]]:
     """Runs of annealing in phases: short ones first."""
     if len(graph.capacity) > MANY_NODES:
-        return [[_Start(True, False, hot, share) for hot in (MILD, WARM)] for share in (0.1, 1.0)]
+        return [[_Start(True, hot == MILD, hot, share) for hot in (MILD, WARM)] for share in (0.1, 1.0)]
     if (graph.capacity == 1).all():
         brief = [_Start(near, False, HOT, 0.1) for near in (True, False)]
         random = [_Start(False, False, hot, 1.0) for hot in (HOT, WARM)]
@@ -201,15 +201,13 @@ class CoverSearch:
         """One run of annealing."""
         graph, number = self._graph, seed * 100 + 10 * self._phase + self._starts[self._phase].index(start)
         order = linkage_order(graph.hops) if start.near else np.random.default_rng(number).permutation(len(graph.hops))
-        if start.first is None:
-            paths = _first_paths(graph, order, together=start.together)
-        else:
-            paths = _paths_from(graph, order, np.array(start.first))
         most = MAX_MOVES if len(graph.hops) > MANY_NODES else MAX_MOVES // 2
         made = int(start.share * (moves or min(MOVES_PER_SLOT * graph.num_slots, most)))
         division = self.partition.division
         reductions = leading_reductions(self._problem, self._candidate, graph, self._stages, division)
-        return PathAnnealing(graph, reductions, paths, moves=made, seed=number, hot=start.hot)
+        options = _options(graph, order, start)
+        runs = (PathAnnealing(graph, reductions, paths, moves=made, seed=number, hot=start.hot) for paths in options)
+        return min(runs, key=lambda run: run.seconds)
 
     def refine(self, value: float) -> bool:
         """
@@ -267,10 +265,18 @@ def _advance(run: PathAnnealing) -> None:
             run.advance()
 
 
-def _first_paths(graph: SlotGraph, order: Ints, *, together: bool = False) -> Ints:
-    """Paths (paths, pp) that take the nodes' slots in order; ``together`` stage by stage and not path by path."""
-    taken = np.repeat(order, graph.capacity[order])
-    return taken.reshape(graph.pp, -1).T.copy() if together else taken.reshape(-1, graph.pp)
+def _options(graph: SlotGraph, order: Ints, start: _Start) -> list[Ints]:
+    """Paths that a start may have."""
+    if start.first is not None:
+        return [_paths_from(graph, order, np.array(start.first))]
+    return [_first_paths(graph, order, leading) for leading in range(graph.pp if start.leading else 1)]
+
+
+def _first_paths(graph: SlotGraph, order: Ints, leading: int = 0) -> Ints:
+    """Paths (paths, pp) that take the nodes' slots in order, those of leading stages stage by stage before all else."""
+    taken, first = np.repeat(order, graph.capacity[order]), leading * graph.num_paths
+    stages = taken[:first].reshape(leading, graph.num_paths).T
+    return np.hstack([stages, taken[first:].reshape(graph.num_paths, -1)])
 
 
 def _paths_from(graph: SlotGraph, order: Ints, first: Ints) -> Ints:
