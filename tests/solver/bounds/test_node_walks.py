@@ -1,6 +1,6 @@
 """Least weights of walks that stop at so many nodes, against enumeration."""
 
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def by_enumeration(weights: Floats, stops: int) -> float:
     for k in range(len(weights)):
         distances = np.minimum(distances, distances[:, k, None] + distances[k])
     every = permutations(range(len(weights)), stops)
-    return min(float(sum(distances[a, b] for a, b in zip(path, path[1:], strict=False))) for path in every)
+    return min(float(sum(distances[a, b] for a, b in pairwise(path))) for path in every)
 
 
 def random_weights(seed: int) -> tuple[Floats, Ints]:
