@@ -13,6 +13,8 @@ of one micro-batch's backward pass there; bytes and parameters of the stages; ra
     .. math:: R_x = \max \Big( T_{DP}[x] \min(1, \beta / P_x), \; T_{DP}[x] - \max_z backward[x, z] \Big),
 
     where :math:`P_x` are parameters of one tensor rank; otherwise :math:`R_x = T_{DP}[x]`.
+    Where groups of s replicas have a copy each, replicas z, z + s, ... sum their share of the gradients, 1/s of them,
+    and under ZeRO-2 every group gathers the updated weights. All such rings run at once, and the slowest counts.
 (3) A tied embedding has a copy on the first and the last stage, whose gradients M are summed between the two holders in
     a ring of two: :math:`R_{tied} = M / B`, B their slower direction, a node's cards shared by all its devices.
 (4) The norm of all gradients is known when the last reduction ends, and the optimizer follows everywhere at once:
@@ -117,12 +119,33 @@ def _reductions(problem: PlanningProblem, strategy: Strategy, devices: Ints, bac
     if candidate.dp == 1:
         return np.zeros(devices.shape[:-2])
     gradients = by_device(strategy, problem.gradient_bytes(candidate))
+    if candidate.dp_shard:
+        return gradients * _between_copies(problem, candidate, devices)
     rings = [hierarchical_ring(problem, devices[..., x, :, :]) for x in range(candidate.pp)]
     seconds = gradients * np.stack(rings, axis=-1)
     if not overlaps(problem, candidate):
         return seconds
     parameters = by_device(strategy, problem.tables(candidate).parameters)
     return after_overlap(seconds, parameters, backward.max(axis=-1), candidate)
+
+
+def _between_copies(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> Floats:
+    """Seconds of (2) for each byte of a replica's share of the gradients, where groups have a copy each, (..., pp)."""
+    groups = by_copy(devices, candidate.dp_shard)
+    summed = hierarchical_ring(problem, np.swapaxes(groups, -3, -2)).max(axis=-1)
+    share = weight_share(problem, candidate)
+    return np.asarray(summed + (share * hierarchical_ring(problem, groups).max(axis=-1) if share else 0.0))
+
+
+def weight_share(problem: PlanningProblem, candidate: Candidate) -> float:
+    """Bytes of updated weights that a group gathers at the end, as of an all-reduce, by byte of a gradient shard."""
+    each = problem.memory.parameter_bytes
+    return each.exchanged_at_end(candidate.zero) / (each.gradient / candidate.shards)
+
+
+def by_copy(devices: Ints, shards: int) -> Ints:
+    """Devices (..., pp, dp, tp) as (..., pp, copies, shards, tp): consecutive replicas share a copy."""
+    return devices.reshape(*devices.shape[:-2], -1, shards, devices.shape[-1])
 
 
 def hierarchical_ring(problem: PlanningProblem, stage: Ints) -> Floats:
@@ -244,4 +267,4 @@ def by_device(strategy: Strategy, figures: Floats | Ints) -> Floats:
 
 def optimizer_shards(candidate: Candidate) -> int:
     """Replicas that share the optimizer's work."""
-    return candidate.dp if candidate.zero else 1
+    return candidate.shards if candidate.zero else 1

@@ -2,8 +2,9 @@ r"""
 Memory of a stage, and whether it fits.
 
 For stage x on range [i, j) under recompute r, with P parameters on a tensor rank, :math:`w, g, o` bytes of weight,
-gradient and optimizer state for each, :math:`d_k = dp` under ZeRO stage k or above and 1 otherwise, and :math:`q_x`
-micro-batches in flight, the terms are
+gradient and optimizer state for each, :math:`d_k` the replicas that share one copy
+(``taut.formulations.space`` (7)) under ZeRO stage k or above and 1 otherwise, and :math:`q_x` micro-batches in flight,
+the terms are
 
 (1) weights: :math:`\lceil P w / d_3 \rceil`, gradients: :math:`\lceil P g / d_2 \rceil`, states:
     :math:`\lceil P o / d_1 \rceil` (Rajbhandari et al., arXiv 1910.02054). Under stage 3 the weights are gathered layer
@@ -219,7 +220,7 @@ def held_bytes(
         Three arrays of that shape, in bytes.
     """
     zero, dp = candidate.zero, candidate.dp
-    first, second, third = (dp if zero >= stage else 1 for stage in (1, 2, 3))
+    first, second, third = (candidate.shards if zero >= stage else 1 for stage in (1, 2, 3))
     weight, gradient, state = (parameters * count for count in per_parameter)
     weights, gradients = -(-weight // third), -(-gradient // second)
     if zero == 3 and dp > 1:

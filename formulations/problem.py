@@ -72,7 +72,14 @@ class PlanningProblem:
     def candidates(self) -> list[Candidate]:
         """Every candidate of the space."""
         found = candidates(self.space, self.model, self.cluster, self.costs)
+        if not self.prices_groups:
+            found = [choice for choice in found if not choice.dp_shard]
         return found if self.prices_orders else [choice for choice in found if not choice.is_order_priced]
+
+    @property
+    def prices_groups(self) -> bool:
+        """Whether groups of replicas with a copy each can be priced: in ``step``, where memory is a sum of terms."""
+        return self.latency_model == "step" and self.memory.network is None
 
     def with_orders(self, orders: Iterable[GivenOrder]) -> "PlanningProblem":
         """The problem with further orders in its space; itself where there are none."""
@@ -178,6 +185,8 @@ class PlanningProblem:
     def bytes_per_parameter(self, candidate: Candidate) -> float:
         """Bytes that data-parallel rings carry for a parameter after the passes, times the ring's coefficient."""
         each = self.memory.parameter_bytes
+        if candidate.dp_shard:
+            return self.coefficient("data_parallel") * each.gradient / candidate.dp_shard
         if self.latency_model == "step":
             return self.coefficient("data_parallel") * each.exchanged_at_end(candidate.zero)
         return self.coefficient("data_parallel") * each.exchanged(candidate.zero, candidate.num_micro_batches)

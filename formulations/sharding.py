@@ -6,9 +6,9 @@ Data: w and g bytes of a weight and a gradient; P parameters of a range on one t
 :math:`P_i` those of its first layer and :math:`P_{j-1}` of its last; F, B seconds of one micro-batch's forward and
 backward pass, tensor-parallel time included, :math:`F'` without the last layer.
 
-(1) Gathering M bytes of all replicas, or scattering their sums, is half an all-reduce: :math:`\rho M` seconds, with
-    :math:`\rho` half of the hierarchical ring's seconds per byte (``taut.formulations.rings`` (2) and (3)), of the
-    slowest tensor rank.
+(1) Gathering M bytes of the replicas that share a copy, or scattering their sums, is half an all-reduce among them:
+    :math:`\rho M` seconds, with :math:`\rho` half of the hierarchical ring's seconds per byte
+    (``taut.formulations.rings`` (2) and (3)), of the slowest tensor rank.
 (2) A layer's weights are gathered during the computation of the layer before it, and its gradients are scattered
     during that of the layer after it, in the order of the pass. The first gather and the last scatter of a pass have
     none beside them. So a micro-batch waits beyond its computation, under ZeRO-3,
@@ -19,7 +19,8 @@ backward pass, tensor-parallel time included, :math:`F'` without the last layer.
 
     and under ZeRO-2, which scatters gradients alone, :math:`E_B = \rho g P_i + \max(0, \rho g (P - P_i) - B)`.
 (3) Each device hides behind its own computation, so the slowest of a tensor group is the one whose pass with (2) is.
-(4) After the last pass ZeRO-2 gathers the updated weights, and ZeRO-3 nothing.
+(4) After the last pass ZeRO-2 gathers the updated weights, and ZeRO-3 nothing; where groups have a copy each, these sum
+    their gradients (``taut.formulations.gradient_reductions`` (2)).
 
 The papers' models have no such overlap: they price all gathers and scatters after the pipeline.
 
@@ -34,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.gradient_reductions import hierarchical_ring
+from taut.formulations.gradient_reductions import by_copy, hierarchical_ring
 from taut.formulations.links import group_link
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_factor, ring_steps
@@ -154,7 +155,7 @@ def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, 
         sums = np.stack([tables.volume, tables.reductions])
         forward = forward + _rings(problem, hosts, single * sums[:, 0, first, before] / 2)
         backward = backward + _rings(problem, hosts, sums[:, recompute, first, end] - sums[:, 0, first, end] / 2)
-    rate = _shard_rates(problem, devices)[..., rank, :, None]
+    rate = _shard_rates(problem, devices, candidate.shards)[..., rank, :, None]
     return exposed(rate, alone, beside, forward), exposed(rate, backward_alone, backward_beside, backward)
 
 
@@ -166,12 +167,6 @@ def _rings(problem: PlanningProblem, hosts: Ints, sums: Floats) -> Floats:
     return np.asarray(ring_factor(tp) * volume * inverse + ring_steps(tp) * reductions * latency)[..., None]
 
 
-def _shard_rates(problem: PlanningProblem, devices: Ints) -> Floats:
+def _shard_rates(problem: PlanningProblem, devices: Ints, shards: int) -> Floats:
     """Seconds per byte of a gather on every stage and replica, (..., pp, dp), (1)."""
-    rings = hierarchical_ring_by_stage(problem, devices)
-    return half_ring(problem, np.broadcast_to(rings[..., None], devices.shape[:-1]))
-
-
-def hierarchical_ring_by_stage(problem: PlanningProblem, devices: Ints) -> Floats:
-    """Seconds per byte of every stage's ring over its replicas, (..., pp)."""
-    return np.stack([hierarchical_ring(problem, devices[..., x, :, :]) for x in range(devices.shape[-3])], axis=-1)
+    return half_ring(problem, np.repeat(hierarchical_ring(problem, by_copy(devices, shards)), shards, axis=-1))

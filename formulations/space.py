@@ -1,8 +1,8 @@
 r"""
 The strategy space: every candidate that the planner considers.
 
-A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel, order). With D devices, global batch
-:math:`g` and L layers,
+A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel, order, dp_shard). With D devices,
+global batch :math:`g` and L layers,
 
 (1) pp * tp * dp = D and pp <= L;
 (2) g = dp * micro_batch * m with m micro-batches a pipeline and step;
@@ -14,6 +14,11 @@ A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel,
     latency model ``pipette`` alone, and split ones do not go with full recompute;
 (6) with every order of the passes that the space lists, schedules on the V have a further candidate at the degrees
     that it is listed for, beside the one that runs in the schedule's own order.
+
+(7) under ZeRO-2 and 3 every ``dp_shard`` consecutive replicas share one copy of weights, gradients and optimizer
+    states: all dp of them; the largest divisor of dp, more than one, whose tensor groups fit every node together; and
+    what is asked for. Groups of fewer than dp replicas are priced by the latency model ``step`` alone, where memory is
+    a sum of terms.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
@@ -36,12 +41,16 @@ from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_
 Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 MOST_SEQUENCES = 10_000_000
-FIXABLE = ("pp", "tp", "dp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel")
+FIXABLE = ("pp", "tp", "dp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "dp_shard")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Candidate:
-    """One choice of everything but stages, recompute and placement."""
+    """
+    One choice of everything but stages, recompute and placement.
+
+    ``dp_shard`` replicas share one copy under ZeRO-2 and 3, (7); 0 stands for all of them.
+    """
 
     pp: int
     tp: int
@@ -53,18 +62,25 @@ class Candidate:
     zero: int
     sequence_parallel: bool
     order: tuple[str, ...] = ()
+    dp_shard: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Fields as plain values; the order where it is not the schedule's own."""
+        """Fields as plain values; the order where it is not the schedule's own, and replicas of a copy if not all."""
         values = asdict(self)
-        order = values.pop("order")
-        return values | {"order": list(order)} if order else values
+        order, group = values.pop("order"), values.pop("dp_shard")
+        return values | ({"order": list(order)} if order else {}) | ({"dp_shard": group} if group else {})
 
     def __str__(self) -> str:
         text = f"pp={self.pp} tp={self.tp} dp={self.dp} micro_batch={self.micro_batch} {self.schedule}"
         text += f" vpp={self.vpp}" if self.schedule == "interleaved-1f1b" else ""
         text += " adapted" if self.order else ""
-        return text + (f" zero={self.zero}" if self.zero else "") + (" sp" if self.sequence_parallel else "")
+        text += (f" zero={self.zero}" if self.zero else "") + (f" dp_shard={self.dp_shard}" if self.dp_shard else "")
+        return text + (" sp" if self.sequence_parallel else "")
+
+    @property
+    def shards(self) -> int:
+        """Replicas that share one copy of what is sharded, (7)."""
+        return self.dp_shard or self.dp
 
     @property
     def is_order_priced(self) -> bool:
@@ -122,7 +138,7 @@ class StrategySpace(Spec):
 
 
 def candidates(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> list[Candidate]:
-    """Every candidate of the space, in a fixed order, (1) to (6)."""
+    """Every candidate of the space, in a fixed order, (1) to (7)."""
     own = [
         choice
         for choice in _all(space, model, cluster)
@@ -153,8 +169,16 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterat
                 m = space.global_batch // dp // micro_batch
                 for schedule, vpp in _schedules(space, pp, m, len(model.blocks)):
                     for zero in space.zero if dp > 1 else [0]:
-                        for sharded in _sequence_parallel(space, model, tp):
-                            yield Candidate(pp, tp, dp, vpp, micro_batch, m, schedule, zero, sharded)
+                        for group in shard_groups(space, cluster, tp, dp) if zero >= 2 else [0]:
+                            for sharded in _sequence_parallel(space, model, tp):
+                                yield Candidate(pp, tp, dp, vpp, micro_batch, m, schedule, zero, sharded, (), group)
+
+
+def shard_groups(space: StrategySpace, cluster: ClusterSpec, tp: int, dp: int) -> list[int]:
+    """Replicas that may share one copy, 0 for all, (7)."""
+    room = min(group.gpus_per_node for group in cluster.nodes) // tp
+    wanted = {max((s for s in divisors(dp) if s <= room), default=1), int(space.fixed.get("dp_shard", 1))}
+    return [0, *sorted(s for s in wanted if 1 < s < dp and dp % s == 0)]
 
 
 def _schedules(space: StrategySpace, pp: int, m: int, layers: int) -> Iterator[tuple[str, int]]:
@@ -182,7 +206,8 @@ def _sequence_parallel(space: StrategySpace, model: ModelSpec, tp: int) -> list[
 
 
 def _allowed(choice: Candidate, fixed: dict[str, int | str | bool]) -> bool:
-    return all(getattr(choice, field) == value for field, value in fixed.items())
+    others = (getattr(choice, field) == value for field, value in fixed.items() if field != "dp_shard")
+    return all(others) and ("dp_shard" not in fixed or (choice.zero >= 2 and choice.shards == fixed["dp_shard"]))
 
 
 def divisors(number: int) -> list[int]:
@@ -240,7 +265,7 @@ def _expected(name: str, value: object, global_batch: int, devices: int) -> str 
         return None if whole and value in (0, 1, 2, 3) else "0, 1, 2 or 3"
     if name == "vpp":
         return None if _divides(value, value) else "a number of chunks a device, from 1 on"
-    if name in ("pp", "tp", "dp") and not _divides(value, devices):
+    if name in ("pp", "tp", "dp", "dp_shard") and not _divides(value, devices):
         return f"a divisor of the {devices} devices"
     if name in ("dp", "micro_batch") and not _divides(value, global_batch):
         return f"a divisor of the global batch {global_batch}"

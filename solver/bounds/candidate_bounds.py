@@ -23,10 +23,12 @@ from taut.formulations.order_division import ChunkProblem, chunk_problem
 from taut.formulations.partition import PartitionProblem, best_group, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V
-from taut.formulations.sharding import pass_bytes
+from taut.formulations.sharding import half_ring, pass_bytes
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
-from taut.solver.bounds.communication import Communication, least_edges, least_gather, least_ring
+from taut.solver.bounds.communication import Communication, fixed_seconds, least_edges
+from taut.solver.bounds.copies import cases
+from taut.solver.bounds.least_rings import least_gather, least_ring
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.ring_members import MemberBound, has_members
 from taut.solver.layer_partition import Partition, solve_partition
@@ -119,12 +121,15 @@ def partition_bound(
 
     Returns infinity where no division fits. For ``amp`` the largest stage's gradients are tried in ascending order
     as a cap, since the ring is priced by them: the least over caps of (partition under the cap, ring at the cap).
-    In ``step`` the members of rings are branched on (``taut.solver.bounds.ring_members``) where ``links`` are given.
+    A single stage with several copies is bounded by cases (``taut.solver.bounds.copies``), and
+    in ``step`` the members of rings are branched on (``taut.solver.bounds.ring_members``) where ``links`` are given.
     Beyond a limit in seconds the bound is of no use and may be the limit.
     """
     if stages is None:
         gather = 0.0 if links is None else least_gather(problem, candidate, links)
         stages = partition_problem(problem, candidate, margin=margin, gather=gather)
+    if links is not None and candidate.dp_shard and candidate.pp == 1:
+        return _of_copies(problem, candidate, comm, links, margin=margin, limit=limit)
     if comm.ring == 0.0:
         limit -= comm.ring_latency
         found = solve_partition(stages, comm.edge, comm.tail, later=comm.later, limit=limit)
@@ -142,3 +147,17 @@ def partition_bound(
         if found.seconds + ring < best:
             best, best_found = found.seconds + ring, found
     return float(best * (1 - ROUNDING)), best_found
+
+
+def _of_copies(
+    problem: PlanningProblem, candidate: Candidate, comm: Communication, links: BestLinks, *, margin: bool, limit: float
+) -> tuple[float, Partition]:
+    """Bound ``partition`` of a single stage with several copies: the least of its cases."""
+    gradients, fixed = problem.gradient_bytes(candidate)[0], fixed_seconds(problem, candidate)
+    found = []
+    for case in cases(problem, candidate, links):
+        gather = float(half_ring(problem, case.gather))
+        stages = partition_problem(problem, candidate, margin=margin, gather=gather)
+        found.append(solve_partition(stages, comm.edge, gradients * case.reduction + fixed, limit=limit))
+    least = min(found, key=lambda each: each.seconds)
+    return least.seconds * (1 - ROUNDING), least

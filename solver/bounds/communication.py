@@ -8,16 +8,12 @@ With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that sta
     run at most c, so it makes at least :math:`I(k) = \lceil (pp - \lfloor c/g \rfloor) / c \rceil` hops between nodes;
 (2) all pipelines together connect the nodes into at most dp pieces, so their hops between nodes weigh at least the
     n - dp lightest edges of a minimum spanning tree of the n nodes, and the slowest pipeline at least the dp-th part;
-(3) k nodes whose slowest link has inverse rate :math:`\tau` form a clique of links no slower, so the
-    :math:`(k-1)`-core of those links has k nodes: the least such :math:`\tau` bounds the ring between nodes;
-(4) T_DP >= 4 (g - 1)/g M/B(inside) + 2 (k - 1)/k M/B(between), with the best link inside any node and (3) between;
-    the communication is the least over k of (1) or (2) with (4);
-(5) a single stage has all groups in its rings, :math:`c_n` of node n. The ring that holds a device takes one device of
-    every group, so inside its node it is no faster than the device's :math:`(c_n - 1)`-th best link, and towards
-    another node n than its :math:`c_n`-th best. With tp = 1 these are its slowest, and the one ring takes those of
-    all devices: its exact time. So it is where the devices of a node are interchangeable.
+(3) T_DP is at least that of ``taut.solver.bounds.least_rings`` (2) on k nodes; the communication is the least over k of
+    (1) or (2) with it, and of a single stage that of (3) there.
+(4) Where every s replicas have a copy of weights and gradients, the nodes of a stage say nothing of its rings, and the
+    least of both is taken apart.
 
-In the latency model ``step``, stages after the first are waited for as well: the ring of (4) at the k that is best for
+In the latency model ``step``, stages after the first are waited for as well: the ring of (3) at the k that is best for
 it, over the bytes of stage x, after hops of which those before stage x count without their way back
 (``taut.formulations.partition`` (1')); of the hops between nodes of (1) each adds at least the less of both. A tied
 embedding adds its bytes over the best link of any two devices after the longest trip.
@@ -33,12 +29,17 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.formulations.gradient_reductions import least_bytes, optimizer_shards, overlaps, tied_bytes
-from taut.formulations.links import Links
 from taut.formulations.partition import LaterStages
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.rings import inside_factor, ring_factor, ring_steps
-from taut.formulations.sharding import half_ring, has_shards
 from taut.formulations.space import Candidate
+from taut.solver.bounds.least_rings import (
+    every_device,
+    flat_ring,
+    groups_of_node,
+    least_ring,
+    ring_per_byte,
+    telling,
+)
 from taut.solver.bounds.link_bounds import BestLinks
 
 
@@ -68,20 +69,35 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
     if candidate.is_order_priced:
         return Communication(problem.coefficient("pipeline") * edge, _after_order(problem, candidate, best))
     if problem.latency_model == "amp":
-        farthest = weight * min(between(k) for k in _telling(problem, candidate, best))
+        farthest = weight * min(between(k) for k in telling(problem, candidate, best))
         tail = np.full_like(edge, farthest + problem.constant_seconds)
-        return Communication(weight * edge, tail, *_flat_ring(problem, candidate, best))
+        return Communication(weight * edge, tail, *flat_ring(problem, candidate, best))
+    if candidate.dp_shard:
+        return _of_copies(problem, candidate, best, edge, between)
     if candidate.pp == 1:
-        ring = _every_device(problem.links, candidate, best)
+        ring = every_device(problem.links, candidate, best)
         later = _alone(problem, candidate, ring) if overlaps(problem, candidate) else None
         return Communication(edge, gradients * ring + optimizer, later=later)
-    numbers = _telling(problem, candidate, best)
-    choices = [weight * between(k) + gradients * _ring_per_byte(candidate.dp, k, best) for k in numbers]
+    numbers = telling(problem, candidate, best)
+    choices = [weight * between(k) + gradients * ring_per_byte(candidate.dp, k, best) for k in numbers]
     tail = np.min(choices, axis=0) + optimizer
     if problem.latency_model != "step":
         return Communication(weight * edge, tail)
     farthest = weight * min(between(k) for k in numbers)
     tail = np.maximum(tail, optimizer + farthest + _least_tied(problem, candidate, best))
+    return Communication(weight * edge, tail, later=_later(problem, candidate, best))
+
+
+def _of_copies(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, edge: Floats, between: "Between"
+) -> Communication:
+    """Least communication where groups of replicas have a copy each, (4)."""
+    weight, gradients = problem.transfer_weight(candidate), problem.gradient_bytes(candidate)[0]
+    fixed, ring = fixed_seconds(problem, candidate), least_ring(problem, candidate, best)
+    if candidate.pp == 1:
+        return Communication(edge, gradients * ring + fixed)
+    farthest = weight * min(between(k) for k in telling(problem, candidate, best))
+    tail = farthest + np.maximum(gradients * ring, _least_tied(problem, candidate, best)) + fixed
     return Communication(weight * edge, tail, later=_later(problem, candidate, best))
 
 
@@ -113,7 +129,7 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
     """What stages after the first wait for at least."""
     tables, ring = problem.tables(candidate), least_ring(problem, candidate, best)
     edge, further = hops_before(problem, candidate, best)
-    hops = min(_hops_between(problem, candidate, k) for k in _telling(problem, candidate, best))
+    hops = min(_hops_between(problem, candidate, k) for k in telling(problem, candidate, best))
     # A group of several types may be slow in one pass and fast in the other, so what hides is not known.
     overlap = overlaps(problem, candidate)
     alike = len(problem.device_types) == 1
@@ -172,47 +188,6 @@ def _hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int
     return -(-(pp - first_run) // groups) if pp > first_run else 0
 
 
-def groups_of_node(problem: PlanningProblem, candidate: Candidate) -> int:
-    """Most tensor groups that one node holds, c; one where a group fills a node or more."""
-    return max(int(problem.links.gpus_per_node.max()) // candidate.tp, 1)
-
-
-def spreads(problem: PlanningProblem, candidate: Candidate) -> range:
-    """Numbers of nodes that stage 0's replicas can touch."""
-    dp, groups = candidate.dp, groups_of_node(problem, candidate)
-    if candidate.tp > problem.links.gpus_per_node.max():
-        return range(dp, dp + 1)
-    return range(-(-dp // groups), min(dp, problem.links.num_nodes) + 1)
-
-
-def _telling(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> list[int]:
-    """Some of ``spreads``, of which one is the best."""
-    return best.telling(candidate.dp, spreads(problem, candidate))
-
-
-def _ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
-    """T_DP per gradient byte on k nodes at least, (4)."""
-    g = -(-dp // k)
-    inside = inside_factor(g) * best.inside_inverse if g > 1 else 0.0
-    return inside + ring_factor(k) * best.between(dp, k)
-
-
-def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """T_DP per gradient byte at least, whatever nodes are touched, (4)."""
-    if candidate.dp == 1:
-        return 0.0
-    return min(_ring_per_byte(candidate.dp, k, best) for k in _telling(problem, candidate, best))
-
-
-def least_gather(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """Least seconds per byte of a gather of sharded weights on any stage; of a single stage the exact ones."""
-    if not has_shards(problem, candidate):
-        return 0.0
-    alone = candidate.pp == 1
-    ring = _every_device(problem.links, candidate, best) if alone else least_ring(problem, candidate, best)
-    return float(half_ring(problem, ring))
-
-
 def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:
     """
     Least seconds of reduction and optimizer after the passes of an order, by the end of the first chunk, (L+1,).
@@ -224,24 +199,6 @@ def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks
     if problem.latency_model == "step":
         each = np.broadcast_to(np.diagonal(each, 1).min(), each.shape)
     return np.asarray(each[0] + problem.constant_seconds)
-
-
-def _every_device(links: Links, candidate: Candidate, best: BestLinks) -> float:
-    """T_DP per gradient byte of a single stage, whose replicas take every slot, (5)."""
-    n, tp = links.num_nodes, candidate.tp
-    if tp > links.gpus_per_node.max():
-        return _ring_per_byte(candidate.dp, candidate.dp, best)
-    groups = links.gpus_per_node // tp
-    cards = float((best.rings.card / groups).max()) if n > 1 else 0.0
-    if links.by_node:
-        between = best.between_nodes[np.isfinite(best.between_nodes)]
-        inside, apart = best.inverse.by_site(), between.max(initial=0.0)
-    else:
-        inside, apart = best.ranked(groups)
-    inside = np.where(groups > 1, inside_factor(groups), 0.0)[links.node_of_site] * inside
-    apart = ring_factor(n) * np.maximum(apart, cards)
-    # One ring holds all devices, or all nodes alike; of several, each device lies in one.
-    return float(inside.max() + apart.max() if links.by_node or tp == 1 else (inside + apart).max())
 
 
 class Between(Protocol):
@@ -283,18 +240,3 @@ def _forest(problem: PlanningProblem, candidate: Candidate, best: BestLinks, mes
     joined = max(problem.links.num_nodes - candidate.dp, 0)
     total = tree[:joined].sum() - joined * least
     return max(float(total) / candidate.dp, 0.0)
-
-
-def _flat_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[float, float]:
-    """Seconds per byte and latency seconds of AMP's ring over the best links that dp replicas can get."""
-    dp, groups = candidate.dp, groups_of_node(problem, candidate)
-    if dp == 1:
-        return 0.0, 0.0
-    links = problem.links
-    fewest = dp if candidate.tp > links.gpus_per_node.max() else max(-(-dp // groups), 2)
-    options = [best.core(fewest)] if links.num_nodes > 1 else []
-    if dp <= groups:
-        options.append(best.inside_inverse)
-    latency = min(best.least_inside(links.latency), best.least_apart(links.latency))
-    steps = problem.coefficient("data_parallel") * ring_steps(dp)
-    return ring_factor(dp) * min(options), steps * latency

@@ -17,8 +17,8 @@ from taut.data.units import KIB
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import ROUNDING, chunked, partition_bound
-from taut.solver.bounds.communication import least_gather
 from taut.solver.bounds.ladder import Ladder, Level
+from taut.solver.bounds.least_rings import least_gather
 from taut.solver.layer_partition import Partition
 from taut.solver.memory_excess import least_excess
 from taut.solver.order_priced.bound import OrderBound, order_bound
@@ -90,7 +90,9 @@ def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Ev
     gather = least_gather(ladder.problem, candidate, ladder.links)
     stages = partition_problem(ladder.problem, candidate, margin=ladder.margin, gather=gather)
     comm = ladder.communication(candidate)
-    seconds, found = partition_bound(ladder.problem, candidate, comm, stages=stages, links=ladder.links, limit=limit)
+    seconds, found = partition_bound(
+        ladder.problem, candidate, comm, margin=ladder.margin, stages=stages, links=ladder.links, limit=limit
+    )
     if not found.feasible:
         return _without_memory(*least_excess(stages))
     limited = {"limit_s": limit} if seconds >= limit * (1 - 2 * ROUNDING) else {}

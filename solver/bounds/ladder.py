@@ -29,7 +29,8 @@ from enum import IntEnum
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import relaxation_bound
-from taut.solver.bounds.communication import Communication, communication, least_gather
+from taut.solver.bounds.communication import Communication, communication
+from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import SubsetCache, has_joint

@@ -38,14 +38,8 @@ from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
-from taut.solver.bounds.communication import (
-    Communication,
-    fixed_seconds,
-    groups_of_node,
-    hops_before,
-    least_edges,
-    spreads,
-)
+from taut.solver.bounds.communication import Communication, fixed_seconds, hops_before, least_edges
+from taut.solver.bounds.least_rings import groups_of_node, spreads
 from taut.solver.bounds.link_bounds import BestLinks, Walks
 from taut.solver.layer_partition import Partition, solve_partition
 
@@ -56,10 +50,11 @@ EQUAL = 1 + 1e-12
 
 
 def has_members(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """Whether the rings of several stages may differ by their members on nodes."""
+    """Whether the rings of several stages, of all replicas each, may differ by their members on nodes."""
     return (
         problem.latency_model == "step"
         and candidate.dp > 1
+        and not candidate.dp_shard
         and candidate.pp > 1
         and len(problem.device_types) == 1
         and candidate.tp < problem.links.gpus_per_node.max()

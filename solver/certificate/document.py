@@ -59,6 +59,7 @@ class StrategySection(_Section):
     zero: int
     sequence_parallel: bool
     order: list[str] = []
+    dp_shard: Whole = 0
     stages: list[list[Whole]]
     recompute: list[str]
 

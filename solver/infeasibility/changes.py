@@ -93,7 +93,7 @@ def _recompute(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | 
 
 
 def _zero(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
-    return _freed(problem, "zero", zero=[0, 1, 2, 3])
+    return _freed(problem, "zero", "dp_shard", zero=[0, 1, 2, 3])
 
 
 def _micro_batch(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
@@ -181,7 +181,7 @@ def _contradictions(space: StrategySpace, candidate: Candidate) -> str:
         "sequence_parallel": list(space.sequence_parallel) if candidate.tp > 1 else [],
     }
     allowed |= {name: [value] for name, value in space.fixed.items()}
-    has = {name: getattr(candidate, name) for name in FIXABLE}
+    has = {name: getattr(candidate, name) for name in FIXABLE} | {"dp_shard": candidate.shards}
     old = {name: f"{name}={_or(allowed[name])}" for name in has if allowed.get(name) and has[name] not in allowed[name]}
     if candidate.tp > space.max_tp:
         old.setdefault("tp", f"tp of at most {space.max_tp}")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taut.formulations.latency import step_time
+from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from tests.solver.certificate.reference.test_whole_step import CROSSED, PARAMETERS, SLOW, crossed, seconds
 from tests.support.small import candidate, cluster, costs, in_order, model, problem, strategy
@@ -52,6 +52,35 @@ def test_stages_gather_their_own_layers_for_every_micro_batch() -> None:
     three = 9 + (3 * GATHER - 2) + (3 * (GATHER + SCATTER) - 6)
     choice = candidate(2, 1, 2, m=4, zero=3)
     assert seconds(crossed(), choice, (1, 4), CROSSED) == pytest.approx(one + three + 3 * three + 5.12e-6)
+
+
+def test_copies_gather_inside_their_nodes_and_sum_their_shares_between_them() -> None:
+    """Four replicas on two nodes with a copy a node: gathers at 10 GB/s, sums of half of the gradients at 10 kB/s."""
+    # Inside a node half of a ring whose factor is 4 (2-1)/2 = 2; between nodes rings of two members, factor 1.
+    inside, sums = PARAMETERS / 10e9, 4 * PARAMETERS * 4 / 2 / 10e3
+    near = [[[0], [1], [2], [3]]]
+    third, second = (candidate(1, 1, 4, m=4, zero=zero, dp_shard=2) for zero in (3, 2))
+    # A micro-batch: forward the gather of layer 0, backward that of layer 3 and the scatter of layer 0.
+    assert seconds(crossed(), third, (4,), near) == pytest.approx(4 * (12 + 8 * inside) + sums)
+    # The scatter of layer 0 alone; at the end the gather of 4 layers' weights in every copy.
+    assert seconds(crossed(), second, (4,), near) == pytest.approx(4 * (12 + 4 * inside) + sums + 8 * inside)
+
+
+def test_copies_that_cross_nodes_gather_slowly() -> None:
+    """With each copy on both nodes gathers take 10 kB/s, and sums between copies 10 GB/s."""
+    far, choice = [[[0], [2], [1], [3]]], candidate(1, 1, 4, m=4, zero=3, dp_shard=2)
+    forward, backward = 4 * GATHER - 3, 4 * (GATHER + SCATTER) - 8
+    sums = 2 * 4 * PARAMETERS * 4 / 2 / 10e9
+    assert seconds(crossed(), choice, (4,), far) == pytest.approx(4 * (12 + forward + backward) + sums)
+
+
+def test_the_optimizer_and_memory_are_divided_among_the_replicas_of_a_copy() -> None:
+    """Two replicas to a copy hold and update half each, whatever the number of copies."""
+    given, placed = crossed(optimizer=1e-6), np.array([[[0], [1], [2], [3]]])
+    two, four = strategy(candidate(1, 1, 4, m=4, zero=3, dp_shard=2), 4), strategy(candidate(1, 1, 4, m=4, zero=3), 4)
+    assert float(step_time(given, two, placed).optimizer) == pytest.approx(4 * PARAMETERS * 1e-6 / 2)
+    # 18 bytes a parameter: halves instead of quarters are 4.5 bytes more.
+    assert memory_bytes(given, two)[0] - memory_bytes(given, four)[0] == 4.5 * 4 * PARAMETERS
 
 
 def test_what_gathers_add_is_part_of_data_parallelism() -> None:

@@ -38,6 +38,29 @@ def test_fixed_values_and_listed_choices_restrict_the_space() -> None:
     assert {c.zero for c in given.candidates if c.dp > 1} == {1}
 
 
+def test_replicas_that_share_a_copy_are_all_or_fill_a_node() -> None:
+    """Under ZeRO-2 and 3 with dp = 8 on nodes of four: one copy or two; with tp = 2 and dp = 4, too."""
+    given = problem(cluster(2, 4), global_batch=8, latency_model="step", zero=[1, 2, 3])
+    found = {(c.pp, c.tp, c.dp, c.zero, c.dp_shard) for c in given.candidates}
+    assert {shard for pp, tp, dp, zero, shard in found if dp == 8 and zero >= 2} == {0, 4}
+    assert {shard for pp, tp, dp, zero, shard in found if (tp, dp, zero) == (2, 4, 3)} == {0, 2}
+    assert {shard for *_, zero, shard in found if zero < 2} == {0}
+
+
+def test_a_fixed_number_of_replicas_to_a_copy_holds_in_every_candidate() -> None:
+    """With two replicas to a copy dp is a multiple of two; where it is two, they are all."""
+    given = problem(cluster(2, 4), global_batch=8, latency_model="step", zero=[1, 3], fixed={"dp_shard": 2})
+    assert {(c.dp, c.dp_shard) for c in given.candidates} == {(2, 0), (4, 2), (8, 2)}
+    assert {c.shards for c in given.candidates} == {2}
+    assert {c.zero for c in given.candidates} == {3}
+
+
+def test_several_copies_need_the_whole_step() -> None:
+    """The papers' models price no sums between copies."""
+    given = problem(cluster(2, 4), global_batch=8, latency_model="pipette", zero=[3])
+    assert {c.dp_shard for c in given.candidates} == {0}
+
+
 def test_tensor_degrees_divide_layers_and_nodes() -> None:
     """The tensor degree divides heads, key-value heads or is divided by them, the feed-forward width and the node."""
     wide = ModelSpec.parse(
@@ -68,6 +91,8 @@ def test_what_is_not_priced_is_not_in_the_space() -> None:
         ({"vpp": 0}, "chunks a device"),
         ({"schedule": "zb-3p"}, "expected one of 1f1b, gpipe"),
         ({"pp": 0}, "divisor"),
+        ({"dp_shard": 3}, "fix: dp_shard=3, expected a divisor of the 8 devices"),
+        ({"dp_shard": 0}, "divisor"),
         ({"pp": "x"}, "divisor"),
     ],
 )

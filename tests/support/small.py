@@ -137,9 +137,10 @@ def candidate(
     schedule: str = "1f1b",
     zero: int = 0,
     sequence_parallel: bool = False,
+    dp_shard: int = 0,
 ) -> Candidate:
     """A candidate with one virtual stage."""
-    return Candidate(pp, tp, dp, 1, micro_batch, m, schedule, zero, sequence_parallel)
+    return Candidate(pp, tp, dp, 1, micro_batch, m, schedule, zero, sequence_parallel, (), dp_shard)
 
 
 def strategy(choice: Candidate, *ends: int, recompute: str = "none") -> Strategy:

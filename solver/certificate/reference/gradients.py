@@ -18,7 +18,9 @@ Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] 
     stage's optimizer runs, and the slowest counts.
 (6) Papers: (2) for stage 0; in ``amp`` one ring of all replicas, the slowest of all stages, with latency. The
     optimizer, in ``pipette`` alone, is the one of the first device.
-(7) The optimizer takes seconds for every parameter of a device, divided by dp under ZeRO.
+(7) The optimizer takes seconds for every parameter of a device, divided by dp under ZeRO, by the replicas of a copy.
+(8) ``step`` with s replicas z = q s .. q s + s - 1 to a copy: after the passes the replicas at the same place of every
+    copy sum 1/s of the gradients in a ring (2), and under ZeRO-2 each copy gathers its weights as in (1).
 """
 
 import numpy as np
@@ -45,12 +47,42 @@ def _reductions(plan: Figures) -> Floats:
     choice = plan.choice
     if choice.dp == 1:
         return np.zeros(plan.devices.shape[:2])
+    if choice.dp_shard:
+        return _between_copies(plan)
     alone = _message(plan) * kept_rings(plan)
     if not plan.case.overlap_grad_reduce or choice.zero >= 2:
         return alone
     bucket = max(LEAST_BUCKET, BUCKET_A_REPLICA * choice.dp)
     last = np.minimum(1.0, bucket / plan.by_rank(plan.parameters))
     return np.asarray(np.maximum(alone * last, alone - plan.backward().max(axis=-1)))
+
+
+def _between_copies(plan: Figures) -> Floats:
+    """Seconds of the sums between copies, and of the gathers inside them under ZeRO-2, (n, pp), (8)."""
+    choice, case = plan.choice, plan.case
+    _, gradient, _ = PARAMETER_BYTES[case.memory.precision]
+    each = case.coefficient("data_parallel") * gradient * plan.by_rank(plan.parameters) / choice.dp_shard
+    sums = [
+        _hierarchical(plan.network, np.swapaxes(plan.devices[:, :, place :: choice.dp_shard], -1, -2), by_members=True)
+        for place in range(choice.dp_shard)
+    ]
+    slowest = np.stack(sums).max(axis=(0, -1))
+    return np.asarray(each * slowest + _message(plan) * rings_of_copies(plan).max(axis=-1))
+
+
+def rings_of_copies(plan: Figures) -> Floats:
+    """Seconds per byte of the slowest ring of the copy that a replica has a share of, (n, pp, dp)."""
+    size = plan.choice.dp_shard
+    if not size:
+        return np.repeat(kept_rings(plan)[..., None], plan.choice.dp, axis=-1)
+    kept = plan.case.kept.get("copies")
+    if kept is None or kept[0] != size or not np.array_equal(kept[1], plan.devices):
+        firsts = range(0, plan.choice.dp, size)
+        parts = [np.swapaxes(plan.devices[:, :, first : first + size], -1, -2) for first in firsts]
+        rings = [_hierarchical(plan.network, part, by_members=True).max(axis=-1) for part in parts]
+        every = np.repeat(np.stack(rings, axis=-1), size, axis=-1)
+        kept = plan.case.kept["copies"] = (size, plan.devices.copy(), every)
+    return np.asarray(kept[2])
 
 
 def _message(plan: Figures) -> Floats:
@@ -140,6 +172,6 @@ def optimizer(plan: Figures) -> Floats:
         return np.zeros(len(plan.devices))
     priced = plan.case.costs.optimizer_s_per_parameter
     slowest = np.array([priced.get(name, 0.0) for name in plan.case.cluster.devices])[plan.kinds].max(axis=(2, 3))
-    shards = plan.choice.dp if plan.choice.zero else 1
+    shards = plan.choice.copy_of if plan.choice.zero else 1
     seconds = slowest * plan.by_rank(plan.parameters) / shards
     return np.asarray(seconds.max(axis=1) if plan.case.latency_model == "step" else seconds[:, 0])

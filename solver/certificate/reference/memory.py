@@ -2,8 +2,8 @@ r"""
 What a device of each pipeline rank holds, and which plans break a rule.
 
 (1) A parameter takes (weight, gradient, optimizer) bytes: bf16 and fp8 2, 4, 12; fp16 2, 2, 16; fp32 4, 4, 8. ZeRO-1
-    divides the optimizer's by dp, ZeRO-2 the gradients too, ZeRO-3 the weights too; ZeRO-3 gathers two of the largest
-    layers, and in a pipeline holds weights and gradients whole beside its shares.
+    divides the optimizer's by dp, or by the replicas of a copy, ZeRO-2 the gradients too, ZeRO-3 the weights too;
+    ZeRO-3 gathers two of the largest layers, and in a pipeline holds weights and gradients whole beside its shares.
 (2) Stage x of 1F1B holds min(pp - x, m) micro-batches, GPipe m; other orders what their passes hold, until the whole
     backward pass or the gradient by the weights. Full recompute keeps checkpoints, otherwise activations.
 (3) For a moment a device holds the largest layer that recomputing brings back, the messages under way (one each way)
@@ -73,7 +73,7 @@ def _times(memory: MemoryModel, term: str, figures: Ints) -> Ints:
 def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints) -> dict[str, Ints]:
     """Bytes of weights, gradients and optimizer states, (1)."""
     weight, gradient, state = PARAMETER_BYTES[memory.precision]
-    shares = [choice.dp if choice.zero >= stage else 1 for stage in (3, 2, 1)]
+    shares = [choice.copy_of if choice.zero >= stage else 1 for stage in (3, 2, 1)]
     terms = [-(-parameters * each // share) for each, share in zip((weight, gradient, state), shares, strict=True)]
     if choice.zero == 3 and choice.dp > 1:
         terms[0] = terms[0] + (parameters * weight if choice.pp > 1 else 2 * largest * weight)

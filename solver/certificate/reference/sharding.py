@@ -3,8 +3,8 @@ What a micro-batch waits for under ZeRO-2 and 3 in ``step``, beside what its pas
 
 A stage or chunk has layers a..b with p_l parameters each, w and g bytes of a weight and a gradient in them.
 
-(1) Moving M bytes, to gather weights or to scatter sums of gradients, takes rate M seconds with rate half of the rings
-    (``gradients`` (2)) of its pipeline rank, the slowest tensor rank's.
+(1) Moving M bytes, to gather weights or to scatter sums of gradients, takes rate M seconds with rate half of the ring
+    (``gradients`` (2)) of the replicas of its copy on its pipeline rank, the slowest tensor rank's.
 (2) Forward ZeRO-3 gathers every layer before it runs. Layer a comes first, with nothing beside it; the others come
     while a..b-1 compute: rate w p_a, and what rate w (p_{a+1} + ... + p_b) exceeds the computation of a..b-1.
 (3) Backward ZeRO-3 gathers layer b first, and both scatter layer a last, with nothing beside them; the gathers of
@@ -16,7 +16,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.solver.certificate.reference.figures import Figures
-from taut.solver.certificate.reference.gradients import kept_rings
+from taut.solver.certificate.reference.gradients import rings_of_copies
 from taut.solver.certificate.reference.memory import PARAMETER_BYTES
 
 
@@ -31,10 +31,10 @@ def waits(plan: Figures, rank: Ints) -> Floats:
     gathered = weight if plan.choice.zero == 3 else 0
     parameters = plan.layers.parameters
     a, b, every = parameters[plan.first], parameters[plan.last], plan.parameters
-    rate = plan.case.coefficient("data_parallel") / 2 * kept_rings(plan)[:, rank, None, None]
+    rate = plan.case.coefficient("data_parallel") / 2 * rings_of_copies(plan)[:, rank, :, None]
 
     def moved(weights: Ints, gradients: Ints) -> Floats:
-        return rate * (gathered * weights + gradient * gradients)[:, None, None]
+        return np.asarray(rate * (gathered * weights + gradient * gradients)[:, None, None])
 
     forward, backward = _computed(plan, rank)
     return np.stack(

@@ -11,7 +11,10 @@ With D devices, global batch g and L layers a candidate has
     ``step`` or ``pipette`` and memory that is a sum of terms, a layer for each chunk, m a multiple of pp if
     interleaved, m >= 2 pp for ZB-V, and some recompute other than full if it splits the backward pass;
 (5) ZeRO-0 without replicas, and sequence parallelism only where tp > 1 divides every sequence;
-(6) beside its own order every order that the space lists for its degrees.
+(6) beside its own order every order that the space lists for its degrees;
+(7) under ZeRO-2 and 3 shards over all replicas, or over every dp_shard consecutive ones with a copy each, where that
+    is a divisor of dp other than 1 and dp: the largest whose tensor groups find room on the smallest node, and the one
+    asked for. It needs the latency model ``step`` and memory that is a sum of terms.
 """
 
 from collections.abc import Iterator, Mapping
@@ -71,13 +74,18 @@ class Choice:
     zero: int
     sequence_parallel: bool
     order: tuple[str, ...] = ()
+    dp_shard: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Fields as plain values, the order only where one is given."""
-        values = asdict(self)
-        return {name: value for name, value in values.items() if name != "order"} | (
-            {"order": list(self.order)} if self.order else {}
-        )
+        """Fields as plain values, the order and the replicas of a copy only where they are given."""
+        given = {"order": list(self.order), "dp_shard": self.dp_shard}
+        values = {name: value for name, value in asdict(self).items() if name not in given}
+        return values | {name: value for name, value in given.items() if value}
+
+    @property
+    def copy_of(self) -> int:
+        """Replicas that have one copy between them, (7)."""
+        return self.dp_shard if self.dp_shard else self.dp
 
     @property
     def chunk_device(self) -> list[int]:
@@ -87,8 +95,8 @@ class Choice:
 
 
 def candidates(case: Case) -> list[Choice]:
-    """Every candidate of the space in ascending order, (1) to (6)."""
-    own = [choice for choice in _degrees(case) if all(_field(choice, k) == v for k, v in case.space["fixed"].items())]
+    """Every candidate of the space in ascending order, (1) to (7)."""
+    own = [choice for choice in _degrees(case) if all(_is(choice, k, v) for k, v in case.space["fixed"].items())]
     given = [
         replace(choice, order=tuple(order["words"]))
         for order in case.space["orders"]
@@ -98,8 +106,15 @@ def candidates(case: Case) -> list[Choice]:
     return sorted({*own, *given})
 
 
+def _is(choice: Choice, name: str, value: Any) -> bool:
+    """Whether a candidate has what is asked for; one without shards has no replicas that share them."""
+    if name == "dp_shard":
+        return choice.zero in (2, 3) and choice.copy_of == value
+    return bool(_field(choice, name) == value)
+
+
 def _field(choice: Choice, name: str) -> Any:
-    if name == "order" or name not in choice.__dataclass_fields__:
+    if name in ("order", "dp_shard") or name not in choice.__dataclass_fields__:
         raise DataError(f"space: unknown field {name!r}, expected one of a candidate")
     return getattr(choice, name)
 
@@ -119,7 +134,18 @@ def _degrees(case: Case) -> Iterator[Choice]:
                 for schedule, vpp in _schedules(case, pp, m):
                     for zero in case.space["zero"] if dp > 1 else [0]:
                         for sharded in case.space["sequence_parallel"] if _shards(case, tp) else [False]:
-                            yield Choice(pp, tp, dp, vpp, micro_batch, m, schedule, zero, sharded)
+                            for copy in _copies(case, tp, dp) if zero in (2, 3) else [0]:
+                                yield Choice(pp, tp, dp, vpp, micro_batch, m, schedule, zero, sharded, (), copy)
+
+
+def _copies(case: Case, tp: int, dp: int) -> list[int]:
+    """Replicas that may have one copy between them, 0 for all of them, (7)."""
+    if case.latency_model != "step" or case.memory.network is not None:
+        return [0]
+    smallest = min(node.gpus_per_node for node in case.cluster.nodes)
+    inside = [size for size in _divisors(dp) if size * tp <= smallest]
+    asked = case.space["fixed"].get("dp_shard", 0)
+    return [0, *(size for size in _divisors(dp)[1:-1] if size in (*inside[-1:], asked))]
 
 
 def _divisors(number: int) -> list[int]:

@@ -33,7 +33,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import ROUNDING
-from taut.solver.bounds.communication import least_gather
+from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition
 from taut.solver.placement.exact.all_placements import count_placements, placements
@@ -121,7 +121,7 @@ def has_enumeration(problem: PlanningProblem, candidate: Candidate) -> bool:
     Parameters
     ----------
     problem, candidate
-        What is bounded; neither priced by its order nor by AMP's model.
+        What is bounded; neither priced by its order nor by AMP's model, and replicas can change places.
 
     Returns
     -------
@@ -130,6 +130,7 @@ def has_enumeration(problem: PlanningProblem, candidate: Candidate) -> bool:
     """
     return (
         not candidate.is_order_priced
+        and not candidate.dp_shard
         and problem.latency_model != "amp"
         and candidate.tp <= problem.links.gpus_per_node.min()
         and _different_groups(problem, candidate.tp)

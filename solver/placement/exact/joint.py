@@ -30,7 +30,8 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import ROUNDING
-from taut.solver.bounds.communication import communication, fixed_seconds, least_gather
+from taut.solver.bounds.communication import communication, fixed_seconds
+from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.slot_kinds import slot_kinds
@@ -160,6 +161,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache
     return (
         candidate.pp > 1
         and not candidate.is_order_priced
+        and not candidate.dp_shard
         and len(problem.device_types) == 1
         and (problem.links.by_node or candidate.tp == 1)
         and candidate.tp <= problem.links.gpus_per_node.min()

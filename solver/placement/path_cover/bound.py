@@ -20,7 +20,8 @@ from taut.formulations.partition import LaterStages, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import ROUNDING
-from taut.solver.bounds.communication import fixed_seconds, least_gather
+from taut.solver.bounds.communication import fixed_seconds
+from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.joint import linked
@@ -34,8 +35,8 @@ def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
     """
     Say whether the bound applies: equal devices, different links, and trips that are priced apart from stages.
 
-    An order-priced candidate has no such price. Where all nodes have equal links and hold one tensor group
-    each, every placement costs the same, and bound ``partition`` is exact.
+    An order-priced candidate has no such price, and rings of several copies are not priced. Where all nodes have equal
+    links and hold one tensor group each, every placement costs the same, and bound ``partition`` is exact.
 
     Parameters
     ----------
@@ -51,6 +52,7 @@ def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
     return (
         candidate.pp > 1
         and not candidate.is_order_priced
+        and not candidate.dp_shard
         and len(problem.device_types) == 1
         and 1 < links.num_nodes <= MAX_NODES
         and bool((links.gpus_per_node == links.gpus_per_node[0]).all() or candidate.tp <= links.gpus_per_node.min())

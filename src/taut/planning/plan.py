@@ -169,10 +169,11 @@ class Plan:
     @property
     def _figures(self) -> Mapping[str, str]:
         chosen = self.strategy
+        copies = f" dp_shard={chosen.dp_shard}" if chosen.dp_shard else ""
         degrees = f"pp={chosen.pp} tp={chosen.tp} dp={chosen.dp} micro_batch={chosen.micro_batch} {chosen.schedule}"
         return {
             "plan": f"{self.model} on {self.cluster}",
-            "strategy": degrees + (f" zero={chosen.zero}" if chosen.zero else ""),
+            "strategy": degrees + (f" zero={chosen.zero}" if chosen.zero else "") + copies,
             "step time": f"{self.step_time_s:.4g} s a step",
             "gap": f"gap {percent(self.gap)}",
         }

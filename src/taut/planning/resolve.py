@@ -44,6 +44,7 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     check_fixed(request.fix, request.global_batch, cluster)
     space = _space(request, cluster)
     _check_priced(space, request.latency_model, memory)
+    _check_copies(space, request.latency_model, memory)
     if request.overlap_grad_reduce and request.latency_model != "step":
         raise FieldError(
             "overlap_grad_reduce", "true", f"no part of {request.latency_model}, expected latency model step"
@@ -90,7 +91,8 @@ def _space(request: PlanRequest, cluster: ClusterSpec) -> StrategySpace:
         chosen += [kind for kind in SCHEDULES if kind == schedule and kind not in chosen]
         if vpp > 1 and schedule is None:
             chosen += ["interleaved-1f1b"]
-    zero = [*space.zero, *(level for level in (2, 3) if request.fix.get("zero") == level)]
+    wanted = (2, 3) if "dp_shard" in request.fix and "zero" not in request.fix else (request.fix.get("zero"),)
+    zero = [*space.zero, *(level for level in (2, 3) if level in wanted)]
     return space.model_copy(update={"schedules": chosen, "max_vpp": max(space.max_vpp, vpp), "zero": zero})
 
 
@@ -105,6 +107,18 @@ def _check_priced(space: StrategySpace, latency_model: LatencyModel, memory: Mem
     if memory.network is not None:
         reason = f"this network does not know {ordered[0]}, expected a sum of terms"
         raise FieldError("memory_model", memory.network.name, reason)
+
+
+def _check_copies(space: StrategySpace, latency_model: LatencyModel, memory: MemoryModel) -> None:
+    """Refuse groups of replicas with a copy each where nothing prices them, and where nothing is sharded."""
+    if "dp_shard" not in space.fixed:
+        return
+    if latency_model != "step":
+        raise FieldError("latency_model", latency_model, "does not price dp_shard, expected step")
+    if memory.network is not None:
+        raise FieldError("memory_model", memory.network.name, "this network does not know dp_shard, expected terms")
+    if (zero := space.fixed.get("zero", 3)) not in (2, 3):
+        raise FieldError("fix", f"zero={zero}", "shards no gradients, expected 2 or 3 beside dp_shard")
 
 
 def _memory_model(request: PlanRequest, cluster: ClusterSpec, calibration: Calibration | None) -> MemoryModel:

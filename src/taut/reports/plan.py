@@ -56,7 +56,8 @@ def _head(plan: "PlanDocument") -> list[str]:
     devices = strategy.pp * strategy.tp * strategy.dp
     degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}, data {strategy.dp}"
     overlap = " with overlapped gradient reductions" if plan.certificate.overlap_grad_reduce else ""
-    sharding = f"ZeRO-{strategy.zero}" + (", sequence parallel" if strategy.sequence_parallel else "")
+    copies = f" with a copy for every {strategy.dp_shard} replicas" if strategy.dp_shard else ""
+    sharding = f"ZeRO-{strategy.zero}{copies}" + (", sequence parallel" if strategy.sequence_parallel else "")
     return [
         f"{plan.inputs['model'].name} on {plan.inputs['cluster'].name}: {devices} devices, "
         f"global batch {plan.certificate.space['global_batch']}, "

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
 from taut.solver.bounds.computations import COMPUTATIONS
 from taut.solver.bounds.ladder import Ladder
 from tests.support.blocks import blocks
@@ -22,7 +23,11 @@ SECONDS = ("forward_s", "input_grad_s", "weight_grad_s")
 
 
 def sharded(seed: int) -> PlanningProblem:
-    """A random problem with ZeRO-2 and 3 alone; its layers take from a hundredth to a hundredfold of their seconds."""
+    """
+    A random problem with ZeRO-2 and 3 alone; its layers take from a hundredth to a hundredfold of their seconds.
+
+    Every second one has two or three replicas to a copy.
+    """
     rng, given = np.random.default_rng(seed), random_problem(seed, measured=seed % 3 == 0)
     factor = float(10 ** rng.uniform(-2, 2))
     rows = [row.model_copy(update={name: getattr(row, name) * factor for name in SECONDS}) for row in given.costs.rows]
@@ -30,6 +35,8 @@ def sharded(seed: int) -> PlanningProblem:
     if seed % 4 == 0 and given.cluster.num_devices <= MOST_DEVICES:
         space = space.model_copy(update={"schedules": ["1f1b", "interleaved-1f1b", "zb-h1", "v-half"], "max_vpp": 2})
     costs = given.costs.model_copy(update={"rows": rows})
+    if seed % 2:
+        space = space.model_copy(update={"fixed": {"dp_shard": 3 if seed % 8 == 7 else 2}})
     return replace(given, latency_model="step", space=space, costs=costs)
 
 
@@ -49,8 +56,40 @@ def check_candidates(seed: int) -> int:
 
 @pytest.mark.parametrize("block", blocks(10))
 def test_no_bound_of_a_sharded_candidate_is_above_its_optimum(block: int) -> None:
-    """500 candidates of random problems, fifty a block, where gathers are hidden, exposed, or in between."""
+    """500 candidates of random problems, fifty a block, where gathers are hidden, exposed, or between."""
     checked, seed = 0, 10_000 * block
     while checked < 50:
         checked += check_candidates(seed)
         seed += 1
+
+
+def eight_devices(seed: int) -> PlanningProblem:
+    """A random problem with ZeRO-2 and 3 on eight devices, where pipelines have several copies."""
+    rng, given = np.random.default_rng(seed), random_problem(seed, large=True)
+    factor = float(10 ** rng.uniform(-2, 2))
+    rows = [row.model_copy(update={name: getattr(row, name) * factor for name in SECONDS}) for row in given.costs.rows]
+    space = given.space.model_copy(update={"zero": [2, 3], "recompute": ["none"]})
+    return replace(given, latency_model="step", space=space, costs=given.costs.model_copy(update={"rows": rows}))
+
+
+@pytest.mark.parametrize("block", blocks(4))
+def test_no_bound_of_several_copies_in_a_pipeline_is_above_its_optimum(block: int) -> None:
+    """Ten candidates a block with two stages or more and several copies, by every placement on eight devices."""
+    checked, seed = 0, 1_000 * block
+    while checked < 10:
+        given = eight_devices(seed)
+        every = [candidate for candidate in given.candidates if candidate.dp_shard and candidate.pp > 1]
+        if every:
+            candidate = every[np.random.default_rng(seed).integers(len(every))]
+            checked += check_rungs(given, candidate)
+        seed += 1
+
+
+def check_rungs(given: PlanningProblem, candidate: Candidate) -> int:
+    """Check every rung of a candidate; returns 1."""
+    ladder, optimum = Ladder(given), enumerate_candidate(given, candidate).seconds
+    for rung in ladder.rungs(candidate):
+        if rung.source in COMPUTATIONS:
+            found = COMPUTATIONS[rung.source](ladder, candidate, np.inf).seconds
+            assert found <= optimum * TOLERANCE, (candidate, rung.source)
+    return 1

@@ -22,10 +22,17 @@ CANDIDATES = 5
 
 
 def whole_step(seed: int) -> PlanningProblem:
-    """A random problem in this model; every other one overlaps reductions, every third has every schedule."""
+    """
+    A random problem in this model; every other one overlaps reductions, every third has every schedule.
+
+    Every fourth has every ZeRO stage, every eighth two replicas to a copy.
+    """
     given = random_problem(seed, measured=seed % 5 == 0)
     if seed % 3 == 0 and given.cluster.num_devices <= MOST_DEVICES:
         given = replace(given, space=given.space.model_copy(update={"schedules": list(SCHEDULES), "max_vpp": 2}))
+    if seed % 4 == 1:
+        more = {"zero": [0, 1, 2, 3], "fixed": {"dp_shard": 2} if seed % 8 == 5 else {}}
+        given = replace(given, space=given.space.model_copy(update=more))
     return replace(given, latency_model="step", overlap_grad_reduce=seed % 2 == 0)
 
 

@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from taut.formulations.problem import PlanningProblem
 from tests.support.planted_bugs import BUGS, Instance, instances, planted, table, tally
+from tests.support.small import cluster, costs, model, problem
 
 pytestmark = pytest.mark.proof
 
@@ -15,6 +18,17 @@ QUICK = (
     "relaxation +10 %",
     "reductions of later stages forgotten",
 )
+
+
+def several_copies(seed: int) -> PlanningProblem:
+    """Two nodes of two devices with slow links between, ZeRO-2 or 3, and layers too short to hide gathers."""
+    rng = np.random.default_rng(seed)
+    slow = float(rng.uniform(0.01, 0.1))
+    nodes = cluster(2, 2, rows=[[0.0, slow], [slow, 0.0]])
+    spec = model(int(rng.integers(2, 4)))
+    table = costs(spec, seconds={"block": float(rng.uniform(1e-5, 1e-3))})
+    given = problem(nodes, spec, table=table, latency_model="step", max_tp=1, zero=[2 + seed % 2], recompute=["none"])
+    return replace(given, space=given.space.model_copy(update={"fixed": {"dp_shard": 2, "dp": 4}}))
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +53,15 @@ def test_a_planted_bug_of_gathers_is_refused(bug: str, small: list[Instance]) ->
         Instance(replace(each.problem, space=space, latency_model="step"))
         for each, space in zip(small, spaces, strict=True)
     ]
+    found = tally(bug, given)
+    assert found.false > 0
+    assert found.refused == found.false
+
+
+@pytest.mark.parametrize("bug", ["copies never summed", "cases of copies +30 %"])
+def test_a_planted_bug_of_copies_is_refused(bug: str) -> None:
+    """The same where four replicas on two nodes have two copies, which is faster than one that crosses nodes."""
+    given = [Instance(several_copies(seed)) for seed in range(6)]
     found = tally(bug, given)
     assert found.false > 0
     assert found.refused == found.false

@@ -345,6 +345,55 @@ def test_corruption_of_a_whole_step_is_refused(overlapping: Document, corrupt: C
     assert not _accepted(resigned(changed))
 
 
+@pytest.fixture(scope="module")
+def copies() -> Document:
+    """A plan of two copies on two nodes, which sum their shares between the nodes once a step."""
+    slow = 0.05
+    nodes = cluster(2, 2, rows=[[0.0, slow], [slow, 0.0]])
+    table = costs(model(), seconds={"block": 1e-4})
+    made = document(problem(nodes, table=table, latency_model="step", max_tp=1, zero=[2, 3], fixed={"pp": 1}))
+    assert made["strategy"]["dp_shard"] == 2
+    return made
+
+
+def _other_shards(plan: Document) -> None:
+    plan["strategy"]["dp_shard"] = 4
+
+
+def _no_shards(plan: Document) -> None:
+    del plan["strategy"]["dp_shard"]
+
+
+def _no_copies_in_candidates(plan: Document) -> None:
+    kept = [entry for entry in plan["certificate"]["candidates"] if "dp_shard" not in entry["strategy"]]
+    plan["certificate"]["candidates"] = kept
+
+
+def _whole_copies_in_candidates(plan: Document) -> None:
+    for entry in plan["certificate"]["candidates"]:
+        entry["strategy"].pop("dp_shard", None)
+
+
+def _fixed_shards(plan: Document) -> None:
+    plan["certificate"]["space"]["fixed"]["dp_shard"] = 4
+
+
+@pytest.mark.parametrize(
+    "corrupt",
+    [
+        *(_other_shards, _no_shards, _no_copies_in_candidates, _whole_copies_in_candidates, _fixed_shards),
+        *(_latency_model, _breakdown, _objective_everywhere),
+    ],
+)
+def test_corruption_of_several_copies_is_refused(copies: Document, corrupt: Callable[[Document], None]) -> None:
+    """How many replicas share a copy is part of the plan, of its candidates and of the space."""
+    assert verify_document(copies).holds
+    changed = copy.deepcopy(copies)
+    corrupt(changed)
+    assert not _accepted(changed)
+    assert not _accepted(resigned(changed))
+
+
 def test_workload_stands_first(overlapping: Document) -> None:
     """A plan begins with what is planned: batch, sequence length and latency model, as the inputs say."""
     assert list(overlapping)[:3] == ["format", "status", "workload"]

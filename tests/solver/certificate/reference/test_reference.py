@@ -80,6 +80,26 @@ def test_evaluators_agree_where_orders_are_run(block: int) -> None:
     assert checked > 100
 
 
+def with_copies(seed: int) -> PlanningProblem:
+    """A random problem under ZeRO-2 and 3 in ``step``, with several copies where replicas allow."""
+    given = random_problem(seed, measured=seed % 3 == 0, large=seed % 5 == 0)
+    more: dict[str, Any] = {"zero": [2, 3], "fixed": {"dp_shard": 2} if seed % 2 else {}}
+    if seed % 4 == 0:
+        more |= {"schedules": ["1f1b", "interleaved-1f1b", "zb-h1", "v-half"], "max_vpp": 2}
+    return replace(given, latency_model="step", space=given.space.model_copy(update=more))
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_evaluators_agree_where_replicas_have_several_copies(block: int) -> None:
+    """Groups of replicas with a copy each, in closed form and by orders, on any links."""
+    rng, checked = np.random.default_rng(200 + block), 0
+    for seed in range(block * 60, (block + 1) * 60):
+        given = with_copies(seed)
+        if any(candidate.dp_shard for candidate in given.candidates):
+            checked += agree(given, rng, 6)
+    assert checked > 50
+
+
 def random_network(rng: np.random.Generator) -> MemoryNetwork:
     """A network of two layers with random weights, some features by their logarithm."""
     names = [str(name) for name in rng.permutation(ALL_FEATURES)[:8]]

@@ -1,0 +1,114 @@
+r"""
+Least seconds of data-parallel rings, whatever the placement.
+
+Sets: nodes that hold c tensor groups at most.
+
+(1) k nodes whose slowest link has inverse rate :math:`\tau` form a clique of links no slower, so the
+    :math:`(k-1)`-core of those links has k nodes: the least such :math:`\tau` bounds the ring between nodes;
+(2) a ring of dp replicas on k nodes has :math:`g = \lceil dp / k \rceil` of them on the fullest, and takes
+    :math:`T_{DP} \ge 4 \frac{g - 1}{g} M / B_{inside} + 2 \frac{k - 1}{k} M / B_{between}`, with the best link inside
+    any node and (1) between;
+(3) a single stage has all groups in its rings, :math:`c_n` of node n. The ring that holds a device takes one device of
+    every group, so inside its node it is no faster than the device's :math:`(c_n - 1)`-th best link, and towards
+    another node n than its :math:`c_n`-th best. With tp = 1 these are its slowest, and the one ring takes those of
+    all devices: its exact time. So it is where the devices of a node are interchangeable.
+(4) Where every s replicas have a copy of weights and gradients (``taut.formulations.gradient_reductions`` (2)), a
+    copy's ring of s members and a ring of dp / s members between copies take the least of (2), each over its nodes.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from taut.formulations.gradient_reductions import weight_share
+from taut.formulations.links import Links
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import inside_factor, ring_factor, ring_steps
+from taut.formulations.sharding import half_ring, has_shards
+from taut.formulations.space import Candidate
+from taut.solver.bounds.link_bounds import BestLinks
+
+
+def groups_of_node(problem: PlanningProblem, candidate: Candidate) -> int:
+    """Most tensor groups that one node holds, c; one where a group fills a node or more."""
+    return max(int(problem.links.gpus_per_node.max()) // candidate.tp, 1)
+
+
+def spreads(problem: PlanningProblem, candidate: Candidate) -> range:
+    """Numbers of nodes that stage 0's replicas can touch."""
+    dp, groups = candidate.dp, groups_of_node(problem, candidate)
+    if candidate.tp > problem.links.gpus_per_node.max():
+        return range(dp, dp + 1)
+    return range(-(-dp // groups), min(dp, problem.links.num_nodes) + 1)
+
+
+def telling(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> list[int]:
+    """Some of ``spreads``, of which one is the best."""
+    return best.telling(candidate.dp, spreads(problem, candidate))
+
+
+def ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
+    """T_DP per gradient byte on k nodes at least, (2)."""
+    g = -(-dp // k)
+    inside = inside_factor(g) * best.inside_inverse if g > 1 else 0.0
+    return inside + ring_factor(k) * best.between(dp, k)
+
+
+def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """T_DP per gradient byte at least, whatever nodes are touched, (2); of several copies (4)."""
+    if candidate.dp == 1:
+        return 0.0
+    if candidate.dp_shard:
+        share = weight_share(problem, candidate)
+        inside = least_ring(problem, replicas_of(candidate, candidate.dp_shard), best) if share else 0.0
+        return share * inside + least_ring(problem, replicas_of(candidate, candidate.dp // candidate.dp_shard), best)
+    return min(ring_per_byte(candidate.dp, k, best) for k in telling(problem, candidate, best))
+
+
+def replicas_of(candidate: Candidate, dp: int) -> Candidate:
+    """The candidate with so many replicas in one ring."""
+    return replace(candidate, dp=dp, dp_shard=0)
+
+
+def least_gather(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """Least seconds per byte of a gather of sharded weights on any stage; of a single stage the exact ones."""
+    if not has_shards(problem, candidate):
+        return 0.0
+    if candidate.dp_shard:
+        return float(half_ring(problem, least_ring(problem, replicas_of(candidate, candidate.dp_shard), best)))
+    alone = candidate.pp == 1
+    ring = every_device(problem.links, candidate, best) if alone else least_ring(problem, candidate, best)
+    return float(half_ring(problem, ring))
+
+
+def every_device(links: Links, candidate: Candidate, best: BestLinks, share: int = 1) -> float:
+    """T_DP per gradient byte of a single stage, whose replicas take every slot or a ``share`` of them, (3)."""
+    n, tp = links.num_nodes, candidate.tp
+    if tp > links.gpus_per_node.max():
+        return ring_per_byte(candidate.dp, candidate.dp, best)
+    groups = links.gpus_per_node // (tp * share)
+    cards = float((best.rings.card / groups).max()) if n > 1 else 0.0
+    if links.by_node:
+        between = best.between_nodes[np.isfinite(best.between_nodes)]
+        inside, apart = best.inverse.by_site(), between.max(initial=0.0)
+    else:
+        inside, apart = best.ranked(groups)
+    inside = np.where(groups > 1, inside_factor(groups), 0.0)[links.node_of_site] * inside
+    apart = ring_factor(n) * np.maximum(apart, cards)
+    # One ring holds all devices, or all nodes alike; of several, each device lies in one.
+    return float(inside.max() + apart.max() if links.by_node or tp * share == 1 else (inside + apart).max())
+
+
+def flat_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[float, float]:
+    """Seconds per byte and latency seconds of AMP's ring over the best links that dp replicas can get."""
+    dp, groups = candidate.dp, groups_of_node(problem, candidate)
+    if dp == 1:
+        return 0.0, 0.0
+    links = problem.links
+    fewest = dp if candidate.tp > links.gpus_per_node.max() else max(-(-dp // groups), 2)
+    options = [best.core(fewest)] if links.num_nodes > 1 else []
+    if dp <= groups:
+        options.append(best.inside_inverse)
+    latency = min(best.least_inside(links.latency), best.least_apart(links.latency))
+    steps = problem.coefficient("data_parallel") * ring_steps(dp)
+    return ring_factor(dp) * min(options), steps * latency
