@@ -89,7 +89,7 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     if capacity >= limit:
         return by_devices
     by_dual = (
-        _by_options(devices, balanced)
+        _by_options(devices, fitting)
         if devices.is_enumerable and devices.has_uniform_layers
         else _by_prices(rows, balanced, limit)
     )

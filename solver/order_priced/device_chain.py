@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, device_path
@@ -45,12 +45,16 @@ class DeviceChain:
     ----------
     lower, upper
         Bounds of a branch on the layers of every chunk (C,).
+    fewest, most
+        Bounds of a branch on the layers of every device (devices,).
     """
 
     def __init__(self, given: ChunkProblem, limit: float = np.inf) -> None:
         self.given, self.limit = given, limit
         self.lower = np.ones(given.num_chunks, np.int64)
         self.upper = np.full(given.num_chunks, given.num_layers)
+        self.fewest = np.zeros(len(given.counts), np.int64)
+        self.most = np.full(len(given.counts), given.num_layers)
 
     @cached_property
     def paths(self) -> list[Path]:
@@ -99,6 +103,7 @@ class DeviceChain:
         """The same devices with so many more bytes each; paths and least figures do not depend on memory."""
         larger = DeviceChain(replace(self.given, budget=self.given.budget + memory), self.limit)
         larger.lower, larger.upper = self.lower, self.upper
+        larger.fewest, larger.most = self.fewest, self.most
         larger.paths, larger.minima = self.paths, self.minima
         return larger
 
@@ -106,20 +111,37 @@ class DeviceChain:
         """Least and largest number of layers at which a chunk can be split."""
         return int(self.lower[chunk]), int(self.upper[chunk]) - 1
 
+    def device_split_range(self, device: int) -> tuple[int, int]:
+        """Least and largest number of layers of its options at which a device can be split."""
+        whole = self.options[device].whole
+        return int(whole.min(initial=self.given.num_layers)), int(whole.max(initial=0)) - 1
+
     def contains(self, division: Division) -> bool:
         """Whether a division lies in the branch."""
-        layers = division.layers
-        return bool(((layers >= self.lower) & (layers <= self.upper)).all())
+        layers, order = division.layers, self.given.order
+        whole = np.bincount(order.device, layers, minlength=len(self.most))
+        chunks = (layers >= self.lower) & (layers <= self.upper)
+        return bool(chunks.all() and ((whole >= self.fewest) & (whole <= self.most)).all())
 
     def split(self, chunk: int, layers: int) -> "tuple[DeviceChain, DeviceChain]":
         """Two branches: at most so many layers in a chunk, and more."""
-        few, many = copy(self), copy(self)
-        few.upper, many.lower = few.upper.copy(), many.lower.copy()
-        few.upper[chunk], many.lower[chunk] = layers, layers + 1
         device = int(self.given.order.device[chunk])
         at = int(np.searchsorted(self.given.hosted(device), chunk))
-        options = self.options[device]
-        kept = options.layers[:, at] <= layers
+        few, many = self._split(device, self.options[device].layers[:, at] <= layers)
+        few.upper, many.lower = few.upper.copy(), many.lower.copy()
+        few.upper[chunk], many.lower[chunk] = layers, layers + 1
+        return few, many
+
+    def split_device(self, device: int, layers: int) -> "tuple[DeviceChain, DeviceChain]":
+        """Two branches: at most so many layers on a device, and more."""
+        few, many = self._split(device, self.options[device].whole <= layers)
+        few.most, many.fewest = few.most.copy(), many.fewest.copy()
+        few.most[device], many.fewest[device] = layers, layers + 1
+        return few, many
+
+    def _split(self, device: int, kept: Flags) -> "tuple[DeviceChain, DeviceChain]":
+        """The devices with some options of one of them, and with the others."""
+        few, many, options = copy(self), copy(self), self.options[device]
         few.options, many.options = list(self.options), list(self.options)
         few.options[device], many.options[device] = options.only(kept), options.only(~kept)
         return few, many

@@ -12,10 +12,12 @@ The dual function D of weights and prices :math:`w = (\lambda, \mu)` is concave 
         w^* & \text{otherwise} \end{cases}
 
     since :math:`w^*` alone oscillates;
-(3) the division that attains :math:`D(w)` joins the master problem as a column, and its critical path as a row.
+(3) the division that attains :math:`D(w)` joins the master problem as a column;
+(4) where some path is longer than Z in the mean over the columns, with their weights in the solution of (1), the
+    longest such path joins as a row (``taut.solver.order_priced.master_rows`` (4)), and (1) is solved again.
 
-It begins with equal weights of the devices' paths. It ends where :math:`Z - D(w_{best})` is rounding, where the bound
-reaches the limit, or after ``MOST_ITERATIONS``. Every :math:`D(w)` is a lower bound, whenever it ends.
+It begins with given weights, or equal ones of the devices' paths. It ends where :math:`Z - D(w_{best})` is rounding,
+where the bound reaches the limit, or after ``MOST_ITERATIONS``. Every :math:`D(w)` is a lower bound, whenever it ends.
 
 References
 ----------
@@ -32,7 +34,7 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.lagrangian import PricingOracle, dual_value
-from taut.solver.order_priced.master import RestrictedMaster
+from taut.solver.order_priced.master import MasterSolution, RestrictedMaster
 from taut.solver.order_priced.master_rows import MasterRows
 
 MOST_ITERATIONS = 40
@@ -41,6 +43,9 @@ SMOOTHING = 0.3
 """Part theta of the way to the master's multipliers; at 0.2, 0.3, 0.5 those bounds take 442, 323, 230 iterations."""
 NEARLY_CONVERGED = 1e-4
 """Relative distance epsilon to the master's value from which its multipliers are taken as they are."""
+MOST_ADDED = 5
+"""Most paths that join for a column before the master problem would count as converged: of eight devices with four
+chunks each, 1, 3 and 5 end at 13.854, 13.921 and 13.921 s, in 0.05, 0.45 and 0.45 s."""
 CONVERGED = 1e-7
 """Relative distance between the master's value and the bound at which iterations stop: a tenth of an optimal gap."""
 
@@ -69,37 +74,42 @@ class DualSolution:
     column_weights: Floats
 
 
-def maximise_dual(rows: MasterRows, divisions: Sequence[Division], oracle: PricingOracle, limit: float) -> DualSolution:
+def maximise_dual(
+    rows: MasterRows,
+    divisions: Sequence[Division],
+    oracle: PricingOracle,
+    limit: float,
+    start: Floats | None = None,
+) -> DualSolution:
     """
-    Maximise the dual function by (1) to (3).
+    Maximise the dual function by (1) to (4).
 
     Parameters
     ----------
     rows
-        Paths and memory rows; critical paths of divisions are added.
+        Paths and memory rows; paths are added by (4).
     divisions
         Columns to begin with.
     oracle
         Solves the pricing problem.
     limit
         Seconds, less the constant, at which a bound is as good as any.
+    start
+        Weights of the rows to begin with (paths,), below whose value the bound never falls.
     """
     found = list(divisions)
-    for division in found:
-        rows.add(division)
-    weights, prices = uniform_weights(rows), np.zeros(len(rows.memory_rows))
+    weights, prices = uniform_weights(rows) if start is None else start, np.zeros(len(rows.memory_rows))
     best, answer = dual_value(rows, weights, prices, oracle)
     master, column_weights = RestrictedMaster(rows), np.zeros(0)
     for _ in range(MOST_ITERATIONS):
         if answer is None or best >= limit:
             break
         found.append(answer)
-        rows.add(answer)
-        toward = master.solve(found)
+        toward = _separated(master, rows, found, best)
         if toward is None:
             break
         column_weights = toward.column_weights
-        if toward.value - best <= CONVERGED * abs(toward.value):
+        if _is_converged(toward, best):
             break
         step = 1.0 if toward.value - best <= NEARLY_CONVERGED * abs(toward.value) else SMOOTHING
         known = np.pad(weights, (0, len(toward.path_weights) - len(weights)))
@@ -109,6 +119,20 @@ def maximise_dual(rows: MasterRows, divisions: Sequence[Division], oracle: Prici
         if value > best:
             best, weights, prices = value, tried, cost
     return DualSolution(best, weights, prices, tuple(found), column_weights)
+
+
+def _separated(master: RestrictedMaster, rows: MasterRows, found: list[Division], best: float) -> MasterSolution | None:
+    """The solution of (1) over the paths that (4) adds: some, or all where it would count as converged."""
+    toward, added = master.solve(found), 0
+    while toward is not None and (added < MOST_ADDED or _is_converged(toward, best)):
+        if not rows.separate(found, toward.column_weights, toward.value * (1 + CONVERGED)):
+            break
+        toward, added = master.solve(found), added + 1
+    return toward
+
+
+def _is_converged(toward: MasterSolution, best: float) -> bool:
+    return toward.value - best <= CONVERGED * abs(toward.value)
 
 
 def uniform_weights(rows: MasterRows) -> Floats:

@@ -98,16 +98,18 @@ class RestrictedMaster:
 
     def _add(self, found: Sequence[Division]) -> None:
         """Add new paths over the known divisions, then new divisions over all paths."""
-        seconds, known, memory = self._rows.path_seconds(found), self._divisions, len(self._rows.memory_rows)
-        self._scale = self._scale or float(seconds.max(axis=0).min())
-        scaled, paths = seconds / self._scale, len(seconds) - self._paths
-        slowest = np.column_stack([np.full(paths, -1.0), np.zeros((paths, memory))])
-        self._at_most_zero(np.column_stack([slowest, scaled[self._paths :, :known]]))
-        new = len(found) - known
-        excess = _excess(self._rows, found[known:])
-        column = np.vstack([np.ones((1, new)), excess.reshape(memory, new), scaled[:, known:]])
-        self._program.add_columns(np.zeros(new), np.zeros(new), np.full(new, np.inf), column)
-        self._paths, self._divisions = len(seconds), len(found)
+        known, memory, every = self._divisions, len(self._rows.memory_rows), len(self._rows.paths)
+        new = found[known:]
+        seconds = self._rows.path_seconds(new)
+        if not self._scale:
+            self._scale = float(seconds.max(axis=0).min())
+        later = self._rows.path_seconds(found[:known], self._paths) / self._scale
+        slowest = np.column_stack([np.full(len(later), -1.0), np.zeros((len(later), memory))])
+        self._at_most_zero(np.column_stack([slowest, later]))
+        excess = _excess(self._rows, new)
+        column = np.vstack([np.ones((1, len(new))), excess.reshape(memory, len(new)), seconds / self._scale])
+        self._program.add_columns(np.zeros(len(new)), np.zeros(len(new)), np.full(len(new), np.inf), column)
+        self._paths, self._divisions = every, len(found)
 
 
 def _convex(program: LinearProgram) -> LinearProgram:

@@ -16,11 +16,15 @@ parameters :math:`P_c`, bytes of activations :math:`a_c` and of logits, for ever
 (3) Under weights :math:`\lambda_k` of the paths and prices :math:`\mu_{dn}` (seconds for a byte) of the counts, the
     Lagrangian is separable by chunks: a second of a chunk's passes costs :math:`\sum_k \lambda_k u_{kc}`, a byte of its
     activations :math:`\sum_n \mu_{dn} n_c`, and so on (``taut.solver.order_priced.pricing`` (1)).
+(4) Separation: seconds of a path are linear in the figures. So of all paths the one whose seconds have the largest mean
+    over divisions with weights :math:`\xi_i` is the critical path under the mean figures. It is stated by those, in
+    whole numbers of any unit, since any such numbers yield a path.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,11 +35,39 @@ from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, critical_path, device_path
 from taut.solver.order_priced.pricing import ChunkCosts
 
+RESOLUTION = 1e6
+"""Whole numbers for the longest pass: a path is longest for numbers so rounded within a millionth of its length."""
+
+
+class MeanFigures(NamedTuple):
+    """
+    What a path is critical for, in whole numbers of one unit.
+
+    Parameters
+    ----------
+    passes, transfers
+        F, I, W of every chunk (3, C), and transfers (C - 1,).
+    after
+        Reductions of every device (devices,).
+    most
+        The device whose optimizer is waited for.
+    """
+
+    passes: Ints
+    transfers: Ints
+    after: Ints
+    most: int
+
+    def plain(self) -> dict[str, Any]:
+        """The same as plain values."""
+        lists = {"passes": self.passes.tolist(), "transfers": self.transfers.tolist(), "after": self.after.tolist()}
+        return {**lists, "most": self.most}
+
 
 @dataclass
 class MasterRows:
     r"""
-    Rows (1), which grow with the divisions whose critical path is added, and rows (2).
+    Rows (1), which grow with the figures whose critical path is added, and rows (2).
 
     Parameters
     ----------
@@ -50,15 +82,15 @@ class MasterRows:
         Paths k and :math:`\rho`, by device; those of the devices come first, to the step's end and, where every device
         is waited for, to their own.
     critical_for
-        The division that each path is critical for; None for the paths of devices.
+        The figures that each path is critical for; None for the paths of devices.
     """
 
     given: ChunkProblem
     with_memory: bool = True
     paths: list[Path] = field(default_factory=list)
     tails: list[Floats] = field(default_factory=list)
-    critical_for: list[Division | None] = field(default_factory=list)
-    _added: set[Division] = field(default_factory=set)
+    critical_for: list[MeanFigures | None] = field(default_factory=list)
+    _keys: dict[tuple[bytes, ...], int] = field(default_factory=dict)
     _numbers: list[Floats] = field(default_factory=list)
     _known: dict[Division, Floats] = field(default_factory=dict)
 
@@ -70,16 +102,20 @@ class MasterRows:
             if self.paths[d].last != d:
                 self._append(device_path(order, d, ends_there=True), None)
 
-    def _append(self, path: Path, division: Division | None) -> None:
-        most = path.last if division is None else int(self.given.device_parameters(division).argmax())
+    def _append(self, path: Path, figures: MeanFigures | None) -> None:
+        tail = self._tail(path, figures)
         self.paths.append(path)
-        self.tails.append(self.given.tail(path.last, most))
-        self.critical_for.append(division)
+        self.tails.append(tail)
+        self.critical_for.append(figures)
+        self._keys.setdefault(_key(path, tail), len(self.paths) - 1)
+
+    def _tail(self, path: Path, figures: MeanFigures | None) -> Floats:
+        return self.given.tail(path.last, path.last if figures is None else figures.most)
 
     @cached_property
     def of_devices(self) -> int:
         """Number of the devices' paths."""
-        return sum(division is None for division in self.critical_for)
+        return sum(figures is None for figures in self.critical_for)
 
     @cached_property
     def memory_rows(self) -> list[tuple[int, Ints]]:
@@ -88,18 +124,64 @@ class MasterRows:
             return []
         return [(d, row) for d, counts in enumerate(self.given.counts) for row in _extreme_counts(counts)]
 
-    def add(self, division: Division) -> bool:
-        """Add the critical path of a division as a row; returns whether it is new."""
-        if division in self._added:
+    def kept(self, weights: Floats) -> "MasterRows":
+        """The paths of devices, and of the others those with weights (paths,)."""
+        kept = MasterRows(self.given, self.with_memory)
+        kept._known = self._known
+        for k in np.flatnonzero(weights[self.of_devices :] > 0).tolist():
+            kept._append(self.paths[self.of_devices + k], self.critical_for[self.of_devices + k])
+        return kept
+
+    def weights_of(self, others: "MasterRows", weights: Floats) -> Floats:
+        """Weights of these paths (paths,) by those of others, of which each with a weight is among these."""
+        found = np.zeros(len(self.paths))
+        for k in np.flatnonzero(weights > 0).tolist():
+            found[self._keys[_key(others.paths[k], others.tails[k])]] += weights[k]
+        return found
+
+    def add(self, figures: MeanFigures) -> bool:
+        """Add the critical path of figures as a row; returns whether it is new."""
+        path = self._critical(figures)
+        if _key(path, self._tail(path, figures)) in self._keys:
             return False
-        self._added.add(division)
-        given = self.given
-        after = given.ring * given.device_parameters(division) if given.waits_for_all else None
-        path = critical_path(given.order, *durations(given, division), given.micro_batches, after)
-        if any(_equal(path, known) for known in self.paths):
-            return False
-        self._append(path, division)
+        self._append(path, figures)
         return True
+
+    def _critical(self, figures: MeanFigures) -> Path:
+        given = self.given
+        after = figures.after.astype(float) if given.waits_for_all else None
+        passes, transfers = figures.passes.astype(float), figures.transfers.astype(float)
+        return critical_path(given.order, passes, transfers, given.micro_batches, after)
+
+    def separate(self, divisions: Sequence[Division], weights: Floats, beyond: float) -> bool:
+        """
+        Add the path of (4) as a row if its mean seconds are beyond some seconds; returns whether it was added.
+
+        Parameters
+        ----------
+        divisions, weights
+            The mixture of divisions, weights that sum to one.
+        beyond
+            Seconds that the mean is compared with.
+        """
+        used = np.flatnonzero(weights > 0)
+        mean = weights[used] @ np.array([self._figures(divisions[i]) for i in used.tolist()])
+        figures = self._rounded(mean)
+        path = self._critical(figures)
+        tail = self._tail(path, figures)
+        if _numbers(path, tail) @ mean <= beyond or _key(path, tail) in self._keys:
+            return False
+        self._append(path, figures)
+        return True
+
+    def _rounded(self, mean: Floats) -> MeanFigures:
+        """Mean figures in whole numbers."""
+        chunks = self.given.num_chunks
+        passes, transfers, parameters = np.split(mean, [3 * chunks, 4 * chunks - 1])
+        unit = max(float(mean[: 4 * chunks - 1].max()), 1e-300) / RESOLUTION
+        after = np.minimum(self.given.ring * parameters / unit, 1e9 * (self.given.ring > 0))
+        whole = [np.rint(each).astype(np.int64) for each in (passes / unit, transfers / unit, after)]
+        return MeanFigures(whole[0].reshape(3, chunks), whole[1], whole[2], int(parameters.argmax()))
 
     def chunk_costs(self, path_weights: Floats, memory_prices: Floats) -> ChunkCosts:
         """
@@ -129,13 +211,14 @@ class MasterRows:
         logits += memory_prices @ self._members
         return ChunkCosts(passes, edge, parameters, activation, logits)
 
-    def path_seconds(self, divisions: Sequence[Division]) -> Floats:
-        """Seconds (1) of every path in every division, (paths, divisions)."""
+    def path_seconds(self, divisions: Sequence[Division], first: int = 0) -> Floats:
+        """Seconds (1) of the paths from one on in every division, (paths, divisions)."""
         for k in range(len(self._numbers), len(self.paths)):
-            path = self.paths[k]
-            self._numbers.append(np.concatenate((path.passes.T.ravel(), path.transfers, self.tails[k])))
+            self._numbers.append(_numbers(self.paths[k], self.tails[k]))
+        if len(divisions) == 0 or first == len(self.paths):
+            return np.zeros((len(self.paths) - first, len(divisions)))
         figures = np.array([self._figures(division) for division in divisions])
-        return np.asarray(np.array(self._numbers) @ figures.T)
+        return np.asarray(np.array(self._numbers[first:]) @ figures.T)
 
     def _figures(self, division: Division) -> Floats:
         """Seconds of F, I and W of every chunk and of transfers, parameters of devices, as a path numbers them."""
@@ -186,7 +269,11 @@ def least_makespan(given: ChunkProblem, division: Division) -> float:
     return given.seconds(ends[0], given.device_parameters(division))
 
 
-def _equal(one: Path, other: Path) -> bool:
-    """Whether two paths have the same numbers, and end on the same device."""
-    same = (one.passes == other.passes).all() and (one.transfers == other.transfers).all()
-    return bool(same) and one.last == other.last
+def _numbers(path: Path, tail: Floats) -> Floats:
+    """How often a path counts each figure of a division."""
+    return np.concatenate((path.passes.T.ravel(), path.transfers, tail))
+
+
+def _key(path: Path, tail: Floats) -> tuple[bytes, ...]:
+    """What two rows have in common only if they are equal."""
+    return path.passes.tobytes(), path.transfers.tobytes(), tail.tobytes()

@@ -1,7 +1,9 @@
 r"""
 Witnesses of the bound on an order-priced candidate's divisions, as plain values, and their check.
 
-Critical paths are stated by the divisions that they are critical for. Seconds are proven by one of
+Critical paths are stated by the whole numbers that they are critical for, mean figures of a mixture of divisions
+(``taut.solver.order_priced.master_rows`` (4)): any numbers have a path that bounds every division. Seconds are proven
+by one of
 
 (1) the limit T alone, refuted by the layers that devices can take in T (``taut.solver.order_priced.capacity``);
 (2) the limit and a tree of branches (``taut.solver.order_priced.branch_and_bound``), with seconds as in (1) or weights
@@ -25,11 +27,10 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 from taut.data.arrays import Floats
 from taut.data.units import MOST_BYTES
 from taut.formulations.order_division import ChunkProblem
-from taut.formulations.strategy import Division
 from taut.solver.order_priced.capacity import LayerCapacity, is_lower_bound, is_too_small
 from taut.solver.order_priced.device_chain import DeviceChain
 from taut.solver.order_priced.lagrangian import bounded_pricing, dual_value, memory_dual
-from taut.solver.order_priced.master_rows import MasterRows
+from taut.solver.order_priced.master_rows import MasterRows, MeanFigures
 from taut.solver.order_priced.pricing import ROUNDING
 
 Number = Annotated[int, Field(ge=0, le=2**31)]
@@ -45,13 +46,9 @@ def price_witness(rows: MasterRows, path_weights: Floats, memory_prices: Floats,
     return {
         "devices": path_weights[:devices].tolist(),
         "critical": [
-            {
-                "share": float(path_weights[k]),
-                "ends": division.ends.tolist(),
-                "recompute": division.recompute_index.tolist(),
-            }
+            {"share": float(path_weights[k]), **figures.plain()}
             for k in used
-            if (division := rows.critical_for[k]) is not None
+            if (figures := rows.critical_for[k]) is not None
         ],
         "prices": memory_prices.tolist(),
         "limit_s": limit,
@@ -63,8 +60,10 @@ class _Plain(BaseModel):
 
 
 class _Critical(_Plain):
-    ends: list[Number]
-    recompute: list[Number]
+    passes: list[list[Number]]
+    transfers: list[Number]
+    after: list[Number]
+    most: Number
 
 
 class _WeightedCritical(_Critical):
@@ -89,14 +88,21 @@ class _Taken(_Plain):
 class _Split(_Plain):
     chunk: Number
     layers: Number
-    few: "_Leaf | _Taken | _Split"
-    many: "_Leaf | _Taken | _Split"
+    few: "_Leaf | _Taken | _Split | _SplitDevice"
+    many: "_Leaf | _Taken | _Split | _SplitDevice"
+
+
+class _SplitDevice(_Plain):
+    device: Number
+    layers: Number
+    few: "_Leaf | _Taken | _Split | _SplitDevice"
+    many: "_Leaf | _Taken | _Split | _SplitDevice"
 
 
 class _ByBranches(_Plain):
     limit_s: Limit
     critical: list[_Critical]
-    tree: _Leaf | _Taken | _Split
+    tree: _Leaf | _Taken | _Split | _SplitDevice
 
 
 class _ByCapacity(_Plain):
@@ -158,19 +164,27 @@ def _by_branches(given: ChunkProblem, parsed: _ByBranches) -> float:
     least, branches = np.inf, [(devices, parsed.tree)]
     while branches:
         devices, node = branches.pop()
-        if isinstance(node, _Split):
-            if not node.chunk < given.num_chunks:
+        if isinstance(node, _Split | _SplitDevice):
+            parts = _parts(devices, node)
+            if parts is None:
                 return -np.inf
-            few, many = devices.split(node.chunk, node.layers)
-            branches += [(few, node.few), (many, node.many)]
+            branches += [(parts[0], node.few), (parts[1], node.many)]
         elif isinstance(node, _Taken):
             proven = node.seconds <= parsed.limit_s and LayerCapacity(devices).refutes(node.seconds)
-            least = min(least, node.seconds - given.constant if proven else -np.inf)
+            least = min(least, node.seconds if proven else -np.inf)
         elif not _are_weights(node.shares, len(rows.paths)):
             return -np.inf
         else:
-            least = min(least, devices.least_division(rows.chunk_costs(np.array(node.shares), np.zeros(0)))[0])
-    return least + given.constant
+            value, _ = devices.least_division(rows.chunk_costs(np.array(node.shares), np.zeros(0)))
+            least = min(least, value + given.constant)
+    return least
+
+
+def _parts(devices: DeviceChain, node: _Split | _SplitDevice) -> tuple[DeviceChain, DeviceChain] | None:
+    """The two branches of a split; None where there is no such chunk or device."""
+    if isinstance(node, _Split):
+        return devices.split(node.chunk, node.layers) if node.chunk < devices.given.num_chunks else None
+    return devices.split_device(node.device, node.layers) if node.device < len(devices.given.counts) else None
 
 
 def _by_prices(given: ChunkProblem, parsed: _ByPrices) -> float:
@@ -187,9 +201,9 @@ def _by_prices(given: ChunkProblem, parsed: _ByPrices) -> float:
 
 
 def _add(rows: MasterRows, critical: Sequence[_Critical]) -> bool:
-    """Add critical paths; False where one belongs to no division, or is that of a path before."""
-    divisions = [_division(rows.given, one) for one in critical]
-    return all(division is not None and rows.add(division) for division in divisions)
+    """Add critical paths; False where the numbers are not the candidate's, or a path is one before."""
+    stated = [_figures(rows.given, one) for one in critical]
+    return all(figures is not None and rows.add(figures) for figures in stated)
 
 
 def _are_weights(path_weights: list[float], paths: int) -> bool:
@@ -226,12 +240,11 @@ def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
     return missing if 0 < missing < np.inf else -np.inf
 
 
-def _division(given: ChunkProblem, stated: _Critical) -> Division | None:
-    """The division that a witness states; None where it is none of the candidate."""
-    ends, recompute = np.array(stated.ends, dtype=np.int64), np.array(stated.recompute, dtype=np.int64)
-    if ends.shape != (given.num_chunks,) or recompute.shape != ends.shape or ends[-1] != given.num_layers:
+def _figures(given: ChunkProblem, stated: _Critical) -> MeanFigures | None:
+    """The numbers that a witness states for a path; None where there are not as many as the candidate has."""
+    chunks, devices = given.num_chunks, len(given.counts)
+    lengths = [len(stated.passes), *map(len, stated.passes), len(stated.transfers), len(stated.after)]
+    if lengths != [3, chunks, chunks, chunks, chunks - 1, devices] or stated.most >= devices:
         return None
-    if (np.diff(ends, prepend=0) <= 0).any() or (recompute >= given.passes.shape[1]).any():
-        return None
-    division = Division.of_ends(ends, recompute)
-    return division if np.isfinite(given.passes[0, recompute, division.starts, ends]).all() else None
+    passes, transfers = np.array(stated.passes, np.int64), np.array(stated.transfers, np.int64)
+    return MeanFigures(passes, transfers, np.array(stated.after, np.int64), stated.most)

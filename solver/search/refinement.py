@@ -136,10 +136,10 @@ class Refining:
         bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), computed.source
         bound.witness = found.witness
         beaten = bound.lower_bound >= self._best.seconds
+        at.branching = None if beaten else found.branching
         if not beaten or self.orders.is_within_reach(bound.candidate, bound.lower_bound):
             given = chunked(self._problem, bound.candidate, self.ladder.links)
             self._search_division(bound, at, given, [*found.divisions, *self.orders.divisions(bound.candidate)])
-        at.branching = None if beaten else found.branching
         return not beaten
 
     def _search_division(
@@ -151,6 +151,8 @@ class Refining:
         if division is None:
             return
         self.orders.add(candidate, division)
+        if at.branching is not None:
+            at.branching.learn(division.division)
         # No placement of a division is faster than its least makespan.
         if division.seconds < self._best.seconds:
             at.division = division

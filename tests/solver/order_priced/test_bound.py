@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.order_division import ChunkProblem
+from taut.formulations.order_times import pipeline_ends
 from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import order_of
@@ -28,7 +29,7 @@ from taut.solver.order_priced.bound import order_bound
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.critical_paths import critical_path, device_path
 from taut.solver.order_priced.device_chain import DeviceChain
-from taut.solver.order_priced.master_rows import MasterRows, least_makespan
+from taut.solver.order_priced.master_rows import MasterRows, durations, least_makespan
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.result import Limits
 from taut.solver.search.search import search
@@ -134,6 +135,28 @@ def test_paths_are_no_longer_than_the_makespan(kind: str) -> None:
         assert lengths[-1] == pytest.approx(makespan, rel=1e-9)
 
 
+@pytest.mark.parametrize("kind", SCHEDULES[2:])
+def test_the_longest_path_of_a_mixture_joins(kind: str) -> None:
+    """Of two divisions, a path joins that is as long in the mean as the makespan of the mean figures; it joins once."""
+    given = problem(cluster(2, 1), model(8), schedules=[kind], max_tp=1, fixed={"pp": 2})
+    choice = max(given.candidates, key=lambda c: (c.vpp, c.num_micro_batches))
+    division = chunked(given, choice, BestLinks(given.links, given.rings))
+    chunks = division.num_chunks
+    one = Division.of_ends(np.array([*range(1, chunks), 8]), np.zeros(chunks, np.int64))
+    other = Division.of_ends(np.array([*range(9 - chunks, 9)]), np.zeros(chunks, np.int64))
+    rows, weights = MasterRows(division, with_memory=False), np.array([0.25, 0.75])
+    known = float((rows.path_seconds([one, other]) @ weights).max())
+    (f_one, hops), (f_other, more) = durations(division, one), durations(division, other)
+    passes, transfers = 0.25 * f_one + 0.75 * f_other, 0.25 * hops + 0.75 * more
+    parameters = weights @ [division.device_parameters(one), division.device_parameters(other)]
+    ends = pipeline_ends(division.order, passes.reshape(1, -1), transfers[None], division.micro_batches)
+    longest = division.seconds(ends[0], parameters) - division.constant
+    added = rows.separate([one, other], weights, known * TOLERANCE)
+    assert added == (longest > known * (1 + 1e-6))
+    assert (rows.path_seconds([one, other]) @ weights).max() == pytest.approx(longest, rel=1e-5)
+    assert not rows.separate([one, other], weights, known * TOLERANCE)
+
+
 def even() -> tuple[PlanningProblem, Candidate, ChunkProblem]:
     """Eight equal layers on four stages under ZB-H1, with memory for little more than two layers a stage."""
     given = problem(cluster(4, 1, memory_gib=2.2e-3), model(8), schedules=["zb-h1"], max_tp=1, fixed={"pp": 4})
@@ -201,24 +224,53 @@ def _no_limit(witness: dict[str, Any]) -> None:
     del witness["limit_s"]
 
 
-def _ends(witness: dict[str, Any]) -> None:
-    witness["critical"] = [{"ends": [1, 2, 3, 9], "recompute": [0, 0, 0, 0]}]
+def critical() -> dict[str, Any]:
+    """Numbers of a path through four stages."""
+    return {"passes": [[1, 2, 1, 1]] * 3, "transfers": [0, 1, 0], "after": [0, 0, 3, 0], "most": 1}
 
 
-def _recompute(witness: dict[str, Any]) -> None:
-    witness["critical"] = [{"ends": [1, 2, 3, 8], "recompute": [0, 0, 0, 2]}]
+def _short(witness: dict[str, Any]) -> None:
+    witness["critical"] = [{**critical(), "passes": [[1, 2, 1, 1]] * 2}]
+
+
+def _ragged(witness: dict[str, Any]) -> None:
+    witness["critical"] = [{**critical(), "passes": [[1, 2, 1, 1], [1, 2, 1], [1, 2, 1, 1]]}]
+
+
+def _transfers(witness: dict[str, Any]) -> None:
+    witness["critical"] = [{**critical(), "transfers": [0, 1, 0, 0]}]
+
+
+def _after(witness: dict[str, Any]) -> None:
+    witness["critical"] = [{**critical(), "after": [0]}]
+
+
+def _most(witness: dict[str, Any]) -> None:
+    witness["critical"] = [{**critical(), "most": 4}]
+
+
+def _below_zero(witness: dict[str, Any]) -> None:
+    witness["critical"] = [{**critical(), "transfers": [0, -1, 0]}]
 
 
 def _twice(witness: dict[str, Any]) -> None:
-    witness["critical"] = [{"ends": [2, 4, 6, 8], "recompute": [0, 0, 0, 0]}] * 2
+    witness["critical"] = [critical()] * 2
 
 
 def _chunk(witness: dict[str, Any]) -> None:
     witness["tree"] = {"chunk": 7, "layers": 2, "few": witness["tree"], "many": witness["tree"]}
 
 
+def _device(witness: dict[str, Any]) -> None:
+    witness["tree"] = {"device": 4, "layers": 2, "few": witness["tree"], "many": witness["tree"]}
+
+
+def _nowhere(witness: dict[str, Any]) -> None:
+    witness["tree"] = {"layers": 2, "few": witness["tree"], "many": witness["tree"]}
+
+
 def _far(witness: dict[str, Any]) -> None:
-    witness["critical"] = [{"ends": [2**63 - 1, -(2**63), -1, 8], "recompute": [0, 0, 0, 0]}]
+    witness["critical"] = [{**critical(), "after": [2**63 - 1, 0, 10**30, 0]}]
 
 
 def _huge(witness: dict[str, Any]) -> None:
@@ -230,9 +282,10 @@ def _half(witness: dict[str, Any]) -> None:
 
 
 BOTH = [_share, _negative, _fewer, _field, _words, _no_limit]
+PATHS = [_short, _ragged, _transfers, _after, _most, _below_zero, _twice, _far]
 
 
-@pytest.mark.parametrize("tamper", [*BOTH, _ends, _recompute, _twice, _chunk, _half, _far, _huge])
+@pytest.mark.parametrize("tamper", [*BOTH, *PATHS, _chunk, _device, _nowhere, _half, _huge])
 def test_branches_that_prove_nothing_are_refused(tamper: Callable[[dict[str, Any]], None]) -> None:
     """Weights that are no shares, other fields, no limit, half a split, and divisions or chunks that do not exist."""
     _, _, division = even()
@@ -278,9 +331,10 @@ def test_another_valid_witness_proves_no_more() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         few, many, weights = rng.dirichlet(np.ones(4), 3).tolist()
-        tree = {"chunk": seed % 4, "layers": seed % 3 + 1, "few": {"shares": few}, "many": {"shares": many}}
+        leaves = {"layers": seed % 3 + 1, "few": {"shares": few}, "many": {"shares": many}}
+        tree, of_device = {"chunk": seed % 4, **leaves}, {"device": seed % 4, **leaves}
         prices = {"devices": weights, "prices": rng.uniform(0, 1, 4).tolist()}
-        for other in ({"tree": tree}, {"tree": {"shares": weights}}, prices):
+        for other in ({"tree": tree}, {"tree": of_device}, {"tree": {"shares": weights}}, prices):
             derived = rederived(division, {**other, "critical": [], "limit_s": 1e9})
             assert derived <= optimum * TOLERANCE
 
