@@ -6,7 +6,7 @@ Run ``python -m benchmarks.placement [--nodes 32,64] [--kinds racks] [--models p
 keeps a row for every seed as soon as it is known, and a run whose rows are there already resumes. Ctrl-C ends a run
 with the table so far; half a row is never kept.
 
-Workload and kinds of cluster are those of ``benchmarks.placement_clusters``, under both latency models; stages,
+Workload and kinds of cluster are those of ``benchmarks.placement_clusters``, under three latency models; stages,
 recompute and tensor degree are the same for all. The plan is the search's after its time limit, or when proven, and its
 certificate must hold. Its peers, all priced by the one evaluator:
 
@@ -51,7 +51,7 @@ STAGES = {8: (2, 4, 8), 16: (2, 4, 8, 16), 32: (4, 8, 16), 64: (8, 16), 128: (8,
 SECONDS = {8: 5.0, 16: 5.0, 32: 5.0, 64: 10.0, 128: 30.0}
 SECONDS_OF_SMALL_GROUPS = 30.0
 """Limit at tensor degrees below 8, where several groups share a node."""
-MODELS = ("pipette", "pipette-printed")
+MODELS = ("step", "pipette", "pipette-printed")
 MEGABYTES_PER_GIGABYTE = 1e3
 
 

@@ -22,13 +22,14 @@ from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
-from taut.solver.placement.annealing.path_prices import first_stage
+from taut.solver.placement.annealing.path_prices import Reductions, first_stage
 from taut.solver.placement.annealing.path_reductions import leading_reductions
-from taut.solver.placement.annealing.paths import HOT, MILD, WARM, PathAnnealing
+from taut.solver.placement.annealing.path_starts import FURTHER, MANY_NODES, PathStart, first_paths, phases, stagewise
+from taut.solver.placement.annealing.paths import PathAnnealing
+from taut.solver.placement.clusters import linkage_order
 from taut.solver.placement.path_cover.bound import covered_seconds
 from taut.solver.placement.path_cover.build import CaseSearch
 from taut.solver.placement.path_cover.cases import CaseCertificate
-from taut.solver.placement.path_cover.clusters import fast_link_sets, linkage_order
 from taut.solver.placement.path_cover.witness import witness_of
 from taut.solver.placement.slots import SlotGraph, slot_graph
 
@@ -36,10 +37,12 @@ CHUNKS = 4
 """Chunks of annealing moves between two refinements of the case distinction, so that both get about equal time."""
 MOVES_PER_SLOT, MAX_MOVES = 60_000, 16_000_000
 """Moves of a run at length, by slot and in all; half of the latter for clusters that are annealed in more runs."""
-MAX_FAST_SETS = 8
-"""Sets of fast links from which annealing begins, the first two at length: stage 0 of a good placement lies in one."""
-MANY_NODES = 192
-"""Nodes beyond which annealing always begins with near nodes together: its moves do not suffice to find them."""
+TURNS_OF_NODES = 192
+"""
+Where several stages are waited for, one in 192 / n refinements of n nodes is followed by a chunk of annealing.
+
+A chunk takes as long on 32 nodes as on 128, a refinement a sixth, so that both get about equal time.
+"""
 MAX_UPDATES = 200_000_000
 """Label updates of the pricing problem in one refinement, so that Ctrl-C is answered within a second or two."""
 
@@ -83,46 +86,12 @@ def load() -> None:
     hops = np.array([[0.1, 1.0, 2.0], [1.0, 0.1, 3.0], [2.0, 3.0, 0.1]])
     for groups in (1, 2):
         graph = SlotGraph(hops=hops, inverse=hops, capacity=np.full(3, groups), pp=3, replicas=groups, card=np.zeros(3))
-        paths = _first_paths(graph, linkage_order(hops))
+        paths = first_paths(graph, linkage_order(hops))
         PathAnnealing(graph, first_stage(1.0), paths, moves=1, seed=0).advance()
         search = CaseSearch(graph=graph, gradients=1.0, target=9.0, longest=9.0)
         search.add_routes(paths)
         for _ in range(4):
             search.refine(rounds=2)
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """
-    Start of an annealing run.
-
-    ``near`` nodes together or in random order; slots taken path by path, or those of ``leading`` stages before them and
-    stage by stage, of as many as is best; first temperature ``hot``; ``share`` of the moves at length; ``first``, nodes
-    with fast links that the first slots are to have.
-    """
-
-    near: bool
-    leading: bool
-    hot: float
-    share: float
-    first: tuple[int, ...] | None = None
-
-
-def _starts(graph: SlotGraph) -> list[list[_Start]]:
-    """Runs of annealing in phases: short ones first."""
-    if len(graph.capacity) > MANY_NODES:
-        return [[_Start(True, hot == MILD, hot, share) for hot in (MILD, WARM)] for share in (0.1, 1.0)]
-    if (graph.capacity == 1).all():
-        brief = [_Start(near, False, HOT, 0.1) for near in (True, False)]
-        random = [_Start(False, False, hot, 1.0) for hot in (HOT, WARM)]
-        sets = [tuple(nodes) for nodes in fast_link_sets(graph.inverse, graph.num_paths)[:MAX_FAST_SETS].tolist()]
-        tight = [_Start(True, False, MILD, 1.0 if place < 2 else 0.1, first) for place, first in enumerate(sets)]
-        return [phase for phase in (brief, random, tight[:2], tight[2:]) if phase]
-    return [
-        [_Start(True, True, MILD, 0.1), _Start(True, False, HOT, 0.1)],
-        [_Start(True, True, MILD, 1.0), _Start(False, False, WARM, 1.0)],
-        [_Start(False, True, MILD, 1.0), _Start(False, False, HOT, 1.0)],
-    ]
 
 
 class CoverSearch:
@@ -145,15 +114,20 @@ class CoverSearch:
         self._stages = partition_problem(problem, candidate, gather=least_gather(problem, candidate, best))
         self._graph = slot_graph(problem, candidate)
         self._runs: list[PathAnnealing] = []
-        self._pipelines = _first_paths(self._graph, np.arange(len(self._graph.capacity)))
+        self._begun: list[PathStart] = []
+        self._pipelines = first_paths(self._graph, np.arange(len(self._graph.capacity)))
         self._kept: CaseCertificate | None = None
-        self._phase, self._shortest, self._starts = 0, np.inf, _starts(self._graph)
+        self._several = self._reductions().num_stages > 1 and len(self._graph.hops) <= MANY_NODES
+        self._starts = stagewise(self._graph) if self._several else phases(self._graph)
+        self._phases = len(self._starts) + FURTHER * self._several
+        self._phase, self._shortest, self._calls, self._refining = 0, np.inf, 0, True
+        self._found: dict[PathStart, float] = {}
 
     @property
     def annealed(self) -> bool:
         """Whether all annealing is done; pipelines of groups that are priced device by device are not annealed."""
         annealable = self._problem.links.by_node and self._graph.num_paths == self._graph.replicas
-        return not annealable or (self._phase == len(self._starts) and self._paused)
+        return not annealable or (self._phase == self._phases and self._paused)
 
     @property
     def begun(self) -> bool:
@@ -186,28 +160,48 @@ class CoverSearch:
             Positions (pp dp, 1) of the best pipelines when all runs of a phase are done, otherwise nothing.
         """
         if self._paused:
-            self._runs = [self._run(start, seed, moves) for start in self._starts[self._phase]]
-            self._phase += 1
-        with ThreadPoolExecutor(max_workers=max(workers, 1)) as pool:
-            list(pool.map(_advance, self._runs))
+            self._begin(seed, moves)
+        turn, chunks = True, CHUNKS
+        if self._several and self._phase > 2 and self._refining:
+            # These runs take long, and refinements have begun.
+            self._calls += 1
+            turn, chunks = self._calls % max(TURNS_OF_NODES // len(self._graph.hops), 1) == 0, 1
+        if turn:
+            with ThreadPoolExecutor(max_workers=max(workers, 1)) as pool:
+                list(pool.map(lambda run: _advance(run, chunks), self._runs))
         if not self._paused:
             return []
+        for start, run in zip(self._begun, self._runs, strict=True):
+            self._found[start] = min(self._found.get(start, np.inf), run.seconds)
         best = min(self._runs, key=lambda run: run.seconds)
         if best.seconds < self._shortest:
             self._shortest, self._pipelines = best.seconds, best.best
         return [best.best.reshape(-1, 1)]
 
-    def _run(self, start: "_Start", seed: int, moves: int | None) -> PathAnnealing:
+    def _begin(self, seed: int, moves: int | None) -> None:
+        """Begin the runs of the next phase, further ones from the starts at length that led to the least."""
+        if self._phase < len(self._starts):
+            self._begun = self._starts[self._phase]
+        else:
+            at_length = [start for start in self._found if start.share == 1.0]
+            self._begun = sorted(at_length, key=lambda start: self._found[start])[:2]
+        number = seed * 100 + 10 * self._phase
+        self._runs = [self._run(start, number + k, moves) for k, start in enumerate(self._begun)]
+        self._phase += 1
+
+    def _run(self, start: PathStart, number: int, moves: int | None) -> PathAnnealing:
         """One run of annealing."""
-        graph, number = self._graph, seed * 100 + 10 * self._phase + self._starts[self._phase].index(start)
-        order = linkage_order(graph.hops) if start.near else np.random.default_rng(number).permutation(len(graph.hops))
+        graph = self._graph
         most = MAX_MOVES if len(graph.hops) > MANY_NODES else MAX_MOVES // 2
         made = int(start.share * (moves or min(MOVES_PER_SLOT * graph.num_slots, most)))
-        division = self.partition.division
-        reductions = leading_reductions(self._problem, self._candidate, graph, self._stages, division)
-        options = _options(graph, order, start)
+        reductions, options = self._reductions(), start.options(graph, number)
         runs = (PathAnnealing(graph, reductions, paths, moves=made, seed=number, hot=start.hot) for paths in options)
         return min(runs, key=lambda run: run.seconds)
+
+    def _reductions(self) -> Reductions:
+        """What a placement of the division that attains the bound may wait for."""
+        division = self.partition.division
+        return leading_reductions(self._problem, self._candidate, self._graph, self._stages, division)
 
     def refine(self, value: float) -> bool:
         """
@@ -231,9 +225,9 @@ class CoverSearch:
         weight, end = problem.transfer_weight(candidate), self.partition.division.stages[0][1]
         search.gradients, search.target = self._gradients(), room[end] / weight
         passes = MAX_UPDATES / (len(self._graph.hops) ** 2 * candidate.pp * search.resource_limit)
-        more = search.refine(rounds=int(np.clip(passes, 2, 40)))
+        self._refining = search.refine(rounds=int(np.clip(passes, 2, 40)))
         self._evaluate(search, value)
-        return more
+        return self._refining
 
     def _evaluate(self, search: CaseSearch, value: float) -> Floats:
         """Bring the bound up to date; communication at which it would reach ``value``, by layers of stage 0."""
@@ -259,27 +253,7 @@ class CoverSearch:
         return {} if self._kept is None else witness_of(self._kept)
 
 
-def _advance(run: PathAnnealing) -> None:
-    for _ in range(CHUNKS):
+def _advance(run: PathAnnealing, chunks: int) -> None:
+    for _ in range(chunks):
         if not run.finished:
             run.advance()
-
-
-def _options(graph: SlotGraph, order: Ints, start: _Start) -> list[Ints]:
-    """Paths that a start may have."""
-    if start.first is not None:
-        return [_paths_from(graph, order, np.array(start.first))]
-    return [_first_paths(graph, order, leading) for leading in range(graph.pp if start.leading else 1)]
-
-
-def _first_paths(graph: SlotGraph, order: Ints, leading: int = 0) -> Ints:
-    """Paths (paths, pp) that take the nodes' slots in order, those of leading stages stage by stage before all else."""
-    taken, first = np.repeat(order, graph.capacity[order]), leading * graph.num_paths
-    stages = taken[:first].reshape(leading, graph.num_paths).T
-    return np.hstack([stages, taken[first:].reshape(graph.num_paths, -1)])
-
-
-def _paths_from(graph: SlotGraph, order: Ints, first: Ints) -> Ints:
-    """Paths that begin in the given nodes and take the others, one slot each, in order."""
-    later = order[~np.isin(order, first)]
-    return np.column_stack([first, later.reshape(graph.num_paths, -1)])

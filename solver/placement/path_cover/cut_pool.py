@@ -1,7 +1,7 @@
 """
 The cut pool: which rounded capacity and mixed-integer-rounding cuts are tried, and which fractional solutions violate.
 
-Cuts are separated by enumeration over the clusters of near nodes (``taut.solver.placement.path_cover.clusters``), and
+Cuts are separated by enumeration over the clusters of near nodes (``taut.solver.placement.clusters``), and
 over those clusters without the start nodes of the branch at hand. A cut that one branch violated is likely to matter to
 the others, so all branches of a search share one pool.
 """
@@ -9,8 +9,8 @@ the others, so all branches of a search share one pool.
 from collections.abc import Iterator
 
 from taut.data.arrays import Flags
+from taut.solver.placement.clusters import clusters
 from taut.solver.placement.path_cover.capacity_cuts import Cut
-from taut.solver.placement.path_cover.clusters import clusters
 from taut.solver.placement.slots import SlotGraph
 
 
