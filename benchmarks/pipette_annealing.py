@@ -121,7 +121,7 @@ def _price(prices: Prices, scratch: Scratch, pos: Ints) -> float:
     """Step seconds of a placement without its constant parts."""
     longest = 0.0
     for z in range(len(pos) // prices.pp):
-        longest = max(longest, pipeline_seconds(prices, pos, z))
+        longest = max(longest, pipeline_seconds(prices, pos, z, np.zeros((1, 1))))
     return longest + ring_seconds(prices, scratch, pos, 0)
 
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.gradient_reductions import after_overlap, overlaps, tied_bytes
+from taut.formulations.gradient_reductions import after_overlap, overlaps, tied_bytes, weight_share
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.links import Links
 from taut.formulations.pair_table import PairTable
@@ -194,14 +194,9 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
     candidate, links = strategy.candidate, problem.links
     tables, budget = problem.tables(candidate), problem.stage_memory(candidate).budget
     recompute, first, end = strategy.ranges
-    device = np.arange(candidate.pp)
-    if candidate.is_order_priced:
-        device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
 
     def by_device(figures: Floats) -> Floats:
-        total = np.zeros((candidate.pp, *figures.shape[1:]))
-        np.add.at(total, device, figures)
-        return total
+        return by_device_of(candidate, figures)
 
     seconds = by_device(tables.seconds[:, recompute, first, end].T)
     need = np.array(memory_bytes(problem, strategy))
@@ -211,6 +206,7 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
         gradients = np.where(np.arange(candidate.pp) == 0, gradients, 0.0)
     gradients = gradients if candidate.dp > 1 else np.zeros(candidate.pp)
     ends = _stage_ends(problem, strategy, by_device) if problem.latency_model == "step" else None
+    share = weight_share(problem, candidate) if candidate.dp_shard else 0.0
     inverse = 1.0 / links.pipeline_rate(candidate.tp)
     both_ways = problem.latency_model != "amp"
     slots = slot_sites(links, candidate.tp)
@@ -226,9 +222,19 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
         hop_inverse=inverse + inverse.T if both_ways else inverse,
         messages=tables.message[end[: candidate.pp - 1]],
         gradients=gradients,
-        priced=max(int(np.count_nonzero(gradients)), 1) if ends is None else _priced(problem, gradients, ends),
+        priced=max(int(np.count_nonzero(gradients)), 1) if ends is None else _priced(problem, gradients, ends, share),
         ends=ends,
     )
+
+
+def by_device_of(candidate: Candidate, figures: Floats) -> Floats:
+    """Figures of stages or chunks (X, ...), summed over the chunks of every device, (pp, ...)."""
+    device = np.arange(candidate.pp)
+    if candidate.is_order_priced:
+        device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
+    total = np.zeros((candidate.pp, *figures.shape[1:]))
+    np.add.at(total, device, figures)
+    return total
 
 
 def _stage_ends(problem: PlanningProblem, strategy: Strategy, by_device: Callable[[Floats], Floats]) -> StageEnds:
@@ -253,13 +259,13 @@ def _stage_ends(problem: PlanningProblem, strategy: Strategy, by_device: Callabl
     )
 
 
-def _priced(problem: PlanningProblem, gradients: Floats, ends: StageEnds) -> int:
+def _priced(problem: PlanningProblem, gradients: Floats, ends: StageEnds, share: float) -> int:
     """Leading stages that a step may wait for: the slowest ring of a later one is over before stage 0 ends."""
     rings = problem.rings
     dp = problem.cluster.num_devices
     between = max(float(rings.inverse.present().max(initial=0.0)), float(rings.card.max()))
     inside = max(float(rings.inverse.own.max()), between)
-    worst = inside_factor(dp) * inside + ring_factor(dp) * between
+    worst = (1.0 + share) * (inside_factor(dp) * inside + ring_factor(dp) * between)
     least = np.cumsum(ends.backward_seconds.min(axis=1)) - ends.backward_seconds.min(axis=1)
     return int(np.flatnonzero(worst * gradients > least).max(initial=0)) + 1
 

@@ -121,6 +121,39 @@ def exposed_by_range(
     )
 
 
+class ShardedPasses(NamedTuple):
+    """
+    What (2) is made of, by stage or chunk (X).
+
+    ``sent`` bytes (4, X) as in ``PassBytes``; ``seconds`` (2, types, X) of the forward pass without its last layer and
+    of the backward pass; ``volume`` and ``reductions`` (2, X) of their all-reduces.
+    """
+
+    sent: Floats
+    seconds: Floats
+    volume: Floats
+    reductions: Floats
+
+
+def sharded_passes(problem: PlanningProblem, strategy: Strategy) -> ShardedPasses:
+    """What gathers and scatters of a strategy send, and what they hide behind, (2)."""
+    candidate, (recompute, first, end) = strategy.candidate, strategy.ranges
+    tables, passes = problem.tables(candidate), problem.passes(candidate)
+    before = np.maximum(end - 1, first)
+    # A range of one layer has none before its last.
+    several = np.where(before > first, 1.0, 0.0)
+    sums = np.stack([tables.volume, tables.reductions])
+    forward = several * sums[:, 0, first, before] / 2
+    volume, reductions = np.stack([forward, sums[:, recompute, first, end] - sums[:, 0, first, end] / 2], axis=1)
+    backward = (passes.input_gradient + passes.weight_gradient)[:, recompute, first, end]
+    return ShardedPasses(
+        sent=np.stack([each[first, end] for each in pass_bytes(problem, candidate)]),
+        seconds=np.stack([several * passes.forward[:, recompute, first, before], backward]),
+        volume=volume,
+        reductions=reductions,
+    )
+
+
 def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, devices: Ints) -> tuple[Floats, Floats]:
     """
     Seconds that gathers and scatters add to the passes of every worker, (2) and (3).
@@ -139,32 +172,24 @@ def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, 
     tuple
         Seconds forward and backward, (..., X, dp, tp) each.
     """
-    candidate, (recompute, first, end) = strategy.candidate, strategy.ranges
-    tables, passes = problem.tables(candidate), problem.passes(candidate)
-    alone, beside, backward_alone, backward_beside = (
-        each[first, end][:, None, None] for each in pass_bytes(problem, candidate)
-    )
-    hosts = devices[..., rank, :, :]
-    types, chunk = problem.type_of_node[problem.links.node_of[hosts]], np.arange(len(first))[:, None, None]
-    before = np.maximum(end - 1, first)
-    # A range of one layer has none before its last.
-    single = np.where(before > first, 1.0, 0.0)
-    forward = (single * passes.forward[:, recompute, first, before])[types, chunk]
-    backward = (passes.input_gradient + passes.weight_gradient)[:, recompute, first, end][types, chunk]
+    candidate, of = strategy.candidate, sharded_passes(problem, strategy)
+    hosts, chunk = devices[..., rank, :, :], np.arange(len(rank))[:, None, None]
+    types = problem.type_of_node[problem.links.node_of[hosts]]
+    forward, backward = (seconds[types, chunk] for seconds in of.seconds)
     if candidate.tp > 1:
-        sums = np.stack([tables.volume, tables.reductions])
-        forward = forward + _rings(problem, hosts, single * sums[:, 0, first, before] / 2)
-        backward = backward + _rings(problem, hosts, sums[:, recompute, first, end] - sums[:, 0, first, end] / 2)
+        forward = forward + _rings(problem, hosts, of.volume[0], of.reductions[0])
+        backward = backward + _rings(problem, hosts, of.volume[1], of.reductions[1])
+    alone, beside, backward_alone, backward_beside = of.sent[:, :, None, None]
     rate = _shard_rates(problem, devices, candidate.shards)[..., rank, :, None]
     return exposed(rate, alone, beside, forward), exposed(rate, backward_alone, backward_beside, backward)
 
 
-def _rings(problem: PlanningProblem, hosts: Ints, sums: Floats) -> Floats:
-    """Seconds of all-reduces, bytes and numbers (2, X), on tensor groups (..., X, dp, tp): (..., X, dp, 1)."""
+def _rings(problem: PlanningProblem, hosts: Ints, volume: Floats, reductions: Floats) -> Floats:
+    """Seconds of all-reduces, bytes and numbers (X,), on tensor groups (..., X, dp, tp): (..., X, dp, 1)."""
     inverse, latency = group_link(problem.links, hosts)
-    volume, reductions = sums[:, :, None]
     tp = hosts.shape[-1]
-    return np.asarray(ring_factor(tp) * volume * inverse + ring_steps(tp) * reductions * latency)[..., None]
+    seconds = ring_factor(tp) * volume[:, None] * inverse + ring_steps(tp) * reductions[:, None] * latency
+    return np.asarray(seconds[..., None])
 
 
 def _shard_rates(problem: PlanningProblem, devices: Ints, shards: int) -> Floats:

@@ -29,9 +29,11 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
 from taut.formulations.placement import PlacementProblem
+from taut.formulations.sharding import has_shards
 from taut.solver.placement.annealing.end_prices import Ends, find_ends, new_ends, placement_seconds
+from taut.solver.placement.annealing.moves import random_move
 from taut.solver.placement.annealing.prices import Prices, pipeline_seconds, prices_of
-from taut.solver.placement.annealing.ring_prices import Scratch, ring_seconds
+from taut.solver.placement.annealing.ring_prices import Scratch, find_gathers, ring_seconds
 from taut.solver.placement.annealing.starts import starts
 from taut.solver.placement.result import FoundPlacement
 
@@ -47,8 +49,6 @@ MOVES_PER_POSITION = 1500
 MAX_MOVES = 150_000
 MAX_LOOK_UPS = 400_000_000
 """Moves and link look-ups of one annealing run, so that Ctrl-C is answered within a second or two."""
-LONGEST = 4
-"""Pipelines that a migrated or reversed substring reaches over at most: a move's price grows with them."""
 
 
 def best_start(problem: PlacementProblem, patterns: tuple[int, ...]) -> FoundPlacement:
@@ -141,6 +141,10 @@ def move_cost(problem: PlacementProblem) -> int:
     pipelines = 2 * candidate.pp * problem.ranks * (1 + problem.ranks)
     priced = problem.priced / candidate.pp if problem.gradients.any() else 0.0
     ring = problem.ranks * min(candidate.dp, problem.links.num_sites) ** 2
+    if has_shards(problem.problem, candidate):
+        # A move changes the gathers of two copies, on two stages each, and the pipelines of all their replicas.
+        pipelines *= candidate.shards
+        priced += 2.0
     return int(pipelines + 2 * priced * ring) + 1
 
 
@@ -162,31 +166,43 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int) -> tuple[float, Ints]
         np.full(len(prices.node_of_site), -1, np.int64),
     )
     pipes, rings, ends = np.zeros(dp), np.zeros(pp), new_ends(prices, dp)
+    size, gathers = prices.shards.replicas, np.zeros((pp, dp))
+    for x in range(pp if size > 0 else 0):
+        for z in range(0, dp, size):
+            find_gathers(prices, scratch, pos, x, z, gathers)
     for z in range(dp):
-        pipes[z] = pipeline_seconds(prices, pos, z)
+        pipes[z] = pipeline_seconds(prices, pos, z, gathers)
         if prices.lags:
-            find_ends(prices, pos, z, ends)
+            find_ends(prices, pos, z, gathers, ends)
     for x in range(prices.priced):
         rings[x] = ring_seconds(prices, scratch, pos, x)
     best, best_pos = placement_seconds(prices, pipes, rings, ends), pos.copy()
     soft = best + PLATEAU * pipes.mean()
-    old, old_pipes, old_rings = pos.copy(), pipes.copy(), rings.copy()
+    old, old_pipes, old_rings, old_gathers = pos.copy(), pipes.copy(), rings.copy(), gathers.copy()
     old_ends = Ends(ends.lags.copy(), ends.backward.copy(), ends.ties.copy())
     spread = rings.max() + prices.weight * prices.messages.sum() * prices.slowest_hop + 1e-300
     if np.isfinite(pipes.max()):
         spread += pipes.max() - pipes.min()
+    if size > 0:
+        spread += (gathers.max() * prices.shards.sent).max()
     gradients = prices.gradients
     temperature = HOT * spread
     cooling = (COLD / HOT) ** (1.0 / max(moves, 1))
     for _ in range(moves):
         temperature *= cooling
-        first, last, step = _move(prices, pos)
+        first, last, step = random_move(prices, pos)
         if step == 0:
             continue
+        if size > 0:
+            first, last, step = first // size * size, last // size * size + size - 1, 1
+            for x in range(pp):
+                for z in range(first, last + 1, size):
+                    if _stage_changed(pos, old, x, pp, z, z + size - 1, 1):
+                        find_gathers(prices, scratch, pos, x, z, gathers)
         for z in range(first, last + 1, step):
-            pipes[z] = pipeline_seconds(prices, pos, z)
+            pipes[z] = pipeline_seconds(prices, pos, z, gathers)
             if prices.lags:
-                find_ends(prices, pos, z, ends)
+                find_ends(prices, pos, z, gathers, ends)
         for x in range(prices.priced):
             if gradients[x] > 0.0 and _stage_changed(pos, old, x, pp, first, last, step):
                 rings[x] = ring_seconds(prices, scratch, pos, x)
@@ -197,6 +213,8 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int) -> tuple[float, Ints]
             _copy(pos, old, pipes, old_pipes, pp, first, last, step)
             _copy_ends(prices, ends, old_ends, first, last, step)
             old_rings[:] = rings
+            if size > 0:
+                old_gathers[:] = gathers
             if value < best:
                 best = value
                 best_pos[:] = pos
@@ -204,6 +222,8 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int) -> tuple[float, Ints]
             _copy(old, pos, old_pipes, pipes, pp, first, last, step)
             _copy_ends(prices, old_ends, ends, first, last, step)
             rings[:] = old_rings
+            if size > 0:
+                gathers[:] = old_gathers
     return best, best_pos
 
 
@@ -230,70 +250,3 @@ def _stage_changed(pos: Ints, old: Ints, x: int, pp: int, first: int, last: int,
             if pos[z * pp + x, y] != old[z * pp + x, y]:
                 return True
     return False
-
-
-@jit
-def _move(prices: Prices, pos: Ints) -> tuple[int, int, int]:
-    """Make one random move; returns the touched replicas as a range with a step, step 0 for no move."""
-    size, ranks, pp = pos.shape[0], pos.shape[1], prices.pp
-    kind = np.random.random()
-    a, b = np.random.randint(size), np.random.randint(size)
-    if ranks > 1 and kind < 0.3:
-        if not _swap_sites(prices, pos, a, b):
-            return 0, 0, 0
-    elif a == b:
-        return 0, 0, 0
-    elif kind < 0.75:
-        for y in range(ranks):
-            pos[a, y], pos[b, y] = pos[b, y], pos[a, y]
-    elif kind < 0.91 and abs(a - b) <= LONGEST * pp:
-        if kind < 0.83:
-            _migrate(pos, a, b)
-        else:
-            _reverse(pos, min(a, b), max(a, b))
-        return min(a, b) // pp, max(a, b) // pp, 1
-    elif a // pp != b // pp:
-        _exchange_ends(pos, a // pp * pp, b // pp * pp, b % pp, pp)
-    else:
-        return 0, 0, 0
-    first, last = min(a, b) // pp, max(a, b) // pp
-    return first, last, max(last - first, 1)
-
-
-@jit
-def _swap_sites(prices: Prices, pos: Ints, a: int, b: int) -> bool:
-    """Move (5), unless it would take a device out of its group's node."""
-    y, w = np.random.randint(pos.shape[1]), np.random.randint(pos.shape[1])
-    if not prices.wide and prices.node_of_site[pos[a, y]] != prices.node_of_site[pos[b, w]]:
-        return False
-    pos[a, y], pos[b, w] = pos[b, w], pos[a, y]
-    return True
-
-
-@jit
-def _migrate(pos: Ints, a: int, b: int) -> None:
-    """Move (2): take position a out and put it in at b."""
-    towards = 1 if b > a else -1
-    for y in range(pos.shape[1]):
-        moved = pos[a, y]
-        for p in range(a, b, towards):
-            pos[p, y] = pos[p + towards, y]
-        pos[b, y] = moved
-
-
-@jit
-def _reverse(pos: Ints, low: int, high: int) -> None:
-    """Move (3)."""
-    while low < high:
-        for y in range(pos.shape[1]):
-            pos[low, y], pos[high, y] = pos[high, y], pos[low, y]
-        low += 1
-        high -= 1
-
-
-@jit
-def _exchange_ends(pos: Ints, one: int, other: int, x: int, pp: int) -> None:
-    """Move (4): exchange stages x.. of the pipelines that begin at two positions."""
-    for s in range(x, pp):
-        for y in range(pos.shape[1]):
-            pos[one + s, y], pos[other + s, y] = pos[other + s, y], pos[one + s, y]

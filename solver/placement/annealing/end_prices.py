@@ -12,6 +12,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
 from taut.solver.placement.annealing.prices import Prices, slowest_link
+from taut.solver.placement.annealing.shard_prices import exposed_seconds
 
 
 class Ends(NamedTuple):
@@ -29,7 +30,7 @@ def new_ends(prices: Prices, dp: int) -> Ends:
 
 
 @jit
-def find_ends(prices: Prices, pos: Ints, z: int, ends: Ends) -> None:
+def find_ends(prices: Prices, pos: Ints, z: int, gathers: Floats, ends: Ends) -> None:
     """
     Fill what one replica adds to the ends of stages, (4).
 
@@ -41,17 +42,24 @@ def find_ends(prices: Prices, pos: Ints, z: int, ends: Ends) -> None:
         Sites of every position, (pp * dp, R).
     z
         The replica.
+    gathers
+        Seconds per byte of gathers by stage and replica, (pp, dp); read where there are shards.
     ends
         Its rows are filled.
     """
     site_backward, messages, pp, ranks = prices.site_backward, prices.messages, prices.pp, pos.shape[1]
     (block_of, latency, own_latency), (_, inverse, own_inverse) = prices.back_latency, prices.back_inverse
-    has_ring, lag = prices.ring_bytes[0] > 0.0, 0.0
+    has_ring, has_shards, lag = prices.ring_bytes[0] > 0.0, prices.shards.replicas > 0, 0.0
     for x in range(prices.priced):
-        seconds, hop = 0.0, 0.0
+        seconds, hop, rate, steps = 0.0, 0.0, 0.0, 0.0
+        if has_ring:
+            rate, steps = slowest_link(prices, pos, z * pp + x)
         for y in range(ranks):
             a = pos[z * pp + x, y]
-            seconds = max(seconds, site_backward[x, a])
+            own = site_backward[x, a]
+            if has_shards:
+                own += exposed_seconds(prices.shards, 1, x, a, gathers[x, z], rate, steps)
+            seconds = max(seconds, own)
             if x + 1 < pp:
                 b = pos[z * pp + x + 1, y]
                 i, j = block_of[b], block_of[a]
@@ -60,7 +68,6 @@ def find_ends(prices: Prices, pos: Ints, z: int, ends: Ends) -> None:
                 else:
                     hop = max(hop, latency[i, j] + messages[x] * inverse[i, j])
         if has_ring:
-            rate, steps = slowest_link(prices, pos, z * pp + x)
             seconds += prices.backward_bytes[x] * rate + prices.backward_steps[x] * steps
         ends.lags[z, x], ends.backward[z, x] = lag, seconds
         lag += seconds + hop

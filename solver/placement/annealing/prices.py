@@ -11,6 +11,8 @@ Sets: positions :math:`p = z \cdot pp + x` with R sites each, as in ``taut.formu
     stage's replicas end earlier by its lag, and its ring may hide behind its backward pass
     (``taut.formulations.placement`` (2)). This is the evaluator's step time (``taut.formulations.latency``) without
     optimizer and constant, priced one replica or one ring at a time.
+(5) Under ZeRO-2 and 3 in ``step`` passes wait for gathers and scatters of the replicas that share a copy
+    (``taut.solver.placement.annealing.shard_prices``).
 """
 
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
 from taut.formulations.pair_table import PairTable
 from taut.formulations.placement import PlacementProblem
+from taut.solver.placement.annealing.shard_prices import ShardPrices, exposed_seconds, shard_prices
 
 
 class Pairs(NamedTuple):
@@ -53,7 +56,7 @@ class Prices(NamedTuple):
     ``card`` (nodes,) seconds per byte of a ring with one member there; rings of the first ``priced`` stages count. In
     ``step`` (``lags``) a stage's backward pass takes ``site_backward`` (pp, S), with ``backward_bytes`` and
     ``backward_steps`` (pp,) as in (2), its gradient's hop ``back_latency`` and ``back_inverse``; ``unhidden`` (pp,) of
-    a reduction are left with ``overlap``; ``tied`` bytes are exchanged between first and last stage.
+    a reduction are left with ``overlap``; ``tied`` bytes are exchanged between first and last stage; ``shards`` of (5).
     """
 
     pp: int
@@ -85,6 +88,7 @@ class Prices(NamedTuple):
     unhidden: Floats
     overlap: bool
     tied: float
+    shards: ShardPrices
 
 
 def prices_of(problem: PlacementProblem) -> Prices:
@@ -155,13 +159,14 @@ def _ends_of(problem: PlacementProblem, inverse: PairTable, latency: PairTable) 
         "unhidden": none[0] if ends is None else ends.unhidden,
         "overlap": ends is not None and ends.overlap,
         "tied": 0.0 if ends is None else ends.tied,
+        "shards": shard_prices(problem, inverse, latency),
     }
 
 
 @jit
-def pipeline_seconds(prices: Prices, pos: Ints, z: int) -> float:
+def pipeline_seconds(prices: Prices, pos: Ints, z: int, gathers: Floats) -> float:
     """
-    Price one replica's pipeline, (1).
+    Price one replica's pipeline, (1) and (5).
 
     Parameters
     ----------
@@ -171,6 +176,8 @@ def pipeline_seconds(prices: Prices, pos: Ints, z: int) -> float:
         Sites of every position, (pp * dp, R).
     z
         The replica.
+    gathers
+        Seconds per byte of gathers by stage and replica, (pp, dp); read where there are shards.
 
     Returns
     -------
@@ -182,13 +189,20 @@ def pipeline_seconds(prices: Prices, pos: Ints, z: int) -> float:
     (block_of, hop_latency, own_latency), messages = prices.hop_latency, prices.messages
     _, hop_inverse, own_inverse = prices.hop_inverse
     pp, ranks, has_ring = prices.pp, pos.shape[1], prices.ring_bytes[0] > 0.0
+    has_shards = prices.shards.replicas > 0
     total, worst = 0.0, 0.0
     for x in range(pp):
-        seconds = 0.0
-        for y in range(ranks):
-            seconds = max(seconds, site_seconds[x, pos[z * pp + x, y]])
+        seconds, rate, steps = 0.0, 0.0, 0.0
         if has_ring:
             rate, steps = slowest_link(prices, pos, z * pp + x)
+        for y in range(ranks):
+            site = pos[z * pp + x, y]
+            own = site_seconds[x, site]
+            if has_shards:
+                own += exposed_seconds(prices.shards, 0, x, site, gathers[x, z], rate, steps)
+                own += exposed_seconds(prices.shards, 1, x, site, gathers[x, z], rate, steps)
+            seconds = max(seconds, own)
+        if has_ring:
             seconds += prices.ring_bytes[x] * rate + prices.ring_steps[x] * steps
         total += seconds
         worst = max(worst, seconds)

@@ -47,8 +47,10 @@ def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
     if message == 0.0:
         return 0.0
     dp = len(pos) // prices.pp
+    if prices.shards.several:
+        return float(message * _between_copies(prices, scratch, pos, x))
     for y in range(pos.shape[1]):
-        distinct = _distinct(scratch, pos, x, y, prices.pp)
+        distinct = _distinct(scratch, pos, x, y, prices.pp, 0, dp, 1)
         inside, between, steps, touched = _slowest_links(prices, scratch, distinct)
         if prices.flat:
             link = max(between, scratch.inside[:distinct].max())
@@ -60,11 +62,52 @@ def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
 
 
 @jit
-def _distinct(scratch: Scratch, pos: Ints, x: int, y: int, pp: int) -> int:
-    """List the distinct sites of tensor rank y of stage x with their replicas; returns how many."""
+def _between_copies(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
+    """Seconds for each byte that copies sum, and gather of it at the end: those of the slowest rings."""
+    dp, size, share = len(pos) // prices.pp, prices.shards.replicas, prices.shards.share
+    summed, gathered = 0.0, 0.0
+    for place in range(size):
+        summed = max(summed, _by_byte(prices, scratch, pos, x, place, dp, size))
+    for first in range(0, dp if share > 0.0 else 0, size):
+        gathered = max(gathered, _by_byte(prices, scratch, pos, x, first, first + size, 1))
+    return float(summed + share * gathered)
+
+
+@jit
+def find_gathers(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int, gathers: Floats) -> None:
+    """
+    Fill the seconds per byte of a gather in the copy that begins with a replica, on one stage.
+
+    Parameters
+    ----------
+    prices, scratch, pos, x
+        As in ``ring_seconds``.
+    first
+        First replica of the copy.
+    gathers
+        Its replicas' entries are filled, (pp, dp).
+    """
+    end = first + prices.shards.replicas
+    gathers[x, first:end] = prices.shards.half * _by_byte(prices, scratch, pos, x, first, end, 1)
+
+
+@jit
+def _by_byte(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int, end: int, step: int) -> float:
+    """Seconds per byte of the ring of some replicas of a stage, that of its slowest tensor rank."""
+    slowest = 0.0
+    for y in range(pos.shape[1]):
+        distinct = _distinct(scratch, pos, x, y, prices.pp, first, end, step)
+        inside, between, _, touched = _slowest_links(prices, scratch, distinct)
+        slowest = max(slowest, inside + ring_factor(touched) * between)
+    return float(slowest)
+
+
+@jit
+def _distinct(scratch: Scratch, pos: Ints, x: int, y: int, pp: int, first: int, end: int, step: int) -> int:
+    """List the distinct sites of tensor rank y of stage x in some replicas, with these; returns how many."""
     members, replicas, where = scratch.members, scratch.replicas, scratch.where
     distinct = 0
-    for z in range(len(pos) // pp):
+    for z in range(first, end, step):
         site = pos[z * pp + x, y]
         if where[site] < 0:
             where[site] = distinct

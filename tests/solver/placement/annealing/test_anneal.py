@@ -12,6 +12,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition
 from taut.solver.placement.annealing.anneal import anneal, best_start
 from taut.solver.placement.result import FoundPlacement
+from tests.solver.bounds.test_sharding import eight_devices, sharded
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_candidate
 from tests.support.racked import measured, racked
@@ -50,6 +51,28 @@ def test_annealed_seconds_are_the_evaluators(block: int) -> None:
             time = step_time(given.problem, given.strategy, devices)
             wanted = float(time.total - time.optimizer - time.constant)
             assert done.seconds == pytest.approx(wanted, rel=1e-12), seed
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_annealed_seconds_are_the_evaluators_where_weights_are_sharded(block: int) -> None:
+    """The same under ZeRO-2 and 3, with gathers that show, in one copy or several."""
+    checked = 0
+    for seed in range(block * 40, block * 40 + 40):
+        given = eight_devices(seed) if seed % 2 else sharded(seed)
+        choices = [c for c in given.candidates if c.zero >= 2 and not c.is_order_priced]
+        if not choices:
+            continue
+        choice = choices[np.random.default_rng(seed).integers(len(choices))]
+        found = partition_bound(given, choice, communication(given, choice, BestLinks(given.links, given.rings)))[1]
+        if found.feasible:
+            placed = placement_problem(given, Strategy(candidate=choice, division=found.division))
+            done = anneal(placed, best_start(placed, found.patterns), moves=200, seed=seed)
+            if np.isfinite(done.seconds):
+                time = step_time(given, placed.strategy, placed.devices(done.positions))
+                wanted = float(time.total - time.optimizer - time.constant)
+                assert done.seconds == pytest.approx(wanted, rel=1e-12), (seed, choice)
+                checked += 1
+    assert checked > 10
 
 
 def test_same_seed_gives_the_same_placement() -> None:

@@ -1,0 +1,104 @@
+r"""
+Compiled price of gathers and scatters under ZeRO-2 and 3 in ``step``: ``taut.solver.placement.annealing.prices`` (5).
+
+A replica's passes wait for the ring of the replicas that share its copy (``taut.formulations.sharding`` (2)), so a
+change of one of them changes the price of all.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from taut.data.arrays import Floats
+from taut.formulations.compiled import jit
+from taut.formulations.gradient_reductions import weight_share
+from taut.formulations.pair_table import PairTable
+from taut.formulations.placement import PlacementProblem, by_device_of
+from taut.formulations.rings import ring_factor, ring_steps
+from taut.formulations.sharding import half_ring, has_shards, sharded_passes
+
+
+class ShardPrices(NamedTuple):
+    """
+    Arrays of what passes gather and scatter; S sites.
+
+    ``replicas`` of a copy, 0 without shards, and whether there are ``several`` copies; ``half`` of a ring, times its
+    coefficient; ``share`` of a gather at the end for each byte that copies sum; ``sent`` (4, pp) bytes forward alone
+    and beside computation, backward alone and beside it; ``site_seconds`` (2, pp, S) of that computation, which include
+    the all-reduces where a site is a whole tensor group, else ``ring_bytes`` and ``ring_steps`` (2, pp) are added.
+    """
+
+    replicas: int
+    several: bool
+    half: float
+    share: float
+    sent: Floats
+    site_seconds: Floats
+    ring_bytes: Floats
+    ring_steps: Floats
+
+
+def shard_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTable) -> ShardPrices:
+    """
+    Build the arrays of a placement problem; of several chunks a device they are sums.
+
+    Parameters
+    ----------
+    problem
+        The strategy to place.
+    inverse, latency
+        Seconds per byte and seconds of links inside tensor groups.
+    """
+    planning, candidate, links = problem.problem, problem.candidate, problem.links
+    if not has_shards(planning, candidate):
+        none = np.zeros((1, 1))
+        return ShardPrices(0, False, 0.0, 0.0, none, none[None], none, none)
+    of, tp = sharded_passes(planning, problem.strategy), candidate.tp
+    sent, ring_bytes, steps = (
+        by_device_of(candidate, figures.T).T
+        for figures in (of.sent, ring_factor(tp) * of.volume, ring_steps(tp) * of.reductions)
+    )
+    types = planning.type_of_node[links.node_of_site]
+    seconds = np.stack([by_device_of(candidate, each.T)[:, types] for each in of.seconds])
+    if problem.ranks == 1:
+        seconds = seconds + ring_bytes[..., None] * inverse.by_site() + steps[..., None] * latency.by_site()
+        ring_bytes, steps = np.zeros_like(ring_bytes), np.zeros_like(steps)
+    return ShardPrices(
+        replicas=candidate.shards,
+        several=candidate.dp_shard > 0,
+        half=float(half_ring(planning, 1.0)),
+        share=weight_share(planning, candidate) if candidate.dp_shard else 0.0,
+        sent=np.ascontiguousarray(sent),
+        site_seconds=np.ascontiguousarray(seconds),
+        ring_bytes=np.ascontiguousarray(ring_bytes),
+        ring_steps=np.ascontiguousarray(steps),
+    )
+
+
+@jit
+def exposed_seconds(
+    shards: ShardPrices, backward: int, x: int, site: int, rate: float, link: float, steps: float
+) -> float:
+    """
+    Seconds that gathers and scatters add to the forward (0) or backward (1) pass of a stage on a site.
+
+    Parameters
+    ----------
+    shards
+        Arrays of the placement problem.
+    backward, x, site
+        The pass, the stage and its site.
+    rate
+        Seconds per byte of a gather.
+    link, steps
+        Seconds per byte and latency of the slowest link of the tensor group.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
+    sent = shards.sent
+    seconds = shards.site_seconds[backward, x, site]
+    seconds += shards.ring_bytes[backward, x] * link + shards.ring_steps[backward, x] * steps
+    return float(rate * sent[2 * backward, x] + max(rate * sent[2 * backward + 1, x] - seconds, 0.0))
