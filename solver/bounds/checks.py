@@ -29,6 +29,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import RUNGS, Ladder
 from taut.solver.memory_excess import least_excess
+from taut.solver.order_priced.dominance import dominates, stated
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import solve_joint
@@ -131,7 +132,15 @@ def _memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
 
 
 def _order(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
-    return rederived(chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin), witness)
+    """What the witness proves, for the candidate or for one that dominates it."""
+    given = chunked(ladder.problem, candidate, ladder.links, margin=ladder.margin)
+    if "of" not in witness:
+        return rederived(given, witness)
+    named = stated(candidate, witness)
+    if named is None:
+        return -math.inf
+    other = chunked(ladder.problem, named[0], ladder.links, margin=ladder.margin)
+    return rederived(other, named[1]) if dominates(other, given) else -math.inf
 
 
 def _order_memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:

@@ -19,6 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from taut.solver.bounds.computations import Evaluation, order, partition, placem
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
+from taut.solver.order_priced.dominance import dominates, inherited, likely_dominating
 from taut.solver.order_priced.local_search import REACH, improved_division
 from taut.solver.order_priced.placing import best_of, constructed, improved
 from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
@@ -86,6 +88,7 @@ class Refining:
         self._problem, self._limits, self._best = problem, limits, best
         self.ladder, self._covers = Ladder(problem), CoverCache()
         self._standing: dict[Candidate, _Standing] = {}
+        self._proven: dict[Candidate, tuple[float, dict[str, Any]]] = {}
         self.orders = OrderAdaptation(problem, self.ladder.links, best, limits.seed)
         # Above the bound of a candidate that has no more branches those of another no longer raise the global bound.
         self._highest = math.inf
@@ -129,18 +132,34 @@ class Refining:
 
     def _order(self, bound: CandidateBound, at: _Standing) -> bool:
         """What devices can take and weighted paths, then good divisions and a constructed placement."""
-        computed = order(self.ladder, bound.candidate, self._best.seconds)
+        if self._inherit(bound) and bound.lower_bound >= self._best.seconds:
+            return False
+        computed = order(self.ladder, bound.candidate, self._best.seconds * ABOVE)
         found = computed.order
         if found is None:
             return _infeasible(bound, computed)
-        bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), computed.source
-        bound.witness = found.witness
+        self._proven[bound.candidate] = found.seconds, found.witness
+        if found.seconds >= bound.lower_bound:
+            bound.lower_bound, bound.source, bound.witness = found.seconds, computed.source, found.witness
         beaten = bound.lower_bound >= self._best.seconds
         at.branching = None if beaten else found.branching
         if not beaten or self.orders.is_within_reach(bound.candidate, bound.lower_bound):
             given = chunked(self._problem, bound.candidate, self.ladder.links)
             self._search_division(bound, at, given, [*found.divisions, *self.orders.divisions(bound.candidate)])
         return not beaten
+
+    def _inherit(self, bound: CandidateBound) -> bool:
+        """Take the bound of a candidate that dominates this one; returns whether it is larger."""
+        others = {other: self._proven[other] for other in likely_dominating(bound.candidate, self._proven)}
+        other = max(others, key=lambda one: others[one][0], default=None)
+        if other is None or others[other][0] <= bound.lower_bound:
+            return False
+        of, given = (chunked(self._problem, one, self.ladder.links) for one in (other, bound.candidate))
+        if not dominates(of, given):
+            return False
+        bound.lower_bound, bound.source = others[other][0], Source.ORDER
+        bound.witness = inherited(other, others[other][1])
+        return True
 
     def _search_division(
         self, bound: CandidateBound, at: _Standing, given: ChunkProblem, divisions: Sequence[Division]
@@ -166,7 +185,7 @@ class Refining:
         known, more = branching.incumbent[0], branching.branch()
         seconds = branching.seconds * (1 - ORDER_ROUNDING)
         if seconds > bound.lower_bound:
-            bound.lower_bound, bound.witness = seconds, branching.witness()
+            bound.lower_bound, bound.source, bound.witness = seconds, Source.ORDER, branching.witness()
         least, division = branching.incumbent
         if division is not None and least < min(known, self._best.seconds * (1 + REACH)):
             self._search_division(bound, at, branching.given, [division])

@@ -87,7 +87,7 @@ class _Search:
         self._refining = Refining(problem, limits, self._best)
         self._bounds: list[CandidateBound] = []
         self._unsolved = np.full(len(problem.candidates), np.inf)
-        self._heap: list[tuple[Priority, float, int]] = []
+        self._heap: list[tuple[Priority, float, bool, int]] = []
         self._orders: list[GivenOrder] = []
         self._interrupted: Callable[[], bool] = lambda: False
         self._work = 0
@@ -149,7 +149,10 @@ class _Search:
     def _push(self, index: int) -> None:
         """Take a candidate up again."""
         bound = self._bounds[index]
-        heapq.heappush(self._heap, (self._priority(bound.candidate), bound.lower_bound, index))
+        candidate = bound.candidate
+        # Of equal bounds the one with sequence parallelism goes first, since it bounds the other.
+        entry = self._priority(candidate), bound.lower_bound, not candidate.sequence_parallel, index
+        heapq.heappush(self._heap, entry)
 
     def _priority(self, candidate: Candidate) -> Priority:
         """Class of a candidate."""
@@ -165,7 +168,7 @@ class _Search:
         if (not self._heap or self._heap[0][0] is Priority.BRANCHING) and self._refining.orders.has_pending:
             self._adapt()
             return None
-        priority, _, index = heapq.heappop(self._heap)
+        priority, _, _, index = heapq.heappop(self._heap)
         bound = self._bounds[index]
         if bound.lower_bound >= self._best.seconds:
             self._heap = [entry for entry in self._heap if entry[0] is not priority]

@@ -1,0 +1,86 @@
+"""Dominance between candidates: valid against enumeration, derived again from what it names, refused otherwise."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taut.formulations.space import SCHEDULES, Candidate
+from taut.solver.bounds.candidate_bounds import chunked
+from taut.solver.bounds.checks import derived_bound
+from taut.solver.bounds.ladder import Ladder
+from taut.solver.order_priced.bound import order_bound
+from taut.solver.order_priced.dominance import dominates, inherited, likely_dominating
+from tests.solver.order_priced.test_bound import enumerable, random_orders
+from tests.support.oracle import enumerate_candidate
+from tests.support.small import cluster, model, problem
+
+pytestmark = pytest.mark.proof
+
+
+def test_inherited_bounds_are_valid_on_random_instances() -> None:
+    """What a dominating candidate's witness proves is no more than the enumerated optimum of the dominated one."""
+    seen = 0
+    for seed in range(90):
+        given = random_orders(seed, list(SCHEDULES[2:]))
+        ladder, known = Ladder(given), set(given.candidates)
+        for choice in enumerable(given)[::3]:
+            for other in likely_dominating(choice, known):
+                one, two = (chunked(given, each, ladder.links) for each in (other, choice))
+                if not dominates(one, two):
+                    continue
+                found, optimum = order_bound(one), enumerate_candidate(given, choice).seconds
+                if not np.isfinite(found.seconds):
+                    assert optimum == math.inf
+                    continue
+                derived = derived_bound(ladder, choice, "order", inherited(other, found.witness))
+                assert found.seconds <= derived <= optimum * (1 + 1e-9), (seed, choice, other)
+                seen += 1
+    assert seen >= 15
+
+
+def pair() -> tuple[Ladder, Candidate, Candidate]:
+    """Two candidates of ZB-H1 on two nodes, without ZeRO and sequence parallelism, and with both."""
+    given = problem(cluster(4, 2), model(8), schedules=["zb-h1"], fixed={"pp": 2, "tp": 2, "dp": 2})
+    lean = next(one for one in given.candidates if one.zero == 1 and one.sequence_parallel)
+    return Ladder(given), replace(lean, zero=0, sequence_parallel=False), lean
+
+
+def test_only_what_is_no_harder_dominates() -> None:
+    """ZeRO-1 with sequence parallelism dominates neither, and not the other way round; nor with any figure larger."""
+    ladder, plain, lean = pair()
+    hard, easy = (chunked(ladder.problem, one, ladder.links) for one in (plain, lean))
+    assert dominates(easy, hard) and dominates(easy, easy) and not dominates(hard, easy)
+    assert set(likely_dominating(plain, set(ladder.problem.candidates))) >= {lean}
+    assert list(likely_dominating(lean, set(ladder.problem.candidates))) == []
+    for field in ("ring", "optimizer", "constant", "held", "always", "micro_batches"):
+        assert not dominates(replace(hard, **{field: getattr(hard, field) + 1}), hard), field
+    for field in ("passes", "edge", "parameters", "activation", "logits"):
+        assert not dominates(replace(hard, **{field: getattr(hard, field) + 1.0}), hard), field
+    assert not dominates(replace(hard, budget=hard.budget - 1), hard)
+    assert not dominates(replace(hard, waits_for_all=not hard.waits_for_all), hard)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"of": {"zero": 1}},
+        {"of": {"zero": 2, "sequence_parallel": True}},
+        {"of": {"zero": True, "sequence_parallel": True}},
+        {"of": {"zero": 1, "sequence_parallel": 1}},
+        {"of": [1, True]},
+        {"by": {}},
+        {"by": []},
+        {"more": 1},
+    ],
+)
+def test_altered_dominance_is_refused(change: dict[str, Any]) -> None:
+    """Another candidate than a dominating one, no proof, or more fields; and the harder one bounds the easier never."""
+    ladder, plain, lean = pair()
+    easy, hard = (order_bound(chunked(ladder.problem, one, ladder.links)) for one in (lean, plain))
+    witness = inherited(lean, easy.witness)
+    assert derived_bound(ladder, plain, "order", witness) >= easy.seconds
+    assert derived_bound(ladder, plain, "order", {**witness, **change}) == -math.inf
+    assert derived_bound(ladder, lean, "order", inherited(plain, hard.witness)) == -math.inf
