@@ -121,8 +121,8 @@ def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
 
 def _least_tied(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
     """Least seconds in which the holders of a tied embedding exchange it."""
-    message = tied_bytes(problem, candidate)
-    return message * min(best.inside_inverse, best.between(2, 2)) if message else 0.0
+    message, alone = tied_bytes(problem, candidate), problem.links.num_nodes == 1
+    return message * min(best.inside_inverse, np.inf if alone else best.between(2, 2)) if message else 0.0
 
 
 def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> LaterStages:

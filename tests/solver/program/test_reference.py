@@ -91,12 +91,12 @@ def test_backends_agree_with_the_fast_search_of_every_candidate(block: int, shar
 
 
 def test_problems_are_many_and_unlike() -> None:
-    """The problems above are feasible and infeasible, of both models, of two classes, and calibrated."""
+    """The problems above are feasible and infeasible, of three latency models, of two classes, and calibrated."""
     drawn = [found for share in MEMORY for found in small_programs(SEEDS, share)]
     best = [fast_optimum(program) for _, _, program in drawn]
     assert len({seed for seed, _, _ in drawn}) >= 25
     assert np.isinf(best).sum() >= 10
     assert np.isfinite(best).sum() >= 25
-    assert {given.latency_model for _, given, _ in drawn} == {"pipette", "pipette-printed"}
+    assert {given.latency_model for _, given, _ in drawn} == {"pipette", "pipette-printed", "step"}
     assert sum(any(option.partition.slow_groups for option in program.options) for _, _, program in drawn) >= 10
     assert sum(given.calibration is not None for _, given, _ in drawn) >= 10
