@@ -88,10 +88,13 @@ class BranchAndBound:
         self, devices: DeviceChain, rows: MasterRows, divisions: Sequence[Division], start: Floats | None = None
     ) -> _Node:
         mine = [division for division in divisions if devices.contains(division)]
-        proof = maximise_dual(rows, mine, devices.least_division, self._limit - self.given.constant, start)
+        capacity, constant = capacity_bound(devices), self.given.constant
+        if capacity >= self._limit:
+            proof = DualSolution(-np.inf, np.zeros(0), np.zeros(0), tuple(mine), np.zeros(0))
+        else:
+            proof = maximise_dual(rows, mine, devices.least_division, self._limit - constant, start)
         self._note(proof.divisions[len(mine) :])
-        by_weights = proof.value + self.given.constant
-        capacity = capacity_bound(devices) if by_weights < self._limit else -np.inf
+        by_weights = proof.value + constant
         return _Node(devices, rows, proof, max(by_weights, capacity), by_capacity=capacity > by_weights)
 
     def _child(self, devices: DeviceChain, parent: _Node) -> _Node:
