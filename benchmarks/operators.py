@@ -23,7 +23,7 @@ from scipy.optimize import nnls
 
 from taut.data.analytic.operator_times import ATTENTION_TERMS, GEMM_TERMS, attention_terms, gemm_terms
 from taut.data.arrays import Floats
-from taut.data.builtin_devices import catalog_devices
+from taut.data.catalog.devices import catalog_devices
 from taut.data.units import MICROSECOND, MILLISECOND
 
 FOLDS, ROUNDS, SMALLEST_RESIDUAL = 10, 8, 0.02

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import taut
-from taut.data.builtin_devices import device_named
+from taut.data.catalog.devices import device_named
 from taut.data.cluster import ClusterSpec
 from taut.data.readers.mpigraph import cluster_from_mpigraph, read_mpigraph
 

@@ -53,7 +53,7 @@ class NodeSpec(Spec):
     @classmethod
     def _from_catalog(cls, device: Any) -> Any:
         # The catalog is read with these specs, so it is imported when one is wanted.
-        from taut.data.builtin_devices import catalog_device, catalog_section
+        from taut.data.catalog.devices import catalog_device, catalog_section
 
         if not isinstance(device, str):
             return device

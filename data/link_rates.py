@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from taut.data.builtin import catalog_cluster
-from taut.data.builtin_devices import catalog_section
+from taut.data.catalog.builtin import catalog_cluster
+from taut.data.catalog.devices import catalog_section
 from taut.data.cluster import ClusterSpec, NodeSpec
 
 TOLERANCE = 0.02

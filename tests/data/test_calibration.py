@@ -2,9 +2,9 @@
 
 import pytest
 
-from taut.data.builtin import catalog_calibrations
-from taut.data.builtin_devices import catalog_devices
 from taut.data.calibration import TERMS, Calibration, uncalibrated
+from taut.data.catalog.builtin import catalog_calibrations
+from taut.data.catalog.devices import catalog_devices
 from taut.data.load import load_calibration
 from taut.errors import DataError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.data.builtin import catalog_clusters
+from taut.data.catalog.builtin import catalog_clusters
 from taut.data.link_rates import warn_of_units
 from taut.data.load import load_cluster
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from taut.data.builtin import catalog_clusters, catalog_models
-from taut.data.builtin_devices import catalog_devices
+from taut.data.catalog.builtin import catalog_clusters, catalog_models
+from taut.data.catalog.devices import catalog_devices
 from taut.data.load import (
     load_calibration,
     load_cluster,

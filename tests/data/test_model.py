@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from taut.data.builtin import catalog_models
+from taut.data.catalog.builtin import catalog_models
 from taut.data.model import LayerSpec, ModelSpec
 from taut.errors import DataError
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from taut.data.analytic.operator_table import read_attention, read_gemms
-from taut.data.builtin_devices import catalog_device
 from taut.data.calibration import TERMS
+from taut.data.catalog.devices import catalog_device
 from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model, read_matrix
 from taut.data.readers.amp import read_amp_profile
 from taut.data.readers.galvatron import read_galvatron

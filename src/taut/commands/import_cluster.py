@@ -27,7 +27,7 @@ def mpigraph(
     name: NameOption = "",
 ) -> None:
     """Build a cluster from mpiGraph output."""
-    from taut.data.builtin_devices import device_named
+    from taut.data.catalog.devices import device_named
     from taut.data.readers.mpigraph import cluster_from_mpigraph, read_mpigraph
 
     cluster = cluster_from_mpigraph(
@@ -66,7 +66,7 @@ def nccl_tests(
     name: NameOption = "",
 ) -> None:
     """Build a cluster from an all_reduce, all_gather, reduce_scatter or sendrecv run of nccl-tests."""
-    from taut.data.builtin_devices import device_named
+    from taut.data.catalog.devices import device_named
     from taut.data.readers.nccl_cluster import cluster_from_nccltests
     from taut.data.readers.nccl_tests import read_nccltests
 
@@ -95,7 +95,7 @@ def nvbandwidth(
     name: NameOption = "",
 ) -> None:
     """Build a cluster of one node from nvbandwidth's matrix between its devices."""
-    from taut.data.builtin_devices import device_named
+    from taut.data.catalog.devices import device_named
     from taut.data.readers.nvbandwidth import cluster_from_nvbandwidth, read_nvbandwidth
 
     cluster = cluster_from_nvbandwidth(
@@ -117,7 +117,7 @@ def topo(
     name: NameOption = "",
 ) -> None:
     """Build a cluster of one node from its link kinds, at stated rates."""
-    from taut.data.builtin_devices import device_named
+    from taut.data.catalog.devices import device_named
     from taut.data.readers.nvidia_topo import cluster_from_topology, read_topology
 
     cluster = cluster_from_topology(

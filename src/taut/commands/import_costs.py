@@ -39,8 +39,8 @@ def operators(
     """Build a cost table of any model from measured matrix products, in aiconfigurator's columns."""
     from taut.data.analytic.operator_costs import costs_from_operators
     from taut.data.analytic.operator_table import read_attention, read_gemms
-    from taut.data.builtin import catalog_operators
-    from taut.data.builtin_devices import device_named
+    from taut.data.catalog.builtin import catalog_operators
+    from taut.data.catalog.devices import device_named
     from taut.data.load import load_model
 
     table = costs_from_operators(
@@ -76,7 +76,7 @@ def sailor(
     estimate_head: Annotated[bool, typer.Option("--estimate-head", help="Add a head that was not profiled.")] = False,
 ) -> None:
     """Build a cost table from a profile of Sailor."""
-    from taut.data.builtin_devices import device_named
+    from taut.data.catalog.devices import device_named
     from taut.data.load import load_model
     from taut.data.readers.sailor import read_sailor
 
@@ -103,7 +103,7 @@ def galvatron(
     precision: PrecisionOption = "bf16",
 ) -> None:
     """Build a cost table, for tensor degree 1, from a profile of Galvatron."""
-    from taut.data.builtin_devices import device_named
+    from taut.data.catalog.devices import device_named
     from taut.data.load import load_model
     from taut.data.readers.galvatron import read_galvatron
 

@@ -181,7 +181,7 @@ def _device(device: str) -> "torch.device":
 
 
 def _named(device: "torch.device") -> str:
-    from taut.data.builtin_devices import catalog_devices
+    from taut.data.catalog.devices import catalog_devices
     from taut.profiling.origin import device_name
 
     return device_name(device, catalog_devices())
@@ -189,7 +189,7 @@ def _named(device: "torch.device") -> str:
 
 def _precision(asked: str | None, device: str, gpu: str) -> "Precision":
     """The asked precision; else fp32 on a CPU, bf16 on a GPU, or fp16 where the catalog's device has no bf16."""
-    from taut.data.builtin_devices import catalog_devices
+    from taut.data.catalog.devices import catalog_devices
     from taut.profiling.layers import DTYPES
 
     known = catalog_devices().get(gpu)

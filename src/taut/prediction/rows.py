@@ -13,9 +13,9 @@ import numpy as np
 
 from taut.data.analytic.layer_work import rates_of
 from taut.data.arrays import Floats, Ints
-from taut.data.builtin import catalog_calibrations, catalog_operators, memory_model_of
-from taut.data.builtin_devices import catalog_devices
 from taut.data.calibration import TERMS, Calibration, uncalibrated
+from taut.data.catalog.builtin import catalog_calibrations, catalog_operators, memory_model_of
+from taut.data.catalog.devices import catalog_devices
 from taut.data.device import DeviceSpec, Precision
 from taut.data.load import load_cluster
 from taut.data.memory import MemoryModel, beyond

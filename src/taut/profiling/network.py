@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from itertools import permutations
 from pathlib import Path
 
-from taut.data.builtin_devices import catalog_device, catalog_section
+from taut.data.catalog.devices import catalog_device, catalog_section
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec
 from taut.data.suggest import one_of

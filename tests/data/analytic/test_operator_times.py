@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from taut.data.analytic.operator_times import ATTENTION_BACKWARD, ATTENTION_TERMS, GEMM_TERMS, OperatorModel
-from taut.data.builtin import catalog_operators
-from taut.data.builtin_devices import catalog_devices
+from taut.data.catalog.builtin import catalog_operators
+from taut.data.catalog.devices import catalog_devices
 from taut.errors import DataError
 
 GEMM = {"product": 2.0, "sustained": 1.0, "output": 0.5, "inputs": 0.25, "launch": 1e-6}

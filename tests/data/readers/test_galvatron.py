@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taut.data.builtin_devices import device_named
+from taut.data.catalog.devices import device_named
 from taut.data.costs import CostTable, Key
 from taut.data.device import DeviceSpec
 from taut.data.load import load_model

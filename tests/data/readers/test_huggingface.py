@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taut.data.builtin import catalog_models
+from taut.data.catalog.builtin import catalog_models
 from taut.data.load import load_model
 from taut.data.model import ModelSpec
 from taut.data.readers.huggingface import read_config

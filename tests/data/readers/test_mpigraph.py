@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.data.builtin_devices import catalog_devices
+from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
 from taut.data.load import load_cluster
 from taut.data.readers.mpigraph import MpiGraph, cluster_from_mpigraph, read_mpigraph

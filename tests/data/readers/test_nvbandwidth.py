@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from taut.data.builtin_devices import catalog_devices
+from taut.data.catalog.devices import catalog_devices
 from taut.data.load import load_cluster
 from taut.data.readers.nvbandwidth import DeviceBandwidth, cluster_from_nvbandwidth, read_nvbandwidth
 from taut.errors import DataError

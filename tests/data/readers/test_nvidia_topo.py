@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from taut.data.builtin_devices import catalog_devices
+from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
 from taut.data.load import load_cluster
 from taut.data.readers.nvidia_topo import PCIE_GBPS, Topology, cluster_from_topology, read_topology

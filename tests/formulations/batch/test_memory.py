@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taut.data.analytic.layer_work import rates_of
-from taut.data.builtin_devices import catalog_devices
+from taut.data.catalog.devices import catalog_devices
 from taut.data.memory import MEMORY_TERMS, PARAMETER_BYTES, MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from taut.data.builtin_devices import catalog_devices
 from taut.data.calibration import TERMS, uncalibrated
+from taut.data.catalog.devices import catalog_devices
 from taut.errors import FormulationError
 from taut.solver.calibration.latency import Stack, cross_validate, fit_calibration, fit_coefficients
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taut.data.builtin import catalog_models, catalog_profiles
+from taut.data.catalog.builtin import catalog_models, catalog_profiles
 from taut.data.costs import read_costs
 from taut.data.load import load_costs
 from taut.errors import DataError

@@ -3,7 +3,7 @@
 import pytest
 
 from taut.data.analytic.layer_costs import analytic_costs
-from taut.data.builtin_devices import catalog_devices
+from taut.data.catalog.devices import catalog_devices
 from taut.data.costs import CostTable
 from taut.data.load import load_model
 from taut.errors import ExtrapolationWarning

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from taut.data.builtin_devices import device_named
+from taut.data.catalog.devices import device_named
 from taut.data.load import load_cluster
 from taut.errors import DataError
 from taut.formulations.links import links

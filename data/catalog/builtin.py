@@ -8,8 +8,8 @@ from functools import cache
 from importlib.resources import as_file, files
 
 from taut.data.analytic.operator_times import OperatorModel
-from taut.data.builtin_devices import catalog_device, catalog_section
 from taut.data.calibration import Calibration
+from taut.data.catalog.devices import catalog_device, catalog_section
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, read_costs
 from taut.data.device import DeviceSpec, Precision
