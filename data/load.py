@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from taut.data.builtin import (
+from taut.data.calibration import Calibration
+from taut.data.catalog.builtin import (
     catalog_calibrations,
     catalog_cluster,
     catalog_memory_models,
@@ -23,8 +24,7 @@ from taut.data.builtin import (
     catalog_profile,
     profile_names,
 )
-from taut.data.builtin_devices import catalog_section
-from taut.data.calibration import Calibration
+from taut.data.catalog.devices import catalog_section
 from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.costs import CostTable, read_costs
 from taut.data.link_rates import warn_of_units

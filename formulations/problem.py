@@ -157,7 +157,8 @@ class PlanningProblem:
 
     def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:
         """Recompute that a stage of a candidate may choose."""
-        return recompute_of(self.space, candidate.schedule)
+        every = recompute_of(self.space, candidate.schedule)
+        return tuple(name for name in every if candidate.uniform_recompute in ("", name))
 
     def device_memory(self, candidate: Candidate) -> DeviceMemory:
         """Memory of a device with several chunks under a candidate."""

@@ -1,8 +1,8 @@
 r"""
 The strategy space: every candidate that the planner considers.
 
-A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel, order, dp_shard). With D devices,
-global batch :math:`g` and L layers,
+A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel, order, dp_shard, uniform_recompute).
+With D devices, global batch :math:`g` and L layers,
 
 (1) pp * tp * dp = D and pp <= L;
 (2) g = dp * micro_batch * m with m micro-batches a pipeline and step;
@@ -18,13 +18,16 @@ global batch :math:`g` and L layers,
 (7) under ZeRO-2 and 3 every ``dp_shard`` consecutive replicas share one copy of weights, gradients and optimizer
     states: all dp of them; the largest divisor of dp, more than one, whose tensor groups fit every node together; and
     what is asked for. Groups of fewer than dp replicas are priced by the latency model ``step`` alone, where memory is
-    a sum of terms.
+    a sum of terms;
+(8) where recompute is not chosen by stage, a candidate has one recompute that all its stages share, each that (5)
+    allows; where it is, every stage chooses for itself and ``uniform_recompute`` is empty;
+(9) pipelines of more than one stage take the ZeRO stages of ``pipeline_zero`` where it is given.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -35,7 +38,7 @@ from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.data.spec import Spec
 from taut.data.suggest import one_of
-from taut.errors import FieldError, FormulationError
+from taut.errors import FormulationError
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined, order_of
 
 Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
@@ -49,7 +52,8 @@ class Candidate:
     """
     One choice of everything but stages, recompute and placement.
 
-    ``dp_shard`` replicas share one copy under ZeRO-2 and 3, (7); 0 stands for all of them.
+    ``dp_shard`` replicas share one copy under ZeRO-2 and 3, (7); 0 stands for all of them. ``uniform_recompute`` is
+    the recompute of every stage, (8), or empty where each stage has its own.
     """
 
     pp: int
@@ -63,19 +67,21 @@ class Candidate:
     sequence_parallel: bool
     order: tuple[str, ...] = ()
     dp_shard: int = 0
+    uniform_recompute: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Fields as plain values; the order where it is not the schedule's own, and replicas of a copy if not all."""
+        """Fields as plain values; order, replicas of a copy and the stages' one recompute only where they are given."""
         values = asdict(self)
-        order, group = values.pop("order"), values.pop("dp_shard")
-        return values | ({"order": list(order)} if order else {}) | ({"dp_shard": group} if group else {})
+        given = {name: values.pop(name) for name in ("order", "dp_shard", "uniform_recompute")}
+        return values | {name: list(value) if name == "order" else value for name, value in given.items() if value}
 
     def __str__(self) -> str:
         text = f"pp={self.pp} tp={self.tp} dp={self.dp} micro_batch={self.micro_batch} {self.schedule}"
         text += f" vpp={self.vpp}" if self.schedule == "interleaved-1f1b" else ""
         text += " adapted" if self.order else ""
         text += (f" zero={self.zero}" if self.zero else "") + (f" dp_shard={self.dp_shard}" if self.dp_shard else "")
-        return text + (" sp" if self.sequence_parallel else "")
+        text += " sp" if self.sequence_parallel else ""
+        return text + (f" recompute={self.uniform_recompute}" if self.uniform_recompute else "")
 
     @property
     def shards(self) -> int:
@@ -113,7 +119,11 @@ class GivenOrder(Spec):
 
 
 class StrategySpace(Spec):
-    """What is varied and what is fixed; the plan carries it, and ``verify`` enumerates it again."""
+    """
+    What is varied and what is fixed; the plan carries it, and ``verify`` enumerates it again.
+
+    ``stack`` names the framework (``taut.data.stack``) whose limits the other fields state.
+    """
 
     global_batch: Annotated[int, Field(gt=0, le=MOST_SEQUENCES)]
     max_tp: Annotated[int, Field(gt=0)]
@@ -121,7 +131,10 @@ class StrategySpace(Spec):
     max_vpp: Annotated[int, Field(gt=0)] = 4
     zero: list[Literal[0, 1, 2, 3]] = [0, 1]
     sequence_parallel: list[bool] = [False, True]
+    pipeline_zero: list[Literal[0, 1, 2, 3]] | None = None
     recompute: list[Recompute] = list(RECOMPUTE)
+    recompute_by_stage: bool = True
+    stack: str = ""
     fixed: dict[str, int | str | bool] = {}
     orders: list[GivenOrder] = []
 
@@ -138,7 +151,7 @@ class StrategySpace(Spec):
 
 
 def candidates(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> list[Candidate]:
-    """Every candidate of the space, in a fixed order, (1) to (7)."""
+    """Every candidate of the space, in a fixed order, (1) to (9)."""
     own = [
         choice
         for choice in _all(space, model, cluster)
@@ -168,10 +181,25 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterat
             for micro_batch in divisors(space.global_batch // dp):
                 m = space.global_batch // dp // micro_batch
                 for schedule, vpp in _schedules(space, pp, m, len(model.blocks)):
-                    for zero in space.zero if dp > 1 else [0]:
+                    degrees = pp, tp, dp, vpp, micro_batch, m, schedule
+                    for zero in zero_stages(space, pp, dp):
                         for group in shard_groups(space, cluster, tp, dp) if zero >= 2 else [0]:
                             for sharded in _sequence_parallel(space, model, tp):
-                                yield Candidate(pp, tp, dp, vpp, micro_batch, m, schedule, zero, sharded, (), group)
+                                for recompute in _uniform_recompute(space, schedule):
+                                    yield Candidate(*degrees, zero, sharded, (), group, recompute)
+
+
+def zero_stages(space: StrategySpace, pp: int, dp: int) -> list[int]:
+    """ZeRO stages at pipeline and data degrees, (9)."""
+    if dp == 1:
+        return [0]
+    every = space.zero if pp == 1 or space.pipeline_zero is None else space.pipeline_zero
+    return [zero for zero in space.zero if zero in every]
+
+
+def _uniform_recompute(space: StrategySpace, schedule: str) -> tuple[str, ...]:
+    """The recompute that all stages share, or nothing where each chooses its own, (8)."""
+    return ("",) if space.recompute_by_stage else recompute_of(space, schedule)
 
 
 def shard_groups(space: StrategySpace, cluster: ClusterSpec, tp: int, dp: int) -> list[int]:
@@ -236,48 +264,3 @@ def priced(model: ModelSpec, cluster: ClusterSpec, costs: CostTable, tp: int, mi
         for device in cluster.devices
         for kind, seq in wanted
     )
-
-
-def check_fixed(fixed: Mapping[str, object], global_batch: int, cluster: ClusterSpec) -> None:
-    """
-    Refuse fixed values that no candidate can have, whatever else is chosen.
-
-    Raises
-    ------
-    FieldError
-        Of the field ``fix``: the name, its value, what was expected.
-    """
-    for name, value in fixed.items():
-        if name not in FIXABLE:
-            raise FieldError("fix", _shown(name, value), f"unknown name, expected {one_of(str(name), FIXABLE)}")
-        if expected := _expected(name, value, global_batch, cluster.num_devices):
-            raise FieldError("fix", _shown(name, value), f"expected {expected}")
-
-
-def _expected(name: str, value: object, global_batch: int, devices: int) -> str | None:
-    """What a fixed value should be, or None where it may be what it is."""
-    if name == "schedule":
-        return None if value in SCHEDULES else one_of(str(value), SCHEDULES)
-    if name == "sequence_parallel":
-        return None if isinstance(value, bool) else "true or false"
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if name == "zero":
-        return None if whole and value in (0, 1, 2, 3) else "0, 1, 2 or 3"
-    if name == "vpp":
-        return None if _divides(value, value) else "a number of chunks a device, from 1 on"
-    if name in ("pp", "tp", "dp", "dp_shard") and not _divides(value, devices):
-        return f"a divisor of the {devices} devices"
-    if name in ("dp", "micro_batch") and not _divides(value, global_batch):
-        return f"a divisor of the global batch {global_batch}"
-    return None
-
-
-def _shown(name: object, value: object) -> str:
-    """``name=value``; text in quotes where a number or a truth value was expected."""
-    return f"{name}={value}" if name == "schedule" or not isinstance(value, str) else f"{name}={value!r}"
-
-
-def _divides(value: object, number: object) -> bool:
-    if isinstance(value, bool) or not (isinstance(value, int) and isinstance(number, int)):
-        return False
-    return value > 0 and number % value == 0

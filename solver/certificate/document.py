@@ -60,6 +60,7 @@ class StrategySection(_Section):
     sequence_parallel: bool
     order: list[str] = []
     dp_shard: Whole = 0
+    uniform_recompute: str = ""
     stages: list[list[Whole]]
     recompute: list[str]
 
@@ -192,11 +193,7 @@ def inputs_of(problem: PlanningProblem) -> dict[str, Any]:
 def problem_digest(
     inputs: dict[str, Any], space: dict[str, Any], latency_model: str, *, overlap_grad_reduce: bool = False
 ) -> str:
-    """
-    SHA-256 over the inputs' digests, the space and the latency model: what a bound is a claim about.
-
-    Overlap of reductions enters where there is one, so that digests of earlier versions hold.
-    """
+    """SHA-256 over inputs, space, latency model and overlap, if there is one: what a bound is a claim about."""
     return digest(
         {
             "inputs": {role: inputs[role]["sha256"] for role in inputs},

@@ -27,12 +27,11 @@ def narrowed(space: Mapping[str, Any], cluster: ClusterSpec) -> Iterator[str]:
         The cluster, whose largest node is the default's largest tensor group.
     """
     default = StrategySpace(global_batch=1, max_tp=max(node.gpus_per_node for node in cluster.nodes))
-    for name in CHOICES:
-        every = getattr(default, name)
-        kept = space.get(name, every)
-        left_out = [_word(value) for value in every if value not in kept]
-        if left_out:
-            yield f"{name}: {', '.join(map(_word, kept)) or 'nothing'} (left out: {', '.join(left_out)})"
+    choices = list(_choices(space, default))
+    if space.get("stack") and choices:
+        yield f"what {space['stack']} runs: {'; '.join(choices)}"
+    else:
+        yield from choices
     for name in ("max_tp", "max_vpp"):
         most, usual = space.get(name, getattr(default, name)), getattr(default, name)
         if most < usual and (name == "max_tp" or "interleaved-1f1b" in space.get("schedules", [])):
@@ -41,6 +40,19 @@ def narrowed(space: Mapping[str, Any], cluster: ClusterSpec) -> Iterator[str]:
         yield "fixed: " + ", ".join(f"{name}={_word(value)}" for name, value in space["fixed"].items())
     if adapted := len(space.get("orders", [])):
         yield f"orders: the schedules' own and {adapted} adapted, not every order"
+
+
+def _choices(space: Mapping[str, Any], default: StrategySpace) -> Iterator[str]:
+    for name in CHOICES:
+        every = getattr(default, name)
+        kept = space.get(name, every)
+        left_out = [_word(value) for value in every if value not in kept]
+        if left_out:
+            yield f"{name}: {', '.join(map(_word, kept)) or 'nothing'} (left out: {', '.join(left_out)})"
+    if not space.get("recompute_by_stage", True):
+        yield "recompute: one kind for all stages"
+    if space.get("pipeline_zero") is not None and not set(space.get("zero", [])) <= set(space["pipeline_zero"]):
+        yield f"zero in pipelines: {', '.join(map(_word, space['pipeline_zero']))}"
 
 
 def _word(value: object) -> str:

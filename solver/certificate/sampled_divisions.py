@@ -15,7 +15,8 @@ Recompute = tuple[str, ...]
 
 def recomputes(case: Case, choice: Choice) -> list[str]:
     """Recomputes that a stage of a candidate may choose."""
-    return [kind for kind in case.space["recompute"] if not (kind == "full" and choice.schedule in SPLIT)]
+    every = [kind for kind in case.space["recompute"] if not (kind == "full" and choice.schedule in SPLIT)]
+    return [kind for kind in every if choice.uniform_recompute in ("", kind)]
 
 
 def between(cuts: Sequence[int], layers: int) -> Stages:

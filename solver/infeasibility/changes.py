@@ -93,7 +93,7 @@ def _recompute(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | 
 
 
 def _zero(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
-    return _freed(problem, "zero", "dp_shard", zero=[0, 1, 2, 3])
+    return _freed(problem, "zero", "dp_shard", **_beyond(problem, zero=[0, 1, 2, 3]))
 
 
 def _micro_batch(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
@@ -115,7 +115,7 @@ def _tensor_degree(problem: PlanningProblem, pricing: Pricing) -> PlanningProble
 
 
 def _schedule(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
-    return _freed(problem, "schedule", schedules=["1f1b", "gpipe"])
+    return _freed(problem, "schedule", **_beyond(problem, schedules=["1f1b", "gpipe"]))
 
 
 def _sequence_parallel(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
@@ -143,6 +143,11 @@ CHANGES: dict[str, Change] = {
     "margin": _margin,
 }
 """Among equal bounds, and where several are needed, the first ones are preferred."""
+
+
+def _beyond(problem: PlanningProblem, **space: object) -> dict[str, object]:
+    """A wider space, except where a framework is named, which runs no more than its own."""
+    return {} if problem.space.stack else space
 
 
 def _freed(problem: PlanningProblem, *fields: str, **space: object) -> PlanningProblem | None:

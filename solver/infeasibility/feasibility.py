@@ -229,11 +229,12 @@ def _least_missing(excess: Ints) -> list[int]:
 
 def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]:
     """Candidates by the one of their kind that needs least memory, (3)."""
-    kinds: dict[tuple[int, int, int, int, bool, str, int], list[Candidate]] = {}
+    kinds: dict[tuple[int | str, ...], list[Candidate]] = {}
     for candidate in candidates:
         apart = candidate.schedule if candidate.is_order_priced else ""
         shares = candidate.zero, candidate.dp_shard
-        kind = (candidate.pp, candidate.tp, *shares, candidate.sequence_parallel, apart, candidate.vpp)
+        alike = candidate.sequence_parallel, candidate.uniform_recompute
+        kind = (candidate.pp, candidate.tp, *shares, *alike, apart, candidate.vpp)
         kinds.setdefault(kind, []).append(candidate)
     return {min(kind, key=lambda one: (one.micro_batch, one.schedule)): kind for kind in kinds.values()}
 

@@ -7,8 +7,9 @@ Everything public is a name of this package, loaded when it is first used, so th
 to plan                   ``plan``, ``pareto``, ``predict``, ``place``, ``verify``, ``load_plan``; ``Plan``,
                           ``PlanRequest``, ``Frontier``, ``FrontierPoint``, ``Verification``, ``AssignmentResult``
 inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
-                          ``load_calibration``; ``ModelSpec``, ``LayerSpec``, ``ClusterSpec``, ``NodeSpec``,
-                          ``NetworkSpec``, ``DeviceSpec``, ``CostTable``, ``MemoryModel``, ``Calibration``
+                          ``load_calibration``, ``load_stack``; ``ModelSpec``, ``LayerSpec``, ``ClusterSpec``,
+                          ``NodeSpec``, ``NetworkSpec``, ``DeviceSpec``, ``CostTable``, ``MemoryModel``,
+                          ``Calibration``, ``Stack``
 the problem               ``PlanningProblem``, ``StrategySpace``, ``Candidate``, ``Strategy``, ``Limits``, ``Status``,
                           ``QuadraticAssignment``; ``planning_problem``
 measured runs             ``fit_latency``, ``fit_memory_samples``
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from taut.data.memory import MemoryModel as MemoryModel
     from taut.data.model import LayerSpec as LayerSpec
     from taut.data.model import ModelSpec as ModelSpec
+    from taut.data.stack import Stack as Stack
+    from taut.data.stack import load_stack as load_stack
     from taut.errors import CertificateError as CertificateError
     from taut.errors import DataError as DataError
     from taut.errors import ExtrapolationWarning as ExtrapolationWarning
@@ -105,6 +108,10 @@ _HOMES = {
     "taut.data.model": (
         "LayerSpec",
         "ModelSpec",
+    ),
+    "taut.data.stack": (
+        "Stack",
+        "load_stack",
     ),
     "taut.errors": (
         "CertificateError",

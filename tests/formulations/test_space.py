@@ -1,10 +1,7 @@
 """What is a candidate and what is not."""
 
-import pytest
-
 from taut.data.model import ModelSpec
-from taut.errors import DataError
-from taut.formulations.space import check_fixed, divisors, tensor_degrees
+from taut.formulations.space import divisors, tensor_degrees
 from tests.support.small import cluster, costs, model, problem
 
 
@@ -75,31 +72,6 @@ def test_what_is_not_priced_is_not_in_the_space() -> None:
     """Micro-batches beyond the cost table make no candidate."""
     given = problem(cluster(1, 1), table=costs(model()), global_batch=64)
     assert max(c.micro_batch for c in given.candidates) == 16
-
-
-@pytest.mark.parametrize(
-    ("fixed", "words"),
-    [
-        ({"dp": 3}, "divisor of the 8 devices"),
-        ({"tp": 7}, "divisor of the 8 devices"),
-        ({"dp": 8}, "divisor of the global batch 4"),
-        ({"micro_batch": 3}, "divisor of the global batch 4"),
-        ({"micro_batches": 2}, "fix: micro_batches=2, unknown name, expected .*; did you mean micro_batch?"),
-        ({"tp": "8"}, "fix: tp='8', expected a divisor of the 8 devices"),
-        ({"zero": 4}, "fix: zero=4, expected 0, 1, 2 or 3"),
-        ({"sequence_parallel": 1}, "fix: sequence_parallel=1, expected true or false"),
-        ({"vpp": 0}, "chunks a device"),
-        ({"schedule": "zb-3p"}, "expected one of 1f1b, gpipe"),
-        ({"pp": 0}, "divisor"),
-        ({"dp_shard": 3}, "fix: dp_shard=3, expected a divisor of the 8 devices"),
-        ({"dp_shard": 0}, "divisor"),
-        ({"pp": "x"}, "divisor"),
-    ],
-)
-def test_fixed_values_that_no_candidate_can_have_are_refused(fixed: dict[str, int | str | bool], words: str) -> None:
-    """The message names field, value and what was expected."""
-    with pytest.raises(DataError, match=words):
-        check_fixed(fixed, 4, cluster(2, 4))
 
 
 def test_divisors_are_complete() -> None:

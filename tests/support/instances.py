@@ -43,6 +43,7 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False) ->
         if rng.random() < 0.7 and not large
         else [["none"], ["none", "full"]][rng.integers(2)],
     )
+    space = _of_a_stack(seed, space)
     costs = _costs(rng, model, cluster, space)
     memory = MemoryModel(precision="bf16", overhead_gib=0.0, margin=float(rng.choice([0.0, 0.1])))
     latency_model = LATENCY_MODELS[rng.integers(len(LATENCY_MODELS))]
@@ -51,6 +52,15 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False) ->
     if rng.random() < 0.25 or not roomy.candidates:
         return roomy
     return PlanningProblem(model, _tightened(rng, roomy), costs, memory, space, latency_model, calibration)
+
+
+def _of_a_stack(seed: int, space: StrategySpace) -> StrategySpace:
+    """The space, one in four with one recompute for all stages, and one in four with fewer ZeRO stages in pipelines."""
+    rng = np.random.default_rng((seed, 3))
+    alike, fewer = (rng.random(2) < 0.25).tolist()
+    return space.model_copy(
+        update={"recompute_by_stage": not alike, "pipeline_zero": space.zero[:1] if fewer else None}
+    )
 
 
 def _calibration(rng: np.random.Generator) -> Calibration:

@@ -268,7 +268,7 @@ class Instance:
     def is_false(self, document: dict[str, Any]) -> bool:
         """Whether a certificate says what is not so."""
         strategy, certificate = document["strategy"], document["certificate"]
-        named = {"dp_shard": 0, **strategy, "order": tuple(strategy.get("order", ()))}
+        named = {"dp_shard": 0, "uniform_recompute": "", **strategy, "order": tuple(strategy.get("order", ()))}
         choice = Choice(**{name: named[name] for name in Choice.__dataclass_fields__})
         devices = np.array(document["placement"]["devices"])[None]
         stages, recompute = tuple(map(tuple, strategy["stages"])), tuple(strategy["recompute"])
@@ -373,6 +373,7 @@ def _least(case: Case, choice: Choice) -> float:
     """Least seconds of a candidate over every division, recompute and placement."""
     layers, chunks = len(case.model.blocks), choice.pp * choice.vpp
     kinds = [r for r in case.space["recompute"] if not (r == "full" and choice.schedule in SPLIT)]
+    kinds = [r for r in kinds if choice.uniform_recompute in ("", r)]
     order, every = order_for(case, choice), _placements(case, choice)
     least = np.inf
     for cuts in combinations(range(1, layers), chunks - 1):

@@ -142,6 +142,7 @@ def violations(
         yield f"stages {list(stages)} do not divide {layers} layers in order"
         return
     allowed = set(case.space["recompute"]) - ({"full"} if choice.schedule in SPLIT else set())
+    allowed &= {choice.uniform_recompute or kind for kind in allowed}
     if len(recompute) != chunks or not set(recompute) <= allowed:
         yield f"recompute {list(recompute)} is not one of {sorted(allowed)} for each stage"
         return

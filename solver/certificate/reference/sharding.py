@@ -31,7 +31,8 @@ def waits(plan: Figures, rank: Ints) -> Floats:
     gathered = weight if plan.choice.zero == 3 else 0
     parameters = plan.layers.parameters
     a, b, every = parameters[plan.first], parameters[plan.last], plan.parameters
-    rate = plan.case.coefficient("data_parallel") / 2 * rings_of_copies(plan)[:, rank, :, None]
+    # What is hidden is subtracted below; a coefficient that hides some of it too must not do so again.
+    rate = max(plan.case.coefficient("data_parallel"), 1.0) / 2 * rings_of_copies(plan)[:, rank, :, None]
 
     def moved(weights: Ints, gradients: Ints) -> Floats:
         return np.asarray(rate * (gathered * weights + gradient * gradients)[:, None, None])

@@ -14,7 +14,9 @@ With D devices, global batch g and L layers a candidate has
 (6) beside its own order every order that the space lists for its degrees;
 (7) under ZeRO-2 and 3 shards over all replicas, or over every dp_shard consecutive ones with a copy each, where that
     is a divisor of dp other than 1 and dp: the largest whose tensor groups find room on the smallest node, and the one
-    asked for. It needs the latency model ``step`` and memory that is a sum of terms.
+    asked for. It needs the latency model ``step`` and memory that is a sum of terms;
+(8) one recompute for all stages, each of the space's that (4) allows, unless every stage has its own;
+(9) a ZeRO stage that is listed for pipelines, if some are, where pp > 1.
 """
 
 from collections.abc import Iterator, Mapping
@@ -75,10 +77,11 @@ class Choice:
     sequence_parallel: bool
     order: tuple[str, ...] = ()
     dp_shard: int = 0
+    uniform_recompute: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Fields as plain values, the order and the replicas of a copy only where they are given."""
-        given = {"order": list(self.order), "dp_shard": self.dp_shard}
+        """Fields as plain values, the order, the replicas of a copy and a shared recompute only where given."""
+        given = {"order": list(self.order), "dp_shard": self.dp_shard, "uniform_recompute": self.uniform_recompute}
         values = {name: value for name, value in asdict(self).items() if name not in given}
         return values | {name: value for name, value in given.items() if value}
 
@@ -95,7 +98,7 @@ class Choice:
 
 
 def candidates(case: Case) -> list[Choice]:
-    """Every candidate of the space in ascending order, (1) to (7)."""
+    """Every candidate of the space in ascending order, (1) to (9)."""
     own = [choice for choice in _degrees(case) if all(_is(choice, k, v) for k, v in case.space["fixed"].items())]
     given = [
         replace(choice, order=tuple(order["words"]))
@@ -114,7 +117,7 @@ def _is(choice: Choice, name: str, value: Any) -> bool:
 
 
 def _field(choice: Choice, name: str) -> Any:
-    if name in ("order", "dp_shard") or name not in choice.__dataclass_fields__:
+    if name in ("order", "dp_shard", "uniform_recompute") or name not in choice.__dataclass_fields__:
         raise DataError(f"space: unknown field {name!r}, expected one of a candidate")
     return getattr(choice, name)
 
@@ -132,10 +135,25 @@ def _degrees(case: Case) -> Iterator[Choice]:
                     continue
                 m = batch // dp // micro_batch
                 for schedule, vpp in _schedules(case, pp, m):
-                    for zero in case.space["zero"] if dp > 1 else [0]:
+                    head = pp, tp, dp, vpp, micro_batch, m, schedule
+                    for zero in _zero(case, pp) if dp > 1 else [0]:
                         for sharded in case.space["sequence_parallel"] if _shards(case, tp) else [False]:
                             for copy in _copies(case, tp, dp) if zero in (2, 3) else [0]:
-                                yield Choice(pp, tp, dp, vpp, micro_batch, m, schedule, zero, sharded, (), copy)
+                                for shared in _shared_recompute(case, schedule):
+                                    yield Choice(*head, zero, sharded, (), copy, shared)
+
+
+def _zero(case: Case, pp: int) -> list[int]:
+    """ZeRO stages of the space at a pipeline degree, (9)."""
+    piped = case.space.get("pipeline_zero")
+    return [zero for zero in case.space["zero"] if pp == 1 or piped is None or zero in piped]
+
+
+def _shared_recompute(case: Case, schedule: str) -> list[str]:
+    """What all stages may recompute alike, or nothing where each has its own, (8)."""
+    if case.space.get("recompute_by_stage", True):
+        return [""]
+    return [kind for kind in case.space["recompute"] if kind != "full" or schedule not in SPLIT]
 
 
 def _copies(case: Case, tp: int, dp: int) -> list[int]:

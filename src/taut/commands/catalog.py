@@ -10,11 +10,12 @@ from taut.commands.options import JsonFlag
 
 def catalog_command(
     section: Annotated[
-        str, typer.Argument(help="models, clusters, devices, calibrations, memory-models or profiles; all without.")
+        str,
+        typer.Argument(help="models, clusters, devices, stacks, calibrations, memory-models or profiles; all without."),
     ] = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """List the built-in models, clusters, devices, calibrations, memory models and profiles with their sources."""
+    """List what is built in: models, clusters, devices, stacks, calibrations, memory models and profiles."""
     from taut.reports.catalog import catalog_listing, catalog_text
 
     listing = catalog_listing(section)

@@ -33,10 +33,13 @@ def _request(
         bool, typer.Option("--overlap-grad-reduce", help="Reduce gradients during the last backward pass.")
     ] = False,
     calibration: Annotated[str | None, typer.Option(help="Fitted coefficients: catalog name or YAML file.")] = None,
+    stack: Annotated[
+        str | None, typer.Option(help="Framework: catalog name or YAML file; default: megatron-core.")
+    ] = None,
     precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32 or fp8.")] = None,
     fix: Annotated[str, typer.Option(help="Values that must hold, such as tp=8,pp=4,schedule=1f1b.")] = "",
     max_tp: Annotated[int | None, typer.Option(help="Largest tensor degree; default: the node size.")] = None,
-    schedules: Annotated[str | None, typer.Option(help="all, or a list; default: 1f1b,gpipe and any fixed.")] = None,
+    schedules: Annotated[str | None, typer.Option(help="all, or a list; default: 1f1b, gpipe and any fixed.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds of a search.")] = None,
     work_limit: Annotated[int | None, typer.Option(help="Refinements of a search: deterministic work.")] = None,
     gap: Annotated[float, typer.Option(help="Relative gap that is good enough, such as 0.01.")] = 1e-6,

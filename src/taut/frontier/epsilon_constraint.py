@@ -91,7 +91,7 @@ def pareto(
     >>> import taut
     >>> found = taut.pareto("gpt2-345m", "dgx-a100", global_batch=32, limits=[10, 80], fix={"pp": 1, "tp": 1})
     >>> [(point.limit_gib, point.plan.strategy.micro_batch) for point in found.points]
-    [(10.0, 2), (80.0, 4)]
+    [(10.0, 4), (80.0, 4)]
     """
     request = request_of(model, cluster, options)
     problem = planning_problem(request)

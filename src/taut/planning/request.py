@@ -21,6 +21,7 @@ from taut.data.device import Precision
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import Spec, shorten
+from taut.data.stack import Stack
 from taut.data.suggest import nearest, one_of
 from taut.errors import DataError, FieldError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel
@@ -46,6 +47,7 @@ class PlanOptions(TypedDict, total=False):
     latency_model: str
     overlap_grad_reduce: bool
     calibration: Calibration | Name | Mapping[str, Any] | None
+    stack: Stack | Name | Mapping[str, Any] | None
     precision: str | None
     fix: Fixed | None
     max_tp: int | None
@@ -195,6 +197,7 @@ class PlanRequest(BaseModel):
     latency_model: Annotated[LatencyModel, BeforeValidator(_one_of(LATENCY_MODELS))] = "step"
     overlap_grad_reduce: Annotated[bool, BeforeValidator(_flag)] = False
     calibration: Annotated[Calibration | str | None, _optional(_spec(Calibration, "calibration"))] = None
+    stack: Annotated[Stack | str | None, _optional(_spec(Stack, "stack"))] = None
     precision: Annotated[Precision | None, _optional(_one_of(get_args(Precision)))] = None
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)] = {}
     max_tp: Annotated[int | None, _optional(Positive)] = None

@@ -7,19 +7,21 @@ calibration's stack, the first precision in which every device computes, and the
 
 from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.analytic.micro_batch_scaling import with_micro_batches
-from taut.data.builtin import catalog_operators, memory_model_of
 from taut.data.calibration import Calibration
+from taut.data.catalog.builtin import catalog_operators, memory_model_of
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, check_kinds
 from taut.data.device import Precision
-from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model
+from taut.data.load import load_cluster, load_costs, load_memory_model, load_model
 from taut.data.memory import MemoryModel
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.errors import DataError, FieldError
 from taut.formulations.problem import WHOLE_STEP, LatencyModel, PlanningProblem
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
-from taut.formulations.space import SCHEDULES, StrategySpace, check_fixed, divisors, tensor_degrees
+from taut.formulations.space import StrategySpace, divisors, tensor_degrees
+from taut.planning.fixed_values import check_fixed
 from taut.planning.request import PlanRequest
+from taut.planning.stack import calibration_of, space_of, stack_of
 
 
 def planning_problem(request: PlanRequest) -> PlanningProblem:
@@ -36,13 +38,13 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     >>> import taut
     >>> problem = taut.planning_problem(taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2}))
     >>> str(problem.candidates[0])
-    'pp=2 tp=1 dp=4 micro_batch=1 1f1b'
+    'pp=2 tp=1 dp=4 micro_batch=1 1f1b recompute=full'
     """
-    model, cluster = _model(request), _cluster(request.cluster)
-    calibration = _calibration(request.calibration, cluster)
+    model, cluster, stack = _model(request), _cluster(request.cluster), stack_of(request)
+    calibration = calibration_of(request, cluster, stack, _precision(request, cluster))
     memory = _memory_model(request, cluster, calibration)
     check_fixed(request.fix, request.global_batch, cluster)
-    space = _space(request, cluster)
+    space = space_of(request, cluster, stack)
     _check_priced(space, request.latency_model, memory)
     _check_copies(space, request.latency_model, memory)
     if request.overlap_grad_reduce and request.latency_model != "step":
@@ -70,30 +72,6 @@ def _model(request: PlanRequest) -> ModelSpec:
 
 def _cluster(given: ClusterSpec | str) -> ClusterSpec:
     return load_cluster(given) if isinstance(given, str) else given
-
-
-def _calibration(given: Calibration | str | None, cluster: ClusterSpec) -> Calibration | None:
-    """The calibration, refused where it was fitted on none of the cluster's devices."""
-    found = load_calibration(given) if isinstance(given, str) else given
-    if found is not None and found.device and found.device not in cluster.devices:
-        reason = f"is of {found.device}, expected one of {', '.join(cluster.devices)}, which {cluster.name} has"
-        raise FieldError("calibration", found.name, reason)
-    return found
-
-
-def _space(request: PlanRequest, cluster: ClusterSpec) -> StrategySpace:
-    """The space of the request: its schedules, or the default ones, and what fixed values ask for."""
-    largest = max(group.gpus_per_node for group in cluster.nodes)
-    space = StrategySpace(global_batch=request.global_batch, max_tp=request.max_tp or largest, fixed=dict(request.fix))
-    chosen = list(space.schedules if request.schedules is None else request.schedules)
-    schedule, vpp = request.fix.get("schedule"), request.fix.get("vpp", 1)
-    if request.schedules is None:
-        chosen += [kind for kind in SCHEDULES if kind == schedule and kind not in chosen]
-        if vpp > 1 and schedule is None:
-            chosen += ["interleaved-1f1b"]
-    wanted = (2, 3) if "dp_shard" in request.fix and "zero" not in request.fix else (request.fix.get("zero"),)
-    zero = [*space.zero, *(level for level in (2, 3) if level in wanted)]
-    return space.model_copy(update={"schedules": chosen, "max_vpp": max(space.max_vpp, vpp), "zero": zero})
 
 
 def _check_priced(space: StrategySpace, latency_model: LatencyModel, memory: MemoryModel) -> None:
@@ -127,14 +105,16 @@ def _memory_model(request: PlanRequest, cluster: ClusterSpec, calibration: Calib
     memory = load_memory_model(given) if isinstance(given, str) else given
     if memory is None:
         devices = list(cluster.devices.values())
-        return memory_model_of(calibration.stack if calibration else "", devices[0], precision or _common(cluster))
+        return memory_model_of(calibration.stack if calibration else "", devices[0], _precision(request, cluster))
     if precision is None:
         return memory
     return MemoryModel.parse({**memory.model_dump(), "precision": precision}, "precision")
 
 
-def _common(cluster: ClusterSpec) -> Precision:
-    """The first usual precision in which every device computes; fp16 where there is none."""
+def _precision(request: PlanRequest, cluster: ClusterSpec) -> Precision:
+    """The precision asked for, or the first usual one in which every device computes; fp16 where there is none."""
+    if request.precision is not None:
+        return request.precision
     usual: tuple[Precision, ...] = ("bf16", "fp16", "fp32")
     computed = [spec.peak_tflops for spec in cluster.devices.values()]
     return next((precision for precision in usual if all(precision in peaks for peaks in computed)), "fp16")

@@ -70,6 +70,10 @@ def plan(
         ``calibration``: coefficients fitted on measured runs, by catalog name or file; the stated efficiencies
         without it.
 
+        ``stack``: the framework that is to run the plan, by catalog name or file (``taut catalog stacks``): it limits
+        the space and brings a calibration; by default ``megatron-core`` in ``step``, and ``any`` under the papers'
+        latency models.
+
         ``precision``: ``bf16``, ``fp16``, ``fp32`` or ``fp8``; by default the first of bf16, fp16 and fp32 in which
         every device computes.
 
@@ -103,7 +107,7 @@ def plan(
     --------
     >>> import taut
     >>> taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
-    <Plan gpt2-345m on dgx-a100, pp=1 tp=1 dp=8 micro_batch=4 1f1b zero=1, 0.07507 s a step, gap 0 %>
+    <Plan gpt2-345m on dgx-a100, pp=1 tp=1 dp=8 micro_batch=4 1f1b zero=1, 0.1075 s a step, gap 0 %>
     """
     request = request_of(model, cluster, options)
     problem, limits = planning_problem(request), request.limits

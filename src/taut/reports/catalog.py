@@ -4,18 +4,19 @@ from typing import Any
 
 import yaml
 
-from taut.data.builtin import (
+from taut.data.catalog.builtin import (
     catalog_calibrations,
     catalog_clusters,
     catalog_memory_models,
     catalog_models,
     catalog_profiles,
 )
-from taut.data.builtin_devices import catalog_devices
+from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
+from taut.data.stack import catalog_stacks
 from taut.errors import DataError
 
-SECTIONS = ("models", "clusters", "devices", "calibrations", "memory-models", "profiles")
+SECTIONS = ("models", "clusters", "devices", "stacks", "calibrations", "memory-models", "profiles")
 
 
 def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
@@ -33,6 +34,7 @@ def catalog_listing(section: str = "") -> dict[str, list[dict[str, Any]]]:
         "models": _models,
         "clusters": _clusters,
         "devices": _devices,
+        "stacks": _stacks,
         "calibrations": _calibrations,
         "memory-models": _memory_models,
         "profiles": _profiles,
@@ -77,6 +79,21 @@ def _devices() -> list[dict[str, Any]]:
             "source": device.source,
         }
         for name, device in catalog_devices().items()
+    ]
+
+
+def _stacks() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "schedules": ", ".join(stack.schedules),
+            "recompute": ", ".join(stack.recompute) + (" by stage" if stack.recompute_by_stage else ""),
+            "zero": ", ".join(map(str, stack.zero)),
+            "zero_in_pipelines": ", ".join(map(str, stack.pipeline_zero or stack.zero)),
+            "calibrations": ", ".join(stack.calibrations),
+            "source": stack.source,
+        }
+        for name, stack in catalog_stacks().items()
     ]
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from taut.data.builtin import catalog_calibrations
+from taut.data.calibration import Calibration
+from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.units import GIB
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def _head(plan: "PlanDocument") -> list[str]:
     sharding = f"ZeRO-{strategy.zero}{copies}" + (", sequence parallel" if strategy.sequence_parallel else "")
     return [
         f"{plan.inputs['model'].name} on {plan.inputs['cluster'].name}: {devices} devices, "
-        f"global batch {plan.certificate.space['global_batch']}, "
-        f"{_sequence_length(plan)}latency model {plan.certificate.latency_model}{overlap}",
+        f"global batch {plan.certificate.space['global_batch']}{_sequence_length(plan)}",
+        f"latency model {plan.certificate.latency_model}{overlap}{_stack(plan)}",
         "",
         f"strategy    {degrees}; {_schedule(strategy)}, {sharding}",
         f"            micro-batch {strategy.micro_batch}, {strategy.num_micro_batches} of them a pipeline and step",
@@ -70,13 +71,19 @@ def _head(plan: "PlanDocument") -> list[str]:
     ]
 
 
+def _stack(plan: "PlanDocument") -> str:
+    """The framework that is to run the plan, where it is for one."""
+    name = plan.certificate.space.get("stack")
+    return f", stack {name}" if name else ""
+
+
 def _sequence_length(plan: "PlanDocument") -> str:
     """Tokens of a sequence, the longest of the layers where they differ, and the most that the model takes."""
     spec = plan.inputs["model"].spec
     layers = spec["layers"] if isinstance(spec["layers"], list) else [spec]
     lengths = [layer["seq"] for layer in layers if layer.get("seq")]
     most = f" of at most {spec['max_seq']}" if spec.get("max_seq") else ""
-    return f"sequence length {max(lengths)}{most}, " if lengths else ""
+    return f", sequence length {max(lengths)}{most}" if lengths else ""
 
 
 def _throughput(predicted: "PredictedSection") -> str:
@@ -155,11 +162,23 @@ def _proof(plan: "PlanDocument") -> list[str]:
         )
     lines += [
         f"priced by   {inputs['costs'].spec['basis']}",
+        *_band(plan),
         *_calibrations(plan),
         f"memory      model {inputs['memory_model'].name}: {_memory_words(inputs['memory_model'].spec)}",
         "The gap is a claim about these prices, not about the machine; `taut verify` derives it again.",
     ]
     return lines
+
+
+def _band(plan: "PlanDocument") -> list[str]:
+    """Seconds between which a run is expected, where the calibration knows errors on unseen runs."""
+    if "calibration" not in plan.inputs:
+        return []
+    calibration = Calibration.parse(plan.inputs["calibration"].spec, "inputs.calibration")
+    if not calibration.residuals:
+        return []
+    low, high = calibration.band(plan.predicted.step_time_s)
+    return [f"            80 % of runs are expected between {low:.4g} and {high:.4g} s"]
 
 
 def _calibrations(plan: "PlanDocument") -> list[str]:

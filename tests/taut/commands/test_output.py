@@ -96,17 +96,17 @@ def test_report_says_why_a_search_with_a_gap_stopped(stopped: str | None, words:
     assert f"the search stopped: {words}" in summary(plan.typed)
     assert "gap 25 % (50 % of communication time)" in summary(plan.typed)
     assert summary(plan.typed).startswith(
-        "m on c: 1 devices, global batch 4, sequence length 16, latency model pipette"
+        "m on c: 1 devices, global batch 4, sequence length 16\nlatency model pipette"
     )
 
 
 def test_the_head_names_the_longest_sequence_and_overlap() -> None:
-    """Batch, sequence length beside the model's longest, and latency model stand in the first line."""
+    """Batch, sequence length beside the model's longest, and latency model stand at the top."""
     model = {**INPUTS["model"], "spec": {"layers": 1, "seq": 16, "max_seq": 64}}
     certificate = {"space": {"global_batch": 4, "fixed": {}}, "latency_model": "step", "overlap_grad_reduce": True}
     plan = made_plan(certificate=certificate, inputs={**INPUTS, "model": model}, provenance={"stopped_by": None})
     assert " ".join(summary(plan.typed).split()).startswith(
-        "m on c: 1 devices, global batch 4, sequence length 16 of at most 64, "
+        "m on c: 1 devices, global batch 4, sequence length 16 of at most 64 "
         "latency model step with overlapped gradient reductions strategy"
     )
 

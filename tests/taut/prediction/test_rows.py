@@ -61,6 +61,7 @@ def test_prediction_is_the_planners_price(name: str) -> None:
         global_batch=8,
         calibration=calibration,
         precision="bf16",
+        stack="any",
         fix={"tp": 8, "pp": 1, "micro_batch": 2, "sequence_parallel": False},
     )
     row = configuration(**shape, n_gpus=8, tp=8, pp=1, dp=1, global_batch=8, micro_batch=2)

@@ -1,0 +1,144 @@
+"""
+A stack: what a training framework can run, and what it is known to cost.
+
+A framework runs some of all strategies. A stack states which:
+
+=====================  ============================================================================================
+field                  meaning
+=====================  ============================================================================================
+schedules              pipeline schedules it runs
+recompute              kinds of recompute it has
+recompute_by_stage     whether stages may recompute differently
+zero, pipeline_zero    ZeRO stages it has, and those that go with a pipeline of several stages
+sequence_parallel      whether tensor ranks may, or must, share what lies between their blocks
+overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
+calibrations           fitted coefficients of its step time, in the order of preference
+memory_models          fitted models of its memory, in the order of preference
+rules                  the limits in words, each with its source
+=====================  ============================================================================================
+
+The calibration of a plan is the first that was fitted on the cluster's device in the plan's precision, on as many
+nodes; where there is none, the losses that the stack has on another device are taken over, and the plan says so.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from taut.data.calibration import Calibration
+from taut.data.catalog.devices import catalog_section
+from taut.data.costs import RECOMPUTE, Recompute
+from taut.data.device import Precision
+from taut.data.read import read_yaml
+from taut.data.spec import Spec, shorten
+from taut.data.suggest import one_of
+from taut.errors import DataError
+
+
+class Rule(Spec):
+    """A limit of a stack in words, and where it stands."""
+
+    rule: str
+    source: str
+
+
+class Stack(Spec):
+    """Limits and known costs of a framework."""
+
+    name: str
+    description: str
+    schedules: Annotated[list[str], Field(min_length=1)]
+    recompute: Annotated[list[Recompute], Field(min_length=1)] = list(RECOMPUTE)
+    recompute_by_stage: bool = True
+    zero: Annotated[list[int], Field(min_length=1)]
+    pipeline_zero: list[int] | None = None
+    sequence_parallel: Annotated[list[bool], Field(min_length=1)] = [False, True]
+    overlap_grad_reduce: bool = False
+    calibrations: list[str] = []
+    memory_models: list[str] = []
+    rules: list[Rule] = []
+    source: str = ""
+
+
+def calibration_for(
+    known: Iterable[Calibration], devices: Iterable[str], precision: Precision, *, many_nodes: bool
+) -> Calibration | None:
+    """
+    The calibration of a stack for a cluster: the first that was fitted there, or the losses known of another device.
+
+    Parameters
+    ----------
+    known
+        Calibrations of the stack in the order of preference.
+    devices
+        Names of the cluster's devices.
+    precision
+        Number format of the plan.
+    many_nodes
+        Whether the cluster has several nodes.
+
+    Returns
+    -------
+    Calibration or None
+        One whose ``device`` is of the cluster where there is one; otherwise a copy that is of no device and bears no
+        band, since its errors are known for another one. None if nothing is known.
+    """
+    nodes, types = "many" if many_nodes else "one", set(devices)
+    every = [one for one in known if one.precision is None or _rate(one.precision) == _rate(precision)]
+    every.sort(key=lambda one: (one.device not in types, one.nodes not in (nodes, "any")))
+    if not every:
+        return None
+    if every[0].device in types:
+        return every[0]
+    return borrowed(every[0])
+
+
+def _rate(precision: Precision) -> str:
+    """Precisions whose products run at one rate: bf16 and fp16."""
+    return "half" if precision in ("bf16", "fp16") else precision
+
+
+def borrowed(calibration: Calibration) -> Calibration:
+    """A calibration's coefficients for any device: without the band, which holds where it was fitted."""
+    words = f"losses of {calibration.device}, as none are known here; {calibration.source}"
+    return calibration.model_copy(update={"device": "", "residuals": {}, "mape": None, "samples": 0, "source": words})
+
+
+def load_stack(name: str | os.PathLike[str]) -> Stack:
+    """
+    A stack by catalog name or YAML file.
+
+    Raises
+    ------
+    DataError
+        If there is no such stack or file, or the file is wrong.
+
+    Examples
+    --------
+    >>> import taut
+    >>> taut.load_stack("torchtitan").schedules
+    ['1f1b', 'gpipe', 'interleaved-1f1b', 'zb-v']
+    >>> taut.load_stack("megatron")
+    Traceback (most recent call last):
+    taut.errors.DataError: stack megatron is not in the catalog, expected a .yaml file or one of ...
+    """
+    name = os.fspath(name)
+    known = catalog_section("stacks")
+    if name in known:
+        return catalog_stack(name)
+    if not name.endswith((".yaml", ".yml")):
+        raise DataError(f"stack {shorten(name)} is not in the catalog, expected a .yaml file or {one_of(name, known)}")
+    return Stack.parse({"name": Path(name).stem, **read_yaml(Path(name), "a stack file")}, name)
+
+
+def catalog_stack(name: str) -> Stack:
+    """The built-in stack of this name."""
+    return Stack.parse({"name": name, **catalog_section("stacks")[name]}, f"catalog stack {name}")
+
+
+def catalog_stacks() -> dict[str, Stack]:
+    """Built-in stacks by name."""
+    return {name: catalog_stack(name) for name in catalog_section("stacks")}

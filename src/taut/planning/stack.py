@@ -1,0 +1,112 @@
+"""
+What a request's stack makes of it: the space that the framework can run, and the calibration that speaks for it.
+
+The papers' latency models price no framework, and measured costs need no calibration, so a plan under these has the
+whole space at stated efficiencies unless it names a stack.
+"""
+
+from collections.abc import Iterable
+
+from taut.data.calibration import Calibration
+from taut.data.catalog.builtin import catalog_calibrations
+from taut.data.cluster import ClusterSpec
+from taut.data.device import Precision
+from taut.data.load import load_calibration
+from taut.data.stack import Stack, calibration_for, load_stack
+from taut.errors import FieldError
+from taut.formulations.space import SCHEDULES, Schedule, StrategySpace
+from taut.planning.request import PlanRequest
+
+DEFAULT_STACK, WHOLE_SPACE = "megatron-core", "any"
+CLOSED_FORM: tuple[Schedule, ...] = ("1f1b", "gpipe")
+"""Schedules that a plan considers unless it is told otherwise."""
+
+
+def stack_of(request: PlanRequest) -> Stack:
+    """The stack of a request, by its name or by default."""
+    if request.stack is None:
+        return load_stack(DEFAULT_STACK if request.latency_model == "step" else WHOLE_SPACE)
+    return load_stack(request.stack) if isinstance(request.stack, str) else request.stack
+
+
+def calibration_of(
+    request: PlanRequest, cluster: ClusterSpec, stack: Stack, precision: Precision
+) -> Calibration | None:
+    """
+    The calibration asked for, or the stack's for the cluster.
+
+    Raises
+    ------
+    FieldError
+        If the one asked for was fitted on none of the cluster's devices.
+    """
+    given = request.calibration
+    if given is None:
+        if request.profile is not None:
+            return None
+        known = catalog_calibrations()
+        mine = [known[name] for name in stack.calibrations]
+        return calibration_for(mine, cluster.devices, precision, many_nodes=cluster.num_nodes > 1)
+    found = load_calibration(given) if isinstance(given, str) else given
+    if found.device and found.device not in cluster.devices:
+        reason = f"is of {found.device}, expected one of {', '.join(cluster.devices)}, which {cluster.name} has"
+        raise FieldError("calibration", found.name, reason)
+    return found
+
+
+def space_of(request: PlanRequest, cluster: ClusterSpec, stack: Stack) -> StrategySpace:
+    """
+    The space of a request: what its stack runs, its schedules or the default ones, and what fixed values ask for.
+
+    Raises
+    ------
+    FieldError
+        If it asks for a schedule that the stack does not run.
+    """
+    largest = max(group.gpus_per_node for group in cluster.nodes)
+    fixed = {name: value for name, value in request.fix.items() if name != "recompute"}
+    recompute = [kind for kind in stack.recompute if request.fix.get("recompute", kind) == kind]
+    if not recompute:
+        reason = f"not in {stack.name}, expected one of {', '.join(stack.recompute)}, or stack any"
+        raise FieldError("fix", f"recompute={request.fix['recompute']}", reason)
+    space = StrategySpace(
+        global_batch=request.global_batch,
+        max_tp=request.max_tp or largest,
+        schedules=_schedules(request, stack),
+        zero=_zero_stages(request, stack),
+        pipeline_zero=stack.pipeline_zero,
+        sequence_parallel=stack.sequence_parallel,
+        recompute=recompute,
+        recompute_by_stage=stack.recompute_by_stage or len(recompute) == 1,
+        stack="" if stack.name == WHOLE_SPACE else stack.name,
+        fixed=fixed,
+    )
+    return space.model_copy(update={"max_vpp": max(space.max_vpp, request.fix.get("vpp", 1))})
+
+
+def _schedules(request: PlanRequest, stack: Stack) -> list[Schedule]:
+    """Schedules asked for, or the closed-form ones and what fixed values ask for, of those that the stack runs."""
+    runs: list[Schedule] = [kind for kind in SCHEDULES if kind in stack.schedules]
+    if request.schedules is not None:
+        wanted = runs if set(request.schedules) == set(SCHEDULES) else list(request.schedules)
+        _check(stack, "schedules", wanted)
+        return wanted
+    schedule, vpp = request.fix.get("schedule"), request.fix.get("vpp", 1)
+    _check(stack, "fix", [schedule] if schedule else [])
+    chosen = [kind for kind in runs if kind in CLOSED_FORM or kind == schedule]
+    return chosen + (["interleaved-1f1b"] if vpp > 1 and schedule is None else [])
+
+
+def _check(stack: Stack, field: str, wanted: Iterable[str]) -> None:
+    for kind in wanted:
+        if kind not in stack.schedules:
+            runs = ", ".join(stack.schedules)
+            raise FieldError(field, kind, f"not run by {stack.name}, expected one of {runs}, or stack any")
+
+
+def _zero_stages(request: PlanRequest, stack: Stack) -> list[int]:
+    """ZeRO stages of the stack; stages 2 and 3 under the papers' latency models only where they are asked for."""
+    if request.latency_model == "step":
+        return list(stack.zero)
+    wanted = (2, 3) if "dp_shard" in request.fix and "zero" not in request.fix else (request.fix.get("zero"),)
+    return [0, 1, *(stage for stage in (2, 3) if stage in wanted)]

@@ -1,0 +1,70 @@
+r"""
+What the limits of a stack cost at most.
+
+With T the step time of a stack's plan and B a lower bound on the whole space at the same prices, the best plan of all
+is faster by at most
+
+(1) :math:`T / B - 1`.
+"""
+
+from dataclasses import dataclass
+
+from taut.errors import NothingFoundError
+from taut.formulations.space import SCHEDULES
+from taut.planning.plan import Plan
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import planning_problem
+from taut.planning.stack import WHOLE_SPACE
+from taut.solver.result import Progress
+from taut.solver.search.search import search
+
+
+@dataclass(frozen=True, slots=True)
+class StackPrice:
+    """Step time of a stack's plan, a bound on the whole space, and the share (1), all at the stack's prices."""
+
+    stack: str
+    step_time_s: float
+    whole_space_bound_s: float
+
+    @property
+    def at_most(self) -> float:
+        """Share by which a plan beyond the stack's limits may be faster, (1)."""
+        return self.step_time_s / self.whole_space_bound_s - 1
+
+    def __str__(self) -> str:
+        bound = f"no plan of the whole space is faster than {self.whole_space_bound_s:.6g} s at the same prices"
+        return f"stack price {self.stack}'s limits cost at most {100 * max(self.at_most, 0.0):.3g} %: {bound}"
+
+
+def stack_price(request: PlanRequest, plan: Plan, *, progress: Progress | None = None) -> StackPrice:
+    """
+    Bound the whole space at the prices of a plan's stack.
+
+    Parameters
+    ----------
+    request
+        What the plan was made for; its limits hold for this search as well.
+    plan
+        The stack's plan.
+    progress
+        Called as by ``taut.plan``.
+
+    Raises
+    ------
+    NothingFoundError
+        If the search was stopped before its first bound.
+    """
+    priced = planning_problem(request)
+    wider = request.model_copy(
+        update={
+            "stack": WHOLE_SPACE,
+            "calibration": priced.calibration,
+            "memory_model": priced.memory,
+            "schedules": request.schedules or SCHEDULES,
+        }
+    )
+    found = search(planning_problem(wider), request.limits, progress)
+    if not found.lower_bound > 0:
+        raise NothingFoundError("no stack price: the search was stopped before it bounded the whole space")
+    return StackPrice(priced.space.stack or WHOLE_SPACE, plan.step_time_s, found.lower_bound)

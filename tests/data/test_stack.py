@@ -1,0 +1,73 @@
+"""Stacks: what frameworks run, and which calibration speaks for them."""
+
+from pathlib import Path
+
+import pytest
+
+from taut.data.catalog.builtin import catalog_calibrations, catalog_memory_models
+from taut.data.device import Precision
+from taut.data.stack import calibration_for, catalog_stacks, load_stack
+from taut.errors import DataError
+from taut.formulations.space import SCHEDULES
+
+
+def test_every_stack_names_what_exists() -> None:
+    """Schedules, calibrations and memory models of the built-in stacks are known, and every rule has a source."""
+    for stack in catalog_stacks().values():
+        assert set(stack.schedules) <= set(SCHEDULES)
+        assert set(stack.calibrations) <= set(catalog_calibrations())
+        assert set(stack.memory_models) <= set(catalog_memory_models())
+        assert set(stack.pipeline_zero or stack.zero) <= set(stack.zero)
+        assert stack.source and all(rule.source for rule in stack.rules)
+
+
+def test_calibration_of_the_device_precision_and_nodes_is_taken() -> None:
+    """One node and many have their own on A100, bf16 and fp8 theirs on H100."""
+    known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
+    asked: list[tuple[str, Precision, bool]] = [
+        ("a100-80gb", "bf16", False),
+        ("a100-80gb", "fp16", True),
+        ("h100-80gb", "bf16", True),
+        ("h100-80gb", "fp8", True),
+    ]
+    chosen = [calibration_for(known, [device], precision, many_nodes=many) for device, precision, many in asked]
+    assert [one.name if one else "" for one in chosen] == [
+        "megatron-deepspeed-a100-one",
+        "megatron-deepspeed-a100-many",
+        "nemo-h100-bf16",
+        "nemo-h100-fp8",
+    ]
+
+
+def test_losses_of_another_device_are_taken_over_without_their_band() -> None:
+    """A device that the stack was not measured on gets the coefficients, no errors, and a source that says so."""
+    known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
+    taken = calibration_for(known, ["b200"], "bf16", many_nodes=True)
+    assert taken is not None and taken.device == "" and taken.residuals == {}
+    assert taken.coefficients == catalog_calibrations()["nemo-h100-bf16"].coefficients
+    assert taken.source.startswith("losses of h100-80gb")
+
+
+def test_a_stack_that_nothing_is_known_of_has_no_calibration() -> None:
+    """The whole space is priced at stated efficiencies."""
+    assert calibration_for([], ["h100-80gb"], "bf16", many_nodes=True) is None
+
+
+def test_a_stack_is_read_from_a_file(tmp_path: Path) -> None:
+    """A file states a stack by the catalog's fields; its name is that of the file."""
+    file = tmp_path / "ours.yaml"
+    file.write_text("{description: ours, schedules: [1f1b], zero: [0, 1]}\n", encoding="utf-8")
+    assert load_stack(file).name == "ours"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("megatron", "not in the catalog, expected a .yaml file or one of .*did you mean|not in the catalog"),
+        ("nowhere.yaml", "expected a stack file"),
+    ],
+)
+def test_a_stack_that_is_not_there_is_refused(name: str, words: str) -> None:
+    """The message names what was expected."""
+    with pytest.raises(DataError, match=words):
+        load_stack(name)

@@ -1,0 +1,81 @@
+"""A request's stack decides the space and the calibration."""
+
+from typing import Any
+
+import pytest
+
+import taut
+from taut.errors import FieldError
+from taut.planning.stack_price import stack_price
+
+
+def problem(**options: Any) -> taut.PlanningProblem:
+    """The problem of a small request."""
+    return taut.planning_problem(taut.PlanRequest("gpt2-345m", "dgx-a100:2", global_batch=32, max_tp=2, **options))
+
+
+def space(**options: Any) -> taut.StrategySpace:
+    """The space of a small request."""
+    return problem(**options).space
+
+
+def test_a_plan_is_for_megatron_core_unless_it_says_otherwise() -> None:
+    """Its schedules and ZeRO stages, one recompute for all stages, and its calibration for the device."""
+    given = problem()
+    assert (given.space.stack, given.space.schedules) == ("megatron-core", ["1f1b"])
+    assert not given.space.recompute_by_stage and given.space.pipeline_zero == [0, 1]
+    assert given.calibration is not None and given.calibration.name == "megatron-deepspeed-a100-many"
+    assert {choice.zero for choice in given.candidates if choice.pp > 1} == {0, 1}
+    assert {choice.zero for choice in given.candidates} == {0, 1, 2, 3}
+    assert {choice.uniform_recompute for choice in given.candidates} == {"none", "selective", "full"}
+
+
+def test_papers_models_and_profiles_have_the_whole_space_at_stated_costs() -> None:
+    """A paper's model prices no framework, and measured layers need no coefficients."""
+    printed = problem(latency_model="pipette")
+    assert printed.space.stack == "" and printed.calibration is None and printed.space.recompute_by_stage
+    assert printed.space.zero == [0, 1]
+
+
+def test_schedules_beyond_the_stack_are_refused_with_what_it_runs() -> None:
+    """The message names the schedule, the stack and what it runs."""
+    with pytest.raises(FieldError, match="schedules: zb-v, not run by megatron-core, expected one of 1f1b"):
+        space(schedules="1f1b,zb-v")
+    with pytest.raises(FieldError, match="fix: gpipe, not run by megatron-core"):
+        space(fix={"schedule": "gpipe"})
+    assert space(schedules="all").schedules == ["1f1b", "interleaved-1f1b"]
+    assert space(stack="any", schedules="all").schedules[-1] == "v-min"
+
+
+def test_recompute_can_be_fixed() -> None:
+    """Every stage has the recompute that is asked for; a kind that the stack lacks leaves nothing."""
+    assert space(fix={"recompute": "full"}).recompute == ["full"]
+    given = problem(stack="any", fix={"recompute": "full"})
+    assert {kind for choice in given.candidates for kind in given.recompute_of(choice)} == {"full"}
+    with pytest.raises(FieldError, match="fix: recompute=selective, not in deepspeed, expected one of none, full"):
+        space(stack="deepspeed", fix={"recompute": "selective"})
+
+
+def test_a_calibration_of_another_device_is_refused() -> None:
+    """One fitted on H100 says nothing of A100."""
+    with pytest.raises(FieldError, match="calibration: nemo-h100-bf16, is of h100-80gb, expected one of a100-80gb"):
+        space(calibration="nemo-h100-bf16")
+
+
+def test_the_price_of_a_stack_is_a_bound_on_everything_it_cannot_run() -> None:
+    """The whole space's bound is below the stack's plan and above nothing that the whole space has."""
+    request = taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=16, fix={"pp": 2, "tp": 1, "micro_batch": 2})
+    found = taut.plan(request)
+    price = stack_price(request, found)
+    best = taut.plan(
+        "gpt2-345m",
+        "dgx-a100",
+        global_batch=16,
+        fix={"pp": 2, "tp": 1, "micro_batch": 2},
+        stack="any",
+        schedules="all",
+        calibration="megatron-deepspeed-a100-one",
+    )
+    assert price.whole_space_bound_s <= best.step_time_s <= found.step_time_s
+    assert price.at_most == found.step_time_s / price.whole_space_bound_s - 1
+    assert "megatron-core's limits cost at most" in str(price)
