@@ -27,8 +27,31 @@ from taut.formulations.batch.configurations import Configurations
 from taut.formulations.batch.memory import memory_bytes
 from taut.formulations.batch.step_time import Machine, step_terms
 
-DEFAULT_CLUSTERS = {"a100": "dgx-a100", "h100": "dgx-h100", "v100": "pipette-mid-range", "t4": "g4dn.12xlarge"}
-ALIASES = {"a100": "a100-80gb", "h100": "h100-80gb", "v100": "v100-32gb", "t4": "t4-16gb"}
+DEFAULT_CLUSTERS = {
+    "a100": "dgx-a100",
+    "h100": "dgx-h100",
+    "h200": "dgx-h200",
+    "b200": "dgx-b200",
+    "b300": "dgx-b300",
+    "gb200": "gb200-nvl72",
+    "gb300": "gb300-nvl72",
+    "v100": "pipette-mid-range",
+    "t4": "g4dn.12xlarge",
+    "l40s": "g6e.48xlarge",
+    "l4-": "g6.48xlarge",
+    "a10g": "g5.48xlarge",
+}
+ALIASES = {
+    "a100": "a100-80gb",
+    "h100": "h100-80gb",
+    "h200": "h200-141gb",
+    "b200": "b200-180gb",
+    "b300": "b300-270gb",
+    "gb200": "gb200-186gb",
+    "gb300": "gb300-279gb",
+    "v100": "v100-32gb",
+    "t4": "t4-16gb",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
