@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from taut.data.builtin import catalog_clusters
-from taut.data.builtin_devices import catalog_devices
+from taut.data.catalog.builtin import catalog_clusters
+from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
 from taut.data.load import load_cluster
 
