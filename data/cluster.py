@@ -42,11 +42,12 @@ class NodeSpec(Spec):
     gpus_per_node: Annotated[int, Field(gt=0, le=1024, strict=True)]
     intra_bandwidth_gbps: Annotated[
         Positive,
-        Field(description="Gb/s in one direction from one device of the node to another; 2400 for an A100's NVLink"),
+        Field(description="Gb/s in one direction from one GPU of the node to another; 2400 for an A100's NVLink"),
     ]
     intra_latency_us: Annotated[NotNegative, Field(description="Microseconds of a message inside the node")] = 0.0
     nic_bandwidth_gbps: Annotated[
-        Positive | None, Field(description="Gb/s in one direction of all network cards of one node together")
+        Positive | None,
+        Field(description="Gb/s in one direction of all network cards of a node together, not of one card"),
     ] = None
 
     @field_validator("device", mode="before")
@@ -96,7 +97,7 @@ class NetworkSpec(Spec):
 
     bandwidth_gbps: Annotated[
         Positive | None,
-        Field(description="Gb/s in one direction from a device of one node to a device of another, alone"),
+        Field(description="Gb/s in one direction from one GPU of a node to one of another, alone: as a rule one card"),
     ] = None
     latency_us: Annotated[NotNegative, Field(description="Microseconds of a message between nodes")] = 0.0
     racks: list[RackSpec] = []

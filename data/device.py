@@ -19,12 +19,16 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
 class DeviceSpec(Spec):
-    """A GPU type: memory, peak rates by precision, and efficiencies for the analytic cost."""
+    """
+    A GPU type: memory, peak rates by precision, and efficiencies for the analytic cost.
+
+    Figures are those of one GPU; peak rates are without sparsity, half of what data sheets state with it.
+    """
 
     name: str
-    memory_gib: Annotated[float, Field(gt=0, le=MOST_GIB)]
-    peak_tflops: dict[Precision, Positive]
-    memory_bandwidth_gbytes: Positive
+    memory_gib: Annotated[float, Field(gt=0, le=MOST_GIB, description="GiB of one GPU")]
+    peak_tflops: Annotated[dict[Precision, Positive], Field(description="TFLOP/s of one GPU, without sparsity")]
+    memory_bandwidth_gbytes: Annotated[Positive, Field(description="GB/s (1e9 bytes) of one GPU")]
     gemm_efficiency: Fraction = 0.7
     attention_efficiency: Fraction = 0.4
     memory_efficiency: Fraction = 0.8

@@ -27,7 +27,7 @@ from taut.data.catalog.builtin import (
 from taut.data.catalog.devices import catalog_section
 from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.costs import CostTable, read_costs
-from taut.data.link_rates import warn_of_units
+from taut.data.known_hardware import warn_of_units
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import read_memory_network
 from taut.data.model import ModelSpec

@@ -20,7 +20,7 @@ def mpigraph(
     path: Annotated[Path, typer.Argument(help="mpiGraph's text, or a CSV matrix in MB/s (row sends to column).")],
     device: DeviceOption,
     gpus_per_node: Annotated[int, typer.Option(help="Devices of every node.")],
-    intra_bandwidth_gbps: Annotated[float, typer.Option(help="Gb/s between two devices of a node.")],
+    intra_bandwidth_gbps: Annotated[float, typer.Option(help="Gb/s (1e9 bits) of one device to another, one way.")],
     out: OutOption,
     intra_latency_us: Annotated[float, typer.Option(help="Latency inside a node (assumed).")] = 3.0,
     latency_us: Annotated[float, typer.Option(help="Latency between nodes (assumed).")] = 5.0,
@@ -50,17 +50,19 @@ def nccl_tests(
     nodes: Annotated[int | None, typer.Option(help="Nodes of the cluster; default: the run's hosts.")] = None,
     gpus_per_node: Annotated[int | None, typer.Option(help="Devices of every node; default: a host's ranks.")] = None,
     intra_bandwidth_gbps: Annotated[
-        float | None, typer.Option(help="Gb/s between two devices of a node, if not the run's.")
+        float | None, typer.Option(help="Gb/s of one device to another of its node, one way, if not the run's.")
     ] = None,
     intra_latency_us: Annotated[
         float | None, typer.Option(help="Latency inside a node, if not the run's; 3 where not measured.")
     ] = None,
-    bandwidth_gbps: Annotated[float | None, typer.Option(help="Gb/s between two nodes, if not the run's.")] = None,
+    bandwidth_gbps: Annotated[
+        float | None, typer.Option(help="Gb/s of one pair of devices between nodes, one way, if not the run's.")
+    ] = None,
     latency_us: Annotated[
         float | None, typer.Option(help="Latency between nodes, if not the run's; 5 where not measured.")
     ] = None,
     nic_bandwidth_gbps: Annotated[
-        float | None, typer.Option(help="Gb/s of a node's network cards together, if not the run's.")
+        float | None, typer.Option(help="Gb/s of all network cards of a node, one way, if not the run's.")
     ] = None,
     collective: Annotated[str, typer.Option(help="Such as all_reduce, where an old version does not say.")] = "",
     name: NameOption = "",
@@ -131,8 +133,10 @@ def topo(
 
 
 def _write_cluster(cluster: "ClusterSpec", out: Path) -> None:
+    from taut.data.known_hardware import warn_of_units
     from taut.files import write_atomically
     from taut.reports.catalog import cluster_yaml
 
+    warn_of_units(cluster, str(out))
     write_atomically(out, cluster_yaml(cluster))
     typer.echo(f"{out}: {cluster.num_nodes} nodes, {cluster.num_devices} devices", err=True)
