@@ -2,9 +2,9 @@ r"""
 Division of the layers into the chunks of an order-priced candidate: data, objective, constraints.
 
 Sets: chunks c = 0..C-1 on devices d(c), layers 0..L-1, recompute r.
-Data: for every range of layers the least seconds of F, I, W over device types and tensor groups, the least one-way
-seconds of a cut, parameters, bytes of activations and logits; counts n of micro-batches in flight that the order goes
-through on each device.
+Data: for every range of layers the least seconds of F, I, W over device types and tensor groups, with what gathers and
+scatters of shards add at least (``taut.formulations.sharding`` (2)), the least one-way seconds of a cut, parameters,
+bytes of activations and logits; counts n of micro-batches in flight that the order goes through on each device.
 Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of every chunk.
 
 (1) Minimise the makespan of the order under the chunks' seconds and cuts, plus ``ring`` and ``optimizer`` times the
@@ -36,6 +36,7 @@ from taut.formulations.order_times import candidate_order
 from taut.formulations.partition import best_group
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order, in_flight_counts
+from taut.formulations.sharding import exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
 from taut.formulations.strategy import Division
@@ -55,7 +56,8 @@ class ChunkProblem:
     counts
         For every device the micro-batches in flight of its chunks that the order goes through, (n, chunks).
     passes
-        Seconds of F, I, W (3, recompute, L+1, L+1), infinite where a recompute is not allowed or there is no layer.
+        Seconds of F, I, W (3, recompute, L+1, L+1), infinite where a recompute is not allowed or there is no layer. No
+        range takes longer than one that holds it.
     edge
         One-way seconds of a cut before layer j (L+1,).
     ring, optimizer
@@ -141,7 +143,13 @@ class ChunkProblem:
 
 
 def chunk_problem(
-    problem: PlanningProblem, candidate: Candidate, edge: Floats, ring: float, *, margin: bool = True
+    problem: PlanningProblem,
+    candidate: Candidate,
+    edge: Floats,
+    ring: float,
+    *,
+    gather: float = 0.0,
+    margin: bool = True,
 ) -> ChunkProblem:
     """
     The division problem of a candidate.
@@ -154,6 +162,8 @@ def chunk_problem(
         Least seconds of a hop there and back at a cut before layer j, (L+1,).
     ring
         Least seconds of a device's all-reduces for each byte of gradients; of the first one's in the papers' models.
+    gather
+        Least seconds per byte of a gather of shards.
     margin
         Whether the memory margin is kept free.
 
@@ -175,7 +185,7 @@ def chunk_problem(
         order=candidate_order(candidate),
         micro_batches=candidate.num_micro_batches,
         counts=in_flight_counts(*candidate.order_key),
-        passes=_least_passes(problem, candidate),
+        passes=_least_passes(problem, candidate, gather),
         edge=problem.coefficient("pipeline") * edge / 2,
         ring=ring * gradients,
         optimizer=float(problem.optimizer_seconds.min()) / optimizer_shards(candidate),
@@ -191,18 +201,27 @@ def chunk_problem(
     )
 
 
-def _least_passes(problem: PlanningProblem, candidate: Candidate) -> Floats:
+def _least_passes(problem: PlanningProblem, candidate: Candidate, gather: float) -> Floats:
     """Seconds of F, I, W of every range on the best device type and tensor group, (3, recompute, L+1, L+1)."""
     ranges, tables, tp = problem.passes(candidate), problem.tables(candidate), candidate.tp
     passes = np.stack((ranges.forward, ranges.input_gradient, ranges.weight_gradient))
+    rings = np.zeros_like(passes[0])
     if tp > 1:
         kinds = range(len(problem.device_types))
         best = [best_group(problem.links, problem.type_of_node == kind, tp) for kind in kinds]
-        for k, (inverse, latency) in enumerate(best):
-            rings = all_reduce_seconds(tables, tp, inverse, latency)
-            passes[0, k] += rings[0] / 2
-            passes[1, k] += rings - rings[0] / 2
+        rings = np.stack([all_reduce_seconds(tables, tp, inverse, latency) for inverse, latency in best])
+        passes[0] += rings[:, :1] / 2
+        passes[1] += rings - rings[:, :1] / 2
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     layers = np.arange(tables.num_layers + 1)
-    possible = allowed[:, None, None] & (layers[:, None] < layers[None, :])
-    return np.where(possible, passes.min(axis=1), np.inf)
+    within = layers[:, None] < layers[None, :]
+    if gather > 0.0:
+        for k, waits in enumerate(exposed_by_range(problem, candidate, gather, rings)):
+            passes[k] = _of_longer_ranges(np.where(within, passes[k] + waits, np.inf))
+    return np.where(allowed[:, None, None] & within, passes.min(axis=1), np.inf)
+
+
+def _of_longer_ranges(seconds: Floats) -> Floats:
+    """The least seconds of a range and of all that hold it, of ranges from row to column."""
+    later_ends = np.minimum.accumulate(seconds[..., ::-1], axis=-1)[..., ::-1]
+    return np.asarray(np.minimum.accumulate(later_ends, axis=-2))

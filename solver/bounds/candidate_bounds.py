@@ -41,7 +41,8 @@ ROUNDING = 1e-12
 def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True) -> ChunkProblem:
     """The division into chunks of a candidate whose schedule is priced by its order, at the best links."""
     edge, _ = least_edges(problem, candidate, best)
-    return chunk_problem(problem, candidate, edge, least_ring(problem, candidate, best), margin=margin)
+    ring, gather = least_ring(problem, candidate, best), least_gather(problem, candidate, best)
+    return chunk_problem(problem, candidate, edge, ring, gather=gather, margin=margin)
 
 
 def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Communication, gather: float = 0.0) -> float:
@@ -64,7 +65,8 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     whole = max(least.sum(), _whole_gathers(problem, candidate, gather))
     straggler = max(whole / candidate.pp, least.max())
     if candidate.is_order_priced:
-        busiest = max(straggler, _busiest(least, candidate))
+        computing = _busiest(least, candidate) + candidate.vpp * _least_waits(problem, candidate, gather)
+        busiest = max(straggler, computing)
         return float((m * busiest + comm.tail[1:].min()) * (1 - ORDER_ROUNDING))
     cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0
     gradients = problem.gradient_bytes(candidate)[0, -1] / candidate.pp
@@ -84,6 +86,15 @@ def _whole_gathers(problem: PlanningProblem, candidate: Candidate, gather: float
     sent = pass_bytes(problem, candidate)
     gathers = [sent.forward_alone + sent.forward_beside, sent.backward_alone + sent.backward_beside]
     return float(sum(max(one, gather * every[0, -1]) for one, every in zip(least, gathers, strict=True)))
+
+
+def _least_waits(problem: PlanningProblem, candidate: Candidate, gather: float) -> float:
+    """Seconds that the passes of a stage or chunk wait at least for the first gather and the last scatter of each."""
+    if gather == 0.0:
+        return 0.0
+    layers, sent = np.arange(problem.tables(candidate).num_layers), pass_bytes(problem, candidate)
+    alone = sent.forward_alone + sent.backward_alone
+    return gather * float(alone[layers, layers + 1].min())
 
 
 def _busiest(least: Floats, candidate: Candidate) -> float:

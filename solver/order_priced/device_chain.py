@@ -67,8 +67,10 @@ class DeviceChain:
         given, chunks = self.given, len(self.given.hosted(0))
         every = given.num_layers - (given.num_chunks - chunks)
         own = np.min([path.passes[given.hosted(d)].min(axis=0) for d, path in enumerate(self.paths)], axis=0)
-        layer = np.diagonal(given.passes, 1, -2, -1)
-        least = float((own @ np.where(np.isfinite(layer), layer, HUGE).reshape(3, -1)).min())
+        every_range = np.where(np.isfinite(given.passes), given.passes, HUGE)
+        i, j = np.triu_indices(given.num_layers + 1, 1)
+        # Chunks that wait for gathers take less for each of their layers the more they have.
+        least = float((np.tensordot(own, every_range, axes=1)[:, i, j] / (j - i)).min())
         if self.limit == np.inf or least <= 0:
             return every
         return max(int(min(every, (self.limit - given.constant) / least * (1 + ROUNDING))), chunks)

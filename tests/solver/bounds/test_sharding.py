@@ -7,11 +7,16 @@ import pytest
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.computations import COMPUTATIONS
 from taut.solver.bounds.ladder import Ladder
+from taut.solver.order_priced.bound import order_bound
+from tests.formulations.test_sharding import SCATTER
+from tests.solver.certificate.reference.test_whole_step import SLOW
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_candidate
+from tests.support.small import cluster, problem
 
 pytestmark = pytest.mark.proof
 
@@ -61,6 +66,39 @@ def test_no_bound_of_a_sharded_candidate_is_above_its_optimum(block: int) -> Non
     while checked < 50:
         checked += check_candidates(seed)
         seed += 1
+
+
+@pytest.mark.parametrize("block", blocks(12))
+def test_no_bound_of_a_sharded_order_is_above_its_optimum(block: int) -> None:
+    """Of 960 candidates that are priced by their order, eighty a block: their chunks wait for gathers at every pass."""
+    checked, seed = 0, 4 * 1_000 * block
+    while checked < 80:
+        given, rng = sharded(seed), np.random.default_rng(seed)
+        every = [one for one in given.candidates if one.is_order_priced and one.zero and one.pp * one.vpp <= 5]
+        for index in rng.permutation(len(every))[:CANDIDATES].tolist():
+            checked += check_rungs(given, every[index])
+        seed += 4
+
+
+def test_a_chunk_waits_for_its_scatter_in_every_backward_pass() -> None:
+    """Two chunks of a layer on each of two stages, replicas 10 kB/s apart: a device scatters twice a micro-batch."""
+    rows = [[0.0 if i == j else SLOW for j in range(4)] for i in range(4)]
+    given = problem(
+        cluster(4, 1, rows=rows),
+        latency_model="step",
+        max_tp=1,
+        schedules=["interleaved-1f1b"],
+        zero=[2],
+        fixed={"pp": 2, "vpp": 2, "micro_batch": 1},
+    )
+    (candidate,) = given.candidates
+    # Layers of 3 s, and half of a ring of factor 1 for 49,984 parameters of 4 bytes.
+    m = candidate.num_micro_batches
+    least = m * 2 * (3 + SCATTER)
+    ladder = Ladder(given)
+    found = order_bound(chunked(given, candidate, ladder.links)).seconds
+    assert least * (1 - 1e-9) <= ladder.relaxation(candidate) <= found
+    assert found <= enumerate_candidate(given, candidate).seconds * TOLERANCE
 
 
 def eight_devices(seed: int) -> PlanningProblem:
