@@ -2,8 +2,9 @@
 Closed-form operator times against public operator tables, device by device.
 
 Run ``python -m benchmarks.operators DATA [--write FILE]``. DATA is a folder with ``aiconfigurator`` (GEMM and causal
-attention on six devices, milliseconds), ``aceso_v100`` (operators of GPT layers, microseconds) and ``amp`` (seconds of
-GPT-2 layers); none of them is part of the project. The script fits the coefficients of
+attention on eight devices, and where there are any ``*__gemm_recipes_perf__*.csv`` with products in narrower formats,
+milliseconds), ``aceso_v100`` (operators of GPT layers, microseconds) and ``amp`` (seconds of GPT-2 layers); none of
+them is part of the project. The script fits the coefficients of
 ``taut.data.analytic.operator_times`` by non-negative least squares on relative error, reweighted towards absolute
 errors, prints the errors on shapes that the fit had not seen (ten folds over the shapes, not over the rows), and writes
 the coefficients as the catalog's YAML.
@@ -24,7 +25,8 @@ from scipy.optimize import nnls
 from taut.data.analytic.operator_times import ATTENTION_TERMS, GEMM_TERMS, attention_terms, gemm_terms
 from taut.data.arrays import Floats
 from taut.data.catalog.devices import catalog_devices
-from taut.data.units import MICROSECOND, MILLISECOND
+from taut.data.device import Precision
+from taut.data.units import MICROSECOND, MILLISECOND, TERA
 
 FOLDS, ROUNDS, SMALLEST_RESIDUAL = 10, 8, 0.02
 SMALLEST_ROWS, SMALLEST_WIDTH, ROW_MULTIPLE = 512, 256, 128
@@ -38,6 +40,8 @@ TABLES = {
     "h200_sxm": ("h200-141gb",),
     "b200_sxm": ("b200-180gb",),
     "gb200": ("gb200-186gb",),
+    "b300_sxm": ("b300-270gb",),
+    "gb300": ("gb300-279gb",),
     "l40s": ("l40s-48gb",),
 }
 """Devices that each of aiconfigurator's tables is for; it was measured on the first."""
@@ -46,6 +50,9 @@ ASSUMED = {
     "a100-40gb": "measured on the 80 GB card; attention at head_dim 128 alone",
     "gh200-96gb": "measured on the H100 of 80 GB, whose chip it shares",
 }
+RECIPES: dict[str, tuple[Precision, ...]] = {"fp8_block": ("fp8-blockwise", "mxfp8"), "nvfp4": ("nvfp4",)}
+"""Precisions that each format of aiconfigurator's tables is for; fp8 is carried over, see ``device_rates``."""
+ASSUMED_RECIPE = {"mxfp8": "measured with scales of 128 inputs, which Blackwell multiplies as mxfp8"}
 ACESO = {"350M": 1024, "1_3B": 2048, "2_6B": 2560, "6_7B": 4096, "13B": 5120, "scale-layer": 512}
 """Hidden sizes of Aceso's models."""
 ACESO_HEADS = {"350M": 16, "1_3B": 32, "2_6B": 32, "6_7B": 32, "13B": 40, "scale-layer": 8}
@@ -82,11 +89,37 @@ def rates_of(device: str) -> tuple[float, float]:
 def gemms(folder: Path, table: str) -> Rows:
     """GEMMs of one of aiconfigurator's tables that training would meet."""
     (path,) = folder.glob(f"{table}__gemm_perf__*.csv")
-    m, n, k, milliseconds = columns(lines_of(path), ("m", "n", "k", "latency"))
+    return _products(lines_of(path), *rates_of(TABLES[table][0]))
+
+
+def _products(lines: list[dict[str, str]], peak: float, memory_bandwidth: float) -> Rows:
+    m, n, k, milliseconds = columns(lines, ("m", "n", "k", "latency"))
     kept = (m >= SMALLEST_ROWS) & (m % ROW_MULTIPLE == 0) & (n >= SMALLEST_WIDTH) & (k >= SMALLEST_WIDTH)
     m, n, k = m[kept], n[kept], k[kept]
-    terms = gemm_terms(m, n, k, *rates_of(TABLES[table][0]))
+    terms = gemm_terms(m, n, k, peak, memory_bandwidth)
     return Rows(terms, milliseconds[kept] * MILLISECOND, 2 * m * n * k, _labels(n, k))
+
+
+def recipes_of(folder: Path, table: str, device: str) -> dict[str, Any]:
+    """Entries of products in narrower formats for which the device states a rate; none where nothing was measured."""
+    entries: dict[str, Any] = {}
+    measured, stated = catalog_devices()[TABLES[table][0]], catalog_devices()[device].peak_tflops
+    for path in folder.glob(f"{table}__gemm_recipes_perf__*.csv"):
+        lines = lines_of(path)
+        for named, precisions in RECIPES.items():
+            of_format = [line for line in lines if line["gemm_dtype"] == named]
+            for precision in precisions:
+                if precision not in stated or not of_format:
+                    continue
+                products = _products(of_format, stated[precision] * TERA, measured.memory_bandwidth)
+                entry: dict[str, Any] = {
+                    "gemm": _named(GEMM_TERMS, fit(products.terms, products.seconds)),
+                    "gemm_error": fit_error(products, unseen_errors(products)),
+                    "source": f"ai-dynamo/aiconfigurator (Apache-2.0), {table}: {named} GEMM of TensorRT-LLM",
+                }
+                assumed = ASSUMED_RECIPE.get(precision)
+                entries[precision] = entry | ({"assumed": assumed} if assumed else {})
+    return entries
 
 
 def attentions(folder: Path, table: str) -> Rows:
@@ -248,6 +281,8 @@ def entries_of(data: Path) -> dict[str, dict[str, Any]]:
         for device in devices:
             source = f"ai-dynamo/aiconfigurator (Apache-2.0), {table}: bf16 GEMM and causal attention of TensorRT-LLM"
             entries[device] = fitted_entry(products, cores, source, ASSUMED.get(device, ""))
+            recipes = recipes_of(data / "aiconfigurator", table, device)
+            entries[device] |= {"recipes": recipes} if recipes else {}
     (folder,) = (data / "aceso_v100").glob("*eurosys")
     source = "Aceso (microsoft/SuperScaler, MIT), V100 32 GB: operators of GPT layers in PyTorch, fp16"
     unfused = "attention is unfused, with softmax and dropout of its own"

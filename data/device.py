@@ -14,7 +14,9 @@ from pydantic import Field
 from taut.data.spec import NotNegative, Positive, Spec
 from taut.data.units import GIB, GIGABYTE, KIB, MICROSECOND, MOST_GIB, TERA
 
-Precision = Literal["bf16", "fp16", "fp32", "fp8"]
+Precision = Literal["bf16", "fp16", "fp32", "fp8", "fp8-blockwise", "mxfp8", "nvfp4"]
+QUANTIZED: frozenset[Precision] = frozenset({"fp8", "fp8-blockwise", "mxfp8", "nvfp4"})
+"""Recipes by which matrix products run in a narrower format than the weights and activations between them."""
 Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -59,7 +61,7 @@ class DeviceSpec(Spec):
 
     def attention_flops(self, precision: Precision) -> float:
         """
-        Peak rate of attention cores in FLOP per second: bf16's where matrix products run in fp8.
+        Peak rate of attention cores in FLOP per second: bf16's where matrix products run in a narrower one.
 
         Parameters
         ----------
@@ -71,7 +73,7 @@ class DeviceSpec(Spec):
         float
             FLOP per second, 0 where the device does not compute in it.
         """
-        return self.peak_flops("bf16" if precision == "fp8" else precision) or 0.0
+        return self.peak_flops("bf16" if precision in QUANTIZED else precision) or 0.0
 
     @property
     def memory_bandwidth(self) -> float:

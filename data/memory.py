@@ -10,11 +10,12 @@ precision   weights  gradients  states
 bf16        2        4          12
 fp16        2        2          16
 fp32        4        4          8
-fp8         2        4          12
+fp8, ...    2        4          12
 ==========  =======  =========  ======
 
 Source: Megatron-LM documentation, "Distributed optimizer" (fp16: 20 or 4 + 16/d, bf16: 18 or 6 + 12/d, fp32: 16 or
-8 + 8/d bytes); fp8 keeps bf16 weights (Transformer Engine). Gradients are summed over the replicas in the type they
+8 + 8/d bytes); fp8, blockwise or not, mxfp8 and nvfp4 keep bf16 weights
+(Transformer Engine), which is also what is gathered. Gradients are summed over the replicas in the type they
 are kept in.
 """
 
@@ -85,6 +86,9 @@ PARAMETER_BYTES: dict[Precision, ParameterBytes] = {
     "fp16": ParameterBytes(2, 2, 16),
     "fp32": ParameterBytes(4, 4, 8),
     "fp8": ParameterBytes(2, 4, 12),
+    "fp8-blockwise": ParameterBytes(2, 4, 12),
+    "mxfp8": ParameterBytes(2, 4, 12),
+    "nvfp4": ParameterBytes(2, 4, 12),
 }
 
 

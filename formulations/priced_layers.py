@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from taut.data.analytic.layer_work import ELEMENT_BYTES
+from taut.data.analytic.device_rates import ELEMENT_BYTES
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost
 from taut.data.device import Precision

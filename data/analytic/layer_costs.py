@@ -9,6 +9,8 @@ Activations that stay for the backward pass (Korthikanti et al., arXiv 2205.0519
 elements):
 
 (1) without sequence parallelism :math:`s b h (10 + 24 / t)` for a plain layer, with it :math:`s b h \cdot 34 / t`;
+    where products keep their inputs in a narrower format, those of the four products take its bytes
+    (``taut.data.analytic.device_rates``), and the attention output is kept in both;
     without a fused attention kernel also the scores, :math:`5 a w s b / t`, which selective recompute gives up (with
     a fused one they never exist, and selective recompute costs time and saves nothing);
 (2) full recompute keeps the layer's input, :math:`2 s b h`, divided by :math:`t` with sequence parallelism.
@@ -19,16 +21,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from taut.data.analytic.device_rates import KEPT_BLOCK, Operators, Rates, rates_of
 from taut.data.analytic.layer_work import (
     KINDS,
     LayerShape,
-    Operators,
     Passes,
-    Rates,
     block_passes,
     embedding_passes,
     head_passes,
-    rates_of,
     recomputed,
 )
 from taut.data.analytic.operator_times import OperatorModel
@@ -42,6 +42,10 @@ from taut.errors import DataError
 
 OPTIMIZER_TRAFFIC_BYTES = 30
 """Bytes that Adam moves per parameter: gradient and three fp32 states read, states and weights written."""
+
+
+HALF = ("bf16", "fp16")
+"""Precisions of which one operator model holds."""
 
 
 class _Priced(NamedTuple):
@@ -105,7 +109,11 @@ def analytic_costs(
         device.name: chosen[device.name]["optimizer"] * OPTIMIZER_TRAFFIC_BYTES / device.memory_bandwidth
         for device in devices
     }
-    basis = _stated(devices, models) if calibration is None else f"calibration {calibration.name}, {calibration.source}"
+    basis = (
+        _stated(devices, models, precision)
+        if calibration is None
+        else f"calibration {calibration.name}, {calibration.source}"
+    )
     return CostTable(name=f"analytic-{precision}", basis=basis, rows=rows, optimizer_s_per_parameter=optimizer)
 
 
@@ -121,23 +129,31 @@ def _priced(
     return _Priced(device, rates, np.array([chosen[kind] for kind in KINDS]))
 
 
-def _stated(devices: list[DeviceSpec], models: Mapping[str, Operators | None]) -> str:
-    return "analytic, not measured; " + "; ".join(_said(device, models[device.name]) for device in devices)
+def _stated(devices: list[DeviceSpec], models: Mapping[str, Operators | None], precision: Precision) -> str:
+    said = (_said(device, models[device.name], precision) for device in devices)
+    return "analytic, not measured; " + "; ".join(said)
 
 
-def _said(device: DeviceSpec, model: Operators | None) -> str:
+def _said(device: DeviceSpec, model: Operators | None, precision: Precision) -> str:
+    """What a device's seconds rest on: fitted with which errors, carried over from another fit, or stated shares."""
     beside = f"memory {device.memory_efficiency:g} of peak, launch {device.launch_us:g} us"
     if not isinstance(model, OperatorModel):
         return (
             f"{device.name}: gemm {device.gemm_efficiency:g} and attention {device.attention_efficiency:g} "
-            f"of peak, {beside}"
+            f"of peak, {beside} (no operator model was fitted)"
         )
+    recipe = model.recipes.get(precision)
+    products = recipe.gemm_error if recipe else model.gemm_error
     errors = ", ".join(
         f"{name} off by {100 * error.mean:.1f}%"
-        for name, error in (("products", model.gemm_error), ("attention", model.attention_error))
+        for name, error in (("products", products), ("attention", model.attention_error))
         if error is not None
     )
-    return f"{device.name}: operator model" + (f" ({errors} on unseen shapes)" if errors else "") + f", {beside}"
+    assumed = recipe.assumed if recipe else ""
+    if not recipe and precision not in HALF:
+        assumed = f"carried from half precision to {precision} unfitted"
+    said = ", ".join(part for part in (errors and f"{errors} on unseen shapes", assumed) if part)
+    return f"{device.name}: operator model" + (f" ({said})" if said else "") + f", {beside}"
 
 
 def layer_shape(layer: LayerSpec, tp: int, batch: int) -> LayerShape:
@@ -162,7 +178,7 @@ def _rows(model: ModelSpec, priced: _Priced, tp: int, batch: int) -> Iterator[Co
             continue
         plain = block_passes(layer_shape(layer, tp, batch), rates)
         for recompute in RECOMPUTE:
-            kept = activation_bytes(layer, recompute, batch, element, rates.fused_attention)
+            kept = activation_bytes(layer, recompute, batch, element, rates.fused_attention, rates.kept)
             yield _row(priced, layer.kind, tp, batch, layer.seq, recompute, recomputed(plain, recompute), kept)
     if model.vocab:
         first, last = model.blocks[0], model.blocks[-1]
@@ -196,16 +212,25 @@ def _row(
     )
 
 
-def activation_bytes(layer: LayerSpec, recompute: str, batch: int, element: int, fused: bool) -> tuple[int, int]:
-    """Bytes that every tensor rank keeps, and bytes that the ranks share, (1) and (2)."""
+def activation_bytes(
+    layer: LayerSpec, recompute: str, batch: int, element: int, fused: bool, kept: int | None = None
+) -> tuple[int, int]:
+    """Bytes that every tensor rank keeps, and bytes that the ranks share, (1) and (2); ``kept`` as in ``Rates``."""
     tokens, hidden = batch * layer.seq, layer.hidden
     if recompute == "full":
         return element * tokens * hidden, 0
-    # Inputs of the two norms and of the two blocks; plain layers also keep two dropout masks of one byte.
-    replicated = tokens * hidden * (4 * element + (0 if layer.gated_mlp else 2))
-    # Queries, keys, values, attention output, and the feed-forward part before and after its function.
-    widths = 2 * layer.query_hidden + 2 * layer.kv_hidden + (3 if layer.gated_mlp else 2) * layer.ffn
-    split = tokens * element * widths
+    plain = KEPT_BLOCK * element
+    kept = plain if kept is None else kept
+    # Inputs of the two norms and, as products keep them, of the two blocks; plain layers also keep two dropout masks of
+    # one byte.
+    replicated = tokens * hidden * (2 * element + (0 if layer.gated_mlp else 2)) - (
+        -2 * tokens * hidden * kept // KEPT_BLOCK
+    )
+    # Queries, keys, values, attention output, and the feed-forward part before its function; as products keep them, the
+    # same after it and, if that is another copy, the attention output.
+    widths = 2 * layer.query_hidden + 2 * layer.kv_hidden + (2 if layer.gated_mlp else 1) * layer.ffn
+    inputs = layer.ffn + (layer.query_hidden if kept != plain else 0)
+    split = tokens * element * widths - (-tokens * inputs * kept // KEPT_BLOCK)
     if recompute == "none" and not fused:
         split += (2 * element + 1) * layer.heads * layer.window * tokens
     return replicated, split

@@ -19,59 +19,19 @@ Full recompute adds a forward pass, selective recompute the attention core's. Th
 from per-operator profiles of V100 (Aceso), 18.5 to 20.5 bytes a score. Sizes are numbers or arrays that broadcast.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from taut.data.analytic.operator_times import ATTENTION_BACKWARD, ELEMENT, OperatorModel
+from taut.data.analytic.device_rates import Operators, Rates
+from taut.data.analytic.operator_times import ATTENTION_BACKWARD, ELEMENT
 from taut.data.arrays import Floats
-from taut.data.device import DeviceSpec, Precision
 
-ELEMENT_BYTES: dict[Precision, int] = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2}
 KINDS = ("gemm", "attention", "memory", "launch")
 """The terms of a pass, in order; the first four of a calibration's."""
 UNFUSED_BYTES_PER_SCORE = 20
 UNFUSED_BACKWARD = 2.0
-
-
-class Operators(Protocol):
-    """Seconds of matrix products and attention cores: an operator model's, or measured ones."""
-
-    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike, /) -> Floats:
-        """Seconds of products of m x k with k x n matrices."""
-        ...
-
-    def attention_seconds(
-        self,
-        batch: ArrayLike,
-        seq: ArrayLike,
-        heads: ArrayLike,
-        kv_heads: ArrayLike,
-        head_dim: ArrayLike,
-        window: ArrayLike | None = None,
-        /,
-    ) -> Floats:
-        """Seconds of causal attention cores forward."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """
-    What a device makes of work: operators in the precision, bandwidth, launch seconds of a pass.
-
-    ``product`` is the seconds of a FLOP in large matrix products, by which an unfused attention core's are priced.
-    """
-
-    operators: Operators
-    product: float
-    memory_bandwidth: float
-    memory_efficiency: float
-    launch: float
-    element: int
-    fused_attention: bool = True
 
 
 class LayerShape(NamedTuple):
@@ -101,72 +61,6 @@ class Passes(NamedTuple):
     weight_grad: Floats
 
 
-def rates_of(
-    device: DeviceSpec,
-    precision: Precision,
-    operators: Operators | None,
-    *,
-    launch: float | None = None,
-    fused_attention: bool = True,
-) -> Rates:
-    """
-    Rates of a device in a precision.
-
-    Parameters
-    ----------
-    device, precision
-        Where the work is done, in a number format that the device computes in.
-    operators
-        The device's operator model, of half precision, or measured operators in this one; without either, its
-        stated efficiencies.
-    launch
-        Seconds that the host takes to launch a pass, if not the device's.
-    fused_attention
-        Whether the attention scores stay out of memory, as FlashAttention keeps them.
-    """
-    stated = stated_operators(device, precision)
-    chosen = stated if operators is None else operators
-    if isinstance(chosen, OperatorModel):
-        chosen = _in_precision(chosen, device, precision)
-    rated = chosen if isinstance(chosen, OperatorModel) else stated
-    return Rates(
-        operators=chosen,
-        product=rated.gemm["product"] / rated.peak,
-        memory_bandwidth=device.memory_bandwidth,
-        memory_efficiency=device.memory_efficiency,
-        launch=device.launch if launch is None else launch,
-        element=ELEMENT_BYTES[precision],
-        fused_attention=fused_attention,
-    )
-
-
-def stated_operators(device: DeviceSpec, precision: Precision) -> OperatorModel:
-    """A device's stated efficiencies in the form of an operator model."""
-    return OperatorModel(
-        device=device.name,
-        peak_tflops=device.peak_tflops[precision],
-        memory_bandwidth_gbytes=device.memory_bandwidth_gbytes,
-        gemm={"product": 1 / device.gemm_efficiency, "sustained": 0, "output": 0, "inputs": 0, "launch": 0},
-        attention={"product": 1 / device.attention_efficiency, "scores": 0, "traffic": 0, "launch": 0},
-        assumed="efficiencies stated by the device",
-    )
-
-
-def _in_precision(model: OperatorModel, device: DeviceSpec, precision: Precision) -> OperatorModel:
-    """The model with its products at another precision's peak and its traffic at another width."""
-    faster = (device.peak_flops(precision) or model.peak) / model.peak
-    core = (device.attention_flops(precision) or model.peak) / model.peak
-    wider = ELEMENT_BYTES[precision] / ELEMENT
-    gemm = {"product": 1 / faster, "sustained": 1 / faster, "output": wider, "inputs": wider, "launch": 1.0}
-    attention = {"product": 1 / core, "scores": 1 / core, "traffic": wider, "launch": 1.0}
-    return model.model_copy(
-        update={
-            "gemm": {term: value * gemm[term] for term, value in model.gemm.items()},
-            "attention": {term: value * attention[term] for term, value in model.attention.items()},
-        }
-    )
-
-
 def block_passes(shape: LayerShape, rates: Rates) -> Passes:
     """
     Terms of a transformer layer's passes without recompute, (1) to (4).
@@ -191,7 +85,7 @@ def block_passes(shape: LayerShape, rates: Rates) -> Passes:
         (shape.up * shape.ffn, shape.hidden),
         (shape.hidden, shape.ffn),
     ]
-    forward, input_grad, weight_grad = _products(tokens, products, rates)
+    forward, input_grad, weight_grad = _products(tokens, products, rates.operators)
     core, core_backward = _attention(shape, rates)
     rest = rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn)
     traffic = rest / rates.memory_bandwidth
@@ -228,7 +122,7 @@ def head_passes(tokens: ArrayLike, hidden: ArrayLike, vocab: ArrayLike, rates: R
         Terms of each pass, (..., 4) in the order of ``KINDS``.
     """
     count, width, words = (np.asarray(size, dtype=np.float64) for size in (tokens, hidden, vocab))
-    forward, input_grad, weight_grad = _products(count, [(words, width)], rates)
+    forward, input_grad, weight_grad = _products(count, [(words, width)], rates.head or rates.operators)
     logits = 8.0 * count * words / rates.memory_bandwidth
     return Passes(
         _terms(forward, 0.0, logits, rates),
@@ -261,9 +155,8 @@ def recomputed(passes: Passes, recompute: str) -> Passes:
     return passes._replace(input_grad=passes.input_grad + again)
 
 
-def _products(tokens: Floats, shapes: list[tuple[Floats, Floats]], rates: Rates) -> tuple[Floats, Floats, Floats]:
+def _products(tokens: Floats, shapes: list[tuple[Floats, Floats]], model: Operators) -> tuple[Floats, Floats, Floats]:
     """Seconds of products (tokens, k) x (k, n) for every (n, k): forward, input gradient, weight gradient, (1)."""
-    model = rates.operators
     forward = sum((model.gemm_seconds(tokens, n, k) for n, k in shapes), np.float64(0.0))
     input_grad = sum((model.gemm_seconds(tokens, k, n) for n, k in shapes), np.float64(0.0))
     weight_grad = sum((model.gemm_seconds(n, k, tokens) for n, k in shapes), np.float64(0.0))

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from taut.data.analytic.device_rates import stated_operators
 from taut.data.analytic.layer_costs import analytic_costs
-from taut.data.analytic.layer_work import stated_operators
 from taut.data.analytic.operator_table import AttentionTable, GemmTable
 from taut.data.analytic.operator_times import ATTENTION_BACKWARD, OperatorModel
 from taut.data.arrays import Floats

@@ -20,9 +20,11 @@ output; and the launch. Its backward pass makes five products where the forward 
 
 A layer's input gradient is the product :math:`(m, k, n)` and its weight gradient :math:`(n, k, m)` in the order of
 (1). The terms are linear in the coefficients, so seconds stay linear in a calibration's. ``benchmarks/operators.py``
-fits them to public operator tables of half-precision kernels.
+fits them to public operator tables of half-precision kernels, and those of (1) again to products in narrower formats,
+with the cast of their input from bf16.
 """
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
@@ -30,6 +32,7 @@ from numpy.typing import ArrayLike
 from pydantic import Field, model_validator
 
 from taut.data.arrays import Floats
+from taut.data.device import Precision
 from taut.data.spec import NotNegative, Positive, Spec
 from taut.data.units import GIGABYTE, TERA
 
@@ -59,11 +62,35 @@ class FitError(Spec):
     large_median: NotNegative | None = None
 
 
+def _check_terms(name: str, given: Mapping[str, float], terms: tuple[str, ...]) -> None:
+    for term in terms:
+        if term not in given:
+            raise ValueError(f"{name}.{term}: missing, expected a number of at least 0")
+    for term in given:
+        if term not in terms:
+            raise ValueError(f"{name}.{term}: unknown term, expected one of {', '.join(terms)}")
+
+
+class RecipeProducts(Spec):
+    """Coefficients of (1) for products in a narrower format, with the peak rate of that format in the place of P."""
+
+    gemm: dict[str, NotNegative]
+    gemm_error: FitError | None = None
+    source: str = ""
+    assumed: str = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> "RecipeProducts":
+        _check_terms("gemm", self.gemm, GEMM_TERMS)
+        return self
+
+
 class OperatorModel(Spec):
     """
     Coefficients of (1) and (2) for one device, with the peak rates that they are relative to.
 
-    ``source`` says what was fitted, ``assumed`` what was not; an error is None where nothing was fitted.
+    ``recipes`` holds those of products in narrower formats by precision. ``source`` says what was fitted, ``assumed``
+    what was not; an error is None where nothing was fitted.
     """
 
     device: str
@@ -73,19 +100,14 @@ class OperatorModel(Spec):
     attention: dict[str, NotNegative]
     gemm_error: FitError | None = None
     attention_error: FitError | None = None
+    recipes: dict[Precision, RecipeProducts] = {}
     source: str = ""
     assumed: str = ""
 
     @model_validator(mode="after")
     def _complete(self) -> "OperatorModel":
-        for name, terms in (("gemm", GEMM_TERMS), ("attention", ATTENTION_TERMS)):
-            given = getattr(self, name)
-            for term in terms:
-                if term not in given:
-                    raise ValueError(f"{name}.{term}: missing, expected a number of at least 0")
-            for term in given:
-                if term not in terms:
-                    raise ValueError(f"{name}.{term}: unknown term, expected one of {', '.join(terms)}")
+        _check_terms("gemm", self.gemm, GEMM_TERMS)
+        _check_terms("attention", self.attention, ATTENTION_TERMS)
         return self
 
     @property

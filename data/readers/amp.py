@@ -27,8 +27,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from taut.data.analytic.device_rates import ELEMENT_BYTES
 from taut.data.analytic.layer_costs import analytic_costs
-from taut.data.analytic.layer_work import ELEMENT_BYTES
 from taut.data.analytic.micro_batch_scaling import LAW, growing, sequence_seconds
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostRow, CostTable, Key

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from taut.data.analytic.device_rates import ELEMENT_BYTES, KEPT_BYTES
 from taut.data.analytic.layer_costs import activation_bytes
-from taut.data.analytic.layer_work import ELEMENT_BYTES
 from taut.data.costs import CostRow, Recompute
 from taut.data.device import DeviceSpec, Precision
 from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
@@ -122,7 +122,9 @@ class Profiled:
             return outputs
         if kind == HEAD:
             return 2 * element * outputs + 4 * micro_batch * self.block.seq * (self.model.padded_vocab(tp) // tp)
-        replicated, split = activation_bytes(self.block, recompute, micro_batch, element, self.fused_attention)
+        replicated, split = activation_bytes(
+            self.block, recompute, micro_batch, element, self.fused_attention, KEPT_BYTES[self.precision]
+        )
         return replicated - (-split // tp)
 
     def row(

@@ -13,7 +13,7 @@ last, which holds the head. They equal what the planner computes for the same co
 
 import numpy as np
 
-from taut.data.analytic.layer_work import Rates
+from taut.data.analytic.device_rates import KEPT_BLOCK, Rates
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.memory import MEMORY_TERMS, MemoryModel, ParameterBytes
 from taut.formulations.batch.configurations import (
@@ -106,9 +106,11 @@ def _activation(c: Configurations, rates: Rates, recompute: Ints) -> Floats:
     """Bytes that one layer keeps for one micro-batch on one tensor rank."""
     tokens, element = local_tokens(c), rates.element
     kv_hidden = c.hidden // c.heads * c.kv_heads
-    replicated = tokens * c.hidden * (4 * element + np.where(c.gated == 1, 0, 2))
-    widths = 2 * c.hidden + 2 * kv_hidden + np.where(c.gated == 1, 3, 2) * c.ffn_hidden
-    split = tokens * element * widths
+    masks = np.where(c.gated == 1, 0, 2)
+    replicated = tokens * c.hidden * (2 * element + masks) - (-2 * tokens * c.hidden * rates.kept // KEPT_BLOCK)
+    widths = 2 * c.hidden + 2 * kv_hidden + np.where(c.gated == 1, 2, 1) * c.ffn_hidden
+    inputs = c.ffn_hidden + (c.hidden if rates.casts else 0)
+    split = tokens * element * widths - (-tokens * inputs * rates.kept // KEPT_BLOCK)
     if not rates.fused_attention:
         split = split + np.where(recompute == 0, (2 * element + 1) * c.heads * c.seq * tokens, 0)
     full = recompute == 2

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from taut.data.analytic.device_rates import Rates
 from taut.data.analytic.layer_costs import OPTIMIZER_TRAFFIC_BYTES
-from taut.data.analytic.layer_work import LayerShape, Rates, block_passes, embedding_passes, head_passes, recomputed
+from taut.data.analytic.layer_work import LayerShape, block_passes, embedding_passes, head_passes, recomputed
 from taut.data.arrays import Floats
 from taut.data.calibration import TERMS
 from taut.data.costs import RECOMPUTE

@@ -42,7 +42,10 @@ def test_overhead_is_whole_bytes() -> None:
         ({"margin": -0.1}, "m.yaml: margin: is -0.1, expected to be greater than or equal to 0"),
         ({"overhead_gib": -1}, "m.yaml: overhead_gib: is -1, expected"),
         ({"overhead_gib": 1e308}, r"m.yaml: overhead_gib: is 1e\+308, expected"),
-        ({"precision": "int8"}, "m.yaml: precision: is 'int8', expected to be 'bf16', 'fp16', 'fp32' or 'fp8'"),
+        (
+            {"precision": "int8"},
+            "m.yaml: precision: is 'int8', expected to be 'bf16', 'fp16', 'fp32', 'fp8', 'fp8-blockwise', 'mxfp8' or",
+        ),
         ({"colour": "red"}, "m.yaml: colour: unknown field"),
     ],
 )

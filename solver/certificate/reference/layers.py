@@ -22,7 +22,7 @@ from taut.errors import DataError
 from taut.solver.certificate.reference.space import ON_V, Case, Choice
 
 RECOMPUTE = ("none", "selective", "full")
-NUMBER_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2}
+NUMBER_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2, "fp8-blockwise": 2, "mxfp8": 2, "nvfp4": 2}
 LOGIT_BYTES = 8
 """Bytes that the loss holds for an entry of the logits: two copies in half precision and the fp32 gradient."""
 

@@ -1,7 +1,7 @@
 r"""
 What a device of each pipeline rank holds, and which plans break a rule.
 
-(1) A parameter takes (weight, gradient, optimizer) bytes: bf16 and fp8 2, 4, 12; fp16 2, 2, 16; fp32 4, 4, 8. ZeRO-1
+(1) A parameter takes (weight, gradient, optimizer) bytes: bf16 and less 2, 4, 12; fp16 2, 2, 16; fp32 4, 4, 8. ZeRO-1
     divides the optimizer's by dp, or by the replicas of a copy, ZeRO-2 the gradients too, ZeRO-3 the weights too;
     ZeRO-3 gathers two of the largest layers, and in a pipeline holds weights and gradients whole beside its shares.
 (2) Stage x of 1F1B holds min(pp - x, m) micro-batches, GPipe m; other orders what their passes hold, until the whole
@@ -25,7 +25,15 @@ from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of
 from taut.solver.certificate.reference.orders import Order
 from taut.solver.certificate.reference.space import CLOSED_FORM, SPLIT, Case, Choice
 
-PARAMETER_BYTES = {"bf16": (2, 4, 12), "fp16": (2, 2, 16), "fp32": (4, 4, 8), "fp8": (2, 4, 12)}
+PARAMETER_BYTES = {
+    "bf16": (2, 4, 12),
+    "fp16": (2, 2, 16),
+    "fp32": (4, 4, 8),
+    "fp8": (2, 4, 12),
+    "fp8-blockwise": (2, 4, 12),
+    "mxfp8": (2, 4, 12),
+    "nvfp4": (2, 4, 12),
+}
 Stages = tuple[tuple[int, int], ...]
 
 

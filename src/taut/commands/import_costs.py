@@ -118,7 +118,7 @@ def galvatron(
 
 
 def _precision(text: str) -> "Precision":
-    from taut.data.analytic.layer_work import ELEMENT_BYTES
+    from taut.data.analytic.device_rates import ELEMENT_BYTES
 
     for known in ELEMENT_BYTES:
         if text == known:

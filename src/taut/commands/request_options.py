@@ -36,7 +36,7 @@ def _request(
     stack: Annotated[
         str | None, typer.Option(help="Framework: catalog name or YAML file; default: megatron-core.")
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32 or fp8.")] = None,
+    precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32, fp8, fp8-blockwise, mxfp8 or nvfp4.")] = None,
     fix: Annotated[str, typer.Option(help="Values that must hold, such as tp=8,pp=4,schedule=1f1b.")] = "",
     max_tp: Annotated[int | None, typer.Option(help="Largest tensor degree; default: the node size.")] = None,
     schedules: Annotated[str | None, typer.Option(help="all, or a list; default: 1f1b, gpipe and any fixed.")] = None,

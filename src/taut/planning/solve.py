@@ -74,8 +74,8 @@ def plan(
         the space and brings a calibration; by default ``megatron-core`` in ``step``, and ``any`` under the papers'
         latency models.
 
-        ``precision``: ``bf16``, ``fp16``, ``fp32`` or ``fp8``; by default the first of bf16, fp16 and fp32 in which
-        every device computes.
+        ``precision``: ``bf16``, ``fp16``, ``fp32``, ``fp8``, ``fp8-blockwise``, ``mxfp8`` or ``nvfp4``;
+        by default the first of bf16, fp16 and fp32 in which every device computes.
 
         ``fix``: degrees and choices that must have these values, such as ``{"tp": 8, "schedule": "1f1b"}``.
 

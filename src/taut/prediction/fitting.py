@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from taut.data.analytic.layer_work import rates_of
+from taut.data.analytic.device_rates import rates_of
 from taut.data.arrays import Floats
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.device import DeviceSpec, Precision

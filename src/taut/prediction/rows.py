@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from taut.data.analytic.layer_work import rates_of
+from taut.data.analytic.device_rates import rates_of
 from taut.data.arrays import Floats, Ints
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations, catalog_operators, memory_model_of

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from taut.data.analytic.layer_work import ELEMENT_BYTES
+from taut.data.analytic.device_rates import ELEMENT_BYTES
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable

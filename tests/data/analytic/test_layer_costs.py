@@ -3,6 +3,8 @@
 import pytest
 
 from taut.data.analytic.layer_costs import analytic_costs
+from taut.data.catalog.builtin import catalog_operators
+from taut.data.catalog.devices import catalog_devices
 from taut.data.costs import CostTable, Key, LayerCost
 from taut.data.device import DeviceSpec, Precision
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
@@ -19,7 +21,7 @@ def device(gbytes: float = 1000) -> DeviceSpec:
     return DeviceSpec(
         name="d",
         memory_gib=1,
-        peak_tflops={"bf16": 1, "fp32": 0.5},
+        peak_tflops={"bf16": 1, "fp32": 0.5, "fp8": 2, "mxfp8": 2, "nvfp4": 4},
         memory_bandwidth_gbytes=gbytes,
         gemm_efficiency=0.5,
         attention_efficiency=0.25,
@@ -120,6 +122,16 @@ def test_gated_layer_keeps_three_widths_and_no_masks() -> None:
     assert cost(table(GATED)).activation_bytes == 40 * S * B * H
 
 
+@pytest.mark.parametrize(("precision", "bytes_of_an_input"), [("fp8", 2.0), ("mxfp8", 1.03125), ("nvfp4", 0.5625)])
+def test_products_keep_their_inputs_as_cast(precision: Precision, bytes_of_an_input: float) -> None:
+    """A gated layer keeps two norm inputs, queries to output and two widths in bf16, and seven inputs of products."""
+    found = cost(table(GATED, precision=precision)).activation_bytes
+    # Widths in hidden sizes: 2 + 4 + 8 in bf16; as cast 2 into the blocks, 1 into the output, 4 down. In fp8 the
+    # output is not another copy.
+    inputs = 2 + 4 + (0 if precision == "fp8" else 1)
+    assert found == (2 * 14 + bytes_of_an_input * inputs) * S * B * H
+
+
 def test_embedding_and_head_are_priced_with_a_vocabulary() -> None:
     """The embedding is traffic alone; the head is a matrix product over the padded vocabulary and its fp32 logits."""
     found = table(PLAIN.model_copy(update={"vocab": 1000}))
@@ -150,7 +162,30 @@ def test_degrees_that_do_not_divide_a_layer_are_not_priced() -> None:
 def test_basis_states_the_assumptions() -> None:
     """The table says that nothing was measured, and which efficiencies were assumed."""
     assert table().basis.startswith("analytic, not measured")
-    assert "d: gemm 0.5 and attention 0.25 of peak, memory 1 of peak, launch 10 us" in table().basis
+    assert (
+        "d: gemm 0.5 and attention 0.25 of peak, memory 1 of peak, launch 10 us (no operator model was fitted)"
+        in table().basis
+    )
+
+
+@pytest.mark.parametrize(
+    ("precision", "words"),
+    [
+        ("bf16", "(products off by 5.7%, attention off by 8.0% on unseen shapes)"),
+        (
+            "fp8",
+            "(products off by 5.7%, attention off by 8.0% on unseen shapes, carried from half precision to fp8 unfit",
+        ),
+        ("fp8-blockwise", "(products off by 15.3%, attention off by 8.0% on unseen shapes)"),
+    ],
+)
+def test_basis_says_what_was_fitted_in_the_precision(precision: Precision, words: str) -> None:
+    """The errors are those of the precision's own products; what was fitted in another one is called unfitted."""
+    h100 = catalog_devices()["h100-80gb"]
+    found = analytic_costs(
+        PLAIN, [h100], precision=precision, tensor_degrees=[1], micro_batches=[1], operators=catalog_operators()
+    )
+    assert f"h100-80gb: operator model {words}" in found.basis
 
 
 def test_precision_without_a_rate_is_refused() -> None:

@@ -1,24 +1,17 @@
-"""The work of a pass against hand-computed seconds, by operator model, by precision and with unhidden launches."""
+"""The work of a pass against hand-computed seconds, by operator model and with unhidden launches."""
 
 import numpy as np
 import pytest
 
-from taut.data.analytic.layer_work import (
-    LayerShape,
-    Rates,
-    block_passes,
-    embedding_passes,
-    head_passes,
-    rates_of,
-    recomputed,
-)
+from taut.data.analytic.device_rates import Rates, rates_of
+from taut.data.analytic.layer_work import LayerShape, block_passes, embedding_passes, head_passes, recomputed
 from taut.data.analytic.operator_times import OperatorModel
-from taut.data.device import DeviceSpec, Precision
+from taut.data.device import DeviceSpec
 
 DEVICE = DeviceSpec(
     name="d",
     memory_gib=1,
-    peak_tflops={"bf16": 1, "fp32": 0.5, "fp8": 2},
+    peak_tflops={"bf16": 1},
     memory_bandwidth_gbytes=1000,
     memory_efficiency=0.5,
     launch_us=0,
@@ -30,7 +23,6 @@ MODEL = OperatorModel(
     gemm={"product": 2, "sustained": 0, "output": 1, "inputs": 0, "launch": 1e-6},
     attention={"product": 4, "scores": 1, "traffic": 0, "launch": 0},
 )
-PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8", "fp32")
 SHAPE = LayerShape.of(batch=2, seq=100, window=100, hidden=64, heads=4, kv_heads=4, head_dim=16, ffn=256, up=1)
 
 
@@ -88,15 +80,6 @@ def test_recompute_adds_a_forward_pass_or_its_attention() -> None:
     assert recomputed(plain, "full").input_grad == pytest.approx(plain.input_grad + plain.forward)
     selective = recomputed(plain, "selective").input_grad - plain.input_grad
     assert selective == pytest.approx([0, plain.forward[1], 0, 0])
-
-
-def test_precision_changes_products_and_bytes() -> None:
-    """In fp8 the products take half the time and the core what it takes in bf16; in fp32 both take twice as long."""
-    found = [rates_of(DEVICE, precision, MODEL).operators for precision in PRECISIONS]
-    half, eight, single = (model for model in found if isinstance(model, OperatorModel))
-    assert (eight.gemm["product"], eight.attention["product"]) == (1.0, half.attention["product"])
-    assert (single.gemm["product"], single.attention["product"]) == (4.0, 8.0)
-    assert (eight.gemm["output"], single.gemm["output"]) == (1.0, 2.0)
 
 
 def test_a_device_without_a_model_runs_at_its_stated_efficiencies() -> None:

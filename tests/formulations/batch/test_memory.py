@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from taut.data.analytic.layer_work import rates_of
+from taut.data.analytic.device_rates import rates_of
 from taut.data.catalog.devices import catalog_devices
 from taut.data.memory import MEMORY_TERMS, PARAMETER_BYTES, MemoryModel
 from taut.data.samples import ConfigurationRow

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from taut.data.analytic.device_rates import rates_of
 from taut.data.analytic.layer_costs import analytic_costs
-from taut.data.analytic.layer_work import rates_of
 from taut.data.calibration import TERMS, Calibration
 from taut.data.cluster import ClusterSpec
-from taut.data.device import DeviceSpec
+from taut.data.device import DeviceSpec, Precision
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.formulations.batch.configurations import Configurations
@@ -18,10 +18,13 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Division, Strategy
 
-DEVICE = DeviceSpec(name="d", memory_gib=80, peak_tflops={"bf16": 312}, memory_bandwidth_gbytes=2000)
+RATES: dict[Precision, float] = {"bf16": 312, "fp8": 624, "mxfp8": 624, "nvfp4": 1248}
+DEVICE = DeviceSpec(name="d", memory_gib=80, peak_tflops=RATES, memory_bandwidth_gbytes=2000)
 
 
-def random_case(seed: int) -> tuple[PlanningProblem, Strategy, Configurations, Calibration]:
+def random_case(
+    seed: int, precision: Precision = "bf16"
+) -> tuple[PlanningProblem, Strategy, Configurations, Calibration]:
     """A random even configuration on a random cluster of equal nodes, in both forms."""
     rng = np.random.default_rng(seed)
     tp, pp, dp = (int(2 ** rng.integers(0, 4)) for _ in range(3))
@@ -46,10 +49,10 @@ def random_case(seed: int) -> tuple[PlanningProblem, Strategy, Configurations, C
     coefficients = dict(zip(TERMS, rng.uniform(0.1, 3, len(TERMS)).tolist(), strict=True))
     calibration = Calibration(name="random", coefficients=coefficients)
     costs = analytic_costs(
-        model, [DEVICE], precision="bf16", tensor_degrees=[tp], micro_batches=[batch], calibration=calibration
+        model, [DEVICE], precision=precision, tensor_degrees=[tp], micro_batches=[batch], calibration=calibration
     )
     space = StrategySpace(global_batch=dp * batch * m, max_tp=16)
-    problem = PlanningProblem(model, cluster, costs, MemoryModel(), space, "pipette", calibration)
+    problem = PlanningProblem(model, cluster, costs, MemoryModel(precision=precision), space, "pipette", calibration)
     schedule = "gpipe" if pp > 1 and rng.random() < 0.3 else "1f1b"
     zero, sharded = int(rng.integers(0, 4)), bool(tp > 1 and rng.random() < 0.5)
     candidate = Candidate(pp, tp, dp, 1, batch, m, schedule, zero, sharded)
@@ -74,7 +77,7 @@ def machine(problem: PlanningProblem) -> Machine:
     links = problem.links
     return Machine(
         gpus_per_node=int(links.gpus_per_node[0]),
-        rates=rates_of(DEVICE, "bf16", None),
+        rates=rates_of(DEVICE, problem.memory.precision, None),
         inside_rate=300e9,
         inside_latency=3e-6,
         between_rate=25e9,
@@ -105,3 +108,17 @@ def test_closed_memory_equals_the_memory_model(block: int) -> None:
         memory = problem.memory
         found = int(closed_memory(columns, machine(problem).rates, memory)[0])
         assert found == wanted, (seed, strategy.candidate)
+
+
+@pytest.mark.parametrize("precision", ["fp8", "mxfp8", "nvfp4"])
+def test_closed_forms_agree_in_narrow_formats(precision: Precision) -> None:
+    """Seconds and bytes of recipes for narrower products, too, are the evaluator's and the memory model's."""
+    for seed in range(1000, 1030):
+        problem, strategy, columns, calibration = random_case(seed, precision)
+        candidate, rates = strategy.candidate, machine(problem)
+        devices = np.arange(problem.cluster.num_devices).reshape(candidate.pp, candidate.dp, candidate.tp)
+        terms = step_terms(columns, rates, problem.memory.parameter_bytes)[0]
+        found = float(terms @ np.array([calibration[term] for term in TERMS]))
+        assert found == pytest.approx(float(step_time(problem, strategy, devices).total), rel=1e-9), (seed, candidate)
+        bytes_found = int(closed_memory(columns, rates.rates, problem.memory)[0])
+        assert bytes_found == max(memory_bytes(problem, strategy)), (seed, candidate)

@@ -1,0 +1,174 @@
+r"""
+What a device makes of work in a precision: seconds of operators, bytes of numbers, bandwidth and launches.
+
+A precision is the number format of weights and activations, or a recipe by which matrix products run in a narrower one
+between weights and activations of bf16. Attention cores, traffic, messages and stored weights are bf16's in all of
+them. With P the device's peak rate in the precision and :math:`P_{16}` in half precision:
+
+=============  ==========================================================  ====================================
+recipe         products of a layer                                         inputs kept, bytes each
+=============  ==========================================================  ====================================
+fp8            bf16's operator model at P, (1)                             2
+fp8-blockwise  fitted, (2): one scale for 128 inputs                       1 + 4/128
+mxfp8          fitted, (2): one scale for 32, on Blackwell                 1 + 1/32
+nvfp4          fitted, (2): one scale for 16, on Blackwell                 1/2 + 1/16
+=============  ==========================================================  ====================================
+
+(1) Coefficients of FLOP are multiplied by :math:`P_{16} / P`, and those of traffic by the width of a number. Nothing
+    was fitted, but three calibrations of training in fp8 on H100 find 0.83 to 1.10 times these seconds, where scales
+    are a step old and casts are fused into norms. Tables of inference in fp8, which find a scale for each product, are
+    1.6 times as long.
+(2) The coefficients of the operator model's products fitted to those of the recipe, with the cast of their inputs, and
+    P in the place of :math:`P_{16}`. Without such a fit, (1).
+(3) What a product keeps for its weight gradient is its input as cast, beside what attention and the activation function
+    keep in bf16 (Transformer Engine). In fp8 it is the input in bf16, as torchao keeps it: the larger of the two.
+(4) The head multiplies in bf16 as frameworks have it; in fp8 at the layers' rate, with which the calibrations were
+    fitted.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from numpy.typing import ArrayLike
+
+from taut.data.analytic.operator_times import ELEMENT, OperatorModel
+from taut.data.arrays import Floats
+from taut.data.device import QUANTIZED, DeviceSpec, Precision
+
+ELEMENT_BYTES: dict[Precision, int] = {
+    "bf16": 2,
+    "fp16": 2,
+    "fp32": 4,
+    "fp8": 2,
+    "fp8-blockwise": 2,
+    "mxfp8": 2,
+    "nvfp4": 2,
+}
+KEPT_BLOCK = 128
+"""Inputs in a block of which every recipe keeps a whole number of bytes."""
+KEPT_BYTES: dict[Precision, int] = {
+    **{precision: KEPT_BLOCK * element for precision, element in ELEMENT_BYTES.items()},
+    "fp8-blockwise": 132,
+    "mxfp8": 132,
+    "nvfp4": 72,
+}
+"""Bytes of a block of inputs that products keep for their weight gradients, with the scales, (3)."""
+
+
+class Operators(Protocol):
+    """Seconds of matrix products and attention cores: an operator model's, or measured ones."""
+
+    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike, /) -> Floats:
+        """Seconds of products of m x k with k x n matrices."""
+        ...
+
+    def attention_seconds(
+        self,
+        batch: ArrayLike,
+        seq: ArrayLike,
+        heads: ArrayLike,
+        kv_heads: ArrayLike,
+        head_dim: ArrayLike,
+        window: ArrayLike | None = None,
+        /,
+    ) -> Floats:
+        """Seconds of causal attention cores forward."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """
+    What a device makes of work: operators in the precision, bandwidth, launch seconds of a pass.
+
+    ``product`` is the seconds of a FLOP in large matrix products, by which an unfused attention core's are priced;
+    ``kept`` the bytes that products keep of ``KEPT_BLOCK`` inputs, (3); ``head`` the operators of the head where they
+    are others than a layer's, (4).
+    """
+
+    operators: Operators
+    product: float
+    memory_bandwidth: float
+    memory_efficiency: float
+    launch: float
+    element: int
+    kept: int
+    head: Operators | None = None
+    fused_attention: bool = True
+
+    @property
+    def casts(self) -> bool:
+        """Whether what products keep of an input is another copy than the input itself, (3)."""
+        return self.kept != KEPT_BLOCK * self.element
+
+
+def rates_of(
+    device: DeviceSpec,
+    precision: Precision,
+    operators: Operators | None,
+    *,
+    launch: float | None = None,
+    fused_attention: bool = True,
+) -> Rates:
+    """
+    Rates of a device in a precision.
+
+    Parameters
+    ----------
+    device, precision
+        Where the work is done, in a number format that the device computes in.
+    operators
+        The device's operator model, of half precision, or measured operators in this one; without either, its
+        stated efficiencies.
+    launch
+        Seconds that the host takes to launch a pass, if not the device's.
+    fused_attention
+        Whether the attention scores stay out of memory, as FlashAttention keeps them.
+    """
+    stated = stated_operators(device, precision)
+    chosen, head = stated if operators is None else operators, None
+    if precision in QUANTIZED and precision != "fp8" and "bf16" in device.peak_tflops:
+        head = stated_operators(device, "bf16") if operators is None else operators
+    if isinstance(chosen, OperatorModel):
+        chosen = _in_precision(chosen, device, precision)
+    rated = chosen if isinstance(chosen, OperatorModel) else stated
+    return Rates(
+        operators=chosen,
+        product=rated.gemm["product"] / rated.peak,
+        memory_bandwidth=device.memory_bandwidth,
+        memory_efficiency=device.memory_efficiency,
+        launch=device.launch if launch is None else launch,
+        element=ELEMENT_BYTES[precision],
+        kept=KEPT_BYTES[precision],
+        head=head,
+        fused_attention=fused_attention,
+    )
+
+
+def stated_operators(device: DeviceSpec, precision: Precision) -> OperatorModel:
+    """A device's stated efficiencies in the form of an operator model."""
+    return OperatorModel(
+        device=device.name,
+        peak_tflops=device.peak_tflops[precision],
+        memory_bandwidth_gbytes=device.memory_bandwidth_gbytes,
+        gemm={"product": 1 / device.gemm_efficiency, "sustained": 0, "output": 0, "inputs": 0, "launch": 0},
+        attention={"product": 1 / device.attention_efficiency, "scores": 0, "traffic": 0, "launch": 0},
+        assumed="efficiencies stated by the device",
+    )
+
+
+def _in_precision(model: OperatorModel, device: DeviceSpec, precision: Precision) -> OperatorModel:
+    """The model with its products fitted to the recipe, or at another precision's peak and width, (1) and (2)."""
+    faster = (device.peak_flops(precision) or model.peak) / model.peak
+    core = (device.attention_flops(precision) or model.peak) / model.peak
+    wider = ELEMENT_BYTES[precision] / ELEMENT
+    gemm = {"product": 1 / faster, "sustained": 1 / faster, "output": wider, "inputs": wider, "launch": 1.0}
+    attention = {"product": 1 / core, "scores": 1 / core, "traffic": wider, "launch": 1.0}
+    fitted = model.recipes.get(precision)
+    products = fitted.gemm if fitted else model.gemm
+    return model.model_copy(
+        update={
+            "gemm": {term: value * gemm[term] for term, value in products.items()},
+            "attention": {term: value * attention[term] for term, value in model.attention.items()},
+        }
+    )
