@@ -1,5 +1,6 @@
 """The catalog in words, and a cluster as our YAML."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import yaml
@@ -56,13 +57,27 @@ def _models() -> list[dict[str, Any]]:
     ]
 
 
+def _each(figures: Iterable[str]) -> str:
+    """Figures of the kinds of nodes, equal ones once."""
+    return ", ".join(dict.fromkeys(figures))
+
+
 def _clusters() -> list[dict[str, Any]]:
+    """
+    Clusters with their links in Gb/s, one way.
+
+    ``gpu_gbps`` is that of one GPU to another of its node, ``pair_gbps`` of one pair between nodes, ``cards_gbps`` of
+    all cards of a node.
+    """
     return [
         {
             "name": name,
             "nodes": cluster.num_nodes,
             "devices": cluster.num_devices,
             "types": ", ".join(cluster.devices),
+            "gpu_gbps": _each(f"{node.intra_bandwidth_gbps:g}" for node in cluster.nodes),
+            "pair_gbps": "" if cluster.network.bandwidth_gbps is None else f"{cluster.network.bandwidth_gbps:g}",
+            "cards_gbps": _each(f"{node.nic_bandwidth_gbps:g}" for node in cluster.nodes if node.nic_bandwidth_gbps),
             "source": cluster.source,
         }
         for name, cluster in catalog_clusters().items()
