@@ -13,11 +13,12 @@ The largest counts. The limit is lowered to little above the least makespan of a
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from taut.data.arrays import Floats
+from taut.data.arrays import Floats, Ints
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
@@ -76,22 +77,22 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     OrderBound
         The bound with its witness.
     """
-    balanced = list(_balanced(given))
+    simple = list(_simple(given))
     rows = MasterRows(given)
-    fitting = [division for division in balanced if (rows.excess(division) <= 0).all()]
+    fitting = [division for division in simple if (rows.excess(division) <= 0).all()]
     missing = 0 if fitting or limit < np.inf else missing_memory(given)
     if missing > 0:
         return OrderBound(seconds=np.inf, witness={"missing": missing}, missing=missing)
-    limit = _lowered_limit(given, limit, fitting or balanced, known=bool(fitting))
+    limit = _lowered_limit(given, limit, fitting or simple, known=bool(fitting))
     devices = DeviceChain(given, limit)
     capacity = capacity_bound(devices)
-    by_devices = OrderBound(seconds=capacity * (1 - ROUNDING), witness={"limit_s": capacity}, divisions=tuple(balanced))
+    by_devices = OrderBound(seconds=capacity * (1 - ROUNDING), witness={"limit_s": capacity}, divisions=tuple(simple))
     if capacity >= limit:
         return by_devices
     by_dual = (
         _by_options(devices, fitting)
         if devices.is_enumerable and devices.has_uniform_layers
-        else _by_prices(rows, balanced, limit)
+        else _by_prices(rows, simple, limit)
     )
     if by_dual.seconds >= by_devices.seconds:
         return by_dual
@@ -145,11 +146,11 @@ def _fits(rows: MasterRows, memory_prices: Floats, found: list[Division]) -> boo
 
 
 def low_memory_divisions(given: ChunkProblem) -> list[Division]:
-    """Divisions that need little memory: balanced ones, and minimisers of bytes under some prices."""
+    """Divisions that need little memory: simple ones, and minimisers of bytes under some prices."""
     rows = MasterRows(given)
     memory_prices = [np.full(len(rows.memory_rows), 1.0 / len(rows.memory_rows)), *np.eye(len(rows.memory_rows))]
     answers = (memory_dual(rows, each)[1] for each in memory_prices)
-    found = [*_balanced(given), *(answer for answer in answers if answer is not None)]
+    found = [*_simple(given), *(answer for answer in answers if answer is not None)]
     if len(found) > 1:
         for _ in range(MOST_ITERATIONS // 4):
             mixed = least_excess(rows, found)[1]
@@ -158,8 +159,8 @@ def low_memory_divisions(given: ChunkProblem) -> list[Division]:
     return found
 
 
-def _balanced(given: ChunkProblem) -> Iterator[Division]:
-    """Divisions into chunks of about equal time, one for each recompute."""
+def _simple(given: ChunkProblem) -> Iterator[Division]:
+    """Divisions with one recompute: into chunks of about equal time, and with equal layers for all devices."""
     chunks, layers, before = given.num_chunks, given.num_layers, np.arange(given.num_chunks)
     for r in np.flatnonzero(np.isfinite(given.passes[0, :, 0, -1])):
         until = given.passes[:, r, 0, 1:].sum(axis=0)
@@ -168,4 +169,25 @@ def _balanced(given: ChunkProblem) -> Iterator[Division]:
         # A layer for every chunk, where one layer takes as long as several chunks too.
         ends = np.maximum.accumulate(np.maximum(ends - before, 1)) + before
         ends = np.minimum(ends, layers - before[::-1])
-        yield Division.of_ends(ends.astype(np.int64), np.full(chunks, r, dtype=np.int64))
+        for each in (ends, *_alike(given)):
+            yield Division.of_ends(each.astype(np.int64), np.full(chunks, r, dtype=np.int64))
+
+
+def _alike(given: ChunkProblem) -> Iterator[Ints]:
+    """
+    Ends of divisions that give every device the same layers of each round of chunks, as far as there are so many.
+
+    Passes of a round then take the same time everywhere and do not wait for each other. What is lacking is taken from
+    the devices of the model's last and first chunk, where embedding and head are, and then from the last devices on.
+    """
+    devices, device = len(given.counts), given.order.device
+    rounds = given.num_chunks // devices
+    most = -(-given.num_layers // devices)
+    least, more = divmod(most, rounds)
+    leaner = list(dict.fromkeys([int(device[-1]), int(device[0]), *range(devices - 1, -1, -1)]))
+    for larger in combinations(range(rounds), more):
+        chunks = np.repeat([least + (k in larger) for k in range(rounds)], devices)
+        for d in leaner[: devices * most - given.num_layers]:
+            hosted = given.hosted(d)
+            chunks[hosted[int(chunks[hosted].argmax())]] -= 1
+        yield chunks.cumsum()

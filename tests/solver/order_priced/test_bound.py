@@ -405,3 +405,16 @@ def test_one_layer_may_take_longer_than_several_chunks() -> None:
     spans = np.where(np.isfinite(division.passes), until[None, :] - until[:, None], np.inf)
     heavy = replace(division, passes=spans, budget=1e12)
     assert 0 < order_bound(heavy).seconds < np.inf
+
+
+def test_divisions_that_are_alike_on_all_devices_are_known() -> None:
+    """Ten layers on four devices of two chunks: three each in either round, less one on the last and the first."""
+    given = problem(cluster(4, 1), model(10), schedules=["interleaved-1f1b"], max_tp=1, fixed={"pp": 4, "vpp": 2})
+    choice = given.candidates[0]
+    known = {
+        division.stages
+        for division in order_bound(chunked(given, choice, BestLinks(given.links, given.rings))).divisions
+    }
+    for layers in ([1, 2, 2, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 2, 2, 1]):
+        ends = np.cumsum(layers)
+        assert tuple(zip((ends - layers).tolist(), ends.tolist(), strict=True)) in known
