@@ -64,7 +64,14 @@ class Figures(NamedTuple):
 
 
 def annealed_division(
-    problem: PlanningProblem, candidate: Candidate, given: ChunkProblem, start: Division, *, moves: int, seed: int = 0
+    problem: PlanningProblem,
+    candidate: Candidate,
+    given: ChunkProblem,
+    start: Division,
+    *,
+    moves: int,
+    hot: float = HOT,
+    seed: int = 0,
 ) -> Division | None:
     """
     The best division of an annealing run whose bytes, to a rounding, fit the largest device.
@@ -75,8 +82,8 @@ def annealed_division(
         What is divided.
     start
         Where it begins; it need not fit.
-    moves, seed
-        Length of the run, and its seed.
+    moves, hot, seed
+        Length of the run, its first temperature as a share of the ideal step, and its seed.
 
     Returns
     -------
@@ -86,7 +93,7 @@ def annealed_division(
     figures = _figures(problem, candidate, given)
     ideal = _ideal(given)
     ends, recompute = start.ends.astype(np.int64), start.recompute_index.astype(np.int64)
-    value = _run(figures, ends, recompute, moves, seed, HOT * ideal, COLD * ideal)
+    value = _run(figures, ends, recompute, moves, seed, hot * ideal, COLD * ideal)
     return Division.of_ends(ends, recompute) if np.isfinite(value) else None
 
 

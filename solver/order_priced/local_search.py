@@ -21,9 +21,12 @@ from taut.solver.layer_partition import Partition
 from taut.solver.order_priced.division_annealing import annealed_division
 from taut.solver.order_priced.master_rows import least_makespan
 
-EFFORTS = (3_000, 0.0), (20_000, 0.03), (60_000, 0.015)
-"""Moves of annealing runs, and the distance of the makespan beyond the limit, relative, up to which another is made: of
-eight devices with four chunks each, runs of these lengths end within 3 %, 1.5 % and 0 % of the best division known."""
+EFFORTS = (3_000, np.inf, 2e-2), (15_000, 0.03, 1e-3), (25_000, 0.015, 5e-3)
+"""Moves of annealing runs, the distance of the makespan beyond the limit, relative, up to which each is made, and first
+temperatures: of eight devices with two to four chunks each, the first run ends within 1.7 % of the best division known,
+and colder ones from there reach it in a third of the moves of hot ones."""
+SHORT, LONG = range(1), range(1, 3)
+"""The first of these runs, whose cost is like that of a bound, and the others."""
 MOST_ANNEALED = 400_000_000
 """Passes that a run prices at most: some seconds."""
 MOST_PASSES = 1_500_000
@@ -38,6 +41,8 @@ def improved_division(
     given: ChunkProblem,
     divisions: Sequence[Division],
     limit: float = np.inf,
+    *,
+    turns: range = range(len(EFFORTS)),
 ) -> Partition | None:
     """
     A division that fits the largest device.
@@ -50,6 +55,8 @@ def improved_division(
         Divisions to begin with, at least one.
     limit
         Seconds beyond which a division is of no use.
+    turns
+        Which of ``EFFORTS`` are made.
 
     Returns
     -------
@@ -68,11 +75,12 @@ def improved_division(
         return leanest[int(np.argmin(seconds))], (min(lacking), min(seconds))
 
     best, value = least(divisions)
-    for seed, (moves, reach) in enumerate(EFFORTS):
-        if seed > 0 and (value[0] > 0 or value[1] >= limit * (1 + reach)):
+    for seed in turns:
+        moves, reach, hot = EFFORTS[seed]
+        if reach < np.inf and (value[0] > 0 or value[1] >= limit * (1 + reach)):
             break
         moves = min(moves, MOST_ANNEALED // len(given.order.passes))
-        found = annealed_division(problem, candidate, given, best, moves=moves, seed=seed)
+        found = annealed_division(problem, candidate, given, best, moves=moves, hot=hot, seed=seed)
         best, value = least([best, found]) if found is not None else (best, value)
     left = max(MOST_PASSES // len(given.order.passes), 4 * given.num_chunks)
     improving = True

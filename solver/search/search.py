@@ -4,9 +4,9 @@ Best-first branch and bound over all candidates.
 Every candidate c carries a lower bound LB(c) over its stages, recompute and placement together. The candidate with
 the least bound is refined (``taut.solver.search.refinement``), step by step, until none with a bound below the
 incumbent can be refined further. Candidates that are priced by their order come after all others, whose incumbent they
-can be refuted by, and their branches last. Before those, orders are adapted to the times of what was found, as long as
-one may lead to a better plan (``taut.solver.search.order_adaptation``); each joins the space, and its candidates the
-others.
+can be refuted by: first the bounds of all, then their divisions, the shortest first, and their branches last. Before
+those, orders are adapted to the times of what was found, as long as one may lead to a better plan
+(``taut.solver.search.order_adaptation``); each joins the space, and its candidates the others.
 
 Where all of that leaves no plan, memory alone decides (``taut.solver.placement.exact.memory_assignment``).
 
@@ -38,7 +38,8 @@ from taut.solver.result import (
     relative_gap,
 )
 from taut.solver.search.incumbent import Best
-from taut.solver.search.refinement import Refining, Stage, load_loops
+from taut.solver.search.refinement import Refining, load_loops
+from taut.solver.search.standing import Stage
 from taut.solver.stopwatch import Stopwatch
 
 
@@ -47,7 +48,11 @@ class Priority(IntEnum):
 
     CLOSED_FORM = 0
     ORDER_PRICED = 1
-    BRANCHING = 2
+    DIVIDED = 2
+    BRANCHING = 3
+
+
+_OF_STAGE = {Stage.DIVIDE: Priority.ORDER_PRICED, Stage.BRANCH: Priority.BRANCHING}
 
 
 def search(
@@ -151,15 +156,16 @@ class _Search:
         bound = self._bounds[index]
         candidate = bound.candidate
         # Of equal bounds the one with sequence parallelism goes first, since it bounds the other.
-        entry = self._priority(candidate), bound.lower_bound, not candidate.sequence_parallel, index
-        heapq.heappush(self._heap, entry)
+        priority, at = self._priority(candidate), self._refining.standing(candidate)
+        key = at.found_seconds if priority is Priority.DIVIDED else bound.lower_bound
+        heapq.heappush(self._heap, (priority, key, not candidate.sequence_parallel, index))
 
     def _priority(self, candidate: Candidate) -> Priority:
         """Class of a candidate."""
+        stage = self._refining.standing(candidate).stage
         if not candidate.is_order_priced:
             return Priority.CLOSED_FORM
-        branching = self._refining.stage(candidate) is Stage.BRANCH
-        return Priority.BRANCHING if branching else Priority.ORDER_PRICED
+        return _OF_STAGE.get(stage, Priority.DIVIDED)
 
     def _step(self) -> StoppedBy | None:
         """Adapt an order where that comes first, or refine the candidate with the least bound; returns why to stop."""
@@ -168,11 +174,12 @@ class _Search:
         if (not self._heap or self._heap[0][0] is Priority.BRANCHING) and self._refining.orders.has_pending:
             self._adapt()
             return None
-        priority, _, _, index = heapq.heappop(self._heap)
+        priority, key, _, index = heapq.heappop(self._heap)
         bound = self._bounds[index]
         if bound.lower_bound >= self._best.seconds:
-            self._heap = [entry for entry in self._heap if entry[0] is not priority]
-            heapq.heapify(self._heap)
+            if key == bound.lower_bound:
+                self._heap = [entry for entry in self._heap if entry[0] is not priority]
+                heapq.heapify(self._heap)
             return None
         more = self._refining.refine(bound)
         self._note(index)

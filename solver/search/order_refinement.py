@@ -1,0 +1,126 @@
+r"""
+Refinements of a candidate that is priced by its order.
+
+(1) ``order``: what its devices can take, and weighted paths through the order (``taut.solver.order_priced.bound``),
+    with a short local search for a division and a constructed placement;
+(2) a long local search from that division (``taut.solver.order_priced.local_search``), for the most promising
+    candidates first and after (1) of all: a good division of one shortens or saves that of the others, and bounds cost
+    less than divisions;
+(3) placement as for any candidate (``taut.solver.search.refinement``);
+(4) the bound rises branch by branch (``taut.solver.order_priced.branch_and_bound``).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from taut.formulations.order_division import ChunkProblem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division
+from taut.solver.bounds.candidate_bounds import chunked
+from taut.solver.bounds.computations import order
+from taut.solver.bounds.ladder import Ladder
+from taut.solver.layer_partition import Partition
+from taut.solver.order_priced.branch_and_bound import BranchAndBound
+from taut.solver.order_priced.dominance import dominates, inherited, likely_dominating
+from taut.solver.order_priced.local_search import LONG, REACH, SHORT, improved_division
+from taut.solver.order_priced.placing import constructed
+from taut.solver.order_priced.pricing import ROUNDING
+from taut.solver.result import CandidateBound, Limits, Source
+from taut.solver.search.incumbent import Best
+from taut.solver.search.order_adaptation import OrderAdaptation
+from taut.solver.search.standing import ABOVE, Standing, infeasible, placing
+
+
+class OrderRefining:
+    """The candidates of one search that are priced by their order, and what is known of them beyond their bounds."""
+
+    def __init__(self, problem: PlanningProblem, limits: Limits, best: Best, ladder: Ladder) -> None:
+        self._problem, self._best, self._ladder = problem, best, ladder
+        self._proven: dict[Candidate, tuple[float, dict[str, Any]]] = {}
+        self._divided: dict[Candidate, float] = {}
+        self.orders = OrderAdaptation(problem, ladder.links, best, limits.seed)
+        # Above the bound of a candidate that has no more branches those of another no longer raise the global bound.
+        self._highest = math.inf
+
+    def divide(self, bound: CandidateBound, at: Standing) -> bool:
+        """What devices can take and weighted paths, then a division, (1)."""
+        if self._inherit(bound) and bound.lower_bound >= self._best.seconds:
+            return False
+        computed = order(self._ladder, bound.candidate, self._best.seconds * ABOVE)
+        found = computed.order
+        if found is None:
+            return infeasible(bound, computed)
+        self._proven[bound.candidate] = found.seconds, found.witness
+        if found.seconds >= bound.lower_bound:
+            bound.lower_bound, bound.source, bound.witness = found.seconds, computed.source, found.witness
+        beaten = bound.lower_bound >= self._best.seconds
+        at.branching = None if beaten else found.branching
+        if not beaten or self.orders.is_within_reach(bound.candidate, bound.lower_bound):
+            given = self._chunked(bound.candidate)
+            self._draft(bound, at, given, [*found.divisions, *self.orders.divisions(bound.candidate)])
+        return not beaten
+
+    def _inherit(self, bound: CandidateBound) -> bool:
+        """Take the bound of a candidate that dominates this one; returns whether it is larger."""
+        others = {other: self._proven[other] for other in likely_dominating(bound.candidate, self._proven)}
+        other = max(others, key=lambda one: others[one][0], default=None)
+        if other is None or others[other][0] <= bound.lower_bound:
+            return False
+        of, given = (self._chunked(one) for one in (other, bound.candidate))
+        if not dominates(of, given):
+            return False
+        bound.lower_bound, bound.source = others[other][0], Source.ORDER
+        bound.witness = inherited(other, others[other][1])
+        return True
+
+    def _chunked(self, candidate: Candidate) -> ChunkProblem:
+        return chunked(self._problem, candidate, self._ladder.links)
+
+    def _draft(self, bound: CandidateBound, at: Standing, given: ChunkProblem, divisions: Sequence[Division]) -> None:
+        """A division by a short search, to be improved where that may lead to a better plan."""
+        candidate = bound.candidate
+        found = improved_division(self._problem, candidate, given, divisions, self._best.seconds, turns=SHORT)
+        if found is None:
+            return
+        self._take(bound, at, found)
+        if found.seconds < min(self._best.seconds * (1 + REACH), self._divided.get(candidate, math.inf)):
+            self._divided[candidate], at.draft = found.seconds, found
+
+    def _take(self, bound: CandidateBound, at: Standing, found: Partition) -> None:
+        """A division that fits, for an order to adapt to, and placed where it may be part of a better plan."""
+        self.orders.add(bound.candidate, found)
+        if at.branching is not None:
+            at.branching.learn(found.division)
+        # No placement of a division is faster than its least makespan.
+        if found.seconds < self._best.seconds:
+            at.division = found
+            problem = placing(self._problem, bound.candidate, found)
+            self._best.offer(bound, problem, constructed(problem, found.patterns))
+
+    def improve(self, bound: CandidateBound, at: Standing, draft: Partition) -> bool:
+        """A better division by a long search, (2)."""
+        candidate, at.draft = bound.candidate, None
+        if bound.lower_bound < self._best.seconds:
+            given, known = self._chunked(candidate), self._best.seconds
+            found = improved_division(self._problem, candidate, given, [draft.division], known, turns=LONG)
+            if found is not None and found.seconds < draft.seconds:
+                self._divided[candidate] = found.seconds
+                self._take(bound, at, found)
+        return bound.lower_bound < self._best.seconds
+
+    def branch(self, bound: CandidateBound, at: Standing, branching: BranchAndBound) -> bool:
+        """Another branch of the divisions of an order, (4)."""
+        if bound.lower_bound > self._highest:
+            return False
+        known, more = branching.incumbent[0], branching.branch()
+        seconds = branching.seconds * (1 - ROUNDING)
+        if seconds > bound.lower_bound:
+            bound.lower_bound, bound.source, bound.witness = seconds, Source.ORDER, branching.witness()
+        least, division = branching.incumbent
+        if division is not None and least < min(known, self._best.seconds * (1 + REACH)):
+            self._draft(bound, at, branching.given, [division])
+        if not more and bound.lower_bound < self._best.seconds:
+            self._highest = min(self._highest, bound.lower_bound)
+        return more or at.draft is not None or at.division is not None

@@ -1,0 +1,70 @@
+"""Where a candidate stands between its refinements, and what the next ones begin with."""
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
+from taut.solver.bounds.computations import Evaluation
+from taut.solver.layer_partition import Partition
+from taut.solver.order_priced.branch_and_bound import BranchAndBound
+from taut.solver.placement.path_cover.candidate import CoverSearch
+from taut.solver.result import CandidateBound, State
+
+ABOVE = 1 + 1e-9
+"""Limit of a bound as a multiple of the incumbent, beyond the allowance for rounding that is taken off."""
+
+
+class Stage(Enum):
+    """Where a candidate stands, named by the refinement that is next."""
+
+    DIVIDE = 2
+    IMPROVE = 3
+    PLACE = 4
+    COVER = 5
+    BRANCH = 6
+    DONE = 7
+
+
+@dataclass(slots=True)
+class Standing:
+    """What the next refinements of a candidate begin with: a division to improve or place, cases, branches."""
+
+    stage: Stage = Stage.DIVIDE
+    draft: Partition | None = None
+    division: Partition | None = None
+    covering: CoverSearch | None = None
+    branching: BranchAndBound | None = None
+
+    def advance(self) -> bool:
+        """Go on to the next refinement that has something to begin with; returns whether there is one."""
+        if self.draft is not None:
+            self.stage = Stage.IMPROVE
+        elif self.division is not None:
+            self.stage = Stage.PLACE
+        elif self.covering is not None:
+            self.stage = Stage.COVER
+        else:
+            self.stage = Stage.DONE if self.branching is None else Stage.BRANCH
+        return self.stage is not Stage.DONE
+
+    @property
+    def found_seconds(self) -> float:
+        """Seconds of the division that is to be improved or placed."""
+        found = self.draft or self.division
+        return math.inf if found is None else found.seconds
+
+
+def infeasible(bound: CandidateBound, found: Evaluation) -> bool:
+    """Note that nothing fits, and what proves it; there is no further refinement."""
+    bound.state, bound.lower_bound = State.INFEASIBLE, math.inf
+    bound.source, bound.witness = found.source, found.witness
+    return False
+
+
+def placing(problem: PlanningProblem, candidate: Candidate, found: Partition) -> PlacementProblem:
+    """The placement of a division."""
+    return placement_problem(problem, Strategy(candidate=candidate, division=found.division))
