@@ -10,7 +10,8 @@ From a run of n ranks, of which the slowest link bounds the bus bandwidth :math:
 
 A run inside one host speaks for the links inside a node, one over several hosts for the network. There a collective
 keeps all cards of a host busy, so (1) is also the sum of a node's cards; sendrecv has one sender a host and says
-nothing of that sum. The library may use other algorithms than a ring, so (2) is what a ring would have needed.
+nothing of that sum. Where the cluster is stated to be one node, as a rack of hosts in one NVLink domain, the run lies
+inside it. The library may use other algorithms than a ring, so (2) is what a ring would have needed.
 """
 
 from taut.data.cluster import ClusterSpec
@@ -48,10 +49,10 @@ def cluster_from_nccltests(
     name, device
         Name of the cluster and device type of every node.
     nodes, gpus_per_node
-        Size of the cluster; without them, the hosts of the run and the ranks of each.
+        Size of the cluster; without them, the hosts of the run and the ranks of each, or all in one node.
     intra_bandwidth_gbps, intra_latency_us, bandwidth_gbps, latency_us, nic_bandwidth_gbps
         Gb/s and microseconds inside a node, between nodes, and of a node's cards; what is stated wins over what is
-        measured. A run inside one host leaves the network open, one over several hosts the inside.
+        measured. A run inside one node leaves the network open, one over several hosts the inside.
 
     Returns
     -------
@@ -64,7 +65,7 @@ def cluster_from_nccltests(
         If the run has one rank, measures no bandwidth or is of another collective, or a figure is missing or wrong.
     """
     measured, latency = _bandwidth_gbps(run, name), _latency_us(run, name)
-    inside = len(run.ranks_per_host) == 1
+    inside = nodes == 1 or len(run.ranks_per_host) == 1
     if not inside and intra_bandwidth_gbps is None:
         hosts = len(run.ranks_per_host)
         raise DataError(f"{name}: intra_bandwidth_gbps: missing, expected with a run over {hosts} hosts")
@@ -72,7 +73,7 @@ def cluster_from_nccltests(
     node = {
         "count": len(run.ranks_per_host) if nodes is None else nodes,
         "device": device,
-        "gpus_per_node": _gpus(run, name) if gpus_per_node is None else gpus_per_node,
+        "gpus_per_node": _gpus(run, name, inside) if gpus_per_node is None else gpus_per_node,
         "intra_bandwidth_gbps": _stated(intra_bandwidth_gbps, measured),
         "intra_latency_us": _stated(intra_latency_us, latency if inside else INTRA_LATENCY_US),
         "nic_bandwidth_gbps": _stated(nic_bandwidth_gbps, cards),
@@ -81,15 +82,15 @@ def cluster_from_nccltests(
         "bandwidth_gbps": _stated(bandwidth_gbps, None if inside else measured),
         "latency_us": _stated(latency_us, LATENCY_US if inside else latency),
     }
-    return ClusterSpec.parse({"name": name, "nodes": [node], "network": network, "source": _source(run)}, name)
+    return ClusterSpec.parse({"name": name, "nodes": [node], "network": network, "source": _source(run, inside)}, name)
 
 
 def _stated(stated: float | None, otherwise: float | None) -> float | None:
     return otherwise if stated is None else stated
 
 
-def _gpus(run: NcclRun, name: str) -> int:
-    counts = set(run.ranks_per_host.values())
+def _gpus(run: NcclRun, name: str, inside: bool) -> int:
+    counts = {len(run.hosts)} if inside else set(run.ranks_per_host.values())
     if len(counts) > 1:
         raise DataError(f"{name}: hosts have {shorten(sorted(counts))} ranks, expected as many on each")
     return counts.pop()
@@ -115,9 +116,9 @@ def _latency_us(run: NcclRun, name: str) -> float:
     return smallest.time_us / steps[run.collective]
 
 
-def _source(run: NcclRun) -> str:
+def _source(run: NcclRun, inside: bool) -> str:
     hosts = len(run.ranks_per_host)
-    what = "links inside a node" if hosts == 1 else "network"
+    what = "links inside a node" if inside else "network"
     return (
         f"nccl-tests {run.collective}, {len(run.hosts)} ranks on {hosts} host{'s' * (hosts > 1)}: {what} measured "
         "where not stated (bus bandwidth of the largest message, time of the smallest per ring step), the rest assumed"

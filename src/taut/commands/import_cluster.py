@@ -47,7 +47,9 @@ def nccl_tests(
     path: Annotated[Path, typer.Argument(help="What an nccl-tests program printed, or its JSON (-J).")],
     device: DeviceOption,
     out: OutOption,
-    nodes: Annotated[int | None, typer.Option(help="Nodes of the cluster; default: the run's hosts.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(help="Nodes of the cluster; default: the run's hosts. 1: all in one NVLink domain.")
+    ] = None,
     gpus_per_node: Annotated[int | None, typer.Option(help="Devices of every node; default: a host's ranks.")] = None,
     intra_bandwidth_gbps: Annotated[
         float | None, typer.Option(help="Gb/s of one device to another of its node, one way, if not the run's.")

@@ -222,3 +222,14 @@ def test_run_that_makes_no_cluster_is_refused(given: NcclRun, changes: dict[str,
     """What the run does not measure must be stated, and what it is must be known."""
     with pytest.raises(DataError, match=words):
         cluster(given, **changes)
+
+
+def test_hosts_of_one_rack_are_one_node() -> None:
+    """A run over hosts of one NVLink domain measures the links inside it, where one node is asked for."""
+    rack = cluster(run(hosts=("one",) * 4 + ("two",) * 4), nodes=1)
+    (node,) = rack.nodes
+    assert (node.count, node.gpus_per_node, node.intra_bandwidth_gbps) == (1, 8, 1200)
+    assert node.nic_bandwidth_gbps is None and rack.network.bandwidth_gbps is None
+    assert "8 ranks on 2 hosts: links inside a node measured" in rack.source
+    part = cluster(run(hosts=("one",) * 4 + ("two",) * 4), nodes=1, gpus_per_node=72)
+    assert part.num_devices == 72
