@@ -16,9 +16,9 @@ With D devices, global batch :math:`g` and L layers,
     that it is listed for, beside the one that runs in the schedule's own order.
 
 (7) under ZeRO-2 and 3 every ``dp_shard`` consecutive replicas share one copy of weights, gradients and optimizer
-    states: all dp of them; the largest divisor of dp, more than one, whose tensor groups fit every node together; and
-    what is asked for. Groups of fewer than dp replicas are priced by the latency model ``step`` alone, where memory is
-    a sum of terms;
+    states: all dp of them; with ``hybrid_sharding`` the largest divisor of dp, more than one, whose tensor groups fit
+    every node together; and what is asked for. Groups of fewer than dp replicas are priced by the latency model
+    ``step`` alone, where memory is a sum of terms;
 (8) where recompute is not chosen by stage, a candidate has one recompute that all its stages share, each that (5)
     allows; where it is, every stage chooses for itself and ``uniform_recompute`` is empty;
 (9) pipelines of more than one stage take the ZeRO stages of ``pipeline_zero`` where it is given.
@@ -132,6 +132,7 @@ class StrategySpace(Spec):
     zero: list[Literal[0, 1, 2, 3]] = [0, 1]
     sequence_parallel: list[bool] = [False, True]
     pipeline_zero: list[Literal[0, 1, 2, 3]] | None = None
+    hybrid_sharding: bool = True
     recompute: list[Recompute] = list(RECOMPUTE)
     recompute_by_stage: bool = True
     stack: str = ""
@@ -205,7 +206,9 @@ def _uniform_recompute(space: StrategySpace, schedule: str) -> tuple[str, ...]:
 def shard_groups(space: StrategySpace, cluster: ClusterSpec, tp: int, dp: int) -> list[int]:
     """Replicas that may share one copy, 0 for all, (7)."""
     room = min(group.gpus_per_node for group in cluster.nodes) // tp
-    wanted = {max((s for s in divisors(dp) if s <= room), default=1), int(space.fixed.get("dp_shard", 1))}
+    wanted = {int(space.fixed.get("dp_shard", 1))}
+    if space.hybrid_sharding:
+        wanted.add(max((s for s in divisors(dp) if s <= room), default=1))
     return [0, *sorted(s for s in wanted if 1 < s < dp and dp % s == 0)]
 
 

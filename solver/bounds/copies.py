@@ -1,26 +1,48 @@
 r"""
 Least rings of a single stage whose replicas have several copies of weights and gradients, by cases.
 
-Sets: copies of s replicas; nodes n with :math:`c_n` tensor groups, all of which the stage takes.
+Sets: C copies of s replicas; places :math:`p = 0, \dots, s - 1` in a copy, whose replicas are one ring between copies;
+N nodes n with :math:`c_n` tensor groups, all of which the stage takes.
 
 (1) If every copy lies in one node, node n has :math:`c_n / s` copies, so every ring between copies has so many members
     there and touches all nodes: ``taut.solver.bounds.least_rings`` (3) with them.
-(2) Otherwise some copy touches at least two nodes. Gathers of its replicas take at least the least over these numbers
-    of nodes (``taut.solver.bounds.least_rings`` (2)), and rings between copies the least of any.
+(2) Otherwise some copy touches :math:`k \ge 2` nodes, and none more. Gathers of its replicas take at least those of so
+    many nodes (``taut.solver.bounds.least_rings`` (2)).
+(3) If no ring between copies touches more than j nodes, then :math:`j k \ge (\sum_n \sqrt{c_n})^2 / \sum_n c_n`,
+    which is N where nodes are alike: with :math:`a_n` rings and :math:`b_n` copies on node n, :math:`c_n \le a_n b_n`,
+    :math:`\sum_n a_n \le s j` and :math:`\sum_n b_n \le C k`, so that by Cauchy's inequality
+    :math:`(\sum_n \sqrt{c_n})^2 \le \sum_n a_n \sum_n b_n \le j k s C = j k \sum_n c_n`. Some ring is no faster than
+    those of so many nodes.
 
-Where devices or tensor groups differ, the slowest replica may be one of another copy than (2)'s, which then says
+(4) Any two nodes n and m hold a replica each, of copy A and place p, and of copy B and place q. The replica of copy A
+    and place q, on node w, is in one copy with the first and in one ring with the second. With :math:`\gamma` the
+    slowest link inside copies and :math:`\rho` that of rings between them, both 0 inside a node,
+
+    .. math:: \rho \ge \max_{n, m} \min_{w : \gamma_{nw} \le \gamma} \rho_{wm},
+
+    where both matrices are those of the links. It rises as :math:`\gamma` falls, so cases are levels of
+    :math:`\gamma`: gathers at the lowest link of a level, rings after its highest.
+
+Where devices or the slowest replica may be one of another copy than (2)'s, which then says
 nothing of its gathers.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from taut.formulations.gradient_reductions import weight_share
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import ring_factor
 from taut.formulations.space import Candidate
 from taut.solver.bounds.least_rings import every_device, least_ring, replicas_of, ring_per_byte, spreads
 from taut.solver.bounds.link_bounds import BestLinks
+
+LEVELS = 33
+"""Levels of (4): on lognormal links the bound rises by less than a tenth of a per cent beyond some thirty."""
+MOST_NODES = 512
+"""Nodes up to which (4) is computed: its work grows with the cube of them."""
 
 
 class Case(NamedTuple):
@@ -46,12 +68,46 @@ def cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> li
     found, least = [], least_ring(problem, copy, best)
     if (links.gpus_per_node % (candidate.tp * size) == 0).all():
         found.append(Case(least, share * least + every_device(links, candidate, best, size)))
-    several = spreads(problem, copy)
-    crossing = best.telling(size, range(max(several.start, 2), several.stop))
-    if crossing:
-        gather = min(ring_per_byte(size, k, best) for k in crossing) if _alike(problem, candidate) else least
-        found.append(Case(gather, share * gather + least_ring(problem, others, best)))
+    several, alike = spreads(problem, copy), _alike(problem, candidate)
+    levels = _levels(best) if alike and links.by_node else [Case(0.0, 0.0)]
+    for k in range(max(several.start, 2), several.stop):
+        widest = ring_per_byte(size, k, best) if alike else least
+        between = spreads(problem, others)
+        touched = range(max(between.start, _fewest_nodes(problem, candidate, k)), between.stop)
+        fewest = min((ring_per_byte(others.dp, j, best) for j in best.telling(others.dp, touched)), default=np.inf)
+        for level in levels:
+            gather = max(widest, ring_factor(2) * level.gather)
+            found.append(Case(gather, share * gather + max(fewest, ring_factor(2) * level.reduction)))
+    return [one for one in found if not any(_dominates(other, one) for other in found)]
+
+
+def _dominates(one: Case, other: Case) -> bool:
+    """Whether a case is no dearer in either figure, and cheaper in one."""
+    return one != other and one.gather <= other.gather and one.reduction <= other.reduction
+
+
+def _levels(best: BestLinks) -> list[Case]:
+    """Slowest link inside copies and least slowest link of rings between them, by levels of the former, (4)."""
+    apart = best.between_nodes.copy()
+    if len(apart) > MOST_NODES:
+        return [Case(0.0, 0.0)]
+    np.fill_diagonal(apart, 0.0)
+    every = np.unique(apart)
+    highest = every[np.unique(np.linspace(0, len(every) - 1, LEVELS).astype(np.int64))]
+    found, low = [], 0.0
+    for high in highest.tolist():
+        reached = np.stack([apart[near].min(axis=0) for near in apart <= high])
+        found.append(Case(low, float(reached.max())))
+        low = float(every[np.searchsorted(every, high, side="right") :].min(initial=np.inf))
     return found
+
+
+def _fewest_nodes(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
+    """Nodes that the widest ring between copies touches at least, where no copy touches more than k, (3)."""
+    groups = problem.links.gpus_per_node // candidate.tp
+    if not groups.all():
+        return 1
+    return math.ceil(float(np.sqrt(groups).sum() ** 2 / groups.sum()) / k * (1 - 1e-12))
 
 
 def _alike(problem: PlanningProblem, candidate: Candidate) -> bool:

@@ -32,6 +32,8 @@ def narrowed(space: Mapping[str, Any], cluster: ClusterSpec) -> Iterator[str]:
         yield f"what {space['stack']} runs: {'; '.join(choices)}"
     else:
         yield from choices
+    if not space.get("hybrid_sharding", True) and not set(space.get("zero", [])) <= {0, 1}:
+        yield "dp_shard: all replicas share one copy, unless it is fixed"
     for name in ("max_tp", "max_vpp"):
         most, usual = space.get(name, getattr(default, name)), getattr(default, name)
         if most < usual and (name == "max_tp" or "interleaved-1f1b" in space.get("schedules", [])):

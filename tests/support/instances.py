@@ -57,9 +57,10 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False) ->
 def _of_a_stack(seed: int, space: StrategySpace) -> StrategySpace:
     """The space, one in four with one recompute for all stages, and one in four with fewer ZeRO stages in pipelines."""
     rng = np.random.default_rng((seed, 3))
-    alike, fewer = (rng.random(2) < 0.25).tolist()
+    alike, fewer, whole = (rng.random(3) < 0.25).tolist()
+    zero = space.zero[:1] if fewer else None
     return space.model_copy(
-        update={"recompute_by_stage": not alike, "pipeline_zero": space.zero[:1] if fewer else None}
+        update={"recompute_by_stage": not alike, "pipeline_zero": zero, "hybrid_sharding": not whole}
     )
 
 

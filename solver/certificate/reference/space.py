@@ -13,8 +13,8 @@ With D devices, global batch g and L layers a candidate has
 (5) ZeRO-0 without replicas, and sequence parallelism only where tp > 1 divides every sequence;
 (6) beside its own order every order that the space lists for its degrees;
 (7) under ZeRO-2 and 3 shards over all replicas, or over every dp_shard consecutive ones with a copy each, where that
-    is a divisor of dp other than 1 and dp: the largest whose tensor groups find room on the smallest node, and the one
-    asked for. It needs the latency model ``step`` and memory that is a sum of terms;
+    is a divisor of dp other than 1 and dp: with hybrid sharding the largest whose tensor groups find room on the
+    smallest node, and the one asked for. It needs the latency model ``step`` and memory that is a sum of terms;
 (8) one recompute for all stages, each of the space's that (4) allows, unless every stage has its own;
 (9) a ZeRO stage that is listed for pipelines, if some are, where pp > 1.
 """
@@ -161,7 +161,8 @@ def _copies(case: Case, tp: int, dp: int) -> list[int]:
     if case.latency_model != "step" or case.memory.network is not None:
         return [0]
     smallest = min(node.gpus_per_node for node in case.cluster.nodes)
-    inside = [size for size in _divisors(dp) if size * tp <= smallest]
+    hybrid = case.space.get("hybrid_sharding", True)
+    inside = [size for size in _divisors(dp) if size * tp <= smallest and hybrid]
     asked = case.space["fixed"].get("dp_shard", 0)
     return [0, *(size for size in _divisors(dp)[1:-1] if size in (*inside[-1:], asked))]
 

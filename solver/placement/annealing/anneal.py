@@ -48,6 +48,8 @@ MOVES_PER_POSITION = 1500
 """Moves of a run by position, up to the limits below; the temperature falls over all of them."""
 MAX_MOVES = 150_000
 MAX_LOOK_UPS = 400_000_000
+GATHER_COST = 16
+"""Times that a look-up of a candidate with gathers takes longer, which keeps its runs within about a second."""
 """Moves and link look-ups of one annealing run, so that Ctrl-C is answered within a second or two."""
 
 
@@ -116,6 +118,9 @@ def anneal_restarts(problem: PlacementProblem, start: FoundPlacement, *, seed: i
     FoundPlacement
         The best of all runs.
     """
+    if problem.candidate.pp == 1 and not problem.candidate.dp_shard:
+        # Replicas of a single stage are in one ring and are alike: whatever place each has, the price is the same.
+        return start
     moves = min(MOVES_PER_POSITION * len(start.positions), MAX_MOVES, MAX_LOOK_UPS // move_cost(problem))
     seeds = [seed * RESTARTS + restart for restart in range(RESTARTS)]
     with ThreadPoolExecutor(max_workers=max(workers, 1)) as pool:
@@ -143,8 +148,7 @@ def move_cost(problem: PlacementProblem) -> int:
     ring = problem.ranks * min(candidate.dp, problem.links.num_sites) ** 2
     if has_shards(problem.problem, candidate):
         # A move changes the gathers of two copies, on two stages each, and the pipelines of all their replicas.
-        pipelines *= candidate.shards
-        priced += 2.0
+        return GATHER_COST * int(pipelines * candidate.shards + 2 * (priced + 2.0) * ring) + 1
     return int(pipelines + 2 * priced * ring) + 1
 
 

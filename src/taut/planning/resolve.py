@@ -171,7 +171,7 @@ def _no_candidate(problem: PlanningProblem, request: PlanRequest) -> DataError:
     if space.fixed:
         fixed = ",".join(f"{field}={value}" for field, value in space.fixed.items())
         return FieldError("fix", fixed, f"no candidate has these values, expected {rule}")
-    if not problem.costs.basis.startswith("analytic"):
+    if request.profile is not None:
         lacks = "prices no candidate, expected costs for every layer kind at one (tp, micro_batch)"
         return DataError(f"{problem.costs.name}: {lacks}")
     return DataError(f"no candidate exists, expected {rule}")

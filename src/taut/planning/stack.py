@@ -76,6 +76,7 @@ def space_of(request: PlanRequest, cluster: ClusterSpec, stack: Stack) -> Strate
         zero=_zero_stages(request, stack),
         pipeline_zero=stack.pipeline_zero,
         sequence_parallel=stack.sequence_parallel,
+        hybrid_sharding=_alike(cluster),
         recompute=recompute,
         recompute_by_stage=stack.recompute_by_stage or len(recompute) == 1,
         stack="" if stack.name == WHOLE_SPACE else stack.name,
@@ -102,6 +103,17 @@ def _check(stack: Stack, field: str, wanted: Iterable[str]) -> None:
         if kind not in stack.schedules:
             runs = ", ".join(stack.schedules)
             raise FieldError(field, kind, f"not run by {stack.name}, expected one of {runs}, or stack any")
+
+
+def _alike(cluster: ClusterSpec) -> bool:
+    """
+    Whether all nodes and all links between them are alike.
+
+    Elsewhere bounds of hybrid sharding leave some per cent, so that it takes part only where it is asked for.
+    """
+    measured = cluster.bandwidth_matrix is not None or cluster.latency_matrix is not None
+    racks = cluster.network is not None and bool(cluster.network.racks)
+    return len(cluster.nodes) == 1 and not measured and not racks
 
 
 def _zero_stages(request: PlanRequest, stack: Stack) -> list[int]:

@@ -43,7 +43,7 @@ def planned(seed: int) -> tuple[StrategyProgram, Floats] | None:
     chosen = [
         (candidate, recompute)
         for candidate in given.candidates
-        for recompute in given.space.recompute
+        for recompute in given.recompute_of(candidate)
         if layers % candidate.pp == 0
     ]
     if given.latency_model == "amp" or not 4 <= len(chosen) <= MOST_OPTIONS:

@@ -90,7 +90,20 @@ def test_what_is_written_can_be_priced_again(run: Run, tmp_path: Path) -> None:
 def test_the_schedule_of_a_plan_is_priced_and_written(schedule: str, run: Run, tmp_path: Path) -> None:
     """With rings and optimizer the makespan of an order is the step time of its plan; PyTorch's CSV is written too."""
     fixed = f"schedule={schedule},pp=4,tp=4,micro_batch=2"
-    words = ("plan", "gpt2-345m", "amp-homogeneous", "--global-batch", "32", "--fix", fixed, "--gap", "0.02", "--quiet")
+    words = (
+        "plan",
+        "gpt2-345m",
+        "amp-homogeneous",
+        "--global-batch",
+        "32",
+        "--fix",
+        fixed,
+        "--gap",
+        "0.02",
+        "--quiet",
+        "--stack",
+        "any",
+    )
     plan = document(run(*words, "--out", str(tmp_path / "plan.json"), "--json"))
     files = ("--torch-csv", str(tmp_path / "p.csv"), "--out", str(tmp_path / "s.json"))
     found = document(run("schedule", "--read", str(tmp_path / "plan.json"), *files, "--json", "--quiet"))
