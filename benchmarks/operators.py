@@ -2,7 +2,7 @@
 Closed-form operator times against public operator tables, device by device.
 
 Run ``python -m benchmarks.operators DATA [--write FILE]``. DATA is a folder with ``aiconfigurator`` (GEMM and causal
-attention on eight devices, and where there are any ``*__gemm_recipes_perf__*.csv`` with products in narrower formats,
+attention on nine devices, and where there are any ``*__gemm_recipes_perf__*.csv`` with products in narrower formats,
 milliseconds), ``aceso_v100`` (operators of GPT layers, microseconds) and ``amp`` (seconds of GPT-2 layers); none of
 them is part of the project. The script fits the coefficients of
 ``taut.data.analytic.operator_times`` by non-negative least squares on relative error, reweighted towards absolute
@@ -43,6 +43,7 @@ TABLES = {
     "b300_sxm": ("b300-270gb",),
     "gb300": ("gb300-279gb",),
     "l40s": ("l40s-48gb",),
+    "rtx_pro_6000_server": ("rtx-pro-6000",),
 }
 """Devices that each of aiconfigurator's tables is for; it was measured on the first."""
 ASSUMED = {
