@@ -1,0 +1,59 @@
+"""Bounds of a single stage with several copies of weights and gradients, against enumeration."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from taut.formulations.problem import PlanningProblem
+from taut.solver.bounds.computations import partition
+from taut.solver.bounds.copies import cases
+from taut.solver.bounds.ladder import Ladder
+from taut.solver.bounds.link_bounds import BestLinks
+from tests.support.instances import random_problem
+from tests.support.oracle import enumerate_candidate
+
+
+def several_copies(seed: int) -> PlanningProblem:
+    """A random problem with one stage, whose replicas are two to a copy where they are four or more."""
+    given = random_problem(seed, large=seed % 2 == 0, measured=seed % 6 == 5)
+    fixed: dict[str, int | str | bool] = {"pp": 1, "tp": 1, "dp_shard": 2}
+    space = given.space.model_copy(
+        update={
+            "zero": [2, 3],
+            "pipeline_zero": None,
+            "recompute": ["none"],
+            "recompute_by_stage": True,
+            "fixed": fixed,
+        }
+    )
+    return replace(given, space=space, latency_model="step")
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("first", range(0, 120, 20))
+def test_no_bound_of_copies_is_above_the_optimum(first: int) -> None:
+    """Of twenty random problems the bound of the first candidate with copies is no larger than its best placement."""
+    for seed in range(first, first + 20):
+        given = several_copies(seed)
+        for candidate in [choice for choice in given.candidates if choice.dp_shard][:1]:
+            best = enumerate_candidate(given, candidate).seconds
+            assert partition(Ladder(given), candidate).seconds <= best * (1 + 1e-9), seed
+
+
+def test_copies_of_two_racks_cross_between_them_in_gathers_or_in_rings() -> None:
+    """With slow links between racks no case has both its gathers and its rings on fast links, (4)."""
+    given = several_copies(0)
+    nodes = given.cluster.nodes[0].model_copy(update={"count": 4, "gpus_per_node": 2, "nic_bandwidth_gbps": None})
+    fast, slow = 10.0, 0.1
+    rack = np.arange(4) // 2
+    rows = np.where(np.equal.outer(rack, rack), fast, slow).tolist()
+    cluster = given.cluster.model_validate(
+        {"name": "racks", "nodes": [nodes.model_dump()], "bandwidth_matrix": {"unit": "Gb/s", "rows": rows}}
+    )
+    space = given.space.model_copy(update={"global_batch": 8})
+    found = replace(given, cluster=cluster, space=space, _tables={}, _passes={})
+    candidate = next(choice for choice in found.candidates if choice.dp_shard)
+    across = 1 / (slow * 1e9 / 8)
+    for case in cases(found, candidate, BestLinks(found.links, found.rings)):
+        assert max(case.gather, case.reduction) >= across * (1 - 1e-9)
