@@ -83,7 +83,7 @@ def warn_of_units(cluster: ClusterSpec, source: str) -> None:
 
 def _figures(cluster: ClusterSpec) -> Iterator[_Figure]:
     """Every figure that has a known one, node by node."""
-    pair = None if cluster.bandwidth_matrix is not None else cluster.network.bandwidth_gbps
+    pair = None if cluster.bandwidth_matrix is not None else _pair_rate(cluster)
     for number, group in enumerate(cluster.nodes):
         where, link = f"nodes.{number}.", "Gb/s (1e9 bits) in one direction"
         nodes = _catalog_nodes(_family(group.device.name))
@@ -100,6 +100,12 @@ def _figures(cluster: ClusterSpec) -> Iterator[_Figure]:
                 unit = f"{link}, of all cards of a node"
                 yield _Figure(field, group.nic_bandwidth_gbps, cards, unit, BETWEEN, LINK_TOLERANCE)
         yield from _device_figures(group.device, f"{where}device.")
+
+
+def _pair_rate(cluster: ClusterSpec) -> float | None:
+    """Gb/s of a pair of GPUs, inside a rack where racks have their own: between them networks are oversubscribed."""
+    inside = [rack.bandwidth_gbps for rack in cluster.network.racks if rack.bandwidth_gbps is not None]
+    return max(inside, default=cluster.network.bandwidth_gbps)
 
 
 def _device_figures(device: DeviceSpec, where: str) -> Iterator[_Figure]:

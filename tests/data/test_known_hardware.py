@@ -136,3 +136,14 @@ def test_the_catalogs_clusters_are_silent() -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 warn_of_units(cluster, name)
+
+
+def test_networks_between_racks_may_be_oversubscribed(tmp_path: Path) -> None:
+    """With racks, the rate inside them is compared, and an eighth of it between them is silent."""
+    path = tmp_path / "racks.yaml"
+    path.write_text(
+        "nodes:\n  - {count: 2, device: h100-80gb, gpus_per_node: 8, intra_bandwidth_gbps: 3600}\n"
+        "network: {bandwidth_gbps: 50, racks: [{nodes: [0], bandwidth_gbps: 400}, {nodes: [1], bandwidth_gbps: 400}]}\n",
+        encoding="utf-8",
+    )
+    assert load_cluster(str(path)).num_nodes == 2
