@@ -143,7 +143,8 @@ def test_networks_between_racks_may_be_oversubscribed(tmp_path: Path) -> None:
     path = tmp_path / "racks.yaml"
     path.write_text(
         "nodes:\n  - {count: 2, device: h100-80gb, gpus_per_node: 8, intra_bandwidth_gbps: 3600}\n"
-        "network: {bandwidth_gbps: 50, racks: [{nodes: [0], bandwidth_gbps: 400}, {nodes: [1], bandwidth_gbps: 400}]}\n",
+        "network:\n  bandwidth_gbps: 50\n"
+        "  racks: [{nodes: [0], bandwidth_gbps: 400}, {nodes: [1], bandwidth_gbps: 400}]\n",
         encoding="utf-8",
     )
     assert load_cluster(str(path)).num_nodes == 2
