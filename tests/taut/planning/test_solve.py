@@ -359,5 +359,5 @@ def test_schedules_that_cannot_be_priced_are_refused(options: dict[str, Any], wo
 def test_ordered_schedule_that_does_not_fit_is_explained(shape: dict[str, int]) -> None:
     """A model too large under ZB-V alone: what is missing on which device, and as a way out more nodes."""
     with pytest.raises(InfeasibleError, match=r"no plan fits: the nearest, pp=.* zb-v.*nearest way out"):
-        fix = {"schedule": "zb-v", "zero": 0, **shape}
+        fix: dict[str, str | int] = {"schedule": "zb-v", "zero": 0, **shape}
         plan("gpt3-175b", "dgx-a100:2", global_batch=BATCH, stack="any", fix=fix)
