@@ -74,12 +74,14 @@ class BranchAndBound:
 
     Attributes
     ----------
+    limit
+        That limit in seconds.
     incumbent
         Least makespan in seconds of the divisions found, and its division; it fits memory by the least figures alone.
     """
 
     def __init__(self, devices: DeviceChain, divisions: Sequence[Division]) -> None:
-        self.given, self._limit = devices.given, devices.limit
+        self.given, self.limit = devices.given, devices.limit
         self.incumbent: tuple[float, Division | None] = (np.inf, None)
         self._root = self._node(devices, MasterRows(devices.given, with_memory=False), divisions)
         self._idle = 0
@@ -89,10 +91,10 @@ class BranchAndBound:
     ) -> _Node:
         mine = [division for division in divisions if devices.contains(division)]
         capacity, constant = capacity_bound(devices), self.given.constant
-        if capacity >= self._limit:
+        if capacity >= self.limit:
             proof = DualSolution(-np.inf, np.zeros(0), np.zeros(0), tuple(mine), np.zeros(0))
         else:
-            proof = maximise_dual(rows, mine, devices.least_division, self._limit - constant, start)
+            proof = maximise_dual(rows, mine, devices.least_division, self.limit - constant, start)
         self._note(proof.divisions[len(mine) :])
         by_weights = proof.value + constant
         return _Node(devices, rows, proof, max(by_weights, capacity), by_capacity=capacity > by_weights)
@@ -113,6 +115,11 @@ class BranchAndBound:
             self.incumbent = min(self.incumbent, (least_makespan(self.given, answer), answer), key=lambda one: one[0])
 
     @property
+    def is_branched(self) -> bool:
+        """Whether there are branches."""
+        return self._root.children is not None
+
+    @property
     def divisions(self) -> tuple[Division, ...]:
         """Divisions found in all leaves."""
         return tuple(division for leaf in self._root.leaves() for division in leaf.proof.divisions)
@@ -120,7 +127,7 @@ class BranchAndBound:
     @property
     def seconds(self) -> float:
         """The bound in seconds, at most the limit, without an allowance for rounding."""
-        return min(*(leaf.seconds for leaf in self._root.leaves()), self._limit)
+        return min(*(leaf.seconds for leaf in self._root.leaves()), self.limit)
 
     def branch(self) -> bool:
         """Branch on the leaf with the least bound, (3) and (4); returns whether that was possible."""
@@ -128,7 +135,7 @@ class BranchAndBound:
         least = min(leaf.seconds for leaf in leaves)
         # Of equal leaves the deepest goes first, since it may take several branchings in one place to raise a bound.
         leaf = max((one for one in leaves if one.seconds <= least * TIE), key=lambda one: one.depth)
-        if least >= self._limit or len(leaves) >= MOST_LEAVES or self._idle >= MOST_IDLE_SPLITS:
+        if least >= self.limit or len(leaves) >= MOST_LEAVES or self._idle >= MOST_IDLE_SPLITS:
             return False
         if not self._choose(leaf):
             return False
@@ -170,7 +177,7 @@ class BranchAndBound:
                 if figures is not None:
                     every.add(figures)
         return {
-            "limit_s": self._limit,
+            "limit_s": self.limit,
             "critical": [figures.plain() for figures in every.critical_for if figures is not None],
             "tree": self._plain(self._root, every),
         }

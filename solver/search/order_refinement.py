@@ -22,6 +22,7 @@ from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.computations import order
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.layer_partition import Partition
+from taut.solver.order_priced.bound import OrderBound
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
 from taut.solver.order_priced.dominance import dominates, inherited, likely_dominating
 from taut.solver.order_priced.local_search import LONG, REACH, SHORT, improved_division
@@ -31,6 +32,10 @@ from taut.solver.result import CandidateBound, Limits, Source
 from taut.solver.search.incumbent import Best
 from taut.solver.search.order_adaptation import OrderAdaptation
 from taut.solver.search.standing import ABOVE, Standing, infeasible, placing
+
+LOWERED = 1 + 1e-4
+"""Limit of a tree without branches, as a multiple of the best plan, beyond which it begins anew with that limit: fewer
+options are within a lower limit, and the bound costs as much as one branching."""
 
 
 class OrderRefining:
@@ -52,15 +57,20 @@ class OrderRefining:
         found = computed.order
         if found is None:
             return infeasible(bound, computed)
-        self._proven[bound.candidate] = found.seconds, found.witness
-        if found.seconds >= bound.lower_bound:
-            bound.lower_bound, bound.source, bound.witness = found.seconds, computed.source, found.witness
-        beaten = bound.lower_bound >= self._best.seconds
-        at.branching = None if beaten else found.branching
+        beaten = self._bounded(bound, at, found)
         if not beaten or self.orders.is_within_reach(bound.candidate, bound.lower_bound):
             given = self._chunked(bound.candidate)
             self._draft(bound, at, given, [*found.divisions, *self.orders.divisions(bound.candidate)])
         return not beaten
+
+    def _bounded(self, bound: CandidateBound, at: Standing, found: OrderBound) -> bool:
+        """Take a bound and its branches; returns whether the candidate is beaten."""
+        self._proven[bound.candidate] = found.seconds, found.witness
+        if found.seconds >= bound.lower_bound:
+            bound.lower_bound, bound.source, bound.witness = found.seconds, Source.ORDER, found.witness
+        beaten = bound.lower_bound >= self._best.seconds
+        at.branching = None if beaten else found.branching
+        return beaten
 
     def _inherit(self, bound: CandidateBound) -> bool:
         """Take the bound of a candidate that dominates this one; returns whether it is larger."""
@@ -114,6 +124,9 @@ class OrderRefining:
         """Another branch of the divisions of an order, (4)."""
         if bound.lower_bound > self._highest:
             return False
+        if not branching.is_branched and branching.limit > self._best.seconds * LOWERED:
+            found = order(self._ladder, bound.candidate, self._best.seconds * ABOVE).order
+            return found is not None and not self._bounded(bound, at, found) and at.branching is not None
         known, more = branching.incumbent[0], branching.branch()
         seconds = branching.seconds * (1 - ROUNDING)
         if seconds > bound.lower_bound:
