@@ -27,8 +27,8 @@ temperatures: of eight devices with two to four chunks each, the first run ends 
 and colder ones from there reach it in a third of the moves of hot ones."""
 SHORT, LONG = range(1), range(1, 3)
 """The first of these runs, whose cost is like that of a bound, and the others."""
-MOST_ANNEALED = 400_000_000
-"""Passes that a run prices at most: some seconds."""
+MOST_ANNEALED = 120_000_000
+"""Passes that a run prices at most: one to two seconds."""
 MOST_PASSES = 1_500_000
 """Passes that are priced at most, over all neighbours: some tenths of a second."""
 REACH = 0.03
