@@ -45,16 +45,12 @@ class DeviceChain:
     ----------
     lower, upper
         Bounds of a branch on the layers of every chunk (C,).
-    fewest, most
-        Bounds of a branch on the layers of every device (devices,).
     """
 
     def __init__(self, given: ChunkProblem, limit: float = np.inf) -> None:
         self.given, self.limit = given, limit
         self.lower = np.ones(given.num_chunks, np.int64)
         self.upper = np.full(given.num_chunks, given.num_layers)
-        self.fewest = np.zeros(len(given.counts), np.int64)
-        self.most = np.full(len(given.counts), given.num_layers)
 
     @cached_property
     def paths(self) -> list[Path]:
@@ -105,7 +101,6 @@ class DeviceChain:
         """The same devices with so many more bytes each; paths and least figures do not depend on memory."""
         larger = DeviceChain(replace(self.given, budget=self.given.budget + memory), self.limit)
         larger.lower, larger.upper = self.lower, self.upper
-        larger.fewest, larger.most = self.fewest, self.most
         larger.paths, larger.minima = self.paths, self.minima
         return larger
 
@@ -119,11 +114,16 @@ class DeviceChain:
         return int(whole.min(initial=self.given.num_layers)), int(whole.max(initial=0)) - 1
 
     def contains(self, division: Division) -> bool:
-        """Whether a division lies in the branch."""
-        layers, order = division.layers, self.given.order
-        whole = np.bincount(order.device, layers, minlength=len(self.most))
-        chunks = (layers >= self.lower) & (layers <= self.upper)
-        return bool(chunks.all() and ((whole >= self.fewest) & (whole <= self.most)).all())
+        """
+        Whether a division has an option of the branch on every device.
+
+        Another one as a column would keep the master problem below the dual function, which then counts as maximal.
+        """
+        layers, recompute = division.layers, division.recompute_index
+        return all(
+            options.has(layers[self.given.hosted(d)], recompute[self.given.hosted(d)])
+            for d, options in enumerate(self.options)
+        )
 
     def split(self, chunk: int, layers: int) -> "tuple[DeviceChain, DeviceChain]":
         """Two branches: at most so many layers in a chunk, and more."""
@@ -136,10 +136,7 @@ class DeviceChain:
 
     def split_device(self, device: int, layers: int) -> "tuple[DeviceChain, DeviceChain]":
         """Two branches: at most so many layers on a device, and more."""
-        few, many = self._split(device, self.options[device].whole <= layers)
-        few.most, many.fewest = few.most.copy(), many.fewest.copy()
-        few.most[device], many.fewest[device] = layers, layers + 1
-        return few, many
+        return self._split(device, self.options[device].whole <= layers)
 
     def _split(self, device: int, kept: Flags) -> "tuple[DeviceChain, DeviceChain]":
         """The devices with some options of one of them, and with the others."""

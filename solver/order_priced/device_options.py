@@ -64,6 +64,10 @@ class DeviceOptions:
         """Layers of all chunks together (O,)."""
         return np.asarray(self.layers.sum(axis=1))
 
+    def has(self, layers: Ints, recompute: Ints) -> bool:
+        """Whether layers and recompute of the chunks are an option."""
+        return bool(((self.layers == layers) & (self.recompute == recompute)).all(axis=1).any())
+
     def only(self, kept: Flags) -> "DeviceOptions":
         """Some of the options, by flags (O,)."""
         return DeviceOptions(self.layers[kept], self.recompute[kept], self.seconds[kept])

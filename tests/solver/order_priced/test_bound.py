@@ -418,3 +418,19 @@ def test_divisions_that_are_alike_on_all_devices_are_known() -> None:
     for layers in ([1, 2, 2, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 2, 2, 1]):
         ends = np.cumsum(layers)
         assert tuple(zip((ends - layers).tolist(), ends.tolist(), strict=True)) in known
+
+
+def test_divisions_beyond_the_limit_do_not_weaken_a_bound() -> None:
+    """Of ten equal layers on four devices, a tree begins as well with divisions that no option within its limit has."""
+    given = problem(cluster(4, 1), model(10), schedules=["interleaved-1f1b"], max_tp=1, fixed={"pp": 4, "vpp": 2})
+    choice = max(given.candidates, key=lambda c: c.num_micro_batches)
+    division = chunked(given, choice, BestLinks(given.links, given.rings))
+    chunks = np.zeros(8, np.int64)
+    starts = [
+        Division.of_ends(np.cumsum(layers), chunks) for layers in ([1] * 7 + [3], [3] + [1] * 7, [1, 1, 1, 3] + [1] * 4)
+    ]
+    limit = min(least_makespan(division, start) for start in order_bound(division).divisions)
+    devices = DeviceChain(division, limit)
+    assert not any(devices.contains(start) for start in starts)
+    with_them, without = BranchAndBound(devices, starts), BranchAndBound(devices, [])
+    assert with_them.seconds == pytest.approx(without.seconds, rel=1e-6)
