@@ -23,7 +23,8 @@ def test_every_stack_names_what_exists() -> None:
 
 def test_calibration_of_the_device_precision_and_nodes_is_taken() -> None:
     """One node and many have their own on A100, bf16 and fp8 theirs on H100."""
-    known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
+    names = [*load_stack("megatron-deepspeed").calibrations, *load_stack("megatron-core").calibrations]
+    known = [catalog_calibrations()[name] for name in names]
     asked: list[tuple[str, Precision, bool]] = [
         ("a100-80gb", "bf16", False),
         ("a100-80gb", "fp16", True),

@@ -74,7 +74,7 @@ def test_the_price_of_a_stack_is_a_bound_on_everything_it_cannot_run() -> None:
         fix={"pp": 2, "tp": 1, "micro_batch": 2},
         stack="any",
         schedules="all",
-        calibration="megatron-deepspeed-a100-one",
+        calibration="megatron-deepspeed-a100-many",
     )
     assert price.whole_space_bound_s <= best.step_time_s <= found.step_time_s
     assert price.at_most == found.step_time_s / price.whole_space_bound_s - 1
