@@ -15,13 +15,14 @@ from taut.data.device import Precision
 from taut.data.load import load_cluster, load_costs, load_memory_model, load_model
 from taut.data.memory import MemoryModel
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.stack import Stack
 from taut.errors import DataError, FieldError
 from taut.formulations.problem import WHOLE_STEP, LatencyModel, PlanningProblem
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.space import StrategySpace, divisors, tensor_degrees
 from taut.planning.fixed_values import check_fixed
 from taut.planning.request import PlanRequest
-from taut.planning.stack import calibration_of, space_of, stack_of
+from taut.planning.stack import calibration_of, memory_model_for, space_of, stack_of
 
 
 def planning_problem(request: PlanRequest) -> PlanningProblem:
@@ -42,7 +43,7 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     """
     model, cluster, stack = _model(request), _cluster(request.cluster), stack_of(request)
     calibration = calibration_of(request, cluster, stack, _precision(request, cluster))
-    memory = _memory_model(request, cluster, calibration)
+    memory = _memory_model(request, cluster, stack, calibration)
     check_fixed(request.fix, request.global_batch, cluster)
     space = space_of(request, cluster, stack)
     _check_priced(space, request.latency_model, memory)
@@ -99,12 +100,16 @@ def _check_copies(space: StrategySpace, latency_model: LatencyModel, memory: Mem
         raise FieldError("fix", f"zero={zero}", "shards no gradients, expected 2 or 3 beside dp_shard")
 
 
-def _memory_model(request: PlanRequest, cluster: ClusterSpec, calibration: Calibration | None) -> MemoryModel:
-    """The given memory model, or the one fitted for the calibration's stack, or the analytic one."""
+def _memory_model(
+    request: PlanRequest, cluster: ClusterSpec, stack: Stack, calibration: Calibration | None
+) -> MemoryModel:
+    """The given memory model, or the one fitted for the stack or the calibration, or the analytic one."""
     given, precision = request.memory_model, request.precision
     memory = load_memory_model(given) if isinstance(given, str) else given
     if memory is None:
         devices = list(cluster.devices.values())
+        if (fitted := memory_model_for(stack, cluster.devices)) is not None:
+            return fitted.model_copy(update={"precision": _precision(request, cluster)})
         return memory_model_of(calibration.stack if calibration else "", devices[0], _precision(request, cluster))
     if precision is None:
         return memory

@@ -8,10 +8,11 @@ whole space at stated efficiencies unless it names a stack.
 from collections.abc import Iterable
 
 from taut.data.calibration import Calibration
-from taut.data.catalog.builtin import catalog_calibrations
+from taut.data.catalog.builtin import catalog_calibrations, catalog_memory_models
 from taut.data.cluster import ClusterSpec
 from taut.data.device import Precision
 from taut.data.load import load_calibration
+from taut.data.memory import MemoryModel
 from taut.data.stack import Stack, calibration_for, load_stack
 from taut.errors import FieldError
 from taut.formulations.space import SCHEDULES, Schedule, StrategySpace
@@ -52,6 +53,12 @@ def calibration_of(
         reason = f"is of {found.device}, expected one of {', '.join(cluster.devices)}, which {cluster.name} has"
         raise FieldError("calibration", found.name, reason)
     return found
+
+
+def memory_model_for(stack: Stack, devices: Iterable[str]) -> MemoryModel | None:
+    """The first memory model of a stack that was fitted on one of the devices."""
+    known, types = catalog_memory_models(), set(devices)
+    return next((known[name] for name in stack.memory_models if known[name].device in types), None)
 
 
 def space_of(request: PlanRequest, cluster: ClusterSpec, stack: Stack) -> StrategySpace:

@@ -15,11 +15,12 @@ from taut.data.analytic.device_rates import rates_of
 from taut.data.arrays import Floats, Ints
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations, catalog_operators, memory_model_of
-from taut.data.catalog.devices import catalog_devices
+from taut.data.catalog.devices import catalog_devices, catalog_section
 from taut.data.device import DeviceSpec, Precision
 from taut.data.load import load_cluster
 from taut.data.memory import MemoryModel, beyond
 from taut.data.samples import ConfigurationRow
+from taut.data.stack import calibration_for, load_stack
 from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, KIB, MICROSECOND
 from taut.errors import DataError, ExtrapolationWarning
@@ -179,12 +180,17 @@ def setting_of(row: ConfigurationRow, calibration: Calibration | None) -> Settin
     """Device, links, precision and calibration of a row."""
     device = find_device(row.gpu)
     chosen = calibration or _calibration(row, device)
-    precision: Precision = row.precision or ("bf16" if "bf16" in device.peak_tflops else "fp16")
+    precision = _precision(row, device)
     if device.peak_flops(precision) is None:
         raise DataError(f"precision is {precision}, expected one of {', '.join(device.peak_tflops)} on {device.name}")
     machine = machine_of(chosen.cluster or default_cluster(device), device, row.gpus_per_node, precision, chosen)
     memory = memory_model_of(row.stack or chosen.stack, device, precision)
     return Setting(device=device, machine=machine, precision=precision, calibration=chosen, memory=memory)
+
+
+def _precision(row: ConfigurationRow, device: DeviceSpec) -> Precision:
+    """A row's precision, or the usual one of its device."""
+    return row.precision or ("bf16" if "bf16" in device.peak_tflops else "fp16")
 
 
 def find_device(name: str) -> DeviceSpec:
@@ -209,13 +215,17 @@ def default_cluster(device: DeviceSpec) -> str:
 
 
 def _calibration(row: ConfigurationRow, device: DeviceSpec) -> Calibration:
-    """The catalog's calibration for a row's stack, or its device; stated efficiencies where there is none."""
+    """The calibration of a row's stack, of a framework or of the catalog's runs, or of its device, or none."""
     nodes = "one" if row.n_gpus <= row.gpus_per_node else "many"
     known = list(catalog_calibrations().values())
+    if row.stack in catalog_section("stacks"):
+        mine = [entry for name in load_stack(row.stack).calibrations for entry in known if entry.name == name]
+        found = calibration_for(mine, [device.name], _precision(row, device), many_nodes=nodes == "many")
+        return found or uncalibrated(device)
     if row.stack and row.stack not in {entry.stack for entry in known}:
-        stacks = ", ".join(sorted({entry.stack for entry in known}))
+        stacks = ", ".join([*catalog_section("stacks"), *sorted({entry.stack for entry in known})])
         raise DataError(f"stack is {row.stack!r}, expected one of {stacks}, or none")
-    precision = row.precision or ("bf16" if "bf16" in device.peak_tflops else "fp16")
+    precision = _precision(row, device)
     fitting = [
         entry
         for entry in known

@@ -161,3 +161,16 @@ def test_public_campaign_is_predicted_as_the_calibration_says() -> None:
     stated = load_calibration("megatron-deepspeed-a100-many").mape
     assert stated is not None
     assert np.abs(found / np.array(measured) - 1).mean() <= stated
+
+
+def test_a_framework_is_a_stack_of_rows_too() -> None:
+    """A row for megatron-core has its calibration for the device; one for any has stated costs and no band."""
+    core, named, free = predict_rows(
+        [
+            configuration(gpu="h100-80gb", stack="megatron-core"),
+            configuration(gpu="h100-80gb", stack="nemo-h100"),
+            configuration(gpu="h100-80gb", stack="any"),
+        ]
+    )
+    assert core == named and core.band is not None
+    assert free.band is None and free.step_time_s is not None
