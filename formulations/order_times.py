@@ -16,13 +16,17 @@ For every replica
 (3) T_pipe[z] is the makespan of the order under these durations (``taut.formulations.schedules.schedule`` (2) to (5)),
     and the end of device x the end of its last pass, which yields gradients.
 
-At even chunks, without transfers, and with F, I, W the seconds of a device's chunks together, (3) is
-:math:`m (F + I + W)` plus
+At even chunks, with F, I, W the seconds of a device's chunks together and :math:`h_c` those of a transfer after chunk
+c, (3) is :math:`m (F + I + W)` plus
 
 =====================  ===================================================
-``interleaved-1f1b``   :math:`(pp - 1) (F + I + W) / v`
+``interleaved-1f1b``   :math:`(pp - 1) (F + I + W) / v + 2 \sum_c h_c`
 ``zb-h1``              :math:`(pp - 1) (F + I - W)` where :math:`F + I \ge W`, for m >= 2 pp
 =====================  ===================================================
+
+The first holds where no transfer takes longer than a chunk's forward or backward pass, so that the passes of other
+micro-batches hide all but one trip there and back, those round the devices included; it is a lower bound elsewhere. The
+second is without transfers.
 
 The parts of T_pipe are makespans too: computation that of the computation alone, tensor-parallel what all-reduces add
 to it, sharding what gathers and scatters add to both, transfers what is left.

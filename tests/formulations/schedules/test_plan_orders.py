@@ -103,6 +103,26 @@ def test_interleaving_divides_the_bubble(pp: int, vpp: int, rounds: int, times: 
     assert found[0] == m * whole + (pp - 1) * whole / vpp
 
 
+@pytest.mark.proof
+def test_interleaving_shows_one_trip_of_hops() -> None:
+    """
+    Of 6,000 pipelines of even chunks: m t + (pp - 1) t / v, and every hop once there and back.
+
+    So it is where no hop is longer than a chunk's forward or backward pass; with longer ones it takes at least as long.
+    """
+    rng = np.random.default_rng(0)
+    for case in range(6_000):
+        pp, vpp = int(rng.integers(2, 10)), int(rng.integers(2, 6))
+        m = pp * int(rng.integers(1, 6))
+        times, chunks = rng.uniform(0, 1, 3), pp * vpp
+        hops = rng.uniform(0, min(times[0], times[1] + times[2]), chunks - 1) * (1.0 if case % 3 else 3.0)
+        found = spans(order_of("interleaved-1f1b", pp, vpp, m), np.repeat(times, chunks)[None], hops[None], m)[0]
+        closed = (m * vpp + pp - 1) * times.sum() + 2 * hops.sum()
+        assert found >= closed * (1 - 1e-12), case
+        if case % 3:
+            assert found == pytest.approx(closed, rel=1e-12), case
+
+
 def test_unknown_orders_are_refused() -> None:
     """A schedule with a closed form has no order here."""
     with pytest.raises(FormulationError, match="expected one of interleaved-1f1b"):
