@@ -5,7 +5,8 @@ With the least communication of ``taut.solver.bounds.communication``, each is at
 are named by what they minimise exactly:
 
 ``relaxation``  ideal balance without memory, plus (4); where a schedule is priced by its order, m times what the
-                busiest device does at least with whole layers, plus its ring and optimizer;
+                busiest device does at least with whole layers, or a micro-batch's trip there and back, plus its ring
+                and optimizer;
 ``partition``   the exact partition (``taut.solver.layer_partition``), plus that communication;
 ``placement``   the same with the exact placement for the layers of stage 0
                 (``taut.solver.placement.exact.subset``);
@@ -22,7 +23,7 @@ from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem, chunk_problem
 from taut.formulations.partition import PartitionProblem, best_group, partition_problem
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import ON_V
+from taut.formulations.schedules.plan_orders import ON_V, SPLIT
 from taut.formulations.sharding import half_ring, pass_bytes
 from taut.formulations.space import Candidate
 from taut.formulations.stage_tables import all_reduce_seconds
@@ -67,7 +68,8 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     if candidate.is_order_priced:
         computing = _busiest(least, candidate) + candidate.vpp * _least_waits(problem, candidate, gather)
         busiest = max(straggler, computing)
-        return float((m * busiest + comm.tail[1:].min()) * (1 - ORDER_ROUNDING))
+        trip = _trip(problem, candidate, seconds)
+        return float((max(m * busiest, trip) + comm.tail[1:].min()) * (1 - ORDER_ROUNDING))
     cuts = (candidate.pp - 1) * comm.edge[1:-1].min(initial=np.inf) if candidate.pp > 1 else 0.0
     gradients = problem.gradient_bytes(candidate)[0, -1] / candidate.pp
     ring = comm.ring * gradients + comm.ring_latency
@@ -86,6 +88,14 @@ def _whole_gathers(problem: PlanningProblem, candidate: Candidate, gather: float
     sent = pass_bytes(problem, candidate)
     gathers = [sent.forward_alone + sent.forward_beside, sent.backward_alone + sent.backward_beside]
     return float(sum(max(one, gather * every[0, -1]) for one, every in zip(least, gathers, strict=True)))
+
+
+def _trip(problem: PlanningProblem, candidate: Candidate, seconds: Floats) -> float:
+    """Least seconds of one micro-batch through all layers and back, after which the first device ends."""
+    layers = np.arange(problem.tables(candidate).num_layers)
+    if candidate.schedule in SPLIT:
+        seconds = seconds - problem.passes(candidate).weight_gradient
+    return float(seconds[:, :, layers, layers + 1].min(axis=(0, 1)).sum())
 
 
 def _least_waits(problem: PlanningProblem, candidate: Candidate, gather: float) -> float:
