@@ -21,11 +21,11 @@ from taut.solver.layer_partition import Partition
 from taut.solver.order_priced.division_annealing import annealed_division
 from taut.solver.order_priced.master_rows import least_makespan
 
-EFFORTS = (3_000, np.inf, 2e-2), (15_000, 0.02, 1e-3), (25_000, 0.01, 5e-3)
+EFFORTS = (3_000, np.inf, 2e-2), (15_000, 0.02, 1e-3), (25_000, 0.01, 5e-3), (25_000, 0.01, 1e-3)
 """Moves of annealing runs, the distance of the makespan beyond the limit, relative, up to which each is made, and first
 temperatures: of eight devices with two to four chunks each, the first run ends within 1.7 % of the best division known,
 and colder ones from there reach it in a third of the moves of hot ones."""
-SHORT, LONG = range(1), range(1, 3)
+SHORT, LONG = range(1), range(1, 4)
 """The first of these runs, whose cost is like that of a bound, and the others."""
 MOST_ANNEALED = 120_000_000
 """Passes that a run prices at most: one to two seconds."""
