@@ -59,7 +59,7 @@ class Instance(NamedTuple):
 
 def instance(model: str, cluster: str, global_batch: int, fix: dict[str, int | str | bool]) -> Instance:
     """Every candidate of a planning problem whose stages divide the layers, with every recompute."""
-    given = planning_problem(PlanRequest(model, cluster, global_batch=global_batch, fix=fix))
+    given = planning_problem(PlanRequest(model, cluster, global_batch=global_batch, stack="any", fix=fix))
     layers, links = len(given.model.blocks), BestLinks(given.links, given.rings)
     options, features, need = [], [], []
     for candidate in given.candidates:

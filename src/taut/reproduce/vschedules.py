@@ -158,7 +158,9 @@ def _problem(method: Method) -> PlanningProblem:
     model = ModelSpec.parse(MODEL, str(MODEL["name"]))
     memory = MemoryModel(margin=0.0)
     fixed: dict[str, int | str | bool] = {"schedule": method.schedule}
-    request = PlanRequest(model, CLUSTER, global_batch=GLOBAL_BATCH, memory_model=memory, fix=fixed)
+    request = PlanRequest(
+        model, CLUSTER, global_batch=GLOBAL_BATCH, memory_model=memory, stack="any", latency_model="pipette", fix=fixed
+    )
     posed = planning_problem(request)
     space = posed.space.model_copy(update={"recompute": [method.recompute]})
     return PlanningProblem(posed.model, posed.cluster, posed.costs, posed.memory, space, "pipette")
