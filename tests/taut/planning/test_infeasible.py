@@ -73,12 +73,12 @@ def test_nodes_that_are_asked_for_suffice(run: Run) -> None:
 
 def test_changes_of_fixed_values_can_be_taken_up(run: Run) -> None:
     """Changed as a way out says, ``--fix`` leads to a plan that is no faster than the stated bound."""
-    # 6.65e9 parameters of 18 bytes are 111 GiB on every device of 80; ZeRO-1 leaves 6 + 12 / 8 bytes. ZeRO-2 leaves
-    # less, and its scatters hide behind computation, where the reduction of ZeRO-1 follows it.
+    # 6.65e9 parameters of 18 bytes are 111 GiB on every device of 80; ZeRO-1 leaves 6 + 12 / 8 bytes. ZeRO-3 leaves
+    # less, and its gathers hide behind computation, where the reduction of ZeRO-1 follows it.
     report = reported(run, *FIXED, "dp=8,zero=0")
     ways = {way["change"]: way for way in report["ways_out"]}
-    assert ways["zero"]["detail"] == "zero=2 instead of zero=0"
-    for change, fix in (("zero", "dp=8,zero=2"), ("pipeline_stages", "zero=0")):
+    assert ways["zero"]["detail"] == "zero=3 instead of zero=0"
+    for change, fix in (("zero", "dp=8,zero=3"), ("pipeline_stages", "zero=0")):
         outcome = run(*FIXED, fix, "--json", "--gap", 0.9)
         assert outcome.code == 0
         step_time = json.loads(outcome.out)["predicted"]["step_time_s"]
