@@ -22,7 +22,7 @@ from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.space import StrategySpace, divisors, tensor_degrees
 from taut.planning.fixed_values import check_fixed
 from taut.planning.request import PlanRequest
-from taut.planning.stack import calibration_of, memory_model_for, space_of, stack_of
+from taut.planning.stack import calibration_of, memory_model_for, not_hidden_twice, overlaps, space_of, stack_of
 
 
 def planning_problem(request: PlanRequest) -> PlanningProblem:
@@ -42,20 +42,17 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     'pp=2 tp=1 dp=4 micro_batch=1 1f1b recompute=full'
     """
     model, cluster, stack = _model(request), _cluster(request.cluster), stack_of(request)
+    overlap = overlaps(request, stack)
     calibration = calibration_of(request, cluster, stack, _precision(request, cluster))
+    if overlap and calibration is not None:
+        calibration = not_hidden_twice(calibration)
     memory = _memory_model(request, cluster, stack, calibration)
     check_fixed(request.fix, request.global_batch, cluster)
     space = space_of(request, cluster, stack)
     _check_priced(space, request.latency_model, memory)
     _check_copies(space, request.latency_model, memory)
-    if request.overlap_grad_reduce and request.latency_model != "step":
-        raise FieldError(
-            "overlap_grad_reduce", "true", f"no part of {request.latency_model}, expected latency model step"
-        )
     costs = _costs(request.profile, model, cluster, memory, space, calibration)
-    problem = PlanningProblem(
-        model, cluster, costs, memory, space, request.latency_model, calibration, request.overlap_grad_reduce
-    )
+    problem = PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration, overlap)
     if not problem.candidates:
         raise _no_candidate(problem, request)
     return problem

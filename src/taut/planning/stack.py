@@ -55,6 +55,35 @@ def calibration_of(
     return found
 
 
+def overlaps(request: PlanRequest, stack: Stack) -> bool:
+    """
+    Whether gradients are reduced during the last backward pass: as asked for, or as the stack does in ``step``.
+
+    Raises
+    ------
+    FieldError
+        If it is asked for under another latency model.
+    """
+    if request.overlap_grad_reduce and request.latency_model != "step":
+        reason = f"no part of {request.latency_model}, expected latency model step"
+        raise FieldError("overlap_grad_reduce", "true", reason)
+    return request.overlap_grad_reduce or (stack.overlap_grad_reduce and request.latency_model == "step")
+
+
+def not_hidden_twice(calibration: Calibration) -> Calibration:
+    """
+    A calibration for reductions that overlap: none of its coefficients hides some of them as well.
+
+    A coefficient below 1 on gradient rings stands for what the runs hid behind computation, which overlap hides itself.
+    """
+    rings = calibration["data_parallel"]
+    if rings >= 1.0:
+        return calibration
+    words = f"{calibration.source}; gradient rings at the stated links, not {rings:g} of their time, as they overlap"
+    coefficients = {**calibration.coefficients, "data_parallel": 1.0}
+    return calibration.model_copy(update={"coefficients": coefficients, "source": words})
+
+
 def memory_model_for(stack: Stack, devices: Iterable[str]) -> MemoryModel | None:
     """The first memory model of a stack that was fitted on one of the devices."""
     known, types = catalog_memory_models(), set(devices)

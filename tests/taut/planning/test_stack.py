@@ -79,3 +79,24 @@ def test_the_price_of_a_stack_is_a_bound_on_everything_it_cannot_run() -> None:
     assert price.whole_space_bound_s <= best.step_time_s <= found.step_time_s
     assert price.at_most == found.step_time_s / price.whole_space_bound_s - 1
     assert "megatron-core's limits cost at most" in str(price)
+
+
+def test_overlapped_reductions_are_not_hidden_twice() -> None:
+    """A stack that overlaps reductions, or a request, prices rings at the stated links or above, and says so."""
+    ours = taut.Stack(
+        name="ours",
+        description="overlaps",
+        schedules=["1f1b"],
+        zero=[0, 1],
+        calibrations=["nemo-h100-bf16"],
+        overlap_grad_reduce=True,
+    )
+    for given in (
+        taut.PlanRequest("gpt2-345m", "dgx-h100", global_batch=32, stack=ours),
+        taut.PlanRequest("gpt2-345m", "dgx-h100", global_batch=32, overlap_grad_reduce=True),
+    ):
+        posed = taut.planning_problem(given)
+        assert posed.overlap_grad_reduce and posed.coefficient("data_parallel") == 1.0
+        assert posed.calibration is not None and "as they overlap" in posed.calibration.source
+    plain = taut.planning_problem(taut.PlanRequest("gpt2-345m", "dgx-h100", global_batch=32))
+    assert not plain.overlap_grad_reduce and plain.coefficient("data_parallel") < 1.0
