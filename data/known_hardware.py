@@ -29,8 +29,8 @@ from taut.data.catalog.devices import catalog_devices, catalog_section
 from taut.data.cluster import ClusterSpec, NodeSpec
 from taut.data.device import DeviceSpec
 
-MEASURED = "nccl-tests"
-"""How the source of a cluster begins whose rates inside nodes were measured, but not pair by pair."""
+MEASURED = ("nccl-tests", "measured")
+"""How the source of a cluster begins whose rates inside nodes were measured."""
 LINK_TOLERANCE = 0.02
 """Data sheets round, as 900 GB/s for 2 x 448; PCIe 5.0 is an eighth of an H100's NVLink but for 12 %."""
 DEVICE_TOLERANCE = 0.1

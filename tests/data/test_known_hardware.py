@@ -148,3 +148,15 @@ def test_networks_between_racks_may_be_oversubscribed(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     assert load_cluster(str(path)).num_nodes == 2
+
+
+def test_measured_rates_inside_nodes_are_silent(tmp_path: Path) -> None:
+    """A rate that was measured is what it is, though it be a quarter of a known one."""
+    path = tmp_path / "measured.yaml"
+    path.write_text(
+        "source: measured pair by pair\n"
+        "nodes:\n  - {count: 2, device: h100-80gb, gpus_per_node: 8, intra_bandwidth_gbps: 900}\n"
+        "network: {bandwidth_gbps: 400}\n",
+        encoding="utf-8",
+    )
+    assert load_cluster(str(path)).num_nodes == 2
