@@ -15,6 +15,8 @@ from taut.data.spec import NotNegative, Positive, Spec
 from taut.data.units import GIB, GIGABYTE, KIB, MICROSECOND, MOST_GIB, TERA
 
 Precision = Literal["bf16", "fp16", "fp32", "fp8", "fp8-blockwise", "mxfp8", "nvfp4"]
+HALF: tuple[Precision, ...] = ("bf16", "fp16")
+"""Precisions whose products run at one rate, so that one operator model and one calibration hold for both."""
 QUANTIZED: frozenset[Precision] = frozenset({"fp8", "fp8-blockwise", "mxfp8", "nvfp4"})
 """Recipes by which matrix products run in a narrower format than the weights and activations between them."""
 Fraction = Annotated[float, Field(gt=0, le=1)]

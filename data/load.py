@@ -1,8 +1,6 @@
 """
 From what a user names to a spec: a catalog entry, one of our YAML files, or a Hugging Face ``config.json``.
 
-A wrong name is refused with the nearest right one (``taut.data.suggest``).
-
 A cluster name may repeat a catalog entry: ``dgx-a100:16`` is sixteen of its nodes. In a cluster file ``device`` is a
 catalog name or a description in place, and ``bandwidth_matrix`` is the path of a CSV matrix (relative to the file, its
 unit in ``bandwidth_unit``) or the rows in place; ``latency_matrix`` likewise, in microseconds.
@@ -11,7 +9,7 @@ unit in ``bandwidth_unit``) or the rows in place; ``latency_matrix`` likewise, i
 import csv
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +29,13 @@ from taut.data.known_hardware import warn_of_units
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import read_memory_network
 from taut.data.model import ModelSpec
-from taut.data.read import read_text, read_yaml
+from taut.data.named import Name, unknown_name, values_of_file
+from taut.data.read import read_text
 from taut.data.readers.huggingface import read_config
-from taut.data.spec import shorten
-from taut.data.suggest import nearest
 from taut.errors import DataError
 
 _REPEATED = re.compile(r"(.+?)[:x*]([1-9]\d{0,5})", re.IGNORECASE)
 """A name with a number of nodes, as ``dgx-a100:16`` or, what is refused, ``dgx-a100x16``."""
-
-Name = str | os.PathLike[str]
-"""A catalog name or a file."""
 
 
 def load_costs(name: Name) -> CostTable:
@@ -64,7 +58,7 @@ def load_costs(name: Name) -> CostTable:
     if name in profile_names():
         return catalog_profile(name)
     if os.path.isdir(name) or not (name.endswith(".csv") or os.path.exists(name)):
-        raise DataError(_unknown("profile", name, profile_names(), "a .csv file"))
+        raise DataError(unknown_name("profile", name, profile_names(), "a .csv file"))
     return read_costs(Path(name))
 
 
@@ -86,10 +80,7 @@ def load_calibration(name: Name) -> Calibration:
     name = os.fspath(name)
     if name in catalog_section("calibrations"):
         return catalog_calibrations()[name]
-    if not name.endswith((".yaml", ".yml")):
-        raise DataError(_unknown("calibration", name, catalog_section("calibrations"), "a .yaml file"))
-    path = Path(name)
-    return Calibration.parse({"name": path.stem, **read_yaml(path, "a calibration file")}, name)
+    return Calibration.parse(values_of_file("calibration", name, catalog_section("calibrations")), name)
 
 
 def load_model(name: Name | Mapping[str, Any], *, seq: int | None = None) -> ModelSpec:
@@ -121,8 +112,7 @@ def load_model(name: Name | Mapping[str, Any], *, seq: int | None = None) -> Mod
     elif (name := os.fspath(name)) in catalog_section("models"):
         model = catalog_model(name)
     elif name.endswith((".yaml", ".yml")):
-        values = read_yaml(Path(name), "a model file")
-        model = ModelSpec.parse({"name": Path(name).stem, **values}, name)
+        model = ModelSpec.parse(values_of_file("model", name, catalog_section("models")), name)
     elif name.endswith(".json") or os.path.isdir(name):
         return read_config(_config(Path(name)), seq=seq)
     else:
@@ -142,7 +132,7 @@ def _config(path: Path) -> Path:
 def _unknown_model(name: str) -> str:
     if name.partition(":")[0] in catalog_section("clusters"):
         return f"model {name!r} is a cluster of the catalog, expected the model first and the cluster second"
-    return _unknown("model", name, catalog_section("models"), "a .yaml file, a config.json or a folder with one")
+    return unknown_name("model", name, catalog_section("models"), "a .yaml file, a config.json or a folder with one")
 
 
 def _with_seq(model: ModelSpec, seq: int, source: str) -> ModelSpec:
@@ -180,9 +170,8 @@ def load_cluster(name: Name | Mapping[str, Any]) -> ClusterSpec:
         return cluster if not count else _repeated(cluster, name, count)
     if not name.endswith((".yaml", ".yml")):
         raise DataError(_unknown_cluster(name))
-    path = Path(name)
-    values = {"name": path.stem, **read_yaml(path, "a cluster file")}
-    cluster = ClusterSpec.parse(_with_matrix(values, path), name)
+    values = values_of_file("cluster", name, catalog_section("clusters"))
+    cluster = ClusterSpec.parse(_with_matrix(values, Path(name)), name)
     warn_of_units(cluster, name)
     return cluster
 
@@ -192,20 +181,7 @@ def _unknown_cluster(name: str) -> str:
         return f"cluster {name!r} is a model of the catalog, expected the model first and the cluster second"
     repeated = _REPEATED.fullmatch(name)
     base, count = (repeated[1], f":{repeated[2]}") if repeated else (name, "")
-    return _unknown("cluster", name, catalog_section("clusters"), "NAME:NODES or a .yaml file", base, count)
-
-
-def _unknown(
-    what: str, name: str, known: Iterable[str], otherwise: str, base: str | None = None, count: str = ""
-) -> str:
-    """The refusal of a name, with the known one nearest to its ``base``, and ``count`` nodes as in the name."""
-    names = list(known)
-    fault = "is a folder" if os.path.isdir(name) else "is not in the catalog"
-    near = nearest(name if base is None else base, names)
-    listed = "a catalog name" if near else f"one of {', '.join(names)}"
-    return f"{what} {shorten(name)} {fault}, expected {listed}, or {otherwise}" + (
-        f"; did you mean {near}{count}?" if near else ""
-    )
+    return unknown_name("cluster", name, catalog_section("clusters"), "NAME:NODES or a .yaml file", base, count)
 
 
 def _repeated(cluster: ClusterSpec, name: str, count: str) -> ClusterSpec:
@@ -292,7 +268,5 @@ def load_memory_model(name: Name) -> MemoryModel:
     if name.endswith(".json"):
         network = read_memory_network(Path(name))
         return MemoryModel(name=network.name, network=network, precision=network.precision or "bf16")
-    if not name.endswith((".yaml", ".yml")):
-        raise DataError(_unknown("memory model", name, catalog_section("memory_models"), "a .yaml or .json file"))
-    path = Path(name)
-    return MemoryModel.parse({"name": path.stem, **read_yaml(path, "a memory model file")}, name)
+    values = values_of_file("memory model", name, catalog_section("memory_models"), "a .yaml or .json file")
+    return MemoryModel.parse(values, name)

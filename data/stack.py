@@ -12,8 +12,8 @@ recompute_by_stage     whether stages may recompute differently
 zero, pipeline_zero    ZeRO stages it has, and those that go with a pipeline of several stages
 sequence_parallel      whether tensor ranks may, or must, share what lies between their blocks
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
-calibrations           fitted coefficients of its step time, in the order of preference
-memory_models          fitted models of its memory, in the order of preference
+calibrations           fitted coefficients of its step time, catalog names or files, in the order of preference
+memory_models          fitted models of its memory, catalog names or files, in the order of preference
 rules                  the limits in words, each with its source
 =====================  ============================================================================================
 
@@ -23,19 +23,20 @@ nodes; where there is none, the losses that the stack has on another device are 
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from taut.data.calibration import Calibration
 from taut.data.catalog.devices import catalog_section
 from taut.data.costs import RECOMPUTE, Recompute
-from taut.data.device import Precision
-from taut.data.read import read_yaml
-from taut.data.spec import Spec, shorten
-from taut.data.suggest import one_of
-from taut.errors import DataError
+from taut.data.device import HALF, Precision
+from taut.data.named import Name, values_of_file
+from taut.data.spec import Spec
+
+Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+ZeroStage = Literal[0, 1, 2, 3]
 
 
 class Rule(Spec):
@@ -50,17 +51,24 @@ class Stack(Spec):
 
     name: str
     description: str
-    schedules: Annotated[list[str], Field(min_length=1)]
+    schedules: Annotated[list[Schedule], Field(min_length=1)]
     recompute: Annotated[list[Recompute], Field(min_length=1)] = list(RECOMPUTE)
     recompute_by_stage: bool = True
-    zero: Annotated[list[int], Field(min_length=1)]
-    pipeline_zero: list[int] | None = None
+    zero: Annotated[list[ZeroStage], Field(min_length=1)]
+    pipeline_zero: Annotated[list[ZeroStage], Field(min_length=1)] | None = None
     sequence_parallel: Annotated[list[bool], Field(min_length=1)] = [False, True]
     overlap_grad_reduce: bool = False
     calibrations: list[str] = []
     memory_models: list[str] = []
     rules: list[Rule] = []
     source: str = ""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for stage in self.pipeline_zero or ():
+            if stage not in self.zero:
+                raise ValueError(f"pipeline_zero: is {stage}, expected one of zero: {', '.join(map(str, self.zero))}")
+        return self
 
 
 def calibration_for(
@@ -87,7 +95,8 @@ def calibration_for(
         band, since its errors are known for another one. None if nothing is known.
     """
     nodes, types = "many" if many_nodes else "one", set(devices)
-    every = [one for one in known if one.precision is None or _rate(one.precision) == _rate(precision)]
+    alike: tuple[Precision, ...] = HALF if precision in HALF else (precision,)
+    every = [one for one in known if one.precision is None or one.precision in alike]
     every.sort(key=lambda one: (one.device not in types, one.nodes not in (nodes, "any")))
     if not every:
         return None
@@ -96,18 +105,13 @@ def calibration_for(
     return borrowed(every[0])
 
 
-def _rate(precision: Precision) -> str:
-    """Precisions whose products run at one rate: bf16 and fp16."""
-    return "half" if precision in ("bf16", "fp16") else precision
-
-
 def borrowed(calibration: Calibration) -> Calibration:
     """A calibration's coefficients for any device: without the band, which holds where it was fitted."""
     words = f"losses of {calibration.device}, as none are known here; {calibration.source}"
     return calibration.model_copy(update={"device": "", "residuals": {}, "mape": None, "samples": 0, "source": words})
 
 
-def load_stack(name: str | os.PathLike[str]) -> Stack:
+def load_stack(name: Name) -> Stack:
     """
     A stack by catalog name or YAML file.
 
@@ -123,15 +127,12 @@ def load_stack(name: str | os.PathLike[str]) -> Stack:
     ['1f1b', 'gpipe', 'interleaved-1f1b', 'zb-v']
     >>> taut.load_stack("megatron")
     Traceback (most recent call last):
-    taut.errors.DataError: stack megatron is not in the catalog, expected a .yaml file or one of ...
+    taut.errors.DataError: stack 'megatron' is not in the catalog, expected a catalog name, or a .yaml file; ...
     """
     name = os.fspath(name)
-    known = catalog_section("stacks")
-    if name in known:
+    if name in catalog_section("stacks"):
         return catalog_stack(name)
-    if not name.endswith((".yaml", ".yml")):
-        raise DataError(f"stack {shorten(name)} is not in the catalog, expected a .yaml file or {one_of(name, known)}")
-    return Stack.parse({"name": Path(name).stem, **read_yaml(Path(name), "a stack file")}, name)
+    return Stack.parse(values_of_file("stack", name, catalog_section("stacks")), name)
 
 
 def catalog_stack(name: str) -> Stack:

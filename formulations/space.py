@@ -29,7 +29,7 @@ one tensor rank has no sequence parallelism. Stages, recompute per stage and pla
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -37,12 +37,11 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.data.spec import Spec
+from taut.data.stack import Schedule, ZeroStage
 from taut.data.suggest import one_of
 from taut.errors import FormulationError
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined, order_of
 
-Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
-SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 MOST_SEQUENCES = 10_000_000
 FIXABLE = ("pp", "tp", "dp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "dp_shard")
 
@@ -129,9 +128,9 @@ class StrategySpace(Spec):
     max_tp: Annotated[int, Field(gt=0)]
     schedules: list[Schedule] = ["1f1b", "gpipe"]
     max_vpp: Annotated[int, Field(gt=0)] = 4
-    zero: list[Literal[0, 1, 2, 3]] = [0, 1]
+    zero: list[ZeroStage] = [0, 1]
     sequence_parallel: list[bool] = [False, True]
-    pipeline_zero: list[Literal[0, 1, 2, 3]] | None = None
+    pipeline_zero: list[ZeroStage] | None = None
     hybrid_sharding: bool = True
     recompute: list[Recompute] = list(RECOMPUTE)
     recompute_by_stage: bool = True

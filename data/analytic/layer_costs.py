@@ -35,17 +35,13 @@ from taut.data.analytic.operator_times import OperatorModel
 from taut.data.arrays import Floats
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.costs import RECOMPUTE, CostRow, CostTable
-from taut.data.device import DeviceSpec, Precision
+from taut.data.device import HALF, DeviceSpec, Precision
 from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
 from taut.data.units import MOST_BYTES
 from taut.errors import DataError
 
 OPTIMIZER_TRAFFIC_BYTES = 30
 """Bytes that Adam moves per parameter: gradient and three fp32 states read, states and weights written."""
-
-
-HALF = ("bf16", "fp16")
-"""Precisions of which one operator model holds."""
 
 
 class _Priced(NamedTuple):

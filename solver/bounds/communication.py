@@ -204,7 +204,8 @@ def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks
 class Between(Protocol):
     """Least further seconds for the hops between nodes given k, (1) and (2), which are so many at least."""
 
-    def __call__(self, k: int, hops: int = 0) -> float: ...  # noqa: D102  # said above
+    def __call__(self, k: int, hops: int = 0) -> float:
+        """Seconds with k nodes and ``hops`` hops between them at least."""
 
 
 def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Between]:

@@ -23,7 +23,7 @@ N nodes n with :math:`c_n` tensor groups, all of which the stage takes.
     where both matrices are those of the links. It rises as :math:`\gamma` falls, so cases are levels of
     :math:`\gamma`: gathers at the lowest link of a level, rings after its highest.
 
-Where devices or the slowest replica may be one of another copy than (2)'s, which then says
+Where devices or tensor groups differ, the slowest replica may be one of another copy than (2)'s, which then says
 nothing of its gathers.
 """
 

@@ -54,8 +54,9 @@ def test_a_rack_is_one_node_and_can_be_repeated_or_used_in_part() -> None:
     """An NVL72 is a node of 72 GPUs; a count repeats racks; 64 of the 72 have cards of their own."""
     racks, part = load_cluster("gb200-nvl72:8"), load_cluster("gb200-nvl64:2")
     assert (racks.num_nodes, racks.num_devices, part.num_devices) == (8, 576, 128)
-    per_gpu = {cluster.nodes[0].nic_bandwidth_gbps / cluster.nodes[0].gpus_per_node for cluster in (racks, part)}  # type: ignore[operator]
-    assert per_gpu == {racks.network.bandwidth_gbps}
+    for cluster in (racks, part):
+        cards = cluster.nodes[0].nic_bandwidth_gbps
+        assert cards is not None and cards / cluster.nodes[0].gpus_per_node == racks.network.bandwidth_gbps
 
 
 @pytest.mark.parametrize("name", sorted(catalog_devices()))

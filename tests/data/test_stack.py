@@ -1,14 +1,15 @@
 """Stacks: what frameworks run, and which calibration speaks for them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from taut.data.catalog.builtin import catalog_calibrations, catalog_memory_models
 from taut.data.device import Precision
-from taut.data.stack import calibration_for, catalog_stacks, load_stack
+from taut.data.stack import SCHEDULES, calibration_for, catalog_stacks, load_stack
 from taut.errors import DataError
-from taut.formulations.space import SCHEDULES
 
 
 def test_every_stack_names_what_exists() -> None:
@@ -64,7 +65,7 @@ def test_a_stack_is_read_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("megatron", "not in the catalog, expected a .yaml file or one of .*did you mean|not in the catalog"),
+        ("megatron", "stack 'megatron' is not in the catalog, expected a catalog name, or a .yaml file; did you mean"),
         ("nowhere.yaml", "expected a stack file"),
     ],
 )
@@ -72,3 +73,23 @@ def test_a_stack_that_is_not_there_is_refused(name: str, words: str) -> None:
     """The message names what was expected."""
     with pytest.raises(DataError, match=words):
         load_stack(name)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"schedules": ["1f1b", "1f1c"]}, r"ours.yaml: schedules.1: is '1f1c', expected to be '1f1b'"),
+        ({"zero": [0, 7]}, r"ours.yaml: zero.1: is 7, expected to be 0, 1, 2 or 3"),
+        ({"zero": [0], "pipeline_zero": [1]}, "ours.yaml: pipeline_zero: is 1, expected one of zero: 0"),
+        ({"pipeline_zero": []}, "ours.yaml: pipeline_zero: is"),
+        ({"recompute": ["half"]}, "ours.yaml: recompute.0: is 'half', expected"),
+        ({"calibration": []}, "ours.yaml: calibration: unknown field, did you mean calibrations?"),
+    ],
+)
+def test_wrong_values_of_a_stack_are_refused_by_field(tmp_path: Path, values: dict[str, Any], words: str) -> None:
+    """One line: the file, the field, its value, what was expected."""
+    file = tmp_path / "ours.yaml"
+    file.write_text(yaml.safe_dump({"description": "ours", "schedules": ["1f1b"], "zero": [0, 1], **values}))
+    with pytest.raises(DataError, match=words) as refusal:
+        load_stack(file)
+    assert "\n" not in str(refusal.value)

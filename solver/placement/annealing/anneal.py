@@ -48,9 +48,9 @@ MOVES_PER_POSITION = 1500
 """Moves of a run by position, up to the limits below; the temperature falls over all of them."""
 MAX_MOVES = 150_000
 MAX_LOOK_UPS = 400_000_000
+"""Moves and link look-ups of one annealing run, so that Ctrl-C is answered within a second or two."""
 GATHER_COST = 16
 """Times that a look-up of a candidate with gathers takes longer, which keeps its runs within about a second."""
-"""Moves and link look-ups of one annealing run, so that Ctrl-C is answered within a second or two."""
 
 
 def best_start(problem: PlacementProblem, patterns: tuple[int, ...]) -> FoundPlacement:

@@ -72,8 +72,8 @@ def takes_request(command: Command) -> Command:
 
     parameters = [*shared.values(), *own.values()]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what Typer reads; functions may carry it
-        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    )
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    # Typer reads the options off this attribute, which stands for a function's own signature.
+    run.__dict__["__signature__"] = inspect.Signature(keywords)
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run

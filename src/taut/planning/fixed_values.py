@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE
+from taut.data.stack import SCHEDULES
 from taut.data.suggest import one_of
 from taut.errors import FieldError
-from taut.formulations.space import FIXABLE, SCHEDULES
+from taut.formulations.space import FIXABLE
 
 NAMES = (*FIXABLE, "recompute")
 """What may be fixed: fields of a candidate, and the recompute of every stage."""

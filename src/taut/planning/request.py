@@ -21,11 +21,11 @@ from taut.data.device import Precision
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import Spec, shorten
-from taut.data.stack import Stack
+from taut.data.stack import SCHEDULES, Schedule, Stack
 from taut.data.suggest import nearest, one_of
 from taut.errors import DataError, FieldError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel
-from taut.formulations.space import MOST_SEQUENCES, SCHEDULES, Schedule
+from taut.formulations.space import MOST_SEQUENCES
 from taut.solver.result import OPTIMALITY_GAP, Limits
 
 MOST_SEED = 2**31 - 1

@@ -8,14 +8,13 @@ whole space at stated efficiencies unless it names a stack.
 from collections.abc import Iterable
 
 from taut.data.calibration import Calibration
-from taut.data.catalog.builtin import catalog_calibrations, catalog_memory_models
 from taut.data.cluster import ClusterSpec
 from taut.data.device import Precision
-from taut.data.load import load_calibration
+from taut.data.load import load_calibration, load_memory_model
 from taut.data.memory import MemoryModel
-from taut.data.stack import Stack, calibration_for, load_stack
+from taut.data.stack import SCHEDULES, Schedule, Stack, calibration_for, load_stack
 from taut.errors import FieldError
-from taut.formulations.space import SCHEDULES, Schedule, StrategySpace
+from taut.formulations.space import StrategySpace
 from taut.planning.request import PlanRequest
 
 DEFAULT_STACK, WHOLE_SPACE = "megatron-core", "any"
@@ -45,8 +44,7 @@ def calibration_of(
     if given is None:
         if request.profile is not None:
             return None
-        known = catalog_calibrations()
-        mine = [known[name] for name in stack.calibrations]
+        mine = [load_calibration(name) for name in stack.calibrations]
         return calibration_for(mine, cluster.devices, precision, many_nodes=cluster.num_nodes > 1)
     found = load_calibration(given) if isinstance(given, str) else given
     if found.device and found.device not in cluster.devices:
@@ -86,8 +84,8 @@ def not_hidden_twice(calibration: Calibration) -> Calibration:
 
 def memory_model_for(stack: Stack, devices: Iterable[str]) -> MemoryModel | None:
     """The first memory model of a stack that was fitted on one of the devices."""
-    known, types = catalog_memory_models(), set(devices)
-    return next((known[name] for name in stack.memory_models if known[name].device in types), None)
+    types, known = set(devices), map(load_memory_model, stack.memory_models)
+    return next((model for model in known if model.device in types), None)
 
 
 def space_of(request: PlanRequest, cluster: ClusterSpec, stack: Stack) -> StrategySpace:

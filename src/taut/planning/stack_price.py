@@ -9,8 +9,8 @@ is faster by at most
 
 from dataclasses import dataclass
 
+from taut.data.stack import SCHEDULES
 from taut.errors import NothingFoundError
-from taut.formulations.space import SCHEDULES
 from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from taut.data.stack import SCHEDULES
 from taut.errors import FormulationError
 from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.formulations.order_times import spans
@@ -19,7 +20,7 @@ from taut.formulations.schedules.plan_orders import (
 )
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable
 from taut.formulations.schedules.schedule import violations as order_violations
-from taut.formulations.space import SCHEDULES, Candidate
+from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from tests.support.small import cluster, costs, in_order, model, problem
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from taut.data.stack import SCHEDULES
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import SCHEDULES
 from taut.solver.bounds.computations import COMPUTATIONS
 from taut.solver.bounds.ladder import Ladder
 from tests.support.blocks import blocks

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from taut.data.stack import SCHEDULES
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.order_times import pipeline_ends
 from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import order_of
 from taut.formulations.schedules.schedule import timetable
-from taut.formulations.space import SCHEDULES, Candidate
+from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked, relaxation_bound
 from taut.solver.bounds.communication import communication

@@ -7,8 +7,8 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
+from taut.data.stack import SCHEDULES
 from taut.formulations.order_division import ChunkProblem
-from taut.formulations.space import SCHEDULES
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks

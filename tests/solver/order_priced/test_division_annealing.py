@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taut.formulations.space import SCHEDULES
+from taut.data.stack import SCHEDULES
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taut.formulations.space import SCHEDULES, Candidate
+from taut.data.stack import SCHEDULES
+from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.checks import derived_bound
 from taut.solver.bounds.ladder import Ladder

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
+from taut.data.stack import SCHEDULES
 from taut.errors import DataError, ExtrapolationWarning
 from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import SCHEDULES
 from taut.solver.certificate import reference
 from taut.solver.certificate.published_orders import order_for
 from taut.solver.certificate.reference.memory import memory_bytes as reference_bytes

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from taut.data.model import ModelSpec
+from taut.data.stack import SCHEDULES
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import SCHEDULES, Candidate
+from taut.formulations.space import Candidate
 from taut.solver.certificate.reference.prices import price
 from tests.solver.certificate.reference.test_reference import agree
 from tests.support.instances import random_problem
