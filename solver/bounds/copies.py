@@ -40,7 +40,8 @@ from taut.solver.bounds.least_rings import every_device, least_ring, replicas_of
 from taut.solver.bounds.link_bounds import BestLinks
 
 LEVELS = 33
-"""Levels of (4): on lognormal links the bound rises by less than a tenth of a per cent beyond some thirty."""
+"""Levels of (4): on 16 and 32 nodes, with lognormal links and on a fat tree, four times as many raise the bound by less
+than 0.001 %."""
 MOST_NODES = 512
 """Nodes up to which (4) is computed: its work grows with the cube of them."""
 
