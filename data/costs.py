@@ -1,27 +1,24 @@
 r"""
 What a layer costs: a table of measured or derived seconds and bytes.
 
-A row is keyed by (device type, layer kind, tp, micro_batch, seq, recompute) and holds, for one micro-batch on one
-device of a tensor group, without communication: forward, input-gradient and weight-gradient seconds, and the bytes of
-activations that stay for the backward pass, without and with sequence parallelism. Under recompute ``selective`` or
-``full`` the input-gradient seconds include the forward work that is done again.
+A row is keyed by (device type, layer kind, tp, micro_batch, seq, recompute, cp) and holds, for one micro-batch on one
+device of a tensor group that has 1/cp of every sequence, without communication: forward, input-gradient and
+weight-gradient seconds, and the bytes of activations that stay for the backward pass, without and with sequence
+parallelism. Under recompute ``selective`` or ``full`` the input-gradient seconds include the forward work that is done
+again.
 
 A missing micro-batch between two measured ones is interpolated linearly, with an ``ExtrapolationWarning``; any other
 missing key raises ``MissingProfileError``. Nothing is ever taken as zero.
 """
 
-import csv
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from io import StringIO
-from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from taut.data.read import read_text, rows_of
 from taut.data.spec import NotNegative, Spec
 from taut.data.suggest import one_of
 from taut.data.units import MOST_BYTES
@@ -31,7 +28,6 @@ Recompute = Literal["none", "selective", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES)]
 Degree = Annotated[int, Field(gt=0, le=10_000_000)]
-OPTIMIZER_REMARK = "optimizer_s_per_parameter"
 
 
 class Key(NamedTuple):
@@ -43,6 +39,12 @@ class Key(NamedTuple):
     micro_batch: int
     seq: int
     recompute: str
+    cp: int = 1
+
+    @property
+    def of_any_batch(self) -> "Key":
+        """The key without its micro-batch."""
+        return self._replace(micro_batch=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class CostRow(Spec):
     micro_batch: Degree
     seq: Degree
     recompute: Recompute = "none"
+    cp: Degree = 1
     forward_s: NotNegative
     input_grad_s: NotNegative
     weight_grad_s: NotNegative
@@ -86,7 +89,7 @@ class CostRow(Spec):
     @property
     def key(self) -> Key:
         """What the row was measured at."""
-        return Key(self.device, self.kind, self.tp, self.micro_batch, self.seq, self.recompute)
+        return Key(self.device, self.kind, self.tp, self.micro_batch, self.seq, self.recompute, self.cp)
 
     @property
     def cost(self) -> LayerCost:
@@ -115,11 +118,11 @@ class CostTable(Spec):
         return {row.key: row.cost for row in self.rows}
 
     @cached_property
-    def micro_batches(self) -> dict[tuple[str, str, int, int, str], list[int]]:
-        """Measured micro-batches, ascending, by the other fields of the key."""
-        found: dict[tuple[str, str, int, int, str], list[int]] = {}
+    def micro_batches(self) -> dict[Key, list[int]]:
+        """Measured micro-batches, ascending, by the key without its own."""
+        found: dict[Key, list[int]] = {}
         for key in self.by_key:
-            found.setdefault((key.device, key.kind, key.tp, key.seq, key.recompute), []).append(key.micro_batch)
+            found.setdefault(key.of_any_batch, []).append(key.micro_batch)
         return {other: sorted(batches) for other, batches in found.items()}
 
     def prices(self, key: Key) -> bool:
@@ -129,14 +132,14 @@ class CostTable(Spec):
         Parameters
         ----------
         key
-            Device type, layer kind, tensor degree, micro-batch, tokens and recompute.
+            Device type, layer kind, degrees, micro-batch, tokens and recompute.
 
         Returns
         -------
         bool
             True where ``at`` has an answer.
         """
-        batches = self.micro_batches.get((key.device, key.kind, key.tp, key.seq, key.recompute), [])
+        batches = self.micro_batches.get(key.of_any_batch, [])
         return bool(batches) and batches[0] <= key.micro_batch <= batches[-1]
 
     def at(self, key: Key) -> LayerCost:
@@ -146,7 +149,7 @@ class CostTable(Spec):
         Parameters
         ----------
         key
-            Device type, layer kind, tensor degree, micro-batch, tokens and recompute.
+            Device type, layer kind, degrees, micro-batch, tokens and recompute.
 
         Returns
         -------
@@ -161,12 +164,12 @@ class CostTable(Spec):
         if key in self.by_key:
             return self.by_key[key]
         if not self.prices(key):
-            raise MissingProfileError(f"{self.name}: no cost for {_words(key)}, and no neighbours to interpolate")
-        batches = self.micro_batches[(key.device, key.kind, key.tp, key.seq, key.recompute)]
+            raise MissingProfileError(f"{self.name}: no cost for {words_of(key)}, and no neighbours to interpolate")
+        batches = self.micro_batches[key.of_any_batch]
         below = max(batch for batch in batches if batch < key.micro_batch)
         above = min(batch for batch in batches if batch > key.micro_batch)
         warnings.warn(
-            f"{self.name}: {_words(key)} interpolated between micro_batch {below} and {above}",
+            f"{self.name}: {words_of(key)} interpolated between micro_batch {below} and {above}",
             ExtrapolationWarning,
             stacklevel=2,
         )
@@ -175,8 +178,10 @@ class CostTable(Spec):
         return _between(low, high, share)
 
 
-def _words(key: Key) -> str:
-    return ", ".join(f"{field}={value}" for field, value in zip(key._fields, key, strict=True))
+def words_of(key: Key) -> str:
+    """A key in words, for messages."""
+    own = key._asdict().items()
+    return ", ".join(f"{field}={value}" for field, value in own if (field, value) != ("cp", 1))
 
 
 def _between(low: LayerCost, high: LayerCost, share: float) -> LayerCost:
@@ -190,53 +195,6 @@ def _between(low: LayerCost, high: LayerCost, share: float) -> LayerCost:
         round(mix(low.activation_bytes, high.activation_bytes)),
         round(mix(low.activation_bytes_sp, high.activation_bytes_sp)),
     )
-
-
-def read_costs(path: Path) -> CostTable:
-    """
-    Read a profile: a CSV file whose columns are the fields of ``CostRow``.
-
-    Empty cells take the field's default. Lines that begin with ``#`` say where the figures come from, and
-    ``# optimizer_s_per_parameter DEVICE: SECONDS`` prices the optimizer on a device.
-
-    Parameters
-    ----------
-    path
-        The CSV file.
-
-    Returns
-    -------
-    CostTable
-        The rows in file order, named after the file.
-
-    Raises
-    ------
-    DataError
-        For a wrong header, a wrong value or a key that stands twice.
-    """
-    text = read_text(path, "a cost table")
-    columns, lines = rows_of(text, path, "a cost table")
-    rows: dict[Key, CostRow] = {}
-    for number, line in enumerate(lines, start=1):
-        row = _read_row(line, columns, f"{path} row {number}")
-        if rows.setdefault(row.key, row) is not row:
-            raise DataError(f"{path} row {number}: {_words(row.key)} stands twice, expected once")
-    if not rows:
-        raise DataError(f"{path}: has no rows, expected columns {', '.join(CostRow.model_fields)}")
-    remarks = [line.lstrip("# ").strip() for line in text.splitlines() if line.startswith("#")]
-    said = " ".join(remark for remark in remarks if remark and not remark.startswith(OPTIMIZER_REMARK))
-    basis = f"profile {path.name}" + (f": {said}" if said else "")
-    optimizer = dict(_optimizer(remark, path) for remark in remarks if remark.startswith(OPTIMIZER_REMARK))
-    values = {"name": path.stem, "basis": basis, "rows": list(rows.values()), "optimizer_s_per_parameter": optimizer}
-    return CostTable.parse(values, str(path))
-
-
-def _optimizer(remark: str, path: Path) -> tuple[str, float]:
-    device, _, seconds = remark.removeprefix(OPTIMIZER_REMARK).partition(":")
-    try:
-        return device.strip(), float(seconds)
-    except ValueError:
-        raise DataError(f"{path}: {remark!r}: expected {OPTIMIZER_REMARK} DEVICE: SECONDS") from None
 
 
 def check_kinds(table: CostTable, kinds: Iterable[str], model: str) -> None:
@@ -262,39 +220,3 @@ def check_kinds(table: CostTable, kinds: Iterable[str], model: str) -> None:
         if row.kind not in known:
             expected = one_of(row.kind, known)
             raise DataError(f"{table.name} row {number}: kind {row.kind!r} is no layer of {model}, expected {expected}")
-
-
-def costs_csv(table: CostTable) -> str:
-    """
-    A table as the text of a profile that ``read_costs`` reads back.
-
-    Parameters
-    ----------
-    table
-        Layer costs with their origin.
-
-    Returns
-    -------
-    str
-        CSV with remarks; figures have six digits.
-    """
-    out = StringIO()
-    out.write("".join(f"# {line}\n" for line in table.basis.splitlines()))
-    for device, seconds in table.optimizer_s_per_parameter.items():
-        out.write(f"# {OPTIMIZER_REMARK} {device}: {seconds:.6g}\n")
-    used = [name for name in CostRow.model_fields if any(getattr(row, name) is not None for row in table.rows)]
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(used)
-    for row in table.rows:
-        writer.writerow(_cell(getattr(row, name)) for name in used)
-    return out.getvalue()
-
-
-def _cell(value: str | float | None) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _read_row(line: dict[str, str], columns: list[str], where: str) -> CostRow:
-    if list(line) != columns:
-        raise DataError(f"{where}: has another number of cells than the header, expected {len(columns)}")
-    return CostRow.parse_cells({column: text for column, text in line.items() if text != ""}, where)

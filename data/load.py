@@ -24,7 +24,7 @@ from taut.data.catalog.builtin import (
 )
 from taut.data.catalog.devices import catalog_section
 from taut.data.cluster import MOST_NODES, ClusterSpec
-from taut.data.costs import CostTable, read_costs
+from taut.data.costs import CostTable
 from taut.data.known_hardware import warn_of_units
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import read_memory_network
@@ -32,6 +32,7 @@ from taut.data.model import ModelSpec
 from taut.data.named import Name, unknown_name, values_of_file
 from taut.data.read import read_text
 from taut.data.readers.huggingface import read_config
+from taut.data.readers.profile_csv import read_costs
 from taut.errors import DataError
 
 _REPEATED = re.compile(r"(.+?)[:x*]([1-9]\d{0,5})", re.IGNORECASE)

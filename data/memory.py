@@ -94,7 +94,7 @@ PARAMETER_BYTES: dict[Precision, ParameterBytes] = {
 
 class MemoryModel(Spec):
     """
-    The terms of a device's memory (``taut.formulations.memory``) weighed: the analytic model, or one fitted on runs.
+    The terms of a device's memory (``taut.formulations.tables.memory``) weighed: analytic, or fitted on runs.
 
     ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, and ``coefficients`` multiply the other
     terms (1 where none is given). Because predictions err, ``margin`` is the share of a device's memory that stays

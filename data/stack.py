@@ -11,6 +11,7 @@ recompute              kinds of recompute it has
 recompute_by_stage     whether stages may recompute differently
 zero, pipeline_zero    ZeRO stages it has, and those that go with a pipeline of several stages
 sequence_parallel      whether tensor ranks may, or must, share what lies between their blocks
+context_parallel       whether context ranks may share every sequence
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
 calibrations           fitted coefficients of its step time, catalog names or files, in the order of preference
 memory_models          fitted models of its memory, catalog names or files, in the order of preference
@@ -57,6 +58,7 @@ class Stack(Spec):
     zero: Annotated[list[ZeroStage], Field(min_length=1)]
     pipeline_zero: Annotated[list[ZeroStage], Field(min_length=1)] | None = None
     sequence_parallel: Annotated[list[bool], Field(min_length=1)] = [False, True]
+    context_parallel: bool = False
     overlap_grad_reduce: bool = False
     calibrations: list[str] = []
     memory_models: list[str] = []

@@ -1,12 +1,13 @@
 r"""
 What a step waits for after its last passes: reductions of gradients, and the optimizer.
 
-Sets: stages x (pipeline ranks, where one has several chunks), replicas z, tensor ranks y.
+Sets: stages x (pipeline ranks, where one has several chunks), replicas z, tensor ranks y. Replicas times context ranks
+are the holders of the same weights.
 Data: ``end[x, z]`` seconds at which the last pass of stage x yields gradients in replica z, ``backward[x, z]`` seconds
 of one micro-batch's backward pass there; bytes and parameters of the stages; rates of rings.
 
 (1) Reduction without overlap: :math:`T_{DP}[x]`, the largest over tensor ranks of the hierarchical ring of the stage's
-    replicas (``taut.formulations.rings`` (2) and (3)) over the bytes that the stage exchanges.
+    holders (``taut.formulations.rings`` (2) and (3)) over the bytes that the stage exchanges.
 (2) With overlap, buckets of :math:`\beta` parameters are reduced as the backward pass of the last micro-batch fills
     them. The last bucket, or what the pass is too short for, is left:
 
@@ -42,12 +43,12 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 
 LEAST_BUCKET, BUCKET_PER_REPLICA = 40_000_000, 1_000_000
-"""Parameters of a bucket of (2): Megatron-LM takes the larger of 40 million and one million for every replica."""
+"""Parameters of a bucket of (2): Megatron-LM takes the larger of 40 million and one million for every holder."""
 
 
 def bucket_parameters(candidate: Candidate) -> int:
     """Parameters of a gradient bucket, (2)."""
-    return max(LEAST_BUCKET, BUCKET_PER_REPLICA * candidate.dp)
+    return max(LEAST_BUCKET, BUCKET_PER_REPLICA * candidate.dp_cp)
 
 
 def after_overlap(
@@ -98,7 +99,7 @@ def end_of_step(problem: PlanningProblem, strategy: Strategy, devices: Ints, end
     problem, strategy
         What is priced.
     devices
-        Device of every worker, (..., pp, dp, tp).
+        Device of every worker, (..., pp, dp, tp cp).
     ends, backward
         Seconds by stage and replica, (..., pp, dp).
 
@@ -108,15 +109,15 @@ def end_of_step(problem: PlanningProblem, strategy: Strategy, devices: Ints, end
         Seconds (...).
     """
     ended = ends.max(axis=-1)
-    reduced = ended + _reductions(problem, strategy, devices, backward)
+    reduced = ended + _reductions(problem, strategy, holders(strategy.candidate, devices), backward)
     tied = np.maximum(ended[..., 0], ended[..., -1]) + _tied_embedding(problem, strategy, devices)
     return np.asarray(np.maximum(reduced.max(axis=-1), tied))
 
 
 def _reductions(problem: PlanningProblem, strategy: Strategy, devices: Ints, backward: Floats) -> Floats:
-    """R of every stage, (..., pp), (1) and (2)."""
+    """R of every stage, (..., pp), from devices (..., pp, dp cp, tp), (1) and (2)."""
     candidate = strategy.candidate
-    if candidate.dp == 1:
+    if candidate.dp_cp == 1:
         return np.zeros(devices.shape[:-2])
     gradients = by_device(strategy, problem.gradient_bytes(candidate))
     if candidate.dp_shard:
@@ -143,8 +144,13 @@ def weight_share(problem: PlanningProblem, candidate: Candidate) -> float:
     return each.exchanged_at_end(candidate.zero) / (each.gradient / candidate.shards)
 
 
+def holders(candidate: Candidate, devices: Ints) -> Ints:
+    """Devices (..., pp, dp, tp cp) as (..., pp, dp cp, tp): context ranks hold the weights of their tensor rank."""
+    return devices.reshape(*devices.shape[:-2], candidate.dp_cp, candidate.tp)
+
+
 def by_copy(devices: Ints, shards: int) -> Ints:
-    """Devices (..., pp, dp, tp) as (..., pp, copies, shards, tp): consecutive replicas share a copy."""
+    """Devices (..., pp, dp cp, tp) as (..., pp, copies, shards, tp): consecutive holders share a copy."""
     return devices.reshape(*devices.shape[:-2], -1, shards, devices.shape[-1])
 
 
@@ -157,7 +163,7 @@ def hierarchical_ring(problem: PlanningProblem, stage: Ints) -> Floats:
     problem
         Rates of links and cards.
     stage
-        Devices of one stage, (..., dp, tp).
+        Devices of one stage, (..., dp cp, tp).
 
     Returns
     -------

@@ -1,19 +1,19 @@
 r"""
 Step time of a choice: the one evaluator.
 
-Sets: stages x, tensor ranks y, replicas z; worker (x, y, z) runs on device d(x, z, y). m micro-batches a step.
+Sets: stages x, ranks y of a block, replicas z; worker (x, y, z) runs on device d(x, z, y). m micro-batches a step.
 Data: ``StageTables`` of the candidate, ``Links`` of the cluster.
 
-(1) stage time t[x, z]: seconds on the slowest device type of the tensor group, plus its all-reduces over the group's
-    slowest link, and in ``step`` what sharded weights and gradients add to both passes
-    (``taut.formulations.sharding`` (2));
+(1) stage time t[x, z]: seconds on the slowest device type of the block, plus the traffic within it over its slowest
+    links (``taut.formulations.tables.block_traffic``), and in ``step`` what sharded weights and gradients add to both
+    passes (``taut.formulations.sharding`` (2));
 (2) hop(x, y, z) = latency + message / B^PP there and, except in ``amp``, back; T_PP[z] = max over y of the sum of hops;
 (3) T_pipe[z] = sum_x t + (m - 1) max_x t + h T_PP[z], h from ``PlanningProblem.transfer_weight``; of a schedule that
     is order-priced, the makespan of that order (``taut.formulations.order_times``);
 (4) end[0, z] = T_pipe[z], and end[x + 1, z] = end[x, z] - backward[x, z] - back[x, z]: the last micro-batch's backward
     pass goes from the last stage to the first. ``backward`` are seconds of the gradients by input and weights, with
-    recompute and the all-reduces of (1) that are not forward; ``back`` is the gradient's hop, one way, the slowest
-    tensor rank's. Of an order-priced schedule it is the end of the device's last pass;
+    recompute and the traffic of (1) that is not forward; ``back`` is the gradient's hop, one way, the slowest rank's.
+    Of an order-priced schedule it is the end of the device's last pass;
 (5) in ``step``, T is the end of the last reduction plus the largest optimizer
     (``taut.formulations.gradient_reductions``); in the papers' models T = max_z T_pipe[z] + T_DP + T_opt, T_DP and
     T_opt (``pipette`` alone) of stage 0, in ``amp`` the largest T_DP over all stages.
@@ -31,13 +31,12 @@ from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.formulations.gradient_reductions import data_parallel_in_papers, end_of_step, optimizer_by_stage
-from taut.formulations.links import Links, group_link
 from taut.formulations.order_times import PipelineSeconds, chunk_pipelines
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.sharding import exposed_by_worker, has_shards
-from taut.formulations.stage_tables import StageTables
 from taut.formulations.strategy import Strategy
+from taut.formulations.tables.block_traffic import block_link
+from taut.formulations.tables.stage_tables import StageTables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
     strategy
         Candidate, stages and recompute.
     devices
-        Device of every worker, (..., pp, dp, tp); leading axes are placements.
+        Device of every worker, (..., pp, dp, tp cp); leading axes are placements.
 
     Returns
     -------
@@ -131,7 +130,7 @@ def _stage_seconds(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """Computation, tensor-parallel, backward and sharding seconds of every (stage, replica), eqs. (1) and (4)."""
     recompute, first, end = strategy.ranges
-    passes, tp = problem.passes(strategy.candidate), strategy.candidate.tp
+    passes, candidate = problem.passes(strategy.candidate), strategy.candidate
     types = problem.type_of_node[problem.links.node_of[devices]]
     stage = np.arange(len(first))[:, None, None]
 
@@ -142,21 +141,16 @@ def _stage_seconds(
     compute, sharding = both.max(axis=-1), np.zeros(both.shape[:-1])
     # Of one type: an unlike group then takes no longer backward than it takes for both passes.
     backward = of_workers(passes.input_gradient + passes.weight_gradient)
-    if has_shards(problem, strategy.candidate):
+    if has_shards(problem, candidate):
         before, after = exposed_by_worker(problem, strategy, stage.ravel(), devices)
         sharding, backward = (both + before + after).max(axis=-1) - compute, backward + after
     backward = backward.max(axis=-1)
-    if tp == 1:
+    if candidate.width == 1:
         return compute, np.zeros_like(compute), backward, sharding
-    inverse, latency = group_link(problem.links, devices)
-
-    def rings(volume: Floats, reductions: Floats) -> Floats:
-        return ring_factor(tp) * volume[:, None] * inverse + ring_steps(tp) * reductions[:, None] * latency
-
-    every = tables.volume[recompute, first, end], tables.reductions[recompute, first, end]
-    forward = tables.volume[0, first, end] / 2, tables.reductions[0, first, end] / 2
-    tensor = rings(*every)
-    return compute, tensor, backward + rings(every[0] - forward[0], every[1] - forward[1]), sharding
+    link, within = block_link(problem.links, devices, candidate.tp), (first[:, None], end[:, None])
+    every = tables.traffic.at(recompute[:, None], *within)
+    later = every.less(tables.forward.at(*within)).seconds(link)
+    return compute, every.seconds(link), backward + later, sharding
 
 
 def _hops_back(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> Floats:
@@ -164,7 +158,7 @@ def _hops_back(problem: PlanningProblem, strategy: Strategy, tables: StageTables
     sites = problem.links.site_of[devices]
     before, after = sites[..., :-1, :, :], sites[..., 1:, :, :]
     message = tables.message[[end for _, end in strategy.stages[:-1]]][:, None, None]
-    inverse = 1.0 / problem.links.pipeline_rate(strategy.candidate.tp)
+    inverse = 1.0 / problem.links.pipeline_rate(strategy.candidate.width)
     hop = problem.links.latency[after, before] + message * inverse[after, before]
     return np.asarray(problem.coefficient("pipeline") * hop.max(axis=-1))
 
@@ -174,7 +168,7 @@ def _trip(problem: PlanningProblem, strategy: Strategy, tables: StageTables, dev
     sites = problem.links.site_of[devices]
     before, after = sites[..., :-1, :, :], sites[..., 1:, :, :]
     message = tables.message[[end for _, end in strategy.stages[:-1]]][:, None, None]
-    inverse = 1.0 / problem.links.pipeline_rate(strategy.candidate.tp)
+    inverse = 1.0 / problem.links.pipeline_rate(strategy.candidate.width)
     latency = problem.links.latency
     hop = latency[before, after] + message * inverse[before, after]
     if problem.latency_model != "amp":
@@ -197,12 +191,12 @@ def violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> t
     """
     What is wrong with a choice, one line each.
 
-    Checks the stages, every device used once, the rule that a tensor group lies in one node or fills whole nodes,
-    and memory.
+    Checks the stages, every device used once, the rule that tensor groups and blocks lie in one node or fill whole
+    nodes, and memory.
     """
     if shape := _shape_violations(problem, strategy, devices):
         return tuple(shape)
-    return (*_group_violations(problem.links, devices), *_memory_violations(problem, strategy, devices))
+    return (*_group_violations(problem, strategy, devices), *_memory_violations(problem, strategy, devices))
 
 
 def _shape_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[str]:
@@ -216,20 +210,23 @@ def _shape_violations(problem: PlanningProblem, strategy: Strategy, devices: Int
     allowed = set(problem.recompute_of(candidate))
     if len(strategy.recompute) != count or not set(strategy.recompute) <= allowed:
         found.append(f"recompute {list(strategy.recompute)} is not one of {sorted(allowed)} for each stage")
-    if devices.shape != (candidate.pp, candidate.dp, candidate.tp):
-        found.append(f"devices have shape {devices.shape}, not (pp, dp, tp)")
+    if devices.shape != (candidate.pp, candidate.dp, candidate.width):
+        found.append(f"devices have shape {devices.shape}, not (pp, dp, tp cp)")
     elif sorted(devices.ravel().tolist()) != list(range(problem.cluster.num_devices)):
         found.append("not every device is used exactly once")
     return found
 
 
-def _group_violations(links: Links, devices: Ints) -> list[str]:
-    """Tensor groups that are torn apart."""
-    tp, nodes = devices.shape[-1], links.node_of[devices]
-    spread = [len(set(group)) for group in nodes.reshape(-1, tp).tolist()]
-    size = int(links.gpus_per_node.max())
-    allowed = 1 if tp <= size else tp // size
-    return [f"a tensor group of {tp} lies on {max(spread)} nodes, not {allowed}"] if max(spread) > allowed else []
+def _group_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[str]:
+    """Blocks and tensor groups that are torn apart."""
+    links, candidate, found = problem.links, strategy.candidate, []
+    size, nodes = int(links.gpus_per_node.max()), links.node_of[devices]
+    for name, count in {"block": candidate.width, "tensor group": candidate.tp}.items():
+        spread = max(len(set(group)) for group in nodes.reshape(-1, count).tolist())
+        allowed = max(count // size, 1)
+        if spread > allowed:
+            found.append(f"a {name} of {count} lies on {spread} nodes, not {allowed}")
+    return found[-1:]
 
 
 def _memory_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[str]:

@@ -140,6 +140,31 @@ class Links:
         inverse, latency = self._groups[tp]
         return float(inverse[0]), float(latency[0])
 
+    def best_nodes(self, count: int) -> tuple[float, float]:
+        """
+        Bound the slowest link of a ring that has devices on so many nodes, of links between nodes alone, (3).
+
+        Parameters
+        ----------
+        count
+            Nodes of the ring, at least 2.
+
+        Returns
+        -------
+        tuple
+            Seconds per byte and seconds of latency that no such ring beats.
+        """
+        inverse, latency = (self._apart(figures, count) for figures in (1.0 / self.rate, self.latency))
+        return inverse, latency
+
+    def _apart(self, figures: PairTable, count: int) -> float:
+        """The least that the slowest of links between so many nodes can be, a pair of nodes as its fastest devices."""
+        if self.by_node:
+            return slowest_pair(figures.apart, count, figures.blocks.size)
+        least = np.full((self.num_nodes, self.num_nodes), np.inf)
+        np.minimum.at(least, (self.node_of_site[:, None], self.node_of_site[None, :]), figures.dense())
+        return slowest_pair(least, count, np.ones(self.num_nodes, np.int64))
+
     def _slowest_nodes(self, figures: PairTable, count: int) -> float:
         """The least that the slowest pair of devices of so many whole nodes can be, (3)."""
         if self.by_node:
@@ -260,26 +285,3 @@ def _levels(cluster: ClusterSpec, blocks: Blocks, field: str, unit: float, insid
     own = np.array([np.nan if figure is None else figure * unit for figure in [*stated, None]])[racks]
     apart = np.where(np.equal.outer(racks, racks) & ~np.isnan(own), own, apart)
     return PairTable(blocks, apart, inside[blocks.first])
-
-
-def group_link(links: Links, devices: Ints) -> tuple[Floats, Floats]:
-    """
-    Find the slowest link of tensor groups.
-
-    Parameters
-    ----------
-    links
-        Links of the cluster.
-    devices
-        Devices of groups, (..., tp).
-
-    Returns
-    -------
-    tuple
-        Seconds per byte and seconds of latency, (...) each.
-    """
-    sites = links.site_of[devices]
-    pairs = sites[..., :, None], sites[..., None, :]
-    apart = ~np.eye(devices.shape[-1], dtype=bool)
-    inverse = np.where(apart, 1.0 / links.rate[pairs], 0.0).max(axis=(-1, -2))
-    return inverse, np.where(apart, links.latency[pairs], 0.0).max(axis=(-1, -2))

@@ -31,15 +31,14 @@ from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.formulations.gradient_reductions import bucket_parameters, optimizer_shards, overlaps
-from taut.formulations.memory import HELD, budgets, held_bytes, kept_term
 from taut.formulations.order_times import candidate_order
-from taut.formulations.partition import best_group
+from taut.formulations.partition import seconds_of_best
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order, in_flight_counts
 from taut.formulations.sharding import exposed_by_range
 from taut.formulations.space import Candidate
-from taut.formulations.stage_tables import all_reduce_seconds
 from taut.formulations.strategy import Division
+from taut.formulations.tables.memory import HELD, budgets, held_bytes, kept_term
 
 
 @dataclass(frozen=True)
@@ -202,23 +201,19 @@ def chunk_problem(
 
 
 def _least_passes(problem: PlanningProblem, candidate: Candidate, gather: float) -> Floats:
-    """Seconds of F, I, W of every range on the best device type and tensor group, (3, recompute, L+1, L+1)."""
-    ranges, tables, tp = problem.passes(candidate), problem.tables(candidate), candidate.tp
+    """Seconds of F, I, W of every range on the best device type and block, (3, recompute, L+1, L+1)."""
+    ranges, tables = problem.passes(candidate), problem.tables(candidate)
     passes = np.stack((ranges.forward, ranges.input_gradient, ranges.weight_gradient))
-    rings = np.zeros_like(passes[0])
-    if tp > 1:
-        kinds = range(len(problem.device_types))
-        best = [best_group(problem.links, problem.type_of_node == kind, tp) for kind in kinds]
-        rings = np.stack([all_reduce_seconds(tables, tp, inverse, latency) for inverse, latency in best])
-        passes[0] += rings[:, :1] / 2
-        passes[1] += rings - rings[:, :1] / 2
+    within = seconds_of_best(problem, candidate)
+    passes[0] += within.forward
+    passes[1] += within.both - within.forward
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     layers = np.arange(tables.num_layers + 1)
-    within = layers[:, None] < layers[None, :]
+    rising = layers[:, None] < layers[None, :]
     if gather > 0.0:
-        for k, waits in enumerate(exposed_by_range(problem, candidate, gather, rings)):
-            passes[k] = _of_longer_ranges(np.where(within, passes[k] + waits, np.inf))
-    return np.where(allowed[:, None, None] & within, passes.min(axis=1), np.inf)
+        for k, waits in enumerate(exposed_by_range(problem, candidate, gather, within)):
+            passes[k] = _of_longer_ranges(np.where(rising, passes[k] + waits, np.inf))
+    return np.where(allowed[:, None, None] & rising, passes.min(axis=1), np.inf)
 
 
 def _of_longer_ranges(seconds: Floats) -> Floats:

@@ -37,14 +37,13 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.links import group_link
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.schedules.plan_orders import Order, device_of_chunk, order_of
 from taut.formulations.schedules.recurrence import device_ends
 from taut.formulations.sharding import exposed_by_worker, has_shards
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
+from taut.formulations.tables.block_traffic import block_link
 
 
 class PipelineSeconds(NamedTuple):
@@ -170,28 +169,25 @@ def pipeline_ends(order: Order, passes: Floats, transfer: Floats, num_micro_batc
 def _passes(problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints) -> tuple[Floats, ...]:
     """Computation, all-reduces and sharding of F, I, W of every chunk and replica, (..., dp, 3 C), (1)."""
     recompute, first, end = strategy.ranges
-    tables, ranges = problem.tables(strategy.candidate), problem.passes(strategy.candidate)
+    candidate = strategy.candidate
+    tables, ranges = problem.tables(candidate), problem.passes(candidate)
     hosts = devices[..., device, :, :]
     types = problem.type_of_node[problem.links.node_of[hosts]]
     chunk = np.arange(len(first))[:, None, None]
     parts = (ranges.forward, ranges.input_gradient, ranges.weight_gradient)
     each = [part[:, recompute, first, end][types, chunk] for part in parts]
     compute = [part.max(axis=-1) for part in each]
-    none, tp = np.zeros_like(compute[0]), strategy.candidate.tp
+    none = np.zeros_like(compute[0])
     sharding = [none] * 3
-    if has_shards(problem, strategy.candidate):
+    if has_shards(problem, candidate):
         waits = exposed_by_worker(problem, strategy, device, devices)
         sharding = [(each[k] + waits[k]).max(axis=-1) - compute[k] for k in (0, 1)] + [none]
-    if tp == 1:
+    if candidate.width == 1:
         return _by_replica(compute), _by_replica([none] * 3), _by_replica(sharding)
-    inverse, latency = group_link(problem.links, hosts)
-
-    def ring(volume: Floats, reductions: Floats) -> Floats:
-        return ring_factor(tp) * volume[:, None] * inverse + ring_steps(tp) * reductions[:, None] * latency
-
-    plain = tables.volume[0, first, end] / 2, tables.reductions[0, first, end] / 2
-    every = tables.volume[recompute, first, end], tables.reductions[recompute, first, end]
-    forward, backward = ring(*plain), ring(every[0] - plain[0], every[1] - plain[1])
+    link, within = block_link(problem.links, hosts, candidate.tp), (first[:, None], end[:, None])
+    plain = tables.forward.at(*within)
+    forward = plain.seconds(link)
+    backward = tables.traffic.at(recompute[:, None], *within).less(plain).seconds(link)
     return _by_replica(compute), _by_replica([forward, backward, none]), _by_replica(sharding)
 
 
@@ -206,7 +202,7 @@ def _transfers(problem: PlanningProblem, strategy: Strategy, device: Ints, devic
     sites = problem.links.site_of[devices]
     before, after = sites[..., device[:-1], :, :], sites[..., device[1:], :, :]
     message = problem.tables(strategy.candidate).message[end[:-1]]
-    inverse = 1.0 / problem.links.pipeline_rate(strategy.candidate.tp)
+    inverse = 1.0 / problem.links.pipeline_rate(strategy.candidate.width)
     inverse, latency = inverse + inverse.T, problem.links.latency + problem.links.latency.T
     hop = (latency[before, after] + message[:, None, None] * inverse[before, after]).max(axis=-1)
     away = (device[:-1] != device[1:])[:, None]

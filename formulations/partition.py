@@ -41,7 +41,15 @@ from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import exposed_by_range, has_shards
 from taut.formulations.space import Candidate
-from taut.formulations.stage_tables import StageTables, all_reduce_seconds
+from taut.formulations.tables.block_traffic import (
+    ALONE,
+    BlockLink,
+    BlockSeconds,
+    best_block,
+    block_seconds,
+    blocks_of_nodes,
+)
+from taut.formulations.tables.stage_tables import StageTables
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,7 @@ def partition_problem(
     problem: PlanningProblem, candidate: Candidate, *, margin: bool = True, cautious: bool = False, gather: float = 0.0
 ) -> PartitionProblem:
     """
-    The partition problem of a candidate, tensor groups priced at the best links that their device type offers.
+    The partition problem of a candidate, blocks priced at the best links that their device type offers.
 
     Seconds of a pass with what its gathers add (``taut.formulations.sharding`` (2)) grow with the rate of the gathers
     and with the computation that hides them, so the least of both bounds them.
@@ -153,14 +161,14 @@ def partition_problem(
     """
     tables = problem.tables(candidate)
     memory = problem.stage_memory(candidate, margin=margin)
-    rings = _tensor_seconds(problem, tables, candidate)
-    seconds = tables.seconds + rings
-    passes, plain = problem.passes(candidate), rings[:, :1] / 2 if candidate.tp > 1 else np.zeros(1)
-    forward = (passes.forward + plain).min(axis=1)
+    within = seconds_within(problem, candidate)
+    seconds = tables.seconds + within.both
+    passes = problem.passes(candidate)
+    forward = (passes.forward + within.forward).min(axis=1)
     sharded = gather > 0.0 and has_shards(problem, candidate)
     if sharded:
-        before, after = exposed_by_range(problem, candidate, gather, rings)
-        seconds, forward = seconds + before + after, (passes.forward + plain + before).min(axis=1)
+        before, after = exposed_by_range(problem, candidate, gather, within)
+        seconds, forward = seconds + before + after, (passes.forward + within.forward + before).min(axis=1)
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     seconds = np.where(allowed[None, :, None, None], seconds, np.inf)
     if cautious:
@@ -186,51 +194,36 @@ def partition_problem(
     )
 
 
-def _tensor_seconds(problem: PlanningProblem, tables: StageTables, candidate: Candidate) -> Floats:
+def seconds_within(problem: PlanningProblem, candidate: Candidate) -> BlockSeconds:
     """
-    All-reduce seconds of every range over the best group that nodes of each type offer.
+    Seconds of the traffic within blocks of every range, over the best block that nodes of each type offer.
 
-    A single stage is on all groups, so it is as slow as the best group of the slowest node.
+    A single stage is on all blocks, so it is as slow as the best block of the slowest node.
     """
-    tp = candidate.tp
-    if tp == 1:
-        return np.zeros(1)
+    if candidate.width == 1:
+        return ALONE
+    links, tables, degrees = problem.links, problem.tables(candidate), (candidate.tp, candidate.width)
     kinds = [problem.type_of_node == kind for kind in range(len(problem.device_types))]
-    if candidate.pp == 1 and tp <= problem.links.gpus_per_node.max():
-        return np.stack([_slowest_group(problem.links, of_type, tables, tp) for of_type in kinds])
-    best = [best_group(problem.links, of_type, tp) for of_type in kinds]
-    return np.stack([all_reduce_seconds(tables, tp, inverse, latency) for inverse, latency in best])
+    if candidate.pp == 1 and candidate.width <= links.gpus_per_node.max():
+        every = [_at_slowest(tables, links, of_type, *degrees) for of_type in kinds]
+        return BlockSeconds(*(np.stack(figures) for figures in zip(*every, strict=True)))
+    return seconds_of_best(problem, candidate)
 
 
-def _slowest_group(links: Links, of_type: Flags, tables: StageTables, tp: int) -> Floats:
-    """Seconds of the slowest group on nodes of one type at least, where they hold a stage each: the slowest node's."""
-    figures = np.unique(np.stack(links.best_groups(tp), axis=1)[of_type], axis=0)
-    seconds = [all_reduce_seconds(tables, tp, float(rate), float(latency)) for rate, latency in figures]
-    return np.asarray(np.max(seconds, axis=0))
+def seconds_of_best(problem: PlanningProblem, candidate: Candidate) -> BlockSeconds:
+    """Seconds of the traffic within blocks of every range, over the best block that nodes of each type offer."""
+    if candidate.width == 1:
+        return ALONE
+    tables, kinds = problem.tables(candidate), range(len(problem.device_types))
+    each = [best_block(problem.links, problem.type_of_node == k, candidate.tp, candidate.width) for k in kinds]
+    return block_seconds(tables.traffic, tables.forward, each)
 
 
-def best_group(links: Links, of_type: Flags, tp: int) -> tuple[float, float]:
-    """
-    The best slowest link of a tensor group on nodes of one type, or on several nodes of any type.
-
-    Parameters
-    ----------
-    links
-        Bandwidth and latency between sites.
-    of_type
-        Whether a node is of the type (nodes,).
-    tp
-        Devices of a group.
-
-    Returns
-    -------
-    tuple
-        Seconds per byte and seconds of latency; no group has less of either.
-    """
-    if tp > links.gpus_per_node.max():
-        return links.best_spanning_group(tp)
-    inverse, latency = links.best_groups(tp)
-    return float(inverse[of_type].min()), float(latency[of_type].min())
+def _at_slowest(tables: StageTables, links: Links, of_type: Flags, tp: int, width: int) -> tuple[Floats, Floats]:
+    """Seconds of the slowest block on nodes of one type at least, where they hold a stage each: the slowest node's."""
+    figures = np.unique(blocks_of_nodes(links, tp, width).T[of_type], axis=0)
+    each = block_seconds(tables.traffic, tables.forward, (BlockLink(*figure) for figure in figures.tolist()))
+    return each.both.max(axis=0), each.forward.max(axis=0)
 
 
 def slowest_type(problem: PlanningProblem, candidate: Candidate) -> int:
@@ -242,13 +235,13 @@ def _patterns(
     problem: PlanningProblem, seconds: Floats, budget: Ints, candidate: Candidate
 ) -> tuple[Floats, Floats, Ints, int]:
     """Seconds (fastest and slowest class present), budgets and slow groups by pattern."""
-    if len(budget) == 1 or candidate.tp > problem.links.gpus_per_node.max():
-        # Groups that span nodes may mix types; the fastest type bounds them all.
+    if len(budget) == 1 or candidate.width > problem.links.gpus_per_node.max():
+        # Blocks that span nodes may mix types; the fastest type bounds them all.
         return seconds.min(axis=0)[None], seconds.min(axis=0)[None], budget.max()[None], 0
     slowest = slowest_type(problem, candidate)
     others = np.arange(len(budget)) != slowest
     fast, slow = seconds[others].min(axis=0), seconds[slowest]
-    groups = problem.links.gpus_per_node[problem.type_of_node == slowest].sum() // candidate.tp
+    groups = problem.links.gpus_per_node[problem.type_of_node == slowest].sum() // candidate.width
     low = np.stack([fast, slow, np.minimum(fast, slow)])
     high = np.stack([fast, slow, np.maximum(fast, slow)])
     most = budget[others].max()
@@ -257,7 +250,7 @@ def _patterns(
 
 def _of_classes(problem: PlanningProblem, forward: Floats, candidate: Candidate) -> Floats:
     """Forward seconds on the fastest class present, by pattern as in ``_patterns``."""
-    if len(forward) == 1 or candidate.tp > problem.links.gpus_per_node.max():
+    if len(forward) == 1 or candidate.width > problem.links.gpus_per_node.max():
         return np.asarray(forward.min(axis=0)[None])
     slowest = slowest_type(problem, candidate)
     fast, slow = forward[np.arange(len(forward)) != slowest].min(axis=0), forward[slowest]

@@ -2,13 +2,14 @@ r"""
 Placement of a strategy's workers: a min-max assignment of positions to sites.
 
 Sets: positions :math:`p = z \cdot pp + x` (replica z, stage x), each holding R sites; a site is a node or a device as
-in ``taut.formulations.links``. R = 1 where the devices of a node are interchangeable and a tensor group lies in one
-node, R = tp / node size where it fills whole nodes, R = tp where devices were measured one by one.
-Data: seconds t[x, k] of stage x on device type k, with the all-reduces of its tensor group over the group's slowest
-link; hop seconds :math:`\lambda_{ab} + M_x / B_{ab}` between sites, summed both ways unless priced one way, for
+in ``taut.formulations.links``. With w = tp cp devices of a block, R = 1 where the devices of a node are interchangeable
+and a block lies in one node, R = w / node size where it fills whole nodes, R = w where devices were measured one by
+one.
+Data: seconds t[x, k] of stage x on device type k, with the traffic of its block over the block's slowest link; hop
+seconds :math:`\lambda_{ab} + M_x / B_{ab}` between sites, summed both ways unless priced one way, for
 messages of :math:`M_x` bytes; gradient bytes by stage; m micro-batches; h the weight of the trip.
-Variables: the site of every (position, rank y). Constraint: a node's site appears as often as it has tensor groups, any
-other once; a tensor group lies in one node, or fills whole nodes.
+Variables: the site of every (position, rank y). Constraint: a node's site appears as often as it has blocks, any other
+once; a block lies in one node, or fills whole nodes.
 Objective, in seconds:
 
 (1) :math:`\max_z \big[ \sum_x t + (m - 1) \max_x t + h \max_y \sum_x hop \big] + T_{DP}`,
@@ -22,7 +23,8 @@ with :math:`T_{DP}` as in ``taut.formulations.latency`` eq. (4); in the latency 
 It equals that evaluator's step time without the
 optimizer, and exists because a search prices millions of placements one small change at a time. Of a schedule that is
 priced by its order it is a guide alone: stage x stands for the chunks of device x, and hops are those of the first
-chunks.
+chunks. So it is with context ranks: a ring of gradients then counts a block as one member, and a block of several nodes
+has the traffic of its tensor groups on the best link inside a node.
 
 Source: Yim et al. (2024), Pipette, eqs. 3-6, on which (1) is built.
 """
@@ -38,7 +40,7 @@ from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.links import Links
 from taut.formulations.pair_table import PairTable
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.rings import inside_factor, ring_factor, ring_steps
+from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
@@ -108,16 +110,16 @@ class PlacementProblem:
         Returns
         -------
         tuple
-            A line for each that is violated: sites used too often, tensor groups torn apart.
+            A line for each that is violated: sites used too often, blocks torn apart.
         """
         if sorted(positions.ravel().tolist()) != sorted(self.slots.ravel().tolist()):
-            return ("the sites are not used as often as they have tensor groups",)
+            return ("the sites are not used as often as they have blocks",)
         if not self.links.by_node:
             size = int(self.links.gpus_per_node.max())
-            allowed = max(self.candidate.tp // size, 1)
+            allowed = max(self.candidate.width // size, 1)
             nodes = self.links.node_of_site[positions]
             if any(len(set(group)) > allowed for group in nodes.tolist()):
-                return (f"a tensor group lies on more than {allowed} nodes",)
+                return (f"a block lies on more than {allowed} nodes",)
         return ()
 
     def devices(self, positions: Ints) -> Ints:
@@ -132,18 +134,18 @@ class PlacementProblem:
         Returns
         -------
         array
-            Device of every worker, (pp, dp, tp).
+            Device of every worker, (pp, dp, tp cp).
         """
         candidate, links = self.candidate, self.links
         if not links.by_node:
             devices = positions
         else:
-            share = candidate.tp // self.ranks
+            share = candidate.width // self.ranks
             first = np.concatenate([[0], np.cumsum(links.gpus_per_node)])[:-1]
             taken = _occurrence(positions.ravel()).reshape(positions.shape)
             start = first[positions] + share * taken
-            devices = (start[..., None] + np.arange(share)).reshape(len(positions), candidate.tp)
-        return np.asarray(devices.reshape(candidate.dp, candidate.pp, candidate.tp).swapaxes(0, 1))
+            devices = (start[..., None] + np.arange(share)).reshape(len(positions), candidate.width)
+        return np.asarray(devices.reshape(candidate.dp, candidate.pp, candidate.width).swapaxes(0, 1))
 
 
 @dataclass(frozen=True)
@@ -205,19 +207,21 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
     if problem.latency_model in ("pipette", "pipette-printed"):
         gradients = np.where(np.arange(candidate.pp) == 0, gradients, 0.0)
     gradients = gradients if candidate.dp > 1 else np.zeros(candidate.pp)
+    traffic = tables.traffic.at(recompute, first, end)
+    anywhere, ring_bytes, steps = traffic.by_place(links, candidate.tp, candidate.width)
     ends = _stage_ends(problem, strategy, by_device) if problem.latency_model == "step" else None
     share = weight_share(problem, candidate) if candidate.dp_shard else 0.0
-    inverse = 1.0 / links.pipeline_rate(candidate.tp)
+    inverse = 1.0 / links.pipeline_rate(candidate.width)
     both_ways = problem.latency_model != "amp"
-    slots = slot_sites(links, candidate.tp)
+    slots = slot_sites(links, candidate.width)
     return PlacementProblem(
         problem=problem,
         strategy=strategy,
         ranks=slots.shape[1],
         slots=slots,
-        stage_seconds=np.where(fits, seconds, np.inf),
-        ring_bytes=by_device(ring_factor(candidate.tp) * tables.volume[recompute, first, end]),
-        ring_steps=by_device(ring_steps(candidate.tp) * tables.reductions[recompute, first, end]),
+        stage_seconds=np.where(fits, seconds + by_device(anywhere)[:, None], np.inf),
+        ring_bytes=by_device(ring_bytes),
+        ring_steps=by_device(steps),
         hop_latency=links.latency + links.latency.T if both_ways else links.latency,
         hop_inverse=inverse + inverse.T if both_ways else inverse,
         messages=tables.message[end[: candidate.pp - 1]],
@@ -243,16 +247,15 @@ def _stage_ends(problem: PlanningProblem, strategy: Strategy, by_device: Callabl
     recompute, first, end = strategy.ranges
     passes, chunks = problem.passes(candidate), candidate.vpp if candidate.is_order_priced else 1
     backward = (passes.input_gradient + passes.weight_gradient)[:, recompute, first, end]
-    volume, steps = (
-        table[recompute, first, end] - table[0, first, end] / 2 for table in (tables.volume, tables.reductions)
-    )
+    later = tables.traffic.at(recompute, first, end).less(tables.forward.at(first, end))
+    anywhere, ring_bytes, steps = later.by_place(problem.links, candidate.tp, candidate.width)
     overlap = overlaps(problem, candidate)
     parameters = by_device(tables.parameters[first, end].astype(float))
     unhidden = after_overlap(np.ones(candidate.pp), parameters, np.array(np.inf), candidate)
     return StageEnds(
-        backward_seconds=by_device(backward.T) / chunks,
-        ring_bytes=by_device(ring_factor(candidate.tp) * volume) / chunks,
-        ring_steps=by_device(ring_steps(candidate.tp) * steps) / chunks,
+        backward_seconds=by_device(backward.T + anywhere[:, None]) / chunks,
+        ring_bytes=by_device(ring_bytes) / chunks,
+        ring_steps=by_device(steps) / chunks,
         unhidden=unhidden if overlap else np.ones(candidate.pp),
         overlap=overlap,
         tied=tied_bytes(problem, candidate),
@@ -270,16 +273,16 @@ def _priced(problem: PlanningProblem, gradients: Floats, ends: StageEnds, share:
     return int(np.flatnonzero(worst * gradients > least).max(initial=0)) + 1
 
 
-def slot_sites(links: Links, tp: int) -> Ints:
+def slot_sites(links: Links, width: int) -> Ints:
     """
-    List the places that tensor groups can take.
+    List the places that blocks can take.
 
     Parameters
     ----------
     links
         Links of the cluster.
-    tp
-        Tensor degree.
+    width
+        Devices of a block.
 
     Returns
     -------
@@ -287,7 +290,7 @@ def slot_sites(links: Links, tp: int) -> Ints:
         Sites of every slot, (slots, R), in device order.
     """
     if not links.by_node:
-        return np.arange(links.num_sites).reshape(-1, tp)
-    if tp > links.gpus_per_node.max():
-        return np.arange(links.num_nodes).reshape(-1, tp // int(links.gpus_per_node[0]))
-    return np.repeat(np.arange(links.num_nodes), links.gpus_per_node // tp)[:, None]
+        return np.arange(links.num_sites).reshape(-1, width)
+    if width > links.gpus_per_node.max():
+        return np.arange(links.num_nodes).reshape(-1, width // int(links.gpus_per_node[0]))
+    return np.repeat(np.arange(links.num_nodes), links.gpus_per_node // width)[:, None]

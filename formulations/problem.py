@@ -18,14 +18,14 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, Recompute
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.formulations.learned_memory import network_stage_memory
 from taut.formulations.links import Links, links
-from taut.formulations.memory import DeviceMemory, StageMemory, device_memory, stage_memory
-from taut.formulations.priced_layers import PassTables, PricedLayers, pass_tables
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace, candidates, recompute_of
-from taut.formulations.stage_tables import StageTables, stage_tables
+from taut.formulations.tables.learned_memory import network_stage_memory
+from taut.formulations.tables.memory import DeviceMemory, StageMemory, device_memory, stage_memory
+from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
+from taut.formulations.tables.stage_tables import StageTables, stage_tables
 
 LatencyModel = Literal["step", "pipette", "pipette-printed", "amp"]
 LATENCY_MODELS: tuple[LatencyModel, ...] = ("step", "pipette", "pipette-printed", "amp")
@@ -50,10 +50,10 @@ class PlanningProblem:
     latency_model: LatencyModel = "step"
     calibration: Calibration | None = None
     overlap_grad_reduce: bool = False
-    _tables: dict[tuple[int, int, bool, bool, bool], StageTables] = field(
+    _tables: dict[tuple[int, int, int, bool, bool, bool], StageTables] = field(
         default_factory=dict, repr=False, compare=False
     )
-    _passes: dict[tuple[int, int], PassTables] = field(default_factory=dict, repr=False, compare=False)
+    _passes: dict[tuple[int, int, int], PassTables] = field(default_factory=dict, repr=False, compare=False)
     _latest: dict[tuple[Candidate, bool], StageMemory] = field(
         init=False, default_factory=dict, repr=False, compare=False
     )
@@ -73,12 +73,12 @@ class PlanningProblem:
         """Every candidate of the space."""
         found = candidates(self.space, self.model, self.cluster, self.costs)
         if not self.prices_groups:
-            found = [choice for choice in found if not choice.dp_shard]
+            found = [choice for choice in found if not choice.dp_shard and choice.cp == 1]
         return found if self.prices_orders else [choice for choice in found if not choice.is_order_priced]
 
     @property
     def prices_groups(self) -> bool:
-        """Whether groups of replicas with a copy each can be priced: in ``step``, where memory is a sum of terms."""
+        """Whether context ranks, and copies of replicas, can be priced: in ``step``, where memory is a sum of terms."""
         return self.latency_model == "step" and self.memory.network is None
 
     def with_orders(self, orders: Iterable[GivenOrder]) -> "PlanningProblem":
@@ -127,7 +127,7 @@ class PlanningProblem:
     def tables(self, candidate: Candidate) -> StageTables:
         """Seconds, bytes and messages of every range of layers under a candidate."""
         single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
-        key = (candidate.tp, candidate.micro_batch, candidate.sequence_parallel, single, shared)
+        key = (candidate.tp, candidate.cp, candidate.micro_batch, candidate.sequence_parallel, single, shared)
         if key not in self._tables:
             self._tables[key] = stage_tables(
                 self._priced(candidate),
@@ -140,7 +140,7 @@ class PlanningProblem:
 
     def passes(self, candidate: Candidate) -> PassTables:
         """Seconds of every range of layers by pass under a candidate."""
-        key = (candidate.tp, candidate.micro_batch)
+        key = (candidate.tp, candidate.cp, candidate.micro_batch)
         if key not in self._passes:
             self._passes[key] = pass_tables(self._priced(candidate))
         return self._passes[key]
@@ -153,6 +153,7 @@ class PlanningProblem:
             precision=self.memory.precision,
             tp=candidate.tp,
             micro_batch=candidate.micro_batch,
+            cp=candidate.cp,
         )
 
     def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:

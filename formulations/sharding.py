@@ -35,12 +35,11 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.gradient_reductions import by_copy, hierarchical_ring
-from taut.formulations.links import group_link
+from taut.formulations.gradient_reductions import by_copy, hierarchical_ring, holders
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
+from taut.formulations.tables.block_traffic import BlockSeconds, Traffic, block_link
 
 
 class PassBytes(NamedTuple):
@@ -54,7 +53,7 @@ class PassBytes(NamedTuple):
 
 def has_shards(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether the passes of a candidate wait for gathers or scatters, (2)."""
-    return problem.latency_model == "step" and candidate.zero >= 2 and candidate.dp > 1
+    return problem.latency_model == "step" and candidate.zero >= 2 and candidate.dp_cp > 1
 
 
 def half_ring(problem: PlanningProblem, ring: Floats | float) -> Floats:
@@ -87,7 +86,7 @@ def exposed(rate: Floats | float, alone: Floats, beside: Floats, seconds: Floats
 
 
 def exposed_by_range(
-    problem: PlanningProblem, candidate: Candidate, rate: float, all_reduces: Floats, types: Ints | None = None
+    problem: PlanningProblem, candidate: Candidate, rate: float, within: BlockSeconds, types: Ints | None = None
 ) -> tuple[Floats, Floats]:
     """
     Seconds that gathers and scatters add to the passes over every range, (2).
@@ -101,10 +100,10 @@ def exposed_by_range(
         What is priced.
     rate
         Seconds per byte of a gather, (1).
-    all_reduces
-        Seconds of the tensor groups' all-reduces, (n, recompute, L+1, L+1), or broadcast to it.
+    within
+        Seconds of the traffic within n blocks, or of one for all.
     types
-        Device type of every group, (n,); by default every type once.
+        Device type of every block, (n,); by default every type once.
 
     Returns
     -------
@@ -114,11 +113,9 @@ def exposed_by_range(
     passes, sent = problem.passes(candidate), pass_bytes(problem, candidate)
     of = np.arange(len(problem.device_types)) if types is None else types
     forward = passes.forward[of]
-    again = np.broadcast_to(all_reduces, forward.shape)
-    plain = again[:, :1] / 2
-    backward = (passes.input_gradient + passes.weight_gradient)[of] + again - plain
+    backward = (passes.input_gradient + passes.weight_gradient)[of] + within.both - within.forward
     before = np.zeros_like(forward)
-    before[..., 1:] = (forward + plain)[..., :-1]
+    before[..., 1:] = (forward + within.forward)[..., :-1]
     return (
         exposed(rate, sent.forward_alone, sent.forward_beside, np.triu(before, 2)),
         exposed(rate, sent.backward_alone, sent.backward_beside, backward),
@@ -130,13 +127,12 @@ class ShardedPasses(NamedTuple):
     What (2) is made of, by stage or chunk (X).
 
     ``sent`` bytes (4, X) as in ``PassBytes``; ``seconds`` (2, types, X) of the forward pass without its last layer and
-    of the backward pass; ``volume`` and ``reductions`` (2, X) of their all-reduces.
+    of the backward pass; ``traffic`` (2, X) within their blocks.
     """
 
     sent: Floats
     seconds: Floats
-    volume: Floats
-    reductions: Floats
+    traffic: Traffic
 
 
 def sharded_passes(problem: PlanningProblem, strategy: Strategy) -> ShardedPasses:
@@ -146,15 +142,13 @@ def sharded_passes(problem: PlanningProblem, strategy: Strategy) -> ShardedPasse
     before = np.maximum(end - 1, first)
     # A range of one layer has none before its last.
     several = np.where(before > first, 1.0, 0.0)
-    sums = np.stack([tables.volume, tables.reductions])
-    forward = several * sums[:, 0, first, before] / 2
-    volume, reductions = np.stack([forward, sums[:, recompute, first, end] - sums[:, 0, first, end] / 2], axis=1)
+    forward = Traffic(*(several * figure for figure in tables.forward.at(first, before)))
+    later = tables.traffic.at(recompute, first, end).less(tables.forward.at(first, end))
     backward = (passes.input_gradient + passes.weight_gradient)[:, recompute, first, end]
     return ShardedPasses(
         sent=np.stack([each[first, end] for each in pass_bytes(problem, candidate)]),
         seconds=np.stack([several * passes.forward[:, recompute, first, before], backward]),
-        volume=volume,
-        reductions=reductions,
+        traffic=Traffic(*(np.stack(figures) for figures in zip(forward, later, strict=True))),
     )
 
 
@@ -169,33 +163,27 @@ def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, 
     rank
         Pipeline rank of every stage or chunk, (X,).
     devices
-        Device of every worker, (..., pp, dp, tp).
+        Device of every worker, (..., pp, dp, tp cp).
 
     Returns
     -------
     tuple
-        Seconds forward and backward, (..., X, dp, tp) each.
+        Seconds forward and backward, (..., X, dp, tp cp) each.
     """
     candidate, of = strategy.candidate, sharded_passes(problem, strategy)
     hosts, chunk = devices[..., rank, :, :], np.arange(len(rank))[:, None, None]
     types = problem.type_of_node[problem.links.node_of[hosts]]
     forward, backward = (seconds[types, chunk] for seconds in of.seconds)
-    if candidate.tp > 1:
-        forward = forward + _rings(problem, hosts, of.volume[0], of.reductions[0])
-        backward = backward + _rings(problem, hosts, of.volume[1], of.reductions[1])
+    if candidate.width > 1:
+        link = block_link(problem.links, hosts, candidate.tp)
+        before, after = (of.traffic.at(np.array(k), chunk[..., 0]).seconds(link)[..., None] for k in (0, 1))
+        forward, backward = forward + before, backward + after
     alone, beside, backward_alone, backward_beside = of.sent[:, :, None, None]
-    rate = _shard_rates(problem, devices, candidate.shards)[..., rank, :, None]
+    rate = _shard_rates(problem, candidate, devices)[..., rank, :, None]
     return exposed(rate, alone, beside, forward), exposed(rate, backward_alone, backward_beside, backward)
 
 
-def _rings(problem: PlanningProblem, hosts: Ints, volume: Floats, reductions: Floats) -> Floats:
-    """Seconds of all-reduces, bytes and numbers (X,), on tensor groups (..., X, dp, tp): (..., X, dp, 1)."""
-    inverse, latency = group_link(problem.links, hosts)
-    tp = hosts.shape[-1]
-    seconds = ring_factor(tp) * volume[:, None] * inverse + ring_steps(tp) * reductions[:, None] * latency
-    return np.asarray(seconds[..., None])
-
-
-def _shard_rates(problem: PlanningProblem, devices: Ints, shards: int) -> Floats:
+def _shard_rates(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> Floats:
     """Seconds per byte of a gather on every stage and replica, (..., pp, dp), (1)."""
-    return half_ring(problem, np.repeat(hierarchical_ring(problem, by_copy(devices, shards)), shards, axis=-1))
+    copies = hierarchical_ring(problem, by_copy(holders(candidate, devices), candidate.shards))
+    return half_ring(problem, np.repeat(copies, candidate.shards // candidate.cp, axis=-1))

@@ -1,14 +1,14 @@
 r"""
 The strategy space: every candidate that the planner considers.
 
-A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel, order, dp_shard, uniform_recompute).
-With D devices, global batch :math:`g` and L layers,
+A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel, order, dp_shard, uniform_recompute,
+cp). With D devices, global batch :math:`g` and L layers,
 
-(1) pp * tp * dp = D and pp <= L;
+(1) pp * tp * cp * dp = D and pp <= L;
 (2) g = dp * micro_batch * m with m micro-batches a pipeline and step;
 (3) tp divides every layer (heads, key-value heads, feed-forward width), is at most ``max_tp``, and fits the nodes: it
     divides the size of every node, or is a multiple of the one size that all nodes share;
-(4) every layer has a price at (tp, micro_batch) on every device type;
+(4) every layer has a price at (tp, cp, micro_batch) on every device type;
 (5) 1f1b and gpipe have vpp = 1; the other schedules (``taut.formulations.schedules.plan_orders``) are there where they
     are defined for pp and m, with pp * vpp <= L and vpp of at most ``max_vpp`` where it is free. They are priced by the
     latency model ``pipette`` alone, and split ones do not go with full recompute;
@@ -22,6 +22,11 @@ With D devices, global batch :math:`g` and L layers,
 (8) where recompute is not chosen by stage, a candidate has one recompute that all its stages share, each that (5)
     allows; where it is, every stage chooses for itself and ``uniform_recompute`` is empty;
 (9) pipelines of more than one stage take the ZeRO stages of ``pipeline_zero`` where it is given.
+
+(10) cp context ranks are at most ``max_cp``, and 2 cp divides every sequence, of which each rank has a piece from both
+    ends, so that all have like work under a causal mask. Tensor groups then lie in a node, and blocks of tp cp devices
+    fit the nodes as tensor groups do in (3). They are priced by the latency model ``step`` alone, where memory is a sum
+    of terms, and have no groups of replicas with a copy each.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
@@ -40,10 +45,11 @@ from taut.data.spec import Spec
 from taut.data.stack import Schedule, ZeroStage
 from taut.data.suggest import one_of
 from taut.errors import FormulationError
+from taut.formulations.degrees import context_degrees, divisors, tensor_degrees
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined, order_of
 
 MOST_SEQUENCES = 10_000_000
-FIXABLE = ("pp", "tp", "dp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "dp_shard")
+FIXABLE = ("pp", "tp", "cp", "dp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "dp_shard")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -67,15 +73,19 @@ class Candidate:
     order: tuple[str, ...] = ()
     dp_shard: int = 0
     uniform_recompute: str = ""
+    cp: int = 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Fields as plain values; order, replicas of a copy and the stages' one recompute only where they are given."""
+        """Fields as plain values; those that have a default only where they differ from it."""
         values = asdict(self)
         given = {name: values.pop(name) for name in ("order", "dp_shard", "uniform_recompute")}
+        if self.cp == 1:
+            del values["cp"]
         return values | {name: list(value) if name == "order" else value for name, value in given.items() if value}
 
     def __str__(self) -> str:
-        text = f"pp={self.pp} tp={self.tp} dp={self.dp} micro_batch={self.micro_batch} {self.schedule}"
+        contexts = f" cp={self.cp}" if self.cp > 1 else ""
+        text = f"pp={self.pp} tp={self.tp}{contexts} dp={self.dp} micro_batch={self.micro_batch} {self.schedule}"
         text += f" vpp={self.vpp}" if self.schedule == "interleaved-1f1b" else ""
         text += " adapted" if self.order else ""
         text += (f" zero={self.zero}" if self.zero else "") + (f" dp_shard={self.dp_shard}" if self.dp_shard else "")
@@ -83,9 +93,19 @@ class Candidate:
         return text + (f" recompute={self.uniform_recompute}" if self.uniform_recompute else "")
 
     @property
+    def width(self) -> int:
+        """Devices of a block, which tensor and context ranks of one stage and replica share, (10)."""
+        return self.tp * self.cp
+
+    @property
+    def dp_cp(self) -> int:
+        """Devices of a stage that hold the same weights: replicas times context ranks."""
+        return self.dp * self.cp
+
+    @property
     def shards(self) -> int:
-        """Replicas that share one copy of what is sharded, (7)."""
-        return self.dp_shard or self.dp
+        """Devices that share one copy of what is sharded, (7)."""
+        return self.dp_shard or self.dp_cp
 
     @property
     def is_order_priced(self) -> bool:
@@ -126,6 +146,7 @@ class StrategySpace(Spec):
 
     global_batch: Annotated[int, Field(gt=0, le=MOST_SEQUENCES)]
     max_tp: Annotated[int, Field(gt=0)]
+    max_cp: Annotated[int, Field(gt=0)] = 1
     schedules: list[Schedule] = ["1f1b", "gpipe"]
     max_vpp: Annotated[int, Field(gt=0)] = 4
     zero: list[ZeroStage] = [0, 1]
@@ -151,11 +172,11 @@ class StrategySpace(Spec):
 
 
 def candidates(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> list[Candidate]:
-    """Every candidate of the space, in a fixed order, (1) to (9)."""
+    """Every candidate of the space, in a fixed order, (1) to (10)."""
     own = [
         choice
         for choice in _all(space, model, cluster)
-        if _allowed(choice, space.fixed) and priced(model, cluster, costs, choice.tp, choice.micro_batch)
+        if _allowed(choice, space.fixed) and priced(model, cluster, costs, choice)
     ]
     return sorted(
         {*own, *(_in_order(choice, given) for given in space.orders for choice in own if _suits(choice, given))}
@@ -173,25 +194,32 @@ def _in_order(choice: Candidate, given: GivenOrder) -> Candidate:
 
 
 def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterator[Candidate]:
-    for tp in tensor_degrees(model, cluster, space.max_tp):
-        for pp in divisors(cluster.num_devices // tp):
-            dp = cluster.num_devices // tp // pp
+    for tp, cp in _blocks(space, model, cluster):
+        for pp in divisors(cluster.num_devices // tp // cp):
+            dp = cluster.num_devices // tp // cp // pp
             if pp > len(model.blocks) or space.global_batch % dp:
                 continue
             for micro_batch in divisors(space.global_batch // dp):
                 m = space.global_batch // dp // micro_batch
                 for schedule, vpp in _schedules(space, pp, m, len(model.blocks)):
                     degrees = pp, tp, dp, vpp, micro_batch, m, schedule
-                    for zero in zero_stages(space, pp, dp):
-                        for group in shard_groups(space, cluster, tp, dp) if zero >= 2 else [0]:
-                            for sharded in _sequence_parallel(space, model, tp):
+                    for zero in zero_stages(space, pp, dp * cp):
+                        for group in shard_groups(space, cluster, tp, dp) if zero >= 2 and cp == 1 else [0]:
+                            for sharded in _sequence_parallel(space, model, tp * cp if tp > 1 else 1):
                                 for recompute in _uniform_recompute(space, schedule):
-                                    yield Candidate(*degrees, zero, sharded, (), group, recompute)
+                                    yield Candidate(*degrees, zero, sharded, (), group, recompute, cp)
 
 
-def zero_stages(space: StrategySpace, pp: int, dp: int) -> list[int]:
-    """ZeRO stages at pipeline and data degrees, (9)."""
-    if dp == 1:
+def _blocks(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterator[tuple[int, int]]:
+    """Tensor and context degrees, (3) and (10)."""
+    for tp in tensor_degrees(model, cluster, space.max_tp):
+        for cp in context_degrees(model, cluster, tp, space.max_cp):
+            yield tp, cp
+
+
+def zero_stages(space: StrategySpace, pp: int, dp_cp: int) -> list[int]:
+    """ZeRO stages at the pipeline degree and devices that hold the same weights, (9)."""
+    if dp_cp == 1:
         return [0]
     every = space.zero if pp == 1 or space.pipeline_zero is None else space.pipeline_zero
     return [zero for zero in space.zero if zero in every]
@@ -230,8 +258,8 @@ def recompute_of(space: StrategySpace, schedule: str) -> tuple[Recompute, ...]:
     return tuple(name for name in RECOMPUTE if name in space.recompute and not (name == "full" and schedule in SPLIT))
 
 
-def _sequence_parallel(space: StrategySpace, model: ModelSpec, tp: int) -> list[bool]:
-    shards = tp > 1 and all(layer.seq % tp == 0 for layer in model.kinds.values())
+def _sequence_parallel(space: StrategySpace, model: ModelSpec, width: int) -> list[bool]:
+    shards = width > 1 and all(layer.seq % width == 0 for layer in model.kinds.values())
     return space.sequence_parallel if shards else [False]
 
 
@@ -240,29 +268,13 @@ def _allowed(choice: Candidate, fixed: dict[str, int | str | bool]) -> bool:
     return all(others) and ("dp_shard" not in fixed or (choice.zero >= 2 and choice.shards == fixed["dp_shard"]))
 
 
-def divisors(number: int) -> list[int]:
-    """Divisors in ascending order."""
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return sorted({*small, *(number // d for d in small)})
-
-
-def tensor_degrees(model: ModelSpec, cluster: ClusterSpec, max_tp: int) -> list[int]:
-    """Tensor degrees that divide the devices, the layers and the nodes, (3)."""
-    sizes = {group.gpus_per_node for group in cluster.nodes}
-    return [tp for tp in divisors(cluster.num_devices) if tp <= max_tp and model.splits(tp) and _fits_nodes(tp, sizes)]
-
-
-def _fits_nodes(tp: int, sizes: set[int]) -> bool:
-    inside = all(size % tp == 0 for size in sizes)
-    return inside or (len(sizes) == 1 and tp % next(iter(sizes)) == 0)
-
-
-def priced(model: ModelSpec, cluster: ClusterSpec, costs: CostTable, tp: int, micro_batch: int) -> bool:
-    """Whether every layer has a cost without recompute at (tp, micro_batch) on every device type, (4)."""
+def priced(model: ModelSpec, cluster: ClusterSpec, costs: CostTable, choice: Candidate) -> bool:
+    """Whether every layer has a cost without recompute at the candidate's degrees on every device type, (4)."""
+    tp, micro_batch, cp = choice.tp, choice.micro_batch, choice.cp
     edges = [(EMBEDDING, model.blocks[0].seq), (HEAD, model.blocks[-1].seq)] if model.vocab else []
     wanted = [*((layer.kind, layer.seq) for layer in model.kinds.values()), *edges]
     return all(
-        costs.prices(Key(device, kind, tp, micro_batch, seq, "none"))
+        costs.prices(Key(device, kind, tp, micro_batch, seq, "none", cp))
         for device in cluster.devices
         for kind, seq in wanted
     )

@@ -14,6 +14,8 @@ elements):
     without a fused attention kernel also the scores, :math:`5 a w s b / t`, which selective recompute gives up (with
     a fused one they never exist, and selective recompute costs time and saves nothing);
 (2) full recompute keeps the layer's input, :math:`2 s b h`, divided by :math:`t` with sequence parallelism.
+
+Of context ranks each has 1/cp of every sequence, whose tokens attend to the whole window as before.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +36,7 @@ from taut.data.analytic.layer_work import (
 from taut.data.analytic.operator_times import OperatorModel
 from taut.data.arrays import Floats
 from taut.data.calibration import Calibration, uncalibrated
-from taut.data.costs import RECOMPUTE, CostRow, CostTable
+from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key
 from taut.data.device import HALF, DeviceSpec, Precision
 from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
 from taut.data.units import MOST_BYTES
@@ -59,6 +61,7 @@ def analytic_costs(
     precision: Precision,
     tensor_degrees: Iterable[int],
     micro_batches: Iterable[int],
+    context_degrees: Iterable[int] = (1,),
     operators: Mapping[str, Operators] | None = None,
     fused_attention: bool = True,
     calibration: Calibration | None = None,
@@ -72,8 +75,8 @@ def analytic_costs(
         What is trained, and on which types of device.
     precision
         Number format of weights and activations.
-    tensor_degrees, micro_batches
-        The keys to price.
+    tensor_degrees, micro_batches, context_degrees
+        The keys to price; a context degree that does not divide a sequence prices no rows of it.
     operators
         Operator models, or measured operators, by device name; a device without runs at its stated efficiencies.
     fused_attention
@@ -99,7 +102,8 @@ def analytic_costs(
     fused = calibration.fused_attention if calibration else fused_attention
     models = {device.name: (operators or {}).get(device.name) for device in devices}
     priced = [_priced(device, precision, models[device.name], fused, calibration) for device in devices]
-    rows = [row for one in priced for tp in degrees for batch in batches for row in _rows(model, one, tp, batch)]
+    shares = [(tp, batch, cp) for cp in sorted(set(context_degrees)) for tp in degrees for batch in batches]
+    rows = [row for one in priced for share in shares for row in _rows(model, one, *share)]
     chosen = {device.name: calibration or uncalibrated(device) for device in devices}
     optimizer = {
         device.name: chosen[device.name]["optimizer"] * OPTIMIZER_TRAFFIC_BYTES / device.memory_bandwidth
@@ -152,11 +156,11 @@ def _said(device: DeviceSpec, model: Operators | None, precision: Precision) -> 
     return f"{device.name}: operator model" + (f" ({said})" if said else "") + f", {beside}"
 
 
-def layer_shape(layer: LayerSpec, tp: int, batch: int) -> LayerShape:
-    """Sizes of one tensor rank's share of a layer for one micro-batch."""
+def layer_shape(layer: LayerSpec, tp: int, batch: int, cp: int = 1) -> LayerShape:
+    """Sizes of one tensor rank's share of a layer for one micro-batch, of whose tokens it has 1/cp."""
     return LayerShape.of(
         batch=batch,
-        seq=layer.seq,
+        seq=layer.seq / cp,
         window=layer.window,
         hidden=layer.hidden,
         heads=layer.heads / tp,
@@ -167,38 +171,34 @@ def layer_shape(layer: LayerSpec, tp: int, batch: int) -> LayerShape:
     )
 
 
-def _rows(model: ModelSpec, priced: _Priced, tp: int, batch: int) -> Iterator[CostRow]:
-    element, rates = priced.rates.element, priced.rates
+def _rows(model: ModelSpec, priced: _Priced, tp: int, batch: int, cp: int) -> Iterator[CostRow]:
+    element, rates, device = priced.rates.element, priced.rates, priced.device.name
     for layer in model.kinds.values():
-        if not layer.splits(tp):
+        if not layer.splits(tp) or layer.seq % cp:
             continue
-        plain = block_passes(layer_shape(layer, tp, batch), rates)
+        plain = block_passes(layer_shape(layer, tp, batch, cp), rates)
+        tokens = batch * layer.seq // cp
         for recompute in RECOMPUTE:
-            kept = activation_bytes(layer, recompute, batch, element, rates.fused_attention, rates.kept)
-            yield _row(priced, layer.kind, tp, batch, layer.seq, recompute, recomputed(plain, recompute), kept)
-    if model.vocab:
-        first, last = model.blocks[0], model.blocks[-1]
-        copy = embedding_passes(batch * first.seq, first.hidden, rates)
-        yield _row(priced, EMBEDDING, tp, batch, first.seq, "none", copy, (batch * first.output_elements, 0))
-        head = head_passes(batch * last.seq, last.hidden, model.padded_vocab(tp) // tp, rates)
-        logits = 4 * batch * last.seq * model.padded_vocab(tp)
-        inputs = 2 * element * batch * last.output_elements
-        yield _row(priced, HEAD, tp, batch, last.seq, "none", head, (inputs, logits))
+            kept = activation_bytes(layer, recompute, tokens, element, rates.fused_attention, rates.kept)
+            key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp)
+            yield _row(priced, key, recomputed(plain, recompute), kept)
+    first, last = model.blocks[0], model.blocks[-1]
+    if model.vocab and first.seq % cp == last.seq % cp == 0:
+        tokens = batch * first.seq // cp
+        copy = embedding_passes(tokens, first.hidden, rates)
+        yield _row(priced, Key(device, EMBEDDING, tp, batch, first.seq, "none", cp), copy, (tokens * first.hidden, 0))
+        tokens = batch * last.seq // cp
+        head = head_passes(tokens, last.hidden, model.padded_vocab(tp) // tp, rates)
+        kept = 2 * element * tokens * last.hidden, 4 * tokens * model.padded_vocab(tp)
+        yield _row(priced, Key(device, HEAD, tp, batch, last.seq, "none", cp), head, kept)
 
 
-def _row(
-    priced: _Priced, kind: str, tp: int, batch: int, seq: int, recompute: str, passes: Passes, kept: tuple[int, int]
-) -> CostRow:
+def _row(priced: _Priced, key: Key, passes: Passes, kept: tuple[int, int]) -> CostRow:
     forward, input_grad, weight_grad = (float(terms @ priced.coefficients) for terms in passes)
-    replicated, split = kept
+    (replicated, split), tp = kept, key.tp
     return CostRow.model_validate(
         {
-            "device": priced.device.name,
-            "kind": kind,
-            "tp": tp,
-            "micro_batch": batch,
-            "seq": seq,
-            "recompute": recompute,
+            **key._asdict(),
             "forward_s": forward,
             "input_grad_s": input_grad,
             "weight_grad_s": weight_grad,
@@ -209,10 +209,10 @@ def _row(
 
 
 def activation_bytes(
-    layer: LayerSpec, recompute: str, batch: int, element: int, fused: bool, kept: int | None = None
+    layer: LayerSpec, recompute: str, tokens: int, element: int, fused: bool, kept: int | None = None
 ) -> tuple[int, int]:
     """Bytes that every tensor rank keeps, and bytes that the ranks share, (1) and (2); ``kept`` as in ``Rates``."""
-    tokens, hidden = batch * layer.seq, layer.hidden
+    hidden = layer.hidden
     if recompute == "full":
         return element * tokens * hidden, 0
     plain = KEPT_BLOCK * element

@@ -154,7 +154,7 @@ def with_micro_batches(
 
 def _alone(table: CostTable, key: Key) -> bool:
     """Whether micro-batch 1 is all that was measured of a key."""
-    return table.micro_batches[(key.device, key.kind, key.tp, key.seq, key.recompute)] == [1]
+    return table.micro_batches[key.of_any_batch] == [1]
 
 
 def _whole(table: CostTable, model: ModelSpec, devices: list[DeviceSpec]) -> list[int]:

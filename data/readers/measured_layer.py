@@ -122,9 +122,8 @@ class Profiled:
             return outputs
         if kind == HEAD:
             return 2 * element * outputs + 4 * micro_batch * self.block.seq * (self.model.padded_vocab(tp) // tp)
-        replicated, split = activation_bytes(
-            self.block, recompute, micro_batch, element, self.fused_attention, KEPT_BYTES[self.precision]
-        )
+        tokens, kept = micro_batch * self.block.seq, KEPT_BYTES[self.precision]
+        replicated, split = activation_bytes(self.block, recompute, tokens, element, self.fused_attention, kept)
         return replicated - (-split // tp)
 
     def row(

@@ -1,7 +1,7 @@
 r"""
 The memory of many ordinary configurations at once, as terms that a memory model weighs.
 
-For stage x of every configuration the terms of ``taut.formulations.memory`` in the order of ``MEMORY_TERMS``, with
+For stage x of every configuration the terms of ``taut.formulations.tables.memory``, ordered as ``MEMORY_TERMS``, with
 
 (1) :math:`q_x` micro-batches in flight: :math:`\min(pp - x, m)` for 1F1B and m for GPipe; interleaved 1F1B holds
     :math:`2 (pp - x - 1) + (vpp - 1) pp + 1` chunks of 1 / vpp of the stage (Narayanan et al., arXiv 2104.04473);
@@ -25,7 +25,7 @@ from taut.formulations.batch.configurations import (
     stage_parameters,
     table_parameters,
 )
-from taut.formulations.stage_tables import LOGIT_BYTES
+from taut.formulations.tables.stage_tables import LOGIT_BYTES
 
 
 def memory_bytes(c: Configurations, rates: Rates, model: MemoryModel) -> Ints:
@@ -81,7 +81,7 @@ def _in_flight(c: Configurations, stage: Ints) -> Floats:
 
 
 def _held(c: Configurations, parameters: Ints, first: Flags, per_parameter: ParameterBytes) -> tuple[Ints, Ints, Ints]:
-    """Bytes of weights, gradients and optimizer states, as ``taut.formulations.memory.held_bytes``."""
+    """Bytes of weights, gradients and optimizer states, as ``taut.formulations.tables.memory.held_bytes``."""
     replicas = c.dp * c.cp
     by_stage = (np.where(c.zero >= stage, replicas, 1) for stage in (1, 2, 3))
     weight, gradient, state = (parameters * count for count in per_parameter)

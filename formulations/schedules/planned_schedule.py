@@ -17,7 +17,6 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.latency import memory_bytes
-from taut.formulations.memory import kept_term
 from taut.formulations.order_times import candidate_order, replica_seconds
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.orders.classic import gpipe, one_forward_one_backward
@@ -25,6 +24,7 @@ from taut.formulations.schedules.plan_orders import as_schedule, device_of_chunk
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, timetable
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
+from taut.formulations.tables.memory import kept_term
 
 _SUMS: dict[str, Callable[[ScheduleProblem], Schedule]] = {"1f1b": one_forward_one_backward, "gpipe": gpipe}
 """Schedules that a plan prices by a sum over stages."""

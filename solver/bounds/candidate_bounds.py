@@ -21,12 +21,11 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.formulations.order_division import ChunkProblem, chunk_problem
-from taut.formulations.partition import PartitionProblem, best_group, partition_problem
+from taut.formulations.partition import PartitionProblem, partition_problem, seconds_of_best
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, SPLIT
 from taut.formulations.sharding import half_ring, pass_bytes
 from taut.formulations.space import Candidate
-from taut.formulations.stage_tables import all_reduce_seconds
 from taut.solver.bounds.communication import Communication, fixed_seconds, least_edges
 from taut.solver.bounds.copies import cases
 from taut.solver.bounds.least_rings import least_gather, least_ring
@@ -52,14 +51,8 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
 
     A pass of sharded weights takes at least its gathers and scatters, ``gather`` seconds per byte.
     """
-    tables, m, tp = problem.tables(candidate), candidate.num_micro_batches, candidate.tp
-    seconds = tables.seconds
-    if tp > 1:
-        kinds = range(len(problem.device_types))
-        groups = [best_group(problem.links, problem.type_of_node == kind, tp) for kind in kinds]
-        inverse, latency = min(rate for rate, _ in groups), min(steps for _, steps in groups)
-        rings = all_reduce_seconds(tables, tp, inverse, latency)
-        seconds = seconds + rings
+    tables, m = problem.tables(candidate), candidate.num_micro_batches
+    seconds = tables.seconds + seconds_of_best(problem, candidate).both.min(axis=0)
     layers = np.arange(tables.num_layers)
     # Layer by layer: one type may be the fastest for some layers, another for the others.
     least = seconds[:, :, layers, layers + 1].min(axis=(0, 1))

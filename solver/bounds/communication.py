@@ -79,7 +79,7 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
         later = _alone(problem, candidate, ring) if overlaps(problem, candidate) else None
         return Communication(edge, gradients * ring + optimizer, later=later)
     numbers = telling(problem, candidate, best)
-    choices = [weight * between(k) + gradients * ring_per_byte(candidate.dp, k, best) for k in numbers]
+    choices = [weight * between(k) + gradients * ring_per_byte(candidate.dp_cp, k, best) for k in numbers]
     tail = np.min(choices, axis=0) + optimizer
     if problem.latency_model != "step":
         return Communication(weight * edge, tail)
@@ -165,13 +165,13 @@ def _alone(problem: PlanningProblem, candidate: Candidate, ring: float) -> Later
 
 def hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, float]:
     """Least seconds of a cut without its way back (L+1,), and the least that a hop between nodes adds to either."""
-    tables, tp, links = problem.tables(candidate), candidate.tp, problem.links
+    tables, width, links = problem.tables(candidate), candidate.width, problem.links
     weight, coefficient = problem.transfer_weight(candidate), problem.coefficient("pipeline")
-    single = tp == 1 or (links.by_node and tp <= links.gpus_per_node.max())
+    single = width == 1 or (links.by_node and width <= links.gpus_per_node.max())
     edge, further = np.zeros(tables.num_layers + 1), np.inf
     for message in np.unique(tables.message[1:-1]).tolist():
-        inside, apart = best.hops(tp, message, True)
-        before = best.hops_before(tp, message, weight, coefficient, single=single)
+        inside, apart = best.hops(width, message, True)
+        before = best.hops_before(width, message, weight, coefficient, single=single)
         if groups_of_node(problem, candidate) == 1:
             inside, before = np.inf, (np.inf, before[1])
         edge[1:-1][tables.message[1:-1] == message] = min(before)
@@ -180,9 +180,9 @@ def hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 
 
 def _hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
-    """Hops between nodes that some pipeline makes at least, (1); of unlike devices every pipeline."""
+    """Hops between nodes that some pipeline makes at least, (1); of unlike devices, or with contexts, every one."""
     pp, groups = candidate.pp, groups_of_node(problem, candidate)
-    if len(problem.device_types) > 1:
+    if len(problem.device_types) > 1 or candidate.cp > 1:
         return -(-pp // groups) - 1
     first_run = groups // (-(-candidate.dp // k))
     return -(-(pp - first_run) // groups) if pp > first_run else 0
@@ -216,7 +216,7 @@ def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
     if pp == 1:
         return edge, lambda k, hops=0: 0.0
     groups = groups_of_node(problem, candidate)
-    pairs = {float(message): best.hops(candidate.tp, float(message), both_ways) for message in tables.message[1:-1]}
+    pairs = {float(message): best.hops(candidate.width, float(message), both_ways) for message in tables.message[1:-1]}
     if groups == 1:
         pairs = {message: (np.inf, apart) for message, (_, apart) in pairs.items()}
     edge[1:-1] = [min(pairs[float(message)]) for message in tables.message[1:-1]]
@@ -225,7 +225,7 @@ def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
         # The slowest stage and the longest trip may lie in different pipelines: only what every trip takes counts.
         return edge, lambda k, hops=0: max(_hops_between(problem, candidate, k), hops) * further
     forest = 0.0
-    if tables.equal_messages and candidate.tp <= problem.links.gpus_per_node.max() and problem.links.num_nodes > 1:
+    if tables.equal_messages and candidate.width <= problem.links.gpus_per_node.max() and problem.links.num_nodes > 1:
         forest = _forest(problem, candidate, best, float(tables.message[1]), float(edge[1]))
 
     def between(k: int, hops: int = 0) -> float:
@@ -237,7 +237,7 @@ def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 
 def _forest(problem: PlanningProblem, candidate: Candidate, best: BestLinks, message: float, least: float) -> float:
     """Seconds beyond pp - 1 least hops that the slowest pipeline takes at least, (2)."""
-    tree = best.tree(candidate.tp, message, problem.latency_model != "amp")
+    tree = best.tree(candidate.width, message, problem.latency_model != "amp")
     joined = max(problem.links.num_nodes - candidate.dp, 0)
     total = tree[:joined].sum() - joined * least
     return max(float(total) / candidate.dp, 0.0)

@@ -12,7 +12,9 @@ Sets: nodes that hold c tensor groups at most.
     every group, so inside its node it is no faster than the device's :math:`(c_n - 1)`-th best link, and towards
     another node n than its :math:`c_n`-th best. With tp = 1 these are its slowest, and the one ring takes those of
     all devices: its exact time. So it is where the devices of a node are interchangeable.
-(4) Where every s replicas have a copy of weights and gradients (``taut.formulations.gradient_reductions`` (2)), a
+(4) With cp context ranks the rings of (1) to (3) are those of dp cp members on tensor groups; what else their blocks
+    ask for can only make them slower.
+(5) Where every s replicas have a copy of weights and gradients (``taut.formulations.gradient_reductions`` (2)), a
     copy's ring of s members and a ring of dp / s members between copies take the least of (2), each over its nodes.
 """
 
@@ -29,13 +31,19 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.link_bounds import BestLinks
 
 
+def rings_of(candidate: Candidate) -> Candidate:
+    """The candidate that has the holders of its weights as replicas, which its rings of gradients have as members."""
+    return candidate if candidate.cp == 1 else replace(candidate, dp=candidate.dp_cp, cp=1)
+
+
 def groups_of_node(problem: PlanningProblem, candidate: Candidate) -> int:
-    """Most tensor groups that one node holds, c; one where a group fills a node or more."""
-    return max(int(problem.links.gpus_per_node.max()) // candidate.tp, 1)
+    """Most blocks that one node holds, c; one where a block fills a node or more. A ring's blocks are tensor groups."""
+    return max(int(problem.links.gpus_per_node.max()) // candidate.width, 1)
 
 
 def spreads(problem: PlanningProblem, candidate: Candidate) -> range:
-    """Numbers of nodes that stage 0's replicas can touch."""
+    """Numbers of nodes that stage 0's holders can touch."""
+    candidate = rings_of(candidate)
     dp, groups = candidate.dp, groups_of_node(problem, candidate)
     if candidate.tp > problem.links.gpus_per_node.max():
         return range(dp, dp + 1)
@@ -44,7 +52,7 @@ def spreads(problem: PlanningProblem, candidate: Candidate) -> range:
 
 def telling(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> list[int]:
     """Some of ``spreads``, of which one is the best."""
-    return best.telling(candidate.dp, spreads(problem, candidate))
+    return best.telling(candidate.dp_cp, spreads(problem, candidate))
 
 
 def ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
@@ -56,13 +64,13 @@ def ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
 
 def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
     """T_DP per gradient byte at least, whatever nodes are touched, (2); of several copies (4)."""
-    if candidate.dp == 1:
+    if candidate.dp_cp == 1:
         return 0.0
     if candidate.dp_shard:
         share = weight_share(problem, candidate)
         inside = least_ring(problem, replicas_of(candidate, candidate.dp_shard), best) if share else 0.0
         return share * inside + least_ring(problem, replicas_of(candidate, candidate.dp // candidate.dp_shard), best)
-    return min(ring_per_byte(candidate.dp, k, best) for k in telling(problem, candidate, best))
+    return min(ring_per_byte(candidate.dp_cp, k, best) for k in telling(problem, candidate, best))
 
 
 def replicas_of(candidate: Candidate, dp: int) -> Candidate:
@@ -85,7 +93,7 @@ def every_device(links: Links, candidate: Candidate, best: BestLinks, share: int
     """T_DP per gradient byte of a single stage, whose replicas take every slot or a ``share`` of them, (3)."""
     n, tp = links.num_nodes, candidate.tp
     if tp > links.gpus_per_node.max():
-        return ring_per_byte(candidate.dp, candidate.dp, best)
+        return ring_per_byte(candidate.dp_cp, candidate.dp_cp, best)
     groups = links.gpus_per_node // (tp * share)
     cards = float((best.rings.card / groups).max()) if n > 1 else 0.0
     if links.by_node:

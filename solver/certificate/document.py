@@ -61,12 +61,13 @@ class StrategySection(_Section):
     order: list[str] = []
     dp_shard: Whole = 0
     uniform_recompute: str = ""
+    cp: Whole = 1
     stages: list[list[Whole]]
     recompute: list[str]
 
 
 class PlacementSection(_Section):
-    """Device of every worker: ``devices[stage][replica][tensor rank]``."""
+    """Device of every worker: ``devices[stage][replica][rank]``, of a block's ranks tensor ranks first."""
 
     order: str
     devices: list[list[list[Whole]]]
@@ -274,7 +275,7 @@ def check_stages(section: StrategySection, source: str) -> None:
 
 def devices_of(section: PlacementSection, source: str) -> Ints:
     """
-    Devices as an array (pp, dp, tp).
+    Devices as an array (pp, dp, tp cp).
 
     Raises
     ------

@@ -194,28 +194,31 @@ class _Sampler:
         return calls + 3 * choice.pp * choice.vpp * choice.num_micro_batches / PASSES_A_CALL
 
     def _placements(self, choice: Choice) -> Ints:
-        """Placements of (3), (n, pp, dp, tp)."""
+        """Placements of (3), (n, pp, dp, tp cp)."""
         own = self._known.devices
-        sequences = [np.arange(own.size), own.ravel(), own.swapaxes(0, 1).ravel(), self._shuffled(choice.tp)]
-        groups = [s.reshape(-1, choice.tp) for s in sequences if self._whole(s.reshape(-1, choice.tp))]
-        shape = choice.pp, choice.dp, choice.tp
+        sequences = [np.arange(own.size), own.ravel(), own.swapaxes(0, 1).ravel(), self._shuffled(choice.block)]
+        groups = [blocks for s in sequences if self._whole(blocks := s.reshape(-1, choice.block), choice.tp)]
+        shape = choice.pp, choice.dp, choice.block
         by_stage = [each.reshape(shape) for each in groups]
-        by_replica = [each.reshape(choice.dp, choice.pp, choice.tp).swapaxes(0, 1) for each in groups]
+        by_replica = [each.reshape(choice.dp, choice.pp, choice.block).swapaxes(0, 1) for each in groups]
         most = max(WORKERS // own.size, 1)
         return np.array([*by_stage, *by_replica] if most >= 2 * len(groups) else [*by_stage[:1], *by_replica[:1]])
 
-    def _whole(self, groups: Ints) -> bool:
-        """Whether no tensor group lies on more nodes than it must."""
+    def _whole(self, blocks: Ints, tp: int) -> bool:
+        """Whether no block and no tensor group lies on more nodes than it must."""
+        return self._spread(blocks) and self._spread(blocks.reshape(-1, tp))
+
+    def _spread(self, groups: Ints) -> bool:
         nodes = np.sort(self._node_of[groups], axis=-1)
         spread = 1 + (nodes[:, 1:] != nodes[:, :-1]).sum(axis=-1).max(initial=0)
         return bool(spread <= max(groups.shape[-1] // self._size, 1))
 
-    def _shuffled(self, tp: int) -> Ints:
-        """All devices in a random order that keeps tensor groups whole."""
+    def _shuffled(self, width: int) -> Ints:
+        """All devices in a random order that keeps blocks whole."""
         nodes = np.split(np.arange(len(self._node_of)), np.flatnonzero(np.diff(self._node_of)) + 1)
-        if tp > self._size:
+        if width > self._size:
             return np.concatenate([nodes[n] for n in self._rng.permutation(len(nodes))])
-        groups = np.concatenate([self._rng.permutation(node) for node in nodes]).reshape(-1, tp)
+        groups = np.concatenate([self._rng.permutation(node) for node in nodes]).reshape(-1, width)
         return np.asarray(self._rng.permutation(groups).ravel())
 
     def _strategies(self, choice: Choice) -> Iterator[tuple[Stages, Recompute]]:
@@ -246,8 +249,8 @@ class _Sampler:
                 moved |= self._try(best, stages, recompute, best.devices[None])
 
     def _exchanged(self, best: _Best) -> Ints:
-        """The placement with two tensor groups exchanged, or all orders of its groups where they are few."""
-        groups = best.devices.reshape(-1, best.choice.tp)
+        """The placement with two blocks exchanged, or all orders of its groups where they are few."""
+        groups = best.devices.reshape(-1, best.choice.block)
         count = len(groups)
         if math.factorial(min(count, 20)) <= MOST_ORDERS:
             orders = np.array(list(permutations(range(count))))
@@ -275,6 +278,7 @@ class _Sampler:
 
 def _words(best: _Best) -> str:
     choice, seconds = best.choice, best.key[1]
-    name = f"pp={choice.pp} tp={choice.tp} dp={choice.dp} micro_batch={choice.micro_batch} {choice.schedule}"
+    contexts = f" cp={choice.cp}" if choice.cp > 1 else ""
+    name = f"pp={choice.pp} tp={choice.tp}{contexts} dp={choice.dp} micro_batch={choice.micro_batch} {choice.schedule}"
     claim = "is said to be infeasible" if math.isinf(best.bound) else f"has the bound {best.bound}"
     return f"candidate {name} {claim}, but a sampled plan of it takes {seconds}"

@@ -17,8 +17,9 @@ from itertools import combinations
 
 from taut.data.costs import RECOMPUTE, CostTable
 from taut.data.units import GIB, KIB
+from taut.formulations.degrees import tensor_degrees
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import FIXABLE, Candidate, StrategySpace, tensor_degrees
+from taut.formulations.space import FIXABLE, Candidate, StrategySpace
 from taut.solver.infeasibility.feasibility import Fit, any_fits, best_fit
 
 Stop = Callable[[], bool]

@@ -81,7 +81,7 @@ def fits(problem: PlanningProblem, candidate: Candidate) -> bool:
 def _relaxed(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether the classes of device leave out what memory forbids."""
     types = len(problem.device_types)
-    return types > 2 or (types == 2 and candidate.tp > int(problem.links.gpus_per_node.max()))
+    return types > 2 or (types == 2 and candidate.width > int(problem.links.gpus_per_node.max()))
 
 
 def _fits_with(stages: PartitionProblem, extra: int) -> bool:
@@ -234,7 +234,7 @@ def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]
         apart = candidate.schedule if candidate.is_order_priced else ""
         shares = candidate.zero, candidate.dp_shard
         alike = candidate.sequence_parallel, candidate.uniform_recompute
-        kind = (candidate.pp, candidate.tp, *shares, *alike, apart, candidate.vpp)
+        kind = (candidate.pp, candidate.tp, candidate.cp, *shares, *alike, apart, candidate.vpp)
         kinds.setdefault(kind, []).append(candidate)
     return {min(kind, key=lambda one: (one.micro_batch, one.schedule)): kind for kind in kinds.values()}
 

@@ -3,7 +3,7 @@ Local search for a division that fits: annealing, then first improvement over si
 
 Of the given divisions, those that annealing finds (``taut.solver.order_priced.division_annealing``), and neighbours,
 the best is sought by the least pair (bytes beyond the budget on the worst device, makespan) in lexicographic order,
-with the exact memory of ``taut.formulations.memory`` and the makespan at the best links
+with the exact memory of ``taut.formulations.tables.memory`` and the makespan at the best links
 (``taut.formulations.order_division`` (1)). A neighbour moves one cut by one layer or changes one chunk's recompute; the
 first that improves is taken. The search ends in a local optimum, after a number of neighbours, or where the makespan is
 too far beyond the limit for steps to come below it. The result fits; nothing is claimed of how good it is.

@@ -1,8 +1,14 @@
 """What is a candidate and what is not."""
 
+from dataclasses import replace
+from typing import Any
+
 from taut.data.model import ModelSpec
-from taut.formulations.space import divisors, tensor_degrees
+from taut.formulations.degrees import context_degrees, divisors, tensor_degrees
+from taut.formulations.problem import PlanningProblem
 from tests.support.small import cluster, costs, model, problem
+
+SHAPE = {"name": "m", "layers": 2, "hidden": 64, "heads": 4}
 
 
 def test_candidates_of_a_tiny_space_are_listed_by_hand() -> None:
@@ -79,3 +85,44 @@ def test_divisors_are_complete() -> None:
     assert divisors(36) == [1, 2, 3, 4, 6, 9, 12, 18, 36]
     assert divisors(13) == [1, 13]
     assert divisors(1) == [1]
+
+
+def context_space(**space: Any) -> PlanningProblem:
+    """Two nodes of four devices with up to eight context ranks, sequences of 64 tokens."""
+    spec = model(4).model_copy(update={"seq": 64})
+    table = costs(spec)
+    rows = [row.model_copy(update={"cp": cp}) for row in table.rows for cp in (1, 2, 4, 8)]
+    table = table.model_copy(update={"rows": rows})
+    given = problem(cluster(2, 4), spec, table=table, latency_model="step", **{"max_cp": 8, **space})
+    return replace(given, model=spec)
+
+
+def test_context_ranks_share_the_devices_and_fit_the_nodes() -> None:
+    """Pp tp cp dp is the number of devices; tensor groups lie in a node, blocks there or on whole nodes."""
+    found = {(c.pp, c.tp, c.cp, c.dp) for c in context_space().candidates}
+    assert all(pp * tp * cp * dp == 8 for pp, tp, cp, dp in found)
+    assert {tp for _, tp, cp, _ in found if cp == 2} == {1, 2, 4}
+    assert {tp for _, tp, cp, _ in found if cp == 8} == {1}
+    assert max(cp for *_, cp, _ in found) == 8
+
+
+def test_context_ranks_divide_every_sequence_in_two_pieces_each() -> None:
+    """Of 64 tokens 32 pieces are two for each of at most 16 ranks; 24 tokens have two pieces for 4 ranks, not 8."""
+    assert context_degrees(ModelSpec.parse({**SHAPE, "seq": 64}, "m"), cluster(2, 4), 1, 8) == [1, 2, 4, 8]
+    assert context_degrees(ModelSpec.parse({**SHAPE, "seq": 24}, "m"), cluster(2, 4), 1, 8) == [1, 2, 4]
+    assert context_degrees(ModelSpec.parse({**SHAPE, "seq": 63}, "m"), cluster(2, 4), 1, 8) == [1]
+
+
+def test_context_ranks_need_the_whole_step_and_a_price() -> None:
+    """The papers' models, and a table without rows for context ranks, have one."""
+    assert {c.cp for c in replace(context_space(), latency_model="pipette").candidates} == {1}
+    given = problem(cluster(2, 4), latency_model="step", max_cp=8)
+    assert {c.cp for c in given.candidates} == {1}
+
+
+def test_context_ranks_hold_the_same_weights_as_replicas() -> None:
+    """One replica of two context ranks has ZeRO stages, shared by both, and no groups with a copy each."""
+    given = context_space(zero=[0, 1, 2, 3], fixed={"cp": 2, "dp": 1, "tp": 1})
+    assert {(c.zero, c.shards, c.dp_shard) for c in given.candidates} == {(z, 2, 0) for z in (0, 1, 2, 3)}
+    several = context_space(zero=[3], fixed={"cp": 2, "dp": 4})
+    assert {(c.dp_cp, c.dp_shard) for c in several.candidates} == {(8, 0)}

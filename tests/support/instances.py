@@ -7,9 +7,10 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostRow, CostTable
 from taut.data.memory import MemoryModel
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
-from taut.formulations.space import StrategySpace, divisors, tensor_degrees
+from taut.formulations.space import StrategySpace
 from taut.formulations.strategy import Division, Strategy
 
 SHAPES = [(1, 4), (2, 2), (4, 1), (2, 3), (3, 2), (6, 1), (2, 1), (1, 2), (5, 1)]
@@ -21,7 +22,8 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False) ->
     """
     A random problem: up to 6 devices (8 if ``large``), levels, racks or measured matrices, one to three device types.
 
-    Layers are alike or unlike, with or without vocabulary; memory is tight in most instances. If ``measured``, 3 to 6
+    Layers are alike or unlike, with or without vocabulary, in one of three with context ranks; memory is tight in most
+    instances. If ``measured``, 3 to 6
     devices in one or two nodes have unlike links, measured device by device and direction by direction.
     """
     rng = np.random.default_rng(seed)
@@ -45,6 +47,8 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False) ->
     )
     space = _of_a_stack(seed, space)
     costs = _costs(rng, model, cluster, space)
+    if seed % 3 == 1:
+        space, costs = space.model_copy(update={"max_cp": 4}), _with_contexts(seed, costs)
     memory = MemoryModel(precision="bf16", overhead_gib=0.0, margin=float(rng.choice([0.0, 0.1])))
     latency_model = LATENCY_MODELS[rng.integers(len(LATENCY_MODELS))]
     calibration = _calibration(rng) if rng.random() < 0.3 else None
@@ -169,6 +173,19 @@ def _costs(rng: np.random.Generator, model: ModelSpec, cluster: ClusterSpec, spa
     ]
     optimizer = {device: float(rng.uniform(0, 1e-8)) for device in cluster.devices}
     return CostTable(name="random", basis="random", rows=rows, optimizer_s_per_parameter=optimizer)
+
+
+def _with_contexts(seed: int, table: CostTable) -> CostTable:
+    """The table with rows for two and four context ranks, which take a random share of the time and the bytes."""
+    rng, rows = np.random.default_rng((seed, 4)), list(table.rows)
+    seconds, kept = ("forward_s", "input_grad_s", "weight_grad_s"), ("activation_bytes", "activation_bytes_sp")
+    for row in table.rows:
+        for cp in (2, 4):
+            share = float(rng.uniform(0.8, 1.5)) / cp
+            shared = {name: share * getattr(row, name) for name in seconds}
+            shared |= {name: int(share * getattr(row, name)) for name in kept}
+            rows.append(row.model_copy(update={"cp": cp, **shared}))
+    return table.model_copy(update={"rows": rows})
 
 
 def _rows(

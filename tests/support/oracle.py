@@ -2,8 +2,8 @@ r"""
 Exhaustive search: the oracle for tiny instances.
 
 Every candidate, every division of the layers into stages, every recompute of every stage and every placement that
-keeps the tensor-group rule is priced by the one evaluator. Devices are permuted as they are, without any use of
-symmetry, so at most 8 of them are accepted.
+keeps tensor groups and blocks whole is priced by the one evaluator. Devices are permuted as they are, without any use
+of symmetry, so at most 8 of them are accepted.
 """
 
 from collections.abc import Iterator
@@ -62,16 +62,15 @@ def enumerate_candidate(problem: PlanningProblem, candidate: Candidate) -> Enume
 
 
 def _placements(problem: PlanningProblem, candidate: Candidate) -> Ints:
-    """Every assignment of devices to workers that keeps the tensor-group rule, (placements, pp, dp, tp)."""
+    """Every assignment of devices to workers that keeps blocks and tensor groups whole, (placements, pp, dp, tp cp)."""
     count = problem.cluster.num_devices
     orders = np.array(list(permutations(range(count))), dtype=np.int64)
-    devices = orders.reshape(-1, candidate.pp, candidate.dp, candidate.tp)
-    nodes = problem.links.node_of[devices]
-    size = int(problem.links.gpus_per_node.max())
-    spread = np.sort(nodes, axis=-1)
-    touched = 1 + (np.diff(spread, axis=-1) != 0).sum(axis=-1)
-    most = 1 if candidate.tp <= size else candidate.tp // size
-    return np.asarray(devices[(touched <= most).all(axis=(1, 2))])
+    whole = np.ones(len(orders), dtype=bool)
+    for group in (candidate.tp, candidate.width):
+        nodes = np.sort(problem.links.node_of[orders].reshape(len(orders), -1, group), axis=-1)
+        touched = 1 + (np.diff(nodes, axis=-1) != 0).sum(axis=-1)
+        whole &= (touched <= max(group // int(problem.links.gpus_per_node.max()), 1)).all(axis=-1)
+    return orders[whole].reshape(-1, candidate.pp, candidate.dp, candidate.width)
 
 
 def _strategies(problem: PlanningProblem, candidate: Candidate) -> Iterator[Strategy]:

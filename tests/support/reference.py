@@ -53,14 +53,16 @@ def random_strategy(problem: PlanningProblem, candidate: Candidate, rng: np.rand
 
 
 def random_placement(problem: PlanningProblem, candidate: Candidate, rng: np.random.Generator) -> Ints:
-    """Random devices of every worker, (pp, dp, tp), with whole tensor groups."""
-    tp, nodes = candidate.tp, problem.cluster.node_list
+    """Random devices of every worker, (pp, dp, tp cp), with whole blocks and tensor groups."""
+    width, nodes = candidate.width, problem.cluster.node_list
     size = max(node.gpus_per_node for node in nodes)
     first = np.concatenate([[0], np.cumsum([node.gpus_per_node for node in nodes])])
-    if tp > size:
-        order = np.concatenate([np.arange(first[n], first[n + 1]) for n in rng.permutation(len(nodes))])
-        groups = np.array([rng.permutation(group) for group in order.reshape(-1, tp)])
+    own = [rng.permutation(np.arange(start, end)) for start, end in pairwise(first)]
+    if width <= size:
+        groups = rng.permutation(np.concatenate(own).reshape(-1, width))
     else:
-        own = [rng.permutation(np.arange(start, end)) for start, end in pairwise(first)]
-        groups = rng.permutation(np.concatenate(own).reshape(-1, tp))
-    return groups.reshape(candidate.pp, candidate.dp, tp)
+        blocks = np.concatenate([own[n] for n in rng.permutation(len(nodes))]).reshape(
+            -1, width // candidate.tp, candidate.tp
+        )
+        groups = rng.permuted(blocks, axis=1) if candidate.tp <= size else rng.permuted(blocks, axis=2)
+    return groups.reshape(candidate.pp, candidate.dp, width)

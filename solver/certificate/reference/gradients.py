@@ -6,11 +6,12 @@ Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] 
 (1) A parameter exchanges 1 gradient; in the papers' models (m gradient + weight)/2 bytes under ZeRO-2 and
     m (gradient + 2 weight)/2 under ZeRO-3, of which ``step`` has those of micro-batches in their passes (``sharding``)
     and here weight/2 and none. M sums them over a pipeline rank's layers.
-(2) Rings of M bytes with g_n replicas on each of k nodes: max over n of 4 (g_n - 1)/g_n M/B_n + 2 (k - 1)/k M/B
-    between, slowest links either way. In the papers' models every device has its share of its node's cards; in ``step``
-    1/B = max(1/link, G_n/(cards_n g_n)) with G_n devices on node n, for a ring crosses the cards once.
+(2) Rings of M bytes over the devices with the same weights, g_n of them on each of k nodes: max over n of
+    4 (g_n - 1)/g_n M/B_n + 2 (k - 1)/k M/B between, slowest links either way. In the papers' models every device has
+    its share of its node's cards; in ``step`` 1/B = max(1/link, G_n/(cards_n g_n)) with G_n devices on node n, for a
+    ring crosses the cards once.
 (3) ``step``: R[x] = (2) of the slowest tensor rank. Reduced during the last backward pass, buckets of
-    max(40e6, 1e6 dp) parameters, R[x] = max((2) min(1, bucket/parameters), (2) - max_z backward[x, z]), unless
+    max(40e6, 1e6 dp cp) parameters, R[x] = max((2) min(1, bucket/parameters), (2) - max_z backward[x, z]), unless
     gradients are sharded (ZeRO-2, 3).
 (4) ``step``: a tied embedding on two devices exchanges its gradients from one to the other and back: half of the bytes
     in each of two steps, at the slower direction of the link, between nodes at most one device's share of the cards.
@@ -18,7 +19,8 @@ Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] 
     stage's optimizer runs, and the slowest counts.
 (6) Papers: (2) for stage 0; in ``amp`` one ring of all replicas, the slowest of all stages, with latency. The
     optimizer, in ``pipette`` alone, is the one of the first device.
-(7) The optimizer takes seconds for every parameter of a device, divided by dp under ZeRO, by the replicas of a copy.
+(7) The optimizer takes seconds for every parameter of a device, divided by dp cp under ZeRO, by the replicas of a
+    copy.
 (8) ``step`` with s replicas z = q s .. q s + s - 1 to a copy: after the passes the replicas at the same place of every
     copy sum 1/s of the gradients in a ring (2), and under ZeRO-2 each copy gathers its weights as in (1).
 """
@@ -32,7 +34,7 @@ from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import ON_V, WHOLE_STEP
 
 LEAST_BUCKET, BUCKET_A_REPLICA = 40e6, 1e6
-"""Parameters that Megatron-LM reduces at once by default: the larger of the first and the second times dp."""
+"""Parameters that Megatron-LM reduces at once by default: the larger of the first and the second times dp cp."""
 
 
 def all_reduced(plan: Figures, ends: Floats) -> Floats:
@@ -45,14 +47,14 @@ def all_reduced(plan: Figures, ends: Floats) -> Floats:
 def _reductions(plan: Figures) -> Floats:
     """R of every stage (n, pp), (3)."""
     choice = plan.choice
-    if choice.dp == 1:
+    if choice.holders == 1:
         return np.zeros(plan.devices.shape[:2])
     if choice.dp_shard:
         return _between_copies(plan)
     alone = _message(plan) * kept_rings(plan)
     if not plan.case.overlap_grad_reduce or choice.zero >= 2:
         return alone
-    bucket = max(LEAST_BUCKET, BUCKET_A_REPLICA * choice.dp)
+    bucket = max(LEAST_BUCKET, BUCKET_A_REPLICA * choice.holders)
     last = np.minimum(1.0, bucket / plan.by_rank(plan.parameters))
     return np.asarray(np.maximum(alone * last, alone - plan.backward().max(axis=-1)))
 
@@ -99,9 +101,9 @@ def _message(plan: Figures) -> Floats:
 def kept_rings(plan: Figures) -> Floats:
     """Seconds per byte of every stage's slowest ring (n, pp); those of the placements of the last call are kept."""
     kept = plan.case.kept.get("rings")
-    if kept is None or not np.array_equal(kept[0], plan.devices):
-        rings = _hierarchical(plan.network, np.swapaxes(plan.devices, -1, -2), by_members=True).max(axis=-1)
-        kept = plan.case.kept["rings"] = (plan.devices.copy(), rings)
+    if kept is None or not np.array_equal(kept[0], plan.holders):
+        rings = _hierarchical(plan.network, np.swapaxes(plan.holders, -1, -2), by_members=True).max(axis=-1)
+        kept = plan.case.kept["rings"] = (plan.holders.copy(), rings)
     return np.asarray(kept[1])
 
 

@@ -8,7 +8,8 @@ What every layer costs at the degrees of a candidate, read from the cost table.
 (3) Parameters of one tensor rank: matrices are split, norms and biases of the rows are not, key-value heads are
     replicated where they are fewer than ranks; the vocabulary is padded to a multiple of 128 tp. A tied head has
     none of its own where embedding and head share a device.
-(4) A layer's output has micro_batch seq hidden numbers of the precision's size.
+(4) Each of cp context ranks has 1/cp of the tokens. A layer's output has as many numbers of the precision's size for
+    each as its hidden size, and its keys and values twice as many as the keys are wide on a tensor rank.
 """
 
 from dataclasses import astuple, dataclass
@@ -34,14 +35,15 @@ class Layers:
 
     ``passes`` (3, k, r, l) are seconds forward, by the input and by the weights. ``kept`` (r, l) and ``brought_back``
     (r, l) are bytes of activations that stay, and that recomputing brings back. ``output`` (l,) are bytes of the
-    layers' outputs, ``parameters`` (l,) those of one rank, ``gathered`` (l,) those that the largest gather takes;
-    ``embedding`` are those of the token embedding alone.
+    layers' outputs, ``keys`` (l,) those of keys and values, ``parameters`` (l,) those of one rank, ``gathered`` (l,)
+    those that the largest gather takes; ``embedding`` are those of the token embedding alone.
     """
 
     passes: Floats
     kept: Ints
     brought_back: Ints
     output: Ints
+    keys: Ints
     parameters: Ints
     gathered: Ints
     embedding: int
@@ -51,7 +53,7 @@ class Layers:
 def layers_of(case: Case, choice: Choice) -> Layers:
     """Figures of all layers at the degrees of a candidate."""
     shared = choice.pp == 1 or choice.schedule in ON_V
-    key = "layers", choice.tp, choice.micro_batch, choice.sequence_parallel, shared
+    key = "layers", choice.tp, choice.cp, choice.micro_batch, choice.sequence_parallel, shared
     if key not in case.kept:
         case.kept[key] = _layers(case, choice, shared)
     found: Layers = case.kept[key]
@@ -73,7 +75,8 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     gathered, embedding = parameters.copy(), 0
     if case.model.vocab:
         for name, at in (("embedding", 0), ("head", -1)):
-            edge = np.array([_measured(case, Key(d, name, tp, batch, blocks[at].seq, "none")) for d in _devices(case)])
+            where = tp, batch, blocks[at].seq, "none", choice.cp
+            edge = np.array([_measured(case, Key(device, name, *where)) for device in _devices(case)])
             passes[..., at] += edge[:, :3].T[:, :, None]
             kept = kept + edge[:, 4 if choice.sequence_parallel else 3].max() * (np.arange(len(of)) == at % len(of))
         embedding, head = (vocabulary * blocks[at].hidden for at in (0, -1))
@@ -81,9 +84,11 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
         parameters[-1] += (1 if case.model.gated_mlp else 2) * blocks[-1].hidden
         parameters[-1] += 0 if case.model.tied_embedding and shared else head
         gathered[0] = max(gathered[0], embedding)
-    output = np.array([number * batch * layer.seq * layer.hidden for layer in blocks])
-    logits = LOGIT_BYTES * batch * blocks[-1].seq * vocabulary
-    return Layers(passes, kept.astype(int), brought_back.astype(int), output, parameters, gathered, embedding, logits)
+    tokens = np.array([batch * layer.seq // choice.cp for layer in blocks])
+    output = number * tokens * np.array([layer.hidden for layer in blocks])
+    keys = 2 * number * tokens * np.array([_keys(layer, tp) for layer in blocks])
+    held = kept.astype(int), brought_back.astype(int), output, keys
+    return Layers(passes, *held, parameters, gathered, embedding, LOGIT_BYTES * tokens[-1] * vocabulary)
 
 
 def _devices(case: Case) -> list[str]:
@@ -92,14 +97,14 @@ def _devices(case: Case) -> list[str]:
 
 def _cost(case: Case, choice: Choice, device: str, layer: LayerSpec, recompute: str) -> tuple[float, ...]:
     """Seconds of the three passes and bytes kept, without and with sequence parallelism, (1) and (2)."""
-    key = Key(device, layer.kind, choice.tp, choice.micro_batch, layer.seq, recompute)
+    key = Key(device, layer.kind, choice.tp, choice.micro_batch, layer.seq, recompute, choice.cp)
     try:
         return _measured(case, key)
     except DataError:
         plain = _measured(case, key._replace(recompute="none"))
     if recompute != "full":
         return plain
-    kept = NUMBER_BYTES[case.memory.precision] * choice.micro_batch * layer.seq * layer.hidden
+    kept = NUMBER_BYTES[case.memory.precision] * choice.micro_batch * layer.seq // choice.cp * layer.hidden
     return plain[0], plain[1] + plain[0], plain[2], kept, -(-kept // choice.tp)
 
 
@@ -107,7 +112,7 @@ def _measured(case: Case, key: Key) -> tuple[float, ...]:
     """The row of a key, or what lies between the rows of its neighbouring micro-batches, (2)."""
     if key in case.costs.by_key:
         return astuple(case.costs.by_key[key])
-    batches = case.costs.micro_batches.get((key.device, key.kind, key.tp, key.seq, key.recompute), [])
+    batches = case.costs.micro_batches.get(key._replace(micro_batch=0), [])
     low, high = [b for b in batches if b < key.micro_batch], [b for b in batches if b > key.micro_batch]
     if not low or not high:
         raise DataError(f"costs: no row for {', '.join(map(str, key))}, expected one or neighbours")
@@ -119,11 +124,16 @@ def _measured(case: Case, key: Key) -> tuple[float, ...]:
 
 def _parameters(layer: LayerSpec, tp: int) -> int:
     """Parameters of a layer on one tensor rank, (3)."""
-    heads, groups = layer.heads, layer.key_value_heads
-    width = heads * (layer.head_dim or layer.hidden // heads)
-    keys = width // heads * groups // min(tp, groups)
+    heads = layer.heads
+    width, keys = heads * (layer.head_dim or layer.hidden // heads), _keys(layer, tp)
     matrices = 2 * layer.hidden * width // tp + 2 * layer.hidden * keys
     matrices += (3 if layer.gated_mlp else 2) * layer.hidden * layer.ffn // tp
     if layer.gated_mlp:
         return matrices + 2 * layer.hidden
     return matrices + (width + layer.ffn) // tp + 2 * keys + 2 * layer.hidden + 4 * layer.hidden
+
+
+def _keys(layer: LayerSpec, tp: int) -> int:
+    """Width of the keys on one tensor rank, (3)."""
+    heads, groups = layer.heads, layer.key_value_heads
+    return heads * (layer.head_dim or layer.hidden // heads) // heads * groups // min(tp, groups)

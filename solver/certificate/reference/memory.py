@@ -83,7 +83,7 @@ def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints) 
     weight, gradient, state = PARAMETER_BYTES[memory.precision]
     shares = [choice.copy_of if choice.zero >= stage else 1 for stage in (3, 2, 1)]
     terms = [-(-parameters * each // share) for each, share in zip((weight, gradient, state), shares, strict=True)]
-    if choice.zero == 3 and choice.dp > 1:
+    if choice.zero == 3 and choice.holders > 1:
         terms[0] = terms[0] + (parameters * weight if choice.pp > 1 else 2 * largest * weight)
         terms[1] = terms[1] + (parameters * gradient if choice.pp > 1 else 0)
     return dict(zip(("weights", "gradients", "states"), terms, strict=True))
@@ -154,18 +154,20 @@ def violations(
     if len(recompute) != chunks or not set(recompute) <= allowed:
         yield f"recompute {list(recompute)} is not one of {sorted(allowed)} for each stage"
         return
-    if devices.shape != (choice.pp, choice.dp, choice.tp):
-        yield f"devices have shape {devices.shape}, not (pp, dp, tp)"
+    if devices.shape != (choice.pp, choice.dp, choice.block):
+        yield f"devices have shape {devices.shape}, not (pp, dp, tp cp)"
         return
     if sorted(devices.ravel().tolist()) != list(range(case.cluster.num_devices)):
         yield "not every device is used exactly once"
         return
     nodes = case.cluster.node_list
     node_of = np.repeat(np.arange(len(nodes)), [node.gpus_per_node for node in nodes])
-    spread = max(len(set(group)) for group in node_of[devices].reshape(-1, choice.tp).tolist())
     size = max(node.gpus_per_node for node in nodes)
-    if spread > max(choice.tp // size, 1):
-        yield f"a tensor group of {choice.tp} lies on {spread} nodes, not {max(choice.tp // size, 1)}"
+    for name, count in (("tensor group", choice.tp), ("block", choice.block)):
+        spread = max(len(set(group)) for group in node_of[devices].reshape(-1, count).tolist())
+        if spread > max(count // size, 1):
+            yield f"a {name} of {count} lies on {spread} nodes, not {max(count // size, 1)}"
+            break
     yield from _too_large(case, memory_bytes(case, choice, stages, recompute, order), node_of[devices])
 
 

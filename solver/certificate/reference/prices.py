@@ -110,12 +110,12 @@ def _closed_ends(plan: Figures, pipelines: Floats) -> Floats:
 def _by_order(plan: Figures, order: Order) -> tuple[Floats, Floats]:
     """Ends of the pipeline ranks (n, pp, dp), and parts of the longest, from running the order, (4)."""
     rank, count = np.array(plan.choice.chunk_device), len(plan.first)
-    alone, forward = plan.alone(rank), plan.rings(plan.plain / 2, rank)
+    alone, forward = plan.alone(rank), plan.rings(plan.forward, rank)
     waiting = 0 * alone
     if is_sharded(plan):
         own = plan.passes[:, plan.kinds[:, rank], np.arange(count)[:, None, None]]
         waiting[:2] = (own[:2] + waits(plan, rank)).max(axis=-1) - alone[:2]
-    rings = np.stack([forward, plan.rings(plan.every - plan.plain / 2, rank), 0 * forward])
+    rings = np.stack([forward, plan.rings(plan.every - plan.forward, rank), 0 * forward])
     away = (rank[:-1] != rank[1:])[:, None]
     hops = np.where(away, plan.case.coefficient("pipeline") * _both_ways(plan, rank).max(axis=-1) / 2, 0.0)
     rows = np.concatenate([np.moveaxis(part, -2, 0) for part in (*alone, *rings, *waiting, hops)])

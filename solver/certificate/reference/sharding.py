@@ -22,7 +22,7 @@ from taut.solver.certificate.reference.memory import PARAMETER_BYTES
 
 def is_sharded(plan: Figures) -> bool:
     """Whether passes gather or scatter."""
-    return plan.case.latency_model == "step" and plan.choice.zero >= 2 and plan.choice.dp > 1
+    return plan.case.latency_model == "step" and plan.choice.zero >= 2 and plan.choice.holders > 1
 
 
 def waits(plan: Figures, rank: Ints) -> Floats:
@@ -50,7 +50,7 @@ def _computed(plan: Figures, rank: Ints) -> tuple[Floats, Floats]:
     """Seconds of the forward pass without the last layer and of the backward pass, (n, C, dp, tp) each."""
     kinds, chunk = plan.kinds[:, rank], np.arange(len(rank))[:, None, None]
     but_last = plan.summed(np.where(plan.is_last, 0.0, plan.by_layer[0]))
-    output = plan.summed(np.where(plan.is_last, 0.0, plan.outputs))
-    forward = but_last[kinds, chunk] + plan.rings(4 * output / 2, rank)[..., None]
+    sent = plan.summed(np.where(plan.is_last, 0.0, plan.sent))
+    forward = but_last[kinds, chunk] + plan.rings(sent, rank)[..., None]
     backward = plan.passes[1:].sum(axis=0)[kinds, chunk]
-    return forward, backward + plan.rings(plan.every - plan.plain / 2, rank)[..., None]
+    return forward, backward + plan.rings(plan.every - plan.forward, rank)[..., None]

@@ -3,29 +3,34 @@ Candidates of a strategy space, enumerated from its definition.
 
 With D devices, global batch g and L layers a candidate has
 
-(1) pp tp dp = D, pp <= L and g = dp micro_batch m;
+(1) pp tp cp dp = D, pp <= L and g = dp micro_batch m;
 (2) a tensor degree that divides heads and feed-forward width of every layer, divides its key-value heads or is a
     multiple of them, and divides the size of every node or is a multiple of the one size that all nodes have;
 (3) a cost without recompute for every layer on every device type;
 (4) a schedule of the space: one stage runs 1F1B; a schedule that is priced by its order needs the latency model
     ``step`` or ``pipette`` and memory that is a sum of terms, a layer for each chunk, m a multiple of pp if
     interleaved, m >= 2 pp for ZB-V, and some recompute other than full if it splits the backward pass;
-(5) ZeRO-0 without replicas, and sequence parallelism only where tp > 1 divides every sequence;
+(5) ZeRO-0 where one device holds the weights, and sequence parallelism only with tp > 1, where tp cp divides every
+    sequence;
 (6) beside its own order every order that the space lists for its degrees;
 (7) under ZeRO-2 and 3 shards over all replicas, or over every dp_shard consecutive ones with a copy each, where that
     is a divisor of dp other than 1 and dp: with hybrid sharding the largest whose tensor groups find room on the
     smallest node, and the one asked for. It needs the latency model ``step`` and memory that is a sum of terms;
 (8) one recompute for all stages, each of the space's that (4) allows, unless every stage has its own;
-(9) a ZeRO stage that is listed for pipelines, if some are, where pp > 1.
+(9) a ZeRO stage that is listed for pipelines, if some are, where pp > 1;
+(10) cp context ranks up to the space's most, 2 cp dividing every sequence: several only with the latency model
+    ``step``, memory that is a sum of terms, tensor groups within nodes, and tp cp devices that divide every node or are
+    a multiple of the one size of all; they have no copies of (7) but one.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import CostTable
+from taut.data.costs import CostTable, Key
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.errors import DataError
@@ -78,17 +83,30 @@ class Choice:
     order: tuple[str, ...] = ()
     dp_shard: int = 0
     uniform_recompute: str = ""
+    cp: int = 1
 
     def as_dict(self) -> dict[str, Any]:
-        """Fields as plain values, the order, the replicas of a copy and a shared recompute only where given."""
+        """Fields as plain values; the order, copy, shared recompute and context ranks only where given."""
         given = {"order": list(self.order), "dp_shard": self.dp_shard, "uniform_recompute": self.uniform_recompute}
         values = {name: value for name, value in asdict(self).items() if name not in given}
+        if self.cp == 1:
+            values.pop("cp")
         return values | {name: value for name, value in given.items() if value}
 
     @property
+    def holders(self) -> int:
+        """Devices with the same weights on a stage: context ranks of every replica."""
+        return self.dp * self.cp
+
+    @property
+    def block(self) -> int:
+        """Devices of a replica on a stage: context ranks of tp devices each."""
+        return self.tp * self.cp
+
+    @property
     def copy_of(self) -> int:
-        """Replicas that have one copy between them, (7)."""
-        return self.dp_shard if self.dp_shard else self.dp
+        """Devices that have one copy between them, (7)."""
+        return self.dp_shard if self.dp_shard else self.holders
 
     @property
     def chunk_device(self) -> list[int]:
@@ -98,7 +116,7 @@ class Choice:
 
 
 def candidates(case: Case) -> list[Choice]:
-    """Every candidate of the space in ascending order, (1) to (9)."""
+    """Every candidate of the space in ascending order, (1) to (10)."""
     own = [choice for choice in _degrees(case) if all(_is(choice, k, v) for k, v in case.space["fixed"].items())]
     given = [
         replace(choice, order=tuple(order["words"]))
@@ -125,22 +143,33 @@ def _field(choice: Choice, name: str) -> Any:
 def _degrees(case: Case) -> Iterator[Choice]:
     """Candidates in their own order, (1) to (5)."""
     devices, batch, layers = case.cluster.num_devices, case.space["global_batch"], len(case.model.blocks)
-    for tp in _divisors(devices):
-        if tp > case.space["max_tp"] or not _splits(case, tp):
+    for tp, cp in product(_divisors(devices), repeat=2):
+        if devices % (tp * cp) or tp > case.space["max_tp"] or not _splits(case, tp) or not _contexts(case, tp, cp):
             continue
-        for pp in _divisors(devices // tp):
-            dp = devices // tp // pp
+        for pp in _divisors(devices // tp // cp):
+            dp = devices // tp // cp // pp
             for micro_batch in _divisors(batch // dp) if batch % dp == 0 and pp <= layers else []:
-                if not _priced(case, tp, micro_batch):
+                if not _priced(case, tp, micro_batch, cp):
                     continue
                 m = batch // dp // micro_batch
                 for schedule, vpp in _schedules(case, pp, m):
                     head = pp, tp, dp, vpp, micro_batch, m, schedule
-                    for zero in _zero(case, pp) if dp > 1 else [0]:
-                        for sharded in case.space["sequence_parallel"] if _shards(case, tp) else [False]:
-                            for copy in _copies(case, tp, dp) if zero in (2, 3) else [0]:
+                    for zero in _zero(case, pp) if dp * cp > 1 else [0]:
+                        for sharded in case.space["sequence_parallel"] if _shards(case, tp, cp) else [False]:
+                            for copy in _copies(case, tp, dp) if zero in (2, 3) and cp == 1 else [0]:
                                 for shared in _shared_recompute(case, schedule):
-                                    yield Choice(*head, zero, sharded, (), copy, shared)
+                                    yield Choice(*head, zero, sharded, (), copy, shared, cp)
+
+
+def _contexts(case: Case, tp: int, cp: int) -> bool:
+    """Whether sequences and nodes suit a context degree beside a tensor degree, (10)."""
+    if cp == 1:
+        return True
+    if cp > case.space.get("max_cp", 1) or case.latency_model != "step" or case.memory.network is not None:
+        return False
+    sizes = {node.gpus_per_node for node in case.cluster.nodes}
+    whole = all(size % (tp * cp) == 0 for size in sizes) or (len(sizes) == 1 and tp * cp % min(sizes) == 0)
+    return whole and all(size % tp == 0 for size in sizes) and all(b.seq % (2 * cp) == 0 for b in case.model.blocks)
 
 
 def _zero(case: Case, pp: int) -> list[int]:
@@ -184,7 +213,7 @@ def _splits(case: Case, tp: int) -> bool:
     return layers and (all(size % tp == 0 for size in sizes) or (len(sizes) == 1 and tp % min(sizes) == 0))
 
 
-def _priced(case: Case, tp: int, micro_batch: int) -> bool:
+def _priced(case: Case, tp: int, micro_batch: int, cp: int) -> bool:
     """Whether every layer has a cost or lies between two measured micro-batches, (3)."""
     blocks = case.model.blocks
     kinds = {(layer.kind, layer.seq) for layer in blocks}
@@ -192,7 +221,7 @@ def _priced(case: Case, tp: int, micro_batch: int) -> bool:
         kinds |= {("embedding", blocks[0].seq), ("head", blocks[-1].seq)}
     for device in case.cluster.devices:
         for kind, seq in kinds:
-            measured = case.costs.micro_batches.get((device, kind, tp, seq, "none"), [])
+            measured = case.costs.micro_batches.get(Key(device, kind, tp, 0, seq, "none", cp), [])
             if not measured or not measured[0] <= micro_batch <= measured[-1]:
                 return False
     return True
@@ -215,5 +244,5 @@ def _schedules(case: Case, pp: int, m: int) -> Iterator[tuple[str, int]]:
             yield from ((schedule, vpp) for vpp in chunks if pp * vpp <= len(case.model.blocks))
 
 
-def _shards(case: Case, tp: int) -> bool:
-    return tp > 1 and all(layer.seq % tp == 0 for layer in case.model.blocks)
+def _shards(case: Case, tp: int, cp: int) -> bool:
+    return tp > 1 and all(layer.seq % (tp * cp) == 0 for layer in case.model.blocks)

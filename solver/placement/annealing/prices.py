@@ -107,7 +107,7 @@ def prices_of(problem: PlacementProblem) -> Prices:
     """
     links, planning = problem.links, problem.problem
     inverse, latency = 1.0 / links.rate, links.latency
-    if not links.by_node or problem.ranks == problem.candidate.tp > 1:
+    if not links.by_node or problem.ranks == problem.candidate.width > 1:
         # A site holds one device of a group: no link of the group lies inside it.
         inverse = PairTable(inverse.blocks, inverse.apart, 0.0 * latency.own)
         latency = PairTable(latency.blocks, latency.apart, 0.0 * latency.own)
@@ -143,7 +143,7 @@ def prices_of(problem: PlacementProblem) -> Prices:
 def _ends_of(problem: PlacementProblem, inverse: PairTable, latency: PairTable) -> dict[str, Any]:
     """Arrays of ``step``; empty ones in the papers' models."""
     links, planning, ends, none = problem.links, problem.problem, problem.ends, np.zeros((1, 1))
-    weight, back = planning.coefficient("pipeline"), 1.0 / links.pipeline_rate(problem.candidate.tp)
+    weight, back = planning.coefficient("pipeline"), 1.0 / links.pipeline_rate(problem.candidate.width)
     seconds = none if ends is None else ends.backward_seconds[:, planning.type_of_node[links.node_of_site]]
     ring_bytes = none[0] if ends is None else ends.ring_bytes
     if ends is not None and problem.ranks == 1:

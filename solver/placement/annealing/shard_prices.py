@@ -14,7 +14,6 @@ from taut.formulations.compiled import jit
 from taut.formulations.gradient_reductions import weight_share
 from taut.formulations.pair_table import PairTable
 from taut.formulations.placement import PlacementProblem, by_device_of
-from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.sharding import half_ring, has_shards, sharded_passes
 
 
@@ -53,18 +52,18 @@ def shard_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTab
     if not has_shards(planning, candidate):
         none = np.zeros((1, 1))
         return ShardPrices(0, False, 0.0, 0.0, none, none[None], none, none)
-    of, tp = sharded_passes(planning, problem.strategy), candidate.tp
-    sent, ring_bytes, steps = (
+    of = sharded_passes(planning, problem.strategy)
+    anywhere, ring_bytes, steps, sent = (
         by_device_of(candidate, figures.T).T
-        for figures in (of.sent, ring_factor(tp) * of.volume, ring_steps(tp) * of.reductions)
+        for figures in (*of.traffic.by_place(links, candidate.tp, candidate.width), of.sent)
     )
     types = planning.type_of_node[links.node_of_site]
-    seconds = np.stack([by_device_of(candidate, each.T)[:, types] for each in of.seconds])
+    seconds = np.stack([by_device_of(candidate, each.T)[:, types] for each in of.seconds]) + anywhere[..., None]
     if problem.ranks == 1:
         seconds = seconds + ring_bytes[..., None] * inverse.by_site() + steps[..., None] * latency.by_site()
         ring_bytes, steps = np.zeros_like(ring_bytes), np.zeros_like(steps)
     return ShardPrices(
-        replicas=candidate.shards,
+        replicas=candidate.shards // candidate.cp,
         several=candidate.dp_shard > 0,
         half=float(half_ring(planning, 1.0)),
         share=weight_share(planning, candidate) if candidate.dp_shard else 0.0,

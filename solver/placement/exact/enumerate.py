@@ -25,13 +25,13 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
-from taut.formulations.links import Links, group_link
+from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
 from taut.formulations.sharding import exposed_by_range
 from taut.formulations.space import Candidate
-from taut.formulations.stage_tables import all_reduce_seconds
 from taut.formulations.strategy import Division
+from taut.formulations.tables.block_traffic import BlockLink, block_link, block_seconds
 from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
@@ -110,7 +110,8 @@ def _slowest_links(links: Links, sites: Ints, tp: int) -> tuple[Floats, Floats]:
     if tp == 1:
         return np.zeros(sites.shape[:-1]), np.zeros(sites.shape[:-1])
     if not links.by_node:
-        return group_link(links, sites)
+        inverse, latency, _, _ = block_link(links, sites, tp)
+        return np.asarray(inverse), np.asarray(latency)
     return 1.0 / links.rate.by_site()[sites[..., 0]], links.latency.by_site()[sites[..., 0]]
 
 
@@ -131,6 +132,7 @@ def has_enumeration(problem: PlanningProblem, candidate: Candidate) -> bool:
     return (
         not candidate.is_order_priced
         and not candidate.dp_shard
+        and candidate.cp == 1
         and problem.latency_model != "amp"
         and candidate.tp <= problem.links.gpus_per_node.min()
         and _different_groups(problem, candidate.tp)
@@ -209,13 +211,12 @@ def _stage_seconds(
     problem: PlanningProblem, candidate: Candidate, listed: Enumeration, gather: float, *, margin: bool
 ) -> tuple[Floats, Ints]:
     """Least seconds of every range as a stage on a group, (pp, groups, L+1, L+1), and the recompute that attains it."""
-    tables, memory, tp = problem.tables(candidate), problem.stage_memory(candidate, margin=margin), candidate.tp
-    inverse, latency = listed.inverse[:, None, None, None], listed.latency[:, None, None, None]
-    seconds = tables.seconds[listed.types]
-    rings = all_reduce_seconds(tables, tp, inverse, latency) if tp > 1 else np.zeros(1)
-    seconds = seconds + rings
+    tables, memory = problem.tables(candidate), problem.stage_memory(candidate, margin=margin)
+    links = (BlockLink(*figures, 0.0, 0.0) for figures in zip(listed.inverse, listed.latency, strict=True))
+    within = block_seconds(tables.traffic, tables.forward, links)
+    seconds = tables.seconds[listed.types] + within.both
     if gather > 0.0:
-        seconds = seconds + sum(exposed_by_range(problem, candidate, gather, rings, listed.types))
+        seconds = seconds + sum(exposed_by_range(problem, candidate, gather, within, listed.types))
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     layers = np.arange(tables.num_layers + 1)
     possible = allowed[:, None, None] & (layers[:, None] < layers)

@@ -110,7 +110,7 @@ def least_missing(problem: PlanningProblem, candidate: Candidate) -> Assignment 
 
 
 def _groups(problem: PlanningProblem, candidate: Candidate) -> _Groups:
-    sites = slot_sites(problem.links, candidate.tp)
+    sites = slot_sites(problem.links, candidate.width)
     # A device type is one of a node, and so is a site's.
     of_site, budget = problem.type_of_node[problem.links.node_of_site], problem.stage_memory(candidate).budget
     if sites.shape[1] > 1 and problem.links.by_node:

@@ -35,8 +35,9 @@ def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
     """
     Say whether the bound applies: equal devices, different links, and trips that are priced apart from stages.
 
-    An order-priced candidate has no such price, and rings of several copies are not priced. Where all nodes have equal
-    links and hold one tensor group each, every placement costs the same, and bound ``partition`` is exact.
+    An order-priced candidate has no such price, and rings of several copies or of context ranks are not priced. Where
+    all nodes have equal links and hold one tensor group each, every placement costs the same, and bound ``partition``
+    is exact.
 
     Parameters
     ----------
@@ -53,6 +54,7 @@ def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
         candidate.pp > 1
         and not candidate.is_order_priced
         and not candidate.dp_shard
+        and candidate.cp == 1
         and len(problem.device_types) == 1
         and 1 < links.num_nodes <= MAX_NODES
         and bool((links.gpus_per_node == links.gpus_per_node[0]).all() or candidate.tp <= links.gpus_per_node.min())

@@ -39,6 +39,7 @@ def _request(
     precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32, fp8, fp8-blockwise, mxfp8 or nvfp4.")] = None,
     fix: Annotated[str, typer.Option(help="Values that must hold, such as tp=8,pp=4,schedule=1f1b.")] = "",
     max_tp: Annotated[int | None, typer.Option(help="Largest tensor degree; default: the node size.")] = None,
+    max_cp: Annotated[int | None, typer.Option(help="Largest context degree; default: 4096 tokens a rank.")] = None,
     schedules: Annotated[str | None, typer.Option(help="all, or a list; default: 1f1b, gpipe and any fixed.")] = None,
     time_limit: Annotated[float | None, typer.Option(help="Seconds of a search.")] = None,
     work_limit: Annotated[int | None, typer.Option(help="Refinements of a search: deterministic work.")] = None,

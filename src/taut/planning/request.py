@@ -51,6 +51,7 @@ class PlanOptions(TypedDict, total=False):
     precision: str | None
     fix: Fixed | None
     max_tp: int | None
+    max_cp: int | None
     schedules: str | Iterable[str] | None
     time_limit: float | None
     work_limit: int | None
@@ -201,6 +202,7 @@ class PlanRequest(BaseModel):
     precision: Annotated[Precision | None, _optional(_one_of(get_args(Precision)))] = None
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)] = {}
     max_tp: Annotated[int | None, _optional(Positive)] = None
+    max_cp: Annotated[int | None, _optional(Positive)] = None
     schedules: Annotated[tuple[Schedule, ...] | None, _optional(_schedules)] = None
     time_limit: Annotated[float | None, _optional(_number("expected a number above 0", lambda s: s > 0))] = None
     work_limit: Annotated[int | None, _optional(Positive)] = None

@@ -17,9 +17,10 @@ from taut.data.memory import MemoryModel
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
 from taut.data.stack import Stack
 from taut.errors import DataError, FieldError
+from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.problem import WHOLE_STEP, LatencyModel, PlanningProblem
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
-from taut.formulations.space import StrategySpace, divisors, tensor_degrees
+from taut.formulations.space import StrategySpace
 from taut.planning.fixed_values import check_fixed
 from taut.planning.request import PlanRequest
 from taut.planning.stack import calibration_of, memory_model_for, not_hidden_twice, overlaps, space_of, stack_of
@@ -48,9 +49,10 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
         calibration = not_hidden_twice(calibration)
     memory = _memory_model(request, cluster, stack, calibration)
     check_fixed(request.fix, request.global_batch, cluster)
-    space = space_of(request, cluster, stack)
+    space = space_of(request, model, cluster, stack)
     _check_priced(space, request.latency_model, memory)
     _check_copies(space, request.latency_model, memory)
+    _check_contexts(request, stack, memory)
     costs = _costs(request.profile, model, cluster, memory, space, calibration)
     problem = PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration, overlap)
     if not problem.candidates:
@@ -95,6 +97,22 @@ def _check_copies(space: StrategySpace, latency_model: LatencyModel, memory: Mem
         raise FieldError("memory_model", memory.network.name, "this network does not know dp_shard, expected terms")
     if (zero := space.fixed.get("zero", 3)) not in (2, 3):
         raise FieldError("fix", f"zero={zero}", "shards no gradients, expected 2 or 3 beside dp_shard")
+
+
+def _check_contexts(request: PlanRequest, stack: Stack, memory: MemoryModel) -> None:
+    """Refuse context ranks that are asked for where nothing prices them or the stack has none."""
+    field, asked = ("fix", request.fix["cp"]) if "cp" in request.fix else ("max_cp", request.max_cp or 1)
+    if asked == 1:
+        return
+    if request.latency_model != "step":
+        raise FieldError("latency_model", request.latency_model, "does not price context ranks, expected step")
+    if memory.network is not None:
+        raise FieldError(
+            "memory_model", memory.network.name, "this network does not know context ranks, expected terms"
+        )
+    if not stack.context_parallel:
+        shown = f"cp={asked}" if field == "fix" else str(asked)
+        raise FieldError(field, shown, f"not in {stack.name}, expected 1, or stack any")
 
 
 def _memory_model(
@@ -150,6 +168,7 @@ def _costs(
         precision=memory.precision,
         tensor_degrees=tensor_degrees(model, cluster, space.max_tp),
         micro_batches=micro_batches,
+        context_degrees=[cp for cp in divisors(cluster.num_devices) if cp <= space.max_cp],
         operators=operators,
         fused_attention=memory.fused_attention,
         calibration=calibration,
@@ -167,7 +186,7 @@ def _no_candidate(problem: PlanningProblem, request: PlanRequest) -> DataError:
     space, devices = problem.space, problem.cluster.num_devices
     most = f" and is at most {request.max_tp} (max_tp)" if request.max_tp is not None else ""
     rule = (
-        f"pp*tp*dp = {devices} devices, dp divides the global batch {space.global_batch}, "
+        f"pp*tp*cp*dp = {devices} devices, dp divides the global batch {space.global_batch}, "
         f"pp is at most {len(problem.model.blocks)} layers, tp divides the heads, ffn and node size{most}"
     )
     if space.fixed:

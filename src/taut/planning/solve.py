@@ -12,9 +12,9 @@ from typing import Any, Unpack, overload
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import beyond
 from taut.errors import ExtrapolationWarning, InfeasibleError, NothingFoundError
-from taut.formulations.learned_memory import candidate_features
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
+from taut.formulations.tables.learned_memory import candidate_features
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.resolve import planning_problem, wider_costs
@@ -80,6 +80,9 @@ def plan(
         ``fix``: degrees and choices that must have these values, such as ``{"tp": 8, "schedule": "1f1b"}``.
 
         ``max_tp``: largest tensor degree; by default the largest node.
+
+        ``max_cp``: largest context degree; by default the largest that leaves each rank 4,096 tokens, in ``step`` and
+        for stacks that have contexts.
 
         ``schedules``: ``all``, names separated by commas, or a list of names; by default ``1f1b,gpipe``, and what
         ``fix`` asks for.

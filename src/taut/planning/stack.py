@@ -12,12 +12,15 @@ from taut.data.cluster import ClusterSpec
 from taut.data.device import Precision
 from taut.data.load import load_calibration, load_memory_model
 from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES, Schedule, Stack, calibration_for, load_stack
 from taut.errors import FieldError
 from taut.formulations.space import StrategySpace
 from taut.planning.request import PlanRequest
 
 DEFAULT_STACK, WHOLE_SPACE = "megatron-core", "any"
+LEAST_TOKENS = 4096
+"""Tokens of a sequence that a context rank has at least by default, as in NVIDIA's recipes that have contexts."""
 CLOSED_FORM: tuple[Schedule, ...] = ("1f1b", "gpipe")
 """Schedules that a plan considers unless it is told otherwise."""
 
@@ -88,7 +91,7 @@ def memory_model_for(stack: Stack, devices: Iterable[str]) -> MemoryModel | None
     return next((model for model in known if model.device in types), None)
 
 
-def space_of(request: PlanRequest, cluster: ClusterSpec, stack: Stack) -> StrategySpace:
+def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack: Stack) -> StrategySpace:
     """
     The space of a request: what its stack runs, its schedules or the default ones, and what fixed values ask for.
 
@@ -106,6 +109,7 @@ def space_of(request: PlanRequest, cluster: ClusterSpec, stack: Stack) -> Strate
     space = StrategySpace(
         global_batch=request.global_batch,
         max_tp=request.max_tp or largest,
+        max_cp=_max_cp(request, model, stack),
         schedules=_schedules(request, stack),
         zero=_zero_stages(request, stack),
         pipeline_zero=stack.pipeline_zero,
@@ -130,6 +134,16 @@ def _schedules(request: PlanRequest, stack: Stack) -> list[Schedule]:
     _check(stack, "fix", [schedule] if schedule else [])
     chosen = [kind for kind in runs if kind in CLOSED_FORM or kind == schedule]
     return chosen + (["interleaved-1f1b"] if vpp > 1 and schedule is None else [])
+
+
+def _max_cp(request: PlanRequest, model: ModelSpec, stack: Stack) -> int:
+    """The largest context degree: asked for, or one that leaves each rank enough tokens, in ``step`` and by stack."""
+    asked = request.max_cp or request.fix.get("cp")
+    if asked is not None:
+        return int(asked)
+    priced = request.latency_model == "step" and stack.context_parallel
+    tokens = min(layer.seq for layer in model.kinds.values())
+    return max(tokens // LEAST_TOKENS, 1) if priced else 1
 
 
 def _check(stack: Stack, field: str, wanted: Iterable[str]) -> None:

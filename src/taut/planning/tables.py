@@ -60,7 +60,7 @@ def stage_records(document: PlanDocument) -> list[dict[str, Any]]:
 
 def worker_records(document: PlanDocument) -> list[dict[str, Any]]:
     """
-    List the workers: stage, replica, tensor rank, device, and the device's node and place in it.
+    List the workers: stage, replica, context and tensor rank, device, and the device's node and place in it.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def worker_records(document: PlanDocument) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        One record a worker, tensor ranks fastest, then replicas.
+        One record a worker, tensor ranks fastest, then context ranks, then replicas.
     """
     sizes = [node.gpus_per_node for node in described_cluster(document).node_list]
     seats = [(node, local) for node, size in enumerate(sizes) for local in range(size)]
@@ -78,7 +78,8 @@ def worker_records(document: PlanDocument) -> list[dict[str, Any]]:
         {
             "stage": x,
             "replica": z,
-            "tensor_rank": y,
+            "context_rank": y // document.strategy.tp,
+            "tensor_rank": y % document.strategy.tp,
             "device": device,
             "node": seats[device][0],
             "local": seats[device][1],

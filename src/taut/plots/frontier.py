@@ -143,7 +143,8 @@ def _name(point: FrontierPoint) -> str:
     strategy = point.strategy
     if strategy is None:
         return ""
-    degrees = f"pp {strategy.pp}, tp {strategy.tp}, dp {strategy.dp}"
+    contexts = f", cp {strategy.cp}" if strategy.cp > 1 else ""
+    degrees = f"pp {strategy.pp}, tp {strategy.tp}{contexts}, dp {strategy.dp}"
     counts = Counter(strategy.recompute)
     kinds = [f"{kind} recompute {counts[kind]}/{strategy.pp}" for kind in ("selective", "full") if counts[kind]]
     return "; ".join([degrees, *kinds])

@@ -70,8 +70,10 @@ def plot_placement(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
     grid = _grid(plan)
     side = float(np.clip(0.42 * (len(grid.site) + grid.margin), 5.5, 9.0))
     ax = ax or new_axes(side + 1.0, side + 1.6)
-    pp, dp, tp = grid.at.shape
-    ax.set_title(f"{name_of(plan)}: who sits where, and which links are used\npipeline {pp}, tensor {tp}, data {dp}")
+    pp, dp, width = grid.at.shape
+    contexts = f", context {width // grid.tp}" if width > grid.tp else ""
+    degrees = f"pipeline {pp}, tensor {grid.tp}{contexts}, data {dp}"
+    ax.set_title(f"{name_of(plan)}: who sits where, and which links are used\n{degrees}")
     _draw_links(ax, grid)
     _name_sites(ax, grid)
     _draw_bands(ax, grid)
@@ -87,7 +89,7 @@ class _Grid:
     Sites in drawing order, by number in ``site``, on the nodes ``node``.
 
     ``rate`` is Gb/s with NaN from a device to itself, ``shared`` the same in data-parallel rings, and ``at`` the
-    place in the order of every worker (pp, dp, tp).
+    place in the order of every worker (pp, dp, tp cp); ``tp`` tensor ranks.
     """
 
     site: Ints
@@ -95,10 +97,11 @@ class _Grid:
     rate: Floats
     shared: Floats
     at: Ints
+    tp: int
 
     @cached_property
     def groups(self) -> list[list[tuple[int, int]]]:
-        """Stage and replica of every tensor group on each site."""
+        """Stage and replica of every block on each site."""
         found: list[set[tuple[int, int]]] = [set() for _ in self.site]
         for (x, z, _), place in np.ndenumerate(self.at):
             found[place].add((x, z))
@@ -106,14 +109,14 @@ class _Grid:
 
     @cached_property
     def hops(self) -> Counter[tuple[int, int]]:
-        """How many hops between stages use each cell, (1); the ranks of a tensor group count once."""
+        """How many hops between stages use each cell, (1); the ranks of a block count once."""
         pairs = np.stack([self.at[:-1], self.at[1:]], axis=-1).reshape(-1, self.at.shape[-1], 2).tolist()
         return Counter(cell for group in pairs for cell in {(a, b) for a, b in group})
 
     @cached_property
     def ring(self) -> list[tuple[int, int]]:
         """Cells of stage 0's all-reduce, (2)."""
-        ranks = [Counter(rank) for rank in self.at[0].T.tolist()]
+        ranks = [Counter(rank) for rank in self.at[0].reshape(-1, self.tp).T.tolist()]
         return sorted({(a, b) for rank in ranks for a in rank for b in rank if a != b or rank[a] > 1})
 
     @property
@@ -144,11 +147,12 @@ def _grid(plan: "Plan") -> _Grid:
     if net.by_node and net.num_nodes > 1:
         order = np.argsort(first)
         cells, at = np.ix_(order, order), np.argsort(order)[net.node_of[devices]]
-        return _Grid(order, order, net.rate[cells] / GIGABIT, net.data_rate[cells] / GIGABIT, at)
+        return _Grid(order, order, net.rate[cells] / GIGABIT, net.data_rate[cells] / GIGABIT, at, plan.strategy.tp)
     order = np.lexsort((worker, first[net.node_of]))
     cells = np.ix_(net.site_of[order], net.site_of[order])
     rate = np.where(np.eye(len(order), dtype=bool), np.nan, net.rate[cells] / GIGABIT)
-    return _Grid(order, net.node_of[order], rate, net.data_rate[cells] / GIGABIT, np.argsort(order)[devices])
+    at = np.argsort(order)[devices]
+    return _Grid(order, net.node_of[order], rate, net.data_rate[cells] / GIGABIT, at, plan.strategy.tp)
 
 
 def _draw_links(ax: "Axes", grid: _Grid) -> None:

@@ -54,8 +54,9 @@ def summary(plan: "PlanDocument", *, width: int = 110) -> str:
 
 def _head(plan: "PlanDocument") -> list[str]:
     strategy, predicted = plan.strategy, plan.predicted
-    devices = strategy.pp * strategy.tp * strategy.dp
-    degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}, data {strategy.dp}"
+    devices = strategy.pp * strategy.tp * strategy.cp * strategy.dp
+    contexts = f", context {strategy.cp}" if strategy.cp > 1 else ""
+    degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}{contexts}, data {strategy.dp}"
     overlap = " with overlapped gradient reductions" if plan.certificate.overlap_grad_reduce else ""
     copies = f" with a copy for every {strategy.dp_shard} replicas" if strategy.dp_shard else ""
     sharding = f"ZeRO-{strategy.zero}{copies}" + (", sequence parallel" if strategy.sequence_parallel else "")
@@ -106,7 +107,9 @@ def _time_table(plan: "PlanDocument") -> Table:
     table.add_column("seconds", justify="right")
     table.add_column("share", justify="right")
     total = plan.predicted.step_time_s
-    for part, words in PARTS.items():
+    for part, usual in PARTS.items():
+        contexts = part == "tensor_parallel" and plan.strategy.cp > 1
+        words = "traffic of tensor and context ranks" if contexts else usual
         seconds = plan.predicted.breakdown_s[part]
         if part == "constant" and seconds == 0.0:
             continue

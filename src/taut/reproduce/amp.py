@@ -38,9 +38,10 @@ from taut.data.readers.amp import AMP_LAYERS, amp_costs
 from taut.data.suggest import one_of
 from taut.data.units import GIGABIT
 from taut.errors import DataError, FieldError
+from taut.formulations.degrees import divisors
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import Candidate, StrategySpace, divisors
+from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Division, Strategy
 from taut.reproduce.agreement import Agreement, agreement
 from taut.reproduce.amp_trials import Trial, read_trials

@@ -10,10 +10,11 @@ from taut.data.analytic.operator_costs import costs_from_operators
 from taut.data.analytic.operator_table import AttentionTable, GemmTable, RateTable, read_attention, read_gemms
 from taut.data.analytic.operator_times import OperatorModel
 from taut.data.catalog.devices import catalog_devices
-from taut.data.costs import CostTable, Key, costs_csv, read_costs
+from taut.data.costs import CostTable, Key
 from taut.data.device import DeviceSpec
 from taut.data.load import load_model
 from taut.data.model import LayerSpec, ModelSpec
+from taut.data.readers.profile_csv import costs_csv, read_costs
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
 
 GEMMS = """\

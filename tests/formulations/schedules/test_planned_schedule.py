@@ -50,7 +50,7 @@ def test_limits_leave_what_the_plan_leaves_free() -> None:
     fitted = set()
     for seed in range(40):
         given = random_problem(seed)
-        single = [c for c in given.candidates if c.schedule == "1f1b" and c.dp == c.tp == 1 < c.pp]
+        single = [c for c in given.candidates if c.schedule == "1f1b" and c.dp == c.width == 1 < c.pp]
         for choice in single if "none" in given.space.recompute else []:
             layers = len(given.model.blocks)
             ends = [layers * (x + 1) // choice.pp for x in range(choice.pp)]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.problem import PlanningProblem
+from tests.support.instances import random_problem
 from tests.support.planted_bugs import BUGS, Instance, instances, planted, table, tally
 from tests.support.small import cluster, costs, model, problem
 
@@ -29,6 +30,20 @@ def several_copies(seed: int) -> PlanningProblem:
     table = costs(spec, seconds={"block": float(rng.uniform(1e-5, 1e-3))})
     given = problem(nodes, spec, table=table, latency_model="step", max_tp=1, zero=[2 + seed % 2], recompute=["none"])
     return replace(given, space=given.space.model_copy(update={"fixed": {"dp_shard": 2, "dp": 4}}))
+
+
+def two_contexts(count: int) -> list[PlanningProblem]:
+    """The first random problems with two context ranks to a block, at most five layers on four devices."""
+    found: list[PlanningProblem] = []
+    for seed in range(1, 1000, 3):
+        given = random_problem(seed)
+        space = given.space.model_copy(update={"fixed": {"cp": 2}})
+        given = replace(given, space=space, latency_model="step")
+        if given.candidates and given.cluster.num_devices <= 4:
+            found.append(given)
+        if len(found) == count:
+            break
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +78,17 @@ def test_a_planted_bug_of_copies_is_refused(bug: str) -> None:
     """The same where four replicas on two nodes have two copies, which is faster than one that crosses nodes."""
     given = [Instance(several_copies(seed)) for seed in range(6)]
     found = tally(bug, given)
+    assert found.false > 0
+    assert found.refused == found.false
+
+
+@pytest.mark.parametrize(
+    "bug",
+    ["keys and values sent for nothing", "contexts of bounds at half the rate", "context ranks in rings forgotten"],
+)
+def test_a_planted_bug_of_contexts_is_refused(bug: str) -> None:
+    """The same where every block has two context ranks."""
+    found = tally(bug, [Instance(each) for each in two_contexts(6)])
     assert found.false > 0
     assert found.refused == found.false
 

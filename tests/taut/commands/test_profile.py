@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from taut.data.catalog.builtin import catalog_models, catalog_profiles
-from taut.data.costs import read_costs
+from taut.data.costs import Key
 from taut.data.load import load_costs
+from taut.data.readers.profile_csv import read_costs
 from taut.errors import DataError
 from taut.profiling.layers import Point, measure
 from tests.taut.conftest import Run
@@ -37,7 +38,7 @@ def test_profile_writes_a_table_that_plan_uses(tmp_path: Path, run: Run, model: 
     assert outcome.err.endswith(f"{out}: 24 rows for cpu\n")
     table = read_costs(out)
     kinds = [("block", "none"), ("block", "full"), ("embedding", "none"), ("head", "none")]
-    keys = {("cpu", kind, tp, batch, 8, how) for tp in (1, 2) for batch in (1, 2, 4) for kind, how in kinds}
+    keys = {Key("cpu", kind, tp, batch, 8, how) for tp in (1, 2) for batch in (1, 2, 4) for kind, how in kinds}
     assert set(table.by_key) == keys
     assert table.optimizer_s_per_parameter["cpu"] > 0
     for words in ("small, measured by taut profile on 20", "CPU", "fp32; medians of 2 repeats after 1", "PyTorch"):

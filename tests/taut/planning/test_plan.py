@@ -39,7 +39,8 @@ def test_tables_have_a_record_for_each_stage_and_worker() -> None:
         "capacity_bytes": 16 * GIB,
     }
     assert [worker["device"] for worker in plan.workers] == [0, 1, 2, 3]
-    assert plan.workers[3] == {"stage": 1, "replica": 0, "tensor_rank": 1, "device": 3, "node": 0, "local": 3}
+    place = {"device": 3, "node": 0, "local": 3}
+    assert plan.workers[3] == {"stage": 1, "replica": 0, "context_rank": 0, "tensor_rank": 1, **place}
 
 
 def test_written_plans_are_read_back(tmp_path: Path) -> None:

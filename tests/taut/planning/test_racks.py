@@ -4,7 +4,7 @@ import pytest
 
 from taut import plan, verify
 from taut.data.load import load_cluster, load_model
-from taut.formulations.space import tensor_degrees
+from taut.formulations.degrees import tensor_degrees
 
 
 @pytest.mark.proof

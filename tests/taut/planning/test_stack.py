@@ -100,3 +100,47 @@ def test_overlapped_reductions_are_not_hidden_twice() -> None:
         assert posed.calibration is not None and "as they overlap" in posed.calibration.source
     plain = taut.planning_problem(taut.PlanRequest("gpt2-345m", "dgx-h100", global_batch=32))
     assert not plain.overlap_grad_reduce and plain.coefficient("data_parallel") < 1.0
+
+
+def test_context_ranks_join_where_each_keeps_enough_tokens() -> None:
+    """Llama-3 8B has 8,192 tokens: two ranks with 4,096 each, in stacks that have contexts and in ``step`` alone."""
+
+    def most(**options: Any) -> int:
+        request = taut.PlanRequest("llama3-8b", "dgx-h100", global_batch=8, max_tp=1, **options)
+        return max(choice.cp for choice in taut.planning_problem(request).candidates)
+
+    assert most() == 2
+    assert most(seq=4096) == most(stack="deepspeed") == most(latency_model="pipette") == 1
+    assert most(max_cp=8) == most(fix={"cp": 8}) == 8
+    assert most(max_cp=1) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"fix": {"cp": 2}, "latency_model": "pipette"}, "latency_model: pipette, does not price context ranks"),
+        ({"max_cp": 2, "stack": "deepspeed"}, "max_cp: 2, not in deepspeed, expected 1, or stack any"),
+        ({"fix": {"cp": 2}, "stack": "deepspeed"}, "fix: cp=2, not in deepspeed, expected 1, or stack any"),
+        ({"fix": {"cp": 3}}, "fix: cp=3, expected a divisor of the 16 devices"),
+        ({"max_cp": 0}, "max_cp: 0, expected a whole number above 0"),
+    ],
+)
+def test_context_ranks_that_nothing_prices_or_runs_are_refused(options: dict[str, Any], words: str) -> None:
+    """One line: the field, its value, what was expected."""
+    with pytest.raises(FieldError, match=words):
+        problem(**options)
+
+
+@pytest.mark.proof
+def test_a_plan_with_context_ranks_holds() -> None:
+    """Four context ranks on two nodes: the plan says so in words and in its file, and its certificate holds."""
+    found = taut.plan("llama3-8b", "dgx-h100:2", global_batch=8, seq=32768, fix={"cp": 4, "tp": 4}, time_limit=20)
+    assert (found.strategy.cp, found.strategy.dp) == (4, 1)
+    assert "tensor 4, context 4, data 1" in str(found)
+    assert "traffic of tensor and context ranks" in str(found)
+    assert [(worker["context_rank"], worker["tensor_rank"]) for worker in found.workers[3:6]] == [
+        (0, 3),
+        (1, 0),
+        (1, 1),
+    ]
+    assert found.verify().holds

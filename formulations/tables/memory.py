@@ -2,7 +2,7 @@ r"""
 Memory of a stage, and whether it fits.
 
 For stage x on range [i, j) under recompute r, with P parameters on a tensor rank, :math:`w, g, o` bytes of weight,
-gradient and optimizer state for each, :math:`d_k` the replicas that share one copy
+gradient and optimizer state for each, :math:`d_k` the devices that share one copy
 (``taut.formulations.space`` (7)) under ZeRO stage k or above and 1 otherwise, and :math:`q_x` micro-batches in flight,
 the terms are
 
@@ -14,7 +14,7 @@ the terms are
     :math:`q_x = \min(pp - x, m)` for 1F1B and m for GPipe; an order-priced schedule holds what its
     order makes it hold (``taut.formulations.schedules.plan_orders`` (1));
 (3) workspace, logits, buffers: what recomputing, the loss and messages hold for a moment
-    (``taut.formulations.stage_tables``).
+    (``taut.formulations.tables.stage_tables``).
 
 (4) bytes = sum over terms of coefficient times term + overhead;
 (5) feasible on a device type: ceil(bytes / 1024) + margin <= capacity, in KiB.
@@ -36,7 +36,7 @@ from taut.data.memory import MemoryModel, ParameterBytes
 from taut.data.units import KIB, SATURATED_BYTES
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate
-from taut.formulations.stage_tables import StageTables
+from taut.formulations.tables.stage_tables import StageTables
 
 HELD, PASSING = ("weights", "gradients", "states"), ("workspace", "logits", "buffers")
 
@@ -219,11 +219,11 @@ def held_bytes(
     tuple
         Three arrays of that shape, in bytes.
     """
-    zero, dp = candidate.zero, candidate.dp
+    zero = candidate.zero
     first, second, third = (candidate.shards if zero >= stage else 1 for stage in (1, 2, 3))
     weight, gradient, state = (parameters * count for count in per_parameter)
     weights, gradients = -(-weight // third), -(-gradient // second)
-    if zero == 3 and dp > 1:
+    if zero == 3 and candidate.dp_cp > 1:
         whole = candidate.pp > 1
         weights = weights + (weight if whole else 2 * largest * per_parameter.weight)
         gradients = gradients + (gradient if whole else 0)

@@ -1,5 +1,5 @@
 r"""
-Layers with their prices: sums over every range of layers at one (tp, micro_batch).
+Layers with their prices: sums over every range of layers at one (tp, cp, micro_batch).
 
 Sets: layers :math:`l = 0..L-1` of kinds g, device types k, recompute :math:`r \in` {none, selective, full}; a range is
 :math:`[i, j)`. The embedding belongs to layer 0, the final norm and head to layer :math:`L-1`. With :math:`n_{gij}` the
@@ -35,8 +35,8 @@ class PricedLayers:
         What is trained, its priced layers, the types in the order of axis k.
     precision
         Number format of weights and activations.
-    tp, micro_batch
-        Degree and size that change a layer's cost.
+    tp, micro_batch, cp
+        Degrees and size that change a layer's cost.
     """
 
     model: ModelSpec
@@ -45,6 +45,7 @@ class PricedLayers:
     precision: Precision
     tp: int
     micro_batch: int
+    cp: int = 1
 
     @property
     def element(self) -> int:
@@ -108,18 +109,22 @@ class PricedLayers:
         if not self.model.vocab:
             return LayerCost(0.0, 0.0, 0.0, 0, 0), LayerCost(0.0, 0.0, 0.0, 0, 0)
         blocks = self.model.blocks
-        embedding = self.costs.at(Key(device, EMBEDDING, self.tp, self.micro_batch, blocks[0].seq, "none"))
-        return embedding, self.costs.at(Key(device, HEAD, self.tp, self.micro_batch, blocks[-1].seq, "none"))
+        key = Key(device, EMBEDDING, self.tp, self.micro_batch, blocks[0].seq, "none", self.cp)
+        return self.costs.at(key), self.costs.at(key._replace(kind=HEAD, seq=blocks[-1].seq))
+
+    def output_bytes(self, layer: LayerSpec) -> int:
+        """Bytes that one device hands to the next layer, of its share of the tokens."""
+        return self.element * self.micro_batch * layer.output_elements // self.cp
 
     def _price(self, device: str, layer: LayerSpec, recompute: str) -> LayerCost:
         """The table's cost, or what follows from it by (2)."""
-        key = Key(device, layer.kind, self.tp, self.micro_batch, layer.seq, recompute)
+        key = Key(device, layer.kind, self.tp, self.micro_batch, layer.seq, recompute, self.cp)
         if self.costs.prices(key):
             return self.costs.at(key)
         plain = self.costs.at(key._replace(recompute="none"))
         if recompute != "full":
             return plain
-        kept = self.element * self.micro_batch * layer.output_elements
+        kept = self.output_bytes(layer)
         grad = plain.input_grad + plain.forward
         return LayerCost(plain.forward, grad, plain.weight_grad, kept, -(-kept // self.tp))
 

@@ -7,9 +7,9 @@ from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.costs import CostTable
 from taut.data.device import DeviceSpec
 from taut.data.model import ModelSpec
-from taut.formulations.memory import in_flight
-from taut.formulations.priced_layers import PricedLayers
-from taut.formulations.stage_tables import StageTables, stage_tables
+from taut.formulations.tables.memory import in_flight
+from taut.formulations.tables.priced_layers import PricedLayers
+from taut.formulations.tables.stage_tables import StageTables, stage_tables
 from tests.support.small import candidate, costs, model
 
 DEVICE = DeviceSpec(name="d", memory_gib=1, peak_tflops={"bf16": 1.0}, memory_bandwidth_gbytes=1000)

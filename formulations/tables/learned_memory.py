@@ -21,8 +21,8 @@ from taut.data.memory_network import MemoryNetwork
 from taut.data.model import ModelSpec
 from taut.data.units import KIB, MOST_BYTES
 from taut.errors import FormulationError
-from taut.formulations.memory import StageMemory
 from taut.formulations.space import Candidate
+from taut.formulations.tables.memory import StageMemory
 
 
 def network_stage_memory(

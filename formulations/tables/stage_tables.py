@@ -3,14 +3,12 @@ What a stage costs: seconds, bytes and messages of every range of layers.
 
 Sets: layers :math:`l = 0..L-1`, device types k, recompute :math:`r \in` {none, selective, full}; a stage is a range
 :math:`[i, j)`, non-empty. The embedding belongs to layer 0, the final norm and head to layer :math:`L-1`.
-Data: the cost table at one (tp, micro_batch b); bytes per element; Megatron's 4 all-reduces a layer and micro-batch,
-6 under full recompute.
+Data: the cost table at one (tp, cp, micro_batch b); bytes per element.
 
-For every range, at one (tp, micro_batch, sequence_parallel):
+For every range, at one (tp, cp, micro_batch, sequence_parallel):
 
 (1) seconds[k, r, i, j]: forward, input gradient and weight gradient of its layers on type k, without communication;
-(2) volume[r, i, j] bytes and reductions[r, i, j] of tensor-parallel all-reduces;
-    a ring as in ``taut.formulations.rings`` (1);
+(2) traffic[r, i, j] inside a block, and forward[i, j] of it (``taut.formulations.tables.block_traffic``);
 (3) parameters[i, j] of one tensor rank;
 (4) activation[r, i, j] bytes kept per micro-batch in flight, workspace[r, i, j] bytes for the layer that is being
     recomputed, logits[i, j] bytes of the loss's passing copies (2 of half precision and the fp32 gradient: 8 an entry),
@@ -18,7 +16,8 @@ For every range, at one (tp, micro_batch, sequence_parallel):
     parallelism, and largest[i, j] parameters of the largest layer;
 (5) message[j] bytes between the stage that ends before layer j and the next one, on one tensor rank.
 
-A range's figures are sums over layer kinds (``taut.formulations.priced_layers``), so equal ranges get equal floats.
+A range's figures are sums over layer kinds (``taut.formulations.tables.priced_layers``), so equal ranges get equal
+floats.
 """
 
 from collections.abc import Sequence
@@ -28,14 +27,11 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, LayerCost
-from taut.data.model import ModelSpec
-from taut.formulations.priced_layers import PricedLayers
-from taut.formulations.rings import ring_factor, ring_steps
+from taut.formulations.tables.block_traffic import Traffic, traffic_tables
+from taut.formulations.tables.priced_layers import PricedLayers
 
 LOGIT_BYTES = 8
 """Bytes for an entry of the logits, (4): 2 copies of half precision and the gradient in single precision."""
-REDUCTIONS = {"none": 4, "selective": 4, "full": 6}
-"""All-reduces of a layer and micro-batch in Megatron, by recompute: full repeats the two of the forward pass."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +43,8 @@ class StageTables:
     ----------
     seconds
         Seconds (1), (types, recompute, L+1, L+1).
-    volume, reductions
-        Bytes and number of all-reduces (2), (recompute, L+1, L+1).
+    traffic, forward
+        Traffic (2) of both passes, (recompute, L+1, L+1), and of the forward pass, (L+1, L+1).
     parameters
         Parameters (3), (L+1, L+1).
     activation, workspace
@@ -60,8 +56,8 @@ class StageTables:
     """
 
     seconds: Floats
-    volume: Floats
-    reductions: Floats
+    traffic: Traffic
+    forward: Traffic
     parameters: Ints
     activation: Ints
     workspace: Ints
@@ -82,27 +78,6 @@ class StageTables:
         return bool(inner.size == 0 or inner.min() == inner.max())
 
 
-def all_reduce_seconds(tables: StageTables, tp: int, inverse: float | Floats, latency: float | Floats) -> Floats:
-    """
-    Seconds of the all-reduces of every range, (2).
-
-    Parameters
-    ----------
-    tables
-        Bytes and numbers of all-reduces.
-    tp
-        Devices of the group.
-    inverse, latency
-        Seconds per byte and seconds of latency of its slowest link.
-
-    Returns
-    -------
-    array
-        Seconds (..., recompute, L+1, L+1).
-    """
-    return np.asarray(ring_factor(tp) * tables.volume * inverse + ring_steps(tp) * tables.reductions * latency)
-
-
 def stage_tables(
     priced: PricedLayers,
     *,
@@ -112,12 +87,12 @@ def stage_tables(
     tensor_parallel: float = 1.0,
 ) -> StageTables:
     """
-    Figures of every range of layers at one (tp, micro_batch, sequence_parallel).
+    Figures of every range of layers at one (tp, cp, micro_batch, sequence_parallel).
 
     Parameters
     ----------
     priced
-        The layers at one (tp, micro_batch).
+        The layers at one (tp, cp, micro_batch).
     sequence_parallel
         Whether tensor ranks share what lies between their parts of a layer.
     single_stage
@@ -126,7 +101,7 @@ def stage_tables(
         Whether embedding and head share a device: a tied head then adds no parameters. By default as
         ``single_stage``.
     tensor_parallel
-        Coefficient of the all-reduces.
+        Coefficient of the traffic inside blocks.
 
     Returns
     -------
@@ -140,7 +115,8 @@ def stage_tables(
     """
     model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
     seconds = priced.seconds(lambda cost: cost.seconds)
-    output = [float(priced.element * priced.micro_batch * layer.output_elements) for layer in kinds]
+    output = [float(priced.output_bytes(layer)) for layer in kinds]
+    traffic, forward = traffic_tables(priced, tensor_parallel)
     kept = {r: _most([priced.prices(d, r) for d in priced.device_types], sequence_parallel) for r in RECOMPUTE}
     at_edges = _most([priced.edges(device) for device in priced.device_types], sequence_parallel)
     parameters = ranges(
@@ -150,12 +126,12 @@ def stage_tables(
     )
     return StageTables(
         seconds=seconds,
-        volume=tensor_parallel * np.array([ranges([REDUCTIONS[r] * out for out in output], 0, 0) for r in RECOMPUTE]),
-        reductions=tensor_parallel * np.array([ranges([REDUCTIONS[r]] * len(kinds), 0, 0) for r in RECOMPUTE]),
+        traffic=traffic,
+        forward=forward,
         parameters=parameters.astype(np.int64),
         activation=np.array([ranges(kept[r], *at_edges) for r in RECOMPUTE]).astype(np.int64),
         workspace=np.array([_largest(_brought_back(kept["none"], kept[r]), count) for r in RECOMPUTE]),
-        logits=(_logits(model, priced.micro_batch, tp) * priced.last).astype(np.int64),
+        logits=(_logits(priced) * priced.last).astype(np.int64),
         buffers=_largest([_buffers(int(out), tp, sequence_parallel, single_stage) for out in output], count),
         largest=np.maximum(
             _largest([layer.parameters(tp) for layer in kinds], count),
@@ -182,8 +158,9 @@ def _largest(per_kind: list[int], count: Floats) -> Ints:
     return np.asarray(np.max(np.where(count > 0, figures[:, None, None], 0), axis=0), dtype=np.int64)
 
 
-def _logits(model: ModelSpec, micro_batch: int, tp: int) -> int:
-    return LOGIT_BYTES * micro_batch * model.blocks[-1].seq * (model.padded_vocab(tp) // tp)
+def _logits(priced: PricedLayers) -> int:
+    tokens, tp = priced.micro_batch * priced.model.blocks[-1].seq // priced.cp, priced.tp
+    return LOGIT_BYTES * tokens * (priced.model.padded_vocab(tp) // tp)
 
 
 def _buffers(output: int, tp: int, sequence_parallel: bool, single_stage: bool) -> int:
