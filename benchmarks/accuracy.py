@@ -20,9 +20,17 @@ from benchmarks.runs import Campaign
 from taut.data.arrays import Floats
 from taut.data.calibration import HIGH, LOW, Calibration
 from taut.data.samples import ConfigurationRow
-from taut.prediction.fitting import calibrate, terms_by_stack
-from taut.prediction.rows import find_device, predict_rows
-from taut.solver.calibration.latency import FEWEST, Stack, cross_validate, fit_coefficients, stated_coefficients
+from taut.prediction.fitting import calibrate, samples_of
+from taut.prediction.rows import predict_rows
+from taut.prediction.settings import find_device
+from taut.solver.calibration.latency import (
+    FEWEST,
+    Samples,
+    Stack,
+    cross_validate,
+    fit_coefficients,
+    stated_coefficients,
+)
 
 SEEDS = range(5)
 PLANS_OF_A_JOB = 5
@@ -32,13 +40,12 @@ def study(campaign: Campaign) -> tuple[Calibration, dict[str, Any]]:
     """Calibration of a campaign and its errors on unseen runs."""
     calibration = calibrate(campaign.rows, campaign.about)
     device, stack = find_device(campaign.rows[0].gpu), Stack(calibration.launch_us or 0.0, calibration.fused_attention)
-    terms = terms_by_stack(campaign.rows, device, campaign.cluster)[stack]
-    seconds, stated = np.array([row.measured_s for row in campaign.rows]), stated_coefficients(device)
-    unseen = np.concatenate([cross_validate(terms, seconds, stated, seed=seed) for seed in SEEDS])
-    halves = np.concatenate([cross_validate(terms, seconds, stated, folds=2, seed=seed) for seed in SEEDS])
+    runs, stated = samples_of(campaign.rows, device, campaign.cluster, stack), stated_coefficients(device)
+    unseen = np.concatenate([cross_validate(runs, stated, seed=seed) for seed in SEEDS])
+    halves = np.concatenate([cross_validate(runs, stated, folds=2, seed=seed) for seed in SEEDS])
     figures = {
         "campaign": campaign.name,
-        "runs": len(seconds),
+        "runs": len(campaign.rows),
         "left out": campaign.left_out,
         "launch us": round(stack.launch_us),
         "attention": "fused" if stack.fused_attention else "unfused",
@@ -46,30 +53,30 @@ def study(campaign: Campaign) -> tuple[Calibration, dict[str, Any]]:
         "MAPE half-half %": 100 * np.abs(halves).mean(),
         "median %": 100 * np.median(np.abs(unseen)),
         "largest error %": 100 * np.abs(unseen).max(),
-        "in 80 % band %": 100 * band_coverage(terms, seconds, stated),
-        **regret(campaign.rows, terms, seconds, stated),
+        "in 80 % band %": 100 * band_coverage(runs, stated),
+        **regret(campaign.rows, runs, stated),
     }
     return calibration, figures
 
 
-def band_coverage(terms: Floats, seconds: Floats, stated: Floats) -> float:
+def band_coverage(runs: Samples, stated: Floats) -> float:
     """Share of runs of one half inside the band of a calibration fitted on the other half."""
     inside = []
     for seed in SEEDS:
-        order = np.random.default_rng(seed).permutation(len(seconds))
+        order = np.random.default_rng(seed).permutation(len(runs.seconds))
         for unseen in (order[::2], order[1::2]):
-            seen = np.setdiff1d(order, unseen)
-            errors = cross_validate(terms[seen], seconds[seen], stated)
-            predicted = terms[unseen] @ fit_coefficients(terms[seen], seconds[seen], stated)
+            half = runs.take(np.setdiff1d(order, unseen))
+            errors, coefficients = cross_validate(half, stated), fit_coefficients(half, stated)
+            predicted, seconds = runs.terms(coefficients)[unseen] @ coefficients, runs.seconds[unseen]
             low, high = predicted / (1 + np.quantile(errors, HIGH)), predicted / (1 + np.quantile(errors, LOW))
-            inside += ((low <= seconds[unseen]) & (seconds[unseen] <= high)).tolist()
+            inside += ((low <= seconds) & (seconds <= high)).tolist()
     return float(np.mean(inside))
 
 
-def regret(rows: list[ConfigurationRow], terms: Floats, seconds: Floats, stated: Floats) -> dict[str, Any]:
+def regret(rows: list[ConfigurationRow], runs: Samples, stated: Floats) -> dict[str, Any]:
     """How much slower the plan picked for a job is than the best measured, over jobs with at least five plans."""
-    errors = cross_validate(terms, seconds, stated)
-    predicted = seconds * (1 + errors)
+    seconds = runs.seconds
+    predicted = seconds * (1 + cross_validate(runs, stated))
     jobs: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         jobs[row.n_gpus, row.global_batch, row.hidden, row.layers, row.attention_heads, row.seq].append(index)

@@ -21,7 +21,7 @@ from taut.data.arrays import Floats
 from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.units import KIB
 from taut.prediction.fitting import memory_model, stage_terms
-from taut.prediction.rows import find_device
+from taut.prediction.settings import find_device
 from taut.solver.calibration.memory import REGULARISATIONS, conformal_margin, cross_validated_errors, predicted
 
 SEEDS, LEVEL = range(5), 0.05

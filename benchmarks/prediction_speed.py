@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from taut.data.load import load_calibration
-from taut.data.memory import MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.errors import DataError
-from taut.prediction.rows import columns_of, find_device, machine_of, predict_rows, price
+from taut.prediction.columns import columns_of
+from taut.prediction.rows import predict_rows, price
+from taut.prediction.settings import Given, setting_of
 
 REPEATS = 5
 
@@ -56,10 +57,10 @@ def main() -> None:
     job = list(configurations())
     rows = (job * (asked // len(job) + 1))[:asked]
     calibration = load_calibration("megatron-deepspeed-a100-many")
-    machine = machine_of(calibration.cluster, find_device("a100"), 8, "fp16", calibration)
-    columns = columns_of(rows)
-    closed = best_rate(lambda: price(columns, machine, calibration, MemoryModel(precision="fp16")), asked)
-    checked = best_rate(lambda: predict_rows(rows, calibration), asked)
+    given = Given(calibration=calibration)
+    setting, columns = setting_of(rows[0], given), columns_of(rows)
+    closed = best_rate(lambda: price(columns, setting), asked)
+    checked = best_rate(lambda: predict_rows(rows, given), asked)
     print(f"{len(job)} configurations of one job, repeated to {asked}")
     print(f"closed form on columns   {closed:12,.0f} a second")
     print(f"predict_rows() on rows        {checked:12,.0f} a second")

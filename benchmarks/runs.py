@@ -67,7 +67,9 @@ def accepted(rows: list[dict[str, Any]]) -> tuple[list[ConfigurationRow], int]:
     kept = []
     for values in rows:
         try:
-            kept.append(ConfigurationRow.parse({k: v for k, v in values.items() if v not in ("", None)}, "row"))
+            kept.append(
+                ConfigurationRow.parse_cells({k: str(v) for k, v in values.items() if v not in ("", None)}, "row")
+            )
         except DataError:
             continue
     return kept, len(rows) - len(kept)

@@ -15,7 +15,12 @@ pipeline            hops between stages over the stated links                   
 data_parallel       gradient rings over the stated links                             1
 optimizer           optimizer traffic at the device's peak memory bandwidth          1 (inverse efficiency)
 constant            one step                                                         seconds
+gather              gathers and scatters of shards over the stated links (ZeRO-2     1
+                    and 3), before what computation hides
 ==================  ===============================================================  =========================
+
+A calibration whose runs had no shards may leave ``gather`` out: it is then that of ``data_parallel``, but at least 1,
+since a smaller one stands for what these runs hid, and the step-time model hides gathers itself.
 
 Beside the coefficients stand two properties of the software stack that the terms themselves depend on: ``launch_us``,
 what the host takes to launch one pass over one layer, and whether attention is fused.
@@ -43,7 +48,10 @@ TERMS = (
     "data_parallel",
     "optimizer",
     "constant",
+    "gather",
 )
+OPTIONAL = "gather"
+"""The term that a calibration may leave out."""
 LOW, HIGH = 0.1, 0.9
 """Quantiles that bound the 80 % band."""
 
@@ -73,7 +81,7 @@ class Calibration(Spec):
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":
         for term in TERMS:
-            if term not in self.coefficients:
+            if term not in self.coefficients and term != OPTIONAL:
                 raise ValueError(f"coefficients.{term}: missing, expected a number of at least 0")
         for term in self.coefficients:
             if term not in TERMS:
@@ -85,6 +93,8 @@ class Calibration(Spec):
 
     def __getitem__(self, term: str) -> float:
         """Coefficient of a term."""
+        if term == OPTIONAL and term not in self.coefficients:
+            return max(1.0, self.coefficients["data_parallel"])
         return self.coefficients[term]
 
     @property
@@ -140,5 +150,6 @@ def uncalibrated(device: DeviceSpec) -> Calibration:
             "data_parallel": 1.0,
             "optimizer": 1 / device.memory_efficiency,
             "constant": 0.0,
+            "gather": 1.0,
         },
     )

@@ -7,6 +7,7 @@ operator model (``taut.data.analytic.operator_times``); a device without one rea
 defaults are assumptions, printed with every plan.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -86,3 +87,10 @@ class DeviceSpec(Spec):
     def launch(self) -> float:
         """Launch overhead of one pass over one layer, in seconds."""
         return self.launch_us * MICROSECOND
+
+
+def usual_precision(devices: Iterable[DeviceSpec]) -> Precision:
+    """The first of bf16, fp16 and fp32 in which every device computes; fp16 where there is none."""
+    usual: tuple[Precision, ...] = ("bf16", "fp16", "fp32")
+    computed = [device.peak_tflops for device in devices]
+    return next((precision for precision in usual if all(precision in peaks for peaks in computed)), "fp16")

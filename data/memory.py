@@ -16,12 +16,12 @@ fp8, ...    2        4          12
 Source: Megatron-LM documentation, "Distributed optimizer" (fp16: 20 or 4 + 16/d, bf16: 18 or 6 + 12/d, fp32: 16 or
 8 + 8/d bytes); fp8, blockwise or not, mxfp8 and nvfp4 keep bf16 weights
 (Transformer Engine), which is also what is gathered. Gradients are summed over the replicas in the type they
-are kept in.
+are kept in (``grad_precision`` of a configuration, where it is not the table's).
 """
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -40,6 +40,9 @@ MEMORY_TERMS = (
     "logits",
     "buffers",
 )
+GradPrecision = Literal["bf16", "fp16", "fp32"]
+"""Number formats in which gradients are kept and summed."""
+GRADIENT_BYTES: dict[GradPrecision, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
 Coefficient = Annotated[float, Field(ge=0, le=1000)]
 
 
@@ -92,10 +95,17 @@ PARAMETER_BYTES: dict[Precision, ParameterBytes] = {
 }
 
 
+def parameter_bytes(precision: Precision, gradients: GradPrecision | None = None) -> ParameterBytes:
+    """Bytes per parameter in a precision, with gradients kept and summed in the table's format or in the given one."""
+    each = PARAMETER_BYTES[precision]
+    return each if gradients is None else each._replace(gradient=GRADIENT_BYTES[gradients])
+
+
 class MemoryModel(Spec):
     """
     The terms of a device's memory (``taut.formulations.tables.memory``) weighed: analytic, or fitted on runs.
 
+    ``grad_precision`` is the number format in which gradients are kept and summed, by default the table's above.
     ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, and ``coefficients`` multiply the other
     terms (1 where none is given). Because predictions err, ``margin`` is the share of a device's memory that stays
     free, and ``margin_gib`` stays free beside it. ``sequence_parallel`` says whether the stack's tensor ranks share

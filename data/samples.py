@@ -9,16 +9,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from taut.data.arrays import Floats
+from taut.data.costs import Recompute
 from taut.data.device import Precision
+from taut.data.memory import GradPrecision
 from taut.data.memory_network import FEATURES
 from taut.data.read import read_text, rows_of
 from taut.data.spec import Positive, Spec, shorten
+from taut.data.stack import Schedule
 from taut.data.suggest import one_of
 from taut.errors import DataError
 
@@ -28,12 +31,21 @@ DEFAULT_VOCABULARY = 51200
 """GPT-2's vocabulary as Megatron-LM pads it."""
 
 
+def _counts(value: object) -> object:
+    """Whole numbers with blanks between them, as a cell holds them."""
+    words = value.split() if isinstance(value, str) else value
+    if isinstance(words, list) and all(isinstance(word, str) and word.isdecimal() for word in words):
+        return [int(word) for word in words]
+    return words
+
+
 class ConfigurationRow(Spec):
     """
     One run: device, model shape, degrees, batch, schedule, and the stack whose calibration applies.
 
-    ``measured_s`` is the seconds of a step, ``measured_bytes`` the most memory that a device took: one of the given
-    stage, or of all.
+    ``stages`` holds the layers of every stage, of every chunk in the order of the layers where a stage has several;
+    without it the layers divide evenly. ``cluster`` is the catalog's whose links stand for the run's. ``measured_s`` is
+    the seconds of a step, ``measured_bytes`` the most memory that a device took: one of the given stage, or of all.
     """
 
     gpu: str
@@ -53,11 +65,17 @@ class ConfigurationRow(Spec):
     vpp: Whole = 1
     micro_batch: Whole = 1
     global_batch: Whole
-    schedule: Literal["1f1b", "gpipe"] = "1f1b"
-    recompute: Literal["none", "selective", "full"] = "none"
+    schedule: Schedule = "1f1b"
+    stages: Annotated[list[Whole], BeforeValidator(_counts)] | None = None
+    recompute: Recompute = "none"
     zero: Annotated[int, Field(ge=0, le=3)] = 0
+    sequence_parallel: bool | None = None
+    tied_embedding: bool = False
+    overlap_grad_reduce: bool | None = None
     precision: Precision | None = None
+    grad_precision: GradPrecision | None = None
     stack: str = ""
+    cluster: str = ""
     measured_s: Positive | None = None
     measured_bytes: Positive | None = None
     stage: Annotated[int, Field(ge=0)] | None = None
@@ -76,10 +94,8 @@ class ConfigurationRow(Spec):
             )
         if self.stage is not None and self.stage >= self.pp:
             raise ValueError(f"stage is {self.stage}, expected one below pp = {self.pp}")
-        if self.layers < self.pp or (self.vpp > 1 and self.layers % (self.pp * self.vpp)):
-            wanted = f"a multiple of pp*vpp = {self.pp * self.vpp}" if self.vpp > 1 else f"at least pp = {self.pp}"
-            raise ValueError(f"layers is {self.layers}, expected {wanted}")
-        if self.vpp > 1 and (self.pp == 1 or self.num_micro_batches % self.pp):
+        self._check_division()
+        if self.run_schedule == "interleaved-1f1b" and (self.pp == 1 or self.num_micro_batches % self.pp):
             raise ValueError(f"vpp is {self.vpp}, expected 1 unless pp > 1 divides the micro-batches")
         if self.hidden % self.attention_heads or self.attention_heads % self.key_value_heads:
             raise ValueError(
@@ -88,6 +104,22 @@ class ConfigurationRow(Spec):
         if self.attention_heads % self.tp or (self.ffn_hidden or 4 * self.hidden) % self.tp:
             raise ValueError(f"tp is {self.tp}, expected a divisor of heads and ffn_hidden")
         return self
+
+    def _check_division(self) -> None:
+        """Refuse stages that do not hold the layers."""
+        chunks = self.pp * self.vpp
+        if self.stages is None:
+            if self.layers < chunks or (self.vpp > 1 and self.layers % chunks):
+                wanted = f"a multiple of pp*vpp = {chunks}" if self.vpp > 1 else f"at least pp = {chunks}"
+                raise ValueError(f"layers is {self.layers}, expected {wanted}")
+        elif len(self.stages) != chunks or sum(self.stages) != self.layers:
+            found = f"{len(self.stages)} of {sum(self.stages)} layers"
+            raise ValueError(f"stages is {found}, expected {chunks} of {self.layers} layers, such as 2 3 3 2")
+
+    @property
+    def run_schedule(self) -> Schedule:
+        """The schedule; 1F1B of several chunks is the interleaved one."""
+        return "interleaved-1f1b" if self.schedule == "1f1b" and self.vpp > 1 else self.schedule
 
     @property
     def num_micro_batches(self) -> int:

@@ -57,12 +57,8 @@ def has_shards(problem: PlanningProblem, candidate: Candidate) -> bool:
 
 
 def half_ring(problem: PlanningProblem, ring: Floats | float) -> Floats:
-    """
-    Seconds per byte of a gather or scatter, of those of an all-reduce, (1).
-
-    A coefficient below 1 stands for what a stack hides; (2) hides it already, so that one is not taken.
-    """
-    return np.asarray(0.5 * max(1.0, problem.coefficient("data_parallel")) * ring)
+    """Seconds per byte of a gather or scatter, of those of an all-reduce, (1), times its coefficient."""
+    return np.asarray(0.5 * problem.coefficient("gather") * ring)
 
 
 def pass_bytes(problem: PlanningProblem, candidate: Candidate) -> PassBytes:

@@ -1,20 +1,29 @@
 r"""
 Many ordinary configurations as columns, and the counts that follow from them.
 
-A configuration is a stack of L equal layers divided over pp stages, the longest of :math:`\lceil L / pp \rceil` layers;
-the first stage also holds the embedding, the last one the final norm and the head. Counts are those of one tensor and
-context rank, as in ``taut.data.model``:
+A configuration is a chain of L equal layers divided over X = pp vpp chunks; the first chunk also holds the embedding,
+the last one the final norm and the head. Counts are those of one tensor and context rank, as in ``taut.data.model``:
 
 (1) tokens of a micro-batch: :math:`b s / cp`;
-(2) parameters of a layer, of the embedding and of the head, the vocabulary padded to a multiple of 128 times tp.
+(2) parameters of a layer, of the embedding and of the head, the vocabulary padded to a multiple of 128 times tp; a tied
+    head adds none where first and last chunk share a device;
+(3) the even division: :math:`\lfloor L / X \rfloor` layers a chunk, and one more on each of the first L mod X, as
+    DeepSpeed and ``numpy.array_split`` divide.
 """
 
 from dataclasses import dataclass, fields
 
 import numpy as np
 
-from taut.data.arrays import Flags, Ints
+from taut.data.arrays import Ints
 from taut.data.model import VOCABULARY_MULTIPLE
+from taut.data.stack import SCHEDULES
+from taut.formulations.schedules.plan_orders import ON_V, ORDER_PRICED
+
+GPIPE = SCHEDULES.index("gpipe")
+ORDERED = np.array([kind in ORDER_PRICED for kind in SCHEDULES])
+FOLDED = np.array([kind in ON_V for kind in SCHEDULES])
+"""Schedules whose time is that of their order, and those whose first and last chunk share a device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +31,10 @@ class Configurations:
     """
     Configurations as columns of equal length.
 
-    ``recompute`` is 0 for none, 1 for selective, 2 for full; ``gpipe``, ``gated`` and ``sequence_parallel`` are 0 or 1;
-    ``kv_heads`` is the number of key-value heads.
+    ``recompute`` is 0 for none, 1 for selective, 2 for full; ``schedule`` an index into ``SCHEDULES``; ``gated``,
+    ``sequence_parallel``, ``tied`` (embedding) and ``overlap`` (of gradient reductions with the last backward pass) are
+    0 or 1; ``kv_heads`` is the number of key-value heads; ``division`` (rows, most chunks) holds the layers of every
+    chunk, 0 beyond the last.
     """
 
     hidden: Ints
@@ -41,10 +52,13 @@ class Configurations:
     vpp: Ints
     micro_batch: Ints
     num_micro_batches: Ints
-    gpipe: Ints
+    schedule: Ints
     recompute: Ints
     zero: Ints
     sequence_parallel: Ints
+    tied: Ints
+    overlap: Ints
+    division: Ints
 
     def __len__(self) -> int:
         """Number of configurations."""
@@ -81,23 +95,39 @@ def padded_vocabulary(c: Configurations) -> Ints:
     return np.asarray(-(-c.vocab // multiple) * multiple)
 
 
-def longest_stage(c: Configurations) -> Ints:
-    """Layers of the longest stage."""
-    return np.asarray(-(-c.layers // c.pp))
-
-
 def table_parameters(c: Configurations) -> Ints:
-    """Parameters of the embedding, and of the head without its norm."""
+    """Parameters of the embedding."""
     return np.asarray(padded_vocabulary(c) * c.hidden // c.tp)
 
 
-def stage_parameters(c: Configurations, first: Flags, last: Flags) -> Ints:
-    """Parameters of the longest stage, with the embedding where it is the first and the head where it is the last."""
+def head_parameters(c: Configurations) -> Ints:
+    """Parameters of the final norm and of a head that is no copy on the embedding's device, (2)."""
     norm = np.where(c.gated == 1, c.hidden, 2 * c.hidden) * (c.vocab > 0)
-    edges = np.where(first, table_parameters(c), 0) + np.where(last, table_parameters(c) + norm, 0)
-    return np.asarray(longest_stage(c) * layer_parameters(c) + edges)
+    shared = (c.tied == 1) & ((c.pp == 1) | FOLDED[c.schedule])
+    return np.asarray(norm + np.where(shared, 0, table_parameters(c)))
 
 
-def first_stage_parameters(c: Configurations) -> Ints:
-    """Parameters of stage 0: its layers, the embedding, and the head if it is the only stage."""
-    return stage_parameters(c, np.ones(len(c), dtype=bool), c.pp == 1)
+def even_division(layers: Ints, chunks: Ints) -> Ints:
+    """Layers of every chunk of even divisions, (rows, most chunks), (3)."""
+    chunk = np.arange(int(chunks.max(initial=1)))
+    each, more = layers // chunks, layers % chunks
+    return np.where(chunk < chunks[:, None], each[:, None] + (chunk < more[:, None]), 0)
+
+
+def device_parameters(c: Configurations) -> Ints:
+    """Parameters of one tensor rank of every stage, its chunks together, (rows, stages)."""
+    chunks, most, rows = c.pp * c.vpp, int(c.pp.max(initial=1)), np.arange(len(c))
+    each = c.division * layer_parameters(c)[:, None]
+    each[:, 0] += table_parameters(c)
+    each[rows, chunks - 1] += head_parameters(c)
+    several = np.flatnonzero(c.vpp > 1)
+    found, some = each[:, :most].copy(), c.take(several)
+    found[several] = 0
+    for chunk in range(each.shape[1] if len(several) else 0):
+        found[several, stage_of(some, chunk)] += each[several, chunk]
+    return np.asarray(found)
+
+
+def stage_of(c: Configurations, chunk: Ints | int) -> Ints:
+    """Stage of a chunk in every row: round the stages, or back on the V."""
+    return np.where(FOLDED[c.schedule] & (chunk >= c.pp), np.maximum(2 * c.pp - 1 - chunk, 0), chunk % c.pp)

@@ -3,12 +3,14 @@ The memory of many ordinary configurations at once, as terms that a memory model
 
 For stage x of every configuration the terms of ``taut.formulations.tables.memory``, ordered as ``MEMORY_TERMS``, with
 
-(1) :math:`q_x` micro-batches in flight: :math:`\min(pp - x, m)` for 1F1B and m for GPipe; interleaved 1F1B holds
-    :math:`2 (pp - x - 1) + (vpp - 1) pp + 1` chunks of 1 / vpp of the stage (Narayanan et al., arXiv 2104.04473);
+(1) :math:`q_x` micro-batches in flight: :math:`\min(pp - x, m)` for 1F1B and m for GPipe; an order-priced schedule
+    keeps :math:`\max_n \sum_c n_c a_c`, over the counts n of micro-batches in flight that its order goes through
+    (``taut.formulations.schedules.plan_orders`` (1));
 (2) context ranks dividing the tokens, and sharing weights, gradients and states as replicas do under ZeRO.
 
 The bytes of a configuration are those of its fullest stage: the first one, which holds most micro-batches, or the
-last, which holds the head. They equal what the planner computes for the same configuration.
+last, which holds the head, unless schedule or division make it another. They equal what the planner computes for the
+same configuration.
 """
 
 import numpy as np
@@ -16,21 +18,35 @@ import numpy as np
 from taut.data.analytic.device_rates import KEPT_BLOCK, Rates
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.memory import MEMORY_TERMS, MemoryModel, ParameterBytes
+from taut.data.stack import SCHEDULES
 from taut.formulations.batch.configurations import (
+    FOLDED,
+    GPIPE,
+    ORDERED,
     Configurations,
+    device_parameters,
     layer_parameters,
     local_tokens,
-    longest_stage,
     padded_vocabulary,
-    stage_parameters,
     table_parameters,
 )
+from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.tables.stage_tables import LOGIT_BYTES
 
 
-def memory_bytes(c: Configurations, rates: Rates, model: MemoryModel) -> Ints:
-    """Bytes of the fullest device of every configuration, predicted by a memory model."""
-    return np.asarray(np.max([stage_bytes(c, stage, rates, model) for stage in edge_stages(c)], axis=0))
+def memory_bytes(
+    c: Configurations, rates: Rates, model: MemoryModel, per_parameter: ParameterBytes | None = None
+) -> Ints:
+    """Bytes of the fullest device of every configuration, predicted by a memory model; see ``stage_bytes``."""
+    each = per_parameter or model.parameter_bytes
+    found = np.asarray(np.max([stage_bytes(c, stage, rates, model, each) for stage in edge_stages(c)], axis=0))
+    unlike = np.flatnonzero(ORDERED[c.schedule] | (c.division[:, 1:] > c.division[:, :1]).any(axis=1))
+    rest = c.take(unlike)
+    for stage in range(1, int(rest.pp.max(initial=1)) - 1):
+        some = np.flatnonzero(stage < rest.pp - 1)
+        needed = stage_bytes(rest.take(some), np.full(len(some), stage), rates, model, each)
+        found[unlike[some]] = np.maximum(found[unlike[some]], needed)
+    return found
 
 
 def edge_stages(c: Configurations) -> tuple[Ints, Ints]:
@@ -38,14 +54,25 @@ def edge_stages(c: Configurations) -> tuple[Ints, Ints]:
     return np.zeros_like(c.pp), c.pp - 1
 
 
-def stage_bytes(c: Configurations, stage: Ints, rates: Rates, model: MemoryModel) -> Ints:
-    """Bytes of a device of the given stage, every term rounded up."""
-    terms = memory_terms(c, stage, rates, model.parameter_bytes)
-    weights = np.array([model.coefficient(term) for term in MEMORY_TERMS])
-    return np.asarray(np.ceil(terms * weights).sum(axis=1) + model.overhead_bytes, dtype=np.int64)
+def stage_bytes(
+    c: Configurations, stage: Ints, rates: Rates, model: MemoryModel, per_parameter: ParameterBytes
+) -> Ints:
+    """Bytes of a device of the given stage, every term rounded up, at so many bytes a parameter."""
+    weights = {term: model.coefficient(term) for term in MEMORY_TERMS}
+    kept = weights["activations"], weights["checkpoints"]
+    terms = memory_terms(c, stage, rates, per_parameter, kept)
+    # What stays of a micro-batch is weighed before micro-batches are counted.
+    others = np.array(list((weights | {"activations": 1.0, "checkpoints": 1.0}).values()))
+    return np.asarray(np.ceil(terms * others).sum(axis=1) + model.overhead_bytes, dtype=np.int64)
 
 
-def memory_terms(c: Configurations, stage: Ints, rates: Rates, per_parameter: ParameterBytes) -> Floats:
+def memory_terms(
+    c: Configurations,
+    stage: Ints,
+    rates: Rates,
+    per_parameter: ParameterBytes,
+    kept: tuple[float, float] = (1.0, 1.0),
+) -> Floats:
     """
     Terms of a stage's memory at coefficient 1, (configurations, terms) in the order of ``MEMORY_TERMS``.
 
@@ -59,25 +86,41 @@ def memory_terms(c: Configurations, stage: Ints, rates: Rates, per_parameter: Pa
         Bytes of an element, and whether attention scores stay out of memory.
     per_parameter
         Bytes of a weight, a gradient and an optimizer state.
+    kept
+        Coefficients that multiply what stays of a micro-batch, without and with full recompute.
     """
-    first, last, element = stage == 0, stage == c.pp - 1, rates.element
-    kept, plain = _activation(c, rates, c.recompute), _activation(c, rates, np.zeros_like(c.recompute))
-    head, mask = _edge_activation(c, element)
-    layers = longest_stage(c) * kept + np.where(first, mask, 0) + np.where(last, head, 0)
-    in_flight = np.ceil(_in_flight(c, stage) * layers)
-    full = c.recompute == 2
+    first, last = stage == 0, stage == np.where(FOLDED[c.schedule], 0, c.pp - 1)
+    full, plain = c.recompute == 2, _activation(c, rates, np.zeros_like(c.recompute))
+    left = _activation(c, rates, c.recompute)
+    at_once = _at_once(c, stage, rates.element, left, np.where(full, kept[1], kept[0]))
     logits = np.where(last, LOGIT_BYTES * local_tokens(c) * (padded_vocabulary(c) // c.tp), 0)
-    held = _held(c, stage_parameters(c, first, last), first, per_parameter)
-    passing = (np.maximum(plain - kept, 0), logits, _buffers(c, element))
-    columns = (*held, np.where(full, 0, in_flight), np.where(full, in_flight, 0), *passing)
+    held = _held(c, device_parameters(c)[np.arange(len(c)), stage], first, per_parameter)
+    passing = (np.maximum(plain - left, 0), logits, _buffers(c, rates.element))
+    columns = (*held, np.where(full, 0, at_once), np.where(full, at_once, 0), *passing)
     return np.stack(np.broadcast_arrays(*columns), axis=1).astype(np.float64)
 
 
-def _in_flight(c: Configurations, stage: Ints) -> Floats:
-    """Micro-batches whose activations the stage holds at once, (1)."""
-    chunks = 2 * (c.pp - stage - 1) + (c.vpp - 1) * c.pp + 1
-    plain = np.where(c.vpp > 1, chunks / c.vpp, c.pp - stage)
-    return np.asarray(np.where(c.gpipe == 1, c.num_micro_batches, np.minimum(plain, c.num_micro_batches)))
+def _at_once(c: Configurations, stage: Ints, element: int, layer: Floats, weight: Floats) -> Floats:
+    """Bytes of activations that the stage holds at once, of a layer's, weighed, (1)."""
+    most = np.where(c.schedule == GPIPE, c.num_micro_batches, np.minimum(c.pp - stage, c.num_micro_batches))
+    found = most * np.ceil(weight * _chunk_activation(c, stage, element, layer))
+    keys = np.stack([c.schedule, c.pp, c.vpp, c.num_micro_batches, stage], axis=1)
+    ordered = np.flatnonzero(ORDERED[c.schedule])
+    for schedule, pp, vpp, m, device in np.unique(keys[ordered], axis=0).tolist():
+        some = ordered[(keys[ordered] == (schedule, pp, vpp, m, device)).all(axis=1)]
+        kind, rows = SCHEDULES[schedule], c.take(some)
+        hosted = np.flatnonzero(device_of_chunk(kind, pp, vpp) == device)
+        each = [_chunk_activation(rows, np.full(len(some), j), element, layer[some]) for j in hosted.tolist()]
+        counts = in_flight_counts(kind, pp, vpp, m)[device]
+        found[some] = (counts @ np.ceil(weight[some] * np.array(each))).max(axis=0)
+    return found
+
+
+def _chunk_activation(c: Configurations, chunk: Ints, element: int, layer: Floats) -> Floats:
+    """Bytes that a chunk keeps of one micro-batch, where a layer keeps so many."""
+    head, mask = _edge_activation(c, element)
+    layers = c.division[np.arange(len(c)), chunk]
+    return np.asarray(layers * layer + np.where(chunk == 0, mask, 0) + np.where(chunk == c.pp * c.vpp - 1, head, 0))
 
 
 def _held(c: Configurations, parameters: Ints, first: Flags, per_parameter: ParameterBytes) -> tuple[Ints, Ints, Ints]:

@@ -150,3 +150,48 @@ def device_ends(passes: Ints, first: Ints, seconds: Floats, transfer: Floats, nu
             if first[d + 1] > first[d]:
                 ends[n, d] = end[first[d + 1] - 1]
     return ends
+
+
+@jit
+def critical_counts(
+    passes: Ints, first: Ints, device: Ints, start: Floats, end: Floats, num_micro_batches: int, last: int
+) -> tuple[Ints, Ints]:
+    """
+    Count what one device waits for: the passes and transfers of a longest path to the end of its last pass.
+
+    Parameters
+    ----------
+    passes, first
+        As in ``execute``.
+    device
+        Device of every chunk (C,).
+    start, end
+        Seconds that ``execute`` filled in.
+    num_micro_batches
+        Micro-batches m.
+    last
+        The device.
+
+    Returns
+    -------
+    tuple
+        Passes by kind and chunk (4, C), and transfers after every chunk (C,), the last of which is 0.
+    """
+    chunks = len(device)
+    row_of = np.zeros((2, chunks, num_micro_batches), np.int64)
+    for r in range(len(passes)):
+        if passes[r, 0] != WEIGHT_GRADIENT:
+            row_of[0 if passes[r, 0] == FORWARD else 1, passes[r, 1], passes[r, 2]] = r
+    counts, hops = np.zeros((4, chunks), np.int64), np.zeros(chunks, np.int64)
+    d, r = last, first[last + 1] - 1
+    while True:
+        kind, c, i = passes[r, 0], passes[r, 1], passes[r, 2]
+        counts[kind, c] += 1
+        if start[r] <= 0.0:
+            return counts, hops
+        if r > first[d] and end[r - 1] == start[r]:
+            r -= 1
+            continue
+        before = c - 1 if kind == FORWARD else c + 1
+        hops[min(before, c)] += 1
+        d, r = device[before], row_of[0 if kind == FORWARD else 1, before, i]

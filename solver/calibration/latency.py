@@ -1,39 +1,51 @@
 r"""
 Fitting a calibration: regularised non-negative least squares on relative error, reweighted towards absolute error.
 
-Sets: samples i, terms k. Data: terms :math:`x_{ik}` in seconds at coefficient 1
-(``taut.formulations.batch.step_time``), measured seconds :math:`y_i`, coefficients :math:`p_k` that the device states.
-Variables: coefficients :math:`c_k \ge 0`.
+Sets: samples i, terms k. Data: terms :math:`x_{ik}(c)` in seconds at coefficient 1 of what sample i waits for under
+coefficients c (``taut.formulations.batch.step_time`` (2)), measured seconds :math:`y_i`, coefficients :math:`p_k` that
+the device states, floors :math:`f_k`. Variables: coefficients :math:`c_k \ge f_k`.
 
 (1) Minimise :math:`\sum_i w_i (\sum_k c_k x_{ik} / y_i - 1)^2 + \lambda^2 \sum_k (c_k / p_k - 1)^2`. The second sum
     (Tikhonov regularisation towards p) decides where the samples do not tell terms apart, and few samples move
-    coefficients less. It is one non-negative least-squares problem (Lawson and Hanson 1974).
+    coefficients less. With :math:`c - f \ge 0` as variables it is one non-negative least-squares problem (Lawson and
+    Hanson 1974).
 (2) Weights :math:`w_i = 1 / \max(|r_i|, \rho)` from the residuals r of the fit before, from all ones, a fixed number of
     times: iteratively reweighted least squares, which leads from squared towards absolute relative errors, so that few
-    outliers do not set the rest (Holland and Welsch 1977).
+    outliers do not set the rest (Holland and Welsch 1977). The terms, too, are those at the coefficients before
+    (Gauss-Newton on a piecewise linear model), and of the whole and shorter steps to each fit the first is taken whose
+    own terms give less, until none does, of
+    :math:`\sum_i r_i^2 w_i + \lambda^2 \bar w \sum_k (c_k / p_k - 1)^2`. It begins at the stated coefficients and
+    with communication at its floors; the better end is kept.
 (3) Error on unseen runs: K-fold cross-validation (Stone 1974), each fold predicted by a fit on the others. Its
     quantiles are the calibration's band; of two neighbouring errors the one farther out counts.
 (4) Properties of the stack that the terms depend on, launch seconds and whether attention is fused: of the given
     combinations the first whose error of (3) is within 2 % of the least, or with few samples the first of all.
+(5) Floors :math:`f_k` of communication. No link is faster than stated by more than some per cent, so that a coefficient
+    far below 1 stands for what a stack hides behind computation. It hides in pieces, of which the first or the last has
+    nothing beside it: collectives of tensor groups run beside products in at most as many pieces as a node has ranks, 8
+    in all campaigns here, so at least 1/8 shows, and the same share is taken of hops and gradients. Where the model
+    itself hides gradients or gathers, the floor is 1.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
 
-from taut.data.arrays import Floats
+from taut.data.arrays import Floats, Ints
 from taut.data.calibration import HIGH, LOW, TERMS, Calibration, uncalibrated
 from taut.data.device import DeviceSpec
 from taut.errors import FormulationError
 
 REWEIGHTINGS = 8
-"""Fits of (2)."""
+"""Fits of (2) with renewed weights and terms."""
 SMALLEST_RESIDUAL = 0.02
 """Rho of (2), about run-to-run noise: smaller residuals weigh the same."""
 REGULARISATION = 0.03
 """Lambda of (1): a coefficient at twice the stated one costs as much as an error of 3 % on one run."""
+STEPS = (1.0, 0.5, 0.2, 0.05)
+"""Shares of the step to a fit that (2) tries."""
 LAUNCHES_US = (100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 800.0)
 FEWEST, ENOUGH = 4, 20
 """Samples below which there is no fit, and below which the stack's properties are not chosen by them."""
@@ -42,6 +54,31 @@ NEARLY_LEAST = 1.02
 SMALLEST_STATED = 0.01
 """In the place of a stated coefficient of zero, as the constant's is, which (1) divides by."""
 QUANTILES = (0.05, LOW, 0.25, 0.5, 0.75, HIGH, 0.95)
+
+
+SHOWN = 1 / 8
+"""Floor of (5): the least share of its stated cost that communication shows."""
+FLOORS = np.array(
+    [SHOWN if term in ("tensor_parallel", "pipeline", "data_parallel", "gather") else 0.0 for term in TERMS]
+)
+TermsAt = Callable[[Floats], Floats]
+"""Terms (samples, terms) at coefficients in the order of ``TERMS``."""
+
+
+class Samples(NamedTuple):
+    """
+    Measured runs: their terms as a function of coefficients, and seconds (samples,).
+
+    ``floors`` (terms,) are the least coefficients, (5).
+    """
+
+    terms: TermsAt
+    seconds: Floats
+    floors: Floats = FLOORS
+
+    def take(self, rows: Ints) -> "Samples":
+        """Some of the samples."""
+        return Samples(lambda coefficients: self.terms(coefficients)[rows], self.seconds[rows], self.floors)
 
 
 class Stack(NamedTuple):
@@ -54,50 +91,96 @@ class Stack(NamedTuple):
 STACKS = [Stack(launch, fused) for fused in (True, False) for launch in LAUNCHES_US]
 
 
-def fit_coefficients(terms: Floats, seconds: Floats, stated: Floats) -> Floats:
+def fit_coefficients(samples: Samples, stated: Floats) -> Floats:
     """
     Coefficients by (1) and (2).
 
     Parameters
     ----------
-    terms
-        Terms at coefficient 1, (samples, terms).
-    seconds
-        Measured step times, (samples,).
+    samples
+        Measured runs.
     stated
         Coefficients that the device states, (terms,).
 
     Returns
     -------
     array
-        Coefficients, none negative, (terms,).
+        Coefficients, none below its floor, (terms,).
 
     Raises
     ------
     FormulationError
         If there are no samples, or a figure is not finite or not positive.
     """
-    if len(seconds) == 0 or not (np.isfinite(terms).all() and (seconds > 0).all() and np.isfinite(seconds).all()):
-        raise FormulationError("samples need finite terms and measured seconds above 0, at least one of them")
     scale = np.where(stated > 0, stated, SMALLEST_STATED)
-    relative, weights = terms / seconds[:, None] * scale, np.ones(len(seconds))
-    strength = REGULARISATION * np.ones(len(scale))
+    _check(samples)
+    fits = [_descent(samples, scale, start) for start in _starts(stated, samples.floors)]
+    return min(fits, key=lambda fit: fit.merit).coefficients
+
+
+def _starts(stated: Floats, floors: Floats) -> list[Floats]:
+    """Coefficients that (2) begins with: as stated, and with communication at its floors."""
+    return [np.maximum(stated, floors), np.where(floors > 0, floors, stated)]
+
+
+class _Fit(NamedTuple):
+    """Coefficients and their merit, what (2) keeps the least of."""
+
+    coefficients: Floats
+    merit: float
+    terms: Floats
+    weights: Floats
+
+
+def _descent(samples: Samples, scale: Floats, start: Floats) -> _Fit:
+    """The best of the fits that one start leads to, (2)."""
+    best = _judged(samples, scale, start)
+    weights = np.ones(len(samples.seconds))
     for _ in range(REWEIGHTINGS):
-        rows = np.vstack([relative * weights[:, None], np.diag(strength)])
-        coefficients, _ = nnls(rows, np.concatenate([weights, strength]))
-        residuals = np.abs(relative @ coefficients - 1)
-        weights = 1 / np.sqrt(np.maximum(residuals, SMALLEST_RESIDUAL))
-        weights /= np.sqrt(np.mean(weights**2))
-    return np.asarray(coefficients * scale)
+        found = _least_squares(best.terms / samples.seconds[:, None], weights, scale, samples.floors)
+        steps = (best.coefficients + share * (found - best.coefficients) for share in STEPS)
+        tried = (_judged(samples, scale, coefficients) for coefficients in steps)
+        better = next((fit for fit in tried if fit.merit < best.merit), None)
+        if better is None:
+            break
+        best, weights = better, better.weights
+    return best
 
 
-def cross_validate(terms: Floats, seconds: Floats, stated: Floats, *, folds: int = 10, seed: int = 0) -> Floats:
+def _judged(samples: Samples, scale: Floats, coefficients: Floats) -> _Fit:
+    """Coefficients with their own terms, weights of the residuals under them, and merit, (2)."""
+    terms = samples.terms(coefficients)
+    residuals = np.abs(terms @ coefficients / samples.seconds - 1)
+    weights = 1 / np.maximum(residuals, SMALLEST_RESIDUAL)
+    pull = REGULARISATION**2 * weights.mean() * ((coefficients / scale - 1) ** 2).sum()
+    merit = float((residuals**2 * weights).sum() + pull)
+    return _Fit(coefficients, merit, terms, np.sqrt(weights / weights.mean()))
+
+
+def _check(samples: Samples) -> None:
+    """Refuse samples that are none or wrong."""
+    seconds = samples.seconds
+    finite = len(seconds) and np.isfinite(samples.terms(np.maximum(samples.floors, 1.0))).all()
+    if not (finite and (seconds > 0).all() and np.isfinite(seconds).all()):
+        raise FormulationError("samples need finite terms and measured seconds above 0, at least one of them")
+
+
+def _least_squares(relative: Floats, weights: Floats, scale: Floats, floors: Floats) -> Floats:
+    """Coefficients by (1), of terms relative to the measured seconds."""
+    strength = REGULARISATION * np.ones(len(scale))
+    rows = np.vstack([relative * scale * weights[:, None], np.diag(strength)])
+    least = floors / scale
+    above, _ = nnls(rows, np.concatenate([weights, strength]) - rows @ least)
+    return np.asarray((least + above) * scale)
+
+
+def cross_validate(samples: Samples, stated: Floats, *, folds: int = 10, seed: int = 0) -> Floats:
     """
     Relative error of every sample under a fit that has not seen it, (3).
 
     Parameters
     ----------
-    terms, seconds, stated
+    samples, stated
         As in ``fit_coefficients``.
     folds, seed
         Number of folds, and the seed of their random choice.
@@ -107,12 +190,12 @@ def cross_validate(terms: Floats, seconds: Floats, stated: Floats, *, folds: int
     array
         Prediction / measurement - 1, (samples,).
     """
-    order = np.random.default_rng(seed).permutation(len(seconds))
-    errors = np.empty(len(seconds))
+    seconds = samples.seconds
+    order, errors = np.random.default_rng(seed).permutation(len(seconds)), np.empty(len(seconds))
     for fold in range(min(folds, len(seconds))):
         unseen = order[fold :: min(folds, len(seconds))]
-        seen = np.setdiff1d(order, unseen)
-        errors[unseen] = terms[unseen] @ fit_coefficients(terms[seen], seconds[seen], stated) / seconds[unseen] - 1
+        coefficients = fit_coefficients(samples.take(np.setdiff1d(order, unseen)), stated)
+        errors[unseen] = samples.terms(coefficients)[unseen] @ coefficients / seconds[unseen] - 1
     return errors
 
 
@@ -121,18 +204,14 @@ def stated_coefficients(device: DeviceSpec) -> Floats:
     return np.array([uncalibrated(device)[term] for term in TERMS])
 
 
-def fit_calibration(
-    terms_by_stack: Mapping[Stack, Floats], seconds: Floats, device: DeviceSpec, about: Mapping[str, Any]
-) -> Calibration:
+def fit_calibration(samples: Mapping[Stack, Samples], device: DeviceSpec, about: Mapping[str, Any]) -> Calibration:
     """
     Calibration from samples, with the error band of ten-fold cross-validation.
 
     Parameters
     ----------
-    terms_by_stack
-        Terms as in ``fit_coefficients`` by the stack's properties, (4).
-    seconds
-        Measured step times.
+    samples
+        The runs by the stack's properties, (4).
     device
         What the samples ran on; what it states decides where the samples do not.
     about
@@ -148,12 +227,13 @@ def fit_calibration(
     FormulationError
         If there are fewer than four samples.
     """
-    if len(seconds) < FEWEST:
-        raise FormulationError(f"{len(seconds)} samples, expected at least {FEWEST} for a fit with an error band")
+    count = len(next(iter(samples.values())).seconds)
+    if count < FEWEST:
+        raise FormulationError(f"{count} samples, expected at least {FEWEST} for a fit with an error band")
     stated = stated_coefficients(device)
-    unseen = {stack: cross_validate(terms, seconds, stated) for stack, terms in terms_by_stack.items()}
-    stack = _chosen({stack: float(np.abs(errors).mean()) for stack, errors in unseen.items()}, len(seconds))
-    errors, coefficients = unseen[stack], fit_coefficients(terms_by_stack[stack], seconds, stated)
+    unseen = {stack: cross_validate(runs, stated) for stack, runs in samples.items()}
+    stack = _chosen({stack: float(np.abs(errors).mean()) for stack, errors in unseen.items()}, count)
+    errors, coefficients = unseen[stack], fit_coefficients(samples[stack], stated)
     return Calibration.model_validate(
         {
             **about,
@@ -161,7 +241,7 @@ def fit_calibration(
             **stack._asdict(),
             "coefficients": dict(zip(TERMS, coefficients.tolist(), strict=True)),
             "residuals": {str(q): _outer_quantile(errors, q) for q in QUANTILES},
-            "samples": len(seconds),
+            "samples": count,
             "mape": float(np.abs(errors).mean()),
         }
     )

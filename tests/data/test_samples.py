@@ -19,6 +19,12 @@ def test_empty_cells_take_defaults() -> None:
     assert ConfigurationRow.parse({**ROW, "ffn_hidden": 2816}, "row").gated
 
 
+def test_stages_are_read_from_a_cell_or_a_list() -> None:
+    """Layers of the stages stand with blanks between them, or in a list."""
+    assert ConfigurationRow.parse_cells({**ROW, "stages": "5 3"}, "row").stages == [5, 3]
+    assert ConfigurationRow.parse({**ROW, "stages": [5, 3]}, "row").stages == [5, 3]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -28,6 +34,11 @@ def test_empty_cells_take_defaults() -> None:
         ({"layers": 7, "vpp": 2, "micro_batch": 1}, r"expected a multiple of pp\*vpp = 4"),
         ({"vpp": 4, "micro_batch": 8}, "vpp is 4"),
         ({"heads": 7}, "expected a divisor of hidden"),
+        ({"stages": "3 4"}, "stages is 2 of 7 layers, expected 2 of 8 layers"),
+        ({"stages": [8]}, "stages is 1 of 8 layers, expected 2 of 8 layers"),
+        ({"stages": "4 x"}, "stages"),
+        ({"stages": "8 0"}, "stages"),
+        ({"grad_precision": "fp8"}, "grad_precision"),
         ({"heads": 1}, "tp is 2"),
         ({"hidden": 0}, "hidden"),
         ({"schedule": "zigzag"}, "schedule"),

@@ -31,8 +31,7 @@ def waits(plan: Figures, rank: Ints) -> Floats:
     gathered = weight if plan.choice.zero == 3 else 0
     parameters = plan.layers.parameters
     a, b, every = parameters[plan.first], parameters[plan.last], plan.parameters
-    # What is hidden is subtracted below; a coefficient that hides some of it too must not do so again.
-    rate = max(plan.case.coefficient("data_parallel"), 1.0) / 2 * rings_of_copies(plan)[:, rank, :, None]
+    rate = plan.case.coefficient("gather") / 2 * rings_of_copies(plan)[:, rank, :, None]
 
     def moved(weights: Ints, gradients: Ints) -> Floats:
         return np.asarray(rate * (gathered * weights + gradient * gradients)[:, None, None])

@@ -14,16 +14,17 @@ def predict_command(
     calibration: Annotated[
         str | None, typer.Option(help="Fitted coefficients for all rows: catalog name or YAML file.")
     ] = None,
+    memory_model: Annotated[
+        str | None, typer.Option(help="Memory model for all rows: catalog name, YAML file or a network's JSON file.")
+    ] = None,
 ) -> None:
     """Step time with its band, memory and fit of given configurations; a wrong row gets an error text."""
-    from taut.data.load import load_calibration
     from taut.files import write_atomically
-    from taut.prediction.records import predict_file
+    from taut.prediction.records import predict_file, summary
 
-    text, errors = predict_file(rows, None if calibration is None else load_calibration(calibration))
-    wrong = [error for error in errors if error]
-    if wrong and len(wrong) == len(errors):
-        raise DataError(f"{rows}: all {len(errors)} rows are wrong, the first: {wrong[0]}")
+    text, found = predict_file(rows, calibration, memory_model)
+    wrong = [one.error for one in found if one.error]
+    if wrong and len(wrong) == len(found):
+        raise DataError(f"{rows}: all {len(found)} rows are wrong, the first: {wrong[0]}")
     write_atomically(out, text)
-    found = f", {len(wrong)} wrong: first {wrong[0]}" if wrong else ", all predicted"
-    typer.echo(f"{out}: {len(errors)} rows{found}", err=True)
+    typer.echo(f"{out}: {summary(found)}", err=True)

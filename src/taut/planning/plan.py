@@ -53,7 +53,7 @@ class Plan:
     >>> plan.strategy.dp, plan.status
     (4, 'optimal')
     >>> [stage["layers"] for stage in plan.stages]
-    ['0-12', '13-23']
+    ['0-11', '12-23']
     """
 
     document: dict[str, Any]

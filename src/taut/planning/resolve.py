@@ -11,7 +11,7 @@ from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import catalog_operators, memory_model_of
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, check_kinds
-from taut.data.device import Precision
+from taut.data.device import Precision, usual_precision
 from taut.data.load import load_cluster, load_costs, load_memory_model, load_model
 from taut.data.memory import MemoryModel
 from taut.data.model import EMBEDDING, HEAD, ModelSpec
@@ -132,12 +132,8 @@ def _memory_model(
 
 
 def _precision(request: PlanRequest, cluster: ClusterSpec) -> Precision:
-    """The precision asked for, or the first usual one in which every device computes; fp16 where there is none."""
-    if request.precision is not None:
-        return request.precision
-    usual: tuple[Precision, ...] = ("bf16", "fp16", "fp32")
-    computed = [spec.peak_tflops for spec in cluster.devices.values()]
-    return next((precision for precision in usual if all(precision in peaks for peaks in computed)), "fp16")
+    """The precision asked for, or the usual one of the devices."""
+    return request.precision or usual_precision(cluster.devices.values())
 
 
 def _costs(

@@ -1,6 +1,5 @@
 """Calibrations and memory models from measured runs: rows of a CSV file with ``measured_s`` or ``measured_bytes``."""
 
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +8,17 @@ import numpy as np
 from taut.data.analytic.device_rates import rates_of
 from taut.data.arrays import Floats
 from taut.data.calibration import TERMS, Calibration, uncalibrated
-from taut.data.device import DeviceSpec, Precision
+from taut.data.device import DeviceSpec, usual_precision
 from taut.data.memory import PARAMETER_BYTES, MemoryModel
 from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
 from taut.data.samples import ConfigurationRow, SampleLine, network_features, read_samples
 from taut.errors import DataError
 from taut.formulations.batch.memory import edge_stages, memory_terms
-from taut.formulations.batch.step_time import step_terms
-from taut.prediction.rows import columns_of, default_cluster, find_device, setting_of, sharded
-from taut.solver.calibration.latency import STACKS, Stack, fit_calibration
+from taut.formulations.batch.step_time import step_form
+from taut.prediction.columns import columns_of, refusal
+from taut.prediction.rows import by_setting
+from taut.prediction.settings import Given, default_cluster, find_device, setting_of
+from taut.solver.calibration.latency import FLOORS, STACKS, Samples, Stack, fit_calibration
 from taut.solver.calibration.memory import fit_memory
 
 RANGED = ("n_gpus", "hidden", "layers", "seq", "tp", "pp", "dp", "micro_batch", "num_micro_batches")
@@ -65,24 +66,36 @@ def calibrate(rows: list[ConfigurationRow], about: dict[str, Any]) -> Calibratio
         "nodes": "any" if len(many) > 1 else "many" if many == {True} else "one",
         "precision": precisions.pop() if len(precisions) == 1 else None,
     }
-    seconds = np.array([row.measured_s for row in rows], dtype=float)
-    return fit_calibration(terms_by_stack(rows, device, about["cluster"]), seconds, device, about)
+    return fit_calibration(samples_by_stack(rows, device, about["cluster"]), device, about)
 
 
-def terms_by_stack(rows: list[ConfigurationRow], device: DeviceSpec, cluster: str) -> dict[Stack, Floats]:
-    """Terms of runs under every stack that a fit tries."""
-    stated, columns = uncalibrated(device), columns_of(rows)
-    of_precision: dict[Precision | None, list[int]] = defaultdict(list)
-    for index, row in enumerate(rows):
-        of_precision[row.precision].append(index)
-    terms = {stack: np.empty((len(rows), len(TERMS))) for stack in STACKS}
-    for stack, found in terms.items():
-        said = stated.model_copy(update={"cluster": cluster, **stack._asdict()})
-        for members in of_precision.values():
-            setting = setting_of(rows[members[0]], said)
-            memory = MemoryModel(precision=setting.precision)
-            found[members] = step_terms(columns.take(np.array(members)), setting.machine, memory.parameter_bytes)
-    return terms
+def samples_by_stack(rows: list[ConfigurationRow], device: DeviceSpec, cluster: str) -> dict[Stack, Samples]:
+    """Runs under every stack that a fit tries, on a catalog cluster's links."""
+    return {stack: samples_of(rows, device, cluster, stack) for stack in STACKS}
+
+
+def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, cluster: str, stack: Stack) -> Samples:
+    """Runs under one stack; where the model itself hides some of them, gradient rings cost no less than stated."""
+    said = uncalibrated(device).model_copy(update={"cluster": cluster, **stack._asdict()})
+    seconds, forms = np.array([row.measured_s for row in rows], dtype=float), []
+    for members in by_setting(rows):
+        setting = setting_of(rows[members[0]], Given(calibration=said))
+        columns = columns_of(
+            [rows[index] for index in members],
+            sequence_parallel=setting.memory.sequence_parallel,
+            overlap=setting.overlap,
+        )
+        forms.append((members, step_form(columns, setting.machine, setting.per_parameter)))
+    overlap = any(form.overlap.any() for _, form in forms)
+    floors = np.where(np.array(TERMS) == "data_parallel", 1.0, FLOORS) if overlap else FLOORS
+
+    def terms(coefficients: Floats) -> Floats:
+        found = np.empty((len(rows), len(TERMS)))
+        for members, form in forms:
+            found[members] = form.terms(coefficients)
+        return found
+
+    return Samples(terms, seconds, floors)
 
 
 def _measured(line: SampleLine, number: int, path: str | Path) -> ConfigurationRow:
@@ -90,6 +103,8 @@ def _measured(line: SampleLine, number: int, path: str | Path) -> ConfigurationR
         raise DataError(f"{path} {line.error}")
     if line.row.measured_s is None:
         raise DataError(f"{path} row {number}: measured_s: missing, expected seconds")
+    if words := refusal(line.row, MemoryModel()):
+        raise DataError(f"{path} row {number}: {words}")
     return line.row
 
 
@@ -164,7 +179,7 @@ def fit_network_samples(
 def memory_model(rows: list[ConfigurationRow], about: dict[str, Any], *, level: float = 0.05) -> MemoryModel:
     """Memory model from runs of one device, stack and precision, with what it says of itself."""
     device = find_device(rows[0].gpu)
-    precision: Precision = rows[0].precision or ("bf16" if "bf16" in device.peak_tflops else "fp16")
+    precision = rows[0].precision or usual_precision([device])
     said = {**about, "device": device.name, "precision": precision, "ranges": ranges_of(rows)}
     return fit_memory(
         stage_terms(rows, MemoryModel.model_validate(said)),
@@ -176,7 +191,7 @@ def memory_model(rows: list[ConfigurationRow], about: dict[str, Any], *, level: 
 
 def stage_terms(rows: list[ConfigurationRow], model: MemoryModel) -> Floats:
     """Memory terms of the stages that may be the fullest, (rows, 2, terms): the row's own twice if it names one."""
-    columns, precision = sharded(rows, model), model.precision
+    columns, precision = columns_of(rows, sequence_parallel=model.sequence_parallel), model.precision
     rates = rates_of(find_device(model.device), precision, None, fused_attention=model.fused_attention)
     named = np.array([-1 if row.stage is None else row.stage for row in rows])
     stages = [np.where(named < 0, stage, named) for stage in edge_stages(columns)]

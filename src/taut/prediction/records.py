@@ -9,19 +9,24 @@ from collections.abc import Iterable, Mapping
 from io import StringIO
 from os import PathLike
 from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
 from taut.data.calibration import Calibration
-from taut.data.load import load_calibration
+from taut.data.load import load_calibration, load_memory_model
+from taut.data.memory import MemoryModel
 from taut.data.samples import ConfigurationRow, SampleLine, read_samples
 from taut.errors import DataError, FieldError
 from taut.prediction.rows import Prediction, predict_rows
+from taut.prediction.settings import Given
 
 RESULTS = ("step_time_s", "step_time_low_s", "step_time_high_s", "memory_bytes", "fits", "error")
 
 
 def predict(
-    rows: Iterable[Mapping[str, Any]] | str | PathLike[str], calibration: Calibration | str | None = None
+    rows: Iterable[Mapping[str, Any]] | str | PathLike[str],
+    calibration: Calibration | str | None = None,
+    memory_model: MemoryModel | str | None = None,
 ) -> list[dict[str, Any]]:
     """
     Predict step time and memory of given configurations.
@@ -34,6 +39,8 @@ def predict(
     calibration
         Coefficients for all rows, by catalog name, file or spec; without it each row's stack and device choose one of
         the catalog.
+    memory_model
+        Memory model for all rows, likewise.
 
     Returns
     -------
@@ -65,7 +72,7 @@ def predict(
     else:
         given = list(rows)
         lines = [_line(row, number) for number, row in enumerate(given, start=1)]
-    found = _predicted(lines, load_calibration(calibration) if isinstance(calibration, str) else calibration)
+    found = _predicted(lines, _given(calibration, memory_model))
     return [dict(row) | _record(prediction) for row, prediction in zip(given, found, strict=True)]
 
 
@@ -80,9 +87,16 @@ def _line(row: object, number: int) -> SampleLine:
         return SampleLine({}, None, str(error))
 
 
-def _predicted(lines: list[SampleLine], calibration: Calibration | None) -> list[Prediction]:
+def _given(calibration: Calibration | str | None, memory_model: MemoryModel | str | None) -> Given:
+    """What is given for all rows, names and files read."""
+    known = load_calibration(calibration) if isinstance(calibration, str) else calibration
+    memory = load_memory_model(memory_model) if isinstance(memory_model, str) else memory_model
+    return Given(calibration=known, memory_model=memory)
+
+
+def _predicted(lines: list[SampleLine], given: Given) -> list[Prediction]:
     """A prediction for every line, with the line's own error where it has one."""
-    found = iter(predict_rows([line.row for line in lines if line.row is not None], calibration))
+    found = iter(predict_rows([line.row for line in lines if line.row is not None], given))
     return [next(found) if line.row is not None else Prediction(error=line.error) for line in lines]
 
 
@@ -92,9 +106,11 @@ def _record(found: Prediction) -> dict[str, Any]:
     return dict(zip(RESULTS, values, strict=True))
 
 
-def predict_file(path: Path, calibration: Calibration | None = None) -> tuple[str, list[str]]:
+def predict_file(
+    path: Path, calibration: Calibration | str | None = None, memory_model: MemoryModel | str | None = None
+) -> tuple[str, list[Prediction]]:
     """
-    The file's rows with the predicted columns beside them, as CSV text, and what is wrong, an entry a row.
+    The file's rows with the predicted columns beside them, as CSV text, and the predictions.
 
     Raises
     ------
@@ -102,13 +118,24 @@ def predict_file(path: Path, calibration: Calibration | None = None) -> tuple[st
         If the file cannot be read or its header is wrong; wrong rows get an error text.
     """
     lines = read_samples(path)
-    predictions, out = _predicted(lines, calibration), StringIO()
+    predictions, out = _predicted(lines, _given(calibration, memory_model)), StringIO()
     columns = list(lines[0].cells) if lines else []
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([*columns, *RESULTS])
     for line, found in zip(lines, predictions, strict=True):
         writer.writerow([*(line.cells.get(column, "") for column in columns), *_cells(found)])
-    return out.getvalue(), [found.error for found in predictions]
+    return out.getvalue(), predictions
+
+
+def summary(found: list[Prediction]) -> str:
+    """Rows, how many are wrong, mean and median seconds of a step, and how many fit, in one line."""
+    wrong = [one.error for one in found if one.error]
+    steps = [one.step_time_s for one in found if one.step_time_s is not None]
+    words = [f"{len(found)} rows", f"{len(wrong)} wrong: first {wrong[0]}" if wrong else "all predicted"]
+    if steps:
+        words.append(f"step {mean(steps):.4g} s in the mean, median {median(steps):.4g} s")
+        words.append(f"{sum(bool(one.fits) for one in found)} fit")
+    return ", ".join(words)
 
 
 def _cells(found: Prediction) -> list[str]:

@@ -12,7 +12,7 @@ from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB
 from taut.formulations.batch.configurations import Configurations, layer_parameters, matrix_parameters
 from taut.formulations.batch.memory import memory_terms, stage_bytes
-from taut.prediction.rows import columns_of
+from taut.prediction.columns import columns_of
 
 SHAPES = {
     "22b": {"hidden": 6144, "layers": 48, "heads": 64, "pp": 1, "micro_batch": 4, "vpp": 1},
@@ -112,4 +112,4 @@ def test_coefficients_weigh_the_terms() -> None:
     model = MemoryModel(overhead_gib=1.0, coefficients=weights)
     found = terms(c)
     wanted = np.ceil(1.25 * found["states"]) + np.ceil(0.5 * found["activations"]) + GIB
-    assert stage_bytes(c, np.array([0]), rates, model)[0] == wanted
+    assert stage_bytes(c, np.array([0]), rates, model, model.parameter_bytes)[0] == wanted

@@ -6,11 +6,16 @@ import pytest
 from taut.data.calibration import TERMS, uncalibrated
 from taut.data.catalog.devices import catalog_devices
 from taut.errors import FormulationError
-from taut.solver.calibration.latency import Stack, cross_validate, fit_calibration, fit_coefficients
+from taut.solver.calibration.latency import FLOORS, Samples, Stack, cross_validate, fit_calibration, fit_coefficients
 
 DEVICE = catalog_devices()["a100-80gb"]
 FAST, SLOW = Stack(100.0, True), Stack(800.0, False)
 STATED = np.array([uncalibrated(DEVICE)[term] for term in TERMS])
+
+
+def fixed(terms: np.ndarray, seconds: np.ndarray) -> Samples:
+    """Samples that wait for the same whatever the coefficients."""
+    return Samples(lambda coefficients: terms, seconds)
 
 
 def samples(seed: int, noise: float, count: int = 200) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -25,22 +30,44 @@ def samples(seed: int, noise: float, count: int = 200) -> tuple[np.ndarray, np.n
 def test_exact_samples_are_reproduced() -> None:
     """Without noise the fit predicts every sample to one per cent, which is what the pull costs."""
     terms, _, seconds = samples(0, 0.0)
-    assert terms @ fit_coefficients(terms, seconds, STATED) == pytest.approx(seconds, rel=1e-2)
+    assert terms @ fit_coefficients(fixed(terms, seconds), STATED) == pytest.approx(seconds, rel=1e-2)
 
 
-def test_coefficients_are_never_negative() -> None:
-    """A term that measurements contradict gets zero, not a negative coefficient."""
+@pytest.mark.parametrize("term", ["tensor_parallel", "pipeline", "data_parallel", "gather", "memory"])
+def test_coefficients_stop_at_their_floors(term: str) -> None:
+    """A term that measurements contradict gets its floor: an eighth of its cost if it is communication, otherwise 0."""
     terms, true, _ = samples(1, 0.0)
-    true[4] = -0.2
+    true[TERMS.index(term)] = -0.2
     seconds = np.maximum(terms @ true, 0.1)
-    assert (fit_coefficients(terms, seconds, STATED) >= 0).all()
+    found = fit_coefficients(fixed(terms, seconds), STATED)
+    assert (found >= FLOORS).all()
+    assert found[TERMS.index(term)] == pytest.approx(0.0 if term == "memory" else 1 / 8)
+
+
+def test_terms_are_those_of_what_is_waited_for() -> None:
+    """Where a run waits for the larger of two terms, the fit finds the coefficients behind both kinds of run."""
+    rng = np.random.default_rng(3)
+    base, either = rng.lognormal(0, 1, (300, len(TERMS))), rng.lognormal(0, 1, (300, 2))
+    base[:, [4, 6]] = 0.0
+    true = np.where(np.array(TERMS) == "data_parallel", 2.0, np.maximum(STATED, 0.1))
+
+    def terms(coefficients: np.ndarray) -> np.ndarray:
+        found = base.copy()
+        waits = either * coefficients[[4, 6]]
+        found[:, 4], found[:, 6] = np.where(waits.argmax(axis=1) == [[0], [1]], either.T, 0.0)
+        return found
+
+    seconds = terms(true) @ true
+    found = fit_coefficients(Samples(terms, seconds), STATED)
+    assert np.abs(terms(found) @ found / seconds - 1).mean() < 0.01
+    assert found[6] == pytest.approx(2.0, rel=0.1)
 
 
 def test_a_few_odd_runs_do_not_set_the_rest() -> None:
     """With one run in twenty three times too slow, the median error of the others stays below 2 %."""
     terms, true, seconds = samples(2, 0.0)
     seconds[::20] *= 3
-    found = terms @ fit_coefficients(terms, seconds, STATED)
+    found = terms @ fit_coefficients(fixed(terms, seconds), STATED)
     honest = np.ones(len(seconds), dtype=bool)
     honest[::20] = False
     assert np.median(np.abs(found / (terms @ true) - 1)[honest]) < 0.02
@@ -50,15 +77,15 @@ def test_terms_that_samples_cannot_tell_apart_follow_the_device() -> None:
     """Where a term is absent from all samples its coefficient is the stated one."""
     terms, _, seconds = samples(3, 0.0)
     terms[:, 5] = 0.0
-    assert fit_coefficients(terms, seconds, STATED)[5] == pytest.approx(STATED[5])
+    assert fit_coefficients(fixed(terms, seconds), STATED)[5] == pytest.approx(STATED[5])
 
 
 def test_cross_validation_sees_the_noise() -> None:
     """Errors on unseen runs are about the noise, and the band of a calibration holds about 80 %."""
     terms, true, seconds = samples(4, 0.1, 400)
-    errors = cross_validate(terms, seconds, STATED)
+    errors = cross_validate(fixed(terms, seconds), STATED)
     assert 0.06 < np.abs(errors).mean() < 0.12
-    calibration = fit_calibration({FAST: terms}, seconds, DEVICE, {"name": "c"})
+    calibration = fit_calibration({FAST: fixed(terms, seconds)}, DEVICE, {"name": "c"})
     fresh = np.random.default_rng(9).normal(0, 0.1, 400)
     predicted = terms @ np.array([calibration[term] for term in TERMS])
     low, high = np.array([calibration.band(value) for value in predicted]).T
@@ -71,14 +98,14 @@ def test_too_few_samples_are_refused(count: int) -> None:
     """Cross-validation needs at least four samples."""
     terms, _, seconds = samples(5, 0.0)
     with pytest.raises(FormulationError, match=f"{count} samples, expected at least 4"):
-        fit_calibration({FAST: terms[:count]}, seconds[:count], DEVICE, {"name": "c"})
+        fit_calibration({FAST: fixed(terms[:count], seconds[:count])}, DEVICE, {"name": "c"})
 
 
 def test_few_samples_give_the_widest_band_they_can() -> None:
     """With eight samples the ends of the band are their smallest and largest error on unseen runs."""
     terms, _, seconds = samples(6, 0.1, 8)
-    calibration = fit_calibration({FAST: terms}, seconds, DEVICE, {"name": "c"})
-    errors = cross_validate(terms, seconds, STATED)
+    calibration = fit_calibration({FAST: fixed(terms, seconds)}, DEVICE, {"name": "c"})
+    errors = cross_validate(fixed(terms, seconds), STATED)
     assert calibration.residuals["0.1"] == pytest.approx(errors.min())
     assert calibration.residuals["0.9"] == pytest.approx(errors.max())
 
@@ -88,12 +115,12 @@ def test_the_stack_is_chosen_where_samples_suffice(count: int, chosen: Stack) ->
     """A hundred samples made with slow launches tell the stack; nineteen leave the first one."""
     terms, _, seconds = samples(7, 0.01, count)
     other = terms * np.random.default_rng(8).lognormal(0, 1, terms.shape)
-    found = fit_calibration({FAST: other, SLOW: terms}, seconds, DEVICE, {"name": "c"})
+    found = fit_calibration({FAST: fixed(other, seconds), SLOW: fixed(terms, seconds)}, DEVICE, {"name": "c"})
     assert (found.launch_us, found.fused_attention) == chosen
 
 
 def test_equally_good_stacks_leave_the_first() -> None:
     """Where the stacks predict alike the first one is taken, not one that wins by chance."""
     terms, _, seconds = samples(9, 0.05, 100)
-    found = fit_calibration({FAST: terms, SLOW: terms * 1.0001}, seconds, DEVICE, {"name": "c"})
+    found = fit_calibration({FAST: fixed(terms, seconds), SLOW: fixed(terms * 1.0001, seconds)}, DEVICE, {"name": "c"})
     assert found.launch_us == FAST.launch_us

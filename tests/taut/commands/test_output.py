@@ -59,6 +59,7 @@ def test_rows_are_counted_and_the_first_wrong_one_is_named(run: Run, tmp_path: P
     outcome = run("predict", rows, "--out", out)
     assert (outcome.code, outcome.out) == (0, "")
     assert "2 rows, 1 wrong: first row 2: n_gpus is 8" in outcome.err
+    assert "s in the mean, median" in outcome.err and "1 fit" in outcome.err
     with out.open(encoding="utf-8") as file:
         assert [bool(row["error"]) for row in csv.DictReader(file)] == [False, True]
 

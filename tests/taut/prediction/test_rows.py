@@ -10,20 +10,23 @@ import pytest
 
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.load import load_calibration, load_cluster
+from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.samples import ConfigurationRow
+from taut.data.units import GIB
 from taut.errors import DataError
 from taut.planning.solve import plan
 from taut.prediction.fitting import fit_latency
 from taut.prediction.records import predict_file
-from taut.prediction.rows import find_device, predict_rows
+from taut.prediction.rows import predict_rows
+from taut.prediction.settings import Given, find_device
 
 HEAD = "gpu,n_gpus,hidden,layers,heads,seq,tp,pp,dp,micro_batch,global_batch,recompute,precision,stack"
 
 
 def configuration(**change: object) -> ConfigurationRow:
     values = {"gpu": "A100", "n_gpus": 64, "hidden": 4096, "layers": 32, "tp": 4, "pp": 4, "dp": 4, "global_batch": 64}
-    return ConfigurationRow.parse({**values, **change}, "row")
+    return ConfigurationRow.parse_cells({**values, **change}, "row")
 
 
 def test_each_row_gets_its_result_or_its_error(tmp_path: Path) -> None:
@@ -65,8 +68,8 @@ def test_prediction_is_the_planners_price(name: str) -> None:
         fix={"tp": 8, "pp": 1, "micro_batch": 2, "sequence_parallel": False},
     )
     row = configuration(**shape, n_gpus=8, tp=8, pp=1, dp=1, global_batch=8, micro_batch=2)
-    predicted = predict_rows([row], calibration or uncalibrated(one_node.device))[0]
-    assert ("caution" in str(found)) == bool(name)
+    predicted = predict_rows([row], Given(calibration=calibration or uncalibrated(one_node.device)))[0]
+    assert "caution" not in str(found)
     assert found.strategy.recompute == ["none"]
     assert predicted.step_time_s == pytest.approx(found.step_time_s, rel=1e-9)
     assert predicted.memory_bytes == found.document["predicted"]["memory_bytes"][0]
@@ -75,9 +78,11 @@ def test_prediction_is_the_planners_price(name: str) -> None:
 def test_interleaving_divides_the_bubble() -> None:
     """Without communication the step of vpp chunks is m + (pp - 1) / vpp stage times."""
     device = find_device("A100")
-    silent = dict.fromkeys(("tensor_parallel", "pipeline", "data_parallel", "optimizer"), 0.0)
+    silent = dict.fromkeys(("tensor_parallel", "pipeline", "data_parallel", "gather", "optimizer"), 0.0)
     compute = Calibration(name="c", coefficients=uncalibrated(device).coefficients | silent)
-    plain, halved = predict_rows([configuration(vocab=0, global_batch=32, vpp=vpp) for vpp in (1, 2)], compute)
+    plain, halved = predict_rows(
+        [configuration(vocab=0, global_batch=32, vpp=vpp) for vpp in (1, 2)], Given(calibration=compute)
+    )
     assert plain.step_time_s is not None and halved.step_time_s is not None
     # m = 8, pp = 4: 8 + 3 / 2 stage times against 8 + 3.
     assert halved.step_time_s / plain.step_time_s == pytest.approx(9.5 / 11)
@@ -107,7 +112,7 @@ def test_fit_recovers_the_machine_behind_its_samples(tmp_path: Path) -> None:
         change = {"n_gpus": tp * pp * dp, "tp": tp, "pp": pp, "dp": dp, "global_batch": dp * 16, "recompute": "full"}
         rows.append(configuration(**change, hidden=int(rng.choice([2048, 4096, 8192])), precision="fp16"))
     lines = [HEAD + ",measured_s"]
-    for row, found in zip(rows, predict_rows(rows, truth), strict=True):
+    for row, found in zip(rows, predict_rows(rows, Given(calibration=truth)), strict=True):
         cells = [row.gpu, row.n_gpus, row.hidden, row.layers, "", row.seq, row.tp, row.pp, row.dp, 1, row.global_batch]
         lines.append(",".join(map(str, [*cells, "full", "fp16", "", found.step_time_s])))
     path = tmp_path / "samples.csv"
@@ -127,6 +132,52 @@ def test_fit_refuses_rows_without_measurement_and_mixed_stacks(tmp_path: Path) -
     path.write_text(f"{HEAD},measured_s\n{row},1.0\n{row.replace('A100', 'H100')},1.0\n")
     with pytest.raises(DataError, match="2 kinds"):
         fit_latency(path, name="x")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schedule": "zb-v"}, "vpp is 1, expected 2 under zb-v"),
+        ({"schedule": "interleaved-1f1b"}, "vpp is 1, expected 2 under interleaved-1f1b"),
+        ({"schedule": "zb-v", "vpp": 2, "global_batch": 16}, "expected another for 4 micro-batches and pp = 4"),
+        ({"schedule": "zb-h1", "recompute": "full"}, "expected none or selective under zb-h1"),
+        ({"schedule": "zb-h1", "pp": 1, "dp": 16}, "expected 1f1b where pp is 1"),
+        ({"schedule": "gpipe", "vpp": 2}, "vpp is 2, expected 1 under gpipe"),
+    ],
+)
+def test_schedules_that_are_not_defined_get_an_error(change: dict[str, object], words: str) -> None:
+    """Chunks, micro-batches and recompute have to suit the schedule; the rows beside are priced."""
+    right, wrong = predict_rows([configuration(), configuration(**change)])
+    assert right.step_time_s is not None and not right.error
+    assert wrong.step_time_s is None and words in wrong.error
+
+
+def test_columns_override_the_stack() -> None:
+    """Gradients in bf16 halve their bytes, stages move layers, and overlap hides reductions."""
+    base, half, moved, hidden = predict_rows(
+        [
+            configuration(),
+            configuration(grad_precision="bf16"),
+            configuration(stages="5 9 9 9"),
+            configuration(overlap_grad_reduce=True, global_batch=16),
+        ]
+    )
+    shown = predict_rows([configuration(global_batch=16)])[0]
+    assert base.memory_bytes and half.memory_bytes and moved.memory_bytes and hidden.step_time_s and shown.step_time_s
+    # 8 layers of 12 h^2 + 13 h on four ranks, and the embedding, each parameter by two bytes less.
+    parameters = (8 * (12 * 4096**2 + 13 * 4096) + 51200 * 4096) / 4
+    assert base.memory_bytes - half.memory_bytes == pytest.approx(2 * parameters, rel=1e-3)
+    assert moved.memory_bytes != base.memory_bytes
+    assert hidden.step_time_s != shown.step_time_s
+
+
+def test_memory_model_of_the_caller_holds_for_all_rows() -> None:
+    """A given memory model takes the place of the stack's, with its overhead and its sequence parallelism."""
+    more = MemoryModel(name="own", overhead_gib=12.0)
+    own, plain = (predict_rows([configuration()], given)[0] for given in (Given(memory_model=more), Given()))
+    assert own.memory_bytes is not None and plain.memory_bytes is not None
+    assert own.memory_bytes - plain.memory_bytes == 10 * GIB
+    assert own.step_time_s == plain.step_time_s
 
 
 DATA = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "measured"

@@ -1,0 +1,117 @@
+r"""
+What one unit of a configuration's work takes: a layer's passes, a hop, as terms that a calibration weighs.
+
+(1) Passes of a layer, of the embedding and of the head: forward, gradient by the input, gradient by the weights, in the
+    terms gemm, attention, memory and launch (``taut.data.analytic.layer_work``), what recompute repeats with the
+    gradient by the input.
+(2) The fifth term, tensor_parallel: all-reduces of tensor groups, and keys and values that pass around the context
+    ranks (``taut.formulations.tables.block_traffic`` (1) to (3)); those that are not forward belong to the gradient by
+    the input.
+(3) A hop, one way, inside a node and between nodes: latency and message over the link, between nodes at most at the
+    node's cards shared by the tensor and context ranks of a stage and replica.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from taut.data.analytic.device_rates import Rates
+from taut.data.analytic.layer_work import (
+    LayerShape,
+    Passes,
+    block_passes,
+    embedding_passes,
+    head_passes,
+    recomputed,
+)
+from taut.data.arrays import Floats
+from taut.data.costs import RECOMPUTE
+from taut.formulations.batch.configurations import Configurations, local_tokens, padded_vocabulary
+from taut.formulations.rings import ring_factor, ring_steps
+from taut.formulations.tables.block_traffic import PASSED, REDUCTIONS
+
+LAYER, EMBEDDING, HEAD = 0, 1, 2
+FORWARD, BY_INPUT, BY_WEIGHT = 0, 1, 2
+"""Axes of ``pass_terms``: what is passed, and in which pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What a device makes of work, and rates of links in SI units; ``cards`` is a node's, infinite if not stated."""
+
+    gpus_per_node: int
+    rates: Rates
+    inside_rate: float
+    inside_latency: float
+    between_rate: float
+    between_latency: float
+    cards: float
+
+
+def pass_terms(c: Configurations, machine: Machine) -> Floats:
+    """Terms of every pass, (rows, 3 of what, 3 passes, 5 terms), (1) and (2)."""
+    rates, found = machine.rates, np.zeros((len(c), 3, 3, 5))
+    some = (c.vocab > 0)[:, None]
+    edges = (
+        embedding_passes(local_tokens(c), c.hidden, rates),
+        head_passes(local_tokens(c), c.hidden, padded_vocabulary(c) // c.tp, rates),
+    )
+    for kind, passes in ((LAYER, _layer_passes(c, rates)), (EMBEDDING, edges[0]), (HEAD, edges[1])):
+        for place, part in enumerate(passes):
+            found[:, kind, place, :4] = part if kind == LAYER else part * some
+    found[:, LAYER, :2, 4] = _tensor_rings(c, machine) + _context_rings(c, machine)
+    return found
+
+
+def _layer_passes(c: Configurations, rates: Rates) -> Passes:
+    """Passes of a layer with what is recomputed, (1)."""
+    shape = LayerShape.of(
+        batch=c.micro_batch,
+        seq=c.seq / c.cp,
+        window=c.seq,
+        hidden=c.hidden,
+        heads=c.heads / c.tp,
+        kv_heads=c.kv_heads / np.minimum(c.tp, c.kv_heads),
+        head_dim=c.hidden // c.heads,
+        ffn=c.ffn_hidden / c.tp,
+        up=1 + c.gated,
+    )
+    plain, recompute = block_passes(shape, rates), c.recompute[:, None]
+    kinds = [recomputed(plain, kind).input_grad for kind in RECOMPUTE]
+    return plain._replace(input_grad=np.where(recompute == 2, kinds[2], np.where(recompute == 1, kinds[1], kinds[0])))
+
+
+def _tensor_rings(c: Configurations, machine: Machine) -> Floats:
+    """All-reduce seconds of one layer and micro-batch, forward and in the gradient by the input, (rows, 2), (2)."""
+    inside = c.tp <= machine.gpus_per_node
+    rate = np.where(inside, machine.inside_rate, min(machine.between_rate, machine.inside_rate))
+    latency = np.where(inside, machine.inside_latency, max(machine.between_latency, machine.inside_latency))
+    message = machine.rates.element * local_tokens(c) * c.hidden
+    ring = ring_factor(c.tp) * message / rate + ring_steps(c.tp) * latency
+    return _times(ring, c, REDUCTIONS, 2)
+
+
+def _context_rings(c: Configurations, machine: Machine) -> Floats:
+    """Seconds to pass keys and values, and their gradients, around the context ranks, as ``_tensor_rings``, (2)."""
+    inside, members = c.tp * c.cp <= machine.gpus_per_node, np.maximum(machine.gpus_per_node // c.tp, 1)
+    across = np.maximum(1 / machine.between_rate, machine.gpus_per_node / machine.cards / members)
+    across = np.maximum(across, np.where(members > 1, 1 / machine.inside_rate, 0.0))
+    latency = np.where(inside, machine.inside_latency, max(machine.between_latency, machine.inside_latency))
+    kv_width = c.hidden // c.heads * c.kv_heads // np.minimum(c.tp, c.kv_heads)
+    message = 2.0 * machine.rates.element * local_tokens(c) * kv_width
+    turn = (c.cp - 1) * (message * np.where(inside, 1 / machine.inside_rate, across) + latency)
+    return _times(turn, c, PASSED, 1)
+
+
+def _times(seconds: Floats, c: Configurations, every: dict[str, int], forward: int) -> Floats:
+    """Seconds so often forward, and what is left of all times by recompute with the gradient by the input."""
+    times = np.array([every[kind] for kind in RECOMPUTE])[c.recompute]
+    return np.stack([forward * seconds, (times - forward) * seconds], axis=1)
+
+
+def hop_seconds(c: Configurations, machine: Machine) -> Floats:
+    """Seconds of one hop, one way, inside a node and between nodes, (rows, 2), (3)."""
+    message = machine.rates.element * local_tokens(c) * c.hidden / np.where(c.sequence_parallel == 1, c.tp, 1)
+    shared = np.minimum(machine.between_rate, machine.cards / np.minimum(c.tp * c.cp, machine.gpus_per_node))
+    within = machine.inside_latency + message / machine.inside_rate
+    return np.stack([within, machine.between_latency + message / shared], axis=1)

@@ -1,0 +1,188 @@
+"""
+What prices a row that it does not state itself: device, precision, calibration, memory model, links.
+
+A row's ``stack`` is a framework of the catalog (``taut.data.stack``) or the stack that a calibration was fitted on. A
+framework's rows are priced as a plan's for it: with its calibration and memory model for the device, and its overlap of
+gradient reductions, over the links of the device's own catalog cluster. Rows without a stack are those of
+``DEFAULT_STACK``, a plan's default. Where a row or the caller names a calibration or its runs, the links are those of
+the cluster that the runs used.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from taut.data.analytic.device_rates import rates_of
+from taut.data.calibration import Calibration, uncalibrated
+from taut.data.catalog.builtin import catalog_calibrations, catalog_operators, memory_model_of
+from taut.data.catalog.devices import catalog_devices, catalog_section
+from taut.data.device import DeviceSpec, Precision, usual_precision
+from taut.data.load import load_cluster
+from taut.data.memory import MemoryModel, ParameterBytes, parameter_bytes
+from taut.data.samples import ConfigurationRow
+from taut.data.stack import Stack, calibration_for, load_stack
+from taut.data.suggest import one_of
+from taut.data.units import GIGABIT, MICROSECOND
+from taut.errors import DataError
+from taut.formulations.batch.unit_seconds import Machine
+from taut.planning.stack import DEFAULT_STACK, memory_model_for
+
+DEFAULT_CLUSTERS = {
+    "a100": "dgx-a100",
+    "h100": "dgx-h100",
+    "h200": "dgx-h200",
+    "b200": "dgx-b200",
+    "b300": "dgx-b300",
+    "gb200": "gb200-nvl72",
+    "gb300": "gb300-nvl72",
+    "v100": "pipette-mid-range",
+    "t4": "g4dn.12xlarge",
+    "l40s": "g6e.48xlarge",
+    "l4-": "g6.48xlarge",
+    "a10g": "g5.48xlarge",
+}
+ALIASES = {
+    "a100": "a100-80gb",
+    "h100": "h100-80gb",
+    "h200": "h200-141gb",
+    "b200": "b200-180gb",
+    "b300": "b300-270gb",
+    "gb200": "gb200-186gb",
+    "gb300": "gb300-279gb",
+    "v100": "v100-32gb",
+    "t4": "t4-16gb",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What the caller gives for all rows, in the place of the catalog's."""
+
+    calibration: Calibration | None = None
+    memory_model: MemoryModel | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What rows share that are priced together."""
+
+    device: DeviceSpec
+    machine: Machine
+    calibration: Calibration
+    memory: MemoryModel
+    per_parameter: ParameterBytes
+    overlap: bool
+
+
+def setting_of(row: ConfigurationRow, given: Given) -> Setting:
+    """Device, links, calibration, memory model and defaults of a row."""
+    device = find_device(row.gpu)
+    precision = _precision(row, device, given.memory_model)
+    if device.peak_flops(precision) is None:
+        raise DataError(f"precision is {precision}, expected one of {', '.join(device.peak_tflops)} on {device.name}")
+    stack = _framework(row)
+    known = given.calibration or _calibration(row, stack, device, precision)
+    memory = given.memory_model or _memory_model(row, stack, device, precision, known)
+    memory = memory.model_copy(update={"precision": precision})
+    chosen = known or uncalibrated(device)
+    if known is None:
+        chosen = chosen.model_copy(update={"fused_attention": memory.fused_attention})
+    links = row.cluster or _cluster_of_runs(row, stack, given, chosen, device)
+    return Setting(
+        device=device,
+        machine=machine_of(links, device, row.gpus_per_node, precision, chosen),
+        calibration=chosen,
+        memory=memory,
+        per_parameter=parameter_bytes(precision, row.grad_precision),
+        overlap=stack is not None and stack.overlap_grad_reduce,
+    )
+
+
+def _framework(row: ConfigurationRow) -> Stack | None:
+    """The framework of a row, the default one where it names none; None where it names a calibration's runs."""
+    name = row.stack or DEFAULT_STACK
+    return load_stack(name) if name in catalog_section("stacks") else None
+
+
+def _precision(row: ConfigurationRow, device: DeviceSpec, given: MemoryModel | None) -> Precision:
+    """A row's precision, or the given memory model's, or the usual one of its device."""
+    return row.precision or (given.precision if given else usual_precision([device]))
+
+
+def _memory_model(
+    row: ConfigurationRow, stack: Stack | None, device: DeviceSpec, precision: Precision, known: Calibration | None
+) -> MemoryModel:
+    """The memory model fitted for the framework, or for the runs that speak for it, or the analytic one."""
+    fitted = memory_model_for(stack, [device.name]) if stack else None
+    runs = (known.stack if known else "") if stack else row.stack
+    return fitted or memory_model_of(runs, device, precision)
+
+
+def _cluster_of_runs(
+    row: ConfigurationRow, stack: Stack | None, given: Given, chosen: Calibration, device: DeviceSpec
+) -> str:
+    """The cluster of the runs that row or caller name, where they ran on the device, or the device's own."""
+    named = given.calibration is not None or stack is None
+    return (named and chosen.device in ("", device.name) and chosen.cluster) or default_cluster(device)
+
+
+def _calibration(
+    row: ConfigurationRow, stack: Stack | None, device: DeviceSpec, precision: Precision
+) -> Calibration | None:
+    """The calibration of a row's framework for its device, or of the runs that it names."""
+    nodes, every = "one" if row.n_gpus <= row.gpus_per_node else "many", catalog_calibrations()
+    if stack is not None:
+        mine = [every[name] for name in stack.calibrations]
+        return calibration_for(mine, [device.name], precision, many_nodes=nodes == "many")
+    known = [entry for entry in every.values() if entry.stack == row.stack]
+    if not known:
+        stacks = ", ".join([*catalog_section("stacks"), *sorted({entry.stack for entry in every.values()})])
+        raise DataError(f"stack is {row.stack!r}, expected one of {stacks}, or none")
+    fitting = [entry for entry in known if entry.nodes in (nodes, "any") and entry.precision in (None, precision)]
+    fitting.sort(key=lambda entry: entry.device != device.name)
+    # A stack that was measured in another precision alone still knows the device's links and launches best.
+    return (fitting or known)[0]
+
+
+def find_device(name: str) -> DeviceSpec:
+    """
+    The catalog's device of this name, whatever the case; ``A100`` is the 80 GB one.
+
+    Raises
+    ------
+    DataError
+        If there is none.
+    """
+    devices, lower = catalog_devices(), name.strip().lower()
+    lower = ALIASES.get(lower, lower)
+    if lower not in devices:
+        raise DataError(f"gpu is {name!r}, expected {one_of(lower, devices)}")
+    return devices[lower]
+
+
+def default_cluster(device: DeviceSpec) -> str:
+    """The catalog's cluster whose links stand for a device's where no calibration says."""
+    return next((name for start, name in DEFAULT_CLUSTERS.items() if device.name.startswith(start)), "dgx-a100")
+
+
+def machine_of(
+    cluster: str, device: DeviceSpec, gpus_per_node: int, precision: Precision, calibration: Calibration
+) -> Machine:
+    """Rates of a device in nodes of this size under a calibration's stack, with the links of a catalog cluster."""
+    spec = load_cluster(cluster)
+    node, network = spec.nodes[0], spec.network
+    return Machine(
+        gpus_per_node=gpus_per_node,
+        rates=rates_of(
+            device,
+            precision,
+            catalog_operators().get(device.name),
+            launch=calibration.launch,
+            fused_attention=calibration.fused_attention,
+        ),
+        inside_rate=node.intra_bandwidth_gbps * GIGABIT,
+        inside_latency=node.intra_latency_us * MICROSECOND,
+        between_rate=(network.bandwidth_gbps or node.intra_bandwidth_gbps) * GIGABIT,
+        between_latency=network.latency_us * MICROSECOND,
+        cards=(node.nic_bandwidth_gbps or np.inf) * GIGABIT,
+    )

@@ -1,0 +1,96 @@
+"""Predictions are what a plan's evaluator says of the same configuration: seconds, bytes, and every default."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taut
+from taut.data.costs import RECOMPUTE
+from taut.data.samples import ConfigurationRow
+from taut.data.stack import load_stack
+from taut.formulations.batch.configurations import even_division
+from taut.formulations.latency import memory_bytes, step_time
+from taut.formulations.schedules.plan_orders import SPLIT
+from taut.formulations.strategy import Division, Strategy
+from taut.prediction.rows import predict_rows
+from tests.support.blocks import blocks
+
+CLUSTERS = {"a100-80gb": "dgx-a100", "h100-80gb": "dgx-h100", "b200-180gb": "dgx-b200", "l40s-48gb": "g6e.48xlarge"}
+STACKS = ("", "any", "megatron-core", "megatron-deepspeed", "torchtitan", "deepspeed")
+
+
+def random_row(rng: np.random.Generator) -> dict[str, Any]:
+    """A configuration that a plan of its stack may choose, in whole nodes of eight devices."""
+    stack = load_stack(str(rng.choice(STACKS)) or "megatron-core")
+    schedule, pp = str(rng.choice(stack.schedules)), int(rng.choice([2, 4]))
+    tp, nodes = int(rng.choice([1, 2, 4, 8])), int(rng.choice([1, 2, 3, 4]))
+    pp = pp if nodes * 8 % (tp * pp) == 0 else 1
+    cp = int(rng.choice([1, 2, 4, 8]))
+    cp = cp if stack.context_parallel and nodes * 8 % (tp * pp * cp) == 0 else 1
+    schedule = schedule if pp > 1 else "1f1b"
+    v_shaped = schedule in ("zb-v", "v-half", "v-min")
+    vpp = 2 if v_shaped or schedule == "interleaved-1f1b" else 1
+    m, micro_batch, dp = int(rng.choice([2, 3])) * pp, int(rng.choice([1, 2])), nodes * 8 // tp // pp // cp
+    sizes = rng.integers(1, 4, pp * vpp).tolist() if rng.random() < 0.5 else None
+    layers = sum(sizes) if sizes else pp * vpp * 2 + (int(rng.integers(0, pp)) if vpp == 1 else 0)
+    zero = [stage for stage in stack.zero if pp == 1 or stage in (stack.pipeline_zero or stack.zero)]
+    kinds = [kind for kind in stack.recompute if kind != "full" or schedule not in SPLIT]
+    row = {
+        **{"gpu": str(rng.choice(list(CLUSTERS))), "n_gpus": nodes * 8, "hidden": 2048, "heads": 16, "layers": layers},
+        **{
+            "tp": tp,
+            "pp": pp,
+            "cp": cp,
+            "dp": dp,
+            "vpp": vpp,
+            "micro_batch": micro_batch,
+            "schedule": schedule,
+            "stages": sizes,
+        },
+        **{"global_batch": dp * micro_batch * m, "recompute": str(rng.choice(kinds)), "zero": int(rng.choice(zero))},
+        **{"kv_heads": int(rng.choice([8, 16])), "ffn_hidden": int(rng.choice([6144, 8192]))},
+        "tied_embedding": bool(rng.random() < 0.5),
+        "sequence_parallel": bool(rng.choice(stack.sequence_parallel)) and tp > 1,
+        "overlap_grad_reduce": bool(rng.random() < 0.3) or None,
+        "stack": stack.name if rng.random() < 0.7 or stack.name != "megatron-core" else "",
+    }
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def planned(row: ConfigurationRow) -> tuple[float, int]:
+    """Seconds and bytes of the planner's evaluator, on the row's division in Megatron's order."""
+    names = ("hidden", "layers", "seq", "vocab", "kv_heads", "ffn_hidden", "tied_embedding")
+    shape = {name: getattr(row, name) for name in names} | {"heads": row.attention_heads, "gated_mlp": row.gated}
+    zero = row.zero if row.dp * row.cp > 1 else 0
+    fix = {name: getattr(row, name) for name in ("tp", "pp", "cp", "dp", "vpp", "micro_batch", "recompute")}
+    fix |= {"schedule": row.run_schedule, "zero": zero, "sequence_parallel": bool(row.sequence_parallel)}
+    cluster = CLUSTERS[row.gpu] + (f":{row.n_gpus // 8}" if row.n_gpus > 8 else "")
+    request = taut.PlanRequest(
+        {"name": "m", **shape},
+        cluster,
+        global_batch=row.global_batch,
+        fix=fix,
+        overlap_grad_reduce=bool(row.overlap_grad_reduce),
+        stack=row.stack or None,
+    )
+    problem = taut.planning_problem(request)
+    candidate = next(each for each in problem.candidates if not each.dp_shard)
+    chunks = np.array([row.pp * row.vpp])
+    sizes = np.array(row.stages) if row.stages else even_division(np.array([row.layers]), chunks)[0]
+    recompute = np.full(len(sizes), RECOMPUTE.index(row.recompute))
+    strategy = Strategy(candidate=candidate, division=Division.of_ends(sizes.cumsum(), recompute))
+    devices = np.arange(row.n_gpus).reshape(row.pp, row.dp, row.cp * row.tp)
+    return float(step_time(problem, strategy, devices).total), max(memory_bytes(problem, strategy))
+
+
+@pytest.mark.filterwarnings("ignore::taut.errors.ExtrapolationWarning")
+@pytest.mark.parametrize("block", blocks(8))
+def test_predictions_are_the_planners_prices(block: int) -> None:
+    """Random rows of every stack on catalog clusters: seconds to 1e-9, and bytes, whatever is left to defaults."""
+    rows = [ConfigurationRow.parse(random_row(np.random.default_rng([block, k])), "row") for k in range(25)]
+    for k, (row, found) in enumerate(zip(rows, predict_rows(rows), strict=True)):
+        seconds, needed = planned(row)
+        assert not found.error, (block, k, found.error)
+        assert found.step_time_s == pytest.approx(seconds, rel=1e-9), (block, k, row)
+        assert found.memory_bytes == needed, (block, k, row)
