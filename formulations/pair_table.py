@@ -175,7 +175,10 @@ def _has_core(linked: Flags, k: int, copies: Ints) -> bool:
     itself = np.diag(linked)
     while True:
         # Numbers of members are far below 2^24, up to which float32 counts exactly.
-        enough = alive & (linked[:, alive] @ weight[alive] - itself >= k - 1)
+        # Sums of ones cannot be invalid; BLAS at times sets the flag in lanes of a vector that it does not use.
+        with np.errstate(invalid="ignore"):
+            reached = linked[:, alive] @ weight[alive]
+        enough = alive & (reached - itself >= k - 1)
         if copies[enough].sum() < k or (enough == alive).all():
             return bool(copies[enough].sum() >= k)
         alive = enough

@@ -10,8 +10,9 @@ cp). With D devices, global batch :math:`g` and L layers,
     divides the size of every node, or is a multiple of the one size that all nodes share;
 (4) every layer has a price at (tp, cp, micro_batch) on every device type;
 (5) 1f1b and gpipe have vpp = 1; the other schedules (``taut.formulations.schedules.plan_orders``) are there where they
-    are defined for pp and m, with pp * vpp <= L and vpp of at most ``max_vpp`` where it is free. They are priced by the
-    latency model ``pipette`` alone, and split ones do not go with full recompute;
+    are defined for pp and m, with pp * vpp <= L. Where it is free vpp is at most ``max_vpp``, or ``max_even_vpp`` where
+    it cuts the layers, or the layers with embedding and head, into equal chunks. They are priced by the latency models
+    ``step`` and ``pipette`` alone, and split ones do not go with full recompute;
 (6) with every order of the passes that the space lists, schedules on the V have a further candidate at the degrees
     that it is listed for, beside the one that runs in the schedule's own order.
 
@@ -149,6 +150,7 @@ class StrategySpace(Spec):
     max_cp: Annotated[int, Field(gt=0)] = 1
     schedules: list[Schedule] = ["1f1b", "gpipe"]
     max_vpp: Annotated[int, Field(gt=0)] = 4
+    max_even_vpp: Annotated[int, Field(ge=0)] = 0
     zero: list[ZeroStage] = [0, 1]
     sequence_parallel: list[bool] = [False, True]
     pipeline_zero: list[ZeroStage] | None = None
@@ -250,7 +252,14 @@ def _schedules(space: StrategySpace, pp: int, m: int, layers: int) -> Iterator[t
         if schedule not in ORDER_PRICED:
             yield schedule, 1
         elif is_defined(schedule, pp, m):
-            yield from ((schedule, vpp) for vpp in chunks_of_device(schedule, space.max_vpp) if pp * vpp <= layers)
+            yield from ((schedule, vpp) for vpp in _chunks(space, schedule, pp, layers) if pp * vpp <= layers)
+
+
+def _chunks(space: StrategySpace, schedule: str, pp: int, layers: int) -> list[int]:
+    """Chunks that a device may have, (5)."""
+    usual, most = chunks_of_device(schedule, space.max_vpp), chunks_of_device(schedule, space.max_even_vpp)
+    even = [vpp for vpp in most if layers % (pp * vpp) == 0 or (layers + 2) % (pp * vpp) == 0]
+    return sorted({*usual, *even})
 
 
 def recompute_of(space: StrategySpace, schedule: str) -> tuple[Recompute, ...]:

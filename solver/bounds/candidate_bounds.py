@@ -20,6 +20,7 @@ are named by what they minimise exactly:
 import numpy as np
 
 from taut.data.arrays import Floats
+from taut.data.costs import RECOMPUTE
 from taut.formulations.order_division import ChunkProblem, chunk_problem
 from taut.formulations.partition import PartitionProblem, partition_problem, seconds_of_best
 from taut.formulations.problem import PlanningProblem
@@ -52,7 +53,8 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     A pass of sharded weights takes at least its gathers and scatters, ``gather`` seconds per byte.
     """
     tables, m = problem.tables(candidate), candidate.num_micro_batches
-    seconds = tables.seconds + seconds_of_best(problem, candidate).both.min(axis=0)
+    allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
+    seconds = (tables.seconds + seconds_of_best(problem, candidate).both.min(axis=0))[:, allowed]
     layers = np.arange(tables.num_layers)
     # Layer by layer: one type may be the fastest for some layers, another for the others.
     least = seconds[:, :, layers, layers + 1].min(axis=(0, 1))
@@ -87,7 +89,8 @@ def _trip(problem: PlanningProblem, candidate: Candidate, seconds: Floats) -> fl
     """Least seconds of one micro-batch through all layers and back, after which the first device ends."""
     layers = np.arange(problem.tables(candidate).num_layers)
     if candidate.schedule in SPLIT:
-        seconds = seconds - problem.passes(candidate).weight_gradient
+        allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
+        seconds = seconds - problem.passes(candidate).weight_gradient[:, allowed]
     return float(seconds[:, :, layers, layers + 1].min(axis=(0, 1)).sum())
 
 

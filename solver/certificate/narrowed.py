@@ -3,7 +3,8 @@ What a strategy space leaves out of the default one.
 
 A bound is a claim about its space alone. The default space holds every choice that ``taut plan`` considers without
 options: GPipe and 1F1B, ZeRO-0 and 1, with and without sequence parallelism, every recompute, tensor groups up to the
-largest node, chunks up to four a device, nothing fixed, and published schedules in their own order.
+largest node, chunks up to four a device, nothing fixed, and published schedules in their own order. More chunks that
+cut the layers evenly, and context ranks, are beyond it.
 """
 
 from collections.abc import Iterator, Mapping

@@ -23,10 +23,19 @@ from functools import cached_property
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
+from taut.errors import FormulationError
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, device_path
-from taut.solver.order_priced.device_options import HUGE, DeviceOptions, RangeMinima, is_enumerable
+from taut.solver.order_priced.device_options import (
+    HUGE,
+    MOST_OPTIONS,
+    MOST_TRIED,
+    MOST_WITHIN,
+    DeviceOptions,
+    RangeMinima,
+    count_pairs,
+)
 from taut.solver.order_priced.pricing import ROUNDING, ChunkCosts, room
 
 
@@ -71,10 +80,30 @@ class DeviceChain:
             return every
         return max(int(min(every, (self.limit - given.constant) / least * (1 + ROUNDING))), chunks)
 
-    @property
+    @cached_property
     def is_enumerable(self) -> bool:
-        """Whether the options are few enough to enumerate."""
-        return is_enumerable(len(self.given.hosted(0)), self.given.passes.shape[1], self.most_layers)
+        """Whether the options are few enough to enumerate, by their pairs or within the limit of time."""
+        if self._pairs <= MOST_OPTIONS:
+            return True
+        return self.limit < np.inf and self._pairs <= MOST_TRIED and self._enumerated is not None
+
+    @cached_property
+    def _pairs(self) -> int:
+        kinds = int(np.isfinite(self.given.passes[0]).any(axis=(-1, -2)).sum())
+        return count_pairs(len(self.given.hosted(0)), kinds, self.most_layers)
+
+    @cached_property
+    def _enumerated(self) -> list[DeviceOptions] | None:
+        """Options of every device, None where they are too many."""
+        longest = (self.limit - self.given.constant) * (1 + ROUNDING)
+        left, most = room(self.given), MOST_OPTIONS if self._pairs <= MOST_OPTIONS else MOST_WITHIN
+        found = []
+        for d, path in enumerate(self.paths):
+            options = self.minima.options(d, path, longest, left, most)
+            if options is None:
+                return None
+            found.append(options)
+        return found
 
     @cached_property
     def has_uniform_layers(self) -> bool:
@@ -92,10 +121,17 @@ class DeviceChain:
 
     @cached_property
     def options(self) -> list[DeviceOptions]:
-        """Options of every device."""
-        longest = (self.limit - self.given.constant) * (1 + ROUNDING)
-        left = room(self.given)
-        return [self.minima.options(d, path, longest, left) for d, path in enumerate(self.paths)]
+        """
+        Options of every device.
+
+        Raises
+        ------
+        FormulationError
+            If they are too many.
+        """
+        if self._enumerated is None:
+            raise FormulationError("a device has too many options, expected devices that are enumerable")
+        return self._enumerated
 
     def with_memory(self, memory: int) -> "DeviceChain":
         """The same devices with so many more bytes each; paths and least figures do not depend on memory."""

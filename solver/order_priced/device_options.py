@@ -34,6 +34,9 @@ from taut.solver.order_priced.critical_paths import Path
 
 MOST_OPTIONS = 2_000_000
 """Pairs (n, r) of a device beyond which its options are not enumerated; so many take about a tenth of a second."""
+MOST_TRIED, MOST_WITHIN, MOST_VISITS = 100_000_000, 200_000, 10_000_000
+"""Pairs of a device up to which its options are sought nevertheless; then it may have so many within its time and
+memory, found in so many steps of the enumeration, which take about a second."""
 CERTAIN = 1 - 1e-12
 """Part of the room within which an option fits, in whatever order its bytes are added and rounded."""
 HUGE = 1e300
@@ -114,9 +117,9 @@ class RangeMinima:
         """Least parameters of v chunks by layers (v, n)."""
         return np.array([self._parameters[self._kind(int(c))] for c in chunks])
 
-    def options(self, device: int, path: Path, longest: float, room: float) -> DeviceOptions:
+    def options(self, device: int, path: Path, longest: float, room: float, most: int) -> DeviceOptions | None:
         """
-        Options of a device by (1) to (3).
+        Options of a device by (1) to (3), or None where there are more than ``most`` of them.
 
         Parameters
         ----------
@@ -128,18 +131,21 @@ class RangeMinima:
             Seconds (2).
         room
             Budget of (1) less what a device always holds, in bytes.
+        most
+            Number of them beyond which the enumeration ends.
         """
         given, hosted = self._given, self._given.hosted(device)
-        found = _options(
+        layers, recompute, seconds, complete = _options(
             self.seconds(hosted, path.passes[hosted].astype(float)),
             np.array([self._fixed[self._kind(int(c))] for c in hosted]),
             np.array([self._activation[self._kind(int(c))] for c in hosted]),
-            given.counts[device].astype(np.float64),
+            _largest(given.counts[device]).astype(np.float64),
             room,
             min(longest, HUGE / 10),
             self._dominates,
+            most,
         )
-        return DeviceOptions(*found)
+        return DeviceOptions(layers, recompute, seconds) if complete else None
 
     @cached_property
     def _dominates(self) -> Flags:
@@ -150,22 +156,36 @@ class RangeMinima:
         return np.asarray(dominates & ~(dominates.T & np.tri(len(kinds), dtype=bool)))
 
 
+def _largest(counts: Ints) -> Ints:
+    """The counts (n, v) that no other one reaches or exceeds in all chunks: nothing needs more than they do."""
+    distinct = np.unique(counts, axis=0)
+    below = (distinct[:, None] <= distinct[None]).all(axis=-1) & ~np.eye(len(distinct), dtype=bool)
+    return np.asarray(distinct[~below.any(axis=1)])
+
+
 def _weighted(passes: Floats, weights: Floats) -> Floats:
     """Weighted sum over passes (3, ...), in which zero times infinity is zero."""
     used = weights > 0
     return np.asarray(np.tensordot(weights[used], passes[used], axes=1)) if used.any() else np.zeros(passes.shape[1:])
 
 
-def is_enumerable(chunks: int, recompute: int, most: int) -> bool:
-    """Whether a device with so many chunks, kinds of recompute and layers at most has few enough options."""
-    return bool(comb(most, chunks) * recompute**chunks <= MOST_OPTIONS)
+def count_pairs(chunks: int, recompute: int, most: int) -> int:
+    """Pairs (n, r) of a device with so many chunks, kinds of recompute and layers at most."""
+    return comb(most, chunks) * int(recompute**chunks)
 
 
 @jit
 def _options(
-    seconds: Floats, fixed: Floats, activation: Floats, counts: Floats, room: float, longest: float, dominates: Flags
-) -> tuple[Ints, Ints, Floats]:
-    """All options, depth first; of each chunk recompute is counted up before layers, while any recompute fits."""
+    seconds: Floats,
+    fixed: Floats,
+    activation: Floats,
+    counts: Floats,
+    room: float,
+    longest: float,
+    dominates: Flags,
+    limit: int,
+) -> tuple[Ints, Ints, Floats, bool]:
+    """All options, depth first, recompute before layers while any fits; and whether they are within the limit."""
     chunks, kinds, most = seconds.shape[0], seconds.shape[1], seconds.shape[2] - 1
     layers, recompute, times = np.empty((64, chunks), np.int64), np.empty((64, chunks), np.int64), np.empty(64)
     n, r, fits = np.ones(chunks, np.int64), np.full(chunks, -1), np.zeros(chunks, np.bool_)
@@ -176,8 +196,20 @@ def _options(
     for k in range(chunks - 1, -1, -1):
         later[k] = later[k + 1] + seconds[k, :, 1].min()
         needed[k] = needed[k + 1] + fixed[k, 1] + counts[:, k] * activation[k, :, 1].min()
-    k, found = 0, 0
-    while k >= 0:
+    # And what each further layer of them needs at most.
+    more = np.zeros((chunks + 1, len(counts)))
+    for k in range(chunks - 1, -1, -1):
+        more[k] = more[k + 1]
+        for size in range(1, most - chunks + 2):
+            more[k] = np.maximum(more[k], (fixed[k, size] + counts[:, k] * activation[k, :, size].max()) / size)
+    k, found, most_held = 0, 0, np.zeros(len(counts))
+    visits = 0
+    while k >= 0 and found <= limit:
+        visits += 1
+        if visits > MOST_VISITS:
+            # As if there were too many options.
+            found = limit + 1
+            break
         r[k] += 1
         if r[k] == kinds:
             # More layers take no less time or memory.
@@ -190,31 +222,43 @@ def _options(
             k -= 1
             continue
         took[k + 1] = took[k] + seconds[k, r[k], n[k]]
-        held[k + 1] = held[k] + fixed[k, n[k]] + counts[:, k] * activation[k, r[k], n[k]]
-        if not took[k + 1] + later[k + 1] <= longest or not (held[k + 1] + needed[k + 1]).max() <= room:
+        taken[k + 1] = taken[k] + n[k]
+        enough = took[k + 1] + later[k + 1] <= longest
+        for c in range(len(counts)):
+            held[k + 1, c] = held[k, c] + fixed[k, n[k]] + counts[c, k] * activation[k, r[k], n[k]]
+            most_held[c] = held[k + 1, c] + more[k + 1, c] * (most - taken[k + 1])
+            enough &= held[k + 1, c] + needed[k + 1, c] <= room
+        if not enough:
             continue
         fits[k] = True
-        taken[k + 1] = taken[k] + n[k]
+        # All that follows is dominated, however the layers that are left are used.
+        if _is_dominated(k + 1, n, r, most_held, activation, counts, room, dominates):
+            continue
         if k < chunks - 1:
             k += 1
             n[k], r[k], fits[k] = 1, -1, False
-        elif not _is_dominated(n, r, held[chunks], activation, counts, room, dominates):
+        else:
             if found == len(times):
                 layers, recompute = np.concatenate((layers, layers)), np.concatenate((recompute, recompute))
                 times = np.concatenate((times, times))
             layers[found], recompute[found], times[found] = n, r, took[chunks]
             found += 1
-    return layers[:found], recompute[:found], times[:found]
+    return layers[:found], recompute[:found], times[:found], found <= limit
 
 
 @jit
 def _is_dominated(
-    n: Ints, r: Ints, held: Floats, activation: Floats, counts: Floats, room: float, dominates: Flags
+    chunks: int, n: Ints, r: Ints, held: Floats, activation: Floats, counts: Floats, room: float, dominates: Flags
 ) -> bool:
-    """Whether an option is dominated: another recompute of one chunk fits and is slower in no pass, (3)."""
-    for k in range(len(n)):
+    """Whether one of the first chunks could recompute less, no pass slower, beside so many bytes held, (3)."""
+    for k in range(chunks):
         for other in range(len(dominates)):
-            more = activation[k, other, n[k]] - activation[k, r[k], n[k]]
-            if dominates[other, r[k]] and (held + counts[:, k] * more).max() <= CERTAIN * room:
-                return True
+            if dominates[other, r[k]]:
+                more, lighter = activation[k, other, n[k]] - activation[k, r[k], n[k]], True
+                for c in range(len(counts)):
+                    if held[c] + counts[c, k] * more > CERTAIN * room:
+                        lighter = False
+                        break
+                if lighter:
+                    return True
     return False

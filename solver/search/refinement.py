@@ -142,10 +142,12 @@ class Refining:
         problem = placing(self._problem, bound.candidate, found)
         start = best_start(problem, found.patterns)
         runs = anneal_restarts(problem, start, seed=self._limits.seed, workers=self._limits.workers)
+        if bound.candidate.is_order_priced or bound.candidate.cp > 1:
+            # Annealing prices these by a guide alone (``taut.formulations.placement``).
+            built = constructed(problem, found.patterns)
+            runs = best_of(problem, [built.positions, runs.positions])
         if bound.candidate.is_order_priced:
-            by_order = constructed(problem, found.patterns)
-            better = best_of(problem, [by_order.positions, runs.positions])
-            runs = improved(problem, better, seed=self._limits.seed)
+            runs = improved(problem, runs, seed=self._limits.seed)
         self._best.offer(bound, problem, runs)
 
     def _anneal_cautious(self, bound: CandidateBound) -> None:

@@ -126,3 +126,18 @@ def test_context_ranks_hold_the_same_weights_as_replicas() -> None:
     assert {(c.zero, c.shards, c.dp_shard) for c in given.candidates} == {(z, 2, 0) for z in (0, 1, 2, 3)}
     several = context_space(zero=[3], fixed={"cp": 2, "dp": 4})
     assert {(c.dp_cp, c.dp_shard) for c in several.candidates} == {(8, 0)}
+
+
+def test_many_chunks_are_considered_where_they_cut_the_layers_evenly() -> None:
+    """Beyond two chunks a device: of 12 layers on 2 devices 3 and 6; of 14, 7, and 4 for 16 with embedding and head."""
+
+    def chunks(layers: int, most: int) -> set[int]:
+        space: dict[str, Any] = {"schedules": ["interleaved-1f1b"], "max_vpp": 2, "fixed": {"pp": 2}}
+        nodes, spec = cluster(2, 1), model(layers)
+        given = problem(nodes, spec, global_batch=4, latency_model="step", max_even_vpp=most, **space)
+        return {choice.vpp for choice in given.candidates}
+
+    assert chunks(12, 0) == {2}
+    assert chunks(12, 12) == {2, 3, 6}
+    assert chunks(14, 5) == {2, 4}
+    assert chunks(14, 12) == {2, 4, 7}

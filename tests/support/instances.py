@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from taut.data.calibration import TERMS, Calibration
+from taut.data.calibration import OPTIONAL, TERMS, Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostRow, CostTable
 from taut.data.memory import MemoryModel
@@ -69,9 +69,12 @@ def _of_a_stack(seed: int, space: StrategySpace) -> StrategySpace:
 
 
 def _calibration(rng: np.random.Generator) -> Calibration:
-    """Random coefficients, some of them zero."""
-    values = np.where(rng.random(len(TERMS)) < 0.2, 0.0, rng.uniform(0.1, 3, len(TERMS)))
-    coefficients = dict(zip(TERMS, values.tolist(), strict=True)) | {"constant": float(rng.uniform(0, 0.01))}
+    """Random coefficients, some of them zero; in half of them gathers have one of their own."""
+    names = [term for term in TERMS if term != OPTIONAL]
+    values = np.where(rng.random(len(names)) < 0.2, 0.0, rng.uniform(0.1, 3, len(names)))
+    coefficients = dict(zip(names, values.tolist(), strict=True)) | {"constant": float(rng.uniform(0, 0.01))}
+    if values[0] < values[1]:
+        coefficients[OPTIONAL] = float(values[2])
     return Calibration(name="random", coefficients=coefficients)
 
 

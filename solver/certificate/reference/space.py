@@ -9,7 +9,8 @@ With D devices, global batch g and L layers a candidate has
 (3) a cost without recompute for every layer on every device type;
 (4) a schedule of the space: one stage runs 1F1B; a schedule that is priced by its order needs the latency model
     ``step`` or ``pipette`` and memory that is a sum of terms, a layer for each chunk, m a multiple of pp if
-    interleaved, m >= 2 pp for ZB-V, and some recompute other than full if it splits the backward pass;
+    interleaved, m >= 2 pp for ZB-V, and some recompute other than full if it splits the backward pass. Interleaved, a
+    device has up to the space's most chunks, or up to its most even ones where all pp vpp divide L or L + 2;
 (5) ZeRO-0 where one device holds the weights, and sequence parallelism only with tp > 1, where tp cp divides every
     sequence;
 (6) beside its own order every order that the space lists for its degrees;
@@ -241,9 +242,12 @@ def _schedules(case: Case, pp: int, m: int) -> Iterator[tuple[str, int]]:
         elif by_order and not (schedule in SPLIT and set(case.space["recompute"]) <= {"full"}):
             if (schedule == "interleaved-1f1b" and m % pp) or (schedule == "zb-v" and m < 2 * pp):
                 continue
-            most = case.space["max_vpp"]
-            chunks = range(2, most + 1) if schedule == "interleaved-1f1b" else [2 if schedule in ON_V else 1]
-            yield from ((schedule, vpp) for vpp in chunks if pp * vpp <= len(case.model.blocks))
+            layers, chunks = len(case.model.blocks), [2 if schedule in ON_V else 1]
+            if schedule == "interleaved-1f1b":
+                more = range(2, case.space.get("max_even_vpp", 0) + 1)
+                chunks = [v for v in more if not layers % (pp * v) or not (layers + 2) % (pp * v)]
+                chunks = sorted({*chunks, *range(2, case.space["max_vpp"] + 1)})
+            yield from ((schedule, vpp) for vpp in chunks if pp * vpp <= layers)
 
 
 def _shards(case: Case, tp: int, cp: int) -> bool:

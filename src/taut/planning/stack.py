@@ -21,6 +21,9 @@ from taut.planning.request import PlanRequest
 DEFAULT_STACK, WHOLE_SPACE = "megatron-core", "any"
 LEAST_TOKENS = 4096
 """Tokens of a sequence that a context rank has at least by default, as in NVIDIA's recipes that have contexts."""
+MOST_EVEN_CHUNKS = 12
+"""Chunks a device of interleaved 1F1B that are considered where they divide the layers evenly: the most in NVIDIA's
+recipes of dense models, but for one of twenty."""
 CLOSED_FORM: tuple[Schedule, ...] = ("1f1b", "gpipe")
 """Schedules that a plan considers unless it is told otherwise."""
 
@@ -110,6 +113,7 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         global_batch=request.global_batch,
         max_tp=request.max_tp or largest,
         max_cp=_max_cp(request, model, stack),
+        max_even_vpp=MOST_EVEN_CHUNKS,
         schedules=_schedules(request, stack),
         zero=_zero_stages(request, stack),
         pipeline_zero=stack.pipeline_zero,

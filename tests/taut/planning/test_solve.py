@@ -221,11 +221,11 @@ def test_progress_is_told_of_every_refinement() -> None:
         ({"fix": {"dp": 3}}, "fix: dp=3, expected a divisor of the 16 devices"),
         ({"fix": {"dp": 16}, "global_batch": 8}, "fix: dp=16, expected a divisor of the global batch 8"),
         ({"fix": {"micro_batch": 5}}, "fix: micro_batch=5, expected a divisor of the global batch 32"),
-        ({"fix": {"cp": 2}}, "fix: cp=2, unknown name, expected one of pp, tp, dp"),
+        ({"fix": {"ep": 2}}, "fix: ep=2, unknown name, expected one of pp, tp, cp, dp"),
         ({"fix": {"vpp": 0}}, "fix: vpp=0, expected a number of chunks a device"),
         (
             {"fix": {"pp": 16, "tp": 2}},
-            "fix: pp=16,tp=2, no candidate has these values, expected pp.tp.dp = 16 devices",
+            "fix: pp=16,tp=2, no candidate has these values, expected pp.tp.cp.dp = 16 devices",
         ),
         ({"fix": {"schedule": "zigzag"}}, "fix: schedule=zigzag, expected one of 1f1b"),
         ({"latency_model": "guess"}, "latency_model: guess, expected one of step, pipette, pipette-printed, amp"),
@@ -246,7 +246,9 @@ def test_cluster_with_too_many_devices_for_the_model_is_refused() -> None:
     """With fewer layers and sequences than the devices need there is no candidate, and the rule is said."""
     # 16 devices: tp is at most 2 (2 heads), pp at most 2 layers, dp divides a batch of 1.
     small = taut.ModelSpec(name="small", layers=2, hidden=8, heads=2, seq=4)
-    with pytest.raises(DataError, match=r"no candidate exists, expected pp.tp.dp = 16 devices, dp divides the global"):
+    with pytest.raises(
+        DataError, match=r"no candidate exists, expected pp.tp.cp.dp = 16 devices, dp divides the global"
+    ):
         plan(small, "amp-homogeneous", global_batch=1)
 
 

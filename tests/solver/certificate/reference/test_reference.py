@@ -67,7 +67,7 @@ def test_evaluators_agree_on_random_plans(block: int) -> None:
 def by_order(seed: int) -> PlanningProblem:
     """A random problem with every schedule that is priced by its order, and given orders at times."""
     given = random_problem(seed, large=seed % 2 == 0)
-    space = given.space.model_copy(update={"schedules": ORDERED, "max_vpp": 3})
+    space = given.space.model_copy(update={"schedules": ORDERED, "max_vpp": 2, "max_even_vpp": 3})
     given = replace(given, space=space, latency_model="pipette")
     return with_random_orders(given, np.random.default_rng(seed)) if seed % 2 else given
 

@@ -1,5 +1,7 @@
 """Annealing: its incremental prices are the evaluator's, its work is deterministic, its rules hold."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,9 +26,10 @@ pytestmark = pytest.mark.proof
 def random_placement(seed: int) -> tuple[PlacementProblem, Partition] | None:
     """The placement problem of some candidate of a random problem, if one fits."""
     given = random_problem(seed, large=seed % 3 == 0)
-    if not given.candidates:
+    choices = [choice for choice in given.candidates if choice.cp == 1]
+    if not choices:
         return None
-    choice = given.candidates[np.random.default_rng(seed).integers(len(given.candidates))]
+    choice = choices[np.random.default_rng(seed).integers(len(choices))]
     found = partition_bound(given, choice, communication(given, choice, BestLinks(given.links, given.rings)))[1]
     if not found.feasible:
         return None
@@ -59,7 +62,7 @@ def test_annealed_seconds_are_the_evaluators_where_weights_are_sharded(block: in
     checked = 0
     for seed in range(block * 40, block * 40 + 40):
         given = eight_devices(seed) if seed % 2 else sharded(seed)
-        choices = [c for c in given.candidates if c.zero >= 2 and not c.is_order_priced]
+        choices = [c for c in given.candidates if c.zero >= 2 and not c.is_order_priced and c.cp == 1]
         if not choices:
             continue
         choice = choices[np.random.default_rng(seed).integers(len(choices))]
@@ -71,6 +74,27 @@ def test_annealed_seconds_are_the_evaluators_where_weights_are_sharded(block: in
                 time = step_time(given, placed.strategy, placed.devices(done.positions))
                 wanted = float(time.total - time.optimizer - time.constant)
                 assert done.seconds == pytest.approx(wanted, rel=1e-12), (seed, choice)
+                checked += 1
+    assert checked > 10
+
+
+def test_context_ranks_are_placed_by_the_guide() -> None:
+    """Annealed placements keep blocks and tensor groups whole, and what is known of their rings is a guide alone."""
+    checked = 0
+    for seed in range(1, 120, 3):
+        given = replace(random_problem(seed, large=True), latency_model="step")
+        choices = [choice for choice in given.candidates if choice.cp > 1 and not choice.is_order_priced]
+        if not choices:
+            continue
+        choice = choices[np.random.default_rng(seed).integers(len(choices))]
+        best = BestLinks(given.links, given.rings)
+        found = partition_bound(given, choice, communication(given, choice, best))[1]
+        if found.feasible:
+            placed = placement_problem(given, Strategy(candidate=choice, division=found.division))
+            done = anneal(placed, best_start(placed, found.patterns), moves=200, seed=seed)
+            assert placed.violations(done.positions) == ()
+            if np.isfinite(done.seconds):
+                assert violations(given, placed.strategy, placed.devices(done.positions)) == ()
                 checked += 1
     assert checked > 10
 
