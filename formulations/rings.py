@@ -12,12 +12,17 @@ Data: n members; M bytes that each member holds; B bytes/s and :math:`\lambda` s
 
     .. math:: T_{DP} = \max_v 4 \frac{g_v - 1}{g_v} \frac{M}{B_v} + 2 \frac{k - 1}{k} \frac{M}{B_{between}}.
 
-(3) A node's cards of :math:`N_v` bytes/s serve :math:`G_v` devices. A ring with g members on a node crosses its cards
-    once, and :math:`G_v / g` rings do so together, so between nodes a ring gets
+(3) A node's cards of :math:`N_v` bytes/s serve :math:`G_v` devices. A ring with g members on a node runs through the
+    cards of all of them at once, and :math:`G_v / g` such rings share the cards. A member's card is as fast as the
+    node's fastest link to another node, :math:`b_v`, and has :math:`N_v / G_v` at the most, so between nodes a ring
+    gets
 
-    .. math:: \frac{1}{B_{between}} = \max \Big( \max_{ij} \frac{1}{B_{ij}}, \; \max_v \frac{G_v}{N_v g_v} \Big)
+    .. math:: \frac{1}{B_{between}} = \max \Big( \max_{ij} \frac{1}{B_{ij}}, \;
+        \max_v \frac{1}{g_v} \max \big( \frac{G_v}{N_v}, \frac{1}{b_v} \big) \Big)
 
-    over its pairs of members in different nodes. The papers' latency models give every member :math:`N_v / G_v`.
+    over its pairs of members in different nodes that are slower than the cards of both, :math:`B_{ij} <
+    \min(b_i, b_j)`; what slows these lies between the nodes, and is taken to be shared. Where a node states no cards,
+    all pairs count. The papers' latency models give every member :math:`N_v / G_v`.
 
 Compiled loops call the same functions.
 
@@ -116,10 +121,11 @@ class RingRates:
     Parameters
     ----------
     inverse
-        Seconds per byte between sites in the slower direction, symmetric.
+        Seconds per byte between sites in the slower direction, symmetric; of pairs as fast as their cards those of all
+        cards of a node.
     card
-        Seconds per byte of a node's cards for a ring with one member there, G / N, (nodes,); zero where cards are not
-        stated, or counted in ``inverse``.
+        Seconds per byte of a node's cards for a ring with one member there, max(G / N, 1 / b), (nodes,); zero where
+        cards are not stated, or counted in ``inverse``.
     """
 
     inverse: PairTable
@@ -145,7 +151,22 @@ def ring_rates(links: Links, *, by_members: bool) -> RingRates:
     """
     if not by_members:
         return RingRates(links.ring_inverse, np.zeros(links.num_nodes))
-    return RingRates(slower_direction(1.0 / links.rate), links.gpus_per_node / links.cards)
+    inverse, stated = slower_direction(1.0 / links.rate), np.isfinite(links.cards)
+    fastest, whole = _fastest_by_node(links, inverse), 1.0 / links.cards
+    card = np.where(stated, np.maximum(links.gpus_per_node / links.cards, fastest), 0.0)
+    nodes = links.node_of_site[inverse.blocks.first]
+    of_cards = np.maximum.outer(fastest[nodes], fastest[nodes])
+    covered = np.logical_and.outer(stated[nodes], stated[nodes]) & (inverse.apart <= of_cards) & ~links.same_node.apart
+    apart = np.where(covered, np.maximum.outer(whole[nodes], whole[nodes]), inverse.apart)
+    return RingRates(PairTable(inverse.blocks, apart, inverse.own), card)
+
+
+def _fastest_by_node(links: Links, inverse: PairTable) -> Floats:
+    """Seconds per byte of the fastest link from every node to another, (nodes,); zero for a node alone."""
+    blocks, found = inverse.blocks, np.full(links.num_nodes, np.inf)
+    others = blocks.pairs & ~links.same_node.apart
+    np.minimum.at(found, links.node_of_site, np.where(others, inverse.apart, np.inf).min(axis=1)[blocks.of])
+    return np.where(np.isfinite(found), found, 0.0)
 
 
 def ring_by_byte(rates: RingRates, sites: Ints, nodes: Ints) -> Floats:

@@ -7,7 +7,8 @@ groups on a node, or has nodes of its own where it fills them.
 
 (1) The replicas of stage x touch k nodes, with at most :math:`g^+` and at least :math:`g^-` of them on one; their ring
     (``taut.formulations.rings`` (2) and (3)) takes, for each byte,
-    :math:`4 (g^+ - 1) / g^+ / B_{in} + 2 (k - 1) / k \max(1 / B, G / (N g^-))` seconds.
+    :math:`4 (g^+ - 1) / g^+ / B_{in} + 2 (k - 1) / k \max(1 / B, G / N) / g^-` seconds, or without stated cards
+    :math:`1 / B` between nodes.
 (2) The hop of replica z from stage x to x + 1, and from the last stage back to the first, stays in a node or leaves it.
     Replicas with the same hops form one pattern; there is only one where stages fill nodes or nodes hold whole stages.
 """
@@ -70,7 +71,8 @@ def _rings(degrees: Ints, machine: Machine, most: int) -> Floats:
     touched = 1 + full + (tail > 0)
     largest = np.maximum(head, np.where(full > 0, room, tail))
     smallest = np.minimum(head, np.where(tail > 0, tail, head))
-    between = np.maximum(1 / machine.between_rate, machine.gpus_per_node / machine.cards / smallest)
+    card = max(1 / machine.between_rate, machine.gpus_per_node / machine.cards)
+    between = card / (smallest if np.isfinite(machine.cards) else 1)
     return np.asarray(inside_factor(largest) / machine.inside_rate + ring_factor(touched) * between)
 
 

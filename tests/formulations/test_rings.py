@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 
+from taut.data.arrays import Ints
+from taut.data.catalog.devices import catalog_device
+from taut.data.cluster import ClusterSpec
+from taut.formulations.links import links
 from taut.formulations.pair_table import PairTable
-from taut.formulations.rings import RingRates, inside_factor, ring_by_byte, ring_factor, ring_steps
+from taut.formulations.rings import RingRates, inside_factor, ring_by_byte, ring_factor, ring_rates, ring_steps
 from taut.solver.placement.annealing import path_prices
 
 
@@ -48,3 +52,34 @@ def test_cards_are_shared_by_rings_and_not_by_members() -> None:
     assert ring_by_byte(RingRates(PairTable.of_matrix(inverse), 0 * cards), nodes[1], nodes[1]) == pytest.approx(
         2 * 0.5 + 1.0
     )
+
+
+def test_ring_runs_through_the_cards_of_its_members() -> None:
+    """
+    Nodes of 8 devices with cards of 1600 Gb/s in two racks: 200 Gb/s for a pair inside a rack, 100 between racks.
+
+    One member has 200 Gb/s, four have 800; to the other rack no ring gets more than a pair does. Without stated cards
+    all rings have what a pair has.
+    """
+    group = {
+        "count": 4,
+        "device": catalog_device("a100-80gb"),
+        "gpus_per_node": 8,
+        "intra_bandwidth_gbps": 2400,
+        "intra_latency_us": 1,
+    }
+    racks = [{"nodes": pair, "bandwidth_gbps": 200.0, "latency_us": 1.0} for pair in ([0, 1], [2, 3])]
+    network = {"bandwidth_gbps": 100.0, "latency_us": 1.0, "racks": racks}
+    near, far = np.array([[0] * 4 + [1] * 4]), np.array([[0] * 4 + [2] * 4])
+
+    def between(nodes: Ints, **cards: float) -> float:
+        cluster = ClusterSpec.parse({"name": "c", "nodes": [group | cards], "network": network}, "c")
+        rates = ring_rates(links(cluster), by_members=True)
+        whole = float(ring_by_byte(rates, nodes, nodes)[0])
+        inside = inside_factor(int((nodes[0] == 0).sum())) / 300e9
+        return 1 / (whole - inside) / 0.125e9
+
+    assert between(near, nic_bandwidth_gbps=1600.0) == pytest.approx(800)
+    assert between(near[:, [0, 4]], nic_bandwidth_gbps=1600.0) == pytest.approx(200)
+    assert between(far, nic_bandwidth_gbps=1600.0) == pytest.approx(100)
+    assert between(near) == pytest.approx(200)

@@ -8,8 +8,9 @@ Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] 
     and here weight/2 and none. M sums them over a pipeline rank's layers.
 (2) Rings of M bytes over the devices with the same weights, g_n of them on each of k nodes: max over n of
     4 (g_n - 1)/g_n M/B_n + 2 (k - 1)/k M/B between, slowest links either way. In the papers' models every device has
-    its share of its node's cards; in ``step`` 1/B = max(1/link, G_n/(cards_n g_n)) with G_n devices on node n, for a
-    ring crosses the cards once.
+    its share of its node's cards. In ``step`` a node with G_n devices and stated cards gives a ring g_n of them, each
+    as fast as cards_n/G_n and the node's fastest link to another node; links count beside where they are slower than
+    the fastest of both nodes, or where a node states no cards.
 (3) ``step``: R[x] = (2) of the slowest tensor rank. Reduced during the last backward pass, buckets of
     max(40e6, 1e6 dp cp) parameters, R[x] = max((2) min(1, bucket/parameters), (2) - max_z backward[x, z]), unless
     gradients are sharded (ZeRO-2, 3).
@@ -164,7 +165,11 @@ def _ring(network: Network, ends: Ints, by_members: bool) -> float:
     np.fill_diagonal(slowness, 0.0)
     between = slowness.max()
     if by_members:
-        between = max(between, (network.size[nodes] / (network.cards[nodes] * count)).max())
+        at, listed = network.node_of[ends], np.isfinite(network.cards)
+        port = network.port[at]
+        slower = (slowness > np.maximum(port[:, None], port[None, :])) | ~(listed[at][:, None] & listed[at][None, :])
+        shares = np.where(listed, np.maximum(network.size / network.cards, network.port), 0.0)
+        between = max(np.where(slower, slowness, 0.0).max(), (shares[nodes] / count).max())
     return float((4 * (count - 1) / count * own).max() + 2 * (k - 1) / k * between)
 
 

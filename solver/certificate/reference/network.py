@@ -9,6 +9,8 @@ Links between devices, from the levels or measured matrices of a cluster.
     have the slowest link that any of them have.
 """
 
+from functools import cached_property
+
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
@@ -50,6 +52,22 @@ class Network:
         third = np.zeros(len(nodes), dtype=bool)
         third[order[2:]] = kinds[order[2:]] == kinds[order[:-2]]
         return nodes[~third]
+
+    @cached_property
+    def port(self) -> Floats:
+        """Seconds per byte of the fastest link of every node to another, the slower way, (nodes,); 0 without others."""
+        if self.by_node:
+            told = self.telling(np.arange(len(self.size)))
+            devices = np.concatenate([[0], np.cumsum(self.size)])[told]
+        else:
+            told, devices = self.node_of, np.arange(len(self.node_of))
+        rate = self.rate(devices[:, None], devices[None, :])
+        rate = np.where(told[:, None] == told[None, :], 0.0, np.minimum(rate, rate.T)).max(axis=1)
+        fastest = np.zeros(self._kind.max() + 1)
+        np.maximum.at(fastest, self._kind[told], rate)
+        with np.errstate(divide="ignore"):
+            slowness = 1 / fastest[self._kind]
+        return np.where(np.isfinite(slowness), slowness, 0.0)
 
     @property
     def by_node(self) -> bool:
