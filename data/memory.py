@@ -118,6 +118,7 @@ class MemoryModel(Spec):
 
     name: str = "analytic"
     precision: Precision = "bf16"
+    grad_precision: GradPrecision | None = None
     overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
     margin_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 0.0
@@ -151,8 +152,8 @@ class MemoryModel(Spec):
 
     @property
     def parameter_bytes(self) -> ParameterBytes:
-        """Bytes per parameter in this precision."""
-        return PARAMETER_BYTES[self.precision]
+        """Bytes per parameter in these precisions."""
+        return parameter_bytes(self.precision, self.grad_precision)
 
     @property
     def overhead_bytes(self) -> int:

@@ -32,8 +32,8 @@ DEFAULT_VOCABULARY = 51200
 
 
 def _counts(value: object) -> object:
-    """Whole numbers with blanks between them, as a cell holds them."""
-    words = value.split() if isinstance(value, str) else value
+    """Whole numbers with blanks or bars between them, as a cell holds them."""
+    words = value.replace("|", " ").split() if isinstance(value, str) else value
     if isinstance(words, list) and all(isinstance(word, str) and word.isdecimal() for word in words):
         return [int(word) for word in words]
     return words
@@ -109,12 +109,12 @@ class ConfigurationRow(Spec):
         """Refuse stages that do not hold the layers."""
         chunks = self.pp * self.vpp
         if self.stages is None:
-            if self.layers < chunks or (self.vpp > 1 and self.layers % chunks):
-                wanted = f"a multiple of pp*vpp = {chunks}" if self.vpp > 1 else f"at least pp = {chunks}"
-                raise ValueError(f"layers is {self.layers}, expected {wanted}")
+            if self.layers < chunks:
+                name = "pp*vpp" if self.vpp > 1 else "pp"
+                raise ValueError(f"layers is {self.layers}, expected at least {name} = {chunks}")
         elif len(self.stages) != chunks or sum(self.stages) != self.layers:
             found = f"{len(self.stages)} of {sum(self.stages)} layers"
-            raise ValueError(f"stages is {found}, expected {chunks} of {self.layers} layers, such as 2 3 3 2")
+            raise ValueError(f"stages is {found}, expected {chunks} of {self.layers} layers, such as 2|3|3|2")
 
     @property
     def run_schedule(self) -> Schedule:

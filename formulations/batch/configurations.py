@@ -8,14 +8,15 @@ the last one the final norm and the head. Counts are those of one tensor and con
 (2) parameters of a layer, of the embedding and of the head, the vocabulary padded to a multiple of 128 times tp; a tied
     head adds none where first and last chunk share a device;
 (3) the even division: :math:`\lfloor L / X \rfloor` layers a chunk, and one more on each of the first L mod X, as
-    DeepSpeed and ``numpy.array_split`` divide.
+    DeepSpeed and ``numpy.array_split`` divide. Of interleaved stages embedding and head count as a layer each where
+    that makes all chunks equal, as Megatron-LM's ``account_for_embedding_in_pipeline_split`` does.
 """
 
 from dataclasses import dataclass, fields
 
 import numpy as np
 
-from taut.data.arrays import Ints
+from taut.data.arrays import Flags, Ints
 from taut.data.model import VOCABULARY_MULTIPLE
 from taut.data.stack import SCHEDULES
 from taut.formulations.schedules.plan_orders import ON_V, ORDER_PRICED
@@ -107,11 +108,15 @@ def head_parameters(c: Configurations) -> Ints:
     return np.asarray(norm + np.where(shared, 0, table_parameters(c)))
 
 
-def even_division(layers: Ints, chunks: Ints) -> Ints:
-    """Layers of every chunk of even divisions, (rows, most chunks), (3)."""
-    chunk = np.arange(int(chunks.max(initial=1)))
-    each, more = layers // chunks, layers % chunks
-    return np.where(chunk < chunks[:, None], each[:, None] + (chunk < more[:, None]), 0)
+def even_division(layers: Ints, chunks: Ints, several: Flags) -> Ints:
+    """Layers of every chunk of even divisions, (rows, most chunks), (3); ``several``, whether stages have several."""
+    chunk, last = np.arange(int(chunks.max(initial=1))), chunks[:, None] - 1
+    # Embedding and head stand for a layer each where that makes the chunks of interleaved stages equal.
+    edges = several & (layers % chunks > 0) & ((layers + 2) % chunks == 0) & (layers + 2 >= 2 * chunks)
+    counted = layers + 2 * edges
+    each, more = counted // chunks, counted % chunks
+    found = each[:, None] + (chunk < more[:, None]) - (edges[:, None] & ((chunk == 0) | (chunk == last)))
+    return np.where(chunk <= last, found, 0)
 
 
 def device_parameters(c: Configurations) -> Ints:

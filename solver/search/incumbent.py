@@ -2,9 +2,11 @@
 
 import math
 
+from taut.data.arrays import Ints
 from taut.formulations.latency import step_time, violations
 from taut.formulations.placement import PlacementProblem
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.strategy import Strategy
 from taut.solver.placement.result import FoundPlacement
 from taut.solver.result import SOLVED, CandidateBound, Incumbent, State
 
@@ -22,11 +24,14 @@ class Best:
 
     def offer(self, bound: CandidateBound, problem: PlacementProblem, placed: FoundPlacement) -> None:
         """Price a placement; keep it if best, mark the candidate solved if its bound is met."""
-        devices = problem.devices(placed.positions)
-        if violations(self._problem, problem.strategy, devices):
+        self.take(bound, problem.strategy, problem.devices(placed.positions))
+
+    def take(self, bound: CandidateBound, strategy: Strategy, devices: Ints) -> None:
+        """The same of a strategy on devices (pp, dp, tp cp)."""
+        if violations(self._problem, strategy, devices):
             return
-        seconds = float(step_time(self._problem, problem.strategy, devices).total)
+        seconds = float(step_time(self._problem, strategy, devices).total)
         if seconds < self.seconds:
-            self.incumbent = Incumbent(strategy=problem.strategy, devices=devices, seconds=seconds)
+            self.incumbent = Incumbent(strategy=strategy, devices=devices, seconds=seconds)
         if seconds - bound.lower_bound <= SOLVED * seconds:
             bound.state = State.SOLVED

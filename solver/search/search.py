@@ -3,10 +3,11 @@ Best-first branch and bound over all candidates.
 
 Every candidate c carries a lower bound LB(c) over its stages, recompute and placement together. The candidate with
 the least bound is refined (``taut.solver.search.refinement``), step by step, until none with a bound below the
-incumbent can be refined further. Candidates that are priced by their order come after all others, whose incumbent they
-can be refuted by: first the bounds of all, then their divisions, the shortest first, and their branches last. Before
-those, orders are adapted to the times of what was found, as long as one may lead to a better plan
-(``taut.solver.search.order_adaptation``); each joins the space, and its candidates the others.
+incumbent can be refined further. Candidates that are priced by their order, of which simple plans are the first
+incumbents (``taut.solver.search.first_plans``), come after all others, whose incumbent they can be refuted by: first
+the bounds of all, then their divisions, the shortest first, and their branches last. Before those, orders are adapted
+to the times of what was found, as long as one may lead to a better plan (``taut.solver.search.order_adaptation``); each
+joins the space, and its candidates the others.
 
 Where all of that leaves no plan, memory alone decides (``taut.solver.placement.exact.memory_assignment``).
 
@@ -37,6 +38,7 @@ from taut.solver.result import (
     StoppedBy,
     relative_gap,
 )
+from taut.solver.search.first_plans import first_plans
 from taut.solver.search.incumbent import Best
 from taut.solver.search.refinement import Refining, load_loops
 from taut.solver.search.standing import Stage
@@ -104,6 +106,8 @@ class _Search:
         with self._watch, interrupt_requested() as self._interrupted:
             for candidate in self._problem.candidates:
                 self._add(candidate)
+            for plan in first_plans(self._problem, self._bounds):
+                self._best.take(*plan)
             while (self._heap or self._refining.orders.has_pending) and stopped is None:
                 stopped = self._step()
             if stopped is None and self._best.incumbent is None:

@@ -30,7 +30,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.solver.certificate.reference.figures import Figures
-from taut.solver.certificate.reference.memory import PARAMETER_BYTES
+from taut.solver.certificate.reference.memory import parameter_bytes
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import ON_V, WHOLE_STEP
 
@@ -63,7 +63,7 @@ def _reductions(plan: Figures) -> Floats:
 def _between_copies(plan: Figures) -> Floats:
     """Seconds of the sums between copies, and of the gathers inside them under ZeRO-2, (n, pp), (8)."""
     choice, case = plan.choice, plan.case
-    _, gradient, _ = PARAMETER_BYTES[case.memory.precision]
+    _, gradient, _ = parameter_bytes(case.memory)
     each = case.coefficient("data_parallel") * gradient * plan.by_rank(plan.parameters) / choice.dp_shard
     sums = [
         _hierarchical(plan.network, np.swapaxes(plan.devices[:, :, place :: choice.dp_shard], -1, -2), by_members=True)
@@ -91,7 +91,7 @@ def rings_of_copies(plan: Figures) -> Floats:
 def _message(plan: Figures) -> Floats:
     """Bytes that a device of every pipeline rank exchanges (pp,), times the calibration's coefficient, (1)."""
     choice, case = plan.choice, plan.case
-    stored, gradient, _ = PARAMETER_BYTES[case.memory.precision]
+    stored, gradient, _ = parameter_bytes(case.memory)
     m, weight = choice.num_micro_batches, case.coefficient("data_parallel")
     moved = {2: (m * gradient + stored) / 2, 3: m * (gradient + 2 * stored) / 2}.get(choice.zero, gradient)
     if case.latency_model == "step":
@@ -113,7 +113,7 @@ def _tied(plan: Figures) -> Floats:
     choice, case = plan.choice, plan.case
     if not case.model.tied_embedding or choice.pp == 1 or choice.schedule in ON_V:
         return np.zeros(len(plan.devices))
-    network, gradient = plan.network, PARAMETER_BYTES[case.memory.precision][1]
+    network, gradient = plan.network, parameter_bytes(case.memory)[1]
     message = case.coefficient("data_parallel") * gradient * plan.layers.embedding
     a, b = plan.devices[:, 0], plan.devices[:, -1]
     all_send = int(network.size.max())

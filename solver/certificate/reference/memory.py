@@ -1,7 +1,8 @@
 r"""
 What a device of each pipeline rank holds, and which plans break a rule.
 
-(1) A parameter takes (weight, gradient, optimizer) bytes: bf16 and less 2, 4, 12; fp16 2, 2, 16; fp32 4, 4, 8. ZeRO-1
+(1) A parameter takes (weight, gradient, optimizer) bytes: bf16 and less 2, 4, 12; fp16 2, 2, 16; fp32 4, 4, 8; the
+    gradient 2 or 4 where it has a precision of its own. ZeRO-1
     divides the optimizer's by dp, or by the replicas of a copy, ZeRO-2 the gradients too, ZeRO-3 the weights too;
     ZeRO-3 gathers two of the largest layers, and in a pipeline holds weights and gradients whole beside its shares.
 (2) Stage x of 1F1B holds min(pp - x, m) micro-batches, GPipe m; other orders what their passes hold, until the whole
@@ -34,6 +35,7 @@ PARAMETER_BYTES = {
     "mxfp8": (2, 4, 12),
     "nvfp4": (2, 4, 12),
 }
+GRADIENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 Stages = tuple[tuple[int, int], ...]
 
 
@@ -72,6 +74,12 @@ def memory_bytes(
     return found
 
 
+def parameter_bytes(memory: MemoryModel) -> tuple[int, int, int]:
+    """Bytes of a parameter's weight, gradient and optimizer state, (1)."""
+    weight, gradient, state = PARAMETER_BYTES[memory.precision]
+    return weight, GRADIENT_BYTES.get(memory.grad_precision or "", gradient), state
+
+
 def _times(memory: MemoryModel, term: str, figures: Ints) -> Ints:
     """A term times its coefficient, in whole bytes."""
     coefficient = memory.coefficients.get(term, 1.0)
@@ -80,7 +88,7 @@ def _times(memory: MemoryModel, term: str, figures: Ints) -> Ints:
 
 def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints) -> dict[str, Ints]:
     """Bytes of weights, gradients and optimizer states, (1)."""
-    weight, gradient, state = PARAMETER_BYTES[memory.precision]
+    weight, gradient, state = parameter_bytes(memory)
     shares = [choice.copy_of if choice.zero >= stage else 1 for stage in (3, 2, 1)]
     terms = [-(-parameters * each // share) for each, share in zip((weight, gradient, state), shares, strict=True)]
     if choice.zero == 3 and choice.holders > 1:

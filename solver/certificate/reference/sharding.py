@@ -17,7 +17,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.gradients import rings_of_copies
-from taut.solver.certificate.reference.memory import PARAMETER_BYTES
+from taut.solver.certificate.reference.memory import parameter_bytes
 
 
 def is_sharded(plan: Figures) -> bool:
@@ -27,7 +27,7 @@ def is_sharded(plan: Figures) -> bool:
 
 def waits(plan: Figures, rank: Ints) -> Floats:
     """Seconds that every worker waits forward and backward, on pipeline ranks (C,): (2, n, C, dp, tp), (2) to (4)."""
-    weight, gradient, _ = PARAMETER_BYTES[plan.case.memory.precision]
+    weight, gradient, _ = parameter_bytes(plan.case.memory)
     gathered = weight if plan.choice.zero == 3 else 0
     parameters = plan.layers.parameters
     a, b, every = parameters[plan.first], parameters[plan.last], plan.parameters

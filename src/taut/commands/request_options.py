@@ -37,6 +37,9 @@ def _request(
         str | None, typer.Option(help="Framework: catalog name or YAML file; default: megatron-core.")
     ] = None,
     precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32, fp8, fp8-blockwise, mxfp8 or nvfp4.")] = None,
+    grad_precision: Annotated[
+        str | None, typer.Option(help="Of kept and summed gradients: bf16, fp16 or fp32; default: by precision.")
+    ] = None,
     fix: Annotated[str, typer.Option(help="Values that must hold, such as tp=8,pp=4,schedule=1f1b.")] = "",
     max_tp: Annotated[int | None, typer.Option(help="Largest tensor degree; default: the node size.")] = None,
     max_cp: Annotated[int | None, typer.Option(help="Largest context degree; default: 4096 tokens a rank.")] = None,

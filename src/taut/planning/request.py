@@ -18,7 +18,7 @@ from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.device import Precision
-from taut.data.memory import MemoryModel
+from taut.data.memory import GradPrecision, MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import Spec, shorten
 from taut.data.stack import SCHEDULES, Schedule, Stack
@@ -49,6 +49,7 @@ class PlanOptions(TypedDict, total=False):
     calibration: Calibration | Name | Mapping[str, Any] | None
     stack: Stack | Name | Mapping[str, Any] | None
     precision: str | None
+    grad_precision: str | None
     fix: Fixed | None
     max_tp: int | None
     max_cp: int | None
@@ -200,6 +201,7 @@ class PlanRequest(BaseModel):
     calibration: Annotated[Calibration | str | None, _optional(_spec(Calibration, "calibration"))] = None
     stack: Annotated[Stack | str | None, _optional(_spec(Stack, "stack"))] = None
     precision: Annotated[Precision | None, _optional(_one_of(get_args(Precision)))] = None
+    grad_precision: Annotated[GradPrecision | None, _optional(_one_of(get_args(GradPrecision)))] = None
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)] = {}
     max_tp: Annotated[int | None, _optional(Positive)] = None
     max_cp: Annotated[int | None, _optional(Positive)] = None

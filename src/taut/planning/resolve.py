@@ -122,13 +122,12 @@ def _memory_model(
     given, precision = request.memory_model, request.precision
     memory = load_memory_model(given) if isinstance(given, str) else given
     if memory is None:
-        devices = list(cluster.devices.values())
-        if (fitted := memory_model_for(stack, cluster.devices)) is not None:
-            return fitted.model_copy(update={"precision": _precision(request, cluster)})
-        return memory_model_of(calibration.stack if calibration else "", devices[0], _precision(request, cluster))
-    if precision is None:
-        return memory
-    return MemoryModel.parse({**memory.model_dump(), "precision": precision}, "precision")
+        device, precision = next(iter(cluster.devices.values())), _precision(request, cluster)
+        of_runs = calibration.stack if calibration else ""
+        memory = memory_model_for(stack, cluster.devices) or memory_model_of(of_runs, device, precision)
+    asked = {"precision": precision, "grad_precision": request.grad_precision}
+    stated = {name: value for name, value in asked.items() if value is not None}
+    return MemoryModel.parse({**memory.model_dump(), **stated}, "precision") if stated else memory
 
 
 def _precision(request: PlanRequest, cluster: ClusterSpec) -> Precision:

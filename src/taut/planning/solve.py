@@ -77,6 +77,9 @@ def plan(
         ``precision``: ``bf16``, ``fp16``, ``fp32``, ``fp8``, ``fp8-blockwise``, ``mxfp8`` or ``nvfp4``;
         by default the first of bf16, fp16 and fp32 in which every device computes.
 
+        ``grad_precision``: in which gradients are kept and summed, ``bf16``, ``fp16`` or ``fp32``; by default fp16
+        where ``precision`` is, and fp32 elsewhere.
+
         ``fix``: degrees and choices that must have these values, such as ``{"tp": 8, "schedule": "1f1b"}``.
 
         ``max_tp``: largest tensor degree; by default the largest node.

@@ -71,7 +71,7 @@ def _said(values: list[bool | None], otherwise: bool) -> Ints:
 def _division(rows: list[ConfigurationRow]) -> Ints:
     """Layers of every chunk, (rows, most chunks): as stated, or even."""
     layers, chunks = np.array([(row.layers, row.pp * row.vpp) for row in rows], dtype=np.int64).reshape(-1, 2).T
-    found = even_division(layers, chunks)
+    found = even_division(layers, chunks, np.array([row.vpp > 1 for row in rows], dtype=bool))
     for index, row in enumerate(rows):
         if row.stages is not None:
             found[index, : len(row.stages)] = row.stages

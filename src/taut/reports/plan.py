@@ -207,11 +207,12 @@ def _why_stopped(plan: "PlanDocument") -> list[str]:
 
 def _memory_words(spec: dict[str, Any]) -> str:
     """What a memory model rests on."""
+    formats = spec["precision"] + (f" with gradients in {kept}" if (kept := spec.get("grad_precision")) else "")
     if spec["network"] is not None:
         network = spec["network"]
-        words = f"{spec['precision']}, network of {len(network['layers'])} layers for even partitions"
+        words = f"{formats}, network of {len(network['layers'])} layers for even partitions"
         return f"{words}, trained on {network['samples']} runs, margin {network['margin']:.1%} of the capacity"
-    words = f"{spec['precision']}, overhead {spec['overhead_gib']:.3g} GiB"
+    words = f"{formats}, overhead {spec['overhead_gib']:.3g} GiB"
     if not spec["samples"]:
         return f"{words}, margin {spec['margin']:.0%} of the capacity"
     return (

@@ -45,6 +45,7 @@ def test_fields_are_those_of_the_keyword_arguments_and_of_the_command_line() -> 
         ({"gap": "0.1"}, "gap: '0.1', expected a share"),
         ({"seed": -1}, "seed: -1, expected a whole number from 0 to 2147483647"),
         ({"workers": 0}, "workers: 0, expected a whole number above 0"),
+        ({"grad_precision": "fp8"}, "grad_precision: fp8, expected one of bf16, fp16, fp32"),
         ({"latency_model": "pipete"}, "latency_model: pipete, expected one of step, pipette"),
         ({"precision": "int8"}, "precision: int8, expected one of bf16"),
         ({"model": 3}, "model: 3, expected a catalog name, a file or a ModelSpec"),

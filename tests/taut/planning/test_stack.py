@@ -131,6 +131,17 @@ def test_context_ranks_that_nothing_prices_or_runs_are_refused(options: dict[str
         problem(**options)
 
 
+def test_gradients_have_a_precision_of_their_own() -> None:
+    """In bf16 they take half of fp32's bytes, in memory and on the links; a fitted memory model keeps its terms."""
+    usual, halved = problem(), problem(grad_precision="bf16")
+    assert usual.memory.parameter_bytes == (2, 4, 12)
+    assert halved.memory.parameter_bytes == (2, 2, 12)
+    choice = next(choice for choice in usual.candidates if choice.dp > 1 and choice.zero == 0)
+    assert (2 * halved.gradient_bytes(choice) == usual.gradient_bytes(choice)).all()
+    fitted = problem(stack="megatron-deepspeed", precision="fp32", grad_precision="bf16")
+    assert fitted.memory.parameter_bytes == (4, 2, 8)
+
+
 @pytest.mark.proof
 def test_a_plan_with_context_ranks_holds() -> None:
     """Four context ranks on two nodes: the plan says so in words and in its file, and its certificate holds."""

@@ -33,7 +33,7 @@ def random_row(rng: np.random.Generator) -> dict[str, Any]:
     vpp = 2 if v_shaped or schedule == "interleaved-1f1b" else 1
     m, micro_batch, dp = int(rng.choice([2, 3])) * pp, int(rng.choice([1, 2])), nodes * 8 // tp // pp // cp
     sizes = rng.integers(1, 4, pp * vpp).tolist() if rng.random() < 0.5 else None
-    layers = sum(sizes) if sizes else pp * vpp * 2 + (int(rng.integers(0, pp)) if vpp == 1 else 0)
+    layers = sum(sizes) if sizes else pp * vpp * 2 + int(rng.integers(0, pp)) - 2 * int(vpp > 1 and rng.random() < 0.5)
     zero = [stage for stage in stack.zero if pp == 1 or stage in (stack.pipeline_zero or stack.zero)]
     kinds = [kind for kind in stack.recompute if kind != "full" or schedule not in SPLIT]
     row = {
@@ -54,6 +54,7 @@ def random_row(rng: np.random.Generator) -> dict[str, Any]:
         "sequence_parallel": bool(rng.choice(stack.sequence_parallel)) and tp > 1,
         "overlap_grad_reduce": bool(rng.random() < 0.3) or None,
         "stack": stack.name if rng.random() < 0.7 or stack.name != "megatron-core" else "",
+        "grad_precision": [None, None, "bf16", "fp32"][int(rng.integers(4))],
     }
     return {name: value for name, value in row.items() if value is not None}
 
@@ -72,12 +73,13 @@ def planned(row: ConfigurationRow) -> tuple[float, int]:
         global_batch=row.global_batch,
         fix=fix,
         overlap_grad_reduce=bool(row.overlap_grad_reduce),
+        grad_precision=row.grad_precision,
         stack=row.stack or None,
     )
     problem = taut.planning_problem(request)
     candidate = next(each for each in problem.candidates if not each.dp_shard)
     chunks = np.array([row.pp * row.vpp])
-    sizes = np.array(row.stages) if row.stages else even_division(np.array([row.layers]), chunks)[0]
+    sizes = np.array(row.stages) if row.stages else even_division(np.array([row.layers]), chunks, chunks > row.pp)[0]
     recompute = np.full(len(sizes), RECOMPUTE.index(row.recompute))
     strategy = Strategy(candidate=candidate, division=Division.of_ends(sizes.cumsum(), recompute))
     devices = np.arange(row.n_gpus).reshape(row.pp, row.dp, row.cp * row.tp)

@@ -129,13 +129,14 @@ def test_evaluators_agree_on_learned_memory() -> None:
 
 
 def test_memory_coefficients_and_precisions() -> None:
-    """Fitted coefficients, other precisions and a margin in GiB are the same byte for byte."""
+    """Fitted coefficients, other precisions, also of gradients, and a margin in GiB are the same byte for byte."""
     rng, checked = np.random.default_rng(8), 0
     for seed in range(60):
         given = by_order(seed) if seed % 2 else random_problem(seed)
         more = {"weights": 0.9, "activations": 1.7, "checkpoints": 0.3, "buffers": 2.5, "logits": 0.01}
         update = {"coefficients": more, "margin_gib": 1e-4, "overhead_gib": 1e-5}
-        memory = given.memory.model_copy(update=update | {"precision": "fp32"})
+        kept = {"precision": "fp32", "grad_precision": [None, "bf16", "fp32"][seed % 3]}
+        memory = given.memory.model_copy(update=update | kept)
         cluster = given.cluster.model_copy(deep=True)
         for group in cluster.nodes:
             group.device.peak_tflops["fp32"] = 1.0
