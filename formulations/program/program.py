@@ -26,7 +26,8 @@ Constraints
     (4) for two classes of device, the patterns hold the slow tensor groups that there are.
 
 Every price is rounded down, so the optimum is a lower bound on the optimum in seconds, and misses it by less
-than one nanosecond for each price counted, :math:`2 pp_c + m_c - 1` of them.
+than one nanosecond for each price counted, :math:`2 pp_c + m_c - 1` of them. Where a step waits for the reductions of
+all stages, ``taut.formulations.program.later_stages`` says what takes the place of the sum.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,9 +38,10 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.data.units import KIB, NANOSECONDS_PER_SECOND
+from taut.data.units import KIB
 from taut.errors import FormulationError
-from taut.formulations.partition import PartitionProblem
+from taut.formulations.partition import LaterStages, PartitionProblem
+from taut.formulations.program.later_stages import latest, nanoseconds, waits
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 
@@ -47,12 +49,18 @@ SLOW, MIXED = 1, 2
 
 
 class Option(NamedTuple):
-    """One candidate with its partition problem, and edge and tail seconds (L+1,)."""
+    """
+    One candidate with its partition problem, edge and tail seconds (L+1,), and what later stages wait for, if they do.
+
+    No division above ``most`` seconds is of interest.
+    """
 
     candidate: Candidate
     partition: PartitionProblem
     edge: Floats
     tail: Floats
+    later: LaterStages | None = None
+    most: float = np.inf
 
 
 class Row(NamedTuple):
@@ -121,11 +129,7 @@ class StrategyProgram:
         """
         if broken := self.violations(choice):
             raise FormulationError(f"strategy program: {broken[0]}")
-        _, problem, edge, tail = self.options[choice.candidate]
-        ranges, ends = _ranges(choice), choice.division.ends
-        slowest = nanoseconds(problem.high[ranges]).max()
-        cuts = nanoseconds(edge[ends[:-1]]).sum() + nanoseconds(tail[ends[:1]]).sum()
-        return int(nanoseconds(problem.low[ranges]).sum() + cuts + (problem.micro_batches - 1) * slowest)
+        return option_cost(self.options[choice.candidate], choice.division, choice.patterns)
 
     def violations(self, choice: StrategyChoice) -> tuple[str, ...]:
         """What is wrong with a choice, one line each; empty if it is feasible."""
@@ -159,9 +163,16 @@ class StrategyProgram:
         )
 
 
-def nanoseconds(seconds: Floats) -> Ints:
-    """Finite seconds as integer nanoseconds, rounded down."""
-    return np.asarray(np.floor(seconds * NANOSECONDS_PER_SECOND), dtype=np.int64)
+def option_cost(option: Option, division: Division, patterns: tuple[int, ...]) -> int:
+    """Nanoseconds of an option's division under a pattern for every stage, which are taken to be feasible."""
+    _, problem, edge, tail, later, _ = option
+    ranges, ends = (np.array(patterns), *division.ranges), division.ends
+    slowest = nanoseconds(problem.high[ranges]).max()
+    cuts = nanoseconds(edge[ends[:-1]]).sum() + nanoseconds(tail[ends[:1]]).sum()
+    once = int(nanoseconds(problem.low[ranges]).sum() + cuts)
+    if later is not None:
+        once = latest(waits(problem, later, edge, np.arange(problem.pp), ranges), once, later)
+    return int(once + (problem.micro_batches - 1) * slowest)
 
 
 def kibibytes(count: Ints) -> Ints:

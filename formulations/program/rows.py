@@ -6,7 +6,8 @@ Sets and data are those of ``taut.formulations.program.program``.
 Variables
     - :math:`u_c \in \{0, 1\}`: candidate c is chosen;
     - :math:`a_{cxijrq} \in \{0, 1\}`: stage x of candidate c is layers [i, j) with recompute r and pattern q.
-      Where any of the seconds is infinite there is no variable;
+      Where any of the seconds is infinite there is no variable, nor where no division of interest has this stage
+      (``taut.formulations.program.windows``);
     - :math:`M_m \ge 0` integer nanoseconds: the slowest stage, one for every :math:`m > 1` of the candidates,
       so that for each number of micro-batches the makespan is linear (its epigraph).
 
@@ -21,7 +22,8 @@ Constraints, (2) to (5) for every candidate c
     (4) :math:`\sum_{ijr} k \, a \le K_{cq} u_c` for each stage x and pattern q; a stage that exceeds its budget
         alone is bounded by 0, so that no tolerance of a solver can let it in;
     (5) :math:`dp_c S + X \le n_c u_c \le dp_c S + (dp_c - 1) X` for two classes, S stages slow, X mixed, and
-        :math:`n_c` slow tensor groups.
+        :math:`n_c` slow tensor groups;
+    (6) where a step waits for all stages, the rows of ``taut.formulations.program.later_stages``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,6 +35,7 @@ from taut.data.arrays import Flags, Ints
 from taut.data.units import KIB
 from taut.errors import FormulationError
 from taut.formulations.partition import PartitionProblem
+from taut.formulations.program.later_stages import Waits, ends_of, nanoseconds, others, waits
 from taut.formulations.program.program import (
     MIXED,
     SLOW,
@@ -41,8 +44,8 @@ from taut.formulations.program.program import (
     StageColumns,
     StrategyProgram,
     kibibytes,
-    nanoseconds,
 )
+from taut.formulations.program.windows import windows
 
 MOST_SECONDS = 1e6
 """Larger prices would leave no room for their sums in 63 bits, nor for every nanosecond in a float."""
@@ -82,14 +85,43 @@ def strategy_program(options: Sequence[Option]) -> StrategyProgram:
     micro_batches = sorted({option.partition.micro_batches for option in options} - {1})
     most = stages.high.max(initial=0)
     count = len(options) + len(stages.stage)
+    summed = np.array([option.later is None for option in options])
+    ends = [] if summed.all() else [_latest_end(options, parts), _longest_optimizer(options, parts)]
+    makespan = {m: count + number for number, m in enumerate(micro_batches)}
+    last = count + len(micro_batches)
+    prices = np.where(summed[stages.candidate], stages.price, 0).tolist()
     return StrategyProgram(
         options=tuple(options),
         stages=stages,
-        objective=np.array([0] * len(options) + stages.price.tolist() + [m - 1 for m in micro_batches]),
-        upper=np.array([1] * len(options) + stages.fits.tolist() + [most] * len(micro_batches), dtype=np.int64),
-        binary=np.arange(count + len(micro_batches)) < count,
-        rows=tuple(_rows(options, parts, {m: count + number for number, m in enumerate(micro_batches)})),
+        objective=np.array([0] * len(options) + prices + [m - 1 for m in micro_batches] + [1] * len(ends)),
+        upper=np.array([1] * len(options) + stages.fits.tolist() + [most] * len(micro_batches) + ends, dtype=np.int64),
+        binary=np.arange(last + len(ends)) < count,
+        rows=tuple(_rows(options, parts, makespan, (last, last + 1))),
     )
+
+
+def _waits(option: Option, part: StageColumns) -> Waits:
+    """What the columns of an option that waits for all stages add to the ends of the step."""
+    assert option.later is not None
+    ranges = part.pattern, part.recompute, part.first, part.end
+    return waits(option.partition, option.later, option.edge, part.stage, ranges)
+
+
+def _latest_end(options: Sequence[Option], parts: list[StageColumns]) -> int:
+    """More nanoseconds than Z takes in any division."""
+    most = 0
+    for option, part in zip(options, parts, strict=True):
+        if option.later is not None and len(part.stage):
+            each = _waits(option, part)
+            stage = max(int(part.price.max()), int((each.ahead + each.behind + each.reduction).max()))
+            most = max(most, option.partition.pp * stage + others(option.later))
+    return most
+
+
+def _longest_optimizer(options: Sequence[Option], parts: list[StageColumns]) -> int:
+    """Most nanoseconds of any stage's optimizer."""
+    pairs = zip(options, parts, strict=True)
+    return max(int(_waits(*pair).optimizer.max(initial=0)) for pair in pairs if pair[0].later is not None)
 
 
 def _check(option: Option, where: str) -> None:
@@ -109,8 +141,8 @@ def _check(option: Option, where: str) -> None:
 def _stage_columns(c: int, option: Option) -> StageColumns:
     """The variables a of one candidate, stage after stage."""
     problem = option.partition
-    finite = np.isfinite(problem.low) & np.isfinite(problem.high)
-    found = [np.argwhere(finite & _possible(option, x)) for x in range(problem.pp)]
+    inside = windows(problem, option.edge, option.tail, option.most)
+    found = [np.argwhere(allowed & _possible(option, x)) for x, allowed in enumerate(inside)]
     stage = np.repeat(np.arange(problem.pp), [len(part) for part in found])
     pattern, recompute, first, end = np.concatenate(found).T
     ranges = recompute, first, end
@@ -139,7 +171,9 @@ def _possible(option: Option, x: int) -> Flags:
     return np.asarray((i < j) & begins & ends)
 
 
-def _rows(options: Sequence[Option], parts: list[StageColumns], makespan: dict[int, int]) -> Iterator[Row]:
+def _rows(
+    options: Sequence[Option], parts: list[StageColumns], makespan: dict[int, int], ends: tuple[int, int]
+) -> Iterator[Row]:
     # (1)
     yield Row(np.arange(len(options)), np.ones(len(options), dtype=np.int64), 1, 1)
     before = len(options)
@@ -152,6 +186,8 @@ def _rows(options: Sequence[Option], parts: list[StageColumns], makespan: dict[i
         yield from _memory_rows(option.partition, part, columns, c)
         if len(option.partition.budget) > 1:
             yield from _class_rows(option.partition, part, columns, c)
+        if option.later is not None:
+            yield from _end_rows(option, part, columns, c, ends)
 
 
 def _flow_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c: int) -> Iterator[Row]:
@@ -185,6 +221,19 @@ def _class_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c:
     for per_mixed, lower, upper in ((1, None, 0), (problem.dp - 1, 0, None)):
         groups = problem.dp * slow + per_mixed * mixed
         yield Row(entries, np.append(groups[slow | mixed], -problem.slow_groups), lower, upper)
+
+
+def _end_rows(option: Option, part: StageColumns, columns: Ints, c: int, ends: tuple[int, int]) -> Iterator[Row]:
+    """(6): the sum of prices, and the end and the optimizer of every stage."""
+    assert option.later is not None
+    latest, longest = ends
+    yield Row(np.append(columns, latest), np.append(-part.price, 1), 0, None)
+    besides, entries = others(option.later), np.concatenate([columns, [c, latest]])
+    for end, optimizer in ends_of(_waits(option, part), part.stage, option.partition.pp):
+        yield Row(entries, np.concatenate([-end, [-besides, 1]]), 0, None)
+        own = np.flatnonzero(optimizer)
+        if len(own):
+            yield Row(np.append(columns[own], longest), np.append(-optimizer[own], 1), 0, None)
 
 
 def _groups(keys: Ints) -> list[Ints]:

@@ -140,7 +140,8 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
         exchanged=problem.gradient_bytes(candidate) if alike or not overlap else unhidden,
         unhidden=unhidden,
         overlap=overlap and alike,
-        others=hops * further + problem.constant_seconds,
+        # On one node nothing is said of hops between nodes, of which there are none.
+        others=(hops * further if hops else 0.0) + problem.constant_seconds,
         parameters=tables.parameters.astype(float),
         optimizer=optimizer_per_parameter(problem, candidate),
     )

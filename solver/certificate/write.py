@@ -34,9 +34,18 @@ from taut.solver.result import CandidateBound, Limits, SearchResult, StoppedBy, 
 from taut.solver.stopwatch import Stopwatch
 
 
-def plan_document(problem: PlanningProblem, result: SearchResult, limits: Limits) -> dict[str, Any]:
+def plan_document(
+    problem: PlanningProblem, result: SearchResult, limits: Limits, method: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """
     The plan as plain JSON values.
+
+    Parameters
+    ----------
+    problem, result, limits
+        What was planned, what is known of it, and when the search stopped.
+    method
+        What is said of the method that made the plan, where it is not the search.
 
     Raises
     ------
@@ -76,7 +85,7 @@ def plan_document(problem: PlanningProblem, result: SearchResult, limits: Limits
             "no_margin_proofs": [] if free is None else [asdict(proof) for proof in free.proofs],
         },
         "inputs": inputs,
-        "provenance": _provenance(result, limits),
+        "provenance": _provenance(result, limits) | ({} if method is None else {"method": method}),
     }
 
 

@@ -13,6 +13,8 @@ Moves to a neighbour:
 (3) A worse neighbour by :math:`\Delta` seconds is accepted with probability :math:`e^{-\Delta / T}`; the temperature T
     falls geometrically, since whole layers are worth some per cent of a step and cuts between them a small part of it.
 
+A run may be made in parts (``DivisionAnnealing``), so that a search can stop between them.
+
 Reference: Kirkpatrick, Gelatt and Vecchi (1983), Optimization by simulated annealing.
 """
 
@@ -63,18 +65,9 @@ class Figures(NamedTuple):
     penalty: float
 
 
-def annealed_division(
-    problem: PlanningProblem,
-    candidate: Candidate,
-    given: ChunkProblem,
-    start: Division,
-    *,
-    moves: int,
-    hot: float = HOT,
-    seed: int = 0,
-) -> Division | None:
+class DivisionAnnealing:
     """
-    The best division of an annealing run whose bytes, to a rounding, fit the largest device.
+    An annealing run in parts, each of which goes on from where the last one ended.
 
     Parameters
     ----------
@@ -82,19 +75,45 @@ def annealed_division(
         What is divided.
     start
         Where it begins; it need not fit.
-    moves, hot, seed
-        Length of the run, its first temperature as a share of the ideal step, and its seed.
-
-    Returns
-    -------
-    Division or None
-        None where no division was met that fits.
+    moves, parts
+        Moves of each part, and how many parts there are.
+    hot, seed
+        First temperature as a share of the ideal step, and the seed.
     """
-    figures = _figures(problem, candidate, given)
-    ideal = _ideal(given)
-    ends, recompute = start.ends.astype(np.int64), start.recompute_index.astype(np.int64)
-    value = _run(figures, ends, recompute, moves, seed, hot * ideal, COLD * ideal)
-    return Division.of_ends(ends, recompute) if np.isfinite(value) else None
+
+    def __init__(
+        self,
+        problem: PlanningProblem,
+        candidate: Candidate,
+        given: ChunkProblem,
+        start: Division,
+        *,
+        moves: int,
+        parts: int = 1,
+        hot: float = HOT,
+        seed: int = 0,
+    ) -> None:
+        self._figures, self._ideal = _figures(problem, candidate, given), _ideal(given)
+        self._moves, self._parts, self._hot, self._seed, self._done = moves, parts, hot, seed, 0
+        self._state = start.ends.astype(np.int64), start.recompute_index.astype(np.int64)
+        self._best, self._seconds = (self._state[0].copy(), self._state[1].copy()), np.inf
+
+    @property
+    def division(self) -> Division | None:
+        """The best division so far whose bytes, to a rounding, fit the largest device; None where none was met."""
+        return Division.of_ends(*self._best) if np.isfinite(self._seconds) else None
+
+    def advance(self) -> bool:
+        """Anneal one part; returns whether there is another."""
+        falls = (COLD / self._hot) ** (1.0 / self._parts)
+        hot = self._hot * falls**self._done * self._ideal
+        seed = self._seed + self._done * 1_000_003
+        temperatures = hot, hot * falls
+        self._seconds = _run(
+            self._figures, *self._state, *self._best, self._seconds, self._moves, seed % (1 << 32), *temperatures
+        )
+        self._done += 1
+        return self._done < self._parts
 
 
 def _ideal(given: ChunkProblem) -> float:
@@ -132,12 +151,22 @@ def _figures(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem
 
 
 @jit
-def _run(figures: Figures, ends: Ints, recompute: Ints, moves: int, seed: int, hot: float, cold: float) -> float:
-    """Anneal a division in place; returns the best seconds of one that fits, infinite where none was met."""
+def _run(
+    figures: Figures,
+    ends: Ints,
+    recompute: Ints,
+    best_ends: Ints,
+    best_recompute: Ints,
+    best: float,
+    moves: int,
+    seed: int,
+    hot: float,
+    cold: float,
+) -> float:
+    """Anneal a division in place, and keep the best one that fits; returns its seconds, infinite where none was met."""
     np.random.seed(seed)
     temperature, cooling = hot, (cold / hot) ** (1.0 / max(moves, 1))
-    kept_ends, kept, best_ends, best_recompute = ends.copy(), recompute.copy(), ends.copy(), recompute.copy()
-    best, current = np.inf, np.inf
+    kept_ends, kept, current = ends.copy(), recompute.copy(), np.inf
     for move in range(moves + 1):
         temperature *= cooling
         if move > 0 and not _move(figures, ends, recompute):
@@ -152,7 +181,6 @@ def _run(figures: Figures, ends: Ints, recompute: Ints, moves: int, seed: int, h
             kept_ends[:], kept[:] = ends, recompute
         else:
             ends[:], recompute[:] = kept_ends, kept
-    ends[:], recompute[:] = best_ends, best_recompute
     return best
 
 

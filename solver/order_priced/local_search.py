@@ -18,7 +18,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.layer_partition import Partition
-from taut.solver.order_priced.division_annealing import annealed_division
+from taut.solver.order_priced.division_annealing import DivisionAnnealing
 from taut.solver.order_priced.master_rows import least_makespan
 
 EFFORTS = (3_000, np.inf, 2e-2), (15_000, 0.02, 1e-3), (25_000, 0.01, 5e-3), (25_000, 0.01, 1e-3)
@@ -80,8 +80,9 @@ def improved_division(
         if reach < np.inf and (value[0] > 0 or value[1] >= limit * (1 + reach)):
             break
         moves = min(moves, MOST_ANNEALED // len(given.order.passes))
-        found = annealed_division(problem, candidate, given, best, moves=moves, hot=hot, seed=seed)
-        best, value = least([best, found]) if found is not None else (best, value)
+        run = DivisionAnnealing(problem, candidate, given, best, moves=moves, hot=hot, seed=seed)
+        run.advance()
+        best, value = least([best, run.division]) if run.division is not None else (best, value)
     left = max(MOST_PASSES // len(given.order.passes), 4 * given.num_chunks)
     improving = True
     while improving and left > 0 and value[1] < limit * (1 + REACH):

@@ -1,12 +1,7 @@
 r"""
-First plans of candidates that are priced by their order: even divisions, placed in the order of the devices.
+First plans of candidates that are priced by their order: simple ones (``taut.solver.simple_plans``).
 
-A good plan shortens the bounds of all candidates, which are of no use beyond it. With L layers and C chunks,
-
-(1) every chunk has :math:`\lfloor L / C \rfloor` layers, and of the L mod C others the inner chunks have one each, from
-    the second on, since the first and the last also have embedding and head;
-(2) all chunks have the recompute that is quickest among those within memory;
-(3) rank order: tensor ranks fastest, then context ranks, replicas and stages, as Megatron-LM numbers them.
+A good plan shortens the bounds of all candidates, which are of no use beyond it.
 
 On unlike devices rank order says nothing of which stage suits which, so that there are none. Of the candidates with the
 least bounds whose weights fit ``MOST_TRIED`` are looked at, and the first ``MOST_PRICED`` that fit are priced.
@@ -18,13 +13,12 @@ from itertools import islice
 import numpy as np
 
 from taut.data.arrays import Ints
-from taut.data.costs import RECOMPUTE
-from taut.formulations.latency import violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Division, Strategy
+from taut.formulations.strategy import Strategy
 from taut.formulations.tables.memory import HELD, budgets, held_bytes, weighed
 from taut.solver.result import CandidateBound
+from taut.solver.simple_plans import fitting, rank_order
 
 MOST_TRIED, MOST_PRICED = 400, 24
 """Candidates whose memory is computed, and plans that are priced: on 576 devices together about a second."""
@@ -35,7 +29,7 @@ Plan = tuple[CandidateBound, Strategy, Ints]
 
 
 def first_plans(problem: PlanningProblem, bounds: Iterable[CandidateBound]) -> Iterator[Plan]:
-    """Plans (1) to (3) that break no rule, by ascending bound of their candidate; none on unlike devices."""
+    """Simple plans that break no rule, by ascending bound of their candidate; none on unlike devices."""
     if len(problem.device_types) > 1:
         return iter(())
     ordered = [bound for bound in bounds if bound.candidate.is_order_priced]
@@ -53,21 +47,5 @@ def _may_fit(problem: PlanningProblem, candidate: Candidate) -> bool:
 
 
 def _plan(problem: PlanningProblem, bound: CandidateBound) -> Plan | None:
-    candidate = bound.candidate
-    devices = np.arange(problem.cluster.num_devices).reshape(candidate.pp, candidate.dp, candidate.width)
-    ends = even_chunks(len(problem.model.blocks), candidate).cumsum()
-    for name in problem.recompute_of(candidate):
-        recompute = np.full(len(ends), RECOMPUTE.index(name))
-        strategy = Strategy(candidate=candidate, division=Division.of_ends(ends, recompute))
-        if not violations(problem, strategy, devices):
-            return bound, strategy, devices
-    return None
-
-
-def even_chunks(layers: int, candidate: Candidate) -> Ints:
-    """Layers of every chunk, (1)."""
-    chunks = candidate.pp * candidate.vpp
-    each, more = divmod(layers, chunks)
-    found = np.full(chunks, each)
-    found[(1 + np.arange(more)) % chunks] += 1
-    return found
+    strategy = fitting(problem, bound.candidate)
+    return None if strategy is None else (bound, strategy, rank_order(bound.candidate))

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 @takes_request
 def plan_command(
     request: "PlanRequest",
+    method: Annotated[
+        str,
+        typer.Option(
+            help="branch-and-bound; cp-sat or cbc (integer program); or a baseline: megatron, amp, pipette, hethub, "
+            "varuna, fsdp, random."
+        ),
+    ] = "branch-and-bound",
     out: Annotated[Path | None, typer.Option(help="Write the plan as JSON.")] = None,
     stack_price: Annotated[
         bool, typer.Option("--stack-price", help="Bound the whole space too: what the stack's limits cost at most.")
@@ -32,7 +39,7 @@ def plan_command(
 
     check_file(out)
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
-        found = plan(request, progress=progress)
+        found = plan(request, method=method, progress=progress)
         price = price_of(request, found, progress=progress) if stack_price else None
     if out is not None:
         found.write(out)

@@ -3,15 +3,18 @@ The main job: from a model and a cluster to a plan with a proven gap.
 
 The way a plan takes: a ``PlanRequest`` becomes a ``PlanningProblem`` (``taut.planning.resolve``), the branch and bound
 (``taut.solver.search.search``) finds strategy, stages and placement with a bound on every candidate, and the
-certificate (``taut.solver.certificate.write``) writes down everything that ``taut verify`` needs.
+certificate (``taut.solver.certificate.write``) writes down everything that ``taut verify`` needs. With another method
+(``taut.solver.methods``) the plan is that method's, and the branch and bound gives it its bounds.
 """
 
+import math
 import warnings
 from typing import Any, Unpack, overload
 
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import beyond
-from taut.errors import ExtrapolationWarning, InfeasibleError, NothingFoundError
+from taut.data.suggest import one_of
+from taut.errors import ExtrapolationWarning, FieldError, InfeasibleError, NothingFoundError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.learned_memory import candidate_features
@@ -20,7 +23,10 @@ from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanReq
 from taut.planning.resolve import planning_problem, wider_costs
 from taut.solver.certificate.write import plan_document
 from taut.solver.infeasibility.diagnosis import diagnose
-from taut.solver.result import Progress, Status, StoppedBy
+from taut.solver.methods.certified import Certified, certified
+from taut.solver.methods.named import NAMES, SEARCH, method_of
+from taut.solver.methods.outcome import Outcome
+from taut.solver.result import Limits, Progress, Status, StoppedBy
 from taut.solver.search.search import search
 
 _STOPPED = {
@@ -31,15 +37,21 @@ _STOPPED = {
 
 
 @overload
-def plan(model: PlanRequest, /, *, progress: Progress | None = None) -> Plan: ...
+def plan(model: PlanRequest, /, *, method: str = SEARCH, progress: Progress | None = None) -> Plan: ...
 @overload
 def plan(
-    model: ModelInput, cluster: ClusterInput, *, progress: Progress | None = None, **options: Unpack[PlanOptions]
+    model: ModelInput,
+    cluster: ClusterInput,
+    *,
+    method: str = SEARCH,
+    progress: Progress | None = None,
+    **options: Unpack[PlanOptions],
 ) -> Plan: ...
 def plan(
     model: ModelInput | PlanRequest,
     cluster: ClusterInput | None = None,
     *,
+    method: str = SEARCH,
     progress: Progress | None = None,
     **options: Any,
 ) -> Plan:
@@ -50,7 +62,12 @@ def plan(
     ----------
     model, cluster
         Specs or their plain values, catalog names (``gpt3-175b``, ``dgx-a100:16``) or files; or a ``PlanRequest``
-        alone, which holds everything below but ``progress``.
+        alone, which holds everything below but ``method`` and ``progress``.
+    method
+        ``branch-and-bound``; ``cp-sat`` or ``cbc``, the strategy as an integer program and its placement as a
+        quadratic assignment; or a baseline from its paper, ``megatron``, ``amp``, ``pipette``, ``hethub``, ``varuna``,
+        ``fsdp`` or ``random``. Bounds are those of the branch and bound in any case; each of the two has the time
+        limit for itself.
     progress
         Called with elapsed seconds, incumbent, bound and what was just done.
     **options
@@ -107,7 +124,7 @@ def plan(
     InfeasibleError
         If no plan fits the devices' memory.
     NothingFoundError
-        If a limit or an interrupt came before the first plan.
+        If a limit or an interrupt came before the first plan, or the method has none.
 
     Examples
     --------
@@ -117,15 +134,36 @@ def plan(
     """
     request = request_of(model, cluster, options)
     problem, limits = planning_problem(request), request.limits
-    result = search(problem, limits, progress)
+    tried = (
+        None if method == SEARCH else certified(problem, _found_by(method, problem, limits, progress), limits, progress)
+    )
+    result = search(problem, limits, progress) if tried is None else tried.result
     if result.status is Status.INFEASIBLE:
         why_not = diagnose(problem, result, pricing=lambda max_tp: wider_costs(problem, request.profile, max_tp))
         raise InfeasibleError(str(why_not), why_not.as_dict())
     if result.incumbent is None:
+        if tried is not None and tried.outcome.wall_s < (limits.time_limit or math.inf):
+            raise NothingFoundError(f"no plan found: {_nothing(tried, problem)}")
         why = _STOPPED.get(result.stopped_by, "every candidate left mixes devices in ways that did not fit")
         raise NothingFoundError(f"no plan found: {why}; no plan is faster than {result.lower_bound:.6g} s")
     _warn_outside(problem, result.incumbent.strategy)
-    return Plan(plan_document(problem, result, limits))
+    return Plan(plan_document(problem, result, limits, None if tried is None else tried.figures))
+
+
+def _found_by(name: str, problem: PlanningProblem, limits: Limits, progress: Progress | None) -> Outcome:
+    """What a method finds."""
+    if name not in NAMES:
+        raise FieldError("method", name, f"expected {one_of(name, NAMES)}")
+    return method_of(name)(problem, limits, progress)
+
+
+def _nothing(tried: Certified, problem: PlanningProblem) -> str:
+    """Why a method has no plan."""
+    outcome = tried.outcome
+    if outcome.candidates == 0:
+        return f"none of the {len(problem.candidates)} candidates is one that {outcome.method} considers"
+    known = f"; {SEARCH} has one of {tried.best_s:.6g} s" if math.isfinite(tried.best_s) else ""
+    return f"{outcome.method} found none that fits among {outcome.candidates} candidates{known}"
 
 
 def _warn_outside(problem: PlanningProblem, strategy: Strategy) -> None:

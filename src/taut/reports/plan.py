@@ -151,6 +151,7 @@ def _proof(plan: "PlanDocument") -> list[str]:
         f"status      {plan.status}: lower bound {_seconds(certificate.lower_bound_s)}, "
         f"gap {percent(certificate.gap)} ({percent(certificate.communication_gap)} of communication time)",
         *_why_stopped(plan),
+        *_method(plan),
         *_no_margin(certificate.lower_bound_no_margin_s),
         f"space       {len(certificate.candidates)} candidates: "
         + ", ".join(f"{count} {state}" for state, count in states.most_common()),
@@ -203,6 +204,27 @@ def _why_stopped(plan: "PlanDocument") -> list[str]:
     named = plan.provenance.get("stopped_by")
     reason = _STOPPED.get(named if isinstance(named, str) else "exhausted")
     return [f"            the search stopped: {reason}"] if reason else []
+
+
+def _method(plan: "PlanDocument") -> list[str]:
+    """Who made the plan, where it was not the search, what that proves by itself, and what the search found."""
+    method = plan.provenance.get("method")
+    if not isinstance(method, dict) or "name" not in method:
+        return []
+    by, own, best = method.get("solver"), method.get("lower_bound_s"), method.get("best_s")
+    claimed = "it proves no bound by itself"
+    if own is not None:
+        known, distance = plan.certificate.lower_bound_s, ""
+        if known is not None and own < known * (1 - 1e-6):
+            distance = f", {percent(1 - own / known)} less than the search"
+        count, every = method.get("candidates"), len(plan.certificate.candidates)
+        known_to_it = "no plan" if count == every else f"none of the {count} candidates that it knows"
+        claimed = f"by itself it claims that {known_to_it} is faster than {_seconds(own)}{distance}"
+    lines = [f"method      {method['name']}{f' ({by})' if by else ''}; {claimed}"]
+    objective = plan.certificate.objective_s
+    if best is not None and best < objective * (1 - 1e-9):
+        lines.append(f"            the search found a plan of {best:.6g} s, {percent(1 - best / objective)} less")
+    return lines
 
 
 def _memory_words(spec: dict[str, Any]) -> str:

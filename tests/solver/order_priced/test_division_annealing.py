@@ -1,5 +1,7 @@
 """Annealed divisions fit memory, begin anywhere, and reach the enumerated optimum of small instances."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from taut.data.stack import SCHEDULES
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.order_priced.division_annealing import annealed_division
+from taut.solver.order_priced.division_annealing import DivisionAnnealing
 from taut.solver.order_priced.master_rows import least_makespan
 from tests.solver.order_priced.test_bound import enumerable, random_orders
 from tests.solver.order_priced.test_capacity import divisions
@@ -27,7 +29,9 @@ def test_the_optimum_of_small_instances_is_found() -> None:
             if len(every) > 800:
                 continue
             fits = [one for one in every if max(memory.bytes_of(*one.ranges)) <= division.budget - (1 << 15)]
-            found = annealed_division(given, choice, division, every[0], moves=600)
+            run = DivisionAnnealing(given, choice, division, every[0], moves=600)
+            assert not run.advance()
+            found = run.division
             if not fits:
                 continue
             assert found is not None, seed
@@ -39,11 +43,26 @@ def test_the_optimum_of_small_instances_is_found() -> None:
 
 
 def test_a_run_is_deterministic() -> None:
-    """The same seed gives the same division."""
+    """The same seed gives the same division, in parts as well."""
     given = random_orders(3000, list(SCHEDULES[2:]))
     choice = enumerable(given)[0]
     division = chunked(given, choice, BestLinks(given.links, given.rings))
     start: Division = next(iter(divisions(division)))
-    runs = [annealed_division(given, choice, division, start, moves=200, seed=3) for _ in range(2)]
-    assert runs[0] == runs[1]
-    assert runs[0] is None or np.isfinite(least_makespan(division, runs[0]))
+    for parts in (1, 4):
+        runs = [DivisionAnnealing(given, choice, division, start, moves=200, parts=parts, seed=3) for _ in range(2)]
+        for run in runs:
+            assert [run.advance() for _ in range(parts)] == [True] * (parts - 1) + [False]
+        assert runs[0].division == runs[1].division
+        assert runs[0].division is None or np.isfinite(least_makespan(division, runs[0].division))
+
+
+def test_parts_never_lose_what_an_earlier_one_found() -> None:
+    """The best division of a run in parts gets no slower from part to part."""
+    given = random_orders(3001, list(SCHEDULES[2:]))
+    choice = enumerable(given)[0]
+    division = chunked(given, choice, BestLinks(given.links, given.rings))
+    run = DivisionAnnealing(given, choice, division, next(iter(divisions(division))), moves=50, parts=6)
+    seconds = []
+    while run.advance():
+        seconds.append(np.inf if run.division is None else least_makespan(division, run.division))
+    assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(seconds))

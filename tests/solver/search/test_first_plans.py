@@ -8,7 +8,8 @@ from taut.data.stack import SCHEDULES
 from taut.formulations.latency import violations
 from taut.formulations.space import Candidate
 from taut.solver.result import CandidateBound, Source
-from taut.solver.search.first_plans import MOST_PRICED, even_chunks, first_plans
+from taut.solver.search.first_plans import MOST_PRICED, first_plans
+from taut.solver.simple_plans import even_chunks
 from tests.support.instances import random_problem
 from tests.support.small import cluster, model, problem
 

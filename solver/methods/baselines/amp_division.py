@@ -1,0 +1,76 @@
+r"""
+AMP's dynamic program for the layers of the stages, pipe_ast.
+
+With t[x, i, j] the seconds of stage x on layers [i, j) on its own devices, and e[x, j] those of its transfer to the
+next, the division minimises
+
+(1) :math:`\sum_x t + \sum_x e + (m - 1) \max_x t` (its equation 5).
+
+For a tolerance :math:`\mu` on every stage, :math:`D_\mu[x, j]` is the least sum of stages 0 to x on layers [0, j),
+found stage by stage over the last cut (section 3.5). The optimum is the least of
+:math:`(m - 1) \mu + D_\mu[pp - 1, L]` over all values that t takes. Tolerances ascend and end where
+:math:`(m - 1) \mu + D_\infty` is no better than what was found; the paper tries all, and stores sums without their last
+transfer, which the text above does not say and which is left out here.
+
+No memory is known to it. Without unlike stages it is the problem of ``taut.solver.layer_partition`` without memory.
+"""
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+
+
+def divide(seconds: Floats, transfers: Floats, micro_batches: int) -> Ints:
+    """
+    Ends of the stages of least (1).
+
+    Parameters
+    ----------
+    seconds
+        t by stage and range, (pp, L+1, L+1); only j > i counts.
+    transfers
+        e by stage and cut, (pp - 1, L+1).
+    micro_batches
+        m.
+
+    Returns
+    -------
+    array
+        End of every stage (pp,).
+    """
+    pp, size = seconds.shape[0], seconds.shape[1]
+    first, end = np.triu_indices(size, 1)
+    tolerances = np.unique(seconds[:, first, end])
+    least, ends = _sums(seconds, transfers, np.inf)
+    best = least + (micro_batches - 1) * _longest(seconds, ends)
+    for tolerance in tolerances:
+        if least + (micro_batches - 1) * tolerance >= best:
+            break
+        total, found = _sums(seconds, transfers, float(tolerance))
+        if np.isfinite(total):
+            value = total + (micro_batches - 1) * _longest(seconds, found)
+            best, ends = min((best, ends), (value, found), key=lambda pair: pair[0])
+    assert len(ends) == pp
+    return ends
+
+
+def _sums(seconds: Floats, transfers: Floats, tolerance: float) -> tuple[float, Ints]:
+    """D[pp - 1, L] under a tolerance, and the ends that attain it."""
+    pp, size = seconds.shape[0], seconds.shape[1]
+    inner = np.triu(np.ones((size, size), dtype=bool), 1)
+    allowed = np.where(inner & (seconds <= tolerance), seconds, np.inf)
+    sums, cuts = np.where(np.arange(size) == 0, 0.0, np.inf), np.zeros((pp, size), dtype=np.int64)
+    for x in range(pp):
+        through = sums[:, None] + allowed[x]
+        cuts[x] = through.argmin(axis=0)
+        sums = through.min(axis=0) + (transfers[x] if x < pp - 1 else 0.0)
+    ends = np.zeros(pp, dtype=np.int64)
+    ends[-1] = size - 1
+    for x in range(pp - 1, 0, -1):
+        ends[x - 1] = cuts[x, ends[x]]
+    return float(sums[-1]), ends
+
+
+def _longest(seconds: Floats, ends: Ints) -> float:
+    """Seconds of the slowest stage."""
+    return float(seconds[np.arange(len(ends)), np.concatenate([[0], ends[:-1]]), ends].max())

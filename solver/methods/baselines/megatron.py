@@ -1,0 +1,34 @@
+r"""
+Megatron-LM's rule: tensor parallelism within the node, then the least pipeline that fits, then data parallelism.
+
+(1) tp is the largest degree, at most the size of a node: "tensor model parallelism should be used up to degree g when
+    using g-GPU servers" (section 3.2, takeaway 1);
+(2) pp is the least with which the model fits, "and then data parallelism can be used to scale up" (takeaway 2);
+(3) the micro-batch is the quickest one (takeaway 3);
+(4) even stages, and workers in rank order. Where no pipeline fits at a tensor degree the next smaller one is tried.
+
+References
+----------
+D. Narayanan et al., Efficient large-scale language model training on GPU clusters using Megatron-LM, SC 2021.
+"""
+
+from collections.abc import Iterator
+
+from taut.formulations.problem import PlanningProblem
+from taut.solver.methods.baselines.trials import plain_candidates, quickest, tried
+from taut.solver.methods.outcome import Outcome
+from taut.solver.result import Incumbent, Limits, Progress
+from taut.solver.simple_plans import simple_plan
+
+
+def megatron(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> Outcome:
+    """Plan by (1) to (4)."""
+    count = len(plain_candidates(problem))
+    return tried("megatron", _by_degrees(problem), count, limits, progress, enough=lambda plan: True)
+
+
+def _by_degrees(problem: PlanningProblem) -> Iterator[Incumbent | None]:
+    """The quickest plan of every pair of degrees, in the order of (1) and (2)."""
+    within = [each for each in plain_candidates(problem) if each.tp <= problem.links.gpus_per_node.max()]
+    for _, pp, tp in sorted({(-each.tp, each.pp, each.tp) for each in within}):
+        yield quickest(simple_plan(problem, each) for each in within if (each.pp, each.tp) == (pp, tp))

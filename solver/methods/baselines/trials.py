@@ -1,0 +1,84 @@
+"""What the baselines share: the configurations they choose from, and the best of the plans they try."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from time import perf_counter
+from typing import NamedTuple
+
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.interrupt import interrupt_requested
+from taut.solver.methods.outcome import Outcome
+from taut.solver.result import Incumbent, Limits, Progress
+
+
+class Configuration(NamedTuple):
+    """Degrees and micro-batch: what the papers vary."""
+
+    pp: int
+    tp: int
+    dp: int
+    micro_batch: int
+
+
+def plain_candidates(problem: PlanningProblem) -> list[Candidate]:
+    """Candidates that the papers know: 1F1B or GPipe, without context ranks and without sharded weights."""
+    return [each for each in problem.candidates if not each.is_order_priced and each.cp == 1 and each.zero <= 1]
+
+
+def configurations(candidates: Iterable[Candidate]) -> Iterator[tuple[Configuration, list[Candidate]]]:
+    """Candidates by configuration, in ascending order."""
+    for key, group in groupby(sorted(candidates, key=lambda each: (configuration(each), each)), key=configuration):
+        yield key, list(group)
+
+
+def configuration(candidate: Candidate) -> Configuration:
+    """Degrees and micro-batch of a candidate."""
+    return Configuration(candidate.pp, candidate.tp, candidate.dp, candidate.micro_batch)
+
+
+def quickest(plans: Iterable[Incumbent | None]) -> Incumbent | None:
+    """The plan of least seconds, the first of equal ones; None where there is none."""
+    return min((plan for plan in plans if plan is not None), key=lambda plan: plan.seconds, default=None)
+
+
+def tried(
+    name: str,
+    plans: Iterator[Incumbent | None],
+    candidates: int,
+    limits: Limits,
+    progress: Progress | None = None,
+    *,
+    enough: Callable[[Incumbent], bool] = lambda plan: False,
+) -> Outcome:
+    """
+    Try plans one after the other, and keep the quickest.
+
+    Parameters
+    ----------
+    name
+        Of the method.
+    plans
+        In the order in which the method makes them; None for one that breaks a rule.
+    candidates
+        How many candidates they are of.
+    limits
+        Of which the time limit ends the trials.
+    progress
+        Called after every better plan.
+    enough
+        Whether the method ends at a plan.
+    """
+    started, best = perf_counter(), None
+    with interrupt_requested() as asked:
+        for plan in plans:
+            taken = perf_counter() - started
+            if plan is not None and (best is None or plan.seconds < best.seconds):
+                best = plan
+                if progress is not None:
+                    progress(taken, best.seconds, float("-inf"), f"{name}: {plan.strategy.candidate}")
+            if asked() or (limits.time_limit is not None and taken >= limits.time_limit):
+                break
+            if best is not None and enough(best):
+                break
+    return Outcome(method=name, incumbent=best, candidates=candidates, wall_s=perf_counter() - started)

@@ -1,0 +1,40 @@
+"""The methods by name, each loaded where it is asked for: CP-SAT and CBC take a while."""
+
+from functools import partial
+from importlib import import_module
+
+from taut.solver.methods.outcome import Method
+
+SEARCH = "branch-and-bound"
+"""The default, which is no method of this folder (``taut.solver.search``)."""
+PROGRAMS = {"cp-sat": "solve_cpsat", "cbc": "solve_cbc"}
+BASELINES = {
+    "megatron": "megatron",
+    "amp": "amp",
+    "pipette": "pipette",
+    "hethub": "hethub",
+    "varuna": "varuna",
+    "fsdp": "fsdp",
+    "random": "random_search",
+}
+"""Module and function of every baseline."""
+NAMES = (SEARCH, *PROGRAMS, *BASELINES)
+
+
+def method_of(name: str) -> Method:
+    """
+    The method of a name other than the default.
+
+    Parameters
+    ----------
+    name
+        One of ``PROGRAMS`` or ``BASELINES``.
+    """
+    if name in BASELINES:
+        module = import_module(f"taut.solver.methods.baselines.{BASELINES[name]}")
+        found: Method = getattr(module, BASELINES[name])
+        return found
+    from taut.solver.methods.integer_program import by_program
+
+    backend = getattr(import_module(f"taut.solver.program.{name.replace('-', '_')}"), PROGRAMS[name])
+    return partial(by_program, name, backend)

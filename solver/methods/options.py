@@ -1,0 +1,116 @@
+r"""
+Candidates of a planning problem as options of the strategy program, with the least communication of each.
+
+(1) The prices are those of the bound ``partition`` (``taut.solver.bounds.candidate_bounds``), so that the optimum over
+    all options is the least of that bound over all candidates, but for what it gains by branching on members of rings.
+(2) AMP's flat ring is that of the stage with most gradients: it takes the place of the optimizer in
+    ``taut.formulations.program.later_stages`` (3), which is the longest of all stages too.
+(3) A single stage with several copies of its weights has an option for every case of ``taut.solver.bounds.copies``,
+    one of which holds.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from taut.data.costs import RECOMPUTE
+from taut.data.units import NANOSECONDS_PER_SECOND
+from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
+from taut.formulations.program.program import SLOW, Option, kibibytes, option_cost
+from taut.formulations.sharding import half_ring
+from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division
+from taut.solver.bounds.communication import Communication, fixed_seconds
+from taut.solver.bounds.copies import cases
+from taut.solver.bounds.ladder import Ladder
+from taut.solver.bounds.least_rings import least_gather
+
+
+def options_of(ladder: Ladder, candidate: Candidate, most: float = np.inf) -> Iterator[Option]:
+    """
+    The options of a candidate, one but for (3).
+
+    Parameters
+    ----------
+    ladder
+        The problem, and what its bounds share.
+    candidate
+        One that is not priced by its order.
+    most
+        Seconds that a plan of interest does not exceed.
+    """
+    problem, comm = ladder.problem, ladder.communication(candidate)
+    if candidate.dp_shard and candidate.pp == 1:
+        gradients, fixed = problem.gradient_bytes(candidate)[0], fixed_seconds(problem, candidate)
+        for case in cases(problem, candidate, ladder.links):
+            stages = partition_problem(problem, candidate, gather=float(half_ring(problem, case.gather)))
+            yield Option(candidate, stages, comm.edge, gradients * case.reduction + fixed, most=most)
+        return
+    stages = partition_problem(problem, candidate, gather=least_gather(problem, candidate, ladder.links))
+    yield Option(candidate, stages, comm.edge, comm.tail + comm.ring_latency, _later(comm, stages), most)
+
+
+def cautious_option(ladder: Ladder, candidate: Candidate) -> Option:
+    """Every stage on the slowest type and within the smallest, so that a division fits any placement; no bound."""
+    comm, stages = ladder.communication(candidate), partition_problem(ladder.problem, candidate, cautious=True)
+    return Option(candidate, stages, comm.edge, comm.tail + comm.ring_latency, _later(comm, stages))
+
+
+def _later(comm: Communication, stages: PartitionProblem) -> LaterStages | None:
+    """What later stages wait for, or (2)."""
+    if comm.ring == 0.0:
+        return comm.later
+    none = np.zeros_like(stages.gradients)
+    return LaterStages(
+        edge=np.zeros_like(comm.edge),
+        ring=np.zeros(stages.pp),
+        exchanged=none,
+        unhidden=none,
+        overlap=False,
+        others=0.0,
+        parameters=stages.gradients,
+        optimizer=comm.ring,
+    )
+
+
+def simple_seconds(option: Option) -> float:
+    """
+    Seconds of a simple division of an option, infinite where none of these fits.
+
+    Layers in proportion to the speed of the stages' devices, slow ones in front or at the end; one recompute for all.
+    """
+    layouts = _patterns(option.partition)
+    found = (_simple_cost(option, r, layout) for r in range(len(RECOMPUTE)) for layout in layouts)
+    return min(found, default=np.inf)
+
+
+def _patterns(problem: PartitionProblem) -> list[tuple[int, ...]]:
+    """Patterns of the stages with the slow groups in front and at the end (``taut.formulations.partition`` (4))."""
+    if len(problem.budget) == 1:
+        return [(0,) * problem.pp]
+    slow, rest = divmod(problem.slow_groups, problem.dp)
+    first = (SLOW,) * slow + (2,) * (rest > 0)
+    layout = first + (0,) * (problem.pp - len(first))
+    return [layout, layout[::-1]] if len(layout) == problem.pp else []
+
+
+def _simple_cost(option: Option, recompute: int, patterns: tuple[int, ...]) -> float:
+    problem, layers, stage = option.partition, option.partition.num_layers, np.arange(option.partition.pp)
+    pattern = np.array(patterns)
+    whole = problem.high[pattern, recompute, 0, -1]
+    if not np.isfinite(whole).all() or problem.pp > layers:
+        return np.inf
+    ends = np.rint(layers * np.cumsum(1.0 / whole) / np.sum(1.0 / whole)).astype(np.int64)
+    ends = np.minimum(np.maximum.accumulate(np.maximum(ends - stage, 1)) + stage, layers - stage[::-1])
+    division = Division.of_ends(ends, np.full(problem.pp, recompute))
+    ranges = division.ranges
+    need = kibibytes(problem.fixed[ranges] + problem.in_flight * problem.activation[ranges])
+    seconds = problem.low[pattern, *ranges].sum() + option.edge[ends[:-1]].sum() + option.tail[ends[0]]
+    if not np.isfinite(seconds) or (need > kibibytes(problem.budget[pattern])).any():
+        return np.inf
+    return option_cost(option, division, patterns) / NANOSECONDS_PER_SECOND + rounded_off(problem)
+
+
+def rounded_off(problem: PartitionProblem) -> float:
+    """More seconds than a division loses where every price counted is rounded down to a nanosecond."""
+    return (3 * problem.pp + problem.micro_batches) / NANOSECONDS_PER_SECOND

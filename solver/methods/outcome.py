@@ -1,0 +1,41 @@
+"""What a method found, and what it says of it by itself."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from taut.formulations.problem import PlanningProblem
+from taut.solver.result import Incumbent, Limits, Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """
+    A method's plan, priced by the evaluator.
+
+    Parameters
+    ----------
+    method
+        Name of the method.
+    incumbent
+        Its plan; None where it found none.
+    lower_bound
+        Seconds that the method itself claims no plan of ``candidates`` beats; -inf where it claims nothing.
+    candidates
+        How many candidates it looked at.
+    solver
+        Who computed it, with the version, where that is not this program.
+    wall_s
+        Seconds that it took.
+    """
+
+    method: str
+    incumbent: Incumbent | None
+    lower_bound: float = -math.inf
+    candidates: int
+    solver: str = ""
+    wall_s: float
+
+
+Method = Callable[[PlanningProblem, Limits, Progress | None], Outcome]
+"""A way to a plan, within limits."""

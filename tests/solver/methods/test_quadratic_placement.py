@@ -1,0 +1,51 @@
+"""Placements as quadratic assignments: CP-SAT's own model against all permutations, and annealing from its answer."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from taut.formulations.assignment.placement_qap import placement_assignment
+from taut.formulations.placement import PlacementProblem, placement_problem
+from taut.solver.methods.quadratic_placement import place_quadratic
+from taut.solver.placement.annealing.anneal import best_start
+from taut.solver.qap.placement_model import solve_placement
+from taut.solver.result import Limits
+from tests.support.small import candidate, cluster, problem, strategy
+
+pytestmark = pytest.mark.proof
+
+
+def random_placement(seed: int, pp: int = 3, dp: int = 2) -> PlacementProblem:
+    """Six positions on three nodes of two devices, or on six single ones, with random links."""
+    rng = np.random.default_rng(seed)
+    gpus = int(rng.choice([1, 2]))
+    nodes = pp * dp // gpus
+    rows = rng.uniform(0.2, 2.0, (nodes, nodes)).tolist()
+    given = problem(cluster(nodes, gpus, rows=rows), global_batch=16, latency_model="pipette")
+    ends = (1, 2, 4) if pp == 3 else (*tuple(range(1, pp)), 4)
+    return placement_problem(given, strategy(candidate(pp, 1, dp), *ends))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_constraint_model_finds_the_least_cost(seed: int) -> None:
+    """CP-SAT's permutation costs what the best of all 720 does, and its bound is that but for rounding."""
+    given = random_placement(seed)
+    assignment = placement_assignment(given)
+    least = min(assignment.cost(np.array(each)) for each in permutations(range(6)))
+    found = solve_placement(assignment, given.slots[:, 0], np.arange(6), time_limit=20.0)
+    assert sorted(found.slots.tolist()) == list(range(6))
+    assert found.lower_bound <= least * (1 + 1e-9)
+    assert assignment.cost(found.slots) <= least * (1 + 1e-4)
+    assert found.lower_bound >= least * (1 - 1e-4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_placement_is_no_worse_than_its_starts(seed: int) -> None:
+    """Annealing from the assignment's permutation and from the constructed placements ends no worse than either."""
+    given = random_placement(seed)
+    found = place_quadratic(given, (0, 0, 0), Limits(), 2.0)
+    assert found is not None
+    assert found.lower_bound <= found.cost * (1 + 1e-9)
+    assert found.placed.seconds <= found.seconds * (1 + 1e-12)
+    assert found.placed.seconds <= best_start(given, (0, 0, 0)).seconds * (1 + 1e-12)
