@@ -1,11 +1,12 @@
 r"""
-Megatron-LM's rule: tensor parallelism within the node, then the least pipeline that fits, then data parallelism.
+Megatron-LM's rule: the least model parallelism that fits, tensor parallelism in the node first, then replicas.
 
-(1) tp is the largest degree, at most the size of a node: "tensor model parallelism should be used up to degree g when
-    using g-GPU servers" (section 3.2, takeaway 1);
-(2) pp is the least with which the model fits, "and then data parallelism can be used to scale up" (takeaway 2);
+(1) Tensor parallelism "should generally be used up to degree g when using g-GPU servers, and then pipeline parallelism"
+    (section 3.2, takeaway 1): of pairs with one product the one with the largest tp within the node;
+(2) "a total model-parallel size of M = t p should be used so that the model's parameters and intermediate metadata fit
+    in GPU memory; data parallelism can be used to scale up training" (takeaway 2): the least product that fits;
 (3) the micro-batch is the quickest one (takeaway 3);
-(4) even stages, and workers in rank order. Where no pipeline fits at a tensor degree the next smaller one is tried.
+(4) even stages, and workers in rank order.
 
 References
 ----------
@@ -30,5 +31,5 @@ def megatron(problem: PlanningProblem, limits: Limits, progress: Progress | None
 def _by_degrees(problem: PlanningProblem) -> Iterator[Incumbent | None]:
     """The quickest plan of every pair of degrees, in the order of (1) and (2)."""
     within = [each for each in plain_candidates(problem) if each.tp <= problem.links.gpus_per_node.max()]
-    for _, pp, tp in sorted({(-each.tp, each.pp, each.tp) for each in within}):
+    for _, _, pp, tp in sorted({(each.tp * each.pp, -each.tp, each.pp, each.tp) for each in within}):
         yield quickest(simple_plan(problem, each) for each in within if (each.pp, each.tp) == (pp, tp))

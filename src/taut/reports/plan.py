@@ -202,6 +202,9 @@ def _why_stopped(plan: "PlanDocument") -> list[str]:
     if plan.status == "optimal":
         return []
     named = plan.provenance.get("stopped_by")
+    if "method" in plan.provenance and named in ("gap", "exhausted"):
+        # The search that bounds another method's plan ended by itself; the gap is that plan's.
+        return []
     reason = _STOPPED.get(named if isinstance(named, str) else "exhausted")
     return [f"            the search stopped: {reason}"] if reason else []
 

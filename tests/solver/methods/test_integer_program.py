@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -51,14 +52,12 @@ def test_plans_of_every_method_hold_and_are_not_below_the_bound(block: int) -> N
 
 def test_a_method_without_a_plan_says_so() -> None:
     """Where nothing fits no method has a plan, and the certificate's search finds none either."""
-    tight = next(given for seed in range(300) if (given := random_problem(seed)).candidates and _is_infeasible(given))
+    given = random_problem(0)
+    tiny = given.memory.model_copy(update={"overhead_gib": 1e3})
+    tight = replace(given, memory=tiny)
     for name in NAMES:
         if name != SEARCH:
             found = certified(tight, method_of(name)(tight, Limits(), None), Limits())
             assert found.outcome.incumbent is None
             assert found.result.incumbent is None
             assert math.isinf(found.best_s)
-
-
-def _is_infeasible(given) -> bool:  # type: ignore[no-untyped-def]
-    return search(given, Limits(work_limit=100)).status == "infeasible"

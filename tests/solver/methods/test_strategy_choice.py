@@ -26,7 +26,7 @@ from tests.support.instances import random_problem
 pytestmark = pytest.mark.proof
 
 BACKENDS = [solve_cpsat, solve_cbc]
-CATALOG = [
+CATALOG: list[tuple[str, str, int, dict[str, int]]] = [
     ("gpt2-345m", "dgx-a100", 32, {}),
     ("gpt2-345m", "amp-homogeneous", 32, {}),
     ("gpt2-345m", "amp-heterogeneous", 32, {}),

@@ -15,6 +15,7 @@ from taut.solver.methods.baselines.megatron import megatron
 from taut.solver.methods.baselines.random_search import random_search
 from taut.solver.methods.baselines.varuna import varuna
 from taut.solver.result import Limits
+from taut.solver.simple_plans import simple_plan
 
 pytestmark = pytest.mark.proof
 
@@ -71,12 +72,19 @@ def test_load_balance_is_the_least_slowest_stage() -> None:
         assert max(np.diff([0, *ends]) * whole) == pytest.approx(least)
 
 
-def test_megatrons_rule_takes_the_node_then_the_least_pipeline() -> None:
-    """On two nodes of eight A100 GPT-1.1B takes tp = 4, the largest that divides its 20 heads, and no pipeline."""
-    given = planning_problem(PlanRequest("gpt-1.1b", "dgx-a100:2", global_batch=64))
-    chosen = megatron(given, Limits()).incumbent
+def test_megatrons_rule_takes_the_least_model_parallelism() -> None:
+    """GPT-1.1B fits one device of 80 GB; GPT-3 175B takes all eight of a node and the least pipeline that fits."""
+    small = planning_problem(PlanRequest("gpt-1.1b", "dgx-a100:2", global_batch=64))
+    chosen = megatron(small, Limits()).incumbent
     assert chosen is not None
-    assert (chosen.strategy.candidate.tp, chosen.strategy.candidate.pp) == (4, 1)
+    assert (chosen.strategy.candidate.tp, chosen.strategy.candidate.pp) == (1, 1)
+    large = planning_problem(PlanRequest("gpt3-175b", "dgx-a100:16", global_batch=512, fix={"micro_batch": 1}))
+    chosen = megatron(large, Limits()).incumbent
+    assert chosen is not None
+    candidate = chosen.strategy.candidate
+    assert candidate.tp == 8
+    less = [each for each in large.candidates if each.zero <= 1 and each.tp * each.pp < candidate.tp * candidate.pp]
+    assert all(simple_plan(large, each) is None for each in less if each.cp == 1 and each.zero <= 1)
 
 
 def test_pipelines_alone_and_sharding_alone_stay_what_they_are() -> None:

@@ -1,0 +1,177 @@
+"""
+Every method of ``taut plan --method`` on the same problems, under one bound: seconds a step, distance, time.
+
+Run ``python -m benchmarks.methods [--case NAME ...] [--out rows.csv] [--plot methods.png]``. A row is what
+``taut plan MODEL CLUSTER --global-batch N --latency-model L --method METHOD --time-limit 60`` plans. The bound is that
+of the branch and bound, which runs once for each problem; ``own`` is what the method itself claims. The distance of a
+plan of J seconds from the bound L is J / L - 1. Compiled loops are loaded before the clock starts.
+"""
+
+import argparse
+import csv
+import math
+import platform
+import sys
+import time
+from dataclasses import astuple, dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import taut
+from taut.formulations.problem import PlanningProblem
+from taut.plots.plan import SHADES
+from taut.solver.methods.named import BASELINES, NAMES, PROGRAMS, SEARCH, method_of
+from taut.solver.result import Incumbent, Limits
+from taut.solver.search.search import search
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LIMIT = 60.0
+"""Seconds for every method, and for the search."""
+DOCUMENTED = "documentation"
+CASES: dict[str, tuple[str, str, str, int, str]] = {
+    "gpt2": (DOCUMENTED, "gpt2-345m", "dgx-a100", 32, "step"),
+    "gpt-1.1b": (DOCUMENTED, "gpt-1.1b", "dgx-a100:2", 64, "step"),
+    "gpt3-2.7b": (DOCUMENTED, "gpt3-2.7b", "dgx-a100", 64, "step"),
+    "llama3-8b": (DOCUMENTED, "llama3-8b", "dgx-h100", 64, "step"),
+    "llama3-70b": (DOCUMENTED, "llama3-70b", "dgx-h100:8", 512, "step"),
+    "gpt3-175b": (DOCUMENTED, "gpt3-175b", "dgx-a100:16", 512, "step"),
+    "amp-homogeneous": ("AMP", "gpt2-345m", "amp-homogeneous", 32, "amp"),
+    "amp-cluster": ("AMP", "gpt2-345m", "amp-heterogeneous", 32, "amp"),
+    "amp-model": ("AMP", "transgan-generator", "amp-unlike-layers", 64, "amp"),
+    "pipette-mid": ("Pipette", "gpt-3.1b", "pipette-mid-range", 512, "pipette"),
+    "pipette-high": ("Pipette", "gpt-11.1b", "pipette-high-end", 512, "pipette"),
+    "hethub-96": ("HETHUB", "llama2-70b", "hethub-12n96d", 512, "step"),
+}
+"""By name: whose setting, model, cluster, global batch, latency model."""
+ORDER = (SEARCH, *PROGRAMS, *BASELINES)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One method on one problem; NaN where it found nothing or claims nothing."""
+
+    case: str
+    method: str
+    step_s: float
+    bound_s: float
+    distance: float
+    own_s: float
+    seconds: float
+    strategy: str
+
+
+def problem_of(case: str) -> PlanningProblem:
+    """The problem of a name."""
+    _, model, cluster, batch, latency_model = CASES[case]
+    request = taut.PlanRequest(model, cluster, global_batch=batch, latency_model=latency_model)
+    return taut.planning_problem(request)
+
+
+def rows_of(case: str) -> list[Row]:
+    """Every method on one problem."""
+    limits, given = Limits(time_limit=LIMIT), problem_of(case)
+    found = search(given, limits)
+    rows = [_row(case, SEARCH, found.incumbent, found.lower_bound, found.lower_bound, found.wall_s)]
+    for name in ORDER[1:]:
+        started = time.perf_counter()
+        outcome = method_of(name)(given, limits, None)
+        own = outcome.lower_bound if name in PROGRAMS else math.nan
+        row = _row(case, name, outcome.incumbent, found.lower_bound, own, time.perf_counter() - started)
+        rows.append(row if outcome.candidates else replace(row, strategy="none in this space"))
+    return rows
+
+
+def _row(case: str, method: str, plan: Incumbent | None, bound: float, own: float, seconds: float) -> Row:
+    if plan is None:
+        return Row(case, method, math.nan, bound, math.nan, own, seconds, "none that fits")
+    chosen = str(plan.strategy.candidate)
+    return Row(case, method, plan.seconds, bound, plan.seconds / bound - 1, own, seconds, chosen)
+
+
+def words(row: Row) -> str:
+    """A row of the table in Markdown."""
+    figures = [
+        f"{row.step_s:.5g}",
+        f"{row.bound_s:.5g}",
+        _percent(row.distance),
+        f"{row.own_s:.5g}",
+        f"{row.seconds:.2f}",
+    ]
+    shown = ["" if text == "nan" else text for text in figures]
+    return f"| {row.case} | {row.method} | {' | '.join(shown)} | {row.strategy} |"
+
+
+def _percent(share: float) -> str:
+    return "" if math.isnan(share) else f"{100 * max(share, 0.0):.2f} %"
+
+
+def plot_rows(rows: list[Row], path: Path) -> None:
+    """Draw the distances, a panel for each problem."""
+    from matplotlib import pyplot
+
+    names = list(dict.fromkeys(row.case for row in rows))
+    columns = min(len(names), 4)
+    lines = -(-len(names) // columns)
+    figure, axes = pyplot.subplots(
+        lines,
+        columns,
+        figsize=(3.4 * columns, 2.6 * lines),
+        layout="constrained",
+        squeeze=False,
+        sharey=True,
+        sharex=True,
+    )
+    for panel in axes.ravel()[len(names) :]:
+        panel.set_visible(False)
+    for name, panel in zip(names, axes.ravel(), strict=False):
+        _panel(panel, [row for row in rows if row.case == name])
+    figure.supxlabel("step time above the proven bound, %")
+    figure.savefig(path, dpi=110)
+
+
+def _panel(axes: "Axes", rows: list[Row]) -> None:
+    """Bars of one problem on an axis that is logarithmic beyond a tenth of a per cent."""
+    shares = [100 * row.distance for row in rows]
+    places = range(len(rows))
+    colours = [SHADES[0] if row.method not in BASELINES else SHADES[1] for row in rows]
+    axes.barh(places, [0.0 if math.isnan(share) else max(share, 0.0) for share in shares], color=colours)
+    for place, share in zip(places, shares, strict=True):
+        text = "no plan" if math.isnan(share) else f"{max(share, 0.0):.2g}"
+        at = 0.0 if math.isnan(share) else max(share, 0.0)
+        axes.annotate(text, (at, place), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7)
+    axes.set_xscale("symlog", linthresh=0.1)
+    axes.set_xlim(0, 2000)
+    axes.set_yticks(list(places), [row.method for row in rows], fontsize=7)
+    axes.invert_yaxis()
+    axes.set_title(rows[0].case, fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def main() -> None:
+    """Print the table, and write or draw it where asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--case", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--plot", type=Path)
+    options = parser.parse_args()
+    assert set(ORDER) == set(NAMES)
+    search(problem_of("gpt2"), Limits())
+    print(f"taut {taut.__version__}, {platform.platform()}", file=sys.stderr)
+    print("| problem | method | step s | bound s | above | own bound s | seconds | strategy |")
+    print("| :-- | :-- | --: | --: | --: | --: | --: | :-- |")
+    rows: list[Row] = []
+    for case in options.case:
+        for row in rows_of(case):
+            rows.append(row)
+            print(words(row), flush=True)
+    if options.out:
+        with options.out.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([[field.name for field in fields(Row)], *map(astuple, rows)])
+    if options.plot:
+        plot_rows(rows, options.plot)
+
+
+if __name__ == "__main__":
+    main()
