@@ -13,7 +13,7 @@ the transfers that leave the node at the same time.
 """
 
 import math
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -21,6 +21,9 @@ from taut.data.device import DeviceSpec
 from taut.data.spec import NotNegative, Positive, Spec
 from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, GIGABYTE, MEGABYTE
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
 
 NodeCount = Annotated[int, Field(gt=0, strict=True)]
 MOST_NODES = 16_384
@@ -222,6 +225,26 @@ class ClusterSpec(Spec):
         sizes = [len(self.bandwidth_matrix.rows)] if self.bandwidth_matrix is not None else []
         sizes += [len(self.latency_matrix.rows_us)] if self.latency_matrix is not None else []
         return any(size != self.num_nodes for size in sizes)
+
+    def to_networkx(self) -> "DiGraph[int]":
+        """
+        The links as a directed graph of networkx: nodes with attributes, ``bandwidth`` and ``latency`` on edges.
+
+        Returns
+        -------
+        DiGraph
+            As ``taut.data.graphs.cluster_graph`` describes it, in bytes per second and seconds.
+
+        Examples
+        --------
+        >>> from taut.data.load import load_cluster
+        >>> graph = load_cluster("dgx-a100:2").to_networkx()
+        >>> graph.nodes[1]["devices"], graph.edges[0, 1]["bandwidth"]
+        ([8, 9, 10, 11, 12, 13, 14, 15], 25000000000.0)
+        """
+        from taut.data.graphs.cluster_graph import cluster_graph
+
+        return cluster_graph(self)
 
     def scaled(self, factor: int) -> "ClusterSpec":
         """

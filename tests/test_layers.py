@@ -24,7 +24,7 @@ ALLOWED = {
     "formulations": {"taut.errors", "taut.data", "taut.formulations"},
     "solver": {"taut.errors", "taut.data", "taut.formulations", "taut.solver"},
 }
-SOLVERS = {"numba", "ortools", "pulp", "scipy", "networkx", "highspy"}
+SOLVERS = {"numba", "ortools", "pulp", "scipy", "highspy"}
 MOST_LINES = 300
 """A module holds one idea; the longest that read well have about this many lines."""
 MOST_SIBLINGS = 18

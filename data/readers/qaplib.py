@@ -1,5 +1,5 @@
 r"""
-Reader of QAPLIB, the public library of quadratic assignment problems.
+Reader and writer of QAPLIB, the public library of quadratic assignment problems.
 
 A ``.dat`` file holds :math:`n`, the entries of a first :math:`n \times n` matrix and the entries of a second,
 row by row. White space separates them, lines break anywhere, and there are no units. The first matrix is read
@@ -118,6 +118,19 @@ def read_qaplib_solution(path: str | PathLike[str]) -> tuple[int, ...]:
             raise DataError(f"{file} line {line}: {word}, expected each of 1, ..., {size} once")
         seen.add(int(number))
     return tuple(int(number) - 1 for _, _, number in numbers[1:])
+
+
+def qaplib_text(flow: Floats, distance: Floats) -> str:
+    """
+    An instance as the text of a ``.dat`` file, every figure to the last digit.
+
+    Parameters
+    ----------
+    flow, distance
+        The two matrices, (n, n).
+    """
+    matrices = ("\n".join(" ".join(f"{entry:.17g}" for entry in row) for row in table) for table in (flow, distance))
+    return "\n\n".join([str(len(flow)), *matrices]) + "\n"
 
 
 def _words(file: Path, *, commas: bool = False) -> Iterator[tuple[int, str]]:

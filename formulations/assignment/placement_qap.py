@@ -28,7 +28,7 @@ problems and the location of economic activities, Econometrica 25 (1957).
 
 import numpy as np
 
-from taut.data.arrays import Floats
+from taut.data.arrays import Floats, Ints
 from taut.formulations.assignment.assignment import QuadraticAssignment
 from taut.formulations.placement import PlacementProblem
 from taut.formulations.rings import ring_factor
@@ -55,15 +55,30 @@ def placement_assignment(given: PlacementProblem) -> QuadraticAssignment:
 
 def group_flow(given: PlacementProblem) -> Floats:
     """Bytes of a step from every position to every other, (dp pp, dp pp), by (1) and (2)."""
-    pp, dp = given.candidate.pp, given.candidate.dp
+    return trip_flow(given) + ring_flow(given)
+
+
+def trip_flow(given: PlacementProblem) -> Floats:
+    """Bytes of activations and gradients between stages, (dp pp, dp pp), by (1)."""
+    flow, position = _empty(given)
     weight = given.problem.transfer_weight(given.candidate)
-    position = np.arange(pp * dp).reshape(dp, pp)
-    flow = np.zeros((pp * dp, pp * dp))
-    hops = np.broadcast_to(weight * given.messages, (dp, pp - 1))
+    hops = np.broadcast_to(weight * given.messages, (given.candidate.dp, given.candidate.pp - 1))
     flow[position[:, :-1], position[:, 1:]] = flow[position[:, 1:], position[:, :-1]] = hops
-    if dp > 1:
-        flow[position, np.roll(position, -1, axis=0)] += ring_factor(dp) * given.gradients
     return flow
+
+
+def ring_flow(given: PlacementProblem) -> Floats:
+    """Bytes of the rings of gradients, (dp pp, dp pp), by (2)."""
+    flow, position = _empty(given)
+    if given.candidate.dp > 1:
+        flow[position, np.roll(position, -1, axis=0)] += ring_factor(given.candidate.dp) * given.gradients
+    return flow
+
+
+def _empty(given: PlacementProblem) -> tuple[Floats, Ints]:
+    """No flow, and the position of every stage in every replica, (dp, pp)."""
+    pp, dp = given.candidate.pp, given.candidate.dp
+    return np.zeros((pp * dp, pp * dp)), np.arange(pp * dp).reshape(dp, pp)
 
 
 def slot_distance(given: PlacementProblem) -> Floats:

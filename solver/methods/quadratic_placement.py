@@ -12,6 +12,7 @@ Placement of a strategy as a quadratic assignment, and annealing by the step tim
 A position whose block spans several nodes is priced by the first of them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,7 +64,11 @@ def anneal_from(given: PlacementProblem, starts: list[FoundPlacement], limits: L
 
 
 def place_quadratic(
-    given: PlacementProblem, patterns: tuple[int, ...], limits: Limits, seconds: float
+    given: PlacementProblem,
+    patterns: tuple[int, ...],
+    limits: Limits,
+    seconds: float,
+    known: Sequence[FoundPlacement] = (),
 ) -> QuadraticPlacement | None:
     """
     Place a strategy, or None where there are too many positions, or only one.
@@ -78,6 +83,8 @@ def place_quadratic(
         Seed and threads.
     seconds
         For the quadratic assignment; annealing takes its own.
+    known
+        Further placements that annealing starts from.
     """
     if not 1 < len(given.slots) <= MOST_POSITIONS:
         return None
@@ -94,7 +101,7 @@ def place_quadratic(
     positions = given.slots[slots]
     allowed = not given.violations(positions)
     priced = FoundPlacement(seconds=given.cost(positions) if allowed else np.inf, positions=positions)
-    starts = [start, priced] if allowed else [start]
+    starts = [start, *known, priced] if allowed else [start, *known]
     return QuadraticPlacement(
         problem=assignment,
         slots=slots,

@@ -4,8 +4,9 @@ Plans the training of large models on GPU clusters, and proves how good the plan
 Everything public is a name of this package, loaded when it is first used, so that importing it costs nothing.
 
 ========================  ==========================================================================================
-to plan                   ``plan``, ``pareto``, ``predict``, ``place``, ``verify``, ``load_plan``; ``Plan``,
-                          ``PlanRequest``, ``Frontier``, ``FrontierPoint``, ``Verification``, ``AssignmentResult``
+to plan                   ``plan``, ``pareto``, ``predict``, ``place``, ``place_strategy``, ``verify``, ``load_plan``;
+                          ``Plan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``, ``Verification``,
+                          ``AssignmentResult``, ``StrategyPlacement``
 inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
                           ``load_calibration``, ``load_stack``; ``ModelSpec``, ``LayerSpec``, ``ClusterSpec``,
                           ``NodeSpec``, ``NetworkSpec``, ``DeviceSpec``, ``CostTable``, ``MemoryModel``,
@@ -86,6 +87,8 @@ if TYPE_CHECKING:
     from taut.solver.qap.quadratic import AssignmentResult as AssignmentResult
     from taut.solver.result import Limits as Limits
     from taut.solver.result import Status as Status
+    from taut.strategy_placement import StrategyPlacement as StrategyPlacement
+    from taut.strategy_placement import place_strategy as place_strategy
 
 _HOMES = {
     "taut.assignment": ("place",),
@@ -159,6 +162,10 @@ _HOMES = {
         "ScheduleSearch",
         "best_schedule",
         "published_schedule",
+    ),
+    "taut.strategy_placement": (
+        "StrategyPlacement",
+        "place_strategy",
     ),
     "taut.solver.certificate.verify": ("Verification",),
     "taut.solver.qap.quadratic": ("AssignmentResult",),

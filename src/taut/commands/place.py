@@ -1,4 +1,4 @@
-"""``taut place``: the command line of quadratic assignment problems."""
+"""``taut place``: the command line of quadratic assignment problems, and of a strategy's placement as one."""
 
 import json
 from pathlib import Path
@@ -6,27 +6,102 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import JsonFlag, QuietFlag
+from taut.commands.options import JsonFlag, QuietFlag, check_file, parse_fix
+from taut.errors import DataError
 
 if TYPE_CHECKING:
     from taut.solver.qap.quadratic import AssignmentResult
+    from taut.strategy_placement import StrategyPlacement
 
 
 def place_command(
-    instance: Annotated[Path, typer.Argument(help="A QAPLIB instance (.dat).")],
+    instance: Annotated[
+        Path | None, typer.Argument(help="A QAPLIB instance (.dat), or a plan (.json) whose strategy is placed.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Instead of a file: the model, as for plan.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="The cluster, as for plan.")] = None,
+    global_batch: Annotated[int | None, typer.Option(help="Sequences per step.")] = None,
+    fix: Annotated[str, typer.Option(help="Values of the strategy, such as tp=8,pp=4,micro_batch=1.")] = "",
+    latency_model: Annotated[str, typer.Option(help="step, pipette, pipette-printed or amp.")] = "step",
+    out: Annotated[Path | None, typer.Option(help="Write the instance in QAPLIB's format (.dat).")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds to search.")] = 10.0,
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Solve a quadratic assignment problem: objective, lower bound, gap, permutation."""
+    """Place a strategy as a quadratic assignment, or solve a QAPLIB instance: objective, bound, gap, permutation."""
+    check_file(out)
+    given = {"model": model, "cluster": cluster, "global_batch": global_batch}
+    if instance is None or instance.suffix == ".json":
+        _place_strategy(instance, given | {"fix": fix, "latency_model": latency_model}, out, time_limit, seed, as_json)
+        return
+    if stated := [name for name, value in given.items() if value is not None]:
+        raise DataError(f"{_option(stated[0])}: stands beside a QAPLIB instance, expected one of the two")
+    _solve(instance, out, time_limit, seed, as_json=as_json, quiet=quiet)
+
+
+def _place_strategy(
+    plan: Path | None, given: dict[str, Any], out: Path | None, time_limit: float, seed: int, as_json: bool
+) -> None:
+    """The strategy of a plan, or of stated values."""
+    from taut.planning.request import PlanRequest
+    from taut.strategy_placement import place_strategy
+
+    stated = [name for name in ("model", "cluster", "global_batch") if given[name] is not None]
+    if plan is not None and stated:
+        raise DataError(f"{_option(stated[0])}: stands beside a plan, expected one of the two")
+    if plan is None:
+        if missing := [name for name in ("model", "cluster", "global_batch") if given[name] is None]:
+            raise DataError(
+                f"{_option(missing[0])}: missing, expected a file, or a model, a cluster and a global batch"
+            )
+        options = given | {"fix": parse_fix(given["fix"])}
+        subject: PlanRequest | Path = PlanRequest(options.pop("model"), options.pop("cluster"), **options)
+    else:
+        subject = plan
+    found = place_strategy(subject, time_limit=time_limit, seed=seed)
+    if out is not None:
+        found.write(out)
+    typer.echo(json.dumps(found.as_dict()) if as_json else _words(found))
+
+
+def _option(name: str) -> str:
+    """A field as it stands on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+def _words(found: "StrategyPlacement") -> str:
+    """A strategy's placement in words."""
+    from taut.reports.plan import percent
+
+    count, given = len(found.permutation), found.known_s
+    before = "" if given is None else f"the plan's placement takes {given:.6g} s, "
+    bound = f"{found.step_bound_s:.6g} s"
+    return "\n".join(
+        [
+            f"{found.instance.name}: {found.strategy.candidate}, {count} blocks on {count} slots",
+            f"quadratic assignment: objective {found.objective:.6g} s of transfers one after the other, "
+            f"lower bound {found.lower_bound:.6g} s, gap {percent(found.gap)}, {found.status} ({found.solver})",
+            f"step time: {before}the permutation {found.step_s:.6g} s, annealed {found.annealed_s:.6g} s; "
+            f"no placement beats {bound}",
+            f"permutation {' '.join(map(str, found.permutation))}",
+        ]
+    )
+
+
+def _solve(instance: Path, out: Path | None, time_limit: float, seed: int, *, as_json: bool, quiet: bool) -> None:
+    """An instance of QAPLIB."""
     from taut.assignment import place, problem_of
     from taut.commands.progress import progress_lines
+    from taut.data.readers.qaplib import qaplib_text
+    from taut.files import write_atomically
     from taut.planning.request import check_search
     from taut.reports.plan import percent
 
     check_search(time_limit=time_limit, seed=seed)
     problem = problem_of(instance)
+    if out is not None:
+        write_atomically(out, qaplib_text(problem.flow, problem.distance))
     with progress_lines(quiet) as progress:
         result = place(problem, seed=seed, time_limit=time_limit, progress=progress)
     if as_json:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taut.data.cluster import ClusterSpec
 from taut.data.read import read_json
@@ -27,6 +27,9 @@ from taut.solver.certificate.document import (
     parse_document,
 )
 from taut.solver.certificate.verify import Verification, verify_document
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -152,6 +155,12 @@ class Plan:
     def cluster_spec(self) -> ClusterSpec:
         """The cluster, as the document describes it."""
         return described_cluster(self.typed)
+
+    def to_networkx(self) -> "DiGraph[int]":
+        """The traffic of a step between devices, in bytes (``taut.planning.traffic``)."""
+        from taut.planning.traffic import traffic_graph
+
+        return traffic_graph(self.typed, self.source)
 
     def __str__(self) -> str:
         """The plan in words."""

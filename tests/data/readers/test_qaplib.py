@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taut.data.readers.qaplib import read_qaplib, read_qaplib_solution
+from taut.data.readers.qaplib import qaplib_text, read_qaplib, read_qaplib_solution
 from taut.errors import DataError
 from taut.formulations.assignment.assignment import QuadraticAssignment
 
@@ -124,3 +124,14 @@ def test_published_solutions_cost_what_is_published() -> None:
         permutation = read_qaplib_solution(FILES / f"{row['name']}.sln")
         assert problem.cost(permutation) == float(row["best_known"]), row["name"]
         assert problem.integral and instance.integral
+
+
+def test_text_of_an_instance_is_read_as_it_was(tmp_path: Path) -> None:
+    """Figures of any size come back to the last digit."""
+    rng = np.random.default_rng(0)
+    flow, distance = 10.0 ** rng.uniform(-12, 12, (2, 5, 5))
+    path = tmp_path / "made.dat"
+    path.write_text(qaplib_text(flow, distance))
+    found = read_qaplib(path)
+    assert np.array_equal(found.flow, flow)
+    assert np.array_equal(found.distance, distance)

@@ -1,0 +1,96 @@
+"""A strategy's placement as a quadratic assignment: of a plan and of stated degrees, in words, JSON and QAPLIB."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import taut
+from taut.errors import DataError
+from taut.formulations.latency import step_time
+from taut.formulations.placement import placement_problem
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import planning_problem
+from tests.taut.conftest import Run, refused
+
+pytestmark = pytest.mark.proof
+
+FIX = {"tp": 4, "pp": 4, "micro_batch": 2, "zero": 1}
+MATRIX = [[0, 9, 8, 3], [9, 0, 8.5, 3.1], [8, 8.5, 0, 9.2], [3, 3.1, 9.1, 0]]
+"""Measured GB/s between four nodes."""
+
+
+def measured() -> taut.ClusterSpec:
+    """Four nodes of eight A100 with unlike links: eight blocks of four ranks, two on a node."""
+    node = {"count": 4, "device": "a100-80gb", "gpus_per_node": 8, "intra_bandwidth_gbps": 2400}
+    values = {"name": "measured", "nodes": [node], "bandwidth_matrix": {"unit": "GB/s", "rows": MATRIX}}
+    return taut.ClusterSpec.parse(values, "measured")
+
+
+@pytest.fixture(scope="module")
+def plan() -> taut.Plan:
+    """A plan of eight blocks."""
+    return taut.plan("gpt-8.1b", measured(), global_batch=32, fix=FIX)
+
+
+def test_placement_of_a_plan_reports_both_objectives(plan: taut.Plan) -> None:
+    """The permutation costs what its matrices say, its step time is the evaluator's, and the bounds hold."""
+    found = taut.place_strategy(plan, time_limit=4.0)
+    assert len(found.permutation) == 8
+    assert found.instance.cost(np.array(found.permutation)) == pytest.approx(found.objective)
+    assert found.status == "optimal"
+    assert found.lower_bound <= found.objective * (1 + 1e-9)
+    assert found.known_s == pytest.approx(plan.step_time_s)
+    assert found.annealed_s <= min(found.step_s, plan.step_time_s) * (1 + 1e-12)
+    assert found.step_bound_s <= found.annealed_s
+    problem = planning_problem(PlanRequest("gpt-8.1b", measured(), global_batch=32, fix=FIX))
+    given = placement_problem(problem, found.strategy)
+    devices = given.devices(given.slots[list(found.permutation)])
+    assert float(step_time(problem, found.strategy, devices).total) == pytest.approx(found.step_s)
+
+
+def test_placement_without_a_plan_takes_the_best_strategy_of_the_values() -> None:
+    """From model, cluster and fixed values: the strategy that CP-SAT chooses among them is placed."""
+    found = taut.place_strategy(PlanRequest("gpt-8.1b", measured(), global_batch=32, fix=FIX), time_limit=2.0)
+    assert found.known_s is None
+    assert found.strategy.candidate.tp == 4
+    assert found.step_bound_s <= found.annealed_s
+
+
+def test_traffic_of_a_plan_is_the_flow_of_its_assignment(plan: taut.Plan) -> None:
+    """Bytes between the devices of a rank are the flow between blocks, and each kind stands on its own."""
+    flow = taut.place_strategy(plan, time_limit=1.0).instance.flow
+    graph = plan.to_networkx()
+    assert len(graph) == 32
+    assert sum(edge["bytes"] for _, _, edge in graph.edges(data=True)) == pytest.approx(4 * flow.sum())
+    for a, b, edge in graph.edges(data=True):
+        one, other = graph.nodes[a], graph.nodes[b]
+        assert one["rank"] == other["rank"]
+        assert edge["bytes"] == pytest.approx(edge["pipeline"] + edge["data_parallel"])
+        assert (edge["pipeline"] > 0) == (one["replica"] == other["replica"])
+
+
+def test_command_writes_an_instance_that_it_reads_again(plan: taut.Plan, run: Run, tmp_path: Path) -> None:
+    """``taut place plan.json --out`` writes QAPLIB's format; ``taut place`` of that file finds the same optimum."""
+    path, instance = tmp_path / "plan.json", tmp_path / "instance.dat"
+    plan.write(path)
+    report = json.loads(run("place", path, "--out", instance, "--json").out)
+    again = json.loads(run("place", instance, "--json", "--quiet").out)
+    assert again["objective"] == pytest.approx(report["objective"])
+    assert {"objective", "lower_bound", "gap", "status", "permutation", "wall_s"} <= report.keys()
+    words = run("place", path).out
+    assert "8 blocks on 8 slots" in words
+    assert "no placement beats" in words
+
+
+def test_what_cannot_be_placed_is_refused(plan: taut.Plan, run: Run, tmp_path: Path) -> None:
+    """A single block, no file and no model, and a file beside a model."""
+    with pytest.raises(DataError, match="1 blocks"):
+        taut.place_strategy(PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, fix={"tp": 8}))
+    path = tmp_path / "plan.json"
+    plan.write(path)
+    refused(run("place"), "--model: missing")
+    refused(run("place", "--model", "gpt-8.1b"), "--cluster: missing")
+    refused(run("place", path, "--model", "gpt-8.1b"), "stands beside a plan")
+    refused(run("place", tmp_path / "a.dat", "--global-batch", 8), "stands beside a QAPLIB instance")
