@@ -21,11 +21,14 @@ In the latency model ``step`` the step ends when the last stage has reduced its 
      R(x) = ring_x max(unhidden(x), exchanged(x) - (low(x) - forward(x)) / ring_x), otherwise ring_x exchanged(x).
 
 With one device type there is one pattern and low = high = seconds. With two classes of device (the slowest type, and
-all others as fast as the fastest of them), n_1 tensor groups being of the slow class, a stage's dp replicas are all
+all others as fast as the fastest of them), n_1 blocks being of the slow class, a stage's dp replicas are all
 fast (q = 0), all slow (1) or mixed (2). A pipeline passes each stage on one of its replicas, so low(x) is the fastest
-and high(x) the slowest class present, and
+and high(x) the slowest class present (of a single stage, low as well: one replica is a whole pipeline), and
 
 (4) dp * #slow + #mixed <= n_1 <= dp * #slow + (dp - 1) * #mixed.
+
+A block that spans nodes is as slow as its slowest device, so it is of the slow class where it holds one of that type.
+With n slow nodes that hold s devices, and blocks of b devices, (4) holds for some n_1 from s / b, rounded up, to n.
 
 This relaxes the problem only in that the pipeline that meets the slowest stage may take the fastest replica elsewhere;
 it is exact when no stage is mixed.
@@ -72,8 +75,8 @@ class PartitionProblem:
         Bytes of a stage by pattern (patterns,).
     gradients
         Bytes of gradients of every range (L+1, L+1).
-    slow_groups
-        Tensor groups of the slow class, n_1 of (4).
+    slow_groups, more_slow_groups
+        Blocks of the slow class, n_1 of (4), at least, and how many more there may be.
     forward
         Seconds of the forward pass of every range on the fastest class present, (patterns, L+1, L+1).
     growing
@@ -93,6 +96,7 @@ class PartitionProblem:
     slow_groups: int
     forward: Floats | None = None
     growing: bool = True
+    more_slow_groups: int = 0
 
     @property
     def num_layers(self) -> int:
@@ -172,7 +176,8 @@ def partition_problem(
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     seconds = np.where(allowed[None, :, None, None], seconds, np.inf)
     if cautious:
-        low, high, budget, slow = seconds.max(axis=0)[None], seconds.max(axis=0)[None], memory.budget.min()[None], 0
+        low, high, budget = seconds.max(axis=0)[None], seconds.max(axis=0)[None], memory.budget.min()[None]
+        slow = 0, 0
         forward = forward.max(axis=0)[None]
     else:
         low, high, budget, slow = _patterns(problem, seconds, memory.budget, candidate)
@@ -188,7 +193,8 @@ def partition_problem(
         in_flight=memory.in_flight,
         budget=budget,
         gradients=problem.gradient_bytes(candidate),
-        slow_groups=slow,
+        slow_groups=slow[0],
+        more_slow_groups=slow[1] - slow[0],
         forward=forward,
         growing=not sharded,
     )
@@ -233,25 +239,33 @@ def slowest_type(problem: PlanningProblem, candidate: Candidate) -> int:
 
 def _patterns(
     problem: PlanningProblem, seconds: Floats, budget: Ints, candidate: Candidate
-) -> tuple[Floats, Floats, Ints, int]:
-    """Seconds (fastest and slowest class present), budgets and slow groups by pattern."""
-    if len(budget) == 1 or candidate.width > problem.links.gpus_per_node.max():
-        # Blocks that span nodes may mix types; the fastest type bounds them all.
-        return seconds.min(axis=0)[None], seconds.min(axis=0)[None], budget.max()[None], 0
+) -> tuple[Floats, Floats, Ints, tuple[int, int]]:
+    """Seconds (fastest and slowest class present) and budgets by pattern, and fewest and most slow blocks."""
+    if len(budget) == 1:
+        return seconds, seconds, budget, (0, 0)
     slowest = slowest_type(problem, candidate)
     others = np.arange(len(budget)) != slowest
     fast, slow = seconds[others].min(axis=0), seconds[slowest]
-    groups = problem.links.gpus_per_node[problem.type_of_node == slowest].sum() // candidate.width
-    low = np.stack([fast, slow, np.minimum(fast, slow)])
     high = np.stack([fast, slow, np.maximum(fast, slow)])
+    low = high if candidate.pp == 1 else np.stack([fast, slow, np.minimum(fast, slow)])
     most = budget[others].max()
-    return low, high, np.array([most, budget[slowest], min(most, budget[slowest])]), int(groups)
+    budgets = np.array([most, budget[slowest], min(most, budget[slowest])])
+    return low, high, budgets, _slow_blocks(problem, candidate.width, slowest)
+
+
+def _slow_blocks(problem: PlanningProblem, width: int, slowest: int) -> tuple[int, int]:
+    """Fewest and most blocks of so many devices that hold a device of the slowest type."""
+    sizes = problem.links.gpus_per_node[problem.type_of_node == slowest]
+    if width <= problem.links.gpus_per_node.max():
+        blocks = int(sizes.sum()) // width
+        return blocks, blocks
+    return -(-int(sizes.sum()) // width), min(len(sizes), int(problem.links.gpus_per_node.sum()) // width)
 
 
 def _of_classes(problem: PlanningProblem, forward: Floats, candidate: Candidate) -> Floats:
     """Forward seconds on the fastest class present, by pattern as in ``_patterns``."""
-    if len(forward) == 1 or candidate.width > problem.links.gpus_per_node.max():
-        return np.asarray(forward.min(axis=0)[None])
+    if len(forward) == 1:
+        return forward
     slowest = slowest_type(problem, candidate)
     fast, slow = forward[np.arange(len(forward)) != slowest].min(axis=0), forward[slowest]
     return np.stack([fast, slow, np.minimum(fast, slow)])

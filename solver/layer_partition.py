@@ -164,6 +164,7 @@ def _ranges(problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterS
         cap=cap,
         dp=problem.dp,
         slow=problem.slow_groups,
+        more=problem.more_slow_groups,
         edge=edge,
         tail=tail,
         later=later is not None,

@@ -25,7 +25,7 @@ class Ranges(NamedTuple):
     """
     Figures of every range, as ``taut.formulations.partition`` names them.
 
-    ``size`` (L+1, L+1) may not exceed ``cap``; ``slow`` tensor groups are of the slow class; ``later`` says whether
+    ``size`` (L+1, L+1) may not exceed ``cap``; ``slow`` blocks or up to ``more`` are of the slow class; ``later`` says whether
     later stages are waited for, ``later_edge`` is edge' and ``least_wait`` what stage 0 waits for beyond ``others``;
     with ``growing`` longer ranges take longer.
     """
@@ -40,6 +40,7 @@ class Ranges(NamedTuple):
     cap: float
     dp: int
     slow: int
+    more: int
     edge: Floats
     tail: Floats
     later: bool
@@ -112,7 +113,7 @@ def _tables(ranges: Ranges) -> Labels:
     layers, pp, dp = ranges.low.shape[2] - 1, len(ranges.in_flight), ranges.dp
     fasts, slows = 0, 0
     if ranges.low.shape[0] > 1:
-        fasts, slows = min(pp, max(pp * dp - ranges.slow, 0) // dp), min(pp, ranges.slow // dp)
+        fasts, slows = min(pp, max(pp * dp - ranges.slow, 0) // dp), min(pp, (ranges.slow + ranges.more) // dp)
     most = MOST_LABELS if ranges.later else 1
     shape = (pp + 1, layers + 1, fasts + 1, slows + 1, most)
     return Labels(np.empty(shape), np.empty(shape), np.empty(shape[:4], np.int16), np.empty((*shape, 4), np.int16))
@@ -146,7 +147,8 @@ def _stage_sum(ranges: Ranges, threshold: float, picks: Ints, labels: Labels) ->
 def _counts_fit(ranges: Ranges, fasts: int, slows: int, pp: int) -> bool:
     """Whether these numbers of all-fast and all-slow stages can use up the slow groups."""
     mixed, dp = pp - fasts - slows, ranges.dp
-    return mixed >= 0 and dp * slows + mixed <= ranges.slow <= dp * slows + (dp - 1) * mixed
+    most = dp * slows + (dp - 1) * mixed
+    return mixed >= 0 and dp * slows + mixed <= ranges.slow + ranges.more and ranges.slow <= most
 
 
 @jit

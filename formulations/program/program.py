@@ -216,6 +216,7 @@ def _stage_violations(option: Option, choice: StrategyChoice) -> Iterator[str]:
 def _class_violations(problem: PartitionProblem, choice: StrategyChoice) -> Iterator[str]:
     slow, mixed = choice.patterns.count(SLOW), choice.patterns.count(MIXED)
     least, most = problem.dp * slow + mixed, problem.dp * slow + (problem.dp - 1) * mixed
-    if len(problem.budget) > 1 and not least <= problem.slow_groups <= most:
+    fewest, all_slow = problem.slow_groups, problem.slow_groups + problem.more_slow_groups
+    if len(problem.budget) > 1 and (least > all_slow or most < fewest):
         stages = f"{slow} slow and {mixed} mixed stages"
         yield f"{stages} hold {least} to {most} slow groups, expected {problem.slow_groups}"

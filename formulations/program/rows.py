@@ -218,9 +218,10 @@ def _class_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c:
     """(5), its left side and its right side."""
     slow, mixed = part.pattern == SLOW, part.pattern == MIXED
     entries = np.append(columns[slow | mixed], c)
-    for per_mixed, lower, upper in ((1, None, 0), (problem.dp - 1, 0, None)):
+    fewest, most = problem.slow_groups, problem.slow_groups + problem.more_slow_groups
+    for per_mixed, blocks, lower, upper in ((1, most, None, 0), (problem.dp - 1, fewest, 0, None)):
         groups = problem.dp * slow + per_mixed * mixed
-        yield Row(entries, np.append(groups[slow | mixed], -problem.slow_groups), lower, upper)
+        yield Row(entries, np.append(groups[slow | mixed], -blocks), lower, upper)
 
 
 def _end_rows(option: Option, part: StageColumns, columns: Ints, c: int, ends: tuple[int, int]) -> Iterator[Row]:

@@ -4,7 +4,7 @@ Lower bounds on a candidate, each a minimum over partition, recompute and placem
 With the least communication of ``taut.solver.bounds.communication``, each is at least as strong as the one before; they
 are named by what they minimise exactly:
 
-``relaxation``  ideal balance without memory, plus (4); where a schedule is priced by its order, m times what the
+``relaxation``  ideal balance without memory, on devices of several types by (5), plus (4); where a schedule is priced by its order, m times what the
                 busiest device does at least with whole layers, or a micro-batch's trip there and back, plus its ring
                 and optimizer;
 ``partition``   the exact partition (``taut.solver.layer_partition``), plus that communication;
@@ -15,6 +15,12 @@ are named by what they minimise exactly:
 ``cover``       the same with the case distinction of ``taut.solver.placement.path_cover.cases``,
                 for any number of nodes;
 ``order``       of a schedule that is priced by its order, the paths of ``taut.solver.order_priced.bound``.
+
+(5) Let a type t take at least :math:`\rho_t \ge 1` times the least seconds of any type for every layer. A stage is as
+    slow as the slowest of its dp b devices, b a block's. At least :math:`\lceil N / (dp\,b) \rceil` stages have one of
+    the N slowest devices; so with the devices in order, the slowest first, the i-th slowest stage is no faster than
+    device i dp b, and the slowest stage takes at least the least seconds of all layers over
+    :math:`\sum_i 1 / \rho_{i\,dp\,b}`.
 """
 
 import numpy as np
@@ -48,7 +54,7 @@ def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, 
 
 def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Communication, gather: float = 0.0) -> float:
     """
-    Bound ``relaxation``: perfect balance on the fastest device type, memory ignored, plus communication.
+    Bound ``relaxation``: perfect balance over the stages by (5), memory ignored, plus communication.
 
     A pass of sharded weights takes at least its gathers and scatters, ``gather`` seconds per byte.
     """
@@ -57,9 +63,10 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     seconds = (tables.seconds + seconds_of_best(problem, candidate).both.min(axis=0))[:, allowed]
     layers = np.arange(tables.num_layers)
     # Layer by layer: one type may be the fastest for some layers, another for the others.
-    least = seconds[:, :, layers, layers + 1].min(axis=(0, 1))
+    by_type = seconds[:, :, layers, layers + 1].min(axis=1)
+    least = by_type.min(axis=0)
     whole = max(least.sum(), _whole_gathers(problem, candidate, gather))
-    straggler = max(whole / candidate.pp, least.max())
+    straggler = max(whole / candidate.pp, least.sum() / _fastest_stages(problem, candidate, by_type), least.max())
     if candidate.is_order_priced:
         computing = _busiest(least, candidate) + candidate.vpp * _least_waits(problem, candidate, gather)
         busiest = max(straggler, computing)
@@ -71,6 +78,15 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     if comm.later is not None:
         ring += comm.later.optimizer * float(comm.later.parameters[0, -1]) / candidate.pp
     return float((whole + (m - 1) * straggler + cuts + comm.tail[1:].min() + ring) * (1 - ROUNDING))
+
+
+def _fastest_stages(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> float:
+    """How many stages of the fastest devices all stages are worth at most, (5)."""
+    least = by_type.min(axis=0)
+    ratio = (by_type[:, least > 0] / least[least > 0]).min(axis=1, initial=np.inf)
+    of_device = np.repeat(ratio[problem.type_of_node], problem.links.gpus_per_node)
+    slowest_first = np.sort(of_device)[::-1]
+    return float((1.0 / slowest_first[:: candidate.dp * candidate.width]).sum())
 
 
 def _whole_gathers(problem: PlanningProblem, candidate: Candidate, gather: float) -> float:

@@ -44,6 +44,7 @@ def random_partition(seed: int) -> tuple[PartitionProblem, np.ndarray, np.ndarra
             budget=budget.astype(np.int64),
             gradients=base.copy(),
             slow_groups=int(rng.integers(0, pp * dp + 1)) if patterns == 3 else 0,
+            more_slow_groups=int(rng.integers(0, 3)) if patterns == 3 else 0,
         ),
         rng.uniform(0, 5, layers + 1),
         rng.uniform(0, 20, layers + 1),
@@ -85,7 +86,7 @@ def _feasible(
         return True
     slow, mixed = patterns.count(1), patterns.count(2)
     least, most = given.dp * slow + mixed, given.dp * slow + (given.dp - 1) * mixed
-    return least <= given.slow_groups <= most
+    return any(least <= n <= most for n in range(given.slow_groups, given.slow_groups + given.more_slow_groups + 1))
 
 
 @pytest.mark.parametrize("block", range(10))
