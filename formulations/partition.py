@@ -34,7 +34,7 @@ This relaxes the problem only in that the pipeline that meets the slowest stage 
 it is exact when no stage is mixed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -113,8 +113,8 @@ class LaterStages:
     ----------
     edge
         Seconds edge' of a cut before layer j without its way back (L+1,).
-    ring
-        Seconds per byte of the reduction of every stage (pp,).
+    ring, class_ring
+        Seconds per byte of the reduction of every stage (pp,), and of a stage of each pattern (3,), at least.
     exchanged, unhidden
         Bytes of the reduction of every range, and those that overlap never hides, (L+1, L+1).
     overlap
@@ -135,6 +135,7 @@ class LaterStages:
     others: float
     parameters: Floats
     optimizer: float
+    class_ring: Floats = field(default_factory=lambda: np.zeros(3))
 
 
 def partition_problem(

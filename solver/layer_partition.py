@@ -172,6 +172,7 @@ def _ranges(problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterS
         forward=forward,
         later_edge=edge if later is None else later.edge,
         ring=np.zeros(1) if later is None else later.ring,
+        class_ring=np.zeros(1) if later is None else later.class_ring,
         exchanged=none if later is None else later.exchanged,
         unhidden=none if later is None else later.unhidden,
         others=0.0 if later is None else later.others,

@@ -25,9 +25,9 @@ class Ranges(NamedTuple):
     """
     Figures of every range, as ``taut.formulations.partition`` names them.
 
-    ``size`` (L+1, L+1) may not exceed ``cap``; ``slow`` blocks or up to ``more`` are of the slow class; ``later`` says whether
-    later stages are waited for, ``later_edge`` is edge' and ``least_wait`` what stage 0 waits for beyond ``others``;
-    with ``growing`` longer ranges take longer.
+    ``size`` (L+1, L+1) may not exceed ``cap``; ``slow`` blocks and up to ``more`` further ones are of the
+    slow class; ``later`` says whether later stages are waited for, ``later_edge`` is edge' and ``least_wait`` what
+    stage 0 waits for beyond ``others``; with ``growing`` longer ranges take longer.
     """
 
     low: Floats
@@ -48,6 +48,7 @@ class Ranges(NamedTuple):
     forward: Floats
     later_edge: Floats
     ring: Floats
+    class_ring: Floats
     exchanged: Floats
     unhidden: Floats
     others: float
@@ -161,7 +162,7 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
     forward, exchanged, unhidden, later_edge = ranges.forward, ranges.exchanged, ranges.unhidden, ranges.later_edge
     sums, waits, count, step = labels
     held, cap = ranges.in_flight[x], ranges.cap
-    ring = ranges.ring[x] if ranges.later else 0.0
+    ring_of_stage, class_ring = ranges.ring[x] if ranges.later else 0.0, ranges.class_ring
     last_end = layers - (pp - 1 - x)
     for i in range(x, 1 if x == 0 else last_end):
         for j in range(layers if x == pp - 1 else i + 1, last_end + 1):
@@ -177,6 +178,7 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
                 wait, ahead = -np.inf, 0.0
                 if ranges.later:
                     ahead = forward[q, i, j] + (later_edge[j] if x < pp - 1 else 0.0)
+                    ring = max(ring_of_stage, class_ring[q])
                     wait = ring * exchanged[i, j]
                     if ranges.overlap:
                         wait = max(ring * unhidden[i, j], wait - seconds + forward[q, i, j])

@@ -4,9 +4,9 @@ Lower bounds on a candidate, each a minimum over partition, recompute and placem
 With the least communication of ``taut.solver.bounds.communication``, each is at least as strong as the one before; they
 are named by what they minimise exactly:
 
-``relaxation``  ideal balance without memory, on devices of several types by (5), plus (4); where a schedule is priced by its order, m times what the
-                busiest device does at least with whole layers, or a micro-batch's trip there and back, plus its ring
-                and optimizer;
+``relaxation``  ideal balance without memory, on devices of several types by (5), plus (4); where a schedule is priced
+                by its order, m times what the busiest device does at least with whole layers, or a micro-batch's trip
+                there and back, plus its ring and optimizer;
 ``partition``   the exact partition (``taut.solver.layer_partition``), plus that communication;
 ``placement``   the same with the exact placement for the layers of stage 0
                 (``taut.solver.placement.exact.subset``);

@@ -37,6 +37,7 @@ from taut.solver.bounds.least_rings import (
     flat_ring,
     groups_of_node,
     least_ring,
+    least_rings_by_class,
     ring_per_byte,
     telling,
 )
@@ -144,6 +145,7 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
         others=(hops * further if hops else 0.0) + problem.constant_seconds,
         parameters=tables.parameters.astype(float),
         optimizer=optimizer_per_parameter(problem, candidate),
+        class_ring=least_rings_by_class(problem, candidate, best),
     )
 
 

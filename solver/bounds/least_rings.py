@@ -16,14 +16,18 @@ Sets: nodes that hold c tensor groups at most.
     ask for can only make them slower.
 (5) Where every s replicas have a copy of weights and gradients (``taut.formulations.gradient_reductions`` (2)), a
     copy's ring of s members and a ring of dp / s members between copies take the least of (2), each over its nodes.
+(6) With two classes of device (``taut.formulations.partition`` (4)) a stage of fast blocks touches none of the slow
+    type's nodes, and one of slow blocks none but them, unless blocks span nodes: (2) over those nodes alone.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
+from taut.data.arrays import Flags, Floats
 from taut.formulations.gradient_reductions import weight_share
 from taut.formulations.links import Links
+from taut.formulations.partition import slowest_type
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
 from taut.formulations.sharding import half_ring, has_shards
@@ -41,18 +45,18 @@ def groups_of_node(problem: PlanningProblem, candidate: Candidate) -> int:
     return max(int(problem.links.gpus_per_node.max()) // candidate.width, 1)
 
 
-def spreads(problem: PlanningProblem, candidate: Candidate) -> range:
-    """Numbers of nodes that stage 0's holders can touch."""
-    candidate = rings_of(candidate)
+def spreads(problem: PlanningProblem, candidate: Candidate, num_nodes: int | None = None) -> range:
+    """Numbers of nodes that a stage's holders can touch, of all nodes or of so many."""
+    candidate, nodes = rings_of(candidate), num_nodes or problem.links.num_nodes
     dp, groups = candidate.dp, groups_of_node(problem, candidate)
     if candidate.tp > problem.links.gpus_per_node.max():
         return range(dp, dp + 1)
-    return range(-(-dp // groups), min(dp, problem.links.num_nodes) + 1)
+    return range(-(-dp // groups), min(dp, nodes) + 1)
 
 
 def telling(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> list[int]:
     """Some of ``spreads``, of which one is the best."""
-    return best.telling(candidate.dp_cp, spreads(problem, candidate))
+    return best.telling(candidate.dp_cp, spreads(problem, candidate, best.num_nodes))
 
 
 def ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
@@ -71,6 +75,22 @@ def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) 
         inside = least_ring(problem, replicas_of(candidate, candidate.dp_shard), best) if share else 0.0
         return share * inside + least_ring(problem, replicas_of(candidate, candidate.dp // candidate.dp_shard), best)
     return min(ring_per_byte(candidate.dp_cp, k, best) for k in telling(problem, candidate, best))
+
+
+def least_rings_by_class(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:
+    """T_DP per gradient byte of a stage of each pattern at least (3,), (6); zero where nothing more is known."""
+    if len(problem.device_types) == 1:
+        return np.zeros(3)
+    slow = problem.type_of_node == slowest_type(problem, candidate)
+    wide = candidate.width > problem.links.gpus_per_node.max()
+    each = [_ring_on(problem, candidate, best, nodes) for nodes in (~slow, np.ones_like(slow) if wide else slow)]
+    return np.array([*each, 0.0])
+
+
+def _ring_on(problem: PlanningProblem, candidate: Candidate, best: BestLinks, nodes: Flags) -> float:
+    """T_DP per gradient byte on some nodes; where they are too few for a stage, on any."""
+    held = int((problem.links.gpus_per_node[nodes] // candidate.tp).sum())
+    return least_ring(problem, candidate, best.of_nodes(nodes) if held >= candidate.dp_cp else best)
 
 
 def replicas_of(candidate: Candidate, dp: int) -> Candidate:

@@ -16,7 +16,7 @@ With nodes n and the inverse rates between them,
     no less for a ring, so of such numbers of nodes the least stands for all.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -48,6 +48,7 @@ class BestLinks:
     links: Links
     rings: RingRates
     _cores: dict[int, float] = field(default_factory=dict)
+    _parts: dict[bytes, "BestLinks"] = field(default_factory=dict)
     _hops: dict[tuple[int, float, bool], tuple[float, float]] = field(default_factory=dict)
     _before: dict[tuple[int, float, float, float, bool], tuple[float, float]] = field(default_factory=dict)
     _walks: dict[tuple[int, float, float, float, bool, bool], Walks] = field(default_factory=dict)
@@ -61,6 +62,26 @@ class BestLinks:
         self.between_nodes = self._by_node(self.inverse)
         self.steps = np.unique(self.between_nodes[np.isfinite(self.between_nodes)])
         self.inside_inverse = self.least_inside(self.inverse)
+        self.num_nodes = links.num_nodes
+
+    def of_nodes(self, kept: Flags) -> "BestLinks":
+        """What rings on some of the nodes (N,) could get at best; hops stay those of all nodes."""
+        key = kept.tobytes()
+        if key not in self._parts:
+            self._parts[key] = self._restricted(kept)
+        return self._parts[key]
+
+    def _restricted(self, kept: Flags) -> "BestLinks":
+        links, blocks, found = self.links, self.inverse.blocks, replace(self, _cores={}, _parts={})
+        nodes = links.node_of_site[blocks.first]
+        among = kept[nodes] if links.by_node else kept
+        found.card, found.num_nodes = float(self.rings.card[kept].min()), int(kept.sum())
+        found.copies, found.between_nodes = self.copies[among], self.between_nodes[np.ix_(among, among)]
+        found.steps = np.unique(found.between_nodes[np.isfinite(found.between_nodes)])
+        apart = np.where(kept[nodes][:, None], self.inverse.apart, np.inf)
+        own = np.where(kept[nodes], self.inverse.own, np.inf)
+        found.inside_inverse = self.least_inside(PairTable(blocks, apart, own))
+        return found
 
     def least_inside(self, figures: PairTable) -> float:
         """Least figure of two devices of a node, infinite where nodes have one."""
