@@ -8,13 +8,17 @@ suppose that no range takes less than the sum of its layers. With stage x on [i,
 (1) :math:`S(0, L) - S(i, j) + low + \sum_{cuts} edge + tail
     + (m - 1) \max \big( high, \; S(0, i) / x, \; S(j, L) / (pp - 1 - x) \big)`
 
-with the least edge at every cut and the least tail. Where that is above the seconds of a known division, [i, j) is no
-stage x of a better one. Ranges for which the supposition fails are all kept.
+with the least edge at every cut and the least tail, that of j for stage 0. Where that is above the seconds of a known
+division, [i, j) is no stage x of a better one. Ranges for which the supposition fails are all kept.
+
+(2) Of the recomputes with which [i, j) fits as stage x, one that takes no longer than all others in ``low`` and
+    ``high`` is enough, since memory is bounded stage by stage: the others, and all that do not fit, are left out.
 """
 
 import numpy as np
 
 from taut.data.arrays import Flags, Floats
+from taut.data.units import KIB
 from taut.formulations.partition import PartitionProblem
 
 ROUNDING = 1e-9
@@ -38,21 +42,36 @@ def windows(problem: PartitionProblem, edge: Floats, tail: Floats, most: float) 
         For each stage, (patterns, recompute, L+1, L+1) truth values.
     """
     every = np.isfinite(problem.low) & np.isfinite(problem.high)
-    if not (np.isfinite(most) and _adds_up(problem)):
+    if not np.isfinite(most):
         return [every] * problem.pp
+    kept = [every & _cheapest(problem, x) for x in range(problem.pp)]
+    if not _adds_up(problem):
+        return kept
     layers, pp = problem.num_layers, problem.pp
     total = np.concatenate([[0.0], np.cumsum(_least(problem))])
     before, after = total[:, None], (total[-1] - total)[None, :]
     inner = range(1, layers)
     cuts = (pp - 1) * min((float(edge[j]) for j in inner), default=0.0) if pp > 1 else 0.0
-    once = before + after + np.where(every, problem.low, 0.0) + cuts + float(tail[1:].min())
+    once = before + after + np.where(every, problem.low, 0.0) + cuts
     high = np.where(every, problem.high, 0.0)
     found = []
     for x in range(pp):
         mean = np.maximum(before / max(x, 1), after / max(pp - 1 - x, 1))
         least = once + (problem.micro_batches - 1) * np.maximum(high, mean)
-        found.append(every & (least <= most * (1 + ROUNDING)))
+        least = least + (tail[None, :] if x == 0 else float(tail[1:].min()))
+        found.append(kept[x] & (least <= most * (1 + ROUNDING)))
     return found
+
+
+def _cheapest(problem: PartitionProblem, x: int) -> Flags:
+    """Whether a recompute is the one that (2) keeps; all that fit where none is the quickest in both."""
+    need = problem.fixed + problem.in_flight[x] * problem.activation
+    fits = -(-need[None] // KIB) <= problem.budget[:, None, None, None] // KIB
+    low, high = np.where(fits, problem.low, np.inf), np.where(fits, problem.high, np.inf)
+    first = low.argmin(axis=1)[:, None]
+    quickest = np.take_along_axis(high, first, axis=1) <= high.min(axis=1, keepdims=True)
+    chosen = np.arange(low.shape[1])[None, :, None, None] == first
+    return np.asarray(fits & (chosen | ~quickest))
 
 
 def _least(problem: PartitionProblem) -> Floats:

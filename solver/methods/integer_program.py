@@ -27,7 +27,13 @@ from taut.solver.bounds.ladder import Ladder
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.methods.outcome import Outcome
 from taut.solver.methods.quadratic_placement import anneal_from, place_quadratic
-from taut.solver.methods.strategy_choice import Backend, Choice, best_strategy, cautious_strategy
+from taut.solver.methods.strategy_choice import (
+    Backend,
+    Choice,
+    StrategyPool,
+    best_strategy,
+    cautious_strategy,
+)
 from taut.solver.placement.annealing.anneal import best_start
 from taut.solver.placement.result import FoundPlacement
 from taut.solver.result import CandidateBound, Limits, Progress, Source, relative_gap
@@ -57,16 +63,14 @@ def by_program(
         Called after every round.
     """
     started, ladder, best = perf_counter(), Ladder(problem), Best(problem)
-    left = {candidate for candidate in problem.candidates if not candidate.is_order_priced}
-    looked_at, lower_bound, solver = len(left), math.inf, ""
+    pool = StrategyPool(ladder, (each for each in problem.candidates if not each.is_order_priced))
+    looked_at, lower_bound, solver = len(pool.bounds), math.inf, ""
     with interrupt_requested() as asked:
-        for _ in range(ROUNDS if left else 0):
+        for _ in range(ROUNDS if looked_at else 0):
             seconds = None if limits.time_limit is None else limits.time_limit - (perf_counter() - started)
             if asked() or (seconds is not None and seconds <= 0.0):
                 break
-            choice = best_strategy(
-                ladder, left, backend, below=best.seconds, time_limit=seconds, workers=1, seed=limits.seed
-            )
+            choice = best_strategy(pool, backend, below=best.seconds, time_limit=seconds, seed=limits.seed)
             solver, lower_bound = choice.solver or solver, min(lower_bound, choice.lower_bound)
             if choice.strategy is None:
                 break
@@ -75,7 +79,7 @@ def by_program(
                 cautious = cautious_strategy(ladder, choice.strategy.candidate, backend, time_limit=seconds)
                 if cautious is not None:
                     _place(problem, cautious, choice, limits, best)
-            left.remove(choice.strategy.candidate)
+            pool.leave_out(choice.strategy.candidate)
             if progress is not None:
                 progress(perf_counter() - started, best.seconds, lower_bound, str(choice.strategy.candidate))
             gap = relative_gap(best.seconds, min(lower_bound, best.seconds))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from taut.data.costs import RECOMPUTE
+from taut.data.arrays import Ints
 from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
 from taut.formulations.program.program import SLOW, Option, kibibytes, option_cost
@@ -24,6 +24,9 @@ from taut.solver.bounds.communication import Communication, fixed_seconds
 from taut.solver.bounds.copies import cases
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
+
+NEAR = 1.1
+"""Times the least seconds known from which on a simple division is worth moving layers."""
 
 
 def options_of(ladder: Ladder, candidate: Candidate, most: float = np.inf) -> Iterator[Option]:
@@ -73,15 +76,14 @@ def _later(comm: Communication, stages: PartitionProblem) -> LaterStages | None:
     )
 
 
-def simple_seconds(option: Option) -> float:
+def simple_seconds(option: Option, known: float = np.inf) -> float:
     """
     Seconds of a simple division of an option, infinite where none of these fits.
 
-    Layers in proportion to the speed of the stages' devices, slow ones in front or at the end; one recompute for all.
+    Layers in proportion to the speed of the stages' devices, slow ones in front or at the end, and in each stage the
+    cheapest recompute that fits; where that is near the seconds known, single layers are moved while it gets better.
     """
-    layouts = _patterns(option.partition)
-    found = (_simple_cost(option, r, layout) for r in range(len(RECOMPUTE)) for layout in layouts)
-    return min(found, default=np.inf)
+    return min((_Simple(option, layout).seconds(known) for layout in _patterns(option.partition)), default=np.inf)
 
 
 def _patterns(problem: PartitionProblem) -> list[tuple[int, ...]]:
@@ -94,21 +96,46 @@ def _patterns(problem: PartitionProblem) -> list[tuple[int, ...]]:
     return [layout, layout[::-1]] if len(layout) == problem.pp else []
 
 
-def _simple_cost(option: Option, recompute: int, patterns: tuple[int, ...]) -> float:
-    problem, layers, stage = option.partition, option.partition.num_layers, np.arange(option.partition.pp)
-    pattern = np.array(patterns)
-    whole = problem.high[pattern, recompute, 0, -1]
-    if not np.isfinite(whole).all() or problem.pp > layers:
-        return np.inf
-    ends = np.rint(layers * np.cumsum(1.0 / whole) / np.sum(1.0 / whole)).astype(np.int64)
-    ends = np.minimum(np.maximum.accumulate(np.maximum(ends - stage, 1)) + stage, layers - stage[::-1])
-    division = Division.of_ends(ends, np.full(problem.pp, recompute))
-    ranges = division.ranges
-    need = kibibytes(problem.fixed[ranges] + problem.in_flight * problem.activation[ranges])
-    seconds = problem.low[pattern, *ranges].sum() + option.edge[ends[:-1]].sum() + option.tail[ends[0]]
-    if not np.isfinite(seconds) or (need > kibibytes(problem.budget[pattern])).any():
-        return np.inf
-    return option_cost(option, division, patterns) / NANOSECONDS_PER_SECOND + rounded_off(problem)
+class _Simple:
+    """Divisions of an option whose stages have given patterns."""
+
+    def __init__(self, option: Option, patterns: tuple[int, ...]) -> None:
+        self._option, self._problem, self._patterns = option, option.partition, patterns
+        self._pattern, self._stage = np.array(patterns), np.arange(option.partition.pp)
+
+    def seconds(self, known: float) -> float:
+        """Seconds of the division in proportion, made better where it is near ``known``."""
+        problem, layers = self._problem, self._problem.num_layers
+        whole = problem.high[self._pattern, :, 0, -1].min(axis=1)
+        if not np.isfinite(whole).all() or problem.pp > layers:
+            return np.inf
+        ends = np.rint(layers * np.cumsum(1.0 / whole) / np.sum(1.0 / whole)).astype(np.int64)
+        stage = self._stage
+        ends = np.minimum(np.maximum.accumulate(np.maximum(ends - stage, 1)) + stage, layers - stage[::-1])
+        best = self._cost(ends)
+        better = np.isfinite(best) and best < NEAR * known
+        while better:
+            better = False
+            for x in range(problem.pp - 1):
+                for step in (-1, 1):
+                    moved = ends + step * (stage == x)
+                    value = self._cost(moved) if np.all(np.diff(moved, prepend=0) > 0) else np.inf
+                    if value < best:
+                        best, ends, better = value, moved, True
+        return best
+
+    def _cost(self, ends: Ints) -> float:
+        """Seconds of the division with these ends, infinite where a stage fits with no recompute."""
+        problem, starts = self._problem, np.concatenate([[0], ends[:-1]])
+        fixed, activation = problem.fixed[:, starts, ends], problem.activation[:, starts, ends]
+        fits = kibibytes(fixed + problem.in_flight * activation) <= kibibytes(problem.budget[self._pattern])
+        low = np.where(fits, problem.low[self._pattern, :, starts, ends].T, np.inf)
+        cuts = self._option.edge[ends[:-1]].sum() + self._option.tail[ends[0]]
+        if not np.isfinite(low.min(axis=0).sum() + cuts):
+            return np.inf
+        division = Division.of_ends(ends, low.argmin(axis=0))
+        cost = option_cost(self._option, division, self._patterns)
+        return cost / NANOSECONDS_PER_SECOND + rounded_off(problem)
 
 
 def rounded_off(problem: PartitionProblem) -> float:

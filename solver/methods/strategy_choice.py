@@ -1,21 +1,22 @@
 r"""
 The best strategy of all candidates by the integer program, a batch of candidates at a time.
 
-With :math:`r_c` the bound ``relaxation`` of candidate c and U the least seconds of any division known so far, at first
-of simple ones:
+With :math:`b_c` the best bound known of candidate c, at first ``relaxation``, and U the least seconds of any division
+known so far:
 
-(1) candidates are taken up by ascending :math:`r_c`, a batch at a time, and none with :math:`r_c \ge U`;
-(2) of a batch the program holds the stages that a division of at most U seconds can have
-    (``taut.formulations.program.windows``); its optimum lowers U;
+(1) candidates are looked at by ascending :math:`b_c`, and none with :math:`b_c \ge U`; at first the simple divisions of
+    each are priced, which lowers U;
+(2) those that are left go into programs, a batch at a time. A program holds the stages that a division of at most U
+    seconds can have (``taut.formulations.program.windows``); its optimum lowers U, and bounds all of its batch;
 (3) the least optimum of all batches is that of the program over all candidates; where a solver stops early the bound is
-    the least of its bounds and of :math:`r_c` over what was not taken up.
+    the least of its bounds and of :math:`b_c` over what was not taken up.
 
 So the program over hundreds of candidates is never written down whole. Every solve is exact: (1) and (2) leave out only
-what is not better than a division in hand.
+what is not better than a division in hand. What is known of candidates is kept from one choice to the next.
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -29,8 +30,8 @@ from taut.solver.methods.options import cautious_option, options_of, rounded_off
 from taut.solver.program.checked import ProgramResult
 from taut.solver.result import Status
 
-MOST_OPTIONS = 6
-"""Options of a batch: few at first lower U soonest, and what is left then is small."""
+MOST_CANDIDATES = 6
+"""Candidates of a batch: few lower U soonest, and what is left then is small."""
 LEAST_SECONDS = 0.5
 """Seconds that a solve is given at least."""
 Backend = Callable[..., ProgramResult]
@@ -52,9 +53,48 @@ class Choice:
     solver: str
 
 
+class StrategyPool:
+    """
+    The candidates of a problem with their options, and the best bound known of each, b_c.
+
+    Parameters
+    ----------
+    ladder
+        The problem, and what its bounds share.
+    candidates
+        What is chosen from; none priced by its order.
+    """
+
+    def __init__(self, ladder: Ladder, candidates: Iterable[Candidate]) -> None:
+        self._ladder = ladder
+        self.bounds = {candidate: ladder.relaxation(candidate) for candidate in candidates}
+        self._options: dict[Candidate, list[Option]] = {}
+        self._simple: dict[Candidate, float] = {}
+
+    def below(self, seconds: float) -> list[Candidate]:
+        """Candidates that may be better than so many seconds, by ascending bound."""
+        found = [candidate for candidate, bound in self.bounds.items() if bound < seconds]
+        return sorted(found, key=lambda each: (self.bounds[each], each))
+
+    def options(self, candidate: Candidate) -> list[Option]:
+        """The options of a candidate."""
+        if candidate not in self._options:
+            self._options[candidate] = list(options_of(self._ladder, candidate))
+        return self._options[candidate]
+
+    def simple_seconds(self, candidate: Candidate, known: float) -> float:
+        """Seconds of a simple division, infinite where none fits."""
+        if candidate not in self._simple:
+            self._simple[candidate] = min(simple_seconds(option, known) for option in self.options(candidate))
+        return self._simple[candidate]
+
+    def leave_out(self, candidate: Candidate) -> None:
+        """Let no further choice be of this candidate."""
+        del self.bounds[candidate]
+
+
 def best_strategy(
-    ladder: Ladder,
-    candidates: Collection[Candidate],
+    pool: StrategyPool,
     solve: Backend,
     *,
     below: float = math.inf,
@@ -67,10 +107,8 @@ def best_strategy(
 
     Parameters
     ----------
-    ladder
-        The problem, and what its bounds share.
-    candidates
-        What is chosen from; none priced by its order.
+    pool
+        What is chosen from; bounds that are found are kept in it.
     solve
         The backend.
     below
@@ -85,15 +123,13 @@ def best_strategy(
     Choice
         The optimum, or the best so far with a bound.
     """
-    run = _Run(ladder, solve, below, time_limit, workers, seed)
-    left = sorted(candidates, key=lambda each: (ladder.relaxation(each), each))
-    while left and ladder.relaxation(left[0]) < run.seconds and not run.is_over:
-        batch: list[Option] = []
-        while left and len(batch) < MOST_OPTIONS and ladder.relaxation(left[0]) < run.seconds:
-            batch += options_of(ladder, left.pop(0))
-        run.take(batch)
-    if left:
-        run.lower_bound = min(run.lower_bound, ladder.relaxation(left[0]))
+    run = _Run(pool, solve, below, time_limit, workers, seed)
+    run.price_simple_ones()
+    left = pool.below(run.known)
+    while left and not run.is_over:
+        run.take(left[:MOST_CANDIDATES])
+        left = [candidate for candidate in left[MOST_CANDIDATES:] if pool.bounds[candidate] < run.known]
+    run.leave(left)
     return run.choice()
 
 
@@ -111,11 +147,11 @@ class _Run:
     """The batches of one choice: the best division so far, and the bound."""
 
     def __init__(
-        self, ladder: Ladder, solve: Backend, below: float, time_limit: float | None, workers: int, seed: int
+        self, pool: StrategyPool, solve: Backend, below: float, time_limit: float | None, workers: int, seed: int
     ) -> None:
-        self._ladder, self._solve, self._workers, self._seed = ladder, solve, workers, seed
+        self._pool, self._solve, self._workers, self._seed = pool, solve, workers, seed
         self._end = math.inf if time_limit is None else perf_counter() + time_limit
-        self.seconds = self._known = below
+        self.seconds, self.known = below, below
         self.lower_bound, self._solver = math.inf, ""
         self._best: tuple[StrategyProgram, StrategyChoice] | None = None
 
@@ -124,26 +160,39 @@ class _Run:
         """Whether the time is."""
         return perf_counter() >= self._end
 
-    def take(self, batch: list[Option]) -> None:
+    def price_simple_ones(self) -> None:
+        """Lower U by simple divisions, (1)."""
+        for candidate in self._pool.below(self.known):
+            if self._pool.bounds[candidate] >= self.known or self.is_over:
+                return
+            self.known = min(self.known, self._pool.simple_seconds(candidate, self.known))
+
+    def take(self, batch: list[Candidate]) -> None:
         """Solve the program of a batch, (2)."""
-        self._known = min(self._known, *(simple_seconds(option) for option in batch))
-        program = strategy_program([option._replace(most=self._known) for option in batch])
+        options = [option._replace(most=self.known) for each in batch for option in self._pool.options(each)]
+        program = strategy_program(options)
         result = self._solve(program, time_limit=self._left(), workers=self._workers, seed=self._seed)
-        self._solver = result.solver
-        proven = result.status in (Status.OPTIMAL, Status.INFEASIBLE)
+        self._solver, before = result.solver, self.known
         if result.choice is not None and result.objective_ns is not None:
             seconds = result.objective_ns / NANOSECONDS_PER_SECOND
             if seconds < self.seconds:
                 self.seconds, self._best = seconds, (program, result.choice)
                 chosen = program.options[result.choice.candidate].partition
-                self._known = min(self._known, seconds + rounded_off(chosen))
-        if proven:
-            bound = math.inf if result.objective_ns is None else result.objective_ns / NANOSECONDS_PER_SECOND
-        elif result.lower_bound_ns is not None:
-            bound = result.lower_bound_ns / NANOSECONDS_PER_SECOND
-        else:
-            bound = min(self._ladder.relaxation(option.candidate) for option in batch)
-        self.lower_bound = min(self.lower_bound, bound)
+                self.known = min(self.known, seconds + rounded_off(chosen))
+        bound = self._proven(result, before)
+        for candidate in batch:
+            self._pool.bounds[candidate] = max(self._pool.bounds[candidate], bound)
+        self.leave(batch)
+
+    def _proven(self, result: ProgramResult, most: float) -> float:
+        """What a result proves of its batch; beyond ``most`` its program says nothing."""
+        if result.status in (Status.OPTIMAL, Status.INFEASIBLE):
+            return most if result.objective_ns is None else result.objective_ns / NANOSECONDS_PER_SECOND
+        return -math.inf if result.lower_bound_ns is None else result.lower_bound_ns / NANOSECONDS_PER_SECOND
+
+    def leave(self, candidates: list[Candidate]) -> None:
+        """Count the bounds of candidates that nothing more is done about, (3)."""
+        self.lower_bound = min([self.lower_bound, *(self._pool.bounds[each] for each in candidates)])
 
     def _left(self) -> float | None:
         return None if math.isinf(self._end) else max(self._end - perf_counter(), LEAST_SECONDS)
@@ -151,7 +200,7 @@ class _Run:
     def choice(self) -> Choice:
         """What is known now, (3)."""
         # Where nothing is below what is known, that bounds what was left out of the programs.
-        bound = min(self.lower_bound, self._known)
+        bound = min(self.lower_bound, self.known)
         if self._best is None:
             return Choice(strategy=None, patterns=(), seconds=math.inf, lower_bound=bound, solver=self._solver)
         program, chosen = self._best

@@ -30,7 +30,7 @@ from taut.solver.bounds.computations import strongest
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.document import devices_of, problem_of, strategy_of
 from taut.solver.methods.quadratic_placement import MOST_POSITIONS, QuadraticPlacement, place_quadratic
-from taut.solver.methods.strategy_choice import best_strategy
+from taut.solver.methods.strategy_choice import StrategyPool, best_strategy
 from taut.solver.placement.result import FoundPlacement
 from taut.solver.result import OPTIMALITY_GAP, Limits
 
@@ -192,7 +192,7 @@ def _chosen(problem: PlanningProblem, seed: int) -> tuple[Strategy, tuple[int, .
     from taut.solver.program.cp_sat import solve_cpsat
 
     candidates = [each for each in problem.candidates if not each.is_order_priced]
-    choice = best_strategy(Ladder(problem), candidates, solve_cpsat, seed=seed)
+    choice = best_strategy(StrategyPool(Ladder(problem), candidates), solve_cpsat, seed=seed)
     if choice.strategy is None:
         raise InfeasibleError("no strategy with these values fits the memory", {})
     return choice.strategy, choice.patterns

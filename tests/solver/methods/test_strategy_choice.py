@@ -17,7 +17,7 @@ from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.layer_partition import solve_partition
 from taut.solver.methods.options import options_of, simple_seconds
-from taut.solver.methods.strategy_choice import best_strategy
+from taut.solver.methods.strategy_choice import StrategyPool, best_strategy
 from taut.solver.program.cbc import solve_cbc
 from taut.solver.program.cp_sat import solve_cpsat
 from tests.support.blocks import blocks
@@ -61,7 +61,7 @@ def check(given: PlanningProblem, seed: object) -> bool:
     """CP-SAT, CBC and the fast partition agree on the optimum; returns whether there is one."""
     ladder, candidates = Ladder(given), closed_forms(given)
     best = fast_optimum(ladder, candidates)
-    found = [best_strategy(ladder, candidates, backend) for backend in BACKENDS]
+    found = [best_strategy(StrategyPool(ladder, candidates), backend) for backend in BACKENDS]
     for choice in found:
         assert math.isinf(choice.seconds) == math.isinf(best), seed
         if math.isfinite(best):
@@ -120,8 +120,8 @@ def test_a_limit_of_interest_leaves_nothing_above_it() -> None:
     """Below its own optimum a problem has no choice, and the bound says so."""
     given = planning_problem(PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2}))
     ladder, candidates = Ladder(given), closed_forms(given)
-    least = best_strategy(ladder, candidates, solve_cpsat)
+    least = best_strategy(StrategyPool(ladder, candidates), solve_cpsat)
     below = least.seconds * (1 - 1e-6)
-    found = best_strategy(ladder, candidates, solve_cpsat, below=below)
+    found = best_strategy(StrategyPool(ladder, candidates), solve_cpsat, below=below)
     assert found.strategy is None
     assert found.lower_bound >= below
