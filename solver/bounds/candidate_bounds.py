@@ -19,8 +19,9 @@ are named by what they minimise exactly:
 (5) Let a type t take at least :math:`\rho_t \ge 1` times the least seconds of any type for every layer. A stage is as
     slow as the slowest of its dp b devices, b a block's. At least :math:`\lceil N / (dp\,b) \rceil` stages have one of
     the N slowest devices; so with the devices in order, the slowest first, the i-th slowest stage is no faster than
-    device i dp b, and the slowest stage takes at least the least seconds of all layers over
-    :math:`\sum_i 1 / \rho_{i\,dp\,b}`.
+    device i dp b, and within :math:`\theta` it takes at most the layers whose least seconds, the shortest first, add up
+    to :math:`\theta / \rho_{i\,dp\,b}`. The slowest stage takes the least :math:`\theta` in which all stages take L
+    layers, and at least the least seconds of all layers over :math:`\sum_i 1 / \rho_{i\,dp\,b}`.
 """
 
 import numpy as np
@@ -66,7 +67,7 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     by_type = seconds[:, :, layers, layers + 1].min(axis=1)
     least = by_type.min(axis=0)
     whole = max(least.sum(), _whole_gathers(problem, candidate, gather))
-    straggler = max(whole / candidate.pp, least.sum() / _fastest_stages(problem, candidate, by_type), least.max())
+    straggler = max(whole / candidate.pp, _slowest_stage(least, _paces(problem, candidate, by_type)), least.max())
     if candidate.is_order_priced:
         computing = _busiest(least, candidate) + candidate.vpp * _least_waits(problem, candidate, gather)
         busiest = max(straggler, computing)
@@ -80,13 +81,26 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     return float((whole + (m - 1) * straggler + cuts + comm.tail[1:].min() + ring) * (1 - ROUNDING))
 
 
-def _fastest_stages(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> float:
-    """How many stages of the fastest devices all stages are worth at most, (5)."""
+def _paces(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> Floats:
+    """Seconds of every stage by the least seconds of its layers at least, the slowest stage first (pp,), (5)."""
     least = by_type.min(axis=0)
     ratio = (by_type[:, least > 0] / least[least > 0]).min(axis=1, initial=np.inf)
     of_device = np.repeat(ratio[problem.type_of_node], problem.links.gpus_per_node)
     slowest_first = np.sort(of_device)[::-1]
-    return float((1.0 / slowest_first[:: candidate.dp * candidate.width]).sum())
+    return np.asarray(slowest_first[:: candidate.dp * candidate.width])
+
+
+def _slowest_stage(least: Floats, paces: Floats) -> float:
+    """Least seconds of the slowest stage, over whole layers in any groups, (5)."""
+    within = np.cumsum(np.sort(least))
+    steps = np.unique(within[:, None] * np.unique(paces))
+    low, high = 0, len(steps) - 1
+    while low < high:
+        middle = (low + high) // 2
+        # A stage of this pace may end within its step by the rounding of their quotient.
+        held = np.searchsorted(within, steps[middle] / paces * (1 + ROUNDING), side="right").sum()
+        low, high = (low, middle) if held >= len(within) else (middle + 1, high)
+    return float(max(steps[low] if len(steps) else 0.0, least.sum() / (1.0 / paces).sum()))
 
 
 def _whole_gathers(problem: PlanningProblem, candidate: Candidate, gather: float) -> float:
