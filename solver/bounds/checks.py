@@ -26,8 +26,10 @@ from typing import Any
 from taut.data.units import KIB
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
+from taut.solver.bounds import partition_dominance
 from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import RUNGS, Ladder
+from taut.solver.bounds.partition_dominance import partition_data
 from taut.solver.memory_excess import least_excess
 from taut.solver.order_priced.dominance import dominates, stated
 from taut.solver.order_priced.witness import missing_bytes, rederived
@@ -112,11 +114,23 @@ def _relaxation(ladder: Ladder, candidate: Candidate, witness: Witness) -> float
 
 
 def _partition(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
-    """The exact partition, up to the limit that the witness names if any."""
+    """The exact partition, up to the limit that the witness names if any, or that of a candidate that dominates it."""
+    if "of" in witness:
+        return _dominated_partition(ladder, candidate, witness)
     comm, limit = ladder.communication(candidate), witness.get("limit_s", math.inf)
     if witness.keys() - {"limit_s"} or not isinstance(limit, float) or not limit > 0:
         return -math.inf
     return partition_bound(ladder.problem, candidate, comm, margin=ladder.margin, links=ladder.links, limit=limit)[0]
+
+
+def _dominated_partition(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    named = stated(candidate, witness)
+    if named is None or "of" in named[1]:
+        return -math.inf
+    one, other = partition_data(ladder, named[0]), partition_data(ladder, candidate)
+    if one is None or other is None or not partition_dominance.dominates(one, other):
+        return -math.inf
+    return _partition(ladder, *named)
 
 
 def _memory(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:

@@ -2,7 +2,8 @@ r"""
 Refinements of one candidate: how its bound rises and its plan falls.
 
 (1) ``relaxation``: closed form;
-(2) ``partition``: exact stages and recompute within memory, and a first placement;
+(2) ``partition``: exact stages and recompute within memory, and a first placement; or that bound of a candidate that
+    dominates this one, where it is beaten (``taut.solver.bounds.partition_dominance``);
 (3) ``every-placement`` where there are few placements of unlike groups, ``placement`` for few like tensor groups;
     annealing otherwise (which lowers the incumbent, not the bound);
 (4) ``cover``: on alike devices, the pipelines are annealed on their own, first shortly, then at length in turn with
@@ -13,6 +14,8 @@ with stages in the place of devices and exchanges positions where that is better
 (``taut.solver.order_priced.placing``).
 """
 
+from typing import Any
+
 import numpy as np
 
 from taut.formulations.partition import partition_problem
@@ -22,7 +25,9 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.solver.bounds.computations import partition, placement
 from taut.solver.bounds.ladder import Ladder
+from taut.solver.bounds.partition_dominance import PartitionData, dominates, partition_data
 from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.order_priced.dominance import inherited, likely_dominating
 from taut.solver.order_priced.placing import best_of, constructed, improved
 from taut.solver.placement.annealing.anneal import anneal_restarts, best_start
 from taut.solver.placement.exact.memory_assignment import Assignment, least_missing
@@ -42,6 +47,7 @@ class Refining:
         self._problem, self._limits, self._best = problem, limits, best
         self.ladder, self._covers = Ladder(problem), CoverCache()
         self._standing: dict[Candidate, Standing] = {}
+        self._divided: dict[Candidate, tuple[float, dict[str, Any]]] = {}
         self._by_order = OrderRefining(problem, limits, best, self.ladder)
         self.orders = self._by_order.orders
 
@@ -73,16 +79,33 @@ class Refining:
 
     def _partition(self, bound: CandidateBound, at: Standing) -> bool:
         """Exact stages within memory and a constructed placement, (2)."""
+        if self._inherit(bound):
+            return False
         found = partition(self.ladder, bound.candidate, self._best.seconds * ABOVE)
         if found.partition is None:
             return infeasible(bound, found)
         bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), found.source
         bound.witness = found.witness
+        self._divided[bound.candidate] = found.seconds, found.witness
         at.division = found.partition
         if bound.lower_bound < self._best.seconds:
             problem = placing(self._problem, bound.candidate, found.partition)
             self._best.offer(bound, problem, best_start(problem, found.partition.patterns))
         return True
+
+    def _inherit(self, bound: CandidateBound) -> bool:
+        """Take bound ``partition`` of a beaten candidate that dominates this one; returns whether there is one."""
+        data: PartitionData | None = None
+        for other in likely_dominating(bound.candidate, self._divided):
+            seconds, witness = self._divided[other]
+            if seconds < self._best.seconds:
+                continue
+            data, known = data or partition_data(self.ladder, bound.candidate), partition_data(self.ladder, other)
+            if data is None or known is None or not dominates(known, data):
+                continue
+            bound.lower_bound, bound.source, bound.witness = seconds, Source.PARTITION, inherited(other, witness)
+            return True
+        return False
 
     def _placement(self, bound: CandidateBound, at: Standing, found: Partition) -> bool:
         """Exact placement where it is cheap, annealing otherwise, (3)."""

@@ -1,0 +1,68 @@
+r"""
+Dominance of bound ``partition`` between candidates that differ in ZeRO and sequence parallelism alone.
+
+(1) Let the data of two candidates (``taut.formulations.partition``, ``taut.solver.bounds.communication``) have the same
+    stages, replicas, micro-batches and blocks of the slow class, no figure of the first be larger, and its budgets be
+    no smaller. What a division takes by (1) or (1') there rises with every figure, overlap included, so the optimum of
+    the first is no larger, and a lower bound on it bounds the second.
+
+One partition then serves up to four candidates. The figures are compared, whatever they come from. AMP's ring, copies
+of groups of replicas, and rings that are branched on by their members price more than these figures, and are left out.
+A witness is that of ``taut.solver.order_priced.dominance``.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
+from taut.formulations.space import Candidate
+from taut.solver.bounds.communication import Communication
+from taut.solver.bounds.ladder import Ladder
+from taut.solver.bounds.least_rings import least_gather
+from taut.solver.bounds.ring_members import has_members
+
+
+class PartitionData(NamedTuple):
+    """What bound ``partition`` of a candidate is computed from."""
+
+    stages: PartitionProblem
+    comm: Communication
+
+
+def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None:
+    """The data of a candidate; None where the bound rests on more than them."""
+    comm = ladder.communication(candidate)
+    if candidate.is_order_priced or candidate.dp_shard or comm.ring or has_members(ladder.problem, candidate):
+        return None
+    gather = least_gather(ladder.problem, candidate, ladder.links)
+    return PartitionData(partition_problem(ladder.problem, candidate, margin=ladder.margin, gather=gather), comm)
+
+
+def dominates(one: PartitionData, other: PartitionData) -> bool:
+    """Whether a partition is no harder than another by (1)."""
+    if _same(one) != _same(other):
+        return False
+    figures = zip(_figures(one), _figures(other), strict=True)
+    return all(np.shape(a) == np.shape(b) and bool(np.all(np.asarray(a) <= b)) for a, b in figures)
+
+
+def _same(data: PartitionData) -> tuple[Any, ...]:
+    stages, later = data.stages, data.comm.later
+    blocks = stages.slow_groups, stages.more_slow_groups
+    waits = later is None, later is not None and later.overlap, stages.forward is None
+    return stages.pp, stages.dp, stages.micro_batches, *blocks, *waits
+
+
+def _figures(data: PartitionData) -> list[Any]:
+    """What makes a division slower or larger as it grows."""
+    stages, comm = data.stages, data.comm
+    forward = [] if stages.forward is None else [stages.forward]
+    held = [stages.fixed, stages.activation, stages.in_flight, -stages.budget]
+    sums = [stages.low, stages.high, *forward, comm.edge, comm.tail]
+    return [*sums, *held, *([] if comm.later is None else _waits(comm.later))]
+
+
+def _waits(later: LaterStages) -> list[Any]:
+    rings = [later.ring, later.class_ring, later.exchanged, later.unhidden]
+    return [later.edge, *rings, later.others, later.parameters, later.optimizer]
