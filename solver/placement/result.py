@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from taut.data.arrays import Ints
+from taut.formulations.placement import PlacementProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,3 +19,20 @@ class FoundPlacement:
 
     seconds: float
     positions: Ints
+
+
+def found_placement(given: PlacementProblem, devices: Ints) -> FoundPlacement:
+    """
+    Sites of the positions whose workers have these devices.
+
+    Parameters
+    ----------
+    given
+        The strategy that is placed.
+    devices
+        Device of every worker, (pp, dp, tp cp).
+    """
+    candidate = given.candidate
+    blocks = devices.swapaxes(0, 1).reshape(candidate.pp * candidate.dp, candidate.width)
+    sites = np.asarray(given.links.site_of[blocks][:, :: candidate.width // given.ranks])
+    return FoundPlacement(seconds=given.cost(sites), positions=sites)

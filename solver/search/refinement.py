@@ -5,7 +5,8 @@ Refinements of one candidate: how its bound rises and its plan falls.
 (2) ``partition``: exact stages and recompute within memory, and a first placement; or that bound of a candidate that
     dominates this one, where it is beaten (``taut.solver.bounds.partition_dominance``);
 (3) ``every-placement`` where there are few placements of unlike groups, ``placement`` for few like tensor groups;
-    annealing otherwise (which lowers the incumbent, not the bound);
+    annealing otherwise (which lowers the incumbent, not the bound), and on unlike devices plans by their types
+    (``taut.solver.search.typed_plans``);
 (4) ``cover``: on alike devices, the pipelines are annealed on their own, first shortly, then at length in turn with
     the refinement of a case distinction.
 
@@ -38,6 +39,7 @@ from taut.solver.result import CandidateBound, Limits, Source, State
 from taut.solver.search.incumbent import Best
 from taut.solver.search.order_refinement import OrderRefining
 from taut.solver.search.standing import ABOVE, Stage, Standing, infeasible, placing
+from taut.solver.search.typed_plans import typed_plans
 
 
 class Refining:
@@ -132,6 +134,8 @@ class Refining:
             self._anneal(bound, found)
         if len(self._problem.device_types) > 1 and not candidate.is_order_priced:
             self._anneal_cautious(bound)
+            for plan in typed_plans(self._problem, candidate, self._limits):
+                self._best.take(bound, plan.strategy, plan.devices)
         at.covering = covering
         return True
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-
 from taut.data.arrays import Ints
 from taut.data.readers.qaplib import qaplib_text
 from taut.errors import DataError, InfeasibleError
@@ -31,7 +29,7 @@ from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.document import devices_of, problem_of, strategy_of
 from taut.solver.methods.quadratic_placement import MOST_POSITIONS, QuadraticPlacement, place_quadratic
 from taut.solver.methods.strategy_choice import StrategyPool, best_strategy
-from taut.solver.placement.result import FoundPlacement
+from taut.solver.placement.result import FoundPlacement, found_placement
 from taut.solver.result import OPTIMALITY_GAP, Limits
 
 
@@ -149,7 +147,7 @@ def place_strategy(
         problem, strategy, known = _of_plan(subject)
         patterns = (0,) * strategy.candidate.pp
     given = placement_problem(problem, strategy)
-    starts = [] if known is None else [_position(given, known)]
+    starts = [] if known is None else [found_placement(given, known)]
     found = place_quadratic(given, patterns, limits, time_limit, starts)
     if found is None:
         count = f"{len(given.slots)} blocks of {strategy.candidate}"
@@ -196,11 +194,3 @@ def _chosen(problem: PlanningProblem, seed: int) -> tuple[Strategy, tuple[int, .
     if choice.strategy is None:
         raise InfeasibleError("no strategy with these values fits the memory", {})
     return choice.strategy, choice.patterns
-
-
-def _position(given: PlacementProblem, devices: Ints) -> FoundPlacement:
-    """A plan's devices as sites of positions."""
-    candidate = given.candidate
-    blocks = devices.swapaxes(0, 1).reshape(candidate.pp * candidate.dp, candidate.width)
-    sites = given.links.site_of[blocks][:, :: candidate.width // given.ranks]
-    return FoundPlacement(seconds=given.cost(np.asarray(sites)), positions=np.asarray(sites))

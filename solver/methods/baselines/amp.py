@@ -1,8 +1,8 @@
 r"""
 AMP: every strategy by its own cost model, divisions by its dynamic program, dominoes, and trials of the best.
 
-(1) For all degrees and micro-batches: Megatron's placement, the layers by ``divide``, and the cost of equation 4, which
-    is the evaluator's latency model ``amp`` (algorithm 1).
+(1) For all degrees and micro-batches: Megatron's placement, the layers by its dynamic program, and the cost of
+    equation 4, which is the evaluator's latency model ``amp`` (algorithm 1).
 (2) From the cheapest of them a random walk over degrees, micro-batches and tilings by dominoes, which accepts a dearer
     neighbour with probability :math:`e^{(cost - next) / t}` while t falls, relative to the cost; every accepted
     strategy joins the others (algorithm 2).
@@ -30,12 +30,12 @@ from taut.formulations.partition import seconds_of_best
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.solver.methods.baselines.amp_division import divide
 from taut.solver.methods.baselines.dominoes import sample_domino
 from taut.solver.methods.baselines.trials import configurations, plain_candidates, tried
 from taut.solver.methods.outcome import Outcome
 from taut.solver.result import Incumbent, Limits, Progress
 from taut.solver.simple_plans import priced, rank_order
+from taut.solver.stage_division import divide
 
 TRIALS = 10
 """Strategies that AMP's experiments launch."""
@@ -117,7 +117,9 @@ def _ends(problem: PlanningProblem, candidate: Candidate, devices: Ints, recompu
     slowest = _between(inverse[sites[:-1], sites[1:]], candidate.pp)
     latency = _between(links.latency[sites[:-1], sites[1:]], candidate.pp)
     transfers = latency[:, None] + slowest[:, None] * tables.message[None, :]
-    return divide(seconds, transfers, candidate.num_micro_batches)
+    ends = divide(seconds, transfers, candidate.num_micro_batches)
+    assert ends is not None
+    return ends
 
 
 def _between(figures: Floats, pp: int) -> Floats:

@@ -11,6 +11,9 @@ replicas,
 (3) the first few stages fill nodes with :math:`g_0, g_1, \dots` replicas each, the others with g: leading stages, which
     are waited for, have short rings, and later ones few hops (``taut.solver.bounds.ring_members``).
 
+(4) as (2), but what is left of the pipelines is laid out one after the other over the slots that are left: each of them
+    then touches at most one node more than it has to, where the last ones of (2) may find room for single stages only.
+
 With two classes of device, slots are taken from the class that each stage wants.
 """
 
@@ -44,7 +47,7 @@ def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
     Returns
     -------
     list
-        Sites of every position, (pp * dp, R) each: (1) by g, then (2) and (3) where nodes are equal.
+        Sites of every position, (pp * dp, R) each: (1) by g, then (2), (4) and (3) where nodes are equal.
     """
     candidate = problem.candidate
     pp, dp = candidate.pp, candidate.dp
@@ -53,7 +56,8 @@ def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
     chunks = sorted({g for g in range(1, min(dp, most) + 1) if most % g == 0} | {dp})
     built = [_filled(problem, _chunked(pp, dp, g), patterns) for g in chunks]
     if len(set(per_node.tolist())) == 1 and len(set(patterns)) == 1:
-        built += [_segments(problem, most, g) for g in range(1, min(dp, most) + 1) if -(-dp // g) <= len(per_node)]
+        shared = [g for g in range(1, min(dp, most) + 1) if -(-dp // g) <= len(per_node)]
+        built += [_segments(problem, most, g) for g in shared] + [_serial(problem, most, g) for g in shared]
         if problem.priced > 1 or problem.ends is not None:
             chosen = islice(_leading(problem, most), max(MOST_LOOK_UPS // (len(problem.slots) * max(dp, pp)), 1))
             built += [_filled(problem, _levelled(pp, dp, most, members), patterns) for members in chosen]
@@ -134,6 +138,21 @@ def _segments(problem: PlacementProblem, size: int, g: int) -> Ints:
     order = np.argsort(node_of, kind="stable")
     positions = np.zeros((pp * dp, problem.ranks), dtype=np.int64)
     positions[order] = problem.slots
+    return positions
+
+
+def _serial(problem: PlacementProblem, size: int, g: int) -> Ints:
+    """Sites by position where g replicas share the node of their first stages and the others follow in order, (4)."""
+    pp, dp = problem.candidate.pp, problem.candidate.dp
+    first = min(size // g, pp)
+    node_of = np.full(pp * dp, -1)
+    node_of.reshape(dp, pp)[:, :first] = np.arange(dp)[:, None] // g
+    left = size - np.bincount(node_of[node_of >= 0], minlength=len(problem.slots) // size)
+    # Whole nodes first, so that what is left on shared ones ends up with the last pipelines.
+    nodes = np.argsort(left != size, kind="stable")
+    node_of[node_of < 0] = np.repeat(nodes, left[nodes])
+    positions = np.zeros((pp * dp, problem.ranks), dtype=np.int64)
+    positions[np.argsort(node_of, kind="stable")] = problem.slots
     return positions
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.solver.methods.baselines.amp_division import divide
 from taut.solver.methods.baselines.dominoes import sample_domino
 from taut.solver.methods.baselines.fsdp import fsdp
 from taut.solver.methods.baselines.hethub import balanced
@@ -18,24 +17,6 @@ from taut.solver.result import Limits
 from taut.solver.simple_plans import simple_plan
 
 pytestmark = pytest.mark.proof
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_amps_dynamic_program_finds_the_least_of_its_equation(seed: int) -> None:
-    """Random stages of unlike speed: the sum, the transfers and (m - 1) times the longest are least over all cuts."""
-    rng = np.random.default_rng(seed)
-    pp, layers, m = int(rng.integers(1, 5)), int(rng.integers(5, 9)), int(rng.integers(1, 9))
-    total = np.concatenate([np.zeros((pp, 1)), np.cumsum(rng.uniform(0.1, 1.0, (pp, layers)), axis=1)], axis=1)
-    seconds = total[:, None, :] - total[:, :, None]
-    transfers = rng.uniform(0.0, 0.5, (pp - 1, layers + 1))
-
-    def cost(ends: tuple[int, ...]) -> float:
-        first = (0, *ends[:-1])
-        each = [seconds[x, i, j] for x, (i, j) in enumerate(zip(first, ends, strict=True))]
-        return float(sum(each) + sum(transfers[x, ends[x]] for x in range(pp - 1)) + (m - 1) * max(each))
-
-    least = min(cost((*inner, layers)) for inner in combinations(range(1, layers), pp - 1))
-    assert cost(tuple(divide(seconds, transfers, m).tolist())) == pytest.approx(least)
 
 
 @pytest.mark.parametrize(("gpus", "nodes", "degrees"), [(4, 4, (8, 2, 1)), (4, 4, (2, 2, 4)), (8, 2, (2, 4, 2))])

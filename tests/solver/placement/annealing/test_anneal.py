@@ -13,12 +13,13 @@ from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition
 from taut.solver.placement.annealing.anneal import anneal, best_start
+from taut.solver.placement.annealing.starts import starts
 from taut.solver.placement.result import FoundPlacement
 from tests.solver.bounds.test_sharding import eight_devices, sharded
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_candidate
 from tests.support.racked import measured, racked
-from tests.support.small import candidate, cluster, problem, strategy
+from tests.support.small import candidate, cluster, model, problem, strategy
 
 pytestmark = pytest.mark.proof
 
@@ -145,3 +146,20 @@ def test_levels_anneal_as_their_matrix(seed: int) -> None:
         found.append(anneal(given, start, moves=500, seed=seed))
         assert found[-1].seconds == pytest.approx(given.cost(found[-1].positions), rel=1e-12)
     assert found[0].seconds == pytest.approx(found[1].seconds, rel=1e-12)
+
+
+def test_pipelines_laid_out_in_order_cross_few_nodes() -> None:
+    """
+    Sixteen stages, eight replicas, nodes of eight: the ring of stage 0 on one node, and at most three hops between
+    nodes.
+
+    Fifteen further stages take two nodes at least, so two hops; laid out one after the other they touch three.
+    """
+    given = problem(cluster(16, 8), model(16), global_batch=64, max_tp=1)
+    placed = placement_problem(given, strategy(candidate(16, 1, 8), *range(1, 17)))
+    best = min(
+        max(int((np.diff(nodes) != 0).sum()) for nodes in positions[:, 0].reshape(8, 16))
+        for positions in starts(placed, (0,) * 16)
+        if len(set(positions[:, 0].reshape(8, 16)[:, 0].tolist())) == 1
+    )
+    assert best == 3

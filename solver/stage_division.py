@@ -1,18 +1,17 @@
 r"""
-AMP's dynamic program for the layers of the stages, pipe_ast.
+Division of the layers over stages whose devices are known.
 
 With t[x, i, j] the seconds of stage x on layers [i, j) on its own devices, and e[x, j] those of its transfer to the
 next, the division minimises
 
-(1) :math:`\sum_x t + \sum_x e + (m - 1) \max_x t` (its equation 5).
+(1) :math:`\sum_x t + \sum_x e + (m - 1) \max_x t`.
 
 For a tolerance :math:`\mu` on every stage, :math:`D_\mu[x, j]` is the least sum of stages 0 to x on layers [0, j),
-found stage by stage over the last cut (section 3.5). The optimum is the least of
-:math:`(m - 1) \mu + D_\mu[pp - 1, L]` over all values that t takes. Tolerances ascend and end where
-:math:`(m - 1) \mu + D_\infty` is no better than what was found; the paper tries all, and stores sums without their last
-transfer, which the text above does not say and which is left out here.
+found stage by stage over the last cut. The optimum is the least of :math:`(m - 1) \mu + D_\mu[pp - 1, L]` over all
+values that t takes. Tolerances ascend and end where :math:`(m - 1) \mu + D_\infty` is no better than what was found.
 
-No memory is known to it. Without unlike stages it is the problem of ``taut.solver.layer_partition`` without memory.
+It is the dynamic program of AMP (Li et al. 2022, section 3.5, equation 5), which tries all tolerances. Where stages are
+alike ``taut.solver.layer_partition`` solves the same problem, with memory and what later stages wait for.
 """
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 
 
-def divide(seconds: Floats, transfers: Floats, micro_batches: int) -> Ints:
+def divide(seconds: Floats, transfers: Floats, micro_batches: int) -> Ints | None:
     """
     Ends of the stages of least (1).
 
@@ -36,12 +35,13 @@ def divide(seconds: Floats, transfers: Floats, micro_batches: int) -> Ints:
     Returns
     -------
     array
-        End of every stage (pp,).
+        End of every stage (pp,); None where every division has a stage of infinite seconds.
     """
-    pp, size = seconds.shape[0], seconds.shape[1]
-    first, end = np.triu_indices(size, 1)
+    first, end = np.triu_indices(seconds.shape[1], 1)
     tolerances = np.unique(seconds[:, first, end])
     least, ends = _sums(seconds, transfers, np.inf)
+    if not np.isfinite(least):
+        return None
     best = least + (micro_batches - 1) * _longest(seconds, ends)
     for tolerance in tolerances:
         if least + (micro_batches - 1) * tolerance >= best:
@@ -50,7 +50,6 @@ def divide(seconds: Floats, transfers: Floats, micro_batches: int) -> Ints:
         if np.isfinite(total):
             value = total + (micro_batches - 1) * _longest(seconds, found)
             best, ends = min((best, ends), (value, found), key=lambda pair: pair[0])
-    assert len(ends) == pp
     return ends
 
 

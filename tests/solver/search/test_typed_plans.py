@@ -1,0 +1,65 @@
+"""Plans by types on unlike devices: they break no rule, and the search is no worse than planners that divide by
+types.
+"""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from taut.formulations.latency import step_time, violations
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import planning_problem
+from taut.solver.methods.named import method_of
+from taut.solver.result import Limits
+from taut.solver.search.search import search
+from taut.solver.search.typed_plans import typed_plans
+from tests.support.instances import random_problem
+
+pytestmark = pytest.mark.proof
+
+
+def test_typed_plans_get_better_and_break_no_rule() -> None:
+    """Random problems of several types: plans are feasible, priced by the evaluator, and none is slower than before."""
+    seen = 0
+    for seed in range(120):
+        given = random_problem(seed)
+        if len(given.device_types) < 2:
+            continue
+        for candidate in [each for each in given.candidates if not each.is_order_priced][:5]:
+            plans = list(typed_plans(given, candidate, Limits()))
+            for plan in plans:
+                assert not violations(given, plan.strategy, plan.devices), seed
+                assert plan.seconds == pytest.approx(float(step_time(given, plan.strategy, plan.devices).total))
+            assert all(after.seconds <= before.seconds for before, after in itertools.pairwise(plans))
+            seen += bool(plans)
+    assert seen >= 20
+
+
+@pytest.mark.parametrize("latency_model", ["amp", "step"])
+def test_search_is_no_worse_than_amp_and_hethub_on_amps_mixed_cluster(latency_model: str) -> None:
+    """12 V100 and 4 T4: AMP's slow stages in the middle of the pipeline are found."""
+    given = planning_problem(
+        PlanRequest("gpt2-345m", "amp-heterogeneous", global_batch=32, latency_model=latency_model)
+    )
+    found = search(given, Limits()).incumbent
+    assert found is not None
+    for name in ("amp", "hethub"):
+        other = method_of(name)(given, Limits(), None).incumbent
+        assert other is not None
+        assert found.seconds <= other.seconds * (1 + 1e-9)
+
+
+def test_layouts_hold_with_memory_that_fits_one_type_alone() -> None:
+    """With half the memory on every device plans still fit, or there is none."""
+    given = planning_problem(PlanRequest("gpt2-345m", "amp-heterogeneous", global_batch=32, fix={"pp": 8, "tp": 1}))
+    groups = [
+        group.model_copy(
+            update={"device": group.device.model_copy(update={"memory_gib": 0.4 * group.device.memory_gib})}
+        )
+        for group in given.cluster.nodes
+    ]
+    tight = replace(given, cluster=given.cluster.model_copy(update={"nodes": groups}))
+    for candidate in tight.candidates[:6]:
+        for plan in typed_plans(tight, candidate, Limits()):
+            assert not violations(tight, plan.strategy, plan.devices)
