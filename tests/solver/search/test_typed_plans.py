@@ -1,6 +1,4 @@
-"""Plans by types on unlike devices: they break no rule, and the search is no worse than planners that divide by
-types.
-"""
+"""Plans by types on unlike devices: they break no rule, and the search is no worse than planners that use types."""
 
 import itertools
 from dataclasses import replace

@@ -150,8 +150,7 @@ def test_levels_anneal_as_their_matrix(seed: int) -> None:
 
 def test_pipelines_laid_out_in_order_cross_few_nodes() -> None:
     """
-    Sixteen stages, eight replicas, nodes of eight: the ring of stage 0 on one node, and at most three hops between
-    nodes.
+    Sixteen stages, eight replicas, nodes of eight: stage 0 on one node, and at most three hops between nodes.
 
     Fifteen further stages take two nodes at least, so two hops; laid out one after the other they touch three.
     """
