@@ -36,12 +36,26 @@ from taut.solver.simple_plans import priced
 def hethub(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> Outcome:
     """Plan by (1) to (4)."""
     within = [each for each in plain_candidates(problem) if each.tp <= problem.links.gpus_per_node.min()]
-    plans = (quickest(_leaves(problem, each)) for each in within)
+    plans = (quickest(arranged(problem, each)) for each in within)
     return tried("hethub", plans, len(within), limits, progress)
 
 
-def _leaves(problem: PlanningProblem, candidate: Candidate) -> Iterator[Incumbent | None]:
-    """Plans of a candidate, by the order of types and the recompute."""
+def arranged(problem: PlanningProblem, candidate: Candidate, *, even: bool = False) -> Iterator[Incumbent | None]:
+    """
+    Plans of a candidate, by the order of types and the recompute.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is planned.
+    even
+        Whether stages have as many layers as each other, whatever the speed of their devices.
+
+    Yields
+    ------
+    Incumbent or None
+        A plan; None where it breaks a rule, such as memory.
+    """
     type_of = problem.type_of_node[problem.links.node_of]
     held = [np.flatnonzero(type_of == kind) for kind in range(len(problem.device_types))]
     share = candidate.dp * candidate.tp
@@ -52,7 +66,8 @@ def _leaves(problem: PlanningProblem, candidate: Candidate) -> Iterator[Incumben
         for name in problem.recompute_of(candidate):
             recompute = RECOMPUTE.index(name)
             whole = problem.tables(candidate).seconds[:, recompute, 0, -1]
-            ends = balanced(len(problem.model.blocks), whole[type_of[devices[:, 0, 0]]])
+            stages = whole[type_of[devices[:, 0, 0]]]
+            ends = balanced(len(problem.model.blocks), np.ones_like(stages) if even else stages)
             if ends is not None:
                 division = Division.of_ends(ends, np.full(candidate.pp, recompute))
                 yield priced(problem, Strategy(candidate=candidate, division=division), devices)

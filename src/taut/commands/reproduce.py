@@ -26,6 +26,38 @@ def amp(
 
 
 @reproducer.command()
+def hethub(
+    time_limit: Annotated[float, typer.Option(help="Seconds of the search of each setting.", min=0)] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Plan Llama 2 70B on five mixed clusters, beside HETHUB's shares of the throughput that the types have apart."""
+    from taut.reproduce.hethub import reproduce_hethub
+    from taut.solver.result import Limits
+
+    found = reproduce_hethub(Limits(time_limit=time_limit))
+    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+
+
+@reproducer.command()
+def pipette(
+    whole_step: Annotated[
+        bool, typer.Option("--whole-step", help="Price by latency model step; by the paper's own without.")
+    ] = False,
+    time_limit: Annotated[float, typer.Option(help="Seconds of each method in each setting.", min=0)] = 60.0,
+    seed: Annotated[int, typer.Option(help="Of the rates between nodes, which the paper does not publish.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Plan Pipette's four settings by the methods that it compares, beside its figures and under one bound."""
+    from taut.formulations.problem import LatencyModel
+    from taut.reproduce.pipette import reproduce_pipette
+    from taut.solver.result import Limits
+
+    latency_model: LatencyModel = "step" if whole_step else "pipette"
+    found = reproduce_pipette(Limits(time_limit=time_limit), latency_model=latency_model, seed=seed)
+    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+
+
+@reproducer.command()
 def vschedules(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:

@@ -1,0 +1,214 @@
+r"""
+Pipette's four settings: speed-ups and configuration times as published, beside ours under one bound.
+
+The paper compares the plans of Pipette with those of AMP, of Varuna (pipelines and replicas alone) and of Megatron-LM
+as it is tuned by hand (tensor groups that fill nodes), on clusters whose links reach different shares of their nominal
+rate. For every setting ours are: each method by its paper (``taut.solver.methods.baselines``) on the same prices, with
+Megatron-LM's pipelines and micro-batches tuned beside tensor groups that are as large as heads and nodes let them; the
+branch and bound; and the distance of every plan of J seconds from its lower bound L, J / L - 1.
+
+Stated in the paper: clusters and models (tables I and II), batches from 128 to 512, the published figures of 300,000
+steps (table II) and the mean speed-ups (section VII-B). Assumed: a global batch of 512; the shape of the models, which
+have the published size; 32 and 80 GB devices; analytic costs; memory by the analytic model. The rates that were
+measured are not published: here a pair of nodes reaches :math:`\min(1, e^{N(-0.2, 0.2)})` of the nominal rate, drawn by
+a seed.
+"""
+
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from taut.data.cluster import ClusterSpec, MatrixSpec
+from taut.data.load import load_cluster
+from taut.formulations.problem import LatencyModel, PlanningProblem
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import planning_problem
+from taut.solver.methods.baselines.trials import plain_candidates, tried
+from taut.solver.methods.named import method_of
+from taut.solver.methods.outcome import Outcome
+from taut.solver.result import Limits
+from taut.solver.search.search import search
+from taut.solver.simple_plans import simple_plan
+
+GLOBAL_BATCH = 512
+MEAN, SPREAD = -0.2, 0.2
+"""Of the logarithm of the share of the nominal rate that a pair of nodes reaches."""
+BASELINES = ("varuna", "amp", "pipette")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A column of table II: cluster, nodes, model, days of 300,000 steps, and minutes of configuration."""
+
+    cluster: str
+    nodes: int
+    model: str
+    amp_days: float
+    pipette_days: float
+    minutes: float
+
+
+SETTINGS = (
+    Setting("pipette-mid-range", 8, "gpt-1.1b", 30.10, 29.13, 10.71),
+    Setting("pipette-mid-range", 16, "gpt-3.1b", 37.74, 35.42, 13.23),
+    Setting("pipette-high-end", 8, "gpt-8.1b", 36.86, 31.61, 10.71),
+    Setting("pipette-high-end", 16, "gpt-11.1b", 34.85, 23.89, 16.85),
+)
+SPEED_UPS = {
+    "pipette-mid-range": {"megatron": 1.07, "amp": 1.12},
+    "pipette-high-end": {"megatron": 1.26, "amp": 1.46},
+}
+"""Of Pipette over other methods on 16 nodes (figure 6); over Varuna, without its placement, 1.36 and 1.56."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Seconds a step and seconds of the search of every method, None where nothing fits, and the lower bound."""
+
+    setting: Setting
+    step_s: dict[str, float | None]
+    wall_s: dict[str, float]
+    lower_bound_s: float
+
+    def speed_up(self, over: str, of: str = "pipette") -> float | None:
+        """How much faster one method's plan is than another's."""
+        one, other = self.step_s[of], self.step_s[over]
+        return None if one is None or other is None else other / one
+
+    def distance(self, method: str) -> float | None:
+        """Distance of a method's plan from the bound."""
+        seconds = self.step_s[method]
+        return None if seconds is None else seconds / self.lower_bound_s - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All settings."""
+
+    rows: tuple[Row, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        found = []
+        for row in self.rows:
+            methods = list(row.step_s)
+            ratios = {name: row.speed_up(name) for name in methods}
+            found.append(
+                {**asdict(row), "speed_up": ratios, "distance": {name: row.distance(name) for name in methods}}
+            )
+        return {"global_batch": GLOBAL_BATCH, "rows": found}
+
+    def __str__(self) -> str:
+        """Speed-ups, then distances, then seconds of the searches."""
+        speeds: list[tuple[str, ...]] = [("setting", "AMP", "ours", "Megatron-LM", "ours", "Varuna", "ours")]
+        speeds += [_speed_cells(row) for row in self.rows]
+        methods = list(self.rows[0].step_s)
+        distances: list[tuple[str, ...]] = [("setting", *methods)]
+        distances += [(_name(row.setting), *(_share(row.distance(name)) for name in methods)) for row in self.rows]
+        walls: list[tuple[str, ...]] = [("setting", "published", *methods)]
+        for row in self.rows:
+            times = (f"{row.wall_s[name]:.2f} s" for name in methods)
+            walls.append((_name(row.setting), f"{60 * row.setting.minutes:.0f} s", *times))
+        return "\n\n".join(
+            [
+                "speed-up of Pipette's plan over other methods', published and here\n" + _aligned(speeds),
+                "distance of every method's plan from the lower bound\n" + _aligned(distances),
+                "time of the search\n" + _aligned(walls),
+            ]
+        )
+
+
+def _name(setting: Setting) -> str:
+    return f"{setting.model}, {setting.nodes} nodes of {setting.cluster}"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f} %"
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def _speed_cells(row: Row) -> tuple[str, ...]:
+    setting = row.setting
+    published = SPEED_UPS[setting.cluster] if setting.nodes == 16 else {}
+    over_amp = f"{setting.amp_days / setting.pipette_days:.2f}x"
+    megatron = _times(published.get("megatron"))
+    ours = {name: _times(row.speed_up(name)) for name in ("amp", "megatron", "varuna")}
+    return _name(setting), over_amp, ours["amp"], megatron, ours["megatron"], "-", ours["varuna"]
+
+
+def _aligned(lines: list[tuple[str, ...]]) -> str:
+    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def reproduce_pipette(limits: Limits | None = None, *, latency_model: LatencyModel = "pipette", seed: int = 0) -> Table:
+    """
+    Plan every setting by every method.
+
+    Parameters
+    ----------
+    limits
+        Of each method; by default a minute.
+    latency_model
+        ``pipette``, the paper's own, or ``step``.
+    seed
+        Of the links that are drawn.
+    """
+    limits = limits or Limits(time_limit=60.0)
+    return Table(tuple(_row(setting, limits, latency_model, seed) for setting in SETTINGS))
+
+
+def _row(setting: Setting, limits: Limits, latency_model: LatencyModel, seed: int) -> Row:
+    request = PlanRequest(
+        setting.model,
+        drawn(setting, seed),
+        global_batch=GLOBAL_BATCH,
+        latency_model=latency_model,
+        stack="any",
+        schedules=["1f1b"],
+    )
+    problem = planning_problem(request)
+    found = {"megatron": _by_hand(problem, limits)}
+    found |= {name: method_of(name)(problem, limits, None) for name in BASELINES}
+    begun = perf_counter()
+    proven = search(problem, limits)
+    wall = perf_counter() - begun
+    plans = {**{name: outcome.incumbent for name, outcome in found.items()}, "taut": proven.incumbent}
+    return Row(
+        setting=setting,
+        step_s={name: None if plan is None else plan.seconds for name, plan in plans.items()},
+        wall_s={**{name: outcome.wall_s for name, outcome in found.items()}, "taut": wall},
+        lower_bound_s=proven.lower_bound,
+    )
+
+
+def _by_hand(problem: PlanningProblem, limits: Limits) -> Outcome:
+    """Megatron-LM as the paper tunes it: the largest tensor groups in nodes, the best pipeline and micro-batch."""
+    within = [each for each in plain_candidates(problem) if each.tp <= problem.links.gpus_per_node.max()]
+    filled = [each for each in within if each.tp == max(other.tp for other in within)]
+    return tried("megatron", (simple_plan(problem, each) for each in filled), len(filled), limits)
+
+
+def drawn(setting: Setting, seed: int) -> ClusterSpec:
+    """
+    A setting's nodes with a rate for every pair of them.
+
+    Parameters
+    ----------
+    setting
+        Cluster and number of nodes.
+    seed
+        Of the shares that pairs of nodes reach.
+    """
+    nominal = load_cluster(setting.cluster)
+    of_count = [nominal.nodes[0].model_copy(update={"count": setting.nodes})]
+    rng, nodes = np.random.default_rng(seed), setting.nodes
+    shares = np.triu(np.minimum(np.exp(rng.normal(MEAN, SPREAD, (nodes, nodes))), 1.0), 1)
+    rates = np.round((shares + shares.T) * (nominal.network.bandwidth_gbps or 0.0), 3)
+    matrix = MatrixSpec(rows=rates.tolist(), unit="Gb/s")
+    return nominal.model_copy(update={"nodes": of_count, "bandwidth_matrix": matrix})
