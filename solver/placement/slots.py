@@ -58,7 +58,9 @@ class SlotGraph:
 
     ``hops`` (N, N) seconds and ``inverse`` (N, N) seconds per byte, with the figures inside a node on the diagonal;
     ``capacity`` (N,) slots; ``pp`` slots of a path; ``replicas`` = dp first slots that exchange gradients; ``card``
-    (N,) seconds per byte of a ring with one of them on a node, by its cards alone.
+    (N,) seconds per byte of a ring with one of them on a node, by its cards alone. Where the ``rack`` (N,) of
+    every node is given, each of the first ``confined`` stages lies in one
+    (``taut.solver.placement.path_cover.racks.spanning``).
     """
 
     hops: Floats
@@ -67,6 +69,8 @@ class SlotGraph:
     pp: int
     replicas: int
     card: Floats
+    rack: Ints | None = None
+    confined: int = 0
 
     @property
     def num_slots(self) -> int:

@@ -6,7 +6,7 @@ keeps tensor groups and blocks whole is priced by the one evaluator. Devices are
 of symmetry, so at most 8 of them are accepted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, permutations, product
 
@@ -37,9 +37,11 @@ def enumerate_all(problem: PlanningProblem) -> Enumerated:
     return min(results, key=lambda result: result.seconds, default=Enumerated(seconds=np.inf))
 
 
-def enumerate_candidate(problem: PlanningProblem, candidate: Candidate) -> Enumerated:
+def enumerate_candidate(
+    problem: PlanningProblem, candidate: Candidate, among: Callable[[Ints], Flags] | None = None
+) -> Enumerated:
     """
-    Optimum of one candidate by enumeration.
+    Optimum of one candidate by enumeration, ``among`` some of the placements (placements, pp, dp, tp cp) if given.
 
     Raises
     ------
@@ -49,6 +51,8 @@ def enumerate_candidate(problem: PlanningProblem, candidate: Candidate) -> Enume
     if problem.cluster.num_devices > MOST_DEVICES:
         raise FormulationError(f"{problem.cluster.num_devices} devices, expected at most {MOST_DEVICES} to enumerate")
     placements = _placements(problem, candidate)
+    if among is not None:
+        placements = placements[among(placements)]
     best = Enumerated(seconds=np.inf)
     for strategy in _strategies(problem, candidate):
         allowed = placements[_fits(problem, strategy, placements)]

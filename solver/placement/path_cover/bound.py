@@ -5,18 +5,30 @@ With V(g) the least communication for gradients of g bytes by ``taut.solver.plac
 
 (1) LB = min over the layers j that stage 0 takes of [partition with stage 0 ending at j] + V(gradients of j);
 (2) hops are priced at the smallest message; a cut adds its further bytes at the fastest link.
+(3) Where racks are told apart (``taut.solver.placement.path_cover.racks.spanning``), each of their cases has V and a
+    least longest path T of its own. If stage p spans racks it waits for
+    :math:`U_p \ge \sum_{y<p} forward(y) + \sum_{y \ge p} low(y) + h T - b_p + \hat\rho \, M_p`, with
+    :math:`\hat\rho` the least ring that spans racks, M_p bytes of the stage, and :math:`b_p` at least the ways back of
+    the longest path's first p hops: p times the slowest of any hop, or (4). With these hops priced likewise, every
+    other later stage waits for less without its ring than stage p or stage 0. LB is the least over the cases, or (1)
+    with V over all of them if that is more.
+(4) Let a way back take at most a share :math:`\kappa` of its hop, and all hops of a path but the first p at least S. If
+    those p take H, the path less their ways back takes at least
+    :math:`\max(h T, H + S) - \kappa H \ge h T - \kappa (h T - S)`.
 
 The witness is the case distinction (``taut.solver.placement.path_cover.witness``). Everything else follows from the
 problem, so this module is all that a check needs; ``taut.solver.placement.path_cover.candidate`` searches for
 witnesses.
 """
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from taut.data.arrays import Floats
 from taut.formulations.gradient_reductions import least_bytes
 from taut.formulations.pair_table import PairTable
-from taut.formulations.partition import LaterStages, partition_problem
+from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import ROUNDING
@@ -26,6 +38,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.joint import linked
 from taut.solver.placement.path_cover.cases import CommunicationBound
+from taut.solver.placement.path_cover.racks.spanning import WHOLE, RackCase
 
 MAX_NODES = 2048
 """Nodes up to which the bound is tried: one pass of the pricing problem takes minutes beyond."""
@@ -70,11 +83,29 @@ def _equal(figures: PairTable) -> bool:
     return bool((apart == apart[0]).all())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Covered:
+    """
+    What is proven in one of the cases of (3), or of all placements.
+
+    ``ring`` is seconds per byte of a stage that spans racks at least.
+    """
+
+    bound: CommunicationBound
+    case: RackCase = WHOLE
+    ring: float = 0.0
+
+
 def cover_bound(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CommunicationBound, *, margin: bool = True
+    problem: PlanningProblem,
+    candidate: Candidate,
+    best: BestLinks,
+    covered: tuple[Covered, ...],
+    *,
+    margin: bool = True,
 ) -> tuple[float, Partition]:
     """
-    Evaluate bound (1).
+    Evaluate bound (1), or (3).
 
     Parameters
     ----------
@@ -82,7 +113,7 @@ def cover_bound(
         What is bounded.
     best
         Best links of the cluster.
-    bound
+    covered
         What the witness proves.
     margin
         Whether the memory margin is kept.
@@ -92,18 +123,15 @@ def cover_bound(
     tuple
         Seconds, infinite if no division fits; and the partition that attains them.
     """
-    edge, tail, later, _ = covered_seconds(problem, candidate, best, bound)
     gather = least_gather(problem, candidate, best)
     stages = partition_problem(problem, candidate, margin=margin, gather=gather)
-    found = solve_partition(stages, edge, tail, later=later)
+    found, _ = CoveredSeconds(problem, candidate, best).least(stages, covered)
     return found.seconds * (1 - ROUNDING), found
 
 
-def covered_seconds(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, bound: CommunicationBound
-) -> tuple[Floats, Floats, LaterStages | None, Floats]:
+class CoveredSeconds:
     """
-    Price cuts and all else by (1) and (2).
+    Cuts and all else of one candidate, priced by what is proven of its pipelines and the ring of stage 0.
 
     Parameters
     ----------
@@ -111,17 +139,97 @@ def covered_seconds(
         What is bounded.
     best
         Best links of the cluster.
-    bound
-        What the witness proves.
-
-    Returns
-    -------
-    tuple
-        Seconds of a cut before layer j, (L+1,); seconds of a stage 0 that ends at layer j, with the communication that
-        is proven; what later stages wait for; and the part of stage 0's seconds that is no communication.
     """
-    message = float(problem.tables(candidate).message[1:-1].min())
-    edge, tail, later = linked(problem, candidate, best, message)
-    fixed = fixed_seconds(problem, candidate)
-    covered = bound.seconds(problem.transfer_weight(candidate), least_bytes(problem, candidate)[0]) + fixed
-    return edge, np.maximum(tail, covered), later, fixed
+
+    def __init__(self, problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> None:
+        message = float(problem.tables(candidate).message[1:-1].min())
+        self._weight, self.gradients = problem.transfer_weight(candidate), least_bytes(problem, candidate)[0]
+        self.edge, self._tail, self.later = linked(problem, candidate, best, message)
+        self.fixed = fixed_seconds(problem, candidate)
+        self.slowest_back, self._share, self._shortest = _ways_back(problem, candidate, best)
+        self._hops = candidate.pp - 1
+        self._known: dict[bytes, Partition] = {}
+
+    def tail(self, bound: CommunicationBound) -> Floats:
+        """Seconds of a stage 0 that ends at layer j, with the communication that is proven, (L+1,)."""
+        return np.maximum(self._tail, bound.seconds(self._weight, self.gradients) + self.fixed)
+
+    def least(self, stages: PartitionProblem, covered: tuple[Covered, ...]) -> tuple[Partition, int]:
+        """
+        Divide the layers as well as any case lets, (3).
+
+        Parameters
+        ----------
+        stages
+            The partition problem.
+        covered
+            What is proven in each case.
+
+        Returns
+        -------
+        tuple
+            The partition, infinite if no division fits, and the number of the weakest case.
+        """
+        each = [self._solved(stages, case) for case in covered]
+        weakest = min(range(len(each)), key=lambda place: each[place].seconds)
+        found = each[weakest]
+        if len(covered) > 1:
+            pooled = CommunicationBound(
+                rings=np.concatenate([case.bound.rings for case in covered]),
+                longest=np.concatenate([case.bound.longest for case in covered]),
+            )
+            found = max(found, self._solved(stages, Covered(bound=pooled)), key=lambda one: one.seconds)
+        return found, weakest
+
+    def _solved(self, stages: PartitionProblem, covered: Covered) -> Partition:
+        """The best division in one case; the latest solutions are kept, as most cases stay as they are."""
+        bound, later = covered.bound, self._later(covered)
+        tail = self.tail(bound)
+        key = tail.tobytes() + (b"" if later is None else later.ring.tobytes() + np.float64(later.others).tobytes())
+        if key not in self._known:
+            self._known[key] = solve_partition(stages, self.edge, tail, later=later)
+        return self._known[key]
+
+    def _later(self, covered: Covered) -> LaterStages | None:
+        """What stage p waits for if it spans racks, (3); of other later stages no ring is known then."""
+        place = covered.case.confined
+        if self.later is None or not covered.case.spanning or place == 0:
+            return self.later
+        ring = np.zeros_like(self.later.ring)
+        ring[place] = covered.ring
+        longest = self._weight * float(covered.bound.longest.min())
+        others = longest - self.ways_back(longest, place) + float(self.fixed[-1])
+        return replace(self.later, ring=ring, class_ring=np.zeros_like(self.later.class_ring), others=others)
+
+    def ways_back(self, longest: float, place: int) -> float:
+        """
+        Bound the ways back of the first hops of the longest path from above, (4).
+
+        Parameters
+        ----------
+        longest
+            Seconds of its weighted hops at least.
+        place
+            So many hops.
+
+        Returns
+        -------
+        float
+            Seconds.
+        """
+        rest = (self._hops - place) * self._shortest
+        return min(place * self.slowest_back, self._share * max(longest - rest, 0.0))
+
+
+def _ways_back(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[float, float, float]:
+    """Most seconds of a way back between nodes, its share of a hop at most, and least seconds of a weighted hop."""
+    links, tp, messages = problem.links, candidate.tp, problem.tables(candidate).message[1:-1]
+    hop: PairTable = problem.transfer_weight(candidate) * links.hop_seconds(tp, float(messages.min()), both_ways=True)
+    # A larger message adds no less to a hop than to its way back, so the smallest counts; but of several tensor ranks
+    # one may be the slowest on the way back and another one in sum.
+    single = tp == 1 or links.by_node
+    message = float(messages.min() if single else messages.max())
+    back: PairTable = problem.coefficient("pipeline") * (links.latency + message / links.pipeline_rate(tp))
+    with np.errstate(invalid="ignore"):  # A node of one device has no hop inside.
+        share = -best.least_apart(-(back / hop)) if single else 1.0
+    return -best.least_apart(-back), share, best.least_apart(hop)

@@ -69,11 +69,12 @@ class CaseSearch:
     A case distinction under construction.
 
     ``gradients`` are the bytes, divided by the trip's weight, for which it is refined; ``value`` is then the bound in
-    seconds of hops, and ``target`` that of a known placement, whose longest path takes ``longest`` seconds.
+    seconds of hops, and ``target`` that of a known placement, whose longest path takes ``longest`` seconds. What a
+    later stage waits for is ``floor``, in seconds of hops too, so that shorter rings of stage 0 are of no use.
     """
 
     def __init__(self, *, graph: SlotGraph, gradients: float, target: float, longest: float) -> None:
-        self.graph, self.gradients, self.target = graph, gradients, target
+        self.graph, self.gradients, self.target, self.floor = graph, gradients, target, 0.0
         self._branches = BranchPool(graph, longest)
         self._rates = np.unique(graph.inverse[~np.eye(len(graph.hops), dtype=bool)])
         self._sets: dict[tuple[int, int, float], list[Flags]] = {}
@@ -100,7 +101,7 @@ class CaseSearch:
 
     def _ring(self, box: Box, slowest: float | None = None) -> float:
         """Seconds of the ring in a case, or with a slowest link, in seconds of hops."""
-        return self.gradients * self.graph.ring_bound(box, slowest)
+        return max(self.gradients * self.graph.ring_bound(box, slowest), self.floor)
 
     def _value(self, case: _OpenCase) -> float:
         return case.seconds + self._ring(case.box)

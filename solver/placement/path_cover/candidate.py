@@ -2,35 +2,29 @@
 Search for bound ``cover`` of a candidate (``taut.solver.placement.path_cover.bound``), in two alternating parts.
 
 The candidate's pipelines are annealed (``taut.solver.placement.annealing.paths``), which yields plans and initial
-columns. The case distinction is refined (``taut.solver.placement.path_cover.build``) until bound and incumbent meet.
+columns. The case distinction is refined (``taut.solver.placement.path_cover.proving``) until bound and incumbent meet.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
-from taut.data.costs import RECOMPUTE
-from taut.formulations.gradient_reductions import least_bytes
-from taut.formulations.partition import LaterStages, partition_problem
+from taut.data.arrays import Ints
+from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.layer_partition import Partition
 from taut.solver.placement.annealing.path_prices import Reductions, first_stage
 from taut.solver.placement.annealing.path_reductions import leading_reductions
 from taut.solver.placement.annealing.path_starts import FURTHER, MANY_NODES, PathStart, first_paths, phases, stagewise
 from taut.solver.placement.annealing.paths import PathAnnealing
 from taut.solver.placement.clusters import linkage_order
-from taut.solver.placement.path_cover.bound import covered_seconds
 from taut.solver.placement.path_cover.build import CaseSearch
-from taut.solver.placement.path_cover.cases import CaseCertificate
-from taut.solver.placement.path_cover.witness import witness_of
+from taut.solver.placement.path_cover.proving import CoverCache, CoverProof
 from taut.solver.placement.slots import SlotGraph, slot_graph
 
 CHUNKS = 4
@@ -45,39 +39,6 @@ A chunk takes as long on 32 nodes as on 128, a refinement a sixth, so that both 
 """
 MAX_UPDATES = 200_000_000
 """Label updates of the pricing problem in one refinement, so that Ctrl-C is answered within a second or two."""
-
-
-@dataclass
-class CoverCache:
-    """Case distinctions under construction, shared by the candidates with the same pipelines and hops."""
-
-    _searches: dict[tuple[int, int, float], CaseSearch] = field(default_factory=dict)
-
-    def cover(self, problem: PlanningProblem, candidate: Candidate, graph: SlotGraph, pipelines: Ints) -> CaseSearch:
-        """
-        Look up the case distinction of a candidate, or begin one.
-
-        Parameters
-        ----------
-        problem, candidate
-            What is bounded.
-        graph
-            Its slots.
-        pipelines
-            Nodes of a good placement's pipelines, (paths, pp), for a new one.
-
-        Returns
-        -------
-        CaseSearch
-            The case distinction.
-        """
-        key = (candidate.tp, candidate.pp, float(problem.tables(candidate).message[1:-1].min()))
-        if key not in self._searches:
-            longest = float(graph.hops[pipelines[:, :-1], pipelines[:, 1:]].sum(axis=1).max())
-            search = CaseSearch(graph=graph, gradients=0.0, target=longest, longest=longest)
-            search.add_routes(pipelines)
-            self._searches[key] = search
-        return self._searches[key]
 
 
 @cache
@@ -116,7 +77,7 @@ class CoverSearch:
         self._runs: list[PathAnnealing] = []
         self._begun: list[PathStart] = []
         self._pipelines = first_paths(self._graph, np.arange(len(self._graph.capacity)))
-        self._kept: CaseCertificate | None = None
+        self._proving: CoverProof | None = None
         self._several = self._reductions().num_stages > 1 and len(self._graph.hops) <= MANY_NODES
         self._starts = stagewise(self._graph) if self._several else phases(self._graph)
         self._phases = len(self._starts) + FURTHER * self._several
@@ -137,11 +98,6 @@ class CoverSearch:
     @property
     def _paused(self) -> bool:
         return all(run.finished for run in self._runs)
-
-    def _gradients(self) -> float:
-        """Gradient bytes of stage 0 for unweighted hops."""
-        weight = self._problem.transfer_weight(self._candidate)
-        return float(least_bytes(self._problem, self._candidate)[0][self.partition.division.stages[0][1]]) / weight
 
     def anneal(self, seed: int, workers: int, *, moves: int | None = None) -> list[Ints]:
         """
@@ -207,8 +163,6 @@ class CoverSearch:
         """
         Refine the case distinction once.
 
-        Proofs are sought until the bound reaches the incumbent for the layers of stage 0 that attain the minimum.
-
         Parameters
         ----------
         value
@@ -219,38 +173,16 @@ class CoverSearch:
         bool
             Whether anything is left to refine.
         """
-        problem, candidate = self._problem, self._candidate
-        search = self._cache.cover(problem, candidate, self._graph, self._pipelines)
-        room = self._evaluate(search, value)
-        weight, end = problem.transfer_weight(candidate), self.partition.division.stages[0][1]
-        search.gradients, search.target = self._gradients(), room[end] / weight
-        passes = MAX_UPDATES / (len(self._graph.hops) ** 2 * candidate.pp * search.resource_limit)
-        self._refining = search.refine(rounds=int(np.clip(passes, 2, 40)))
-        self._evaluate(search, value)
+        if self._proving is None:
+            self._proving = self._cache.cover(self._problem, self._candidate, self._graph, self._best, self.partition)
+        passes = MAX_UPDATES / (len(self._graph.hops) ** 2 * self._candidate.pp * self._proving.resource_limit)
+        self._refining = self._proving.refine(value, self._pipelines, rounds=int(np.clip(passes, 2, 40)))
+        self.partition, self.lower_bound = self._proving.partition, self._proving.lower_bound
         return self._refining
-
-    def _evaluate(self, search: CaseSearch, value: float) -> Floats:
-        """Bring the bound up to date; communication at which it would reach ``value``, by layers of stage 0."""
-        bound = search.bound()
-        edge, tail, later, fixed = covered_seconds(self._problem, self._candidate, self._best, bound)
-        found = solve_partition(self._stages, edge, tail, later=later)
-        self.partition = found
-        if found.seconds * (1 - ROUNDING) > self.lower_bound:
-            self.lower_bound, self._kept = found.seconds * (1 - ROUNDING), search.certificate()
-        asked = found.seconds if later is None else self._asked_by_first(found, edge, tail, later)
-        return np.asarray(tail - fixed + (value - asked))
-
-    def _asked_by_first(self, found: Partition, edge: Floats, tail: Floats, later: LaterStages) -> float:
-        """Seconds that stage 0 asks for in a division, where another stage may be waited for."""
-        (first, end), stages = np.array(found.division.stages).T, self._stages
-        at = np.array(found.patterns), [RECOMPUTE.index(name) for name in found.division.recompute], first, end
-        seconds = stages.low[at].sum() + (stages.micro_batches - 1) * stages.high[at].max()
-        optimizer = later.optimizer * later.parameters[first, end].max()
-        return float(seconds + edge[end[:-1]].sum() + tail[end[0]] + optimizer)
 
     def witness(self) -> dict[str, Any]:
         """Witness of ``lower_bound``."""
-        return {} if self._kept is None else witness_of(self._kept)
+        return {} if self._proving is None else self._proving.witness()
 
 
 def _advance(run: PathAnnealing, chunks: int) -> None:

@@ -12,8 +12,9 @@ Cases are boxes :math:`[k_i, k_i'] \times [b_i, b_i')` that together hold every 
 (1) In case i, stage 0 lies in one of some start sets: sets of nodes that hold every clique of :math:`k_i` nodes with
     links below :math:`b_i'` (``taut.solver.placement.path_cover.cliques``). Without any, the case is empty.
 (2) A start set P may be divided into branches (``taut.solver.placement.path_cover.branches``), some with nodes Q that
-    are touched for certain. In each, :math:`T \ge T(P, Q)` by a proof: the shortest hops or a shortest Hamiltonian path
-    (``taut.solver.placement.path_cover.hamiltonian``), the Held-Karp forest
+    are touched for certain. In each, :math:`T \ge T(P, Q)` by a proof: the shortest hops, a shortest Hamiltonian path
+    (``taut.solver.placement.path_cover.hamiltonian``), crossings between racks
+    (``taut.solver.placement.path_cover.racks.crossings``), the Held-Karp forest
     (``taut.solver.placement.path_cover.forest``), or a dual certificate for paths that begin in P and touch
     :math:`k_i` to :math:`k_i'` nodes (``taut.solver.placement.path_cover.certificate``). A proof for a set holds for
     every part of it, for more required nodes, and for every part of the range.
@@ -37,6 +38,7 @@ from taut.solver.placement.path_cover.certificate import DualCertificate, certif
 from taut.solver.placement.path_cover.cliques import clique_sets
 from taut.solver.placement.path_cover.forest import NodeMultipliers, forest_bound
 from taut.solver.placement.path_cover.hamiltonian import hamiltonian_path_bound
+from taut.solver.placement.path_cover.racks.crossings import crossing_bound
 from taut.solver.placement.slots import Box, SlotGraph
 
 
@@ -45,7 +47,7 @@ class PathProof:
     """
     A proof of (2) for the start set ``nodes``, ``required`` ones among them, and a range [k, k'] of ``touched`` nodes.
 
-    Without ``by`` it is the bound by the shortest hops, or by a shortest Hamiltonian path.
+    Without ``by`` it is the bound by the shortest hops, a shortest Hamiltonian path or the crossings between racks.
     """
 
     nodes: tuple[int, ...]
@@ -270,7 +272,7 @@ def proof_seconds(graph: SlotGraph, starts: Flags, required: Flags, proof: PathP
         Seconds of the longest path that it proves, minus infinity where it proves nothing.
     """
     if proof.by is None:
-        return max((graph.pp - 1) * graph.shortest_hop(), hamiltonian_path_bound(graph))
+        return max((graph.pp - 1) * graph.shortest_hop(), hamiltonian_path_bound(graph), crossing_bound(graph))
     if isinstance(proof.by, NodeMultipliers):
         return forest_bound(graph, proof.by)
     return certified_seconds(graph, starts, required, graph.touched_by_all(*proof.touched), proof.by)

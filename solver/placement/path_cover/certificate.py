@@ -45,6 +45,7 @@ from taut.data.arrays import Flags, Ints, Ints32
 from taut.solver.placement.path_cover.capacity_cuts import Cut, CutArrays, cut_arrays
 from taut.solver.placement.path_cover.node_patterns import cheapest_patterns, least_pattern_total
 from taut.solver.placement.path_cover.pricing import MAX_SUM, PricingData, price_routes
+from taut.solver.placement.path_cover.racks.crossings import crossed
 from taut.solver.placement.slots import SlotGraph
 
 MAX_RESOURCE = 512
@@ -129,7 +130,8 @@ class DualPrices:
             return None
         first, hops = self._with_cuts
         tables = first.astype(np.int32), self.later.astype(np.int32)
-        return price_routes(PricingData(consumption, hops, *tables, graph.capacity), starts, graph.pp, limit)
+        data = PricingData(consumption, hops, *tables, graph.capacity, *crossed(graph))
+        return price_routes(data, starts, graph.pp, limit)
 
     @property
     def largest(self) -> int:

@@ -113,7 +113,7 @@ def core(linked: Flags, among: Flags, size: int) -> Flags:
         Flags of the core, (N,).
     """
     left = among.copy()
-    _shrink(linked, left, size)
+    shrink(linked, left, size)
     return left
 
 
@@ -129,18 +129,29 @@ def _cores(linked: Flags, whole: Flags, size: int) -> Flags:
             continue
         core = alive & linked[s]
         core[s] = True
-        _shrink(linked, core, size)
+        shrink(linked, core, size)
         if core[s] and num_greedy_colours(linked, core) >= size:
             kept[count] = core
             count += 1
         alive[s] = False
-        _shrink(linked, alive, size)
+        shrink(linked, alive, size)
     return kept[:count]
 
 
 @jit
-def _shrink(linked: Flags, alive: Flags, size: int) -> None:
-    """Drop nodes with fewer than ``size`` - 1 neighbours until none is left."""
+def shrink(linked: Flags, alive: Flags, size: int) -> None:
+    """
+    Drop nodes with fewer than ``size`` - 1 neighbours until none is left.
+
+    Parameters
+    ----------
+    linked
+        Whether two nodes are linked, (N, N).
+    alive
+        The nodes, (N,), of which some are dropped.
+    size
+        Nodes of a clique.
+    """
     changed = True
     while changed:
         changed = False

@@ -40,6 +40,7 @@ from taut.solver.placement.path_cover.certificate import (
 from taut.solver.placement.path_cover.cut_pool import CutPool
 from taut.solver.placement.path_cover.master import RestrictedMaster
 from taut.solver.placement.path_cover.pricing import UNREACHED
+from taut.solver.placement.path_cover.racks.crossings import crosses
 from taut.solver.placement.slots import SlotGraph
 
 UNIT = 1 << 15
@@ -130,9 +131,10 @@ class LongestPathBound:
         Parameters
         ----------
         routes
-            Nodes of routes, (routes, pp); those that begin outside P are left out.
+            Nodes of routes, (routes, pp); those that begin outside P or do not cross as they must are left out.
         """
-        self._routes = np.vstack([self._routes, routes[self._starts[routes[:, 0]]]])
+        kept = self._starts[routes[:, 0]] & crosses(self._graph, routes)
+        self._routes = np.vstack([self._routes, routes[kept]])
 
     def raise_towards(self, goal: float, *, rounds: int) -> bool:
         """

@@ -24,6 +24,9 @@ pseudo-polynomial, O(pp N^2 R).
     orders both. Extensions to w by (1) that forbid a node v come from v alone, one for each x: the two largest forbid
     different nodes, or none.
 
+The first hops of a route may have to lead from one place to another, such as racks
+(``taut.solver.placement.path_cover.racks.crossings`` (1)); others are not extended.
+
 Segments shorter than :math:`c_v` forbid no node; those that end with the same slot are merged before they are extended.
 
 References
@@ -57,7 +60,8 @@ class PricingData(NamedTuple):
     What the pricing problem is about, N nodes with c slots at most.
 
     ``consumption`` (N, N) resource units of hops; ``hop_duals`` (N, N) prices of hops between nodes; ``first_duals``
-    and ``later_duals`` (N, c + 1) prices of first and later segments by node and length; ``capacity`` (N,) slots.
+    and ``later_duals`` (N, c + 1) prices of first and later segments by node and length; ``capacity`` (N,) slots. The
+    first ``crossings`` hops lead from one of the ``places`` (N,) to another.
     """
 
     consumption: Ints32
@@ -65,6 +69,8 @@ class PricingData(NamedTuple):
     first_duals: Ints32
     later_duals: Ints32
     capacity: Ints
+    places: Ints
+    crossings: int
 
 
 class _Labels(NamedTuple):
@@ -98,7 +104,7 @@ def price_routes(data: PricingData, starts: Flags, pp: int, limit: int) -> tuple
     """
     # Arrays are bound once: each look-up through the tuple would count a reference.
     consumption, hop_duals, capacity = data.consumption, data.hop_duals, data.capacity
-    first_duals, later_duals = data.first_duals, data.later_duals
+    first_duals, later_duals, places = data.first_duals, data.later_duals, data.places
     n = len(later_duals)
     best, second = np.full((pp, n, limit), _NONE), np.full((pp, n, limit), _NONE)
     part, part_second = np.empty((n, limit), np.int64), np.empty((n, limit), np.int64)
@@ -119,7 +125,7 @@ def price_routes(data: PricingData, starts: Flags, pp: int, limit: int) -> tuple
             best_here, second_here = best[last + 1, w], second[last + 1, w]
             for v in range(n):
                 step = consumption[v, w]
-                if v == w or step >= limit:
+                if v == w or step >= limit or (last < data.crossings and places[v] == places[w]):
                     continue
                 k, shift = last - capacity[v] + 1, step + (capacity[v] - 1) * consumption[v, v]
                 if k >= 0 and shift < limit:
@@ -189,6 +195,8 @@ def _predecessor(data: PricingData, labels: _Labels, k: int, v: int, x: int, lab
         for length in range(1, min(capacity[u], k) + 1):
             begin, used = k - length, x - consumption[u, v] - (length - 1) * consumption[u, u]
             if u == v or used < 0 or (u if length == capacity[u] else _ANY) != label & _NODE:
+                continue
+            if k <= data.crossings and data.places[u] == data.places[v]:
                 continue
             more = (data.first_duals[u, length] if begin == 0 else data.later_duals[u, length]) + data.hop_duals[u, v]
             before = labels.best[begin, u, used]

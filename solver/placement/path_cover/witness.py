@@ -17,32 +17,36 @@ key                    name
                        ``Box`` (null for infinity)
 ``parts``              ``StartSet`` with ``nodes`` and its ``proof``: a proof's number, null where it is
                        empty, or ``touching``, ``some``, ``none`` of a ``Split``
+``racks``              where racks are told apart, rack of every node
+``stages``             and a case distinction as above for each ``RackCase``: ``confined``, ``spanning``
 ``sha256``             digest of all else
 =====================  ==============================================================================
 """
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from taut.data.spec import digest
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.solver.placement.path_cover.bound import Covered
 from taut.solver.placement.path_cover.branches import Split, Tree
 from taut.solver.placement.path_cover.capacity_cuts import Cut
 from taut.solver.placement.path_cover.cases import (
     Case,
     CaseCertificate,
-    CommunicationBound,
     PathProof,
     StartSet,
     certified_bound,
 )
 from taut.solver.placement.path_cover.certificate import DualCertificate
 from taut.solver.placement.path_cover.forest import NodeMultipliers
-from taut.solver.placement.slots import Box, slot_graph
+from taut.solver.placement.path_cover.racks.spanning import RackCase, has_racks, is_whole, known_racks
+from taut.solver.placement.slots import Box, SlotGraph, slot_graph
 
 
 class _Rule(BaseModel):
@@ -113,20 +117,50 @@ def _tree(values: _Split | int | None) -> Tree:
     return Split(nodes=tuple(values.touching), some=_tree(values.some), none=_tree(values.none))
 
 
-class _Witness(BaseModel):
+class _Cases(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     proofs: list[_Proof]
     boxes: list[_Box]
+
+    def certificate(self) -> CaseCertificate:
+        proofs = tuple(section.proof() for section in self.proofs)
+        return CaseCertificate(proofs=proofs, cases=tuple(section.case() for section in self.boxes))
+
+
+class _Stage(_Cases):
+    confined: int
+    spanning: bool
+
+
+class _Witness(_Cases):
     sha256: str
 
 
-def witness_of(certificate: CaseCertificate) -> dict[str, Any]:
+class _ByRacks(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    racks: list[int]
+    stages: list[_Stage]
+    sha256: str
+
+
+_FORMATS: TypeAdapter[_Witness | _ByRacks] = TypeAdapter(_Witness | _ByRacks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificates:
+    """A certificate for each case of racks, ``rack`` by node; of ``WHOLE`` alone without racks."""
+
+    rack: tuple[int, ...] | None
+    by_case: tuple[tuple[RackCase, CaseCertificate], ...]
+
+
+def witness_of(certificates: Certificates) -> dict[str, Any]:
     """
-    Write a case distinction as plain JSON values.
+    Write case distinctions as plain JSON values.
 
     Parameters
     ----------
-    certificate
+    certificates
         Cases and proofs.
 
     Returns
@@ -134,11 +168,20 @@ def witness_of(certificate: CaseCertificate) -> dict[str, Any]:
     dict
         The keys above, with the digest.
     """
-    values = {
+    cases = [_values(certificate) for _, certificate in certificates.by_case]
+    if certificates.rack is None:
+        return {**cases[0], "sha256": digest(cases[0])}
+    named = [{"confined": case.confined, "spanning": case.spanning} for case, _ in certificates.by_case]
+    stages = [{**name, **values} for name, values in zip(named, cases, strict=True)]
+    whole = {"racks": list(certificates.rack), "stages": stages}
+    return {**whole, "sha256": digest(whole)}
+
+
+def _values(certificate: CaseCertificate) -> dict[str, Any]:
+    return {
         "proofs": [_proof_values(proof) for proof in certificate.proofs],
         "boxes": [_case_values(case) for case in certificate.cases],
     }
-    return {**values, "sha256": digest(values)}
 
 
 def _case_values(case: Case) -> dict[str, Any]:
@@ -174,7 +217,7 @@ def _proof_values(proof: PathProof) -> dict[str, Any]:
     return values
 
 
-def witnessed(problem: PlanningProblem, candidate: Candidate, witness: dict[str, Any]) -> CommunicationBound | None:
+def witnessed(problem: PlanningProblem, candidate: Candidate, witness: dict[str, Any]) -> tuple[Covered, ...] | None:
     """
     Read and check the witness of a candidate.
 
@@ -187,15 +230,38 @@ def witnessed(problem: PlanningProblem, candidate: Candidate, witness: dict[str,
 
     Returns
     -------
-    CommunicationBound or None
-        What it proves; None where it is malformed, altered or proves nothing.
+    tuple or None
+        What it proves in each of its cases; None where it is malformed, altered or proves nothing.
     """
     try:
-        parsed = _Witness.model_validate_json(json.dumps(witness))
+        parsed = _FORMATS.validate_json(json.dumps(witness))
     except (ValidationError, TypeError, ValueError):
         return None
     if digest({name: value for name, value in witness.items() if name != "sha256"}) != parsed.sha256:
         return None
-    proofs = tuple(section.proof() for section in parsed.proofs)
-    cases = tuple(section.case() for section in parsed.boxes)
-    return certified_bound(slot_graph(problem, candidate), CaseCertificate(proofs=proofs, cases=cases))
+    graph = slot_graph(problem, candidate)
+    if isinstance(parsed, _ByRacks):
+        by_case = [
+            (RackCase(confined=stage.confined, spanning=stage.spanning), stage.certificate()) for stage in parsed.stages
+        ]
+        return _by_racks(graph, parsed.racks, by_case)
+    bound = certified_bound(graph, parsed.certificate())
+    return None if bound is None else (Covered(bound=bound),)
+
+
+def _by_racks(
+    graph: SlotGraph, rack: list[int], by_case: list[tuple[RackCase, CaseCertificate]]
+) -> tuple[Covered, ...] | None:
+    """What is proven in each case of racks; None where one is missing or unproven."""
+    if len(rack) != len(graph.hops) or not has_racks(graph):
+        return None
+    racks = known_racks(graph, np.array(rack))
+    if racks is None or not is_whole(racks, tuple(case for case, _ in by_case)):
+        return None
+    covered = []
+    for case, certificate in by_case:
+        bound = certified_bound(racks.restricted(case), certificate)
+        if bound is None:
+            return None
+        covered.append(Covered(bound=bound, case=case, ring=racks.ring))
+    return tuple(covered)

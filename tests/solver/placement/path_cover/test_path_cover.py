@@ -13,27 +13,29 @@ import pytest
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.spec import digest
 from taut.formulations.pair_table import PairTable
+from taut.formulations.partition import partition_problem
 from taut.formulations.problem import LATENCY_MODELS
 from taut.formulations.rings import RingRates, ring_by_byte
-from taut.formulations.strategy import Division
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
-from taut.solver.layer_partition import Partition
+from taut.solver.layer_partition import solve_partition
 from taut.solver.placement.annealing.path_prices import first_stage
 from taut.solver.placement.annealing.paths import PathAnnealing
 from taut.solver.placement.exact import joint
 from taut.solver.placement.exact.subset import SubsetSolver
 from taut.solver.placement.path_cover.bound import cover_bound, has_cover
 from taut.solver.placement.path_cover.build import CaseSearch
-from taut.solver.placement.path_cover.candidate import CoverCache, CoverSearch
+from taut.solver.placement.path_cover.candidate import CoverSearch
 from taut.solver.placement.path_cover.cases import CaseCertificate, PathProof, certified_bound
 from taut.solver.placement.path_cover.certificate import DualCertificate, certified_seconds
 from taut.solver.placement.path_cover.cliques import bottleneck_clique_bound, clique_sets, has_no_clique
 from taut.solver.placement.path_cover.forest import NodeMultipliers, forest_bound, subgradient_ascent
 from taut.solver.placement.path_cover.node_patterns import cheapest_patterns
 from taut.solver.placement.path_cover.path_bound import LongestPathBound
-from taut.solver.placement.path_cover.witness import witness_of, witnessed
+from taut.solver.placement.path_cover.proving import CoverCache
+from taut.solver.placement.path_cover.racks.spanning import WHOLE
+from taut.solver.placement.path_cover.witness import Certificates, witness_of, witnessed
 from taut.solver.placement.slots import SlotGraph, between_cards
 from taut.solver.result import Limits
 from taut.solver.search.search import search
@@ -432,8 +434,9 @@ def test_candidate_bound_is_below_the_enumerated_optimum(block: int) -> None:
             exact = enumerate_candidate(planning, choice).seconds
             if not np.isfinite(exact):
                 continue
-            partition = Partition(seconds=np.inf, division=Division(((0, 1),), ("none",)))
-            covering = CoverSearch(planning, choice, partition, best, CoverCache())
+            stages = partition_problem(planning, choice)
+            free = np.zeros(stages.num_layers + 1)
+            covering = CoverSearch(planning, choice, solve_partition(stages, free, free), best, CoverCache())
             while not covering.annealed:
                 covering.anneal(0, 1, moves=2000)
             for _ in range(10):
@@ -736,4 +739,5 @@ def test_a_certificate_with_a_set_left_out_proves_nothing() -> None:
         if case.start_sets:
             cases = (*whole.cases[:index], replace(case, start_sets=()), *whole.cases[index + 1 :])
             assert certified_bound(graph, CaseCertificate(proofs=whole.proofs, cases=cases)) is None
-    assert witness_of(whole)["sha256"] == digest({k: v for k, v in witness_of(whole).items() if k != "sha256"})
+    written = witness_of(Certificates(rack=None, by_case=((WHOLE, whole),)))
+    assert written["sha256"] == digest({k: v for k, v in written.items() if k != "sha256"})

@@ -15,7 +15,7 @@ Segments = tuple[tuple[int, int], ...]
 
 
 def test_best_routes_are_those_of_enumeration() -> None:
-    """The largest dual value by last node is that of all feasible routes of small instances."""
+    """The largest dual value by last node is that of all feasible routes of small instances, with crossings."""
     found = 0
     for seed in range(150):
         rng = np.random.default_rng(seed)
@@ -24,10 +24,15 @@ def test_best_routes_are_those_of_enumeration() -> None:
         use = rng.integers(0, 5, (n, n)).astype(np.int32)
         first, later = rng.integers(-9, 30, (2, n, int(capacity.max()) + 1)).astype(np.int32)
         starts, hops = rng.random(n) < 0.7, rng.integers(0, 9, (n, n)) * (seed % 3)
-        best, routes = price_routes(PricingData(use, hops, first, later, capacity), starts, pp, limit)
+        places, crossings = rng.integers(0, 3, n) if seed % 4 == 2 else np.arange(n), int(rng.integers(0, 3))
+        data = PricingData(use, hops, first, later, capacity, places, crossings * (capacity.max() == 1))
+        best, routes = price_routes(data, starts, pp, limit)
         expected = np.full(n, UNREACHED)
         dual_values = {}
         for segments in _routes(use, capacity, starts, pp, limit):
+            nodes = places[[v for v, _ in segments]]
+            if data.crossings and (nodes[1:] == nodes[:-1])[: data.crossings].any():
+                continue
             dual = _dual_value(segments, hops, first, later)
             dual_values[tuple(np.repeat(*np.array(segments).T).tolist())] = dual
             expected[segments[-1][0]] = max(expected[segments[-1][0]], dual)

@@ -1,0 +1,219 @@
+r"""
+Refinement of bound ``cover`` of one candidate (``taut.solver.placement.path_cover.bound``): which case, and how far.
+
+Without racks there is one case distinction; with racks (``taut.solver.placement.path_cover.racks.spanning``) one for
+every case of theirs, and only the weakest case can raise the bound, so it alone is refined
+(``taut.solver.placement.path_cover.build``). With U the seconds of the incumbent, and in the division of layers that
+attains the bound C_0 all that stage 0 waits for but hops and its ring, a case is refined towards
+
+(1) :math:`T + \max(G \, ring, F) \ge (U - C_0) / h`, with T the longest path, h the weight of a trip and G gradient
+    bytes divided by h, where
+(2) :math:`F = (\hat\rho M_p - \sum_{y<p} backward(y) - b_p) / h` is what stage p waits for beyond the longest path
+    if it spans racks, and minus infinity otherwise.
+
+J stages are told apart, those with F above the least ring of stage 0. All of this guides the search; what is proven
+follows from the case distinctions alone.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.data.costs import RECOMPUTE
+from taut.formulations.partition import LaterStages, partition_problem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.bounds.candidate_bounds import ROUNDING
+from taut.solver.bounds.least_rings import least_gather
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.layer_partition import Partition
+from taut.solver.placement.path_cover.bound import Covered, CoveredSeconds
+from taut.solver.placement.path_cover.build import CaseSearch
+from taut.solver.placement.path_cover.racks.spanning import WHOLE, RackCase, Racks, racks_of
+from taut.solver.placement.path_cover.witness import Certificates, witness_of
+from taut.solver.placement.slots import SlotGraph
+
+MOST_APART = 6
+"""Stages that are told apart at most, each with proofs of its own; later ones have the most slack."""
+
+Key = tuple[int, int, float]
+"""Tensor degree, stages and smallest message: candidates that share them have the same pipelines and hops."""
+
+
+@dataclass
+class CoverCache:
+    """Case distinctions under construction, shared by the candidates with the same pipelines and hops."""
+
+    _searches: dict[tuple[Key, RackCase], CaseSearch] = field(default_factory=dict)
+    _racks: dict[Key, Racks | None] = field(default_factory=dict)
+
+    def cover(
+        self, problem: PlanningProblem, candidate: Candidate, graph: SlotGraph, best: BestLinks, partition: Partition
+    ) -> "CoverProof":
+        """
+        Begin the refinement of a candidate, with the case distinctions of others where they are the same.
+
+        Parameters
+        ----------
+        problem, candidate
+            What is bounded.
+        graph
+            Its slots.
+        best
+            Best links of the cluster.
+        partition
+            A division of its layers.
+
+        Returns
+        -------
+        CoverProof
+            The refinement.
+        """
+        key = (candidate.tp, candidate.pp, float(problem.tables(candidate).message[1:-1].min()))
+        if key not in self._racks:
+            self._racks[key] = racks_of(graph) if problem.latency_model == "step" else None
+        return CoverProof(problem, candidate, best, _Shared(key, graph, self._racks[key], self._searches), partition)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Racks and case distinctions of the candidates with the same pipelines and hops."""
+
+    key: Key
+    graph: SlotGraph
+    racks: Racks | None
+    searches: dict[tuple[Key, RackCase], CaseSearch]
+
+    def search(self, case: RackCase, pipelines: Ints) -> CaseSearch:
+        """The case distinction of a case of racks, begun with a good placement's pipelines if it is new."""
+        if (self.key, case) not in self.searches:
+            graph = self.graph if self.racks is None or case == WHOLE else self.racks.restricted(case)
+            longest = float(graph.hops[pipelines[:, :-1], pipelines[:, 1:]].sum(axis=1).max())
+            search = CaseSearch(graph=graph, gradients=0.0, target=longest, longest=longest)
+            search.add_routes(pipelines)
+            self.searches[self.key, case] = search
+        return self.searches[self.key, case]
+
+
+class CoverProof:
+    """
+    The bound of one candidate under refinement.
+
+    ``lower_bound`` is that of the case distinctions so far, ``partition`` attains it.
+    """
+
+    def __init__(
+        self, problem: PlanningProblem, candidate: Candidate, best: BestLinks, shared: _Shared, partition: Partition
+    ) -> None:
+        self.partition, self.lower_bound = partition, -np.inf
+        self._weight, self._shared = problem.transfer_weight(candidate), shared
+        self._stages = partition_problem(problem, candidate, gather=least_gather(problem, candidate, best))
+        self._priced = CoveredSeconds(problem, candidate, best)
+        self._cases = self._told_apart()
+        self._kept: Certificates | None = None
+
+    @property
+    def resource_limit(self) -> int:
+        """Resource limit R of the certificates that are sought first."""
+        return next((s.resource_limit for (key, _), s in self._shared.searches.items() if key == self._shared.key), 256)
+
+    def _told_apart(self) -> tuple[RackCase, ...]:
+        """The cases of racks for as many stages as may be waited for, (2)."""
+        racks, later = self._shared.racks, self._priced.later
+        if racks is None or later is None:
+            return (WHOLE,)
+        (first, end), least = np.array(self.partition.division.stages).T, float(later.ring[0])
+        floor = least * float(later.unhidden[first[0], end[0]]) / self._weight
+        count = next((p for p in range(min(len(first), MOST_APART)) if self._beyond(racks, p) <= floor), MOST_APART)
+        return racks.cases(min(count, len(first))) if count > 1 else (WHOLE,)
+
+    def _beyond(self, racks: Racks, place: int) -> float:
+        """What a stage waits for beyond the longest path if it spans racks, F of (2)."""
+        later = self._priced.later
+        assert later is not None
+        first, end = np.array(self.partition.division.stages).T
+        backward = self._low() - (0.0 if self._stages.forward is None else self._forward())
+        ring = racks.ring * float(later.exchanged[first[place], end[place]])
+        if later.overlap:
+            ring = max(ring - float(backward[place]), racks.ring * float(later.unhidden[first[place], end[place]]))
+        return float(ring - backward[:place].sum() - place * self._priced.slowest_back) / self._weight
+
+    def _low(self) -> Floats:
+        """Seconds of the stages of the division, (pp,)."""
+        found = self.partition
+        first, end = np.array(found.division.stages).T
+        recompute = [RECOMPUTE.index(name) for name in found.division.recompute]
+        return np.asarray(self._stages.low[np.array(found.patterns), recompute, first, end])
+
+    def _forward(self) -> Floats:
+        """Seconds of their forward passes, (pp,)."""
+        first, end = np.array(self.partition.division.stages).T
+        assert self._stages.forward is not None
+        return np.asarray(self._stages.forward[np.array(self.partition.patterns), first, end])
+
+    def refine(self, value: float, pipelines: Ints, *, rounds: int) -> bool:
+        """
+        Refine the weakest case once, (1).
+
+        Parameters
+        ----------
+        value
+            Seconds of the incumbent.
+        pipelines
+            Nodes of a good placement's pipelines, (paths, pp).
+        rounds
+            Rounds of column generation for one threshold.
+
+        Returns
+        -------
+        bool
+            Whether anything is left to refine.
+        """
+        searches = [self._shared.search(case, pipelines) for case in self._cases]
+        weakest = self._evaluate(searches)
+        case, search = self._cases[weakest], searches[weakest]
+        end, later = self.partition.division.stages[0][1], self._priced.later
+        tail = self._priced.tail(search.bound())
+        asked = self.partition.seconds if later is None else self._asked_by_first(tail, later)
+        search.gradients = self._priced.gradients[end] / self._weight
+        search.target = float(tail[end] - self._priced.fixed[end] + value - asked) / self._weight
+        racks = self._shared.racks
+        search.floor = 0.0 if racks is None or not case.spanning else max(self._beyond(racks, case.confined), 0.0)
+        more = search.refine(rounds=rounds)
+        self._evaluate(searches)
+        return more
+
+    def _evaluate(self, searches: list[CaseSearch]) -> int:
+        """Bring the bound up to date; the number of the weakest case."""
+        ring = 0.0 if self._shared.racks is None else self._shared.racks.ring
+        covered = tuple(
+            Covered(bound=search.bound(), case=case, ring=ring)
+            for case, search in zip(self._cases, searches, strict=True)
+        )
+        self.partition, weakest = self._priced.least(self._stages, covered)
+        if self.partition.seconds * (1 - ROUNDING) > self.lower_bound:
+            self.lower_bound = self.partition.seconds * (1 - ROUNDING)
+            self._kept = self._certificates(searches)
+        return weakest
+
+    def _certificates(self, searches: list[CaseSearch]) -> Certificates:
+        racks = self._shared.racks
+        rack = None if racks is None or self._cases == (WHOLE,) else tuple(racks.rack.tolist())
+        by_case = zip(self._cases, (search.certificate() for search in searches), strict=True)
+        return Certificates(rack=rack, by_case=tuple(by_case))
+
+    def _asked_by_first(self, tail: Floats, later: LaterStages) -> float:
+        """Seconds that stage 0 asks for in a division, where another stage may be waited for."""
+        found, stages = self.partition, self._stages
+        first, end = np.array(found.division.stages).T
+        recompute = [RECOMPUTE.index(name) for name in found.division.recompute]
+        slowest = stages.high[np.array(found.patterns), recompute, first, end].max()
+        seconds = self._low().sum() + (stages.micro_batches - 1) * slowest
+        optimizer = later.optimizer * later.parameters[first, end].max()
+        return float(seconds + self._priced.edge[end[:-1]].sum() + tail[end[0]] + optimizer)
+
+    def witness(self) -> dict[str, Any]:
+        """Witness of ``lower_bound``."""
+        return {} if self._kept is None else witness_of(self._kept)

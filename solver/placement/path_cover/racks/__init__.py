@@ -1,0 +1,6 @@
+"""
+Racks, told apart in the bounds of pipelines that cover a cluster.
+
+``spanning`` says which stages lie in one rack and what the ring of one that spans racks takes, ``crossings`` bounds the
+longest pipeline by the hops that lead from rack to rack.
+"""
