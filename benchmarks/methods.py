@@ -1,10 +1,11 @@
 """
 Every method of ``taut plan --method`` on the same problems, under one bound: seconds a step, distance, time.
 
-Run ``python -m benchmarks.methods [--case NAME ...] [--out rows.csv] [--plot methods.png]``. A row is what
-``taut plan MODEL CLUSTER --global-batch N --latency-model L --method METHOD --time-limit 60`` plans. The bound is that
-of the branch and bound, which runs once for each problem; ``own`` is what the method itself claims. The distance of a
-plan of J seconds from the bound L is J / L - 1. Compiled loops are loaded before the clock starts.
+Run ``python -m benchmarks.methods [--case NAME ...] [--out rows.csv] [--plot methods.png]``; ``--rows rows.csv`` prints
+and draws a run that was written. A row is what ``taut plan MODEL CLUSTER --global-batch N --latency-model L --method
+METHOD --time-limit 60`` plans. The bound is that of the branch and bound, which runs once for each problem; what CP-SAT
+and CBC claim by themselves stands beside it. The distance of a plan of J seconds from the bound L is J / L - 1.
+Compiled loops are loaded before the clock starts.
 """
 
 import argparse
@@ -45,6 +46,7 @@ CASES: dict[str, tuple[str, str, str, int, str]] = {
     "hethub-96": ("HETHUB", "llama2-70b", "hethub-12n96d", 512, "step"),
 }
 """By name: whose setting, model, cluster, global batch, latency model."""
+FIGURES = ("step_s", "bound_s", "distance", "own_s", "seconds")
 ORDER = (SEARCH, *PROGRAMS, *BASELINES)
 
 
@@ -90,21 +92,56 @@ def _row(case: str, method: str, plan: Incumbent | None, bound: float, own: floa
     return Row(case, method, plan.seconds, bound, plan.seconds / bound - 1, own, seconds, chosen)
 
 
-def words(row: Row) -> str:
-    """A row of the table in Markdown."""
-    figures = [
-        f"{row.step_s:.5g}",
-        f"{row.bound_s:.5g}",
-        _percent(row.distance),
-        f"{row.own_s:.5g}",
-        f"{row.seconds:.2f}",
-    ]
-    shown = ["" if text == "nan" else text for text in figures]
-    return f"| {row.case} | {row.method} | {' | '.join(shown)} | {row.strategy} |"
+def told(row: Row) -> str:
+    """A row as a line of progress."""
+    figures = f"{row.step_s:.5g} s, bound {row.bound_s:.5g} s, {_percent(row.distance)}, in {row.seconds:.2f} s"
+    return f"{row.case} {row.method}: {figures}, {row.strategy}"
+
+
+def distances(rows: list[Row]) -> list[str]:
+    """The distance of every method on every problem, as a table in Markdown."""
+    found = {(row.case, row.method): row for row in rows}
+    lines = [f"| problem | {' | '.join(ORDER)} |", f"| :-- |{' --: |' * len(ORDER)}"]
+    for case in dict.fromkeys(row.case for row in rows):
+        lines.append(f"| {case} | {' | '.join(_percent(found[case, name].distance) for name in ORDER)} |")
+    return lines
+
+
+def programs(rows: list[Row]) -> list[str]:
+    """Objective, own bound and seconds of the branch and bound and of the integer programs, as a table in Markdown."""
+    found, names = {(row.case, row.method): row for row in rows}, (SEARCH, *PROGRAMS)
+    heads = [f"{name}: s | bound | in s" for name in names]
+    lines = [f"| problem | {' | '.join(heads)} |", f"| :-- |{' --: |' * (3 * len(names))}"]
+    for case in dict.fromkeys(row.case for row in rows):
+        each = [found[case, name] for name in names]
+        cells = [f"{row.step_s:.5g} | {row.own_s:.5g} | {row.seconds:.1f}" for row in each]
+        lines.append(f"| {case} | {' | '.join(cells)} |")
+    return lines
+
+
+def problems(cases: list[str]) -> list[str]:
+    """What the names of problems stand for, as a table in Markdown."""
+    lines = ["| problem | of | command, with --method METHOD |", "| :-- | :-- | :-- |"]
+    for case in cases:
+        whose, model, cluster, batch, latency_model = CASES[case]
+        model_flag = "" if latency_model == "step" else f" --latency-model {latency_model}"
+        lines.append(f"| {case} | {whose} | `taut plan {model} {cluster} --global-batch {batch}{model_flag}` |")
+    return lines
 
 
 def _percent(share: float) -> str:
-    return "" if math.isnan(share) else f"{100 * max(share, 0.0):.2f} %"
+    return "-" if math.isnan(share) else f"{100 * max(share, 0.0):.2f} %"
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Rows of a run that was written."""
+    with path.open(encoding="utf-8") as file:
+        return [_read(line) for line in csv.DictReader(file)]
+
+
+def _read(line: dict[str, str]) -> Row:
+    step, bound, distance, own, seconds = (float(line[name]) for name in FIGURES)
+    return Row(line["case"], line["method"], step, bound, distance, own, seconds, line["strategy"])
 
 
 def plot_rows(rows: list[Row], path: Path) -> None:
@@ -155,17 +192,19 @@ def main() -> None:
     parser.add_argument("--case", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--plot", type=Path)
+    parser.add_argument("--rows", type=Path)
     options = parser.parse_args()
     assert set(ORDER) == set(NAMES)
-    search(problem_of("gpt2"), Limits())
-    print(f"taut {taut.__version__}, {platform.platform()}", file=sys.stderr)
-    print("| problem | method | step s | bound s | above | own bound s | seconds | strategy |")
-    print("| :-- | :-- | --: | --: | --: | --: | --: | :-- |")
-    rows: list[Row] = []
-    for case in options.case:
-        for row in rows_of(case):
-            rows.append(row)
-            print(words(row), flush=True)
+    rows: list[Row] = read_rows(options.rows) if options.rows else []
+    if not options.rows:
+        search(problem_of("gpt2"), Limits())
+        print(f"taut {taut.__version__}, {platform.platform()}", file=sys.stderr)
+        for case in options.case:
+            for row in rows_of(case):
+                rows.append(row)
+                print(told(row), file=sys.stderr, flush=True)
+    for table in (problems(list(dict.fromkeys(row.case for row in rows))), distances(rows), programs(rows)):
+        print("\n".join(table), end="\n\n")
     if options.out:
         with options.out.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([[field.name for field in fields(Row)], *map(astuple, rows)])

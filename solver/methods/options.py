@@ -10,6 +10,7 @@ Candidates of a planning problem as options of the strategy program, with the le
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,14 +77,27 @@ def _later(comm: Communication, stages: PartitionProblem) -> LaterStages | None:
     )
 
 
-def simple_seconds(option: Option, known: float = np.inf) -> float:
+class SimpleDivision(NamedTuple):
+    """A division with the pattern of every stage, and no fewer seconds than it takes in the program."""
+
+    seconds: float
+    division: Division
+    patterns: tuple[int, ...]
+
+
+NOTHING = SimpleDivision(np.inf, Division((), ()), ())
+"""In the place of a division where none of the simple ones fits."""
+
+
+def simple_division(option: Option, known: float = np.inf) -> SimpleDivision:
     """
-    Seconds of a simple division of an option, infinite where none of these fits.
+    A simple division of an option, ``NOTHING`` where none of these fits.
 
     Layers in proportion to the speed of the stages' devices, slow ones in front or at the end, and in each stage the
     cheapest recompute that fits; where that is near the seconds known, single layers are moved while it gets better.
     """
-    return min((_Simple(option, layout).seconds(known) for layout in _patterns(option.partition)), default=np.inf)
+    found = (_Simple(option, layout).best(known) for layout in _patterns(option.partition))
+    return min(found, key=lambda each: each.seconds, default=NOTHING)
 
 
 def _patterns(problem: PartitionProblem) -> list[tuple[int, ...]]:
@@ -103,39 +117,39 @@ class _Simple:
         self._option, self._problem, self._patterns = option, option.partition, patterns
         self._pattern, self._stage = np.array(patterns), np.arange(option.partition.pp)
 
-    def seconds(self, known: float) -> float:
-        """Seconds of the division in proportion, made better where it is near ``known``."""
+    def best(self, known: float) -> SimpleDivision:
+        """The division in proportion, made better where it is near ``known``."""
         problem, layers = self._problem, self._problem.num_layers
         whole = problem.high[self._pattern, :, 0, -1].min(axis=1)
         if not np.isfinite(whole).all() or problem.pp > layers:
-            return np.inf
+            return NOTHING
         ends = np.rint(layers * np.cumsum(1.0 / whole) / np.sum(1.0 / whole)).astype(np.int64)
         stage = self._stage
         ends = np.minimum(np.maximum.accumulate(np.maximum(ends - stage, 1)) + stage, layers - stage[::-1])
         best = self._cost(ends)
-        better = np.isfinite(best) and best < NEAR * known
+        better = bool(np.isfinite(best.seconds)) and best.seconds < NEAR * known
         while better:
             better = False
             for x in range(problem.pp - 1):
                 for step in (-1, 1):
                     moved = ends + step * (stage == x)
-                    value = self._cost(moved) if np.all(np.diff(moved, prepend=0) > 0) else np.inf
-                    if value < best:
-                        best, ends, better = value, moved, True
+                    found = self._cost(moved) if np.all(np.diff(moved, prepend=0) > 0) else NOTHING
+                    if found.seconds < best.seconds:
+                        best, ends, better = found, moved, True
         return best
 
-    def _cost(self, ends: Ints) -> float:
-        """Seconds of the division with these ends, infinite where a stage fits with no recompute."""
+    def _cost(self, ends: Ints) -> SimpleDivision:
+        """The division with these ends, ``NOTHING`` where a stage fits with no recompute."""
         problem, starts = self._problem, np.concatenate([[0], ends[:-1]])
         fixed, activation = problem.fixed[:, starts, ends], problem.activation[:, starts, ends]
         fits = kibibytes(fixed + problem.in_flight * activation) <= kibibytes(problem.budget[self._pattern])
         low = np.where(fits, problem.low[self._pattern, :, starts, ends].T, np.inf)
         cuts = self._option.edge[ends[:-1]].sum() + self._option.tail[ends[0]]
         if not np.isfinite(low.min(axis=0).sum() + cuts):
-            return np.inf
+            return NOTHING
         division = Division.of_ends(ends, low.argmin(axis=0))
-        cost = option_cost(self._option, division, self._patterns)
-        return cost / NANOSECONDS_PER_SECOND + rounded_off(problem)
+        cost = option_cost(self._option, division, self._patterns) / NANOSECONDS_PER_SECOND
+        return SimpleDivision(cost + rounded_off(problem), division, self._patterns)
 
 
 def rounded_off(problem: PartitionProblem) -> float:

@@ -26,12 +26,14 @@ from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.solver.bounds.ladder import Ladder
-from taut.solver.methods.options import cautious_option, options_of, rounded_off, simple_seconds
+from taut.solver.methods.options import SimpleDivision, cautious_option, options_of, rounded_off, simple_division
 from taut.solver.program.checked import ProgramResult
 from taut.solver.result import Status
 
 MOST_CANDIDATES = 6
 """Candidates of a batch: few lower U soonest, and what is left then is small."""
+BATCH_SHARE = 0.4
+"""Of the time left, for one batch."""
 LEAST_SECONDS = 0.5
 """Seconds that a solve is given at least."""
 Backend = Callable[..., ProgramResult]
@@ -69,7 +71,7 @@ class StrategyPool:
         self._ladder = ladder
         self.bounds = {candidate: ladder.relaxation(candidate) for candidate in candidates}
         self._options: dict[Candidate, list[Option]] = {}
-        self._simple: dict[Candidate, float] = {}
+        self._simple: dict[Candidate, SimpleDivision] = {}
 
     def below(self, seconds: float) -> list[Candidate]:
         """Candidates that may be better than so many seconds, by ascending bound."""
@@ -82,10 +84,11 @@ class StrategyPool:
             self._options[candidate] = list(options_of(self._ladder, candidate))
         return self._options[candidate]
 
-    def simple_seconds(self, candidate: Candidate, known: float) -> float:
-        """Seconds of a simple division, infinite where none fits."""
+    def simple(self, candidate: Candidate, known: float) -> SimpleDivision:
+        """A simple division of a candidate."""
         if candidate not in self._simple:
-            self._simple[candidate] = min(simple_seconds(option, known) for option in self.options(candidate))
+            found = (simple_division(option, known) for option in self.options(candidate))
+            self._simple[candidate] = min(found, key=lambda each: each.seconds)
         return self._simple[candidate]
 
     def leave_out(self, candidate: Candidate) -> None:
@@ -138,9 +141,11 @@ def cautious_strategy(
 ) -> Strategy | None:
     """The best division of a candidate that fits any placement on unlike devices, or None."""
     option = cautious_option(ladder, candidate)
-    program = strategy_program([option._replace(most=simple_seconds(option))])
+    simple = simple_division(option)
+    program = strategy_program([option._replace(most=simple.seconds)])
     choice = solve(program, time_limit=time_limit, workers=1, seed=seed).choice
-    return None if choice is None else Strategy(candidate=candidate, division=choice.division)
+    division = choice.division if choice is not None else simple.division
+    return Strategy(candidate=candidate, division=division) if division.stages else None
 
 
 class _Run:
@@ -154,6 +159,7 @@ class _Run:
         self.seconds, self.known = below, below
         self.lower_bound, self._solver = math.inf, ""
         self._best: tuple[StrategyProgram, StrategyChoice] | None = None
+        self._simple: tuple[Candidate, SimpleDivision] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -165,7 +171,9 @@ class _Run:
         for candidate in self._pool.below(self.known):
             if self._pool.bounds[candidate] >= self.known or self.is_over:
                 return
-            self.known = min(self.known, self._pool.simple_seconds(candidate, self.known))
+            found = self._pool.simple(candidate, self.known)
+            if found.seconds < self.known:
+                self.known, self._simple = found.seconds, (candidate, found)
 
     def take(self, batch: list[Candidate]) -> None:
         """Solve the program of a batch, (2)."""
@@ -195,12 +203,23 @@ class _Run:
         self.lower_bound = min([self.lower_bound, *(self._pool.bounds[each] for each in candidates)])
 
     def _left(self) -> float | None:
-        return None if math.isinf(self._end) else max(self._end - perf_counter(), LEAST_SECONDS)
+        """Seconds of a batch: a share of what is left, so that a hard one leaves some for the others."""
+        return None if math.isinf(self._end) else max(BATCH_SHARE * (self._end - perf_counter()), LEAST_SECONDS)
 
     def choice(self) -> Choice:
         """What is known now, (3)."""
         # Where nothing is below what is known, that bounds what was left out of the programs.
         bound = min(self.lower_bound, self.known)
+        if self._best is None and self._simple is not None:
+            # No program came so far as to find what is at hand.
+            candidate, simple = self._simple
+            return Choice(
+                strategy=Strategy(candidate=candidate, division=simple.division),
+                patterns=simple.patterns,
+                seconds=simple.seconds,
+                lower_bound=bound,
+                solver=self._solver,
+            )
         if self._best is None:
             return Choice(strategy=None, patterns=(), seconds=math.inf, lower_bound=bound, solver=self._solver)
         program, chosen = self._best

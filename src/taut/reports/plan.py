@@ -214,7 +214,7 @@ def _method(plan: "PlanDocument") -> list[str]:
     method = plan.provenance.get("method")
     if not isinstance(method, dict) or "name" not in method:
         return []
-    by, own, best = method.get("solver"), method.get("lower_bound_s"), method.get("best_s")
+    by, own, best = method.get("solver"), *(_figure(method.get(name)) for name in ("lower_bound_s", "best_s"))
     claimed = "it proves no bound by itself"
     if own is not None:
         known, distance = plan.certificate.lower_bound_s, ""
@@ -228,6 +228,11 @@ def _method(plan: "PlanDocument") -> list[str]:
     if best is not None and best < objective * (1 - 1e-9):
         lines.append(f"            the search found a plan of {best:.6g} s, {percent(1 - best / objective)} less")
     return lines
+
+
+def _figure(value: object) -> float | None:
+    """A figure that no check has looked at, None where it is none."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _memory_words(spec: dict[str, Any]) -> str:

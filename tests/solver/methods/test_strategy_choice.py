@@ -16,7 +16,7 @@ from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.layer_partition import solve_partition
-from taut.solver.methods.options import options_of, simple_seconds
+from taut.solver.methods.options import options_of, simple_division
 from taut.solver.methods.strategy_choice import StrategyPool, best_strategy
 from taut.solver.program.cbc import solve_cbc
 from taut.solver.program.cp_sat import solve_cpsat
@@ -113,7 +113,7 @@ def test_windows_keep_every_division_of_interest() -> None:
                 ranges = np.array(found.patterns), *found.division.ranges
                 for x, allowed in enumerate(kept):
                     assert allowed[tuple(part[x] for part in ranges)], (seed, candidate)
-                assert simple_seconds(option) >= found.seconds * (1 - 1e-9)
+                assert simple_division(option).seconds >= found.seconds * (1 - 1e-9)
 
 
 def test_a_limit_of_interest_leaves_nothing_above_it() -> None:

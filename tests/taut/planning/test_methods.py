@@ -59,3 +59,13 @@ def test_what_is_no_method_or_has_no_plan_is_refused(run: Run) -> None:
     with pytest.raises(NothingFoundError, match="candidates is one that fsdp considers"):
         taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2}, method="fsdp")
     refused(run("plan", "gpt2-345m", "dgx-a100", "--global-batch", 32, "--method", "alpa"), "--method alpa")
+
+
+def test_figures_that_were_tampered_with_are_not_shown(run: Run, tmp_path: Path) -> None:
+    """What a file says of a method is no part of the certificate: words in the place of figures do no harm."""
+    found = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2}, method="hethub")
+    document = json.loads(json.dumps(found.document))
+    document["provenance"]["method"] |= {"lower_bound_s": "none", "best_s": [1]}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(document))
+    assert "it proves no bound by itself" in run("show", path).out
