@@ -175,13 +175,13 @@ def _panel(axes: "Axes", rows: list[Row]) -> None:
     colours = [SHADES[0] if row.method not in BASELINES else SHADES[1] for row in rows]
     axes.barh(places, [0.0 if math.isnan(share) else max(share, 0.0) for share in shares], color=colours)
     for place, share in zip(places, shares, strict=True):
-        text = "no plan" if math.isnan(share) else f"{max(share, 0.0):.2g}"
+        text = "no plan" if math.isnan(share) else f"{share:.0f}" if share >= 10 else f"{max(share, 0.0):.2g}"
         at = 0.0 if math.isnan(share) else max(share, 0.0)
         axes.annotate(text, (at, place), xytext=(3, 0), textcoords="offset points", va="center", fontsize=7)
     axes.set_xscale("symlog", linthresh=0.1)
     axes.set_xlim(0, 2000)
     axes.set_yticks(list(places), [row.method for row in rows], fontsize=7)
-    axes.invert_yaxis()
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_title(rows[0].case, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
 
