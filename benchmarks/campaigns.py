@@ -151,7 +151,8 @@ def torchtitan_row(line: Line, device: str, precisions: str) -> dict[str, Any] |
         **shape,
         "seq": line["seq"],
         **{"tp": tp, "pp": pp, "dp": dp, "cp": cp},
-        "micro_batch": 1 if pp > 1 else local,
+        # Of 2024: a pipeline cuts the local batch into as many micro-batches as it has stages unless it is told a number.
+        "micro_batch": max(local // pp, 1),
         "global_batch": batch,
         "zero": 3,
         "recompute": CHECKPOINTS.get(line["act_ckpt"].rstrip("?"), line["act_ckpt"]),
