@@ -151,7 +151,7 @@ def torchtitan_row(line: Line, device: str, precisions: str) -> dict[str, Any] |
         **shape,
         "seq": line["seq"],
         **{"tp": tp, "pp": pp, "dp": dp, "cp": cp},
-        # Of 2024: a pipeline cuts the local batch into as many micro-batches as it has stages unless it is told a number.
+        # In 2024 a pipeline cut the local batch into as many micro-batches as it had stages, unless told how many.
         "micro_batch": max(local // pp, 1),
         "global_batch": batch,
         "zero": 3,

@@ -30,11 +30,12 @@ class MemoryCampaign:
     left_out: int
     sequence_parallel: bool = False
     fused_attention: bool = True
+    half_gradients: bool = False
 
     @property
     def about(self) -> dict[str, Any]:
         """What a memory model from these runs says of itself."""
-        names = ("name", "stack", "source", "sequence_parallel", "fused_attention")
+        names = ("name", "stack", "source", "sequence_parallel", "fused_attention", "half_gradients")
         return {name: getattr(self, name) for name in names}
 
 
@@ -66,7 +67,7 @@ def bloom(path: Path) -> MemoryCampaign:
         rows.append({**values, "measured_bytes": measured})
     kept, left_out = accepted(rows)
     source = "BigScience tr11-176B chronicles, Jean Zay, A100 80 GB"
-    return _campaign("megatron-deepspeed-bloom", source, kept, left_out)
+    return _campaign("megatron-deepspeed-bloom", source, kept, left_out, half_gradients=True)
 
 
 def torchtitan(path: Path) -> MemoryCampaign:

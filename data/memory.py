@@ -105,7 +105,9 @@ class MemoryModel(Spec):
     """
     The terms of a device's memory (``taut.formulations.tables.memory``) weighed: analytic, or fitted on runs.
 
-    ``grad_precision`` is the number format in which gradients are kept and summed, by default the table's above.
+    ``grad_precision`` is the number format in which gradients are kept and summed, by default the table's above; with
+    ``half_gradients`` those of the weights' format stay beside them where that is shorter, as in DeepSpeed's bf16
+    optimizer (``deepspeed/runtime/bf16_optimizer.py``).
     ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, and ``coefficients`` multiply the other
     terms (1 where none is given). Because predictions err, ``margin`` is the share of a device's memory that stays
     free, and ``margin_gib`` stays free beside it. ``sequence_parallel`` says whether the stack's tensor ranks share
@@ -119,6 +121,7 @@ class MemoryModel(Spec):
     name: str = "analytic"
     precision: Precision = "bf16"
     grad_precision: GradPrecision | None = None
+    half_gradients: bool = False
     overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
     margin_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 0.0
@@ -154,6 +157,13 @@ class MemoryModel(Spec):
     def parameter_bytes(self) -> ParameterBytes:
         """Bytes per parameter in these precisions."""
         return parameter_bytes(self.precision, self.grad_precision)
+
+    @property
+    def held_parameter_bytes(self) -> ParameterBytes:
+        """Bytes per parameter that a device holds: gradients that stay beside the summed ones included."""
+        each = self.parameter_bytes
+        beside = each.weight if self.half_gradients and each.gradient > each.weight else 0
+        return each._replace(gradient=each.gradient + beside)
 
     @property
     def overhead_bytes(self) -> int:

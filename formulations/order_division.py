@@ -172,7 +172,7 @@ def chunk_problem(
         Data of (1) and (2).
     """
     tables, memory = problem.tables(candidate), problem.memory
-    one = held_bytes(np.array(10**9), np.array(0), memory.parameter_bytes, candidate)
+    one = held_bytes(np.array(10**9), np.array(0), memory.held_parameter_bytes, candidate)
     held = sum(memory.coefficient(term) * float(figure) for term, figure in zip(HELD, one, strict=True)) / 1e9
     kept = [memory.coefficient(kept_term(r)) * tables.activation[k] for k, r in enumerate(RECOMPUTE)]
     layers = np.arange(tables.num_layers)

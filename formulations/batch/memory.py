@@ -34,11 +34,9 @@ from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_c
 from taut.formulations.tables.stage_tables import LOGIT_BYTES
 
 
-def memory_bytes(
-    c: Configurations, rates: Rates, model: MemoryModel, per_parameter: ParameterBytes | None = None
-) -> Ints:
+def memory_bytes(c: Configurations, rates: Rates, model: MemoryModel) -> Ints:
     """Bytes of the fullest device of every configuration, predicted by a memory model; see ``stage_bytes``."""
-    each = per_parameter or model.parameter_bytes
+    each = model.held_parameter_bytes
     found = np.asarray(np.max([stage_bytes(c, stage, rates, model, each) for stage in edge_stages(c)], axis=0))
     unlike = np.flatnonzero(ORDERED[c.schedule] | (c.division[:, 1:] > c.division[:, :1]).any(axis=1))
     rest = c.take(unlike)

@@ -100,7 +100,7 @@ def stage_memory(
     StageMemory
         Bytes of every recompute and range, (recompute, L+1, L+1), micro-batches in flight (pp,), budgets (types,).
     """
-    held = held_bytes(tables.parameters, tables.largest, model.parameter_bytes, candidate)
+    held = held_bytes(tables.parameters, tables.largest, model.held_parameter_bytes, candidate)
     whole = [weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)]
     passing = [weighed(model, term, getattr(tables, term)) for term in PASSING]
     workspace, logits, buffers = passing
@@ -155,7 +155,7 @@ class DeviceMemory:
         tables, model = self.tables, self.model
         ranges = list(zip(recompute.tolist(), first.tolist(), end.tolist(), strict=True))
         whole, largest = tables.parameters[first, end].sum(), tables.largest[first, end].max()
-        held = held_bytes(whole, largest, model.parameter_bytes, self.candidate)
+        held = held_bytes(whole, largest, model.held_parameter_bytes, self.candidate)
         once = sum(int(weighed(model, term, figure)) for term, figure in zip(HELD, held, strict=True))
         workspace = weighed(model, "workspace", tables.workspace[recompute, first, end]).max()
         logits = weighed(model, "logits", tables.logits[first, end]).sum()

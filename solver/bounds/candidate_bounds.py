@@ -84,7 +84,9 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
 def _paces(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> Floats:
     """Seconds of every stage by the least seconds of its layers at least, the slowest stage first (pp,), (5)."""
     least = by_type.min(axis=0)
-    ratio = (by_type[:, least > 0] / least[least > 0]).min(axis=1, initial=np.inf)
+    if not least.any():
+        return np.ones(candidate.pp)
+    ratio = (by_type[:, least > 0] / least[least > 0]).min(axis=1)
     of_device = np.repeat(ratio[problem.type_of_node], problem.links.gpus_per_node)
     slowest_first = np.sort(of_device)[::-1]
     return np.asarray(slowest_first[:: candidate.dp * candidate.width])

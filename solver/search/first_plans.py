@@ -41,7 +41,7 @@ def first_plans(problem: PlanningProblem, bounds: Iterable[CandidateBound]) -> I
 def _may_fit(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether weights, gradients and states of an even share of the layers fit some device."""
     share = problem.tables(candidate).parameters[0, -1] // candidate.pp
-    held = held_bytes(np.array(share), np.array(0), problem.memory.parameter_bytes, candidate)
+    held = held_bytes(np.array(share), np.array(0), problem.memory.held_parameter_bytes, candidate)
     needed = sum(float(weighed(problem.memory, term, figure)) for term, figure in zip(HELD, held, strict=True))
     return bool(needed <= budgets(problem.memory, problem.capacity_kib).max())
 

@@ -3,7 +3,7 @@
 import pytest
 
 from taut.data.device import Precision
-from taut.data.memory import MemoryModel
+from taut.data.memory import GradPrecision, MemoryModel
 from taut.errors import DataError
 
 
@@ -17,6 +17,19 @@ def test_bytes_per_parameter_are_megatrons(precision: Precision, kept: tuple[int
     found = MemoryModel(precision=precision).parameter_bytes
     assert found == kept
     assert sum(found) == total
+
+
+@pytest.mark.parametrize(
+    ("precision", "summed", "held"),
+    # Beside sums in fp32 those of the weights' two bytes stay; where both have one format there is one copy.
+    [("bf16", None, 6), ("bf16", "bf16", 2), ("fp16", None, 2), ("fp16", "fp32", 6), ("fp32", None, 4)],
+)
+def test_half_gradients_stay_beside_longer_sums(precision: Precision, summed: GradPrecision | None, held: int) -> None:
+    """Memory holds both, while links carry the summed ones alone."""
+    model = MemoryModel(precision=precision, grad_precision=summed, half_gradients=True)
+    assert model.held_parameter_bytes.gradient == held
+    assert model.parameter_bytes.gradient == (held if held in (2, 4) else 4)
+    assert model.model_copy(update={"half_gradients": False}).held_parameter_bytes == model.parameter_bytes
 
 
 @pytest.mark.parametrize(

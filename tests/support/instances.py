@@ -49,7 +49,8 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False) ->
     costs = _costs(rng, model, cluster, space)
     if seed % 3 == 1:
         space, costs = space.model_copy(update={"max_cp": 4}), _with_contexts(seed, costs)
-    memory = MemoryModel(precision="bf16", overhead_gib=0.0, margin=float(rng.choice([0.0, 0.1])))
+    margin = float(rng.choice([0.0, 0.1]))
+    memory = MemoryModel(precision="bf16", overhead_gib=0.0, margin=margin, half_gradients=seed % 4 == 0)
     latency_model = LATENCY_MODELS[rng.integers(len(LATENCY_MODELS))]
     calibration = _calibration(rng) if rng.random() < 0.3 else None
     roomy = PlanningProblem(model, cluster, costs, memory, space, latency_model, calibration)

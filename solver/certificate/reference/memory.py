@@ -89,6 +89,7 @@ def _times(memory: MemoryModel, term: str, figures: Ints) -> Ints:
 def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints) -> dict[str, Ints]:
     """Bytes of weights, gradients and optimizer states, (1)."""
     weight, gradient, state = parameter_bytes(memory)
+    gradient += weight if memory.half_gradients and gradient > weight else 0
     shares = [choice.copy_of if choice.zero >= stage else 1 for stage in (3, 2, 1)]
     terms = [-(-parameters * each // share) for each, share in zip((weight, gradient, state), shares, strict=True)]
     if choice.zero == 3 and choice.holders > 1:

@@ -9,7 +9,7 @@ from taut.data.analytic.device_rates import rates_of
 from taut.data.arrays import Floats
 from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.device import DeviceSpec, usual_precision
-from taut.data.memory import PARAMETER_BYTES, MemoryModel
+from taut.data.memory import MemoryModel
 from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
 from taut.data.samples import ConfigurationRow, SampleLine, network_features, read_samples
 from taut.errors import DataError
@@ -195,8 +195,8 @@ def stage_terms(rows: list[ConfigurationRow], model: MemoryModel) -> Floats:
     rates = rates_of(find_device(model.device), precision, None, fused_attention=model.fused_attention)
     named = np.array([-1 if row.stage is None else row.stage for row in rows])
     stages = [np.where(named < 0, stage, named) for stage in edge_stages(columns)]
-    per_parameter = PARAMETER_BYTES[precision]
-    return np.stack([memory_terms(columns, stage, rates, per_parameter) for stage in stages], axis=1)
+    each = model.held_parameter_bytes
+    return np.stack([memory_terms(columns, stage, rates, each) for stage in stages], axis=1)
 
 
 def ranges_of(rows: list[ConfigurationRow]) -> dict[str, tuple[float, float]]:

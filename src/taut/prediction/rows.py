@@ -111,4 +111,4 @@ def price(configurations: Configurations, setting: Setting) -> tuple[Floats, Int
     form = step_form(configurations, setting.machine, setting.per_parameter)
     seconds = form.seconds(np.array([setting.calibration[term] for term in TERMS]))
     rates, memory = setting.machine.rates, setting.memory
-    return seconds, memory_bytes(configurations, rates, memory, setting.per_parameter)
+    return seconds, memory_bytes(configurations, rates, memory)

@@ -83,7 +83,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     stack = _framework(row)
     known = given.calibration or _calibration(row, stack, device, precision)
     memory = given.memory_model or _memory_model(row, stack, device, precision, known)
-    memory = memory.model_copy(update={"precision": precision})
+    memory = memory.model_copy(update={"precision": precision, "grad_precision": row.grad_precision})
     chosen = known or uncalibrated(device)
     if known is None:
         chosen = chosen.model_copy(update={"fused_attention": memory.fused_attention})
