@@ -91,3 +91,12 @@ def test_command_trains_a_network(run: Run, samples: Path, tmp_path: Path) -> No
     assert (refused.code, "expected a .json file" in refused.err) == (2, True)
     refused = run("fit", "memory", str(samples), "--kind", "forest", "--out", str(tmp_path / "net.json"))
     assert (refused.code, "--kind forest: expected terms or network" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("method", ["cp-sat", "cbc"])
+def test_integer_program_holds_the_networks_memory(network: Path, method: str) -> None:
+    """With the network's rows the program chooses the optimum of the search, and its certificate holds."""
+    request = PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, memory_model=str(network), fix={"tp": 1})
+    searched, found = plan(request), plan(request, method=method)
+    assert found.step_time_s == pytest.approx(searched.step_time_s)
+    assert found.verify().holds
