@@ -24,6 +24,7 @@ from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
+from taut.solver.bounds.communication import waits_for_every_stage
 from taut.solver.bounds.computations import partition, placement
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.partition_dominance import PartitionData, dominates, partition_data
@@ -124,7 +125,8 @@ class Refining:
             problem = placing(self._problem, candidate, placed.partition)
             exact = FoundPlacement(seconds=problem.cost(placed.positions), positions=placed.positions)
             self._best.offer(bound, problem, exact)
-            found, closed = placed.partition, placed.exact
+            # Where later stages are waited for, the exact longest pipeline and first ring are a bound alone.
+            found, closed = placed.partition, placed.exact and not waits_for_every_stage(self._problem, candidate)
         if bound.state is not State.OPEN:
             return False
         covering = None

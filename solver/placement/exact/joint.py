@@ -12,6 +12,8 @@ Partition and placement meet in the gradient bytes of stage 0 alone, hence in j:
     plane at a time, as in logic-based Benders decomposition.
 (3) With different messages the trip is priced at the smallest message, and a cut adds its further bytes at the fastest
     link. The bound is the optimum with one device type, one group time, and one message size.
+(4) In the latency model ``step`` that is a bound on what stage 0 waits for. Of two stages the other one's ring is known
+    with it (``taut.solver.placement.exact.two_stages``), and the slower of both is minimised.
 
 References
 ----------
@@ -36,6 +38,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.slot_kinds import slot_kinds
 from taut.solver.placement.exact.subset import SubsetSolver, few_multisets
+from taut.solver.placement.exact.two_stages import other_slots, slowest_back, waited_for
 
 CHUNK = 2_000_000
 """Links of start sets whose rings are priced in one array, which bounds memory."""
@@ -63,7 +66,7 @@ class SubsetCache:
     _kinds: dict[int, Ints | None] = field(default_factory=dict)
     _few: dict[tuple[int, int], bool] = field(default_factory=dict)
     _solvers: dict[tuple[int, int, float], SubsetSolver] = field(default_factory=dict)
-    _rings: dict[tuple[int, int], Floats] = field(default_factory=dict)
+    _rings: dict[tuple[int, int, bool], Floats] = field(default_factory=dict)
 
     def has_few(self, problem: PlanningProblem, candidate: Candidate) -> bool:
         """
@@ -116,7 +119,9 @@ class SubsetCache:
             self._solvers[key] = SubsetSolver(hops[sites[:, None], sites[None, :]], kinds, candidate.pp)
         return self._solvers[key]
 
-    def rings(self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver) -> Floats:
+    def rings(
+        self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver, *, others: bool = False
+    ) -> Floats:
         """
         Price the rings of a solver's start sets.
 
@@ -124,16 +129,19 @@ class SubsetCache:
         ----------
         problem, candidate, solver
             Links, degrees, and the dynamic program.
+        others
+            Whether rings of the slots that start sets leave to stage 1 of two are meant.
 
         Returns
         -------
         array
             Seconds per gradient byte, (start sets,).
         """
-        key = (candidate.tp, candidate.pp)
+        key = (candidate.tp, candidate.pp, others)
         if key not in self._rings:
             links = problem.links
-            sites = slot_sites(links, candidate.tp)[:, 0][solver.start_sets]
+            slots = other_slots(solver.start_sets) if others else solver.start_sets
+            sites = slot_sites(links, candidate.tp)[:, 0][slots]
             parts = np.array_split(sites, -(-sites.size * candidate.dp // CHUNK))
             priced = [ring_by_byte(problem.rings, few, links.node_of_site[few]) for few in parts]
             self._rings[key] = np.concatenate(priced)
@@ -209,6 +217,8 @@ def solve_joint(
     stages = partition_problem(problem, candidate, margin=margin, gather=gather)
     gradients = least_bytes(problem, candidate)[0]
     fixed = fixed_seconds(problem, candidate)
+    second = cache.rings(problem, candidate, solver, others=True) if later is not None and candidate.pp == 2 else None
+    back = slowest_back(problem, candidate, best)
     found_slots: dict[int, Ints] = {}
     exact = True
     while True:
@@ -216,8 +226,11 @@ def solve_joint(
         if not found.feasible or found.division.stages[0][1] in found_slots:
             break
         end = found.division.stages[0][1]
+        asked = rings * gradients[end]
+        if second is not None and later is not None:
+            asked = np.maximum(asked, waited_for(stages, later, end, second, back) - edge[end])
         # The solver prices unweighted hops, so the ring is divided by the weight and the sum multiplied.
-        placed = solver.solve(rings * gradients[end] / weight)
+        placed = solver.solve(asked / weight)
         tail[end] = max(tail[end], weight * placed.lower_bound + fixed[end])
         found_slots[end] = placed.slots
         exact &= placed.lower_bound == placed.seconds

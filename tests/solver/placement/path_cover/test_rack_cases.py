@@ -16,7 +16,6 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
-from taut.solver.placement.exact import joint
 from taut.solver.placement.path_cover import bound, proving
 from taut.solver.placement.path_cover.bound import Covered, cover_bound, has_cover
 from taut.solver.placement.path_cover.build import CaseSearch
@@ -106,7 +105,7 @@ def test_no_case_is_above_the_optimum_of_its_placements(block: int) -> None:
     """800 instances: stage p spans racks, or none does; each case is at most the least of its placements alone."""
     shares = np.array([share for seed in range(40 * block, 40 * block + 40) for share in check(seed)])
     assert len(shares) > 20
-    assert (shares > 0.99).mean() > 0.1
+    assert (shares > 0.95).mean() > 0.3
 
 
 @pytest.mark.parametrize("planted", ["ways back forgotten", "ring of a spanning stage doubled", "slowest link taken"])
@@ -125,7 +124,7 @@ def test_a_planted_bug_shows(planted: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def made() -> Document:
-    """A plan for four stages of three replicas on four racks of three nodes, without the exact dynamic program."""
+    """A plan for four stages of three replicas on four racks of three nodes, where exact pipelines do not suffice."""
     rng, rack = np.random.default_rng(2), np.random.default_rng(1).permutation(np.arange(12) // 3)
     rows = np.exp(rng.normal(-5.0, 0.2, (12, 12))) / np.where(np.equal.outer(rack, rack), 1.0, 4.0)
     spec = model(8)
@@ -134,10 +133,7 @@ def made() -> Document:
     nodes = cluster(12, 1, rows=rows.tolist())
     planning = problem(nodes, spec, table=table, global_batch=24, latency_model="step", fixed=fixed)
     limits = Limits(work_limit=60, workers=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joint, "few_multisets", lambda *_: False)
-        result = search(planning, limits)
-    document: Document = json.loads(json.dumps(plan_document(planning, result, limits)))
+    document: Document = json.loads(json.dumps(plan_document(planning, search(planning, limits), limits)))
     return document
 
 
