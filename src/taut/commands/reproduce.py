@@ -58,6 +58,20 @@ def pipette(
 
 
 @reproducer.command()
+def searches(
+    data: Annotated[Path, typer.Option(help="Folder with nvidia_dgxc_h100.csv, mlperf_dense.csv or both.")],
+    only: Annotated[str, typer.Option(help="Part of the name of who published a plan, or of its model.")] = "",
+    time_limit: Annotated[float, typer.Option(help="Seconds of each of the two searches of a plan.", min=0)] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Price published plans beside the best plan of the same space, with their distance from the lower bound."""
+    from taut.reproduce.searches import reproduce_searches
+
+    found = reproduce_searches(data, time_limit=time_limit, only=only, told=lambda words: typer.echo(words, err=True))
+    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+
+
+@reproducer.command()
 def vschedules(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:

@@ -1,0 +1,76 @@
+"""Published plans in small tables: what is read of them, and their distance from the bound."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from taut.commands.app import app
+from taut.errors import DataError
+from taut.reproduce.published_plans import MLPERF, NVIDIA, published_plans
+from taut.reproduce.searches import Row, reproduce_searches
+
+NVIDIA_ROWS = """# a comment
+model,precision,n_gpus,tp,pp,cp,vp,mbs,gbs,layers_override,step_s
+llama3.1_8b,BF16,8,1,1,2,n/a,1,128,,12.9
+llama3.1_8b,BF16,8,1,1,2,n/a,1,128,,13.1
+llama3.1_8b,FP8,8,1,1,1,n/a,1,128,,9.0
+llama3.1_405b,BF16,64,8,8,1,2,1,64,32,9.0
+deepseek_v3,BF16,256,1,4,1,n/a,1,2048,,20.0
+nemo_megatron_175b,BF16,128,4,8,1,12,1,256,,8.9
+"""
+MLPERF_ROWS = """round,submitter,benchmark,gpu,n_gpus,tp,pp,cp,vpp,mbs,gbs,seq,precision,step_s_median
+v5.0,NVIDIA,llama31_405b,NVIDIA H100-SXM5-80GB,2048,8,8,2,8,1,1152,8192,fp8,14.2
+v5.0,NVIDIA,llama31_405b,NVIDIA GB200,2048,8,8,2,8,1,1152,8192,fp8,7.0
+v5.1,Cisco,llama31_8b,NVIDIA H100-SXM5-80GB,128,2,1,1,1,1,64,8192,fp8,1.0
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Both tables."""
+    (tmp_path / NVIDIA).write_text(NVIDIA_ROWS, encoding="utf-8")
+    (tmp_path / MLPERF).write_text(MLPERF_ROWS, encoding="utf-8")
+    return tmp_path
+
+
+def test_dense_plans_on_h100_are_read(folder: Path) -> None:
+    """Whole models in bf16, equal runs by their median, and MLPerf's large models on H100."""
+    plans = list(published_plans(folder))
+    assert [(each.who, each.model, each.gpus) for each in plans] == [
+        ("NVIDIA", "llama3-8b", 8),
+        ("NVIDIA", "gpt3-175b", 128),
+        ("MLPerf v5.0 NVIDIA", "llama3-405b", 2048),
+    ]
+    assert plans[0].measured_s == pytest.approx(13.0)
+    assert plans[0].fixed["schedule"] == "1f1b" and plans[0].fixed["cp"] == 2 and plans[0].fixed["zero"] == 1
+    assert plans[1].fixed["schedule"] == "interleaved-1f1b" and plans[1].fixed["vpp"] == 12
+
+
+def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:
+    """One line names the files that are known."""
+    with pytest.raises(DataError, match=r"expected nvidia_dgxc_h100\.csv or mlperf_dense\.csv"):
+        list(published_plans(tmp_path))
+
+
+def test_the_command_names_every_degree(folder: Path) -> None:
+    """A row's command plans the published degrees alone."""
+    given = next(published_plans(folder))
+    row = Row(published=given, predicted_s=13.0, best="", best_s=12.5, lower_bound_s=12.5, differs="")
+    assert row.distance == pytest.approx(0.04)
+    assert row.command.startswith("taut plan llama3-8b dgx-h100 --global-batch 128 --seq 8192 --precision bf16")
+    assert "tp=1,pp=1,cp=2,micro_batch=1,recompute=none,sequence_parallel=false,schedule=1f1b,zero=1" in row.command
+
+
+@pytest.mark.proof
+def test_no_published_plan_is_below_the_bound(folder: Path) -> None:
+    """NVIDIA's plan of Llama 3 8B is priced near its measured step, and no better than the bound."""
+    table = reproduce_searches(folder, time_limit=20.0, only="llama3-8b")
+    (row,) = table.rows
+    assert row.distance is not None and row.distance >= -1e-9
+    assert row.predicted_s == pytest.approx(13.0, rel=0.05)
+    assert "llama3-8b" in str(table)
+    runner = CliRunner()
+    words = ["reproduce", "searches", "--data", str(folder), "--only", "nobody", "--json"]
+    assert json.loads(runner.invoke(app, words).stdout) == {"rows": []}
