@@ -146,10 +146,10 @@ def _stage_sum(ranges: Ranges, threshold: float, picks: Ints, labels: Labels) ->
 
 @jit
 def _counts_fit(ranges: Ranges, fasts: int, slows: int, pp: int) -> bool:
-    """Whether these numbers of all-fast and all-slow stages can use up the slow groups."""
+    """Whether these numbers of all-fast and all-slow stages can use up the slow groups; one replica is never mixed."""
     mixed, dp = pp - fasts - slows, ranges.dp
-    most = dp * slows + (dp - 1) * mixed
-    return mixed >= 0 and dp * slows + mixed <= ranges.slow + ranges.more and ranges.slow <= most
+    least, most = dp * slows + mixed, dp * slows + (dp - 1) * mixed
+    return mixed >= 0 and least <= most and least <= ranges.slow + ranges.more and ranges.slow <= most
 
 
 @jit
