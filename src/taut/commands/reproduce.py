@@ -6,22 +6,37 @@ from typing import Annotated
 
 import typer
 
+from taut.errors import FieldError
+
 reproducer = typer.Typer(help="Set a paper's published figures beside ours.", no_args_is_help=True)
 
 
 @reproducer.command()
 def amp(
-    profile: Annotated[Path, typer.Option(help="AMP's layer costs: CSV with file,layer,seconds.")],
+    profile: Annotated[Path | None, typer.Option(help="AMP's layer costs: CSV with file,layer,seconds.")] = None,
     trials: Annotated[
-        Path, typer.Option(help="AMP's trials: CSV with mbs,tmp,dp,pp,ds_partition,amp_predicted_s,measured_s.")
-    ],
-    setting: Annotated[str, typer.Option(help="homogeneous, het_cluster or het_model.")] = "homogeneous",
+        Path | None, typer.Option(help="AMP's trials: CSV with mbs,tmp,dp,pp,ds_partition,amp_predicted_s,measured_s.")
+    ] = None,
+    setting: Annotated[
+        str | None, typer.Option(help="homogeneous, het_cluster or het_model; by default all, of trials homogeneous.")
+    ] = None,
+    time_limit: Annotated[float, typer.Option(help="Seconds of each method in each setting.", min=0)] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Price AMP's real trials with our evaluator, beside AMP's own predictions and the measured seconds."""
-    from taut.reproduce.amp import reproduce_amp
+    """Search AMP's three settings under one bound; or, with its profile and trials, price its real trials."""
+    if profile is not None and trials is not None:
+        from taut.reproduce.amp import reproduce_amp
 
-    found = reproduce_amp(setting, profile, trials)
+        priced = reproduce_amp(setting or "homogeneous", profile, trials)
+        typer.echo(json.dumps(priced.as_dict()) if as_json else str(priced))
+        return
+    if profile is not None or trials is not None:
+        given, missing = ("profile", "trials") if trials is None else ("trials", "profile")
+        raise FieldError(missing, None, f"expected a file beside --{given}: trials are priced by the profile")
+    from taut.reproduce.amp_searches import reproduce_amp_searches
+    from taut.solver.result import Limits
+
+    found = reproduce_amp_searches(setting, Limits(time_limit=time_limit))
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 

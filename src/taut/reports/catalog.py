@@ -16,6 +16,7 @@ from taut.data.catalog.devices import catalog_devices
 from taut.data.cluster import ClusterSpec
 from taut.data.stack import catalog_stacks
 from taut.errors import DataError
+from taut.reports.text_table import text_table
 
 SECTIONS = ("models", "clusters", "devices", "stacks", "calibrations", "memory-models", "profiles")
 
@@ -165,9 +166,7 @@ def catalog_text(listing: dict[str, list[dict[str, Any]]]) -> str:
 def _table(section: str, rows: list[dict[str, Any]]) -> str:
     columns = list(rows[0])
     cells = [columns, *([_cell(row[column]) for column in columns] for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-    return "\n".join([section, *(line.rstrip() for line in lines)])
+    return f"{section}\n{text_table(cells)}"
 
 
 def _cell(value: object) -> str:

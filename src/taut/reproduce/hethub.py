@@ -28,6 +28,7 @@ from taut.data.units import TERA
 from taut.formulations.problem import PlanningProblem
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
+from taut.reports.text_table import text_table
 from taut.solver.methods.baselines.hethub import arranged, hethub
 from taut.solver.methods.baselines.trials import plain_candidates, quickest
 from taut.solver.result import Limits
@@ -144,9 +145,7 @@ class Table:
         names = ("", "published", "", "taut's prices", "", "", "")
         below = ("setting", "uniform", "HETHUB", "uniform", "HETHUB's rule", "best plan", "at most")
         lines = [names, below, *(_cells(row) for row in self.rows)]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(names))]
-        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
-        return "\n".join([head, "", *text])
+        return f"{head}\n\n{text_table(lines)}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:

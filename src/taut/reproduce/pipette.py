@@ -25,6 +25,7 @@ from taut.data.load import load_cluster
 from taut.formulations.problem import LatencyModel, PlanningProblem
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
+from taut.reports.text_table import percent, text_table
 from taut.solver.methods.baselines.trials import plain_candidates, tried
 from taut.solver.methods.named import method_of
 from taut.solver.methods.outcome import Outcome
@@ -106,26 +107,22 @@ class Table:
         speeds += [_speed_cells(row) for row in self.rows]
         methods = list(self.rows[0].step_s)
         distances: list[tuple[str, ...]] = [("setting", *methods)]
-        distances += [(_name(row.setting), *(_share(row.distance(name)) for name in methods)) for row in self.rows]
+        distances += [(_name(row.setting), *(percent(row.distance(name)) for name in methods)) for row in self.rows]
         walls: list[tuple[str, ...]] = [("setting", "published", *methods)]
         for row in self.rows:
             times = (f"{row.wall_s[name]:.2f} s" for name in methods)
             walls.append((_name(row.setting), f"{60 * row.setting.minutes:.0f} s", *times))
         return "\n\n".join(
             [
-                "speed-up of Pipette's plan over other methods', published and here\n" + _aligned(speeds),
-                "distance of every method's plan from the lower bound\n" + _aligned(distances),
-                "time of the search\n" + _aligned(walls),
+                "speed-up of Pipette's plan over other methods', published and here\n" + text_table(speeds),
+                "distance of every method's plan from the lower bound\n" + text_table(distances),
+                "time of the search\n" + text_table(walls),
             ]
         )
 
 
 def _name(setting: Setting) -> str:
     return f"{setting.model}, {setting.nodes} nodes of {setting.cluster}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f} %"
 
 
 def _times(value: float | None) -> str:
@@ -139,11 +136,6 @@ def _speed_cells(row: Row) -> tuple[str, ...]:
     megatron = _times(published.get("megatron"))
     ours = {name: _times(row.speed_up(name)) for name in ("amp", "megatron", "varuna")}
     return _name(setting), over_amp, ours["amp"], megatron, ours["megatron"], "-", ours["varuna"]
-
-
-def _aligned(lines: list[tuple[str, ...]]) -> str:
-    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
 def reproduce_pipette(limits: Limits | None = None, *, latency_model: LatencyModel = "pipette", seed: int = 0) -> Table:

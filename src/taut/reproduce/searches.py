@@ -16,6 +16,7 @@ from typing import Any
 
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
+from taut.reports.text_table import text_table
 from taut.reproduce.published_plans import PublishedPlan, published_plans
 
 SCHEDULES = ["1f1b", "interleaved-1f1b"]
@@ -66,8 +67,7 @@ class Table:
         """One line for each plan."""
         head = ("plan of", "model", "GPUs", "batch", "measured", "its degrees", "predicted", "best plan", "predicted")
         lines = [(*head, "bound", "distance", "differs most in"), *(_cells(row) for row in self.rows)]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
-        return "\n".join("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+        return text_table(lines)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
+from taut.reports.text_table import text_table
 from taut.solver.certificate.figures import predicted
 from taut.solver.result import Incumbent, Limits
 from taut.solver.search.search import search
@@ -120,12 +121,12 @@ class Table:
         head = f"{MODEL['name']} at sequence {MODEL['seq']}, {CLUSTER}, global batch {GLOBAL_BATCH}: utilisation"
         lines: list[tuple[str, ...]] = [("method", "published", "even stages", "", "free stages", "", "at most")]
         lines += [_cells(row) for row in self.rows]
-        widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
-        text = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
         plain, names = self.as_dict(), ("published", "even", "free")
         orders = [f"fastest first, {name}: {' > '.join(plain['order_' + name])}" for name in names]
         same = "the same" if self.same_methods_fit else "not the same"
-        return "\n".join([head, "", *text, "", f"with even stages {same} methods fit as published", *orders])
+        return "\n".join(
+            [head, "", text_table(lines), "", f"with even stages {same} methods fit as published", *orders]
+        )
 
 
 def _cells(row: Row) -> tuple[str, ...]:
