@@ -4,7 +4,8 @@ Plans the training of large models on GPU clusters, and proves how good the plan
 Everything public is a name of this package, loaded when it is first used, so that importing it costs nothing.
 
 ========================  ==========================================================================================
-to plan                   ``plan``, ``pareto``, ``predict``, ``place``, ``place_strategy``, ``verify``, ``load_plan``;
+to plan                   ``plan``, ``pareto``, ``predict``, ``sweep``, ``place``, ``place_strategy``, ``verify``,
+                          ``load_plan``;
                           ``Plan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``, ``Verification``,
                           ``AssignmentResult``, ``StrategyPlacement``
 inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from taut.solver.result import Status as Status
     from taut.strategy_placement import StrategyPlacement as StrategyPlacement
     from taut.strategy_placement import place_strategy as place_strategy
+    from taut.sweeping.sweep import sweep as sweep
 
 _HOMES = {
     "taut.assignment": ("place",),
@@ -167,6 +169,7 @@ _HOMES = {
         "StrategyPlacement",
         "place_strategy",
     ),
+    "taut.sweeping.sweep": ("sweep",),
     "taut.solver.certificate.verify": ("Verification",),
     "taut.solver.qap.quadratic": ("AssignmentResult",),
     "taut.solver.result": (

@@ -77,7 +77,9 @@ def outputs(command: str) -> Iterator[str]:
         if words[0] in LEFT_TO_CI:
             continue
         assert words[0] == "taut", f"{part.strip()}: no command of taut"
-        yield run_command([*words, "--quiet"] if words[1] in {"plan", "pareto", "schedule", "place"} else words)
+        yield run_command(
+            [*words, "--quiet"] if words[1] in {"plan", "pareto", "schedule", "place", "sweep"} else words
+        )
 
 
 def agrees(expected: list[str], actual: list[str]) -> bool:

@@ -25,6 +25,7 @@ from taut.commands.profile import profile_command
 from taut.commands.reproduce import reproducer
 from taut.commands.schedule import schedule_command
 from taut.commands.show import show_command
+from taut.commands.sweep import sweep_command
 from taut.commands.verify import verify_command
 from taut.errors import CertificateError, FieldError, InfeasibleError, NothingFoundError, TautError
 
@@ -59,6 +60,7 @@ app.command(name="catalog")(catalog_command)
 app.command(name="predict")(predict_command)
 app.command(name="place")(place_command)
 app.command(name="pareto")(pareto_command)
+app.command(name="sweep")(sweep_command)
 app.command(name="profile")(profile_command)
 app.command(name="schedule")(schedule_command)
 app.add_typer(importer, name="import")

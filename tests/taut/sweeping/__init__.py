@@ -1,0 +1,1 @@
+"""Sweeps: expansion, the journal, executors, and a kill at any time."""
