@@ -1,0 +1,159 @@
+r"""
+Scheduling elastic jobs on pools of devices: data, schedules and objectives.
+
+Data. Pools p of :math:`N_p` nodes with :math:`G_p` devices. Jobs j with arrival :math:`a_j`, work :math:`W_j` (steps),
+deadline :math:`d_j` (possibly infinite) and weight :math:`w_j`. Configurations c of job :math:`j(c)` on pool
+:math:`p(c)`: :math:`g_c` devices and a rate :math:`r_c` in steps per second. Every start of a segment takes
+:math:`\rho` seconds in which devices are held and no work is done.
+
+A schedule is for each job a list of segments, half-open intervals of time [s, e) with a configuration, where
+
+(1) :math:`s \ge a_j`, and no two segments of a job overlap;
+(2) at any time, the devices of the configurations on pool p are at most :math:`N_p G_p`;
+(3) the work of a segment is :math:`r_c \max(0, e - s - \rho)`, and a job is complete at the first moment
+    :math:`C_j` at which the work of its segments so far is :math:`W_j`.
+
+:math:`g_c` is a whole number of nodes or a fraction :math:`G_p / 2^i` of one. Then (2) is all that packing asks for:
+fractions of which each divides the next fill nodes without waste at every moment. A fraction may be moved from one
+node to another when others start, which costs nothing here, as in ElasticFlow's buddy allocation (Gu et al., 2023,
+section 4.3); whole nodes are never moved.
+
+Objectives, all minimised:
+
+==============  ====================================================================================================
+``deadlines``   (4) :math:`\sum_j w_j [C_j > d_j]` over jobs with a deadline
+``completion``  (5) :math:`\sum_j w_j (C_j - a_j) / \sum_j w_j`
+``makespan``    (6) :math:`\max_j C_j - \min_j a_j`
+``cost``        (7) :math:`\sum` over segments of :math:`\pi_p g_c (e - s)`, dollars at :math:`\pi_p` a device-second
+==============  ====================================================================================================
+
+Under (5) to (7) every job is to be completed, and under (7) by its deadline; a schedule that fails costs infinity.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from taut.data.arrays import Flags, Floats, Ints
+from taut.errors import FormulationError
+
+Objective = Literal["deadlines", "completion", "makespan", "cost"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+
+
+class Pool(NamedTuple):
+    """Equal nodes: the name of their device, how many, devices in each, dollars of a device-second."""
+
+    device: str
+    nodes: int
+    gpus_per_node: int
+    price: float = 0.0
+
+    @property
+    def gpus(self) -> int:
+        """Devices of all nodes."""
+        return self.nodes * self.gpus_per_node
+
+
+class Segment(NamedTuple):
+    """A job in a configuration (its number in the problem) from ``start`` to ``end``."""
+
+    job: int
+    column: int
+    start: float
+    end: float
+
+
+Schedule = tuple[Segment, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class JobsProblem:
+    """
+    Pools, jobs and configurations.
+
+    Parameters
+    ----------
+    pools
+        At least one.
+    arrival, work, deadline, weight
+        Of the jobs (J,); seconds, steps, seconds or infinity, and above 0.
+    job, pool, gpus, rate
+        Of the configurations (C,), ordered by job.
+    restart_s
+        Seconds of every start.
+    """
+
+    pools: tuple[Pool, ...]
+    arrival: Floats
+    work: Floats
+    deadline: Floats
+    weight: Floats
+    job: Ints
+    pool: Ints
+    gpus: Ints
+    rate: Floats
+    restart_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        jobs, columns = len(self.arrival), len(self.job)
+        if not self.pools or not jobs:
+            raise FormulationError("jobs: expected at least one pool and one job")
+        if any(len(part) != jobs for part in (self.work, self.deadline, self.weight)):
+            raise FormulationError("jobs: arrival, work, deadline and weight differ in length")
+        if any(len(part) != columns for part in (self.pool, self.gpus, self.rate)):
+            raise FormulationError("jobs: job, pool, gpus and rate differ in length")
+        if columns and (np.any(np.diff(self.job) < 0) or self.job[0] < 0 or self.job[-1] >= jobs):
+            raise FormulationError("jobs: configurations are not ordered by job")
+        if np.any(self.work <= 0) or np.any(self.weight <= 0) or np.any(self.rate <= 0) or self.restart_s < 0:
+            raise FormulationError("jobs: work, weight and rate are above 0, and restarts take no negative time")
+        for column in range(columns):
+            self._check_packing(int(self.gpus[column]), self.pools[self.pool[column]])
+
+    @staticmethod
+    def _check_packing(gpus: int, pool: Pool) -> None:
+        per_node = pool.gpus_per_node
+        share = per_node // gpus if gpus > 0 and per_node % gpus == 0 else 0
+        if not (gpus > 0 and gpus % per_node == 0) and (share == 0 or share & (share - 1)):
+            raise FormulationError(
+                f"jobs: {gpus} GPUs on nodes of {per_node}, expected whole nodes or a half, a quarter, ... of one"
+            )
+
+    @property
+    def num_jobs(self) -> int:
+        """Jobs."""
+        return len(self.arrival)
+
+    @cached_property
+    def first(self) -> Ints:
+        """Number of the first configuration of every job, and of all at the end (J + 1,)."""
+        return np.searchsorted(self.job, np.arange(self.num_jobs + 1)).astype(np.int64)
+
+    @cached_property
+    def capacity(self) -> Ints:
+        """Devices of every pool (P,)."""
+        return np.array([pool.gpus for pool in self.pools], dtype=np.int64)
+
+    @cached_property
+    def price(self) -> Floats:
+        """Dollars of a second of every configuration (C,)."""
+        return np.array([pool.price for pool in self.pools])[self.pool] * self.gpus
+
+    @cached_property
+    def fits(self) -> Flags:
+        """Whether a configuration has at most its pool's devices (C,)."""
+        return np.asarray(self.gpus <= self.capacity[self.pool])
+
+    @cached_property
+    def least_seconds(self) -> Floats:
+        """Seconds of every job alone on the cluster, start included (J,); infinite where it cannot run."""
+        best = np.zeros(self.num_jobs)
+        np.maximum.at(best, self.job[self.fits], self.rate[self.fits])
+        with np.errstate(divide="ignore"):
+            return np.asarray(self.restart_s + self.work / best)
+
+    def columns(self, job: int) -> range:
+        """Numbers of a job's configurations."""
+        return range(int(self.first[job]), int(self.first[job + 1]))

@@ -1,0 +1,265 @@
+r"""
+The linear program whose optimum no schedule beats: work of jobs by configuration and interval of time.
+
+Sets: intervals t between boundaries :math:`b_0 < \dots < b_T`, and a last one from :math:`b_T` on. Data of
+``taut.formulations.jobs.problem``; :math:`f_c = r_c / W_j` is the share of its job that a configuration does in a
+second, and :math:`o_{jt}` the seconds of interval t between :math:`a_j + \rho` and, where work after the deadline
+counts for nothing, :math:`d_j`. Variables: :math:`v_{ct} \in [0, 1]`, the share of its job that is done by c in t.
+Every schedule in continuous time, with any number of resizings, gives values that satisfy
+
+(1) :math:`\sum_{ct} v_{ct} = y_j`, where :math:`y_j` is 1, or under ``deadlines`` 1 if the job meets it, 0 if not;
+(2) :math:`\sum_c v_{ct} / f_c \le o_{jt} y_j`, since a job is in one configuration at a time, and no work is done
+    within :math:`\rho` of its arrival;
+(3) :math:`\sum_c g_c v_{ct} / f_c \le N_p G_p (b_{t+1} - b_t)` for every pool.
+
+Boundaries may be any: coarse ones give a weaker bound, and still a bound. The value of the linear program is one for
+
+- ``deadlines``: :math:`\sum_j w_j (1 - y_j)` with :math:`0 \le y_j \le 1`;
+- ``cost``: :math:`\sum_{ct} \pi_p g_c v_{ct} / f_c`, deadlines being kept;
+- ``makespan``: the last interval has a length :math:`h \ge 0`, which takes the place of :math:`o_{jt}` and of the
+  length in (3); the makespan is :math:`b_T - \min_j a_j + h` for :math:`b_T \ge \max_j a_j + \rho`;
+- ``completion``: :math:`C_j \ge M_j + e_j`, with the mean moment of work
+  :math:`M_j \ge \sum_{ct} \max(b_t, a_j + \rho) v_{ct}`, and for every rate :math:`\theta` among the :math:`f_c`
+
+  (4) :math:`e_j \ge \frac{1}{2\theta} - \frac{1}{\theta} \sum_{ct} (f_c - \theta)^+ v_{ct} / f_c`.
+
+(4) holds because, with :math:`\tau` the time before completion and :math:`f(\tau)` the rate then,
+:math:`C_j - M_j = \int \tau f = D - \int (D - \tau) f \ge D - \int_0^D (D - \tau) f` for every D, where
+:math:`f \le \theta + (f - \theta)^+`; take :math:`D = 1 / \theta`.
+
+Configurations below the concave hull of :math:`(g_c, f_c)` and the origin are left out: mixtures of two of the hull
+and of rest do the same work in the same seconds on fewer devices, and (4) asks no more of them, being convex.
+
+For any multipliers of the rows the value of ``dual_value`` is a bound, so none of a solver's claims is trusted.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.errors import FormulationError
+from taut.formulations.jobs.intervals import hull
+from taut.formulations.jobs.problem import JobsProblem, Objective
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Relaxation:
+    """
+    Minimise ``constant`` + cost x, where rows lie between ``least`` and ``most`` and columns between 0 and ``upper``.
+
+    The matrix is ``values`` at (``row``, ``column``), at most one entry at a place. The first columns are the
+    :math:`v_{ct}`, of configuration ``configuration`` in interval ``interval``.
+    """
+
+    constant: float
+    cost: Floats
+    upper: Floats
+    least: Floats
+    most: Floats
+    row: Ints
+    column: Ints
+    values: Floats
+    configuration: Ints
+    interval: Ints
+    boundaries: Floats
+
+
+class _Rows:
+    """Rows and entries of a sparse matrix, collected in blocks."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[Ints, Ints, Floats]] = []
+        self.least: list[Floats] = []
+        self.most: list[Floats] = []
+        self.count = 0
+
+    def add(self, least: Floats, most: Floats) -> int:
+        """Add rows by their sides; returns the number of the first."""
+        first = self.count
+        self.least.append(least)
+        self.most.append(most)
+        self.count += len(least)
+        return first
+
+    def put(self, row: Ints, column: Ints, values: Floats) -> None:
+        """Add entries."""
+        self.parts.append((row.astype(np.int64), column.astype(np.int64), values))
+
+
+def relaxation(problem: JobsProblem, objective: Objective, bounds: Floats) -> Relaxation:
+    """
+    The linear program (1) to (4) on given boundaries.
+
+    Parameters
+    ----------
+    problem
+        Pools, jobs and configurations, one of every job on its pool at least.
+    objective
+        What is bounded.
+    bounds
+        Boundaries, ascending; for ``makespan`` the last is no earlier than every arrival with its start.
+
+    Raises
+    ------
+    FormulationError
+        If a job cannot run, or boundaries are wrong.
+    """
+    if np.any(np.diff(bounds) <= 0) or not len(bounds):
+        raise FormulationError("jobs: boundaries are not ascending")
+    if not np.all(np.isfinite(problem.least_seconds)):
+        raise FormulationError("jobs: a job has no configuration that fits its pool")
+    return _Builder(problem, objective, bounds).built()
+
+
+class _Builder:
+    """Columns v first, then one a job (y or e) or one in all (h)."""
+
+    def __init__(self, problem: JobsProblem, objective: Objective, bounds: Floats) -> None:
+        self.problem, self.objective, self.bounds = problem, objective, bounds
+        released = problem.arrival + problem.restart_s
+        until = problem.deadline if objective in ("deadlines", "cost") else np.full(problem.num_jobs, np.inf)
+        ends = np.append(bounds[1:], np.inf)
+        # Work before the first boundary belongs to the first interval.
+        starts = np.append(min(float(bounds[0]), float(released.min())), bounds[1:])
+        self.lengths = ends - starts
+        self.begin = np.maximum(starts[None, :], released[:, None])
+        self.overlap = np.minimum(ends[None, :], until[:, None]) - self.begin
+        chosen = np.isfinite(problem.deadline) if objective == "deadlines" else np.ones(problem.num_jobs, dtype=bool)
+        self.jobs = np.flatnonzero(chosen)
+        self.pair_job, self.pair_interval = np.nonzero((self.overlap > 0) & chosen[:, None])
+        hulls = [hull(problem, job) for job in range(problem.num_jobs)]
+        sizes = np.array([len(each) for each in hulls])[self.pair_job]
+        self.pair = np.repeat(np.arange(len(self.pair_job)), sizes)
+        parts = [hulls[job] for job in self.pair_job.tolist()]
+        self.configuration = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+        self.share = problem.rate / problem.work[problem.job]
+        self.seconds = 1 / self.share[self.configuration]
+        self.count = len(self.pair)
+        self.hulls = hulls
+        self.rows = _Rows()
+
+    def built(self) -> Relaxation:
+        stated = {
+            "deadlines": self._deadlines,
+            "completion": self._completion,
+            "makespan": self._makespan,
+            "cost": self._cost,
+        }
+        cost, upper, constant = stated[self.objective]()
+        self._capacity()
+        parts = list(zip(*self.rows.parts, strict=True))
+        row, column, values = (np.concatenate(part) for part in parts)
+        return Relaxation(
+            constant=constant,
+            cost=cost,
+            upper=upper,
+            least=np.concatenate(self.rows.least),
+            most=np.concatenate(self.rows.most),
+            row=row,
+            column=column,
+            values=values,
+            configuration=self.configuration,
+            interval=self.pair_interval[self.pair],
+            boundaries=self.bounds,
+        )
+
+    def _work_and_time(self, met: bool, length: int | None = None) -> None:
+        """Rows (1) and (2); of jobs with a column y each if ``met``, and with the last length as column ``length``."""
+        position = np.full(self.problem.num_jobs, -1)
+        position[self.jobs] = np.arange(len(self.jobs))
+        one = np.zeros(len(self.jobs)) if met else np.ones(len(self.jobs))
+        first = self.rows.add(one, one)
+        columns = np.arange(self.count)
+        self.rows.put(first + position[self.pair_job[self.pair]], columns, np.ones(self.count))
+        if met:
+            self.rows.put(first + np.arange(len(self.jobs)), self.count + np.arange(len(self.jobs)), -one - 1)
+        overlap = self.overlap[self.pair_job, self.pair_interval]
+        # Rows of an unbounded interval hold nothing, unless its length is a column.
+        scale = np.where(np.isfinite(overlap), overlap, 1.0)
+        side = np.where(np.isfinite(overlap), 0.0 if met else 1.0, np.inf if length is None else 0.0)
+        first = self.rows.add(np.full(len(overlap), -np.inf), side)
+        self.rows.put(first + self.pair, columns, self.seconds / scale[self.pair])
+        pairs = np.arange(len(overlap))
+        if met:
+            self.rows.put(first + pairs, self.count + position[self.pair_job], -np.ones(len(overlap)))
+        if length is not None:
+            last = np.flatnonzero(~np.isfinite(overlap))
+            self.rows.put(first + last, np.full(len(last), length), -np.ones(len(last)))
+
+    def _capacity(self) -> None:
+        """Rows (3)."""
+        pools, intervals = len(self.problem.pools), len(self.lengths)
+        room = (self.problem.capacity[:, None] * self.lengths[None, :]).ravel()
+        bounded = np.isfinite(room)
+        makespan = self.objective == "makespan"
+        side = np.where(bounded, 1.0, 0.0 if makespan else np.inf)
+        scale = np.where(bounded, room, np.repeat(self.problem.capacity, intervals) if makespan else 1.0)
+        first = self.rows.add(np.full(len(room), -np.inf), side)
+        place = self.problem.pool[self.configuration] * intervals + self.pair_interval[self.pair]
+        used = self.problem.gpus[self.configuration] * self.seconds / scale[place]
+        self.rows.put(first + place, np.arange(self.count), used)
+        if makespan:
+            last = np.flatnonzero(~bounded)
+            self.rows.put(first + last, np.full(pools, self.count), -np.ones(pools))
+
+    def _deadlines(self) -> tuple[Floats, Floats, float]:
+        self._work_and_time(met=True)
+        weight = self.problem.weight[self.jobs]
+        size = self.count + len(self.jobs)
+        return np.append(np.zeros(self.count), -weight), np.ones(size), float(weight.sum())
+
+    def _cost(self) -> tuple[Floats, Floats, float]:
+        self._work_and_time(met=False)
+        return self.problem.price[self.configuration] * self.seconds, np.ones(self.count), 0.0
+
+    def _makespan(self) -> tuple[Floats, Floats, float]:
+        released = self.problem.arrival + self.problem.restart_s
+        if self.bounds[-1] < released.max():
+            raise FormulationError("jobs: the last boundary lies before the last arrival")
+        self._work_and_time(met=False, length=self.count)
+        # One job after the other, each alone, is a schedule.
+        longest = float(self.problem.least_seconds.sum())
+        upper = np.append(np.ones(self.count), longest)
+        cost = np.append(np.zeros(self.count), 1.0)
+        return cost, upper, float(self.bounds[-1] - self.problem.arrival.min())
+
+    def _completion(self) -> tuple[Floats, Floats, float]:
+        self._work_and_time(met=False)
+        weight = self.problem.weight / self.problem.weight.sum()
+        since = self.begin - self.problem.arrival[:, None]
+        mean = since[self.pair_job, self.pair_interval][self.pair] * weight[self.pair_job[self.pair]]
+        for job in range(self.problem.num_jobs):
+            self._tails(job)
+        slowest = np.array([1 / self.share[own].min() for own in self.hulls])
+        return np.append(mean, weight), np.append(np.ones(self.count), slowest / 2), 0.0
+
+    def _tails(self, job: int) -> None:
+        """Rows (4) of a job, each divided by its right side."""
+        own = np.flatnonzero(self.pair_job[self.pair] == job)
+        shares = self.share[self.configuration[own]]
+        for theta in np.unique(self.share[self.hulls[job]]):
+            row = np.array([self.rows.add(np.ones(1), np.full(1, np.inf))])
+            faster = own[shares > theta]
+            excess = 2 * (shares[shares > theta] - theta) * self.seconds[faster]
+            self.rows.put(np.repeat(row, len(faster)), faster, excess)
+            self.rows.put(row, np.array([self.count + job]), np.array([2 * theta]))
+
+
+def dual_value(program: Relaxation, duals: Floats) -> float:
+    """
+    Bound of the linear program for any multipliers of its rows, by weak duality.
+
+    Parameters
+    ----------
+    program
+        The linear program.
+    duals
+        One a row (m,); a multiplier that would need an infinite side counts as 0.
+    """
+    side = np.where(duals > 0, program.least, program.most)
+    usable = np.where(np.isfinite(side), duals, 0.0)
+    reduced = program.cost.copy()
+    np.subtract.at(reduced, program.column, usable[program.row] * program.values)
+    held = float(usable @ np.where(np.isfinite(side), side, 0.0))
+    return program.constant + held + float(np.minimum(reduced, 0.0) @ program.upper)

@@ -1,0 +1,165 @@
+r"""
+Bounds on every schedule of a trace: the linear program, and what single jobs and all together need.
+
+They hold for every schedule of ``taut.formulations.jobs.problem``: continuous time, any resizing at any moment, any
+division of the work, knowledge of all arrivals. Of several bounds the best is taken:
+
+(1) the linear program of ``taut.formulations.jobs.relaxation``, at the multipliers that the solver returns, whose value
+    is computed anew by weak duality;
+(2) each job alone: it takes ``least_seconds``, so deadlines before are missed, and means and makespans are no less;
+(3) the number of missed deadlines is whole: with weights that are multiples of one number, so is (4) of the problem.
+
+The check of a schedule (``taut.formulations.jobs.check``) forgives small errors of sums; deadlines are later and values
+smaller by twice as much here, so that a schedule that passes it is never below a bound.
+
+A job that fits nowhere is missed by every schedule, and makes every other objective infinite.
+"""
+
+from dataclasses import dataclass, replace
+from math import ceil, inf
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from taut.data.arrays import Floats
+from taut.formulations.jobs.check import SECONDS, SHARE
+from taut.formulations.jobs.intervals import boundaries
+from taut.formulations.jobs.problem import JobsProblem, Objective
+from taut.formulations.jobs.relaxation import Relaxation, dual_value, relaxation
+from taut.solver.linear_program import linear_program
+
+MOST_INTERVALS = 256
+"""Intervals of the linear program: 128 jobs with deadlines need no more, and beyond they are coarsened."""
+MOST_PAIRS = 40_000
+"""Pairs of job and interval: HiGHS takes about half a minute for twice as many."""
+ROUNDING = 1e-6
+"""Share of a whole number that a sum of floats may lack; such sums are exact to about 1e-9."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsBound:
+    """A lower bound, what it rests on, and the multipliers of the linear program that prove it, where it does."""
+
+    value: float
+    source: str
+    program: Relaxation | None = None
+    duals: Floats | None = None
+
+
+def lower_bound(
+    problem: JobsProblem, objective: Objective, *, horizon: float | None = None, intervals: int = MOST_INTERVALS
+) -> JobsBound:
+    """
+    The best lower bound on an objective over all schedules.
+
+    Parameters
+    ----------
+    problem
+        Pools, jobs and configurations.
+    objective
+        Which.
+    horizon
+        Moment by which a known schedule ends; it places the boundaries of ``completion``, and any is valid.
+    intervals
+        Intervals of the linear program at most.
+    """
+    problem = replace(problem, deadline=problem.deadline * (1 + 2 * SHARE) + 2 * SECONDS)
+    if objective == "deadlines":
+        return _missed(problem, intervals)
+    if not np.all(np.isfinite(problem.least_seconds)):
+        return JobsBound(value=inf, source="a job fits nowhere")
+    alone = JobsBound(value=_alone(problem, objective), source="each job alone")
+    found = _linear(problem, objective, horizon, intervals)
+    best = found if found.value > alone.value else alone
+    return replace(best, value=best.value * (1 - 2 * SHARE) if best.value < inf else inf)
+
+
+def _alone(problem: JobsProblem, objective: Objective) -> float:
+    """Bound (2)."""
+    least = problem.least_seconds
+    if objective == "completion":
+        return float(problem.weight @ least / problem.weight.sum())
+    if objective == "makespan":
+        return float((problem.arrival + least).max() - problem.arrival.min())
+    fits = problem.fits
+    cheapest = np.full(problem.num_jobs, inf)
+    seconds = problem.work[problem.job] / problem.rate + problem.restart_s
+    np.minimum.at(cheapest, problem.job[fits], (problem.price * seconds)[fits])
+    too_late = np.any(problem.arrival + least > problem.deadline)
+    return inf if too_late else float(cheapest.sum())
+
+
+def _missed(problem: JobsProblem, intervals: int) -> JobsBound:
+    """Weight of the deadlines that are missed: of jobs that cannot meet theirs, and by the linear program."""
+    due = np.isfinite(problem.deadline)
+    alone = problem.arrival + problem.least_seconds > problem.deadline
+    hopeless = float(problem.weight[due & alone].sum())
+    possible = np.flatnonzero(due & ~alone)
+    if not len(possible):
+        return JobsBound(value=hopeless, source="each job alone")
+    found = _linear(subproblem(problem, possible), "deadlines", None, intervals)
+    value = _whole(hopeless + max(found.value, 0.0), problem.weight[due])
+    if value <= hopeless:
+        return JobsBound(value=hopeless, source="each job alone")
+    return replace(found, value=value)
+
+
+def _whole(value: float, weights: Floats) -> float:
+    """Bound (3)."""
+    unit = float(weights.min())
+    multiples = weights / unit
+    if np.any(np.abs(multiples - multiples.round()) > 0):
+        return value
+    return unit * ceil(value / unit - ROUNDING)
+
+
+def subproblem(problem: JobsProblem, jobs: np.ndarray) -> JobsProblem:
+    """
+    Some of the jobs, with their configurations.
+
+    Parameters
+    ----------
+    problem
+        All of them.
+    jobs
+        Numbers of those that stay, ascending.
+    """
+    kept = np.isin(problem.job, jobs)
+    return replace(
+        problem,
+        arrival=problem.arrival[jobs],
+        work=problem.work[jobs],
+        deadline=problem.deadline[jobs],
+        weight=problem.weight[jobs],
+        job=np.searchsorted(jobs, problem.job[kept]),
+        pool=problem.pool[kept],
+        gpus=problem.gpus[kept],
+        rate=problem.rate[kept],
+    )
+
+
+def _linear(problem: JobsProblem, objective: Objective, horizon: float | None, intervals: int) -> JobsBound:
+    """Bound (1); minus infinity where the solver returns nothing, infinity where it proves that nothing fits."""
+    source = "linear program"
+    most = max(min(intervals, MOST_PAIRS // problem.num_jobs), 2)
+    program = relaxation(problem, objective, boundaries(problem, objective, most, horizon))
+    duals = _duals(program)
+    if duals is None:
+        return JobsBound(value=-inf, source=source)
+    return JobsBound(value=dual_value(program, duals), source=source, program=program, duals=duals)
+
+
+def _duals(program: Relaxation) -> Floats | None:
+    rows, columns = len(program.least), len(program.cost)
+    matrix = csr_matrix((program.values, (program.row, program.column)), shape=(rows, columns))
+    solver = linear_program("highs")
+    solver.add_columns(program.cost, np.zeros(columns), program.upper, np.zeros((0, columns)))
+    # HiGHS is not shown rows that hold nothing.
+    holds = np.isfinite(program.least) | np.isfinite(program.most)
+    solver.add_rows(matrix[holds], program.least[holds], program.most[holds])
+    solution = solver.solve()
+    if solution is None:
+        return None
+    duals = np.zeros(rows)
+    duals[holds] = solution.duals
+    return duals

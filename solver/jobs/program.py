@@ -1,0 +1,148 @@
+"""
+The integer program of jobs (``taut.formulations.jobs.program``) in CP-SAT and in CBC, from one statement.
+
+Both get the same integers. CP-SAT computes in integers; CBC in floats, so its choice is checked against the rows, and
+that it is optimal is CBC's claim. Bounds of either are bounds on schedules of the grid, and never reported for others.
+"""
+
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pulp
+from ortools.sat.python import cp_model
+
+from taut.data.arrays import Ints
+from taut.errors import SolverError
+from taut.formulations.jobs.problem import Schedule
+from taut.formulations.jobs.program import GridProgram
+from taut.solver.cp_sat import run
+from taut.solver.result import Status
+
+Backend = Literal["cp-sat", "cbc"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridResult:
+    """How a solver ended, with its schedule and the value of the program, None where nothing was found."""
+
+    status: Status
+    value: float | None
+    schedule: Schedule
+    runtime: float
+
+
+def solve_grid(
+    program: GridProgram,
+    *,
+    backend: Backend = "cp-sat",
+    time_limit: float | None = None,
+    workers: int = 1,
+    seed: int = 0,
+    hint: Ints | None = None,
+    stop: Callable[[], bool] = bool,
+) -> GridResult:
+    """
+    The best schedule on the grid that a solver finds.
+
+    Parameters
+    ----------
+    program
+        What to solve.
+    backend
+        ``cp-sat`` or ``cbc``.
+    time_limit
+        Seconds, None for none.
+    workers, seed
+        Threads, and the seed of the search.
+    hint
+        A choice of all columns that CP-SAT starts from.
+    stop
+        Asked several times a second by CP-SAT; if true, the run ends.
+
+    Raises
+    ------
+    SolverError
+        If the solver fails, or its choice breaks a row.
+    """
+    started = time.perf_counter()
+    solved = (
+        _cp_sat(program, time_limit, workers, seed, hint, stop) if backend == "cp-sat" else _cbc(program, time_limit)
+    )
+    status, choice = solved
+    seconds = time.perf_counter() - started
+    if choice is None:
+        return GridResult(status=status, value=None, schedule=(), runtime=seconds)
+    if not program.holds(choice):
+        raise SolverError(f"jobs: {backend} returned a choice that breaks a row")
+    value = program.constant + program.unit * program.value(choice)
+    return GridResult(status=status, value=value, schedule=program.schedule(choice), runtime=seconds)
+
+
+def _rows(program: GridProgram) -> list[tuple[list[int], list[int], int]]:
+    """Columns, coefficients and right side of every row."""
+    order = np.argsort(program.row, kind="stable")
+    cuts = np.searchsorted(program.row[order], np.arange(len(program.least) + 1)).tolist()
+    columns, values = program.column[order].tolist(), program.values[order].tolist()
+    sides = zip(cuts[:-1], cuts[1:], program.least.tolist(), strict=True)
+    return [(columns[first:end], values[first:end], least) for first, end, least in sides]
+
+
+def _cp_sat(
+    program: GridProgram,
+    time_limit: float | None,
+    workers: int,
+    seed: int,
+    hint: Ints | None,
+    stop: Callable[[], bool],
+) -> tuple[Status, Ints | None]:
+    model, solver = cp_model.CpModel(), cp_model.CpSolver()
+    columns = [model.new_bool_var("") for _ in program.objective]
+    for places, values, least in _rows(program):
+        expression = cp_model.LinearExpr.weighted_sum([columns[place] for place in places], values)
+        model.add_linear_constraint(expression, least, cp_model.INT_MAX)
+    model.minimize(cp_model.LinearExpr.weighted_sum(columns, program.objective.tolist()))
+    if hint is not None:
+        for column, value in zip(columns, hint.tolist(), strict=True):
+            model.add_hint(column, value)
+    solver.parameters.num_workers, solver.parameters.random_seed = workers, seed
+    if time_limit is not None:
+        solver.parameters.max_time_in_seconds = time_limit
+    name = solver.status_name(run(solver, model, stop)).lower()
+    if name not in list(Status):
+        raise SolverError(f"jobs: cp-sat: {name}: {model.validate() or 'no answer'}")
+    status = Status(name)
+    found = status in (Status.OPTIMAL, Status.FEASIBLE)
+    return status, np.array(solver.response_proto.solution, dtype=np.int64) if found else None
+
+
+def _cbc(program: GridProgram, time_limit: float | None) -> tuple[Status, Ints | None]:
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning), tempfile.TemporaryDirectory() as folder:
+        problem = pulp.LpProblem("jobs", pulp.LpMinimize)
+        columns = [pulp.LpVariable(f"x{n}", 0, 1, pulp.LpInteger) for n in range(len(program.objective))]
+        problem.setObjective(pulp.LpAffineExpression(zip(columns, program.objective.tolist(), strict=True)))
+        for places, values, least in _rows(program):
+            terms = zip([columns[place] for place in places], values, strict=True)
+            problem.addConstraint(pulp.LpConstraint(pulp.LpAffineExpression(terms), pulp.LpConstraintGE, rhs=least))
+        solver = pulp.PULP_CBC_CMD(msg=False, timeLimit=time_limit, gapRel=0, gapAbs=0)
+        solver.tmpDir = folder
+        try:
+            problem.solve(solver)
+        except pulp.PulpSolverError as error:
+            raise SolverError(f"jobs: cbc: {error}") from None
+        status = _status(problem)
+        if status not in (Status.OPTIMAL, Status.FEASIBLE):
+            return status, None
+        return status, np.array([round(column.value() or 0.0) for column in columns], dtype=np.int64)
+
+
+def _status(problem: pulp.LpProblem) -> Status:
+    if problem.status == pulp.LpStatusInfeasible:
+        return Status.INFEASIBLE
+    if problem.status == pulp.LpStatusOptimal:
+        return Status.OPTIMAL if problem.sol_status == pulp.LpSolutionOptimal else Status.FEASIBLE
+    return Status.UNKNOWN
