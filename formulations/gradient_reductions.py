@@ -109,22 +109,28 @@ def end_of_step(problem: PlanningProblem, strategy: Strategy, devices: Ints, end
         Seconds (...).
     """
     ended = ends.max(axis=-1)
-    reduced = ended + _reductions(problem, strategy, holders(strategy.candidate, devices), backward)
-    tied = np.maximum(ended[..., 0], ended[..., -1]) + _tied_embedding(problem, strategy, devices)
+    reduced = ended + _reductions(problem, strategy, devices, backward)
+    tied = np.maximum(ended[..., 0], ended[..., -1]) + tied_seconds(problem, strategy, devices)
     return np.asarray(np.maximum(reduced.max(axis=-1), tied))
 
 
-def _reductions(problem: PlanningProblem, strategy: Strategy, devices: Ints, backward: Floats) -> Floats:
-    """R of every stage, (..., pp), from devices (..., pp, dp cp, tp), (1) and (2)."""
-    candidate = strategy.candidate
+def reduction_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
+    """Seconds of the reductions of every stage without overlap, (..., pp), of devices (..., pp, dp, tp cp), (1)."""
+    candidate, held = strategy.candidate, holders(strategy.candidate, devices)
     if candidate.dp_cp == 1:
-        return np.zeros(devices.shape[:-2])
+        return np.zeros(held.shape[:-2])
     gradients = by_device(strategy, problem.gradient_bytes(candidate))
     if candidate.dp_shard:
-        return gradients * _between_copies(problem, candidate, devices)
-    rings = [hierarchical_ring(problem, devices[..., x, :, :]) for x in range(candidate.pp)]
-    seconds = gradients * np.stack(rings, axis=-1)
-    if not overlaps(problem, candidate):
+        return gradients * _between_copies(problem, candidate, held)
+    rings = [hierarchical_ring(problem, held[..., x, :, :]) for x in range(candidate.pp)]
+    return np.asarray(gradients * np.stack(rings, axis=-1))
+
+
+def _reductions(problem: PlanningProblem, strategy: Strategy, devices: Ints, backward: Floats) -> Floats:
+    """R of every stage, (..., pp), (1) and (2)."""
+    candidate = strategy.candidate
+    seconds = reduction_seconds(problem, strategy, devices)
+    if candidate.dp_cp == 1 or candidate.dp_shard or not overlaps(problem, candidate):
         return seconds
     parameters = by_device(strategy, problem.tables(candidate).parameters)
     return after_overlap(seconds, parameters, backward.max(axis=-1), candidate)
@@ -187,7 +193,7 @@ def tied_bytes(problem: PlanningProblem, candidate: Candidate) -> float:
     return float(per_parameter * problem.model.embedding_parameters(candidate.tp))
 
 
-def _tied_embedding(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
+def tied_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
     """R_tied of the slowest pair of holders, (3)."""
     message = tied_bytes(problem, strategy.candidate)
     if message == 0.0:

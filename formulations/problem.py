@@ -130,7 +130,7 @@ class PlanningProblem:
         key = (candidate.tp, candidate.cp, candidate.micro_batch, candidate.sequence_parallel, single, shared)
         if key not in self._tables:
             self._tables[key] = stage_tables(
-                self._priced(candidate),
+                self.priced_layers(candidate),
                 sequence_parallel=candidate.sequence_parallel,
                 single_stage=single,
                 shared_head=shared,
@@ -142,10 +142,11 @@ class PlanningProblem:
         """Seconds of every range of layers by pass under a candidate."""
         key = (candidate.tp, candidate.cp, candidate.micro_batch)
         if key not in self._passes:
-            self._passes[key] = pass_tables(self._priced(candidate))
+            self._passes[key] = pass_tables(self.priced_layers(candidate))
         return self._passes[key]
 
-    def _priced(self, candidate: Candidate) -> PricedLayers:
+    def priced_layers(self, candidate: Candidate) -> PricedLayers:
+        """Layers with their prices at a candidate's degrees."""
         return PricedLayers(
             model=self.model,
             costs=self.costs,

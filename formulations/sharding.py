@@ -175,11 +175,11 @@ def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, 
         before, after = (of.traffic.at(np.array(k), chunk[..., 0]).seconds(link)[..., None] for k in (0, 1))
         forward, backward = forward + before, backward + after
     alone, beside, backward_alone, backward_beside = of.sent[:, :, None, None]
-    rate = _shard_rates(problem, candidate, devices)[..., rank, :, None]
+    rate = shard_rates(problem, candidate, devices)[..., rank, :, None]
     return exposed(rate, alone, beside, forward), exposed(rate, backward_alone, backward_beside, backward)
 
 
-def _shard_rates(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> Floats:
+def shard_rates(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> Floats:
     """Seconds per byte of a gather on every stage and replica, (..., pp, dp), (1)."""
     copies = hierarchical_ring(problem, by_copy(holders(candidate, devices), candidate.shards))
     return half_ring(problem, np.repeat(copies, candidate.shards // candidate.cp, axis=-1))

@@ -15,9 +15,10 @@ inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``lo
 the problem               ``PlanningProblem``, ``StrategySpace``, ``Candidate``, ``Strategy``, ``Limits``, ``Status``,
                           ``QuadraticAssignment``; ``planning_problem``
 measured runs             ``fit_latency``, ``fit_memory_samples``
+one step, event by event  ``simulate``, ``simulate_strategy``; ``Simulation``
 pipeline schedules        ``best_schedule``, ``published_schedule``; ``Stages``, ``Schedule``, ``ScheduleSearch``
 pictures                  ``plot_placement``, ``plot_memory``, ``plot_time``, ``plot_frontier``, ``plot_schedule``,
-                          ``schedule_page``
+                          ``schedule_page``, ``plot_timeline``
 what goes wrong           ``TautError``, ``DataError``, ``FieldError``, ``MissingProfileError``, ``FormulationError``,
                           ``SolverError``, ``InfeasibleError``, ``NothingFoundError``, ``CertificateError``,
                           ``ExtrapolationWarning``
@@ -78,12 +79,16 @@ if TYPE_CHECKING:
     from taut.plots.plan import plot_time as plot_time
     from taut.plots.schedule import plot_schedule as plot_schedule
     from taut.plots.schedule_page import schedule_page as schedule_page
+    from taut.plots.timeline import plot_timeline as plot_timeline
     from taut.prediction.fitting import fit_latency as fit_latency
     from taut.prediction.fitting import fit_memory_samples as fit_memory_samples
     from taut.prediction.records import predict as predict
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule
     from taut.schedules.portfolio import published_schedule as published_schedule
+    from taut.simulation.result import Simulation as Simulation
+    from taut.simulation.simulate import simulate as simulate
+    from taut.simulation.simulate import simulate_strategy as simulate_strategy
     from taut.solver.certificate.verify import Verification as Verification
     from taut.solver.qap.quadratic import AssignmentResult as AssignmentResult
     from taut.solver.result import Limits as Limits
@@ -157,6 +162,7 @@ _HOMES = {
     ),
     "taut.plots.schedule": ("plot_schedule",),
     "taut.plots.schedule_page": ("schedule_page",),
+    "taut.plots.timeline": ("plot_timeline",),
     "taut.prediction.records": ("predict",),
     "taut.planning.request": ("PlanRequest",),
     "taut.planning.resolve": ("planning_problem",),
@@ -164,6 +170,11 @@ _HOMES = {
         "ScheduleSearch",
         "best_schedule",
         "published_schedule",
+    ),
+    "taut.simulation.result": ("Simulation",),
+    "taut.simulation.simulate": (
+        "simulate",
+        "simulate_strategy",
     ),
     "taut.strategy_placement": (
         "StrategyPlacement",

@@ -14,7 +14,6 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from taut import __version__
-from taut.commands.catalog import catalog_command
 from taut.commands.fit import fitter
 from taut.commands.import_costs import importer
 from taut.commands.pareto import pareto_command
@@ -24,7 +23,8 @@ from taut.commands.predict import predict_command
 from taut.commands.profile import profile_command
 from taut.commands.reproduce import reproducer
 from taut.commands.schedule import schedule_command
-from taut.commands.show import show_command
+from taut.commands.show import catalog_command, show_command
+from taut.commands.simulate import simulate_command
 from taut.commands.sweep import sweep_command
 from taut.commands.verify import verify_command
 from taut.errors import CertificateError, FieldError, InfeasibleError, NothingFoundError, TautError
@@ -63,6 +63,7 @@ app.command(name="pareto")(pareto_command)
 app.command(name="sweep")(sweep_command)
 app.command(name="profile")(profile_command)
 app.command(name="schedule")(schedule_command)
+app.command(name="simulate")(simulate_command)
 app.add_typer(importer, name="import")
 app.add_typer(fitter, name="fit")
 app.add_typer(reproducer, name="reproduce")

@@ -1,4 +1,4 @@
-"""``taut show``: a plan in words."""
+"""``taut show`` and ``taut catalog``: a plan in words, and what is built in."""
 
 import json
 from pathlib import Path
@@ -24,3 +24,17 @@ def show_command(
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{path}: lacks or contradicts a figure ({error!r}), expected a plan written by taut") from None
     typer.echo(json.dumps(plan.document) if as_json else words)
+
+
+def catalog_command(
+    section: Annotated[
+        str,
+        typer.Argument(help="models, clusters, devices, stacks, calibrations, memory-models or profiles; all without."),
+    ] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """List what is built in: models, clusters, devices, stacks, calibrations, memory models and profiles."""
+    from taut.reports.catalog import catalog_listing, catalog_text
+
+    listing = catalog_listing(section)
+    typer.echo(json.dumps(listing) if as_json else catalog_text(listing))

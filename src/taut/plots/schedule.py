@@ -115,12 +115,12 @@ def _draw_bars(ax: "Axes", found: "FoundSchedule", bars: Bars) -> None:
     corners[:, (0, 3), 0], corners[:, (1, 2), 0] = bars.start[:, None], bars.end[:, None]
     corners[:, :2, 1], corners[:, 2:, 1] = np.array(low)[:, None], np.array(low)[:, None] + LANE
     faces = [colour(kind, white[c]) for kind, c in zip(bars.kind.tolist(), bars.chunk.tolist(), strict=True)]
-    room = _points_per_second(ax) * float(np.median(bars.end - bars.start))
+    room = points_per_second(ax) * float(np.median(bars.end - bars.start))
     width = 0.5 if room > 4 else 0.0
     ax.add_collection(PolyCollection(list(corners), facecolors=faces, edgecolors="white", linewidths=width, zorder=2))
 
 
-def _points_per_second(ax: "Axes") -> float:
+def points_per_second(ax: "Axes") -> float:
     """How wide a second is drawn."""
     box = ax.get_window_extent()
     left, right = ax.get_xlim()
@@ -209,7 +209,7 @@ def _number(ax: "Axes", found: "FoundSchedule", bars: Bars) -> None:
     """Write its micro-batch on every bar that is wide enough for the number of a typical one."""
     digits = len(str(found.problem.num_micro_batches - 1))
     ax.figure.canvas.figure.draw_without_rendering()
-    scale = _points_per_second(ax)
+    scale = points_per_second(ax)
     lane = ax.get_window_extent().height / ax.figure.dpi * 72 * LANE / float(np.diff(ax.get_ylim())[0])
     widths = scale * (bars.end - bars.start)
     size = min(LARGEST, 0.62 * lane, 0.86 * float(np.quantile(widths, 0.3)) / (DIGIT * digits))

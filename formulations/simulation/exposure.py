@@ -1,0 +1,99 @@
+r"""
+What every device does at every moment of a step, compiled: it computes, waits for a collective or a message, or idles.
+
+Sets: activities in an order of precedence: computation, tensor groups, context rings, gathers and scatters, reductions
+of gradients, messages on their way to the device.
+
+(1) At any moment a device counts as busy with the first activity in this order that runs there, and idle where none
+    does. Of the communication only what nothing before it hides counts: it is exposed.
+(2) The seconds of all activities and of idleness, the bubble, add up to the step.
+"""
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
+from taut.formulations.simulation.graph import OperatorGraph
+from taut.formulations.simulation.operators import KINDS, REDUCE, RETURN, SEND, STREAMS, TIED
+
+ACTIVITIES = ("compute", "tensor_parallel", "context_parallel", "sharding", "data_parallel", "pipeline_transfers")
+"""Activities in the order of (1); what is left is the bubble."""
+_OF_KIND = {
+    "tensor-parallel": 1,
+    "context-parallel": 2,
+    "gather weights": 3,
+    "scatter gradients": 3,
+    "reduce gradients": 4,
+    "reduce tied embedding": 4,
+    "send activations": 5,
+    "send gradients": 5,
+}
+ACTIVITY = np.array([_OF_KIND.get(kind, 0) for kind in KINDS])
+"""Activity of every kind of task."""
+
+
+def activity_seconds(graph: OperatorGraph, start: Floats) -> Floats:
+    """
+    Seconds of every activity on every simulated device, and the bubble last, (devices, activities + 1), (1) and (2).
+
+    Parameters
+    ----------
+    graph, start
+        Tasks, and the seconds at which they start.
+    """
+    device, task = _where(graph)
+    order = np.argsort(device, kind="stable")
+    first = np.searchsorted(device[order], np.arange(graph.devices + 1))
+    task = task[order]
+    begin = start[task]
+    activity = ACTIVITY[graph.kind[task]]
+    found = _seconds(first, begin, begin + graph.seconds[task], activity, len(ACTIVITIES))
+    whole = float((start + graph.seconds).max())
+    return np.concatenate([found, whole - found.sum(axis=1, keepdims=True)], axis=1)
+
+
+def _where(graph: OperatorGraph) -> tuple[Ints, Ints]:
+    """Devices and the tasks that keep them busy, (1): messages at their receiver, reductions in every replica."""
+    ranks, chunk_on = graph.ranks, graph.order.device
+    device = (graph.stream // len(STREAMS)).astype(np.int64)
+    task = np.flatnonzero((graph.seconds > 0) & (device < graph.devices))
+    at = device[task]
+    for kind, step in ((SEND, 1), (RETURN, -1)):
+        sent = graph.kind[task] == kind
+        at[sent] = at[sent] // ranks * ranks + chunk_on[graph.chunk[task[sent]] + step]
+    shared = task[graph.kind[task] == REDUCE]
+    tied = np.flatnonzero(graph.kind == TIED)
+    devices, tasks = [at], [task]
+    for z in range(len(graph.replicas.simulated)):
+        if z:
+            devices.append(z * ranks + device[shared])
+            tasks.append(shared)
+        for rank in (0, ranks - 1):
+            devices.append(np.full(len(tied), z * ranks + rank))
+            tasks.append(tied)
+    return np.concatenate(devices), np.concatenate(tasks)
+
+
+@jit
+def _seconds(first: Ints, begin: Floats, end: Floats, activity: Ints, activities: int) -> Floats:
+    """Seconds by (1) of devices whose tasks lie one device after the other."""
+    found = np.zeros((len(first) - 1, activities))
+    for d in range(len(first) - 1):
+        low, high = first[d], first[d + 1]
+        moments = np.concatenate((begin[low:high], end[low:high]))
+        order = np.argsort(moments)
+        running = np.zeros(activities, np.int64)
+        before, tasks = 0.0, high - low
+        for k in order:
+            now = moments[k]
+            if now > before:
+                for a in range(activities):
+                    if running[a] > 0:
+                        found[d, a] += now - before
+                        break
+                before = now
+            if k < tasks:
+                running[activity[low + k]] += 1
+            else:
+                running[activity[low + k - tasks]] -= 1
+    return found

@@ -1,0 +1,256 @@
+r"""
+One training step as a graph: what runs on which stream of which device, how long, and after what.
+
+Sets: tasks u; streams of a device: computation, tensor groups and context rings, messages of activations, messages of
+gradients, gradients and weights among replicas (``taut.formulations.simulation.operators``). A device stands for the
+tensor and context ranks of one stage and replica, which run in step.
+Data: seconds :math:`\tau_u` by the evaluator's cost tables, link prices and rings; the order of the passes of every
+device.
+
+(1) Tasks of a pass are the operators of its layers (``taut.formulations.simulation.passes``), laid out in the device's
+    order (``taut.formulations.simulation.layout``); reductions and optimizer follow
+    (``taut.formulations.simulation.tail``).
+(2) Precedence: an operator waits for the one before in its pass, a pass for the one before on its device and for the
+    message of the chunk before or after, a message for its pass.
+(3) Streams run one task at a time in one order: passes in the order of the schedule, messages as they are sent,
+    gathers and scatters as their pass issues them, buckets as they fill. The order is part of the precedence.
+(4) The step takes as long as the longest path through the graph (``taut.formulations.simulation.events``), and what
+    no term explains, a calibration's constant.
+(5) Where nothing overlaps it is the step time of ``taut.formulations.latency``. Computation has one stream and
+    all-reduces are links of a pass's chain, so a pass takes the evaluator's seconds. Order-priced schedules then follow
+    the same recurrence, if messages take as long both ways and no two wait for one stream. In GPipe
+    :math:`\sum_x t + (m - 1) \max_x t` is exact where one stage is the slowest of both passes; in 1F1B where all
+    stages take as long and no message takes time, or m = 1, or there is one stage. Elsewhere it is an estimate, in 1F1B
+    with unequal stages mostly too long, and the graph is the reference.
+
+The graph of a schedule with p ranks, m micro-batches, and k operators a pass has about 2 k p m tasks, for every kind of
+replica (``taut.formulations.simulation.replicas``).
+
+References
+----------
+Bang et al. (2024), vTrain, section III: operators, streams, and the graph.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.errors import FormulationError
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.plan_orders import Order
+from taut.formulations.simulation.events import run
+from taut.formulations.simulation.layout import Narrow, Templates, children, lay_out
+from taut.formulations.simulation.operators import KINDS, PARTS, STREAMS, Operator, Prices
+from taut.formulations.simulation.order import passes_of
+from taut.formulations.simulation.passes import Template
+from taut.formulations.simulation.replicas import Replicas, replicas_of
+from taut.formulations.simulation.tail import Ended, appended, tail_of
+from taut.formulations.simulation.templates import pass_templates
+from taut.formulations.strategy import Strategy
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
+
+MOST_IN_NETWORKX = 20_000
+"""Tasks of a graph that may be had as a networkx object, which takes about a kilobyte for each."""
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorGraph:
+    """
+    Tasks of a step.
+
+    Parameters
+    ----------
+    seconds
+        Duration of every task (n,).
+    stream
+        Stream of every task (n,): ``STREAMS`` of device 0, then of device 1, and two of the whole job at last.
+    kind, part, layer, chunk, micro_batch
+        What a task does, and for what (n,): places in ``KINDS`` and ``PARTS``; -1 where there is none.
+    first_dependency, dependency
+        Tasks that each waits for: ``dependency[first_dependency[u] : first_dependency[u + 1]]``.
+    order
+        Passes of the pipeline ranks.
+    row, last
+        First task of every pass of every simulated pipeline (pipelines, passes + 1), and the one that ends the pass.
+    replicas
+        Replicas that are simulated, and which stands for which.
+    """
+
+    seconds: Floats
+    stream: Narrow
+    kind: Narrow
+    part: Narrow
+    layer: Narrow
+    chunk: Narrow
+    micro_batch: Narrow
+    first_dependency: Ints
+    dependency: Narrow
+    order: Order
+    row: Ints
+    last: Ints
+    replicas: Replicas
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks."""
+        return len(self.seconds)
+
+    @property
+    def ranks(self) -> int:
+        """Pipeline ranks of a replica."""
+        return len(self.order.first) - 1
+
+    @property
+    def devices(self) -> int:
+        """Devices that are simulated: ranks of the first simulated pipeline, then of the second."""
+        return self.ranks * len(self.replicas.simulated)
+
+    @cached_property
+    def children(self) -> tuple[Ints, Narrow]:
+        """Tasks that wait for each: the row of each one's first (n + 1,), and the tasks."""
+        return children(self.first_dependency, self.dependency)
+
+    def times(self) -> Floats:
+        """
+        Start of every task (n,), (4).
+
+        Raises
+        ------
+        FormulationError
+            If tasks wait for each other in a circle.
+        """
+        start = np.zeros(self.tasks)
+        ran = run(self.seconds, self.first_dependency, *self.children, start)
+        if ran < self.tasks:
+            raise FormulationError(f"{self.tasks - ran} tasks wait for each other for ever")
+        return start
+
+    def name(self, task: int) -> str:
+        """What a task does, such as ``forward attention, layer 3, micro-batch 0``."""
+        layer, micro_batch = int(self.layer[task]), int(self.micro_batch[task])
+        words = f"{KINDS[self.kind[task]]} {PARTS[self.part[task]]}".strip()
+        words += f", layer {layer}" if layer >= 0 else ""
+        return words + (f", micro-batch {micro_batch}" if micro_batch >= 0 else "")
+
+    def to_networkx(self) -> "DiGraph[int]":
+        """
+        The graph of a small step, tasks as nodes with their figures.
+
+        Raises
+        ------
+        FormulationError
+            If it has more than ``MOST_IN_NETWORKX`` tasks.
+        """
+        if self.tasks > MOST_IN_NETWORKX:
+            raise FormulationError(f"{self.tasks} tasks, expected at most {MOST_IN_NETWORKX} for a networkx graph")
+        from networkx import DiGraph
+
+        graph: DiGraph[int] = DiGraph()
+        for u in range(self.tasks):
+            device, stream = divmod(int(self.stream[u]), len(STREAMS))
+            whole = device >= self.devices
+            of = {"device": -1, "stream": "job"} if whole else {"device": device, "stream": STREAMS[stream]}
+            graph.add_node(u, name=self.name(u), kind=KINDS[self.kind[u]], seconds=float(self.seconds[u]), **of)
+        waits = np.repeat(np.arange(self.tasks), np.diff(self.first_dependency))
+        graph.add_edges_from(zip(self.dependency.tolist(), waits.tolist(), strict=True))
+        return graph
+
+
+def operator_graph(
+    problem: PlanningProblem,
+    strategy: Strategy,
+    devices: Ints,
+    *,
+    every_replica: bool = False,
+    recompute_communication: bool = True,
+) -> OperatorGraph:
+    """
+    The graph of a step, (1) to (3).
+
+    Parameters
+    ----------
+    problem
+        Model, cluster and costs; its latency model is ``step``.
+    strategy
+        Candidate, stages and recompute.
+    devices
+        Device of every worker (pp, dp, tp cp).
+    every_replica
+        Whether replicas that are alike are simulated one by one.
+    recompute_communication
+        Whether what is computed again communicates again.
+
+    Returns
+    -------
+    OperatorGraph
+        Tasks and precedence.
+
+    Raises
+    ------
+    FormulationError
+        If the problem has another latency model.
+    """
+    if problem.latency_model != "step":
+        raise FormulationError(f"latency model {problem.latency_model}: expected step, whose prices are simulated")
+    candidate, order = strategy.candidate, passes_of(strategy.candidate)
+    prices = Prices(problem, candidate, recompute_communication=recompute_communication)
+    replicas = replicas_of(problem, strategy, order.device, devices, every=every_replica)
+    templates = pass_templates(strategy, prices, order, replicas)
+    flat = _flat(templates)
+    laid = lay_out(order.passes, order.first, order.device, flat, candidate.num_micro_batches, len(STREAMS))
+    tail = tail_of(problem, strategy, devices, prices, Ended(order, templates, laid.row))
+    seconds, first_dependency, dependency = appended(tail, laid.first_dependency)
+    rest = np.array([each[1:] for each in tail.operators], dtype=np.int32)
+    none = np.full(len(rest), -1)
+
+    def joined(passes: Narrow, after: Narrow) -> Narrow:
+        return np.concatenate([passes, after.astype(passes.dtype)])
+
+    return OperatorGraph(
+        seconds=np.concatenate([laid.seconds, seconds]),
+        stream=joined(laid.stream, rest[:, 3]),
+        kind=joined(laid.kind, rest[:, 0]),
+        part=joined(laid.part, rest[:, 1]),
+        layer=joined(laid.layer, rest[:, 2]),
+        chunk=joined(laid.chunk, none),
+        micro_batch=joined(laid.micro_batch, none),
+        first_dependency=np.concatenate([laid.first_dependency, first_dependency]),
+        dependency=np.concatenate([laid.dependency, dependency]),
+        order=order,
+        row=laid.row,
+        last=laid.row[:, :-1] + flat.last[flat.of[:, order.passes[:, 0], order.passes[:, 1]]],
+        replicas=replicas,
+    )
+
+
+def _flat(templates: list[list[list[Template | None]]]) -> Templates:
+    """Templates one after another, equal ones once."""
+    place: dict[int, int] = {}
+    distinct: list[Template] = []
+    of = np.full((len(templates), 4, len(templates[0][0])), -1)
+    for z, by_kind in enumerate(templates):
+        for kind, by_chunk in enumerate(by_kind):
+            for chunk, made in enumerate(by_chunk):
+                if made is not None:
+                    of[z, kind, chunk] = place.setdefault(id(made), len(distinct))
+                    if of[z, kind, chunk] == len(distinct):
+                        distinct.append(made)
+    rows: list[Operator] = [operator for made in distinct for operator in made.operators]
+    figures = np.array([row[1:] for row in rows], dtype=np.int64)
+    return Templates(
+        of=of,
+        first=np.cumsum([0, *(len(made.operators) for made in distinct)]),
+        last=np.array([made.last for made in distinct]),
+        send=np.array([made.send for made in distinct]),
+        after=np.array([pair for made in distinct for pair in made.after]),
+        seconds=np.array([row.seconds for row in rows]),
+        kind=np.ascontiguousarray(figures[:, 0]),
+        part=np.ascontiguousarray(figures[:, 1]),
+        layer=np.ascontiguousarray(figures[:, 2]),
+        stream=np.ascontiguousarray(figures[:, 3]),
+    )

@@ -1,0 +1,110 @@
+r"""
+The tasks of a pass: operators of a chunk's layers in order, with what shards of weights and gradients add.
+
+Sets: units u = 1, ..., n of a pass, its layers in the order in which it runs them; :math:`C_u` the operators of a unit,
+one after another.
+
+(1) Without shards a pass is the chain :math:`C_1, \dots, C_n`.
+(2) Under ZeRO-3 the weights of a unit are gathered before it, those of the next unit while it runs: gather
+    :math:`G_{u+1}` starts when :math:`G_u` has ended and :math:`C_u` starts, and :math:`C_{u+1}` waits for it.
+(3) Under ZeRO-2 and 3 the gradients of a unit are scattered after it: :math:`S_u` starts when :math:`C_u` has ended and
+    the stream of its device is free, gathers first. A pass ends when its last scatter has.
+(4) A pass of a chunk sends its result when it ends, if the next chunk is on another device.
+
+Where every gather and scatter is shorter than the operators beside it, a pass takes what
+``taut.formulations.sharding`` (2) says.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from taut.formulations.simulation.operators import DATA, GATHER, SCATTER, WHOLE, Operator
+
+ENTRY, NONE = -2, -1
+"""Places of tasks that stand for the start of the pass, and for nothing."""
+
+
+class Shards(NamedTuple):
+    """Seconds of gathering a unit's weights and of scattering its gradients, by layer; 0 where there are none."""
+
+    gather: dict[int, float]
+    scatter: dict[int, float]
+
+
+class Template(NamedTuple):
+    """
+    Tasks of a pass.
+
+    ``operators`` in order; ``after`` two places each that a task waits for; ``last`` the place of the one that ends
+    the pass, and ``send`` of the one that sends its result, or none.
+    """
+
+    operators: list[Operator]
+    after: list[tuple[int, int]]
+    last: int
+    send: int
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.operators: list[Operator] = []
+        self.after: list[tuple[int, int]] = []
+
+    def add(self, operator: Operator, first: int, second: int = NONE) -> int:
+        self.operators.append(operator)
+        self.after.append((first, second if second != first else NONE))
+        return len(self.operators) - 1
+
+
+def template(units: Iterable[list[Operator]], shards: Shards, send: Operator | None) -> Template:
+    """
+    Tasks of a pass over some units, (1) to (4).
+
+    Parameters
+    ----------
+    units
+        Operators of every unit, in the order of the pass.
+    shards
+        Gathers and scatters by layer.
+    send
+        The transfer of the result, if there is one.
+    """
+    made, every = _Builder(), list(units)
+    gathers = [shards.gather.get(unit[0].layer, 0.0) for unit in every]
+    ended = started = ENTRY
+    fetched = _gather(made, every, gathers, 0, ENTRY, NONE)
+    stream, pending = fetched, NONE
+    for u, unit in enumerate(every):
+        started = ended
+        ready, fetched = fetched, NONE
+        if u + 1 < len(every) and gathers[u + 1] > 0.0:
+            stream = fetched = _gather(made, every, gathers, u + 1, started, stream)
+        if pending != NONE:
+            stream = _scatter(made, every[u - 1], shards, pending, stream)
+        ended = _chain(made, unit, ended, ready)
+        pending = ended if shards.scatter.get(unit[0].layer, 0.0) > 0.0 else NONE
+    if pending != NONE:
+        ended = _scatter(made, every[-1], shards, pending, stream)
+    sent = NONE if send is None else made.add(send, ended)
+    return Template(made.operators, made.after, ended, sent)
+
+
+def _gather(made: _Builder, units: list[list[Operator]], gathers: list[float], u: int, start: int, stream: int) -> int:
+    """Gather of unit u, (2); none where it takes no time."""
+    if gathers[u] <= 0.0:
+        return NONE
+    own = Operator(gathers[u], GATHER, WHOLE, units[u][0].layer, DATA)
+    # A unit starts when the one before has ended and its own weights are there; the stream says the latter.
+    return made.add(own, stream, start) if stream != NONE else made.add(own, start)
+
+
+def _scatter(made: _Builder, unit: list[Operator], shards: Shards, ended: int, stream: int) -> int:
+    layer = unit[0].layer
+    return made.add(Operator(shards.scatter[layer], SCATTER, WHOLE, layer, DATA), ended, stream)
+
+
+def _chain(made: _Builder, unit: list[Operator], before: int, ready: int) -> int:
+    """Operators of a unit one after another; the first waits for its weights as well."""
+    for operator in unit:
+        before, ready = made.add(operator, before, ready), NONE
+    return before

@@ -1,0 +1,108 @@
+"""
+Templates of every pass of a strategy: one for each simulated pipeline, kind of pass and chunk, equal ones shared.
+
+A pass F, I, W or B of a chunk runs the operators of its layers (``taut.formulations.simulation.operators``), backwards
+from the last layer, with gathers and scatters (``taut.formulations.simulation.passes``).
+"""
+
+from collections.abc import Hashable
+
+from taut.formulations.schedules.plan_orders import Order
+from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
+from taut.formulations.sharding import has_shards
+from taut.formulations.simulation import operators
+from taut.formulations.simulation.operators import (
+    BACK,
+    FORTH,
+    RETURN,
+    SEND,
+    WHOLE,
+    Operator,
+    Prices,
+    backward_operators,
+    forward_operators,
+)
+from taut.formulations.simulation.passes import Shards, Template, template
+from taut.formulations.simulation.replicas import Replicas
+from taut.formulations.strategy import Strategy
+
+KIND_OF = {INPUT_GRADIENT: operators.INPUT, WEIGHT_GRADIENT: operators.WEIGHT, BACKWARD: operators.BACKWARD}
+"""Kind of the computation of a pass that yields gradients."""
+
+
+def pass_templates(
+    strategy: Strategy, prices: Prices, order: Order, replicas: Replicas
+) -> list[list[list[Template | None]]]:
+    """
+    Templates by simulated pipeline, kind of pass (F, I, W, B) and chunk; None where no pass is of the kind.
+
+    Parameters
+    ----------
+    strategy, prices, order, replicas
+        What is simulated.
+    """
+    ways = sorted(set(order.passes[:, 0].tolist()))
+    made = _Maker(strategy, prices, order, replicas)
+    chunks = range(len(order.device))
+    return [
+        [[made.of(z, way, chunk) if way in ways else None for chunk in chunks] for way in range(4)]
+        for z in range(len(replicas.simulated))
+    ]
+
+
+class _Maker:
+    """Makes templates, and keeps them by what they depend on."""
+
+    def __init__(self, strategy: Strategy, prices: Prices, order: Order, replicas: Replicas) -> None:
+        self.strategy, self.prices, self.order, self.replicas = strategy, prices, order, replicas
+        self.sharded = has_shards(prices.problem, strategy.candidate)
+        self.kept: dict[Hashable, Template] = {}
+        self.units: dict[Hashable, list[Operator]] = {}
+
+    def of(self, pipeline: int, way: int, chunk: int) -> Template:
+        """Template of the passes of one kind of a chunk."""
+        rank = int(self.order.device[chunk])
+        at = self.replicas.kinds(rank, pipeline), self.replicas.link(rank, pipeline)
+        rate, send = float(self.replicas.rate[rank, pipeline]), self._send(pipeline, way, chunk)
+        key = way, chunk, at, rate, send
+        if key not in self.kept:
+            first, end = self.strategy.stages[chunk]
+            layers = range(first, end) if way == FORWARD else range(end - 1, first - 1, -1)
+            units = [list(self._unit(way, layer, self.strategy.recompute[chunk], at)) for layer in layers]
+            self.kept[key] = template(units, self._shards(way, layers, rate), send)
+        return self.kept[key]
+
+    def _unit(self, way: int, layer: int, recompute: str, at: tuple) -> list[Operator]:  # type: ignore[type-arg]
+        """Operators of one layer; equal inner layers are priced once."""
+        inner = 0 < layer < self.prices.layers - 1
+        key = (way, self.prices.kind_of(layer) if inner else ~layer, recompute, at)
+        if key not in self.units:
+            found = (
+                forward_operators(self.prices, layer, recompute, *at)
+                if way == FORWARD
+                else backward_operators(self.prices, layer, recompute, KIND_OF[way], *at)
+            )
+            self.units[key] = list(found)
+        return [operator._replace(layer=layer) for operator in self.units[key]]
+
+    def _send(self, pipeline: int, way: int, chunk: int) -> Operator | None:
+        """The message of a pass's result, where the next chunk is on another device."""
+        device, (first, end) = self.order.device, self.strategy.stages[chunk]
+        if way == FORWARD and chunk + 1 < len(device) and device[chunk] != device[chunk + 1]:
+            return Operator(float(self.replicas.forth[chunk, pipeline]), SEND, WHOLE, end - 1, FORTH)
+        if way in (INPUT_GRADIENT, BACKWARD) and chunk > 0 and device[chunk] != device[chunk - 1]:
+            return Operator(float(self.replicas.back[chunk - 1, pipeline]), RETURN, WHOLE, first, BACK)
+        return None
+
+    def _shards(self, way: int, layers: range, rate: float) -> Shards:
+        """Gathers and scatters of a pass by layer."""
+        if not self.sharded:
+            return Shards({}, {})
+        zero, (weight, gradient, _) = self.strategy.candidate.zero, self.prices.problem.memory.parameter_bytes
+        count = {layer: float(self.prices.tables.parameters[layer, layer + 1]) for layer in layers}
+        gathers = zero == 3 and way != WEIGHT_GRADIENT
+        scatters = way in (WEIGHT_GRADIENT, BACKWARD)
+        return Shards(
+            {layer: rate * weight * count[layer] for layer in layers if gathers},
+            {layer: rate * gradient * count[layer] for layer in layers if scatters},
+        )

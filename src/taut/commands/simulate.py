@@ -1,0 +1,107 @@
+"""``taut simulate``: one configuration, event by event."""
+
+import json
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taut.commands.options import JsonFlag, check_file, parse_fix, text_width
+from taut.errors import DataError
+
+if TYPE_CHECKING:
+    from taut.simulation.result import Simulation
+
+FORMATS = (".png", ".pdf", ".svg")
+
+
+def simulate_command(
+    model: Annotated[str, typer.Argument(metavar="MODEL|PLAN.json", help="The model, as for plan; or a plan, alone.")],
+    cluster: Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="The cluster, as for plan.")] = None,
+    global_batch: Annotated[int | None, typer.Option(help="Sequences per step.")] = None,
+    fix: Annotated[str, typer.Option(help="Values of the configuration, such as tp=8,pp=4,micro_batch=1.")] = "",
+    seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Measured layer costs: catalog name or CSV file.")] = None,
+    memory_model: Annotated[str | None, typer.Option(help="Catalog name, YAML file, or JSON of a network.")] = None,
+    calibration: Annotated[str | None, typer.Option(help="Fitted coefficients: catalog name or YAML file.")] = None,
+    stack: Annotated[
+        str | None, typer.Option(help="Framework: catalog name or YAML file; default: megatron-core.")
+    ] = None,
+    precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32, fp8, fp8-blockwise, mxfp8 or nvfp4.")] = None,
+    grad_precision: Annotated[
+        str | None, typer.Option(help="Of kept and summed gradients: bf16, fp16 or fp32; default: by precision.")
+    ] = None,
+    overlap_grad_reduce: Annotated[
+        bool, typer.Option("--overlap-grad-reduce", help="Reduce gradients during the last backward pass.")
+    ] = False,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write what ran when, for ui.perfetto.dev and chrome://tracing (.json).")
+    ] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the timeline: .png, .svg or .pdf.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Simulate one training step, event by event: time, bubble, exposed communication, memory over time."""
+    from taut.files import write_atomically
+    from taut.reports.simulation import summary
+    from taut.simulation.trace import write_trace
+
+    check_file(trace)
+    _check_picture(picture)
+    options: dict[str, object] = {
+        "global_batch": global_batch, "seq": seq, "profile": profile, "memory_model": memory_model,
+        "calibration": calibration, "stack": stack, "precision": precision,
+        "grad_precision": grad_precision,
+    }  # fmt: skip
+    given = {name: value for name, value in options.items() if value is not None}
+    if fix:
+        given["fix"] = parse_fix(fix)
+    if overlap_grad_reduce:
+        given["overlap_grad_reduce"] = True
+    found = _simulated(model, cluster, given)
+    if trace is not None:
+        write_trace(found, trace)
+    if picture is not None:
+        write_atomically(picture, _drawn(found, picture.suffix.lower()))
+    typer.echo(json.dumps(found.as_dict()) if as_json else summary(found, width=text_width()))
+
+
+def _simulated(model: str, cluster: str | None, given: dict[str, object]) -> "Simulation":
+    """The step of a plan, or of stated values."""
+    from taut.planning.request import PlanRequest
+    from taut.simulation.simulate import simulate
+
+    if cluster is None:
+        if given:
+            name = "--" + min(given).replace("_", "-")
+            raise DataError(f"{name}: stands beside a plan, expected a model and a cluster, or a plan alone")
+        if not Path(model).exists() and Path(model).suffix != ".json":
+            raise DataError("CLUSTER: missing, expected a model and a cluster, or the file of a plan alone")
+        return simulate(model)
+    return simulate(PlanRequest(model, cluster, **given))  # type: ignore[arg-type]
+
+
+def _check_picture(path: Path | None) -> None:
+    """Refuse before the simulation a picture that could not be drawn after it."""
+    check_file(path)
+    if path is None:
+        return
+    if path.suffix.lower() not in FORMATS:
+        raise DataError(f"--picture {path}: expected a name that ends in {', '.join(FORMATS)}")
+    try:
+        import_module("matplotlib.figure")
+    except ImportError:
+        raise DataError(f"--picture {path}: needs matplotlib: pip install 'taut[plot]'") from None
+
+
+def _drawn(found: "Simulation", suffix: str) -> bytes:
+    """The picture; its figure belongs to no window, so that no display is needed."""
+    from matplotlib.figure import Figure
+
+    from taut.plots.timeline import figure_size, plot_timeline
+
+    figure, file = Figure(figsize=figure_size(found), layout="compressed"), BytesIO()
+    plot_timeline(found, figure.subplots())
+    figure.savefig(file, format=suffix[1:], dpi=150)
+    return file.getvalue()

@@ -1,0 +1,79 @@
+"""A simulated step in words: its time beside the closed form's, where it goes, and memory."""
+
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from taut.data.units import GIB
+from taut.formulations.simulation.operators import STREAMS
+
+if TYPE_CHECKING:
+    from taut.simulation.result import Simulation
+
+WORDS = {
+    "compute": "computation",
+    "tensor_parallel": "tensor groups",
+    "context_parallel": "context rings",
+    "sharding": "shards",
+    "data_parallel": "gradients",
+    "pipeline_transfers": "messages",
+    "bubble": "bubble",
+    "constant": "constant",
+}
+"""Parts of a step in words; communication counts where nothing hides it."""
+MOST_ROWS = 16
+"""Devices that are listed one by one."""
+
+
+def summary(found: "Simulation", *, width: int = 110) -> str:
+    """
+    Text of a simulation.
+
+    Parameters
+    ----------
+    found
+        The simulated step.
+    width
+        Columns of the text.
+    """
+    console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
+    console.print("\n".join(_lines(found)), highlight=False)
+    console.print("")
+    console.print(_table(found))
+    output = console.file
+    assert isinstance(output, StringIO)
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+
+
+def _lines(found: "Simulation") -> list[str]:
+    problem, step = found.problem, found.step_time_s
+    parts = ", ".join(f"{WORDS[name]} {part / step:.1%}" for name, part in found.breakdown_s.items() if part > 0)
+    replicas, dp = len(found.graph.replicas.simulated), found.strategy.candidate.dp
+    alike = f"; {replicas} of {dp} replicas simulated, the others are alike" if replicas < dp else ""
+    return [
+        f"{problem.model.name} on {problem.cluster.name}: {found.strategy.candidate}",
+        f"step        {step:.6g} s; closed form {found.closed_form_s:.6g} s ({step / found.closed_form_s - 1:+.2%})",
+        f"time        {parts}",
+        f"graph       {found.tasks} tasks{alike}",
+        *([] if found.fits else ["memory      does not fit"]),
+    ]
+
+
+def _table(found: "Simulation") -> Table:
+    """Share of the step in which each stream is busy, bubble and memory, by device of the first simulated pipeline."""
+    table = Table(box=None, pad_edge=False, header_style="")
+    table.add_column("device")
+    shown = [name for name in STREAMS if max(found.utilisation[name]) > 0]
+    for name in (*shown, "bubble", "peak GiB", "of"):
+        table.add_column(name, justify="right")
+    ranks = found.graph.ranks
+    for rank in range(min(ranks, MOST_ROWS)):
+        busy = [f"{found.utilisation[name][rank]:.1%}" for name in shown]
+        bubble = f"{found.activity_s[rank, -1] / found.step_time_s:.1%}"
+        memory = (f"{figure[rank] / GIB:.1f}" for figure in (found.memory_bytes, found.capacity_bytes))
+        table.add_row(f"stage {rank}", *busy, bubble, *memory)
+    if ranks > MOST_ROWS:
+        table.add_row(f"... and {ranks - MOST_ROWS} more")
+    return table

@@ -1,0 +1,177 @@
+"""What a simulation returns: the step's time, where it goes on every stream, memory over time, and every event."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.data.units import KIB
+from taut.formulations.latency import memory_bytes, step_time
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.simulation.exposure import ACTIVITIES, activity_seconds
+from taut.formulations.simulation.graph import OperatorGraph
+from taut.formulations.simulation.memory import Held, memory_curves
+from taut.formulations.simulation.operators import KINDS, STREAMS
+from taut.formulations.strategy import Strategy
+
+if TYPE_CHECKING:
+    from networkx import DiGraph
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Simulation:
+    """
+    One training step, event by event.
+
+    Parameters
+    ----------
+    problem, strategy, workers
+        What was simulated, and the device of every worker (pp, dp, tp cp).
+    graph
+        Tasks of the step and what each waits for.
+    start
+        Seconds at which each task starts (tasks,).
+    wall_s
+        Seconds that building the graph and the sweep took.
+
+    Examples
+    --------
+    >>> import taut
+    >>> found = taut.simulate("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
+    >>> sorted(found.exposed_s)
+    ['context_parallel', 'data_parallel', 'pipeline_transfers', 'sharding', 'tensor_parallel']
+    """
+
+    problem: PlanningProblem
+    strategy: Strategy
+    workers: Ints
+    graph: OperatorGraph
+    start: Floats
+    wall_s: float
+
+    @cached_property
+    def step_time_s(self) -> float:
+        """Seconds of the step: the end of the last task, and a calibration's constant."""
+        return float(self.end.max()) + self.problem.constant_seconds
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks."""
+        return self.graph.tasks
+
+    @cached_property
+    def end(self) -> Floats:
+        """Seconds at which each task ends (tasks,)."""
+        return self.start + self.graph.seconds
+
+    @cached_property
+    def closed_form_s(self) -> float:
+        """Seconds of the step by the evaluator that plans are made with (``taut.formulations.latency``)."""
+        return float(step_time(self.problem, self.strategy, self.workers).total)
+
+    @cached_property
+    def activity_s(self) -> Floats:
+        """Seconds of every activity and of idleness by simulated device (devices, activities + 1)."""
+        return activity_seconds(self.graph, self.start)
+
+    @cached_property
+    def breakdown_s(self) -> dict[str, float]:
+        """Seconds of the average device of the job: computation, exposed communication by kind, bubble, constant."""
+        mean = self._weights @ self.activity_s
+        named = dict(zip((*ACTIVITIES, "bubble"), mean.tolist(), strict=True))
+        return {**named, "constant": self.problem.constant_seconds}
+
+    @property
+    def exposed_s(self) -> dict[str, float]:
+        """Seconds for which the average device waits for communication that nothing hides, by kind."""
+        return {name: self.breakdown_s[name] for name in ACTIVITIES[1:]}
+
+    @property
+    def bubble(self) -> float:
+        """Share of the step in which the average device neither computes nor waits for communication under way."""
+        return self.breakdown_s["bubble"] / self.step_time_s if self.step_time_s > 0 else 0.0
+
+    @cached_property
+    def utilisation(self) -> dict[str, list[float]]:
+        """Share of the step in which each stream is busy, by simulated device."""
+        devices = self.graph.devices
+        busy = np.bincount(self.graph.stream, weights=self.graph.seconds, minlength=devices * len(STREAMS))
+        shares = busy[: devices * len(STREAMS)].reshape(devices, -1) / max(self.step_time_s, np.finfo(float).tiny)
+        return {name: shares[:, k].tolist() for k, name in enumerate(STREAMS)}
+
+    @cached_property
+    def memory_bytes(self) -> list[int]:
+        """Most bytes of one device of every pipeline rank."""
+        return memory_bytes(self.problem, self.strategy)
+
+    @cached_property
+    def memory(self) -> list[Held]:
+        """Bytes over time of one device of every pipeline rank, of the first simulated pipeline."""
+        return memory_curves(self.problem, self.strategy, self.graph, self.start)
+
+    @cached_property
+    def capacity_bytes(self) -> list[int]:
+        """Bytes that the smallest device of every pipeline rank has, the margin kept free."""
+        types = self.problem.type_of_node[self.problem.links.node_of[self.workers]]
+        budget = self.problem.stage_memory(self.strategy.candidate).budget[types]
+        return [int(least) // KIB * KIB for least in budget.min(axis=(1, 2))]
+
+    @property
+    def fits(self) -> bool:
+        """Whether every device has the memory."""
+        return all(need <= free for need, free in zip(self.memory_bytes, self.capacity_bytes, strict=True))
+
+    def device_name(self, device: int) -> str:
+        """Which worker a simulated device stands for."""
+        pipeline, rank = divmod(device, self.graph.ranks)
+        replica = int(self.graph.replicas.simulated[pipeline])
+        copies = int(np.count_nonzero(self.graph.replicas.like == pipeline))
+        words = f"stage {rank}" + (f", replica {replica}" if self.strategy.candidate.dp > 1 else "")
+        return words + (f" (stands for {copies} replicas)" if copies > 1 else "")
+
+    def to_networkx(self) -> "DiGraph[int]":
+        """The graph of a small step, with the start of every task."""
+        graph = self.graph.to_networkx()
+        for task, begin in enumerate(self.start.tolist()):
+            graph.nodes[task]["start"] = begin
+        return graph
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "step_time_s": self.step_time_s,
+            "tasks": self.tasks,
+            "wall_s": self.wall_s,
+            "bubble": self.bubble,
+            "memory_bytes": self.memory_bytes,
+            "capacity_bytes": self.capacity_bytes,
+            "fits": self.fits,
+            "closed_form_s": self.closed_form_s,
+            "breakdown_s": self.breakdown_s,
+            "exposed_s": self.exposed_s,
+            "utilisation": self.utilisation,
+            "strategy": {
+                **self.strategy.candidate.as_dict(),
+                "stages": [list(stage) for stage in self.strategy.stages],
+                "recompute": list(self.strategy.recompute),
+            },
+            "simulated_replicas": self.graph.replicas.simulated.tolist(),
+        }
+
+    def __repr__(self) -> str:
+        """One line: strategy, step time, tasks, bubble."""
+        words = f"{self.step_time_s:.4g} s a step, {self.tasks} tasks, bubble {self.bubble:.1%}"
+        return f"<Simulation {self.strategy.candidate}, {words}>"
+
+    @cached_property
+    def _weights(self) -> Floats:
+        """Share of the job's pipelines that each simulated device stands for, (devices,)."""
+        counts = np.bincount(self.graph.replicas.like, minlength=len(self.graph.replicas.simulated))
+        return np.asarray(np.repeat(counts / counts.sum(), self.graph.ranks) / self.graph.ranks)
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """What every task does, in words."""
+        return [KINDS[kind] for kind in self.graph.kind.tolist()]

@@ -1,0 +1,117 @@
+"""
+Simulating one training step: from a plan, or from a model, a cluster and fixed values.
+
+The graph of the step is built from the evaluator's own prices (``taut.formulations.simulation.graph``) and swept once.
+"""
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Unpack, overload
+
+from taut.data.arrays import Ints
+from taut.errors import FieldError
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.simulation.graph import operator_graph
+from taut.formulations.strategy import Strategy
+from taut.planning.plan import Plan, load_plan
+from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
+from taut.simulation.configuration import Configuration, of_plan, of_request
+from taut.simulation.result import Simulation
+
+PlanInput = Plan | PlanRequest | str | PathLike[str] | Mapping[str, Any]
+
+
+@overload
+def simulate(model: PlanInput, /) -> Simulation: ...
+@overload
+def simulate(model: ModelInput, cluster: ClusterInput, **options: Unpack[PlanOptions]) -> Simulation: ...
+def simulate(model: PlanInput | ModelInput, cluster: ClusterInput | None = None, **options: Any) -> Simulation:
+    """
+    Simulate one training step, event by event.
+
+    Parameters
+    ----------
+    model, cluster
+        Specs or their plain values, catalog names or files, as of ``taut.plan``; or, alone, a plan, its file or its
+        values, or a ``PlanRequest``.
+    **options
+        Those of ``taut.plan``. ``fix`` states the configuration; what it leaves open is chosen by the evaluator among
+        simple plans (even stages, workers in the order of the devices).
+
+    Returns
+    -------
+    Simulation
+        Step time, bubble, exposed communication, utilisation, memory over time, and every event.
+
+    Raises
+    ------
+    DataError
+        If an input is wrong or no candidate exists; a ``FieldError`` names the argument.
+
+    Examples
+    --------
+    >>> import taut
+    >>> taut.simulate("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4, "zero": 0})
+    <Simulation pp=2 tp=1 dp=4 micro_batch=4 1f1b recompute=none, 0.2558 s a step, 210 tasks, bubble 29.1%>
+    """
+    return simulate_strategy(*_configuration(model, cluster, options))
+
+
+def simulate_strategy(
+    problem: PlanningProblem,
+    strategy: Strategy,
+    devices: Ints,
+    *,
+    every_replica: bool = False,
+    recompute_communication: bool = True,
+) -> Simulation:
+    """
+    Simulate a strategy on a placement.
+
+    Parameters
+    ----------
+    problem
+        What is planned, in the latency model ``step``.
+    strategy
+        Candidate, stages and recompute.
+    devices
+        Device of every worker (pp, dp, tp cp).
+    every_replica
+        Whether replicas that are alike are simulated one by one; the times are the same.
+    recompute_communication
+        Whether what is computed again communicates again.
+
+    Raises
+    ------
+    FormulationError
+        If the problem has another latency model.
+
+    Examples
+    --------
+    >>> import taut
+    >>> found = taut.simulate("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
+    >>> every = taut.simulate_strategy(found.problem, found.strategy, found.workers, every_replica=True)
+    >>> round(every.step_time_s / found.step_time_s, 12), every.tasks > found.tasks
+    (1.0, True)
+    """
+    began = perf_counter()
+    graph = operator_graph(
+        problem, strategy, devices, every_replica=every_replica, recompute_communication=recompute_communication
+    )
+    start = graph.times()
+    return Simulation(problem, strategy, devices, graph, start, perf_counter() - began)
+
+
+def _configuration(subject: Any, cluster: ClusterInput | None, options: dict[str, Any]) -> Configuration:
+    """What is to be simulated."""
+    if isinstance(subject, PlanRequest) or cluster is not None:
+        return of_request(request_of(subject, cluster, options))
+    if options:
+        raise FieldError(min(options), None, "stands beside a plan, expected nothing that the plan holds")
+    if isinstance(subject, Plan):
+        return of_plan(subject)
+    if isinstance(subject, Mapping):
+        return of_plan(Plan(dict(subject)))
+    return of_plan(load_plan(Path(subject)))

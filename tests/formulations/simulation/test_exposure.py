@@ -1,0 +1,48 @@
+"""What devices wait for: exposed communication, and the bubble."""
+
+import numpy as np
+import pytest
+
+from taut.data.stack import SCHEDULES
+from taut.formulations.simulation.exposure import ACTIVITIES, activity_seconds
+from taut.formulations.simulation.graph import operator_graph
+from taut.formulations.simulation.operators import STREAMS
+from tests.formulations.simulation.test_graph import devices_of, random_case, small
+from tests.formulations.test_sharding import GATHER, SCATTER, pair
+from tests.support.small import candidate, in_order, strategy
+
+
+def test_the_bubble_of_1f1b_is_the_known_share() -> None:
+    """Two even stages and 4 micro-batches of 6 s: of 30 s each device idles 6."""
+    plan = strategy(candidate(2, 2, 1, m=4), 2, 4)
+    graph = operator_graph(small(), plan, in_order(plan.candidate))
+    spent = activity_seconds(graph, graph.times())
+    named = dict(zip((*ACTIVITIES, "bubble"), spent.T.tolist(), strict=True))
+    assert named["compute"] == pytest.approx([24.0, 24.0])
+    assert named["bubble"] == pytest.approx([6.0, 6.0], rel=1e-3)
+
+
+def test_only_what_computation_does_not_hide_is_exposed() -> None:
+    """Layers of 20 s hide all but two gathers and a scatter of a micro-batch."""
+    plan = strategy(candidate(1, 1, 2, m=4, zero=3), 4)
+    graph = operator_graph(pair(20.0), plan, in_order(plan.candidate))
+    ((compute, *rest),) = activity_seconds(graph, graph.times())
+    assert compute == pytest.approx(4 * 240)
+    assert rest[ACTIVITIES.index("sharding") - 1] == pytest.approx(4 * (2 * GATHER + SCATTER))
+    assert rest[-1] == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_parts_of_a_step_add_up(seed: int) -> None:
+    """On random strategies of every schedule nothing is counted twice, and no bubble is negative."""
+    given, plan = random_case(seed, schedules=SCHEDULES, one_type=False)
+    graph = operator_graph(given, plan, devices_of(plan))
+    start = graph.times()
+    spent, whole = activity_seconds(graph, start), float((start + graph.seconds).max())
+    assert spent.sum(axis=1) == pytest.approx(np.full(graph.devices, whole))
+    assert spent.min() >= -1e-9 * whole
+    computing = (graph.stream % len(STREAMS) == 0) & (graph.stream < len(STREAMS) * graph.devices)
+    busy = np.bincount(
+        graph.stream[computing] // len(STREAMS), weights=graph.seconds[computing], minlength=graph.devices
+    )
+    assert spent[:, 0] == pytest.approx(busy)
