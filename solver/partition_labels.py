@@ -171,7 +171,7 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
             cut = edge[j] if x < pp - 1 else 0.0
             within = False
             for q in range(patterns):
-                seconds, r = _cheapest(low, high, fixed, activation, held, budget[q], threshold, q, i, j)
+                seconds, r = cheapest(low, high, fixed, activation, held, budget[q], threshold, q, i, j)
                 within = within or r != BEYOND
                 if r < 0 or not np.isfinite(cut + (tail[j] if x == 0 else 0.0)):
                     continue
@@ -195,7 +195,9 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
                                 total, longest = max(total + tail[j], longest + ranges.others), -np.inf
                             else:
                                 longest = max(longest, total + ranges.least_wait)
-                            slot = _place(sums[x, i, a, b], waits[x, i, a, b], count, x, i, a, b, total, longest, step)
+                            slot = place_label(
+                                sums[x, i, a, b], waits[x, i, a, b], count, x, i, a, b, total, longest, step
+                            )
                             if slot >= 0:
                                 chosen = step[x, i, a, b, slot]
                                 chosen[0], chosen[1], chosen[2], chosen[3] = j, r, q, k
@@ -205,7 +207,7 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
 
 
 @jit
-def _place(
+def place_label(
     sums: Floats,
     waits: Floats,
     count: Steps,
@@ -239,7 +241,7 @@ def _place(
 
 
 @jit
-def _cheapest(
+def cheapest(
     low: Floats,
     high: Floats,
     fixed: Ints,

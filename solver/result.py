@@ -42,6 +42,7 @@ class Source(StrEnum):
     ORDER_MEMORY = "order-memory"
     ORDER = "order"
     EVERY_PLACEMENT = "every-placement"
+    NODE_SLOTS = "node-slots"
     PLACEMENT = "placement"
     COVER = "cover"
 

@@ -35,6 +35,7 @@ from taut.solver.order_priced.dominance import dominates, stated
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import solve_joint
+from taut.solver.placement.exact.node_slots import solve_by_slots
 from taut.solver.placement.path_cover.bound import cover_bound
 from taut.solver.placement.path_cover.witness import witnessed
 from taut.solver.result import Source
@@ -169,6 +170,11 @@ def _every(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     return found.lower_bound
 
 
+def _slots(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    found = solve_by_slots(ladder.problem, candidate, ladder.links, ladder.slots, margin=ladder.margin)
+    return found.lower_bound
+
+
 def _joint(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     return solve_joint(ladder.problem, candidate, ladder.links, ladder.subsets, margin=ladder.margin).lower_bound
 
@@ -188,6 +194,7 @@ _CHECKS: dict[Source, Check] = {
     Source.ORDER_MEMORY: _order_memory,
     Source.ORDER: _order,
     Source.EVERY_PLACEMENT: _every,
+    Source.NODE_SLOTS: _slots,
     Source.PLACEMENT: _joint,
     Source.COVER: _cover,
 }

@@ -24,6 +24,7 @@ from taut.solver.memory_excess import least_excess
 from taut.solver.order_priced.bound import OrderBound, order_bound
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import Joint, solve_joint
+from taut.solver.placement.exact.node_slots import solve_by_slots
 from taut.solver.result import Source
 
 
@@ -129,6 +130,11 @@ def _every(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
     return Evaluation(seconds=found.lower_bound, source=Source.EVERY_PLACEMENT, placed=found)
 
 
+def _slots(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
+    found = solve_by_slots(ladder.problem, candidate, ladder.links, ladder.slots, margin=ladder.margin)
+    return Evaluation(seconds=found.lower_bound, source=Source.NODE_SLOTS, placed=found)
+
+
 def _joint(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
     found = solve_joint(ladder.problem, candidate, ladder.links, ladder.subsets, margin=ladder.margin)
     return Evaluation(seconds=found.lower_bound, source=Source.PLACEMENT, placed=found)
@@ -139,6 +145,7 @@ COMPUTATIONS: dict[Source, Compute] = {
     Source.PARTITION: partition,
     Source.ORDER: order,
     Source.EVERY_PLACEMENT: _every,
+    Source.NODE_SLOTS: _slots,
     Source.PLACEMENT: _joint,
 }
 """What is computed in one go; infeasibility is found by the rungs that divide the layers."""

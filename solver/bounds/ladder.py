@@ -10,6 +10,7 @@ source                what it is                                                
 ``order-memory``      no division into chunks fits, by priced memory                  ``order_priced.witness``
 ``order``             what devices can take, and weighted paths through the order     ``order_priced.witness``
 ``every-placement``   all placements, one by one                                      ``placement.exact.enumerate``
+``node-slots``        labels over the slots that stages leave on few nodes            ``placement.exact.node_slots``
 ``placement``         exact subset dynamic programming                                ``placement.exact.joint``
 ``cover``             set partitioning over routes of paths, a case distinction        ``placement.path_cover.bound``
 ====================  ==============================================================  ============================
@@ -34,6 +35,7 @@ from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import SubsetCache, has_joint
+from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.result import Source
 
@@ -65,7 +67,7 @@ class Ladder:
     ) -> None:
         self.problem, self.margin = problem, margin
         self.links = BestLinks(problem.links, problem.rings)
-        self.subsets, self.placements = SubsetCache(), EnumerationCache()
+        self.subsets, self.placements, self.slots = SubsetCache(), EnumerationCache(), SlotCache()
         self.relaxations = {} if relaxations is None else relaxations
         self._latest: tuple[Candidate, Communication] | None = None
 
@@ -141,6 +143,10 @@ def _joint(ladder: Ladder, candidate: Candidate) -> bool:
     return has_joint(ladder.problem, candidate, ladder.subsets) and not _every(ladder, candidate)
 
 
+def _slots(ladder: Ladder, candidate: Candidate) -> bool:
+    return has_node_slots(ladder.problem, candidate, ladder.slots) and not _every(ladder, candidate)
+
+
 def _cover(ladder: Ladder, candidate: Candidate) -> bool:
     return has_cover(ladder.problem, candidate)
 
@@ -154,6 +160,7 @@ RUNGS = (
     Rung(source=Source.ORDER_MEMORY, level=Level.DIVISION, applies=_order_priced),
     Rung(source=Source.ORDER, level=Level.DIVISION, applies=_order_priced, weaker=_DIVIDED[:1]),
     Rung(source=Source.EVERY_PLACEMENT, level=Level.PLACEMENT, applies=_every, weaker=_DIVIDED),
+    Rung(source=Source.NODE_SLOTS, level=Level.PLACEMENT, applies=_slots, weaker=_DIVIDED),
     Rung(source=Source.PLACEMENT, level=Level.PLACEMENT, applies=_joint, weaker=_DIVIDED),
     Rung(source=Source.COVER, level=Level.PLACEMENT, applies=_cover, weaker=_DIVIDED),
 )

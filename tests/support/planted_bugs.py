@@ -44,7 +44,7 @@ from taut.solver.certificate.reference.space import SPLIT, Case, Choice, candida
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.placement.exact import enumerate as every_placement
-from taut.solver.placement.exact import joint
+from taut.solver.placement.exact import joint, node_slots
 from taut.solver.result import Limits
 from taut.solver.search.search import search
 from tests.support.instances import random_problem
@@ -127,7 +127,7 @@ def _no_earlier(pipelines: Any, *_: Any) -> Any:
 
 
 def _later_raised(found: Any, *_: Any) -> Any:
-    return replace(found, reduction=1.3 * found.reduction, unhidden=1.3 * found.unhidden)
+    return replace(found, ring=1.3 * found.ring)
 
 
 def _dearer_cases(found: Any, *_: Any) -> Any:
@@ -171,6 +171,7 @@ BUGS: dict[str, Patch] = {
     "bytes of weights halved": _changed(memory, "held_bytes", lambda found, *_: (found[0] // 2, *found[1:])),
     "subset placement bound +5 %": _changed(joint, "solve_joint", _raised),
     "every-placement bound +5 %": _changed(every_placement, "solve_by_enumeration", _raised),
+    "node-slots bound +5 %": _changed(node_slots, "solve_by_slots", _raised),
     "full recompute without its all-reduces": _without_full_rings,
     "trip weight always 1": _method(PlanningProblem, "_trips", lambda found, *_: 1.0),
     "relaxation +10 %": _scaled(candidate_bounds, "relaxation_bound", 1.1),

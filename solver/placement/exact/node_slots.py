@@ -1,0 +1,193 @@
+r"""
+Bound ``node-slots``: exact division of the layers with the nodes that every stage takes, for few nodes of any types.
+
+Sets: states of the slots (``taut.solver.placement.exact.slot_states``): a stage takes a vector u of slots on nodes.
+Data: seconds t[n, r, i, j] of layers [i, j) with recompute r as a stage on a block of node n, forward[n, i, j] of the
+forward pass, hop(n, n') and before(n, n') in full and without its way back, :math:`\rho(u)` seconds per byte of a ring.
+
+Some pipeline z meets the slowest stage of all. It passes each stage on one of the nodes of its u, so
+
+(1) stage x takes it :math:`low(u) = \min_{n: u_n > 0} t_n` at least, the slowest takes :math:`\theta`, the largest
+    :math:`\max_{n: u_n > 0} t_n`, and a hop the least of the nodes of both vectors. Every node of u must hold the
+    stage.
+(2) LB = :math:`\min_\theta (m - 1) \theta + D_\theta`, with :math:`D_\theta` the least sum of (1) and of what is waited
+    for over all divisions and states within :math:`\theta`, found by labels as in ``taut.solver.layer_partition`` (1)
+    to (4). The ring of a stage is that of its u, exactly.
+(3) In ``amp`` a label holds the slowest ring in the place of the longest wait, and in ``pipette`` stage 0 alone is
+    waited for. In ``step`` the optimizer takes at least that of an even division.
+(4) Where all nodes are alike every pipeline takes as long but for its hops, so the mean hop of all replicas counts
+    (``taut.solver.placement.exact.slot_figures`` (2)). A single stage is a whole pipeline on one node, so low(u) is the
+    largest :math:`t_n` there.
+(5) As :math:`D_\theta \ge D_\infty`, no :math:`\theta` with :math:`(m - 1) \theta + D_\infty` above the best is tried.
+
+It applies where the devices of a node are interchangeable, and is the optimum where every vector is on one node or on
+nodes alike, but for the optimizer in ``step`` and what overlaps. Dynamic programming over the capacity that is left is
+that of the multidimensional knapsack problem.
+
+References
+----------
+Kellerer, Pferschy and Pisinger (2004), Knapsack problems, section 9.3.2: states of capacities.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from taut.data.arrays import Ints
+from taut.data.costs import RECOMPUTE
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.sharding import has_shards
+from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division
+from taut.solver.bounds.candidate_bounds import ROUNDING
+from taut.solver.bounds.communication import optimizer_per_parameter, waits_for_every_stage
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.layer_partition import Partition
+from taut.solver.placement.exact.joint import Joint
+from taut.solver.placement.exact.slot_figures import slot_figures
+from taut.solver.placement.exact.slot_labels import (
+    Figures,
+    States,
+    least_sum,
+    room,
+)
+from taut.solver.placement.exact.slot_positions import slot_positions
+from taut.solver.placement.exact.slot_states import SlotStates, interchangeable, slot_states
+
+
+@dataclass
+class SlotCache:
+    """States by degrees, shared by the candidates that differ in other things; None for too many."""
+
+    _listed: dict[tuple[int, int], SlotStates | None] = field(default_factory=dict)
+
+    def listed(self, problem: PlanningProblem, candidate: Candidate) -> SlotStates | None:
+        """
+        List the states of a candidate's slots.
+
+        Parameters
+        ----------
+        problem, candidate
+            Nodes and degrees.
+        """
+        key = (candidate.tp, candidate.pp)
+        if key not in self._listed:
+            self._listed[key] = slot_states(*_slots(problem, candidate), candidate.pp, candidate.dp)
+        return self._listed[key]
+
+
+def _slots(problem: PlanningProblem, candidate: Candidate) -> tuple[Ints, Ints]:
+    """Blocks that every node holds, and classes of nodes that can change places."""
+    return problem.links.gpus_per_node // candidate.tp, interchangeable(problem.links, problem.type_of_node)
+
+
+def has_node_slots(problem: PlanningProblem, candidate: Candidate, cache: SlotCache) -> bool:
+    """
+    Say whether the bound applies: stages in closed form, on few nodes of several types or by AMP's model.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded; weights not sharded over replicas, and blocks that are tensor groups within nodes.
+    cache
+        States so far.
+
+    Returns
+    -------
+    bool
+        Whether it applies.
+    """
+    return (
+        not candidate.is_order_priced
+        and not candidate.dp_shard
+        and candidate.cp == 1
+        and (len(problem.device_types) > 1 or problem.latency_model == "amp")
+        and problem.links.by_node
+        and candidate.tp <= problem.links.gpus_per_node.min()
+        and not has_shards(problem, candidate)
+        and cache.listed(problem, candidate) is not None
+    )
+
+
+def solve_by_slots(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, cache: SlotCache, *, margin: bool = True
+) -> Joint:
+    """
+    Compute bound (2) of a candidate for which ``has_node_slots`` holds.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded.
+    best
+        Best links of the cluster.
+    cache
+        States so far.
+    margin
+        Whether the memory margin is kept.
+
+    Returns
+    -------
+    Joint
+        The bound with a placement that attains it where vectors are on nodes alike; infinite and without partition if
+        nothing fits.
+    """
+    listed = cache.listed(problem, candidate)
+    assert listed is not None
+    figures = slot_figures(problem, candidate, best, listed.vectors, margin=margin)
+    states = States(listed.first, listed.vector, listed.begin, listed.following, listed.onto)
+    value, picks = _least(figures, states, candidate.num_micro_batches)
+    if not np.isfinite(value):
+        none = Partition(seconds=np.inf)
+        return Joint(lower_bound=np.inf, partition=none, positions=np.zeros((0, 1), np.int64), exact=False)
+    value += _least_optimizer(problem, candidate)
+    ends = picks[:, 0].tolist()
+    division = Division(
+        tuple(zip((0, *ends[:-1]), ends, strict=True)), tuple(RECOMPUTE[choice] for choice in picks[:, 1])
+    )
+    partition = Partition(seconds=value, division=division, patterns=(0,) * candidate.pp)
+    vectors = listed.vectors[listed.vector[listed.first[: candidate.pp] + picks[:, 2]]]
+    positions = slot_positions(vectors, *_slots(problem, candidate))
+    return Joint(lower_bound=value * (1 - ROUNDING), partition=partition, positions=positions, exact=False)
+
+
+def _least(figures: Figures, states: States, m: int) -> tuple[float, Ints]:
+    """The least of (2) over the thresholds, and end, recompute and state of every stage."""
+    labels, pp = room(figures, states), len(figures.in_flight)
+    picks, best_picks = np.zeros((pp, 3), np.int64), np.zeros((pp, 3), np.int64)
+    least = least_sum(figures, states, np.inf, best_picks, labels)
+    if not np.isfinite(least):
+        return np.inf, best_picks
+    best = (m - 1) * _slowest(figures, states, best_picks) + least
+    first, end = np.triu_indices(figures.high.shape[-1], 1)
+    steps = np.unique(figures.high[:, :, first, end])
+    steps = steps[np.isfinite(steps)]
+    low, high = 0, len(steps)
+    while low < high:
+        middle = (low + high) // 2
+        feasible = np.isfinite(least_sum(figures, states, steps[middle], picks, labels))
+        low, high = (low, middle) if feasible else (middle + 1, high)
+    for threshold in steps[low:]:
+        if (m - 1) * threshold + least >= best:
+            break
+        total = least_sum(figures, states, threshold, picks, labels)
+        value = (m - 1) * _slowest(figures, states, picks) + total
+        if value < best:
+            best, best_picks = value, picks.copy()
+    return float(best), best_picks
+
+
+def _slowest(figures: Figures, states: States, picks: Ints) -> float:
+    """Largest ``high`` seconds of the stages in ``picks`` (pp, 3)."""
+    firsts = [0, *picks[:-1, 0].tolist()]
+    sets = figures.kinds[states.vector[states.first[: len(picks)] + picks[:, 2]]]
+    return float(figures.high[sets, picks[:, 1], firsts, picks[:, 0]].max())
+
+
+def _least_optimizer(problem: PlanningProblem, candidate: Candidate) -> float:
+    """Seconds of the optimizer of an even division, (3)."""
+    if not waits_for_every_stage(problem, candidate):
+        return 0.0
+    return (
+        optimizer_per_parameter(problem, candidate) * float(problem.tables(candidate).parameters[0, -1]) / candidate.pp
+    )

@@ -1,0 +1,116 @@
+"""Bound ``node-slots``: states of slots against enumeration, the bound against the optimum, and AMP's settings."""
+
+import json
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from taut.formulations.problem import LATENCY_MODELS
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import planning_problem
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.certificate.verify import verify_document
+from taut.solver.certificate.write import plan_document
+from taut.solver.placement.exact import node_slots
+from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots, solve_by_slots
+from taut.solver.placement.exact.slot_positions import slot_positions
+from taut.solver.placement.exact.slot_states import slot_states
+from taut.solver.result import Limits, Status
+from taut.solver.search.search import search
+from tests.support.blocks import blocks
+from tests.support.instances import random_problem
+from tests.support.oracle import enumerate_candidate
+
+TOLERANCE = 1 + 1e-9
+
+
+def test_states_of_two_nodes_are_those_counted_by_hand() -> None:
+    """Two alike nodes of two slots, two stages of two blocks: both on one node or one on each."""
+    found = slot_states(np.array([2, 2]), np.array([0, 0]), 2, 2)
+    assert found is not None
+    assert found.vectors.tolist() == [[0, 2], [1, 1], [2, 0]]
+    # Stage 0 on one node, whichever, leaves the other whole; on both it leaves one slot of each.
+    assert found.first.tolist() == [0, 2, 4]
+    assert found.begin.tolist() == [0, 1, 2, 3, 4]
+    assert found.following.tolist()[:2] == [0, 1]
+
+
+def test_different_nodes_do_not_change_places() -> None:
+    """As many ways through the states as there are assignments of blocks to the slots of different nodes."""
+    slots, pp, dp = np.array([2, 1, 3]), 3, 2
+    found = slot_states(slots, np.arange(3), pp, dp)
+    assert found is not None
+    ways = np.zeros(len(found.vector) + 1, np.int64)
+    for x in range(pp - 1, -1, -1):
+        for state in range(found.first[x], found.first[x + 1]):
+            after = found.following[found.begin[state] : found.begin[state + 1]]
+            ways[state] = 1 if x == pp - 1 else ways[found.first[x + 1] + after].sum()
+    vectors = [u for u in product(range(3), range(2), range(4)) if sum(u) == dp]
+    wanted = sum(1 for chosen in product(vectors, repeat=pp) if (np.sum(chosen, axis=0) == slots).all())
+    assert ways[: found.first[1]].sum() == wanted
+
+
+def test_too_many_states_are_not_listed() -> None:
+    """Forty nodes of eight slots have more totals than are listed."""
+    assert slot_states(np.full(40, 8), np.zeros(40, np.int64), 8, 40) is None
+
+
+def test_positions_use_every_slot_once_and_stay_on_nodes() -> None:
+    """Two stages on each of two nodes: replicas stay where they are, and each node is used as often as it has slots."""
+    vectors = np.array([[1, 1], [1, 1], [0, 2]])
+    positions = slot_positions(vectors, np.array([2, 4]), np.array([0, 1])).reshape(2, 3)
+    assert sorted(positions.ravel().tolist()) == [0, 0, 1, 1, 1, 1]
+    assert positions[:, 0].tolist() == positions[:, 1].tolist()
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("block", blocks(10))
+def test_bound_is_at_most_the_optimum_and_exact_for_one_pipeline(block: int) -> None:
+    """
+    A hundred candidates a block under every latency model, infeasible ones included.
+
+    For one pipeline it is the optimum where stage 0 alone is waited for and optimizers take as long on every type.
+    """
+    checked, exact, infeasible, seed = 0, 0, 0, 50_000 * (block + 1)
+    while checked < 100:
+        seed += 1
+        given = replace(random_problem(seed, large=seed % 7 == 0), latency_model=LATENCY_MODELS[seed % 4])
+        cache, best = SlotCache(), BestLinks(given.links, given.rings)
+        chosen = [each for each in given.candidates if has_node_slots(given, each, cache)]
+        for choice in np.random.default_rng(seed).permutation(len(chosen))[:4].tolist():
+            candidate = chosen[choice]
+            optimum = enumerate_candidate(given, candidate).seconds
+            found = solve_by_slots(given, candidate, best, cache).lower_bound
+            assert found <= optimum * TOLERANCE, (seed, candidate)
+            checked, infeasible = checked + 1, infeasible + (not np.isfinite(optimum))
+            closed = given.latency_model != "step" and np.ptp(given.optimizer_seconds) == 0.0
+            if candidate.dp == 1 and closed and not candidate.uniform_recompute:
+                assert found == pytest.approx(optimum, rel=1e-9), (seed, candidate)
+                exact += 1
+    assert exact >= 5 and infeasible >= 1
+
+
+@pytest.mark.proof
+def test_alike_nodes_may_change_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With every node a class of its own the bound is the same."""
+    given = planning_problem(
+        PlanRequest("gpt2-345m", "amp-heterogeneous", global_batch=32, latency_model="amp", fix={"pp": 8, "tp": 1})
+    )
+    candidate, best = given.candidates[0], BestLinks(given.links, given.rings)
+    together = solve_by_slots(given, candidate, best, SlotCache()).lower_bound
+    monkeypatch.setattr(node_slots, "interchangeable", lambda links, types: np.arange(links.num_nodes))
+    assert solve_by_slots(given, candidate, best, SlotCache()).lower_bound == pytest.approx(together, rel=1e-12)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("cluster", ["amp-homogeneous", "amp-heterogeneous"])
+def test_amps_clusters_are_solved(cluster: str) -> None:
+    """The best plan of AMP's two clusters is proven optimal under its latency model, and the checker derives it."""
+    given = planning_problem(PlanRequest("gpt2-345m", cluster, global_batch=32, latency_model="amp"))
+    limits = Limits(workers=1)
+    result = search(given, limits)
+    assert result.status is Status.OPTIMAL
+    outcome = verify_document(json.loads(json.dumps(plan_document(given, result, limits))))
+    assert outcome.holds and outcome.gap is not None and outcome.gap <= 1e-6
