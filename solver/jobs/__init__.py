@@ -1,5 +1,6 @@
 """
 Schedules of many jobs on one cluster, and bounds that no schedule beats.
 
-``bounds`` derives the bounds: begin there. ``cp_sat`` and ``cbc`` solve the integer program of schedules on a grid.
+``solve`` finds schedules and ``bounds`` derives the bounds: begin there. ``simulate`` runs ``policies`` over a trace,
+``list_schedule`` and ``anneal`` plan ahead, and ``program`` solves the integer program of schedules on a grid.
 """

@@ -15,10 +15,11 @@ inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``lo
 the problem               ``PlanningProblem``, ``StrategySpace``, ``Candidate``, ``Strategy``, ``Limits``, ``Status``,
                           ``QuadraticAssignment``; ``planning_problem``
 measured runs             ``fit_latency``, ``fit_memory_samples``
+many jobs on one cluster  ``jobs``; ``JobsSchedule``
 one step, event by event  ``simulate``, ``simulate_strategy``; ``Simulation``
 pipeline schedules        ``best_schedule``, ``published_schedule``; ``Stages``, ``Schedule``, ``ScheduleSearch``
 pictures                  ``plot_placement``, ``plot_memory``, ``plot_time``, ``plot_frontier``, ``plot_schedule``,
-                          ``schedule_page``, ``plot_timeline``
+                          ``schedule_page``, ``plot_timeline``, ``plot_jobs``
 what goes wrong           ``TautError``, ``DataError``, ``FieldError``, ``MissingProfileError``, ``FormulationError``,
                           ``SolverError``, ``InfeasibleError``, ``NothingFoundError``, ``CertificateError``,
                           ``ExtrapolationWarning``
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from taut.planning.solve import plan as plan
     from taut.planning.verification import verify as verify
     from taut.plots.frontier import plot_frontier as plot_frontier
+    from taut.plots.jobs import plot_jobs as plot_jobs
     from taut.plots.placement import plot_placement as plot_placement
     from taut.plots.plan import plot_memory as plot_memory
     from taut.plots.plan import plot_time as plot_time
@@ -86,6 +88,8 @@ if TYPE_CHECKING:
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule
     from taut.schedules.portfolio import published_schedule as published_schedule
+    from taut.sharing.jobs import jobs as jobs
+    from taut.sharing.result import JobsSchedule as JobsSchedule
     from taut.simulation.result import Simulation as Simulation
     from taut.simulation.simulate import simulate as simulate
     from taut.simulation.simulate import simulate_strategy as simulate_strategy
@@ -176,6 +180,9 @@ _HOMES = {
         "simulate",
         "simulate_strategy",
     ),
+    "taut.sharing.jobs": ("jobs",),
+    "taut.sharing.result": ("JobsSchedule",),
+    "taut.plots.jobs": ("plot_jobs",),
     "taut.strategy_placement": (
         "StrategyPlacement",
         "place_strategy",

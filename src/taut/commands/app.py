@@ -16,6 +16,7 @@ import typer
 from taut import __version__
 from taut.commands.fit import fitter
 from taut.commands.import_costs import importer
+from taut.commands.jobs.command import jobs_command
 from taut.commands.pareto import pareto_command
 from taut.commands.place import place_command
 from taut.commands.plan import plan_command
@@ -61,6 +62,7 @@ app.command(name="predict")(predict_command)
 app.command(name="place")(place_command)
 app.command(name="pareto")(pareto_command)
 app.command(name="sweep")(sweep_command)
+app.command(name="jobs")(jobs_command)
 app.command(name="profile")(profile_command)
 app.command(name="schedule")(schedule_command)
 app.command(name="simulate")(simulate_command)

@@ -1,0 +1,184 @@
+r"""
+Schedules by name of their policy, and the best that is found within a time.
+
+===============================================================  =======================================================
+``elasticflow``, ``fair-share``, ``first-come``,                 the event simulator under a policy that knows what has
+``shortest-first``                                               arrived (``taut.solver.jobs.policies``)
+``annealing``                                                    annealed list schedules, knowing all arrivals
+``cp-sat``, ``cbc``                                              the same, and then the integer program on a grid up to
+                                                                 the end of the best schedule, where it is small enough;
+                                                                 of these and all policies the best is taken
+===============================================================  =======================================================
+
+Every schedule is judged by ``taut.formulations.jobs.check``, none is trusted.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from taut.data.arrays import Floats
+from taut.errors import SolverError
+from taut.formulations.jobs.check import Measures, measures, trimmed, violations
+from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule
+from taut.formulations.jobs.program import grid_program
+from taut.solver.jobs.anneal import anneal
+from taut.solver.jobs.policies.named import POLICIES
+from taut.solver.jobs.program import solve_grid
+from taut.solver.jobs.simulate import Failures, simulate
+
+ANNEALING, PROGRAMS = "annealing", ("cp-sat", "cbc")
+NAMES = ("elasticflow", "fair-share", "first-come", "shortest-first", ANNEALING, *PROGRAMS)
+MOST_HELD = 12_000
+"""Columns z of a program that is solved; beyond, CP-SAT finds nothing better than annealing within a minute."""
+FEW_INTERVALS, MANY_INTERVALS = 6, 24
+ANNEALED = 0.6
+"""Share of the time that is for annealing where a program follows."""
+ONLINE_JOBS = 300
+"""Jobs up to which policies are run beside annealing; each takes seconds there."""
+
+Told = Callable[[float, str], None]
+"""Called with the value of a better schedule, and what found it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A valid schedule, what it achieves, and what found it."""
+
+    schedule: Schedule
+    measures: Measures
+    by: str
+
+
+def solve_jobs(
+    problem: JobsProblem,
+    objective: Objective,
+    policy: str,
+    *,
+    time_limit: float = 60.0,
+    seed: int = 0,
+    workers: int = 1,
+    rounds: int | None = None,
+    failures: Failures | None = None,
+    target: float = 0.0,
+    stop: Callable[[], bool] = bool,
+    told: Told | None = None,
+) -> Found:
+    """
+    A schedule by a policy.
+
+    Parameters
+    ----------
+    problem
+        Pools, jobs and configurations.
+    objective
+        What is minimised; the policies of papers have their own and are only judged by it.
+    policy
+        One of ``NAMES``.
+    time_limit
+        Seconds, for annealing and programs.
+    seed, workers
+        Of the random moves; threads of CP-SAT.
+    rounds
+        Rounds of annealing, which then does not depend on the time; no limit but the time if None.
+    failures
+        Failures of nodes, for the policies of papers.
+    target
+        Value at which nothing better is looked for, as a lower bound is.
+    stop
+        Asked now and then; if true, the best so far is returned.
+    told
+        Called with every better value and what found it.
+    """
+    solving = _Solving(problem, objective, seed, workers, rounds, told)
+    return solving.run(policy, time_limit, failures, target, lambda: stop() or solving.value <= target)
+
+
+class _Solving:
+    def __init__(
+        self, problem: JobsProblem, objective: Objective, seed: int, workers: int, rounds: int | None, told: Told | None
+    ) -> None:
+        self.problem, self.objective, self.seed = problem, objective, seed
+        self.workers, self.rounds, self.told = workers, rounds, told
+        self.best: Found | None = None
+
+    @property
+    def value(self) -> float:
+        """The best objective so far."""
+        return inf if self.best is None else self.best.measures.value(self.objective)
+
+    def run(
+        self, policy: str, time_limit: float, failures: Failures | None, target: float, stop: Callable[[], bool]
+    ) -> Found:
+        """What the policy finds."""
+        began = time.perf_counter()
+
+        def over(share: float) -> Callable[[], bool]:
+            return lambda: stop() or time.perf_counter() - began > share * time_limit
+
+        if policy in POLICIES:
+            return self._take(simulate(self.problem, POLICIES[policy](), failures), policy)
+        program = policy in PROGRAMS and self._intervals() > 0
+        if policy in PROGRAMS and self.problem.num_jobs <= ONLINE_JOBS:
+            for name, new in POLICIES.items():
+                if not over(ANNEALED)():
+                    self._take(simulate(self.problem, new()), name)
+        ends = over(ANNEALED if program else 1.0)
+        if self.best is None or not stop():
+            made = anneal(self.problem, self.objective, seed=self.seed, rounds=self.rounds, target=target, stop=ends)
+            self._take(made, ANNEALING)
+        left = time_limit - (time.perf_counter() - began)
+        if program and left > 0 and not stop():
+            self._solve_program(policy, left, stop)
+        assert self.best is not None
+        return self.best
+
+    def _take(self, schedule: Schedule, by: str) -> Found:
+        """Judge a schedule, and keep it if it is the best; of equal values the smaller mean completion."""
+        cut = trimmed(self.problem, schedule)
+        if faults := violations(self.problem, cut):
+            raise SolverError(f"jobs: {by} made a schedule that is not valid: {faults[0]}")
+        found = Found(schedule=cut, measures=measures(self.problem, cut), by=by)
+        if self.best is None or self._rank(found) < self._rank(self.best):
+            self.best = found
+            if self.told is not None:
+                self.told(found.measures.value(self.objective), by)
+        return found
+
+    def _rank(self, found: Found) -> tuple[float, float]:
+        return found.measures.value(self.objective), found.measures.mean_completion_s
+
+    def _intervals(self) -> int:
+        """Intervals of a grid on which the program is small enough; 0 where none is."""
+        count = MOST_HELD // max(len(self.problem.job), 1)
+        return min(count, MANY_INTERVALS) if count >= FEW_INTERVALS else 0
+
+    def _solve_program(self, backend: str, time_limit: float, stop: Callable[[], bool]) -> None:
+        grid = self._grid()
+        if grid is None:
+            return
+        found = solve_grid(
+            grid_program(self.problem, self.objective, grid),
+            backend="cbc" if backend == "cbc" else "cp-sat",
+            time_limit=time_limit,
+            workers=self.workers,
+            seed=self.seed,
+            stop=stop,
+        )
+        if found.value is not None:
+            self._take(found.schedule, backend)
+
+    def _grid(self) -> Floats | None:
+        """Even intervals from the first arrival to the end of the best schedule, or to the last deadline."""
+        assert self.best is not None
+        due = self.problem.deadline[np.isfinite(self.problem.deadline)]
+        ends = [segment.end for segment in self.best.schedule]
+        last = float(due.max()) if self.objective == "deadlines" and len(due) else max(ends, default=0.0)
+        first = float(self.problem.arrival.min())
+        count = self._intervals()
+        if not first < last < inf or (last - first) / count <= self.problem.restart_s:
+            return None
+        return np.linspace(first, last, count + 1)

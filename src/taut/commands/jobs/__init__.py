@@ -1,0 +1,1 @@
+"""The verb ``taut jobs``: ``command`` holds it."""

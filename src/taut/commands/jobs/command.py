@@ -1,0 +1,129 @@
+"""``taut jobs``: many jobs on one cluster."""
+
+import json
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from taut.commands.options import JsonFlag, QuietFlag, check_file
+from taut.errors import DataError
+
+if TYPE_CHECKING:
+    from taut.sharing.result import JobsSchedule
+    from taut.solver.jobs.simulate import Failures
+
+FORMATS = (".png", ".pdf", ".svg")
+
+
+def jobs_command(
+    jobs: Annotated[Path, typer.Argument(metavar="JOBS", help="YAML or CSV file: one entry or row a job.")],
+    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster, as for plan.")],
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="cp-sat or cbc (best of all), annealing, elasticflow, fair-share, first-come or shortest-first."
+        ),
+    ] = "cp-sat",
+    objective: Annotated[str, typer.Option(help="deadlines, completion, makespan or cost.")] = "deadlines",
+    plans: Annotated[str, typer.Option(help="best; or data-parallel, at the least tp and pp that fit.")] = "best",
+    prices: Annotated[str, typer.Option(help="Dollars of a GPU hour by device, such as a100-80gb=2.5.")] = "",
+    restart: Annotated[
+        float | None, typer.Option(help="Seconds of every start or resizing; default: the file's.")
+    ] = None,
+    time_limit: Annotated[float, typer.Option(help="Seconds of the search, without those of plans.")] = 60.0,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of annealing; the schedule then depends on the seed alone.", min=1)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of annealing, solvers and failures.", min=0)] = 0,
+    workers: Annotated[int, typer.Option(help="Threads of CP-SAT.", min=1)] = 1,
+    processes: Annotated[int | None, typer.Option(help="Plans at the same time; default: one a core.", min=1)] = None,
+    failures: Annotated[
+        float | None, typer.Option(help="Mean hours between failures of a node, for policies that react.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV to write: one row a segment.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Gantt picture to write: .png, .pdf or .svg.")] = None,
+    as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Many jobs on one cluster: who gets how many GPUs, when, under which plan, with a bound."""
+    from taut.commands.progress import live_lines, progress_lines
+    from taut.files import write_atomically
+    from taut.sharing.jobs import jobs as jobs_on
+
+    for path in (out, plot):
+        check_file(path)
+    _check_plot(plot)
+    with live_lines(quiet) as say, progress_lines(quiet) as progress:
+        found = jobs_on(
+            jobs,
+            cluster,
+            policy=policy,
+            objective=objective,
+            plans=plans,
+            prices=_prices(prices),
+            time_limit=time_limit,
+            rounds=rounds,
+            seed=seed,
+            restart_s=restart,
+            workers=workers,
+            processes=processes,
+            failures=_failures(failures, policy, seed),
+            progress=progress,
+            told=say,
+        )
+    if out is not None:
+        write_atomically(out, found.csv())
+    if plot is not None:
+        write_atomically(plot, _drawn(found, plot.suffix.lower()))
+    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+
+
+def _prices(text: str) -> dict[str, float]:
+    """Dollars of a GPU hour from ``a100-80gb=2.5,h100-80gb=4``."""
+    found: dict[str, float] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, value = part.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise DataError(f"--prices {part}: expected DEVICE=DOLLARS, such as a100-80gb=2.5") from None
+        if not 0 <= found[name] < float("inf"):
+            raise DataError(f"--prices {part}: expected dollars from 0 on")
+    return found
+
+
+def _failures(hours: float | None, policy: str, seed: int) -> "Failures | None":
+    from taut.solver.jobs.policies.named import POLICIES
+    from taut.solver.jobs.simulate import Failures as Rates
+
+    if hours is None:
+        return None
+    if not 0 < hours < float("inf"):
+        raise DataError(f"--failures {hours:g}: expected hours above 0")
+    if policy not in POLICIES:
+        raise DataError(f"--failures {hours:g}: expected a policy that reacts to events: {', '.join(POLICIES)}")
+    return Rates(mean_seconds_between_failures=hours * 3600, seed=seed)
+
+
+def _check_plot(path: Path | None) -> None:
+    """Refuse before the search a picture that could not be drawn after it."""
+    if path is None:
+        return
+    if path.suffix.lower() not in FORMATS:
+        raise DataError(f"--plot {path}: expected a name that ends in {', '.join(FORMATS)}")
+    try:
+        import_module("matplotlib.figure")
+    except ImportError:
+        raise DataError(f"--plot {path}: plots need matplotlib: pip install 'taut[plot]'") from None
+
+
+def _drawn(found: "JobsSchedule", suffix: str) -> bytes:
+    """The picture; its figure belongs to no window, so that no display is needed."""
+    from taut.plots.jobs import plot_jobs
+
+    file = BytesIO()
+    plot_jobs(found).savefig(file, format=suffix[1:], dpi=150)
+    return file.getvalue()

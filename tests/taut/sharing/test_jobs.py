@@ -1,0 +1,114 @@
+"""``taut jobs`` from files to pictures, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import taut
+from taut.commands.app import app
+from taut.errors import DataError, FieldError, InfeasibleError
+from taut.plots.jobs import plot_jobs
+from taut.sharing.columns import gpu_counts
+
+RATES = "name,steps,arrival_s,deadline_s,rates\na,7200,0,9000,8:1.0|16:1.9|32:3.4\nb,3600,600,4000,8:1.0|16:1.8\n"
+JOBS: dict[str, Any] = {
+    "jobs": [
+        {"name": "a", "steps": 7200, "deadline_s": 9000.0, "rates": {"8": 1.0, "16": 1.9, "32": 3.4}},
+        {"name": "b", "steps": 3600, "arrival_s": 600.0, "deadline_s": 4000.0, "rates": {"8": 1.0, "16": 1.8}},
+    ]
+}
+
+
+def test_the_command_prints_json_and_writes_files(tmp_path: Path) -> None:
+    """Objective, bound, ratio and jobs; a row a segment; a picture."""
+    (tmp_path / "jobs.csv").write_text(RATES)
+    out, plot = tmp_path / "out.csv", tmp_path / "gantt.png"
+    words = ["jobs", str(tmp_path / "jobs.csv"), "dgx-a100:4", "--policy", "elasticflow", "--json", "--quiet"]
+    done = CliRunner().invoke(app, [*words, "--out", str(out), "--plot", str(plot)])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["objective"], found["lower_bound"], found["deadline_ratio"]) == (0, 0, 1)
+    assert [job["met"] for job in found["jobs"]] == [True, True]
+    assert out.read_text().startswith("job,start_s,end_s,device,gpus,steps_per_s,plan\na,0.000,")
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_values_agree_with_the_check() -> None:
+    """What is reported is what the independent check measures, and nothing is violated."""
+    found = taut.jobs(JOBS, "dgx-a100:4", objective="cost", policy="annealing", prices={"a100-80gb": 3.6}, rounds=1)
+    assert found.check() == []
+    # The cheapest: a on 8 GPUs for 7200 s (before 9000 s), b on 8 for 3600 s would end at 4200 s, so on 16 for 2000 s.
+    assert found.value == pytest.approx(0.001 * (8 * 7200 + 16 * 2000))
+    assert found.lower_bound <= found.value
+    # With resizing b holds 8 GPUs for t and 16 for the rest: the bound is below.
+    assert found.lower_bound == pytest.approx(0.001 * (8 * 7200 + 16 * 250 + 8 * 3150), rel=1e-6)
+    assert str(found).splitlines()[1].startswith("cost: dollars 89.60, no schedule is below 86.80")
+
+
+def test_late_jobs_are_drawn() -> None:
+    """A job that no schedule completes in time is left out, and the picture has a line for it."""
+    late = {"jobs": [*JOBS["jobs"], {"name": "c", "steps": 3600, "deadline_s": 10.0, "rates": {"8": 1.0}}]}
+    found = taut.jobs(late, "dgx-a100:4", rounds=1)
+    assert found.value == found.lower_bound == 1
+    assert found.deadline_ratio == found.deadline_ratio_bound == pytest.approx(2 / 3)
+    figure = plot_jobs(found)
+    assert len(figure.axes[0].get_yticks()) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"policy": "elastic"}, "policy: elastic, expected one of"),
+        ({"objective": "deadline"}, "did you mean deadlines?"),
+        ({"plans": "dp"}, "plans: dp, expected one of best, data-parallel"),
+        ({"time_limit": 0.0}, "time_limit: 0, expected a number above 0"),
+        ({"prices": {"h100": 1.0}}, "price of h100: expected one of a100-80gb"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], words: str) -> None:
+    """One line with the field, the value and what was expected."""
+    with pytest.raises((DataError, FieldError)) as refused:
+        taut.jobs(JOBS, "dgx-a100:4", **options)
+    assert words in str(refused.value)
+
+
+def test_counts_that_do_not_pack_are_refused() -> None:
+    """12 GPUs are no whole nodes of eight."""
+    with pytest.raises(DataError, match="job a: 12 GPUs on a100-80gb, expected 1, 2, 4, 8 or whole nodes of 8"):
+        taut.jobs({"jobs": [{"name": "a", "steps": 1, "rates": {12: 1.0}}]}, "dgx-a100:4")
+
+
+def test_a_job_that_fits_nowhere_is_infeasible() -> None:
+    """Where all are to be completed; under deadlines it is missed."""
+    large = {"jobs": [{"name": "a", "steps": 1, "rates": {64: 1.0}, "deadline_s": 9.0}]}
+    with pytest.raises(InfeasibleError, match="job a: has no plan on any number of GPUs of dgx-a100:4"):
+        taut.jobs(large, "dgx-a100:4", objective="makespan")
+    assert taut.jobs(large, "dgx-a100:4", rounds=1).lower_bound == 1
+
+
+def test_numbers_of_gpus() -> None:
+    """Parts of a node, nodes by powers of two, and all of them."""
+    assert gpu_counts(8, 6) == [1, 2, 4, 8, 16, 32, 48]
+
+
+@pytest.mark.proof
+def test_columns_are_plans_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rate is that of the plan on so many GPUs; a second run plans nothing; data parallelism is no faster."""
+    monkeypatch.setenv("TAUT_CACHE", str(tmp_path))
+    job = {"name": "a", "model": "gpt2-345m", "global_batch": 32, "steps": 100, "gpu_counts": [4, 8]}
+    told: list[str] = []
+    found = taut.jobs(
+        {"jobs": [job]}, "dgx-a100", policy="first-come", objective="makespan", processes=1, told=told.append
+    )
+    assert len(told) == 2
+    rates = dict(zip(found.instance.problem.gpus.tolist(), found.instance.problem.rate.tolist(), strict=True))
+    assert rates[8] == pytest.approx(1 / taut.plan("gpt2-345m", "dgx-a100", global_batch=32, gap=0.01).step_time_s)
+    again = taut.jobs({"jobs": [job]}, "dgx-a100", policy="first-come", objective="makespan", told=told.append)
+    assert len(told) == 2
+    assert again.value == found.value
+    plain = taut.jobs({"jobs": [job]}, "dgx-a100", policy="first-come", objective="makespan", plans="data-parallel")
+    assert plain.value >= found.value * (1 - 0.01)
+    assert all("tp=1 pp=1" in plan for plan in plain.instance.plans)
