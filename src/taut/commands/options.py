@@ -1,19 +1,25 @@
-"""What several commands share: common flags, files to write, fixed values as text, and the width of a report."""
+"""What several commands share: common flags, files and pictures to write, fixed values as text, width of a report."""
 
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from io import BytesIO
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from taut.errors import DataError, InfeasibleError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 QuietFlag = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+FORMATS = (".png", ".pdf", ".svg")
 WIDEST = 110
 """Columns of a report where the terminal has more, or where there is none."""
 
@@ -53,6 +59,37 @@ def check_file(out: Path | None) -> None:
         raise DataError(f"{out}: is a folder, expected a writable file name")
     if not os.access(out.parent, os.W_OK):
         raise DataError(f"{out}: the folder {out.parent} cannot be written, expected a writable file name")
+
+
+def check_plot(path: Path | None) -> None:
+    """
+    Refuse before the search a picture that could not be drawn after it.
+
+    Raises
+    ------
+    DataError
+        If its name ends in no known format, or matplotlib is not installed.
+    """
+    if path is None:
+        return
+    if path.suffix.lower() not in FORMATS:
+        raise DataError(f"--plot {path}: expected a name that ends in {', '.join(FORMATS)}")
+    try:
+        import_module("matplotlib.figure")
+    except ImportError:
+        raise DataError(f"--plot {path}: plots need matplotlib: pip install 'taut[plot]'") from None
+
+
+def write_picture(path: Path, inches: tuple[float, float], draw: Callable[["Figure"], object]) -> None:
+    """Draw on a figure of some inches that belongs to no window, so that no display is needed, and write it."""
+    from matplotlib.figure import Figure
+
+    from taut.files import write_atomically
+
+    figure, file = Figure(figsize=inches, layout="compressed"), BytesIO()
+    draw(figure)
+    figure.savefig(file, format=path.suffix.lower()[1:], dpi=150)
+    write_atomically(path, file.getvalue())
 
 
 def check_plans(folder: Path | None) -> None:

@@ -1,22 +1,26 @@
 """``taut pareto``: the command line of the memory/throughput frontier."""
 
 import json
-from importlib import import_module
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.commands.options import JsonFlag, QuietFlag, check_file, check_plans, printed_if_infeasible
+from taut.commands.options import (
+    JsonFlag,
+    QuietFlag,
+    check_file,
+    check_plans,
+    check_plot,
+    printed_if_infeasible,
+    write_picture,
+)
 from taut.commands.request_options import takes_request
 from taut.errors import DataError
 
 if TYPE_CHECKING:
     from taut.frontier.frontier import Frontier
     from taut.planning.request import PlanRequest
-
-FORMATS = (".png", ".pdf", ".svg")
 
 
 @takes_request
@@ -41,7 +45,7 @@ def pareto_command(
     for path in (out, plot):
         check_file(path)
     check_plans(out_plans)
-    _check_plot(plot)
+    check_plot(plot)
     memory_limits, count = _limits(limits, points)
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
         found = pareto(request, limits=memory_limits, points=count, progress=progress)
@@ -50,7 +54,7 @@ def pareto_command(
     if out_plans is not None:
         found.write_plans(out_plans)
     if plot is not None:
-        write_atomically(plot, _drawn(found, plot.suffix.lower()))
+        _draw(found, plot)
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 
@@ -76,25 +80,7 @@ def _gib(text: str) -> float:
         raise DataError(f"--limits {text.strip()}: expected GiB above 0, such as 20,40,80") from None
 
 
-def _check_plot(path: Path | None) -> None:
-    """Refuse before the search a picture that could not be drawn after it."""
-    if path is None:
-        return
-    if path.suffix.lower() not in FORMATS:
-        raise DataError(f"--plot {path}: expected a name that ends in {', '.join(FORMATS)}")
-    try:
-        import_module("matplotlib.figure")
-    except ImportError:
-        raise DataError(f"--plot {path}: plots need matplotlib: pip install 'taut[plot]'") from None
-
-
-def _drawn(found: "Frontier", suffix: str) -> bytes:
-    """The picture; its figure belongs to no window, so that no display is needed."""
-    from matplotlib.figure import Figure
-
+def _draw(found: "Frontier", path: Path) -> None:
     from taut.plots.frontier import plot_frontier
 
-    figure, file = Figure(figsize=(9.0, 5.4), layout="compressed"), BytesIO()
-    plot_frontier(found, figure.subplots())
-    figure.savefig(file, format=suffix[1:], dpi=150)
-    return file.getvalue()
+    write_picture(path, (9.0, 5.4), lambda figure: plot_frontier(found, figure.subplots()))

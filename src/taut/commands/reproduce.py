@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from taut.commands.options import QuietFlag, check_file, check_plot, write_picture
 from taut.errors import FieldError
 
 reproducer = typer.Typer(help="Set a paper's published figures beside ours.", no_args_is_help=True)
@@ -83,6 +84,41 @@ def searches(
     from taut.reproduce.searches import reproduce_searches
 
     found = reproduce_searches(data, time_limit=time_limit, only=only, told=lambda words: typer.echo(words, err=True))
+    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+
+
+@reproducer.command()
+def vtrain(
+    price: Annotated[float, typer.Option(help="Dollars an hour of a GPU.", min=0)] = 5.0,
+    only: Annotated[str | None, typer.Option(help="table-1, table-3 or figure-10; all without it.")] = None,
+    work_limit: Annotated[
+        int | None, typer.Option(help="Refinements of each search for a best plan; default: 6, table-3 40.", min=1)
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes that search; default: one a core.", min=1)] = None,
+    plot: Annotated[Path | None, typer.Option(help="Picture of figure 10: .png, .pdf or .svg.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    quiet: QuietFlag = False,
+) -> None:
+    """Price MT-NLG's plans, sizes and design space by vTrain's rules and by measured runs, with proven best plans."""
+    from taut.commands.progress import live_lines
+    from taut.reproduce.vtrain.study import reproduce_vtrain
+
+    check_file(plot)
+    check_plot(plot)
+    if plot is not None and only not in (None, "figure-10"):
+        raise FieldError("plot", str(plot), "there is no picture of a table, expected --only figure-10, or none")
+    with live_lines(quiet) as say:
+        found = reproduce_vtrain(
+            price=price,
+            only=only,
+            work_limit=work_limit,
+            jobs=jobs,
+            progress=lambda done, total, row: say(f"{done} of {total} searches for the best plan"),
+        )
+    if plot is not None and (space := found.space) is not None:
+        from taut.plots.design_space import SIZE, plot_design_space
+
+        write_picture(plot, SIZE, lambda figure: plot_design_space(space, figure.subplots(1, 2)))
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 

@@ -19,8 +19,12 @@ from taut.sweeping.row import warm
 
 LOCAL = "local"
 NAMES = (LOCAL, "dask", "mpi")
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-"""A task has one thread; the processes share the cores."""
+GROWTH = int(1.5e9)
+"""Bytes by which a process may grow before loky replaces it: a plan of 10,000 GPUs leaves some 400 MB of tables, and a
+new process has to load the compiled loops anew."""
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+ENVIRONMENT = {**dict.fromkeys(THREADS, "1"), "LOKY_MAX_MEMORY_LEAK_SIZE": str(GROWTH)}
+"""Of a process: a task has one thread, and the processes share the cores."""
 LOOK_S = 1.0
 """Seconds between two looks of a process whether its sweep is still there; none outlives one that was killed."""
 CONNECT_S = 20
@@ -50,9 +54,9 @@ def local_executor(jobs: int) -> Iterator[Executor]:
     """Processes of this machine, which end with the block; what they do is given up where it ends in an error."""
     from loky import ProcessPoolExecutor
 
-    pool = ProcessPoolExecutor(max_workers=jobs, env=ONE_THREAD, initializer=_end_with, initargs=(os.getpid(),))
+    pool = ProcessPoolExecutor(max_workers=jobs, env=ENVIRONMENT, initializer=_end_with, initargs=(os.getpid(),))
     with warnings.catch_warnings():
-        # A process that has grown by 300 MB, as numba's does, is replaced between two points, which loses nothing.
+        # A process that has grown much is replaced between two points, which loses nothing.
         warnings.filterwarnings("ignore", "A worker was restarted", UserWarning)
         try:
             yield pool

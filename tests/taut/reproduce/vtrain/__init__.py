@@ -1,0 +1,1 @@
+"""vTrain's first and third case study."""
