@@ -40,7 +40,7 @@ def study(campaign: Campaign) -> tuple[Calibration, dict[str, Any]]:
     """Calibration of a campaign and its errors on unseen runs."""
     calibration = calibrate(campaign.rows, campaign.about)
     device, stack = find_device(campaign.rows[0].gpu), Stack(calibration.launch_us or 0.0, calibration.fused_attention)
-    runs, stated = samples_of(campaign.rows, device, campaign.cluster, stack), stated_coefficients(device)
+    runs, stated = samples_of(campaign.rows, device, campaign.about, stack), stated_coefficients(device)
     unseen = np.concatenate([cross_validate(runs, stated, seed=seed) for seed in SEEDS])
     halves = np.concatenate([cross_validate(runs, stated, folds=2, seed=seed) for seed in SEEDS])
     figures = {

@@ -76,7 +76,8 @@ def nvidia(path: Path, family: str, precisions: str) -> Campaign:
     rows = [values for line in lines_of(path) if (values := _nvidia_row(line, family, precisions))]
     kept, left_out = accepted(rows)
     source = "NVIDIA dgxc-benchmarking 24.11 to 25.04, DGX H100 80 GB"
-    return Campaign(_named(f"{family}-h100", precisions), f"{family}-h100", "dgx-h100", source, kept, left_out)
+    stack, narrow = f"{family}-h100", family == "nemo"
+    return Campaign(_named(stack, precisions), stack, "dgx-h100", source, kept, left_out, fp8_inputs=narrow)
 
 
 def _named(stack: str, precisions: str) -> str:
@@ -125,7 +126,9 @@ def torchtitan(path: Path, device: str, precisions: str) -> Campaign:
     kept, left_out = accepted(rows)
     source = "pytorch/torchtitan benchmarks and docs/performance.md"
     stack = "torchtitan-" + device.partition("-")[0]
-    return Campaign(_named(stack, precisions), stack, _cluster_of(device), source, kept, left_out)
+    return Campaign(
+        _named(stack, precisions), stack, _cluster_of(device), source, kept, left_out, selective_products=True
+    )
 
 
 def _cluster_of(device: str) -> str:

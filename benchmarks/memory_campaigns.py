@@ -12,10 +12,14 @@ from typing import Any
 
 from benchmarks.campaigns import torchtitan_row
 from benchmarks.runs import accepted, lines_of
+from taut.data.memory import LOGIT_BYTES
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB
 
 MEBIBYTE = 2**20
+LOSS_PARALLEL_BYTES = 12
+"""Passing copies of PyTorch's loss over shared logits: the gradient, the exponential and their sum, in fp32 beside the
+logarithms that stay (torch/distributed/tensor/parallel/loss.py, _nll_loss_and_log_softmax_backward)."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +32,18 @@ class MemoryCampaign:
     rows: list[ConfigurationRow]
     out_of_memory: list[ConfigurationRow]
     left_out: int
+    device: str = ""
     sequence_parallel: bool = False
     fused_attention: bool = True
     half_gradients: bool = False
+    selective_products: bool = False
+    shared_logit_bytes: int = LOGIT_BYTES
 
     @property
     def about(self) -> dict[str, Any]:
         """What a memory model from these runs says of itself."""
         names = ("name", "stack", "source", "sequence_parallel", "fused_attention", "half_gradients")
+        names += ("selective_products", "shared_logit_bytes")
         return {name: getattr(self, name) for name in names}
 
 
@@ -87,7 +95,8 @@ def torchtitan(path: Path) -> MemoryCampaign:
             rows.append({**values, "precision": "bf16", "measured_s": "", **measured})
     kept, left_out = accepted(rows)
     source = "pytorch/torchtitan benchmarks, December 2024"
-    return _campaign("torchtitan-h100", source, kept, left_out, sequence_parallel=True)
+    stack = {"sequence_parallel": True, "selective_products": True, "shared_logit_bytes": LOSS_PARALLEL_BYTES}
+    return _campaign("torchtitan-h100", source, kept, left_out, device="h100-96gb", **stack)
 
 
 def sailor(path: Path) -> MemoryCampaign:
@@ -114,7 +123,7 @@ def sailor(path: Path) -> MemoryCampaign:
     return _campaign("aceso-gh200", "eth-easl/sailor, Aceso's runtime on Alps", kept, left_out, fused_attention=False)
 
 
-def _campaign(name: str, source: str, rows: list[ConfigurationRow], left_out: int, **stack: bool) -> MemoryCampaign:
+def _campaign(name: str, source: str, rows: list[ConfigurationRow], left_out: int, **stack: Any) -> MemoryCampaign:
     measured = [row for row in rows if row.measured_bytes is not None]
     beyond = [row for row in rows if row.measured_bytes is None]
     return MemoryCampaign(name, name, source, measured, beyond, left_out, **stack)

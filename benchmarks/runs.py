@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from taut.data.calibration import KEPT
 from taut.data.samples import ConfigurationRow
 from taut.errors import DataError
 
@@ -49,11 +50,13 @@ class Campaign:
     source: str
     rows: list[ConfigurationRow]
     left_out: int = 0
+    selective_products: bool = False
+    fp8_inputs: bool = False
 
     @property
     def about(self) -> dict[str, Any]:
         """What a calibration from these runs says of itself."""
-        return {name: getattr(self, name) for name in ("name", "stack", "cluster", "source")}
+        return {name: getattr(self, name) for name in ("name", "stack", "cluster", "source", *KEPT[1:])}
 
 
 def lines_of(path: Path) -> list[Line]:

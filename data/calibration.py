@@ -52,6 +52,8 @@ TERMS = (
 )
 OPTIONAL = "gather"
 """The term that a calibration may leave out."""
+KEPT = ("fused_attention", "selective_products", "fp8_inputs")
+"""What a stack keeps for the backward pass, of a calibration and of a memory model."""
 LOW, HIGH = 0.1, 0.9
 """Quantiles that bound the 80 % band."""
 
@@ -61,7 +63,9 @@ class Calibration(Spec):
     Coefficients by term, with the software stack and device they were fitted on and the errors on unseen runs.
 
     ``nodes`` says whether the runs took one node or many, ``precision`` their number format where it matters;
-    ``cluster`` is the catalog's cluster whose links the terms were priced with.
+    ``cluster`` is the catalog's cluster whose links the terms were priced with. ``selective_products`` says that
+    selective recompute keeps every second product's output (torchtitan), ``fp8_inputs`` that products in fp8 keep
+    their inputs in fp8 (Transformer Engine).
     """
 
     name: str
@@ -71,6 +75,8 @@ class Calibration(Spec):
     precision: Precision | None = None
     launch_us: NotNegative | None = None
     fused_attention: bool = True
+    selective_products: bool = False
+    fp8_inputs: bool = False
     cluster: str = ""
     coefficients: dict[str, NotNegative]
     residuals: dict[str, float] = {}
@@ -96,6 +102,11 @@ class Calibration(Spec):
         if term == OPTIONAL and term not in self.coefficients:
             return max(1.0, self.coefficients["data_parallel"])
         return self.coefficients[term]
+
+    @property
+    def kept(self) -> dict[str, bool]:
+        """What the stack keeps for the backward pass: keywords of ``taut.data.analytic.device_rates.rates_of``."""
+        return {name: getattr(self, name) for name in KEPT}
 
     @property
     def launch(self) -> float | None:

@@ -25,6 +25,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from taut.data.calibration import KEPT
 from taut.data.device import Precision
 from taut.data.memory_network import MemoryNetwork
 from taut.data.spec import NotNegative, Spec, as_tuple
@@ -43,6 +44,10 @@ MEMORY_TERMS = (
 GradPrecision = Literal["bf16", "fp16", "fp32"]
 """Number formats in which gradients are kept and summed."""
 GRADIENT_BYTES: dict[GradPrecision, int] = {"bf16": 2, "fp16": 2, "fp32": 4}
+LOGIT_BYTES = 8
+"""Bytes for an entry of the logits' passing copies: 2 of half precision and the gradient in single precision."""
+REMAINDER_BYTES = 2
+"""Bytes of an fp32 weight beyond those that it shares with its bf16 copy."""
 Coefficient = Annotated[float, Field(ge=0, le=1000)]
 
 
@@ -107,30 +112,39 @@ class MemoryModel(Spec):
 
     ``grad_precision`` is the number format in which gradients are kept and summed, by default the table's above; with
     ``half_gradients`` those of the weights' format stay beside them where that is shorter, as in DeepSpeed's bf16
-    optimizer (``deepspeed/runtime/bf16_optimizer.py``).
+    optimizer (``deepspeed/runtime/bf16_optimizer.py``). With ``weight_remainders`` the optimizer keeps of its fp32
+    weights the 2 bytes that their bf16 copies lack (Apex's ``distributed_fused_adam.py`` as NeMo sets it, Megatron-LM's
+    ``--use-precision-aware-optimizer``): 10 bytes of states instead of 12. ``shared_logit_bytes`` are the bytes
+    for an entry of the logits' passing copies where tensor ranks share the vocabulary.
     ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, and ``coefficients`` multiply the other
     terms (1 where none is given). Because predictions err, ``margin`` is the share of a device's memory that stays
     free, and ``margin_gib`` stays free beside it. ``sequence_parallel`` says whether the stack's tensor ranks share
     what lies between their blocks, and ``fused_attention`` whether attention scores stay out of memory, where a
-    configuration or a cost table does not say. A fitted model says of which ``stack`` and
-    ``device``, from how many samples, with which mean error on unseen ones, and at which ``level`` the margin may be
-    exceeded; ``ranges`` holds least and most of what the samples had. A ``network`` predicts in place of the terms,
-    with a margin of its own.
+    configuration or a cost table does not say; ``selective_products`` and ``fp8_inputs`` are those of
+    ``taut.data.calibration``. A fitted model says of which ``stack`` and ``device``, from how many samples, with which
+    mean error on unseen ones, and at which ``level`` the margin may be exceeded; ``excesses_gib`` are measurement less
+    prediction on unseen samples; ``ranges`` holds least and most of what the samples had. A ``network`` predicts in
+    place of the terms, with a margin of its own.
     """
 
     name: str = "analytic"
     precision: Precision = "bf16"
     grad_precision: GradPrecision | None = None
     half_gradients: bool = False
+    weight_remainders: bool = False
+    shared_logit_bytes: Annotated[int, Field(ge=1, le=64)] = LOGIT_BYTES
     overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
     margin_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 0.0
     coefficients: dict[str, Coefficient] = {}
     sequence_parallel: bool = False
     fused_attention: bool = True
+    selective_products: bool = False
+    fp8_inputs: bool = False
     stack: str = ""
     device: str = ""
     level: Annotated[float, Field(gt=0, lt=1)] | None = None
+    excesses_gib: list[float] = []
     samples: Annotated[int, Field(ge=0)] = 0
     mape: NotNegative | None = None
     ranges: dict[str, Annotated[tuple[float, float], BeforeValidator(as_tuple)]] = {}
@@ -148,6 +162,11 @@ class MemoryModel(Spec):
         """Coefficient of a term."""
         return self.coefficients.get(term, 1.0)
 
+    @property
+    def kept(self) -> dict[str, bool]:
+        """What the stack keeps for the backward pass: keywords of ``taut.data.analytic.device_rates.rates_of``."""
+        return {name: getattr(self, name) for name in KEPT}
+
     def outside(self, **values: float) -> list[str]:
         """Names of the values that lie outside what the samples had."""
         known = ((name, value, self.ranges[name]) for name, value in values.items() if name in self.ranges)
@@ -156,7 +175,9 @@ class MemoryModel(Spec):
     @property
     def parameter_bytes(self) -> ParameterBytes:
         """Bytes per parameter in these precisions."""
-        return parameter_bytes(self.precision, self.grad_precision)
+        each = parameter_bytes(self.precision, self.grad_precision)
+        shared = self.weight_remainders and self.precision not in ("fp16", "fp32")
+        return each._replace(state=each.state - (4 - REMAINDER_BYTES) * shared)
 
     @property
     def held_parameter_bytes(self) -> ParameterBytes:

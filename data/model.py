@@ -42,6 +42,7 @@ class LayerSpec(Spec):
     ffn_hidden: Count | None = None
     seq: Count
     gated_mlp: bool = False
+    dropout: bool | None = None
     attention_window: Count | None = None
 
     @model_validator(mode="after")
@@ -68,6 +69,11 @@ class LayerSpec(Spec):
     def window(self) -> int:
         """Tokens that one token attends to."""
         return min(self.attention_window or self.seq, self.seq)
+
+    @property
+    def masks(self) -> int:
+        """Dropout masks of a byte an element that a layer keeps: 2, unless it is gated or has no dropout."""
+        return 2 * int(not self.gated_mlp if self.dropout is None else self.dropout)
 
     @property
     def query_hidden(self) -> int:
@@ -164,6 +170,7 @@ class ModelSpec(Spec):
     max_seq: Annotated[int, Field(gt=0, lt=2**63, strict=True)] | None = None
     vocab: Count | None = None
     gated_mlp: bool = False
+    dropout: bool | None = None
     tied_embedding: bool = False
     source: str = ""
 
@@ -208,6 +215,7 @@ class ModelSpec(Spec):
             ffn_hidden=self.ffn_hidden,
             seq=self.seq or 0,
             gated_mlp=self.gated_mlp,
+            dropout=self.dropout,
         )
         return (shape,) * self.layers
 

@@ -71,6 +71,7 @@ class ConfigurationRow(Spec):
     zero: Annotated[int, Field(ge=0, le=3)] = 0
     sequence_parallel: bool | None = None
     tied_embedding: bool = False
+    dropout: bool | None = None
     overlap_grad_reduce: bool | None = None
     precision: Precision | None = None
     grad_precision: GradPrecision | None = None

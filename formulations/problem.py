@@ -135,6 +135,7 @@ class PlanningProblem:
                 single_stage=single,
                 shared_head=shared,
                 tensor_parallel=self.coefficient("tensor_parallel"),
+                shared_logits=self.memory.shared_logit_bytes,
             )
         return self._tables[key]
 

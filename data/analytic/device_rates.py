@@ -21,7 +21,8 @@ nvfp4          fitted, (2): one scale for 16, on Blackwell                 1/2 +
 (2) The coefficients of the operator model's products fitted to those of the recipe, with the cast of their inputs, and
     P in the place of :math:`P_{16}`. Without such a fit, (1).
 (3) What a product keeps for its weight gradient is its input as cast, beside what attention and the activation function
-    keep in bf16 (Transformer Engine). In fp8 it is the input in bf16, as torchao keeps it: the larger of the two.
+    keep in bf16 (Transformer Engine). In fp8 it is the input in bf16, as torchao keeps it: the larger of the two; a
+    stack with ``fp8_inputs`` keeps it as cast, 1 byte, as Transformer Engine does under every recipe.
 (4) The head multiplies in bf16 as frameworks have it; in fp8 at the layers' rate, with which the calibrations were
     fitted.
 """
@@ -46,6 +47,8 @@ ELEMENT_BYTES: dict[Precision, int] = {
 }
 KEPT_BLOCK = 128
 """Inputs in a block of which every recipe keeps a whole number of bytes."""
+FP8_KEPT = 128
+"""Bytes of a block of inputs kept in fp8 with one scale for a whole tensor."""
 KEPT_BYTES: dict[Precision, int] = {
     **{precision: KEPT_BLOCK * element for precision, element in ELEMENT_BYTES.items()},
     "fp8-blockwise": 132,
@@ -83,7 +86,8 @@ class Rates:
 
     ``product`` is the seconds of a FLOP in large matrix products, by which an unfused attention core's are priced;
     ``kept`` the bytes that products keep of ``KEPT_BLOCK`` inputs, (3); ``head`` the operators of the head where they
-    are others than a layer's, (4).
+    are others than a layer's, (4). ``selective_products`` says what selective recompute keeps
+    (``taut.data.analytic.layer_costs`` (3)).
     """
 
     operators: Operators
@@ -95,6 +99,7 @@ class Rates:
     kept: int
     head: Operators | None = None
     fused_attention: bool = True
+    selective_products: bool = False
 
     @property
     def casts(self) -> bool:
@@ -109,6 +114,8 @@ def rates_of(
     *,
     launch: float | None = None,
     fused_attention: bool = True,
+    selective_products: bool = False,
+    fp8_inputs: bool = False,
 ) -> Rates:
     """
     Rates of a device in a precision.
@@ -124,6 +131,10 @@ def rates_of(
         Seconds that the host takes to launch a pass, if not the device's.
     fused_attention
         Whether the attention scores stay out of memory, as FlashAttention keeps them.
+    selective_products
+        Whether selective recompute keeps every second product's output instead of all but the attention core.
+    fp8_inputs
+        Whether products in fp8 keep their inputs as cast, (3).
     """
     stated = stated_operators(device, precision)
     chosen, head = stated if operators is None else operators, None
@@ -139,9 +150,10 @@ def rates_of(
         memory_efficiency=device.memory_efficiency,
         launch=device.launch if launch is None else launch,
         element=ELEMENT_BYTES[precision],
-        kept=KEPT_BYTES[precision],
+        kept=FP8_KEPT if precision == "fp8" and fp8_inputs else KEPT_BYTES[precision],
         head=head,
         fused_attention=fused_attention,
+        selective_products=selective_products,
     )
 
 

@@ -13,7 +13,10 @@ elements):
     (``taut.data.analytic.device_rates``), and the attention output is kept in both;
     without a fused attention kernel also the scores, :math:`5 a w s b / t`, which selective recompute gives up (with
     a fused one they never exist, and selective recompute costs time and saves nothing);
-(2) full recompute keeps the layer's input, :math:`2 s b h`, divided by :math:`t` with sequence parallelism.
+(2) full recompute keeps the layer's input, :math:`2 s b h`, divided by :math:`t` with sequence parallelism;
+(3) where selective recompute keeps every second product's output, it keeps the layer's input, queries, values, the
+    attention's output, the first feed-forward product's and, gated, the last one's:
+    :math:`2 s b (h [+ h] + (2 h_q + h_{kv} + f) / t)`.
 
 Of context ranks each has 1/cp of every sequence, whose tokens attend to the whole window as before.
 """
@@ -32,6 +35,7 @@ from taut.data.analytic.layer_work import (
     embedding_passes,
     head_passes,
     recomputed,
+    selective_shares,
 )
 from taut.data.analytic.operator_times import OperatorModel
 from taut.data.arrays import Floats
@@ -64,6 +68,8 @@ def analytic_costs(
     context_degrees: Iterable[int] = (1,),
     operators: Mapping[str, Operators] | None = None,
     fused_attention: bool = True,
+    selective_products: bool = False,
+    fp8_inputs: bool = False,
     calibration: Calibration | None = None,
 ) -> CostTable:
     """
@@ -81,6 +87,8 @@ def analytic_costs(
         Operator models, or measured operators, by device name; a device without runs at its stated efficiencies.
     fused_attention
         Whether the attention scores stay out of memory, as FlashAttention keeps them; a calibration knows better.
+    selective_products, fp8_inputs
+        What else the stack keeps (``taut.data.analytic.device_rates.rates_of``); a calibration knows better.
     calibration
         Coefficients for every device; without it memory traffic at the stated efficiency, the rest as modelled.
 
@@ -99,9 +107,10 @@ def analytic_costs(
         if device.peak_flops(precision) is None:
             known = ", ".join(device.peak_tflops)
             raise DataError(f"device {device.name}: no peak rate for precision {precision}, expected one of {known}")
-    fused = calibration.fused_attention if calibration else fused_attention
+    given = {"fused_attention": fused_attention, "selective_products": selective_products, "fp8_inputs": fp8_inputs}
+    kept = calibration.kept if calibration else given
     models = {device.name: (operators or {}).get(device.name) for device in devices}
-    priced = [_priced(device, precision, models[device.name], fused, calibration) for device in devices]
+    priced = [_priced(device, precision, models[device.name], kept, calibration) for device in devices]
     shares = [(tp, batch, cp) for cp in sorted(set(context_degrees)) for tp in degrees for batch in batches]
     rows = [row for one in priced for share in shares for row in _rows(model, one, *share)]
     chosen = {device.name: calibration or uncalibrated(device) for device in devices}
@@ -121,11 +130,11 @@ def _priced(
     device: DeviceSpec,
     precision: Precision,
     operators: Operators | None,
-    fused: bool,
+    kept: Mapping[str, bool],
     calibration: Calibration | None,
 ) -> _Priced:
     chosen = calibration or uncalibrated(device)
-    rates = rates_of(device, precision, operators, launch=chosen.launch, fused_attention=fused)
+    rates = rates_of(device, precision, operators, launch=chosen.launch, **kept)
     return _Priced(device, rates, np.array([chosen[kind] for kind in KINDS]))
 
 
@@ -176,12 +185,13 @@ def _rows(model: ModelSpec, priced: _Priced, tp: int, batch: int, cp: int) -> It
     for layer in model.kinds.values():
         if not layer.splits(tp) or layer.seq % cp:
             continue
-        plain = block_passes(layer_shape(layer, tp, batch, cp), rates)
+        shape = layer_shape(layer, tp, batch, cp)
+        plain, selective = block_passes(shape, rates), selective_shares(shape, rates)
         tokens = batch * layer.seq // cp
         for recompute in RECOMPUTE:
-            kept = activation_bytes(layer, recompute, tokens, element, rates.fused_attention, rates.kept)
+            kept = kept_bytes(layer, recompute, tokens, rates)
             key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp)
-            yield _row(priced, key, recomputed(plain, recompute), kept)
+            yield _row(priced, key, recomputed(plain, recompute, selective), kept)
     first, last = model.blocks[0], model.blocks[-1]
     if model.vocab and first.seq % cp == last.seq % cp == 0:
         tokens = batch * first.seq // cp
@@ -208,6 +218,15 @@ def _row(priced: _Priced, key: Key, passes: Passes, kept: tuple[int, int]) -> Co
     )
 
 
+def kept_bytes(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> tuple[int, int]:
+    """Bytes of a layer that every tensor rank keeps, and bytes that the ranks share, (1) to (3)."""
+    element = rates.element
+    if recompute == "selective" and rates.selective_products:
+        whole = (2 if layer.gated_mlp else 1) * layer.hidden
+        return element * tokens * whole, element * tokens * (2 * layer.query_hidden + layer.kv_hidden + layer.ffn)
+    return activation_bytes(layer, recompute, tokens, element, rates.fused_attention, rates.kept)
+
+
 def activation_bytes(
     layer: LayerSpec, recompute: str, tokens: int, element: int, fused: bool, kept: int | None = None
 ) -> tuple[int, int]:
@@ -217,11 +236,8 @@ def activation_bytes(
         return element * tokens * hidden, 0
     plain = KEPT_BLOCK * element
     kept = plain if kept is None else kept
-    # Inputs of the two norms and, as products keep them, of the two blocks; plain layers also keep two dropout masks of
-    # one byte.
-    replicated = tokens * hidden * (2 * element + (0 if layer.gated_mlp else 2)) - (
-        -2 * tokens * hidden * kept // KEPT_BLOCK
-    )
+    # Inputs of the two norms and, as products keep them, of the two blocks, and two dropout masks of one byte.
+    replicated = tokens * hidden * (2 * element + layer.masks) - (-2 * tokens * hidden * kept // KEPT_BLOCK)
     # Queries, keys, values, attention output, and the feed-forward part before its function; as products keep them, the
     # same after it and, if that is another copy, the attention output.
     widths = 2 * layer.query_hidden + 2 * layer.kv_hidden + (2 if layer.gated_mlp else 1) * layer.ffn

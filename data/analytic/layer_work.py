@@ -15,8 +15,10 @@ coefficient 1 of a calibration (``taut.data.calibration``):
 (4) launch: what launching the kernels adds, :math:`\sqrt{g^2 + l^2} - g`, with g the pass's work and l the time that
     the host takes to launch it: nothing beside long kernels, all there is beside short ones.
 
-Full recompute adds a forward pass, selective recompute the attention core's. The numbers of (2) for unfused cores come
-from per-operator profiles of V100 (Aceso), 18.5 to 20.5 bytes a score. Sizes are numbers or arrays that broadcast.
+Full recompute adds a forward pass, selective recompute the attention core's; where it keeps every second product's
+output (``selective_products`` of ``Rates``), all of a forward pass but the core and those products. The numbers of (2)
+for unfused cores come from per-operator profiles of V100 (Aceso), 18.5 to 20.5 bytes a score. Sizes are numbers or
+arrays that broadcast.
 """
 
 from typing import NamedTuple
@@ -96,6 +98,33 @@ def block_passes(shape: LayerShape, rates: Rates) -> Passes:
     )
 
 
+def selective_shares(shape: LayerShape, rates: Rates) -> Floats:
+    """
+    Shares of the forward terms that selective recompute repeats, (..., 4): the core's, or every second product's.
+
+    Of the products for queries, keys, values, attention output, gate, up and down, in this order, the second, fourth
+    and sixth are repeated, with norms and activation function; the core's output is kept (torchtitan,
+    torchtitan/distributed/activation_checkpoint.py).
+
+    Parameters
+    ----------
+    shape
+        Sizes of the layer.
+    rates
+        What the device reaches, and what the stack keeps.
+
+    Returns
+    -------
+    Floats
+        Shares in the order of ``KINDS``.
+    """
+    if not rates.selective_products:
+        return np.array([0.0, 1.0, 0.0, 0.0])
+    query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    gemm = (kv + query + shape.ffn) / (2 * query + 2 * kv + (1 + shape.up) * shape.ffn)
+    return np.stack(np.broadcast_arrays(gemm, 0.0, 1.0, 1.0), axis=-1)
+
+
 def embedding_passes(tokens: ArrayLike, hidden: ArrayLike, rates: Rates) -> Passes:
     """Terms of the token embedding: rows read and written forward, gradients scattered backward."""
     moved = np.asarray(tokens, dtype=np.float64) * np.asarray(hidden, dtype=np.float64)
@@ -131,7 +160,7 @@ def head_passes(tokens: ArrayLike, hidden: ArrayLike, vocab: ArrayLike, rates: R
     )
 
 
-def recomputed(passes: Passes, recompute: str) -> Passes:
+def recomputed(passes: Passes, recompute: str, selective: Floats) -> Passes:
     """
     The passes with what is recomputed before the input gradient added to it.
 
@@ -140,7 +169,9 @@ def recomputed(passes: Passes, recompute: str) -> Passes:
     passes
         Passes of a layer that computes nothing again.
     recompute
-        ``none``, ``selective`` (the attention core) or ``full``.
+        ``none``, ``selective`` or ``full``.
+    selective
+        Shares of the forward terms that selective recompute repeats (``selective_shares``), (..., 4).
 
     Returns
     -------
@@ -149,9 +180,7 @@ def recomputed(passes: Passes, recompute: str) -> Passes:
     """
     if recompute == "none":
         return passes
-    again = passes.forward
-    if recompute == "selective":
-        again = np.where(np.arange(len(KINDS)) == KINDS.index("attention"), again, 0.0)
+    again = passes.forward * (selective if recompute == "selective" else 1.0)
     return passes._replace(input_grad=passes.input_grad + again)
 
 

@@ -33,9 +33,9 @@ class Configurations:
     Configurations as columns of equal length.
 
     ``recompute`` is 0 for none, 1 for selective, 2 for full; ``schedule`` an index into ``SCHEDULES``; ``gated``,
-    ``sequence_parallel``, ``tied`` (embedding) and ``overlap`` (of gradient reductions with the last backward pass) are
-    0 or 1; ``kv_heads`` is the number of key-value heads; ``division`` (rows, most chunks) holds the layers of every
-    chunk, 0 beyond the last.
+    ``dropout``, ``sequence_parallel``, ``tied`` (embedding) and ``overlap`` (of gradient reductions with the last
+    backward pass) are 0 or 1; ``kv_heads`` is the number of key-value heads; ``division`` (rows, most chunks) holds the
+    layers of every chunk, 0 beyond the last.
     """
 
     hidden: Ints
@@ -46,6 +46,7 @@ class Configurations:
     seq: Ints
     vocab: Ints
     gated: Ints
+    dropout: Ints
     tp: Ints
     pp: Ints
     dp: Ints

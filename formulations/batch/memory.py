@@ -17,7 +17,7 @@ import numpy as np
 
 from taut.data.analytic.device_rates import KEPT_BLOCK, Rates
 from taut.data.arrays import Flags, Floats, Ints
-from taut.data.memory import MEMORY_TERMS, MemoryModel, ParameterBytes
+from taut.data.memory import LOGIT_BYTES, MEMORY_TERMS, MemoryModel, ParameterBytes
 from taut.data.stack import SCHEDULES
 from taut.formulations.batch.configurations import (
     FOLDED,
@@ -31,7 +31,6 @@ from taut.formulations.batch.configurations import (
     table_parameters,
 )
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
-from taut.formulations.tables.stage_tables import LOGIT_BYTES
 
 
 def memory_bytes(c: Configurations, rates: Rates, model: MemoryModel) -> Ints:
@@ -58,7 +57,7 @@ def stage_bytes(
     """Bytes of a device of the given stage, every term rounded up, at so many bytes a parameter."""
     weights = {term: model.coefficient(term) for term in MEMORY_TERMS}
     kept = weights["activations"], weights["checkpoints"]
-    terms = memory_terms(c, stage, rates, per_parameter, kept)
+    terms = memory_terms(c, stage, rates, per_parameter, kept, model.shared_logit_bytes)
     # What stays of a micro-batch is weighed before micro-batches are counted.
     others = np.array(list((weights | {"activations": 1.0, "checkpoints": 1.0}).values()))
     return np.asarray(np.ceil(terms * others).sum(axis=1) + model.overhead_bytes, dtype=np.int64)
@@ -70,6 +69,7 @@ def memory_terms(
     rates: Rates,
     per_parameter: ParameterBytes,
     kept: tuple[float, float] = (1.0, 1.0),
+    shared_logits: int = LOGIT_BYTES,
 ) -> Floats:
     """
     Terms of a stage's memory at coefficient 1, (configurations, terms) in the order of ``MEMORY_TERMS``.
@@ -86,12 +86,16 @@ def memory_terms(
         Bytes of a weight, a gradient and an optimizer state.
     kept
         Coefficients that multiply what stays of a micro-batch, without and with full recompute.
+    shared_logits
+        Bytes of an entry of the logits that tensor ranks share (``taut.data.memory.MemoryModel``).
     """
     first, last = stage == 0, stage == np.where(FOLDED[c.schedule], 0, c.pp - 1)
     full, plain = c.recompute == 2, _activation(c, rates, np.zeros_like(c.recompute))
     left = _activation(c, rates, c.recompute)
     at_once = _at_once(c, stage, rates.element, left, np.where(full, kept[1], kept[0]))
-    logits = np.where(last, LOGIT_BYTES * local_tokens(c) * (padded_vocabulary(c) // c.tp), 0)
+    logits = np.where(
+        last, np.where(c.tp > 1, shared_logits, LOGIT_BYTES) * local_tokens(c) * (padded_vocabulary(c) // c.tp), 0
+    )
     held = _held(c, device_parameters(c)[np.arange(len(c)), stage], first, per_parameter)
     passing = (np.maximum(plain - left, 0), logits, _buffers(c, rates.element))
     columns = (*held, np.where(full, 0, at_once), np.where(full, at_once, 0), *passing)
@@ -147,13 +151,17 @@ def _activation(c: Configurations, rates: Rates, recompute: Ints) -> Floats:
     """Bytes that one layer keeps for one micro-batch on one tensor rank."""
     tokens, element = local_tokens(c), rates.element
     kv_hidden = c.hidden // c.heads * c.kv_heads
-    masks = np.where(c.gated == 1, 0, 2)
+    masks = 2 * c.dropout
     replicated = tokens * c.hidden * (2 * element + masks) - (-2 * tokens * c.hidden * rates.kept // KEPT_BLOCK)
     widths = 2 * c.hidden + 2 * kv_hidden + np.where(c.gated == 1, 2, 1) * c.ffn_hidden
     inputs = c.ffn_hidden + (c.hidden if rates.casts else 0)
     split = tokens * element * widths - (-tokens * inputs * rates.kept // KEPT_BLOCK)
     if not rates.fused_attention:
         split = split + np.where(recompute == 0, (2 * element + 1) * c.heads * c.seq * tokens, 0)
+    if rates.selective_products:
+        whole, part = c.hidden * (1 + c.gated), 2 * c.hidden + kv_hidden + c.ffn_hidden
+        replicated = np.where(recompute == 1, element * tokens * whole, replicated)
+        split = np.where(recompute == 1, element * tokens * part, split)
     full = recompute == 2
     replicated, split = np.where(full, element * tokens * c.hidden, replicated), np.where(full, 0, split)
     sharded = -(-(replicated + split) // c.tp)

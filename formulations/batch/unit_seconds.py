@@ -23,6 +23,7 @@ from taut.data.analytic.layer_work import (
     embedding_passes,
     head_passes,
     recomputed,
+    selective_shares,
 )
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
@@ -77,7 +78,7 @@ def _layer_passes(c: Configurations, rates: Rates) -> Passes:
         up=1 + c.gated,
     )
     plain, recompute = block_passes(shape, rates), c.recompute[:, None]
-    kinds = [recomputed(plain, kind).input_grad for kind in RECOMPUTE]
+    kinds = [recomputed(plain, kind, selective_shares(shape, rates)).input_grad for kind in RECOMPUTE]
     return plain._replace(input_grad=np.where(recompute == 2, kinds[2], np.where(recompute == 1, kinds[1], kinds[0])))
 
 

@@ -11,7 +11,8 @@ For every range, at one (tp, cp, micro_batch, sequence_parallel):
 (2) traffic[r, i, j] inside a block, and forward[i, j] of it (``taut.formulations.tables.block_traffic``);
 (3) parameters[i, j] of one tensor rank;
 (4) activation[r, i, j] bytes kept per micro-batch in flight, workspace[r, i, j] bytes for the layer that is being
-    recomputed, logits[i, j] bytes of the loss's passing copies (2 of half precision and the fp32 gradient: 8 an entry),
+    recomputed, logits[i, j] bytes of the loss's passing copies (``LOGIT_BYTES`` an entry, or what the stack takes where
+    tensor ranks share it),
     buffers[i, j] bytes of messages under way (one received, one sent) and of the gathered input under sequence
     parallelism, and largest[i, j] parameters of the largest layer;
 (5) message[j] bytes between the stage that ends before layer j and the next one, on one tensor rank.
@@ -27,11 +28,9 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, LayerCost
+from taut.data.memory import LOGIT_BYTES
 from taut.formulations.tables.block_traffic import Traffic, traffic_tables
 from taut.formulations.tables.priced_layers import PricedLayers
-
-LOGIT_BYTES = 8
-"""Bytes for an entry of the logits, (4): 2 copies of half precision and the gradient in single precision."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,7 @@ def stage_tables(
     single_stage: bool,
     shared_head: bool | None = None,
     tensor_parallel: float = 1.0,
+    shared_logits: int = LOGIT_BYTES,
 ) -> StageTables:
     """
     Figures of every range of layers at one (tp, cp, micro_batch, sequence_parallel).
@@ -102,6 +102,8 @@ def stage_tables(
         ``single_stage``.
     tensor_parallel
         Coefficient of the traffic inside blocks.
+    shared_logits
+        Bytes for an entry of the logits where tensor ranks share the vocabulary.
 
     Returns
     -------
@@ -131,7 +133,7 @@ def stage_tables(
         parameters=parameters.astype(np.int64),
         activation=np.array([ranges(kept[r], *at_edges) for r in RECOMPUTE]).astype(np.int64),
         workspace=np.array([_largest(_brought_back(kept["none"], kept[r]), count) for r in RECOMPUTE]),
-        logits=(_logits(priced) * priced.last).astype(np.int64),
+        logits=((shared_logits if tp > 1 else LOGIT_BYTES) * _logits(priced) * priced.last).astype(np.int64),
         buffers=_largest([_buffers(int(out), tp, sequence_parallel, single_stage) for out in output], count),
         largest=np.maximum(
             _largest([layer.parameters(tp) for layer in kinds], count),
@@ -159,8 +161,9 @@ def _largest(per_kind: list[int], count: Floats) -> Ints:
 
 
 def _logits(priced: PricedLayers) -> int:
+    """Entries of one tensor rank's logits."""
     tokens, tp = priced.micro_batch * priced.model.blocks[-1].seq // priced.cp, priced.tp
-    return LOGIT_BYTES * tokens * (priced.model.padded_vocab(tp) // tp)
+    return tokens * (priced.model.padded_vocab(tp) // tp)
 
 
 def _buffers(output: int, tp: int, sequence_parallel: bool, single_stage: bool) -> int:

@@ -1,5 +1,5 @@
 r"""
-Fitting a memory model: regularised non-negative least squares on relative error, with a split-conformal margin.
+Fitting a memory model: regularised non-negative least squares on relative error, with a margin.
 
 Sets: samples i, terms k, stages s that may be the fullest (the one that was measured, if the sample says which).
 Data: terms :math:`x_{isk}` in bytes (``taut.formulations.batch.memory``), one byte of overhead among them, measured
@@ -10,14 +10,10 @@ bytes :math:`y_i`, the analytic model's coefficients :math:`p_k`. Variables: coe
 (2) :math:`s_i` is the fullest stage under the coefficients before, and the weights :math:`w_i` are those of iteratively
     reweighted least squares (``taut.solver.calibration.latency`` (2)), both renewed a fixed number of times.
 (3) Error on unseen samples: K-fold cross-validation; :math:`\lambda` is of a few values the one with the least error.
-(4) Margin: the :math:`\lceil (n + 1) (1 - \alpha) \rceil`-th smallest of the n excesses :math:`y - \hat y` of (3). A
-    new sample like these exceeds its prediction by more with a probability of about :math:`\alpha` (conformal
-    prediction, Vovk, Gammerman and Shafer 2005; with the errors of K folds, Barber et al. 2021). With fewer than
-    :math:`1 / \alpha - 1` samples it is the largest excess, and the level is the one that this guarantees.
+(4) Margin: from the excesses :math:`y - \hat y` of (3) and those of other stacks (``taut.solver.calibration.margin``).
 """
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +24,7 @@ from taut.data.memory import MEMORY_TERMS, MemoryModel
 from taut.data.units import GIB
 from taut.errors import FormulationError
 from taut.solver.calibration.latency import REWEIGHTINGS, SMALLEST_RESIDUAL
+from taut.solver.calibration.margin import pooled_margin
 
 REGULARISATIONS = (0.05, 0.1, 0.2, 0.4)
 """Lambda of (1): at 0.1 a coefficient at twice the analytic one costs as much as an error of 10 % on one sample."""
@@ -39,7 +36,13 @@ PRIOR = np.array([*(1.0 for _ in MEMORY_TERMS), OVERHEAD_GIB * GIB])
 
 
 def fit_memory(
-    terms: Floats, measured: Floats, about: Mapping[str, Any], *, level: float = 0.05, seed: int = 0
+    terms: Floats,
+    measured: Floats,
+    about: Mapping[str, Any],
+    *,
+    level: float = 0.05,
+    seed: int = 0,
+    others: Sequence[Floats] = (),
 ) -> MemoryModel:
     """
     Memory model from samples, with the margin of (4).
@@ -56,6 +59,8 @@ def fit_memory(
         Probability alpha that a new sample exceeds prediction and margin.
     seed
         Seed of the random folds.
+    others
+        Excesses of other stacks in GiB, with which the margin is pooled.
 
     Returns
     -------
@@ -78,14 +83,16 @@ def fit_memory(
     }
     strength = min(REGULARISATIONS, key=lambda strength: float(np.abs(by_strength[strength]).mean()))
     coefficients, errors = memory_coefficients(terms, measured, strength), by_strength[strength]
-    margin, guaranteed = conformal_margin(measured * -errors, level)
+    excesses = measured * -errors / GIB
+    margin, guaranteed = pooled_margin(excesses, others, level)
     return MemoryModel.model_validate(
         {
             **about,
             "overhead_gib": coefficients[-1] / GIB,
             "coefficients": dict(zip(MEMORY_TERMS, coefficients[:-1].tolist(), strict=True)),
             "margin": 0.0,
-            "margin_gib": margin / GIB,
+            "margin_gib": margin,
+            "excesses_gib": np.sort(excesses).tolist(),
             "level": guaranteed,
             "samples": len(measured),
             "mape": float(np.abs(errors).mean()),
@@ -140,26 +147,3 @@ def cross_validated_errors(
         coefficients = memory_coefficients(terms[seen], measured[seen], strength)
         errors[unseen] = predicted(terms[unseen], coefficients) / measured[unseen] - 1
     return errors
-
-
-def conformal_margin(excesses: Floats, level: float) -> tuple[float, float]:
-    """
-    Margin (4).
-
-    Parameters
-    ----------
-    excesses
-        Measurement less prediction on samples that the fit has not seen, (n,).
-    level
-        Probability alpha.
-
-    Returns
-    -------
-    tuple
-        The margin, at least 0, in the unit of the excesses, and the level that it guarantees.
-    """
-    ordered, count = np.sort(excesses), len(excesses)
-    rank = math.ceil((count + 1) * (1 - level))
-    if rank > count:
-        return max(float(ordered[-1]), 0.0), 1 / (count + 1)
-    return max(float(ordered[rank - 1]), 0.0), level

@@ -50,7 +50,10 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False) ->
     if seed % 3 == 1:
         space, costs = space.model_copy(update={"max_cp": 4}), _with_contexts(seed, costs)
     margin = float(rng.choice([0.0, 0.1]))
-    memory = MemoryModel(precision="bf16", overhead_gib=0.0, margin=margin, half_gradients=seed % 4 == 0)
+    stack = {"half_gradients": seed % 4 == 0, "weight_remainders": seed % 3 == 0}
+    memory = MemoryModel(
+        precision="bf16", overhead_gib=0.0, margin=margin, shared_logit_bytes=8 if seed % 2 else 12, **stack
+    )
     latency_model = LATENCY_MODELS[rng.integers(len(LATENCY_MODELS))]
     calibration = _calibration(rng) if rng.random() < 0.3 else None
     roomy = PlanningProblem(model, cluster, costs, memory, space, latency_model, calibration)

@@ -25,7 +25,8 @@ from taut.solver.certificate.reference.space import ON_V, Case, Choice
 RECOMPUTE = ("none", "selective", "full")
 NUMBER_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2, "fp8-blockwise": 2, "mxfp8": 2, "nvfp4": 2}
 LOGIT_BYTES = 8
-"""Bytes that the loss holds for an entry of the logits: two copies in half precision and the fp32 gradient."""
+"""Bytes that the loss holds for an entry of the logits: two copies in half precision and the fp32 gradient;
+where tensor ranks share it, what the memory model says."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     output = number * tokens * np.array([layer.hidden for layer in blocks])
     keys = 2 * number * tokens * np.array([_keys(layer, tp) for layer in blocks])
     held = kept.astype(int), brought_back.astype(int), output, keys
-    return Layers(passes, *held, parameters, gathered, embedding, LOGIT_BYTES * tokens[-1] * vocabulary)
+    entry = case.memory.shared_logit_bytes if tp > 1 else LOGIT_BYTES
+    return Layers(passes, *held, parameters, gathered, embedding, entry * tokens[-1] * vocabulary)
 
 
 def _devices(case: Case) -> list[str]:

@@ -2,7 +2,7 @@ r"""
 What a device of each pipeline rank holds, and which plans break a rule.
 
 (1) A parameter takes (weight, gradient, optimizer) bytes: bf16 and less 2, 4, 12; fp16 2, 2, 16; fp32 4, 4, 8; the
-    gradient 2 or 4 where it has a precision of its own. ZeRO-1
+    gradient 2 or 4 where it has a precision of its own, the state 2 less where remainders of weights are kept. ZeRO-1
     divides the optimizer's by dp, or by the replicas of a copy, ZeRO-2 the gradients too, ZeRO-3 the weights too;
     ZeRO-3 gathers two of the largest layers, and in a pipeline holds weights and gradients whole beside its shares.
 (2) Stage x of 1F1B holds min(pp - x, m) micro-batches, GPipe m; other orders what their passes hold, until the whole
@@ -77,6 +77,7 @@ def memory_bytes(
 def parameter_bytes(memory: MemoryModel) -> tuple[int, int, int]:
     """Bytes of a parameter's weight, gradient and optimizer state, (1)."""
     weight, gradient, state = PARAMETER_BYTES[memory.precision]
+    state -= 2 if memory.weight_remainders and (weight, gradient) == (2, 4) else 0
     return weight, GRADIENT_BYTES.get(memory.grad_precision or "", gradient), state
 
 

@@ -165,7 +165,7 @@ def _costs(
         micro_batches=micro_batches,
         context_degrees=[cp for cp in divisors(cluster.num_devices) if cp <= space.max_cp],
         operators=operators,
-        fused_attention=memory.fused_attention,
+        **memory.kept,
         calibration=calibration,
     )
 

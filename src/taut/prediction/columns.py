@@ -7,7 +7,7 @@ overlap of gradient reductions as the framework has it.
 
 import numpy as np
 
-from taut.data.arrays import Ints
+from taut.data.arrays import Flags, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel
 from taut.data.samples import ConfigurationRow
@@ -42,6 +42,7 @@ def columns_of(
         seq=column([row.seq for row in rows]),
         vocab=column([row.vocab for row in rows]),
         gated=column([row.gated for row in rows]),
+        dropout=_said([row.dropout for row in rows], np.array([not row.gated for row in rows], dtype=bool)),
         tp=column([row.tp for row in rows]),
         pp=column([row.pp for row in rows]),
         dp=column([row.dp for row in rows]),
@@ -63,9 +64,10 @@ def _tensor(rows: list[ConfigurationRow]) -> Ints:
     return np.array([row.tp for row in rows], dtype=np.int64)
 
 
-def _said(values: list[bool | None], otherwise: bool) -> Ints:
-    """What rows say, or what holds otherwise, as 0 and 1."""
-    return np.array([otherwise if value is None else value for value in values], dtype=np.int64)
+def _said(values: list[bool | None], otherwise: bool | Flags) -> Ints:
+    """What rows say, or what holds otherwise of all or of each, as 0 and 1."""
+    given = zip(values, np.broadcast_to(otherwise, len(values)), strict=True)
+    return np.array([other if value is None else value for value, other in given], dtype=np.int64)
 
 
 def _division(rows: list[ConfigurationRow]) -> Ints:

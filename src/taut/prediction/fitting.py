@@ -1,5 +1,6 @@
 """Calibrations and memory models from measured runs: rows of a CSV file with ``measured_s`` or ``measured_bytes``."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 
 from taut.data.analytic.device_rates import rates_of
 from taut.data.arrays import Floats
-from taut.data.calibration import TERMS, Calibration, uncalibrated
+from taut.data.calibration import KEPT, TERMS, Calibration, uncalibrated
+from taut.data.catalog.builtin import catalog_memory_models
 from taut.data.device import DeviceSpec, usual_precision
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
@@ -66,17 +68,20 @@ def calibrate(rows: list[ConfigurationRow], about: dict[str, Any]) -> Calibratio
         "nodes": "any" if len(many) > 1 else "many" if many == {True} else "one",
         "precision": precisions.pop() if len(precisions) == 1 else None,
     }
-    return fit_calibration(samples_by_stack(rows, device, about["cluster"]), device, about)
+    return fit_calibration(samples_by_stack(rows, device, about), device, about)
 
 
-def samples_by_stack(rows: list[ConfigurationRow], device: DeviceSpec, cluster: str) -> dict[Stack, Samples]:
-    """Runs under every stack that a fit tries, on a catalog cluster's links."""
-    return {stack: samples_of(rows, device, cluster, stack) for stack in STACKS}
+def samples_by_stack(
+    rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[str, Any]
+) -> dict[Stack, Samples]:
+    """Runs under every stack that a fit tries, of a calibration that says this of itself."""
+    return {stack: samples_of(rows, device, about, stack) for stack in STACKS}
 
 
-def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, cluster: str, stack: Stack) -> Samples:
+def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[str, Any], stack: Stack) -> Samples:
     """Runs under one stack; where the model itself hides some of them, gradient rings cost no less than stated."""
-    said = uncalibrated(device).model_copy(update={"cluster": cluster, **stack._asdict()})
+    kept = {name: about[name] for name in KEPT if name in about}
+    said = uncalibrated(device).model_copy(update={**kept, "cluster": about["cluster"], **stack._asdict()})
     seconds, forms = np.array([row.measured_s for row in rows], dtype=float), []
     for members in by_setting(rows):
         setting = setting_of(rows[members[0]], Given(calibration=said))
@@ -176,8 +181,21 @@ def fit_network_samples(
     return fit_network(features, measured, about=about, names=ALL_FEATURES, level=level, seed=seed)
 
 
-def memory_model(rows: list[ConfigurationRow], about: dict[str, Any], *, level: float = 0.05) -> MemoryModel:
-    """Memory model from runs of one device, stack and precision, with what it says of itself."""
+def memory_model(
+    rows: list[ConfigurationRow],
+    about: dict[str, Any],
+    *,
+    level: float = 0.05,
+    others: Sequence[Floats] | None = None,
+) -> MemoryModel:
+    """
+    Memory model from runs of one device, stack and precision, with what it says of itself.
+
+    Its margin is pooled with the excesses of other stacks, by default those of the catalog's other memory models.
+    """
+    if others is None:
+        known = [one for one in catalog_memory_models().values() if one.stack != about.get("stack")]
+        others = [np.array(one.excesses_gib) for one in known if one.excesses_gib]
     device = find_device(rows[0].gpu)
     precision = rows[0].precision or usual_precision([device])
     said = {**about, "device": device.name, "precision": precision, "ranges": ranges_of(rows)}
@@ -186,17 +204,20 @@ def memory_model(rows: list[ConfigurationRow], about: dict[str, Any], *, level: 
         np.array([row.measured_bytes for row in rows], dtype=float),
         said,
         level=level,
+        others=others,
     )
 
 
 def stage_terms(rows: list[ConfigurationRow], model: MemoryModel) -> Floats:
     """Memory terms of the stages that may be the fullest, (rows, 2, terms): the row's own twice if it names one."""
     columns, precision = columns_of(rows, sequence_parallel=model.sequence_parallel), model.precision
-    rates = rates_of(find_device(model.device), precision, None, fused_attention=model.fused_attention)
+    rates = rates_of(find_device(model.device), precision, None, **model.kept)
     named = np.array([-1 if row.stage is None else row.stage for row in rows])
     stages = [np.where(named < 0, stage, named) for stage in edge_stages(columns)]
     each = model.held_parameter_bytes
-    return np.stack([memory_terms(columns, stage, rates, each) for stage in stages], axis=1)
+    return np.stack(
+        [memory_terms(columns, stage, rates, each, shared_logits=model.shared_logit_bytes) for stage in stages], axis=1
+    )
 
 
 def ranges_of(rows: list[ConfigurationRow]) -> dict[str, tuple[float, float]]:

@@ -86,7 +86,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     memory = memory.model_copy(update={"precision": precision, "grad_precision": row.grad_precision})
     chosen = known or uncalibrated(device)
     if known is None:
-        chosen = chosen.model_copy(update={"fused_attention": memory.fused_attention})
+        chosen = chosen.model_copy(update=memory.kept)
     links = row.cluster or _cluster_of_runs(row, stack, given, chosen, device)
     return Setting(
         device=device,
@@ -178,7 +178,7 @@ def machine_of(
             precision,
             catalog_operators().get(device.name),
             launch=calibration.launch,
-            fused_attention=calibration.fused_attention,
+            **calibration.kept,
         ),
         inside_rate=node.intra_bandwidth_gbps * GIGABIT,
         inside_latency=node.intra_latency_us * MICROSECOND,

@@ -1,5 +1,7 @@
 """The analytic costs against hand-computed seconds and the published activation formulas."""
 
+from typing import Any
+
 import pytest
 
 from taut.data.analytic.layer_costs import analytic_costs
@@ -31,7 +33,7 @@ def device(gbytes: float = 1000) -> DeviceSpec:
 
 
 def table(
-    model: ModelSpec = PLAIN, *, gbytes: float = 1000, precision: Precision = "bf16", fused: bool = True
+    model: ModelSpec = PLAIN, *, gbytes: float = 1000, precision: Precision = "bf16", fused: bool = True, **kept: Any
 ) -> CostTable:
     return analytic_costs(
         model,
@@ -40,6 +42,7 @@ def table(
         tensor_degrees=[1, 2, 4],
         micro_batches=[1, B],
         fused_attention=fused,
+        **kept,
     )
 
 
@@ -115,6 +118,36 @@ def test_full_recompute_keeps_the_layers_input(tp: int) -> None:
     found = cost(table(), tp, "full")
     assert found.activation_bytes == 2 * S * B * H
     assert found.activation_bytes_sp == 2 * S * B * H // tp
+
+
+def test_layers_without_dropout_keep_no_masks() -> None:
+    """Two masks of a byte an element are all that dropout adds, and a gated layer may have it too."""
+    sbh = S * B * H
+    dry = PLAIN.model_copy(update={"dropout": False})
+    assert cost(table(dry)).activation_bytes == cost(table()).activation_bytes - 2 * sbh
+    wet = GATED.model_copy(update={"dropout": True})
+    assert cost(table(wet)).activation_bytes == cost(table(GATED)).activation_bytes + 2 * sbh
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_every_second_product_is_kept(tp: int) -> None:
+    """Selective recompute by products keeps input, queries, values, core, the first product after it and the last."""
+    sbh = S * B * H
+    plain = cost(table(selective_products=True), tp, "selective")
+    # 2 sbh of input; over ranks 2 x (2 + 1 + 4) sbh: queries and core, values, four hidden sizes of the first product.
+    assert plain.activation_bytes == 2 * sbh + 14 * sbh // tp
+    assert plain.activation_bytes_sp == 16 * sbh // tp
+    gated = cost(table(GATED, selective_products=True), tp, "selective")
+    assert gated.activation_bytes == 4 * sbh + 14 * sbh // tp
+    assert cost(table(selective_products=True), tp) == cost(table(), tp)
+
+
+def test_transformer_engine_keeps_fp8_inputs_in_a_byte() -> None:
+    """Inputs of the products take one byte where the stack keeps them as cast, two where it keeps them in bf16."""
+    wide = cost(table(GATED, precision="fp8")).activation_bytes
+    narrow = cost(table(GATED, precision="fp8", fp8_inputs=True)).activation_bytes
+    assert narrow < wide
+    assert cost(table(GATED, fp8_inputs=True)) == cost(table(GATED))
 
 
 def test_gated_layer_keeps_three_widths_and_no_masks() -> None:

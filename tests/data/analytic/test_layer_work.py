@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from taut.data.analytic.device_rates import Rates, rates_of
-from taut.data.analytic.layer_work import LayerShape, block_passes, embedding_passes, head_passes, recomputed
+from taut.data.analytic.layer_work import (
+    LayerShape,
+    block_passes,
+    embedding_passes,
+    head_passes,
+    recomputed,
+    selective_shares,
+)
 from taut.data.analytic.operator_times import OperatorModel
 from taut.data.device import DeviceSpec
 
@@ -26,8 +33,9 @@ MODEL = OperatorModel(
 SHAPE = LayerShape.of(batch=2, seq=100, window=100, hidden=64, heads=4, kv_heads=4, head_dim=16, ffn=256, up=1)
 
 
-def rates(launch: float = 0.0, *, fused_attention: bool = True) -> Rates:
-    return rates_of(DEVICE, "bf16", MODEL, launch=launch, fused_attention=fused_attention)
+def rates(launch: float = 0.0, *, fused_attention: bool = True, selective_products: bool = False) -> Rates:
+    kept = {"fused_attention": fused_attention, "selective_products": selective_products}
+    return rates_of(DEVICE, "bf16", MODEL, launch=launch, **kept)
 
 
 def test_products_are_the_operator_models() -> None:
@@ -75,11 +83,25 @@ def test_launches_hide_behind_work() -> None:
 
 def test_recompute_adds_a_forward_pass_or_its_attention() -> None:
     """Full recompute adds all terms of the forward pass to the input gradient, selective the attention core's alone."""
-    plain = block_passes(SHAPE, rates(launch=1e-5))
-    assert recomputed(plain, "none") is plain
-    assert recomputed(plain, "full").input_grad == pytest.approx(plain.input_grad + plain.forward)
-    selective = recomputed(plain, "selective").input_grad - plain.input_grad
+    plain, shares = block_passes(SHAPE, rates(launch=1e-5)), selective_shares(SHAPE, rates())
+    assert recomputed(plain, "none", shares) is plain
+    assert recomputed(plain, "full", shares).input_grad == pytest.approx(plain.input_grad + plain.forward)
+    selective = recomputed(plain, "selective", shares).input_grad - plain.input_grad
     assert selective == pytest.approx([0, plain.forward[1], 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "up", "share"),
+    # Widths of the products: 64 64 64 64 256 256, of which the second, fourth and sixth; gated with two of four heads
+    # for keys and values 64 32 32 64 256 256 256.
+    [(4, 1, 384 / 768), (2, 2, 352 / 960)],
+)
+def test_every_second_product_is_computed_again(kv_heads: int, up: int, share: float) -> None:
+    """Where every second product is kept the others are repeated, with norms and launches but without the core."""
+    shape, kept = SHAPE._replace(kv_heads=np.array(kv_heads), up=np.array(up)), rates(1e-5, selective_products=True)
+    plain = block_passes(shape, kept)
+    again = recomputed(plain, "selective", selective_shares(shape, kept)).input_grad - plain.input_grad
+    assert again == pytest.approx([share * plain.forward[0], 0, plain.forward[2], plain.forward[3]])
 
 
 def test_a_device_without_a_model_runs_at_its_stated_efficiencies() -> None:

@@ -68,7 +68,13 @@ def random_case(
         "seq": 512,
         **vocab,
     }
-    given = {"layers": int(sizes.sum()), "gated_mlp": gated, "tied_embedding": tied and vocab["vocab"] > 0}
+    wet = bool(seed % 3 == 0)
+    given = {
+        "layers": int(sizes.sum()),
+        "gated_mlp": gated,
+        "dropout": wet,
+        "tied_embedding": tied and vocab["vocab"] > 0,
+    }
     model = ModelSpec.parse({"name": "m", **shape, **given} | {"vocab": vocab["vocab"] or None}, "m")
     calibration, overlap = random_coefficients(rng), bool(rng.random() < 0.3)
     # As a plan does where reductions overlap.
@@ -81,7 +87,14 @@ def random_case(
     values: dict[str, Any] = {
         **shape,
         **{name: getattr(candidate, name) for name in ("tp", "pp", "dp", "vpp", "micro_batch", "num_micro_batches")},
-        **{"layers": given["layers"], "gated": gated, "tied": given["tied_embedding"], "cp": 1, "zero": candidate.zero},
+        **{
+            "layers": given["layers"],
+            "gated": gated,
+            "dropout": wet,
+            "tied": given["tied_embedding"],
+            "cp": 1,
+            "zero": candidate.zero,
+        },
         **{"schedule": SCHEDULES.index(candidate.schedule), "recompute": recompute, "overlap": overlap},
         "sequence_parallel": candidate.sequence_parallel,
     }

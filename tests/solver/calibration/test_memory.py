@@ -8,7 +8,6 @@ from taut.data.units import GIB
 from taut.errors import FormulationError
 from taut.solver.calibration.memory import (
     PRIOR,
-    conformal_margin,
     cross_validated_errors,
     fit_memory,
     memory_coefficients,
@@ -43,22 +42,6 @@ def test_the_fullest_stage_counts() -> None:
     terms[0, :, 0] = [10 * GIB, 6 * GIB]
     coefficients = np.array([1.0] * len(MEMORY_TERMS) + [1.0 * GIB])
     assert predicted(terms, coefficients)[0] == 11 * GIB
-
-
-@pytest.mark.parametrize(
-    ("count", "level", "rank", "borne"),
-    # ceil(20 x 0.95) = 19 of 19; ceil(41 x 0.95) = 39 of 40; ceil(11 x 0.95) = 11 of 10 is none: the largest, 1 / 11.
-    [(19, 0.05, 19, 0.05), (40, 0.05, 39, 0.05), (10, 0.05, 10, 1 / 11), (9, 0.2, 8, 0.2)],
-)
-def test_margin_is_the_conformal_rank(count: int, level: float, rank: int, borne: float) -> None:
-    """The margin is the stated order statistic of the excesses, and says which level it bears out."""
-    excesses = np.random.default_rng(count).permutation(np.arange(1.0, count + 1))
-    assert conformal_margin(excesses, level) == pytest.approx((float(rank), borne))
-
-
-def test_margin_is_never_negative() -> None:
-    """Where every prediction is too high nothing need stay free."""
-    assert conformal_margin(-np.arange(1.0, 41.0), 0.05)[0] == 0.0
 
 
 def test_unseen_samples_exceed_the_margin_at_most_at_the_level() -> None:

@@ -51,6 +51,7 @@ def random_row(rng: np.random.Generator) -> dict[str, Any]:
         **{"global_batch": dp * micro_batch * m, "recompute": str(rng.choice(kinds)), "zero": int(rng.choice(zero))},
         **{"kv_heads": int(rng.choice([8, 16])), "ffn_hidden": int(rng.choice([6144, 8192]))},
         "tied_embedding": bool(rng.random() < 0.5),
+        "dropout": [None, True, False][int(rng.integers(3))],
         "sequence_parallel": bool(rng.choice(stack.sequence_parallel)) and tp > 1,
         "overlap_grad_reduce": bool(rng.random() < 0.3) or None,
         "stack": stack.name if rng.random() < 0.7 or stack.name != "megatron-core" else "",
@@ -61,7 +62,7 @@ def random_row(rng: np.random.Generator) -> dict[str, Any]:
 
 def planned(row: ConfigurationRow) -> tuple[float, int]:
     """Seconds and bytes of the planner's evaluator, on the row's division in Megatron's order."""
-    names = ("hidden", "layers", "seq", "vocab", "kv_heads", "ffn_hidden", "tied_embedding")
+    names = ("hidden", "layers", "seq", "vocab", "kv_heads", "ffn_hidden", "tied_embedding", "dropout")
     shape = {name: getattr(row, name) for name in names} | {"heads": row.attention_heads, "gated_mlp": row.gated}
     zero = row.zero if row.dp * row.cp > 1 else 0
     fix = {name: getattr(row, name) for name in ("tp", "pp", "cp", "dp", "vpp", "micro_batch", "recompute")}
