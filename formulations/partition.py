@@ -31,10 +31,14 @@ A block that spans nodes is as slow as its slowest device, so it is of the slow 
 With n slow nodes that hold s devices, and blocks of b devices, (4) holds for some n_1 from s / b, rounded up, to n.
 
 This relaxes the problem only in that the pipeline that meets the slowest stage may take the fastest replica elsewhere;
-it is exact when no stage is mixed.
+it is exact when no stage is mixed. Where stages are mixed,
+
+(5) low of one of them is the slow class's: if the slowest stage is mixed, a pipeline that meets it takes a slow replica
+    of it; and if it is not, all its replicas are alike, so every pipeline meets the slowest stage, among them one that
+    takes a slow replica of a mixed stage.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -102,6 +106,12 @@ class PartitionProblem:
     def num_layers(self) -> int:
         """Layers of the model."""
         return int(self.gradients.shape[0]) - 1
+
+    def with_mixed(self, *classes: int) -> "PartitionProblem":
+        """The same with a pattern for every way of pricing a mixed stage, by its own low seconds or a class's, (5)."""
+        kinds, own = [0, 1, *classes], [0, 1, *(2 for _ in classes)]
+        forward = None if self.forward is None else self.forward[kinds]
+        return replace(self, low=self.low[kinds], forward=forward, high=self.high[own], budget=self.budget[own])
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ stage fits its memory and the patterns use up the slow tensor groups. For a thre
 (3) :math:`D_\theta` falls as :math:`\theta` rises. So the least feasible threshold is found by bisection; larger ones
     are tried in order until :math:`(m - 1) \theta + D_\infty` is no better than the best found. The optimum is exact.
 
+With two classes of device, divisions with at most one mixed stage are found apart from those with more: one mixed stage
+has the seconds of the slow class (``taut.formulations.partition`` (5)), in the first the only one.
+
 One threshold takes :math:`O(pp L^2)` steps, times the patterns and the pairs (a, b) with two classes of device.
 
 Where later stages are waited for as well (1'), a state has labels (S, W): S the sum as in (1), and over its stages x
@@ -139,14 +142,31 @@ def _solved(
     problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterStages | None, cap: float, limit: float
 ) -> Partition:
     """The optimum (2) under a cap, without the optimizer of (5)."""
-    ranges = _ranges(problem, edge, tail, later, cap)
+    if problem.low.shape[0] == 1 or problem.pp == 1:
+        return _with_mixed(problem, edge, tail, later, cap, limit, (0, problem.pp))
+    few = _with_mixed(problem.with_mixed(1), edge, tail, later, cap, limit, (0, 1))
+    many = _with_mixed(problem.with_mixed(2, 1), edge, tail, later, cap, min(limit, few.seconds), (2, problem.pp))
+    return many if many.seconds < few.seconds or not few.feasible else few
+
+
+def _with_mixed(
+    problem: PartitionProblem,
+    edge: Floats,
+    tail: Floats,
+    later: LaterStages | None,
+    cap: float,
+    limit: float,
+    mixed: tuple[int, int],
+) -> Partition:
+    """The optimum with so many mixed stages, at least and at most."""
+    ranges = _ranges(problem, edge, tail, later, cap)._replace(least_mixed=mixed[0], most_mixed=mixed[1])
     seconds, picks = least_division(ranges, problem.micro_batches, _thresholds(problem.high), limit)
     if not np.isfinite(seconds):
         return Partition(seconds=np.inf)
     return Partition(
         seconds=float(seconds),
         division=Division.of_ends(picks[:, 0], picks[:, 1]),
-        patterns=tuple(picks[:, 2].tolist()),
+        patterns=tuple(np.minimum(picks[:, 2], 2).tolist()),
     )
 
 
@@ -165,6 +185,8 @@ def _ranges(problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterS
         dp=problem.dp,
         slow=problem.slow_groups,
         more=problem.more_slow_groups,
+        least_mixed=0,
+        most_mixed=problem.pp,
         edge=edge,
         tail=tail,
         later=later is not None,
@@ -172,7 +194,7 @@ def _ranges(problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterS
         forward=forward,
         later_edge=edge if later is None else later.edge,
         ring=np.zeros(1) if later is None else later.ring,
-        class_ring=np.zeros(1) if later is None else later.class_ring,
+        class_ring=np.zeros(1) if later is None else np.append(later.class_ring, later.class_ring[-1]),
         exchanged=none if later is None else later.exchanged,
         unhidden=none if later is None else later.unhidden,
         others=0.0 if later is None else later.others,

@@ -2,7 +2,9 @@ r"""
 Labels of the exact division: the compiled loops of ``taut.solver.layer_partition``, equations (1) to (4) there.
 
 A state is (x, i, a, b): stages from x on, on layers from i on, with a all-fast and b all-slow stages before. Its labels
-are pairs (S, W), of which none is at least another in both.
+are pairs (S, W), of which none is at least another in both. Where one mixed stage has the seconds of the slow class
+(``taut.formulations.partition`` (5)), that is a pattern of its own, ``SLOW_MIXED``, and a state says whether the stages
+from x on have it: those are numbered after the others along a.
 """
 
 from typing import NamedTuple
@@ -17,6 +19,8 @@ Steps = NDArray[np.int16]
 """Ends, recomputes and patterns; layers are far fewer than 32,768."""
 MOST_LABELS = 6
 """Labels of a state; more are merged, which weakens the bound, and every label costs a pass over the ranges."""
+SLOW_MIXED = 3
+"""The pattern of the mixed stage with the seconds of the slow class, where there are so many patterns."""
 BEYOND, FULL = -2, -1
 """In the place of a recompute: every one exceeds the threshold, or those within it exceed the memory."""
 
@@ -25,9 +29,10 @@ class Ranges(NamedTuple):
     """
     Figures of every range, as ``taut.formulations.partition`` names them.
 
-    ``size`` (L+1, L+1) may not exceed ``cap``; ``slow`` blocks and up to ``more`` further ones are of the
-    slow class; ``later`` says whether later stages are waited for, ``later_edge`` is edge' and ``least_wait`` what
-    stage 0 waits for beyond ``others``; with ``growing`` longer ranges take longer.
+    ``size`` (L+1, L+1) may not exceed ``cap``; ``slow`` blocks and up to ``more`` further ones are of the slow class,
+    and from ``least_mixed`` to ``most_mixed`` stages are mixed; ``later`` says whether later stages are waited for,
+    ``later_edge`` is edge' and ``least_wait`` what stage 0 waits for beyond ``others``; with ``growing`` longer ranges
+    take longer.
     """
 
     low: Floats
@@ -41,6 +46,8 @@ class Ranges(NamedTuple):
     dp: int
     slow: int
     more: int
+    least_mixed: int
+    most_mixed: int
     edge: Floats
     tail: Floats
     later: bool
@@ -113,10 +120,11 @@ def _tables(ranges: Ranges) -> Labels:
     """Room for the labels of D[x, i, a, b]; a and b reach no further than the groups of their class."""
     layers, pp, dp = ranges.low.shape[2] - 1, len(ranges.in_flight), ranges.dp
     fasts, slows = 0, 0
+    twice = 2 if ranges.low.shape[0] > SLOW_MIXED else 1
     if ranges.low.shape[0] > 1:
         fasts, slows = min(pp, max(pp * dp - ranges.slow, 0) // dp), min(pp, (ranges.slow + ranges.more) // dp)
     most = MOST_LABELS if ranges.later else 1
-    shape = (pp + 1, layers + 1, fasts + 1, slows + 1, most)
+    shape = (pp + 1, layers + 1, twice * (fasts + 1), slows + 1, most)
     return Labels(np.empty(shape), np.empty(shape), np.empty(shape[:4], np.int16), np.empty((*shape, 4), np.int16))
 
 
@@ -125,23 +133,26 @@ def _stage_sum(ranges: Ranges, threshold: float, picks: Ints, labels: Labels) ->
     """D_threshold[0, 0, 0, 0] of (1), with the end, recompute and pattern of every stage in ``picks``."""
     patterns, layers, pp = ranges.low.shape[0], ranges.low.shape[2] - 1, len(ranges.in_flight)
     labels.number[:] = 0
-    for a in range(labels.number.shape[2]):
+    without = labels.number.shape[2] // 2 if patterns > SLOW_MIXED else labels.number.shape[2]
+    start = without if patterns > SLOW_MIXED else 0
+    for a in range(without):
         for b in range(labels.number.shape[3]):
             if patterns == 1 or _counts_fit(ranges, a, b, pp):
                 labels.number[pp, layers, a, b] = 1
                 labels.sums[pp, layers, a, b, 0], labels.waits[pp, layers, a, b, 0] = 0.0, -np.inf
     for x in range(pp - 1, -1, -1):
         _extend(ranges, threshold, x, labels)
-    if labels.number[0, 0, 0, 0] == 0:
+    if labels.number[0, 0, start, 0] == 0:
         return np.inf
-    i, a, b, k = 0, 0, 0, 0
+    i, a, b, k = 0, start, 0, 0
     for x in range(pp):
         chosen = labels.step[x, i, a, b, k]
         picks[x, 0], picks[x, 1], picks[x, 2] = chosen[0], chosen[1], chosen[2]
         a += 1 if picks[x, 2] == 0 and patterns > 1 else 0
         b += 1 if picks[x, 2] == 1 else 0
+        a -= without if picks[x, 2] == SLOW_MIXED else 0
         i, k = picks[x, 0], chosen[3]
-    return float(labels.sums[0, 0, 0, 0, 0])
+    return float(labels.sums[0, 0, start, 0, 0])
 
 
 @jit
@@ -149,7 +160,8 @@ def _counts_fit(ranges: Ranges, fasts: int, slows: int, pp: int) -> bool:
     """Whether these numbers of all-fast and all-slow stages can use up the slow groups; one replica is never mixed."""
     mixed, dp = pp - fasts - slows, ranges.dp
     least, most = dp * slows + mixed, dp * slows + (dp - 1) * mixed
-    return mixed >= 0 and least <= most and least <= ranges.slow + ranges.more and ranges.slow <= most
+    allowed = max(ranges.least_mixed, 0) <= mixed <= ranges.most_mixed
+    return allowed and least <= most and least <= ranges.slow + ranges.more and ranges.slow <= most
 
 
 @jit
@@ -164,6 +176,7 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
     held, cap = ranges.in_flight[x], ranges.cap
     ring_of_stage, class_ring = ranges.ring[x] if ranges.later else 0.0, ranges.class_ring
     last_end = layers - (pp - 1 - x)
+    without = count.shape[2] // 2 if patterns > SLOW_MIXED else count.shape[2]
     for i in range(x, 1 if x == 0 else last_end):
         for j in range(layers if x == pp - 1 else i + 1, last_end + 1):
             if size[i, j] > cap:
@@ -182,12 +195,20 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
                     wait = ring * exchanged[i, j]
                     if ranges.overlap:
                         wait = max(ring * unhidden[i, j], wait - seconds + forward[q, i, j])
-                for a in range(min(x, count.shape[2] - 1) + 1):
-                    for b in range(min(x - a, count.shape[3] - 1) + 1):
+                for a in range(count.shape[2]):
+                    fasts = a % without
+                    if fasts > x or (q == SLOW_MIXED and a < without):
+                        continue
+                    for b in range(min(x - fasts, count.shape[3] - 1) + 1):
+                        # Stages before x that are neither all fast nor all slow are mixed.
+                        if patterns > 1 and x - fasts - b + (q >= 2) > ranges.most_mixed:
+                            continue
                         a2 = a + 1 if q == 0 and patterns > 1 else a
                         b2 = b + 1 if q == 1 else b
-                        if a2 >= count.shape[2] or b2 >= count.shape[3]:
+                        if (a2 - a + fasts) >= without or b2 >= count.shape[3]:
                             continue
+                        if q == SLOW_MIXED:
+                            a2 -= without
                         for k in range(count[x + 1, j, a2, b2]):
                             total = seconds + cut + sums[x + 1, j, a2, b2, k]
                             longest = max(total + wait, ahead + waits[x + 1, j, a2, b2, k])

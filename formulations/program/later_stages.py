@@ -64,7 +64,7 @@ def waits(
     pattern, _, first, end = ranges
     assert problem.forward is not None
     low, forward, inner = problem.low[ranges], problem.forward[pattern, first, end], stage < problem.pp - 1
-    ring = np.maximum(later.ring[stage], later.class_ring[pattern])
+    ring = np.maximum(later.ring[stage], later.class_ring[np.minimum(pattern, len(later.class_ring) - 1)])
     reduction = ring * later.exchanged[first, end]
     if later.overlap:
         reduction = np.maximum(ring * later.unhidden[first, end], reduction - (low - forward))

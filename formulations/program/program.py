@@ -45,7 +45,7 @@ from taut.formulations.program.later_stages import latest, nanoseconds, waits
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 
-SLOW, MIXED = 1, 2
+SLOW, MIXED, SLOW_MIXED = 1, 2, 3
 
 
 class Option(NamedTuple):
@@ -214,9 +214,12 @@ def _stage_violations(option: Option, choice: StrategyChoice) -> Iterator[str]:
 
 
 def _class_violations(problem: PartitionProblem, choice: StrategyChoice) -> Iterator[str]:
-    slow, mixed = choice.patterns.count(SLOW), choice.patterns.count(MIXED)
+    slow, priced = choice.patterns.count(SLOW), choice.patterns.count(SLOW_MIXED)
+    mixed = choice.patterns.count(MIXED) + priced
     least, most = problem.dp * slow + mixed, problem.dp * slow + (problem.dp - 1) * mixed
     fewest, all_slow = problem.slow_groups, problem.slow_groups + problem.more_slow_groups
     if len(problem.budget) > 1 and (least > all_slow or most < fewest):
         stages = f"{slow} slow and {mixed} mixed stages"
         yield f"{stages} hold {least} to {most} slow groups, expected {problem.slow_groups}"
+    if len(problem.budget) > SLOW_MIXED and mixed and not priced:
+        yield f"none of {mixed} mixed stages is priced on the slow class"

@@ -22,7 +22,9 @@ Constraints, (2) to (5) for every candidate c
     (4) :math:`\sum_{ijr} k \, a \le K_{cq} u_c` for each stage x and pattern q; a stage that exceeds its budget
         alone is bounded by 0, so that no tolerance of a solver can let it in;
     (5) :math:`dp_c S + X \le n_c u_c \le dp_c S + (dp_c - 1) X` for two classes, S stages slow, X mixed, and
-        :math:`n_c` slow tensor groups;
+        :math:`n_c` slow tensor groups; and where a mixed stage may be priced on the slow class
+        (``taut.formulations.partition`` (5)), one is if any is mixed: :math:`\sum_x a \ge \sum a` over those stages and
+        over the other mixed choices of each stage;
     (6) where a step waits for all stages, the rows of ``taut.formulations.program.later_stages``.
 """
 
@@ -39,6 +41,7 @@ from taut.formulations.program.later_stages import Waits, ends_of, nanoseconds, 
 from taut.formulations.program.program import (
     MIXED,
     SLOW,
+    SLOW_MIXED,
     Option,
     Row,
     StageColumns,
@@ -215,13 +218,18 @@ def _memory_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c
 
 
 def _class_rows(problem: PartitionProblem, part: StageColumns, columns: Ints, c: int) -> Iterator[Row]:
-    """(5), its left side and its right side."""
-    slow, mixed = part.pattern == SLOW, part.pattern == MIXED
+    """(5), its left side and its right side, and that one mixed stage is priced on the slow class."""
+    slow, mixed = part.pattern == SLOW, part.pattern >= MIXED
     entries = np.append(columns[slow | mixed], c)
     fewest, most = problem.slow_groups, problem.slow_groups + problem.more_slow_groups
     for per_mixed, blocks, lower, upper in ((1, most, None, 0), (problem.dp - 1, fewest, 0, None)):
         groups = problem.dp * slow + per_mixed * mixed
         yield Row(entries, np.append(groups[slow | mixed], -blocks), lower, upper)
+    if len(problem.budget) > SLOW_MIXED:
+        priced, plain = columns[part.pattern == SLOW_MIXED], np.flatnonzero(part.pattern == MIXED)
+        for members in _groups(part.stage[plain]):
+            own = columns[plain[members]]
+            yield Row(np.append(priced, own), np.repeat([1, -1], [len(priced), len(own)]), 0, None)
 
 
 def _end_rows(option: Option, part: StageColumns, columns: Ints, c: int, ends: tuple[int, int]) -> Iterator[Row]:

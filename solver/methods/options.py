@@ -51,6 +51,8 @@ def options_of(ladder: Ladder, candidate: Candidate, most: float = np.inf) -> It
             yield Option(candidate, stages, comm.edge, gradients * case.reduction + fixed, most=most)
         return
     stages = partition_problem(problem, candidate, gather=least_gather(problem, candidate, ladder.links))
+    if len(stages.budget) > 1 and candidate.pp > 1:
+        stages = stages.with_mixed(2, 1)
     yield Option(candidate, stages, comm.edge, comm.tail + comm.ring_latency, _later(comm, stages), most)
 
 
@@ -105,7 +107,7 @@ def _patterns(problem: PartitionProblem) -> list[tuple[int, ...]]:
     if len(problem.budget) == 1:
         return [(0,) * problem.pp]
     slow, rest = divmod(problem.slow_groups, problem.dp)
-    first = (SLOW,) * slow + (2,) * (rest > 0)
+    first = (SLOW,) * slow + (len(problem.budget) - 1,) * (rest > 0)
     layout = first + (0,) * (problem.pp - len(first))
     return [layout, layout[::-1]] if len(layout) == problem.pp else []
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from taut.data.units import NANOSECONDS_PER_SECOND
-from taut.formulations.program.program import Option, StrategyChoice, StrategyProgram
+from taut.formulations.program.program import MIXED, Option, StrategyChoice, StrategyProgram
 from taut.formulations.program.rows import strategy_program
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
@@ -215,7 +215,7 @@ class _Run:
             candidate, simple = self._simple
             return Choice(
                 strategy=Strategy(candidate=candidate, division=simple.division),
-                patterns=simple.patterns,
+                patterns=_plain(simple.patterns),
                 seconds=simple.seconds,
                 lower_bound=bound,
                 solver=self._solver,
@@ -226,8 +226,13 @@ class _Run:
         candidate = program.options[chosen.candidate].candidate
         return Choice(
             strategy=Strategy(candidate=candidate, division=chosen.division),
-            patterns=chosen.patterns,
+            patterns=_plain(chosen.patterns),
             seconds=self.seconds,
             lower_bound=min(bound, self.seconds),
             solver=self._solver,
         )
+
+
+def _plain(patterns: tuple[int, ...]) -> tuple[int, ...]:
+    """The patterns as ``taut.formulations.partition`` (4) names them, however a mixed stage is priced."""
+    return tuple(min(pattern, MIXED) for pattern in patterns)

@@ -68,6 +68,8 @@ def random_option(rng: np.random.Generator) -> Option:
         gradients=ranges(np.ones(layers, dtype=np.int64)).astype(float),
         slow_groups=int(rng.integers(0, dp * pp + 1)) if two else 0,
     )
+    if two and pp > 1:
+        problem = problem.with_mixed(2, 1)
     edge, tail = seconds(rng.integers(0, scale, (2, layers + 1)))
     if rng.random() < 0.1:
         edge[rng.integers(layers + 1)] = np.inf
