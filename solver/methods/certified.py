@@ -50,6 +50,7 @@ class Certified:
             "lower_bound_s": bound if math.isfinite(bound) else None,
             "best_s": self.best_s if math.isfinite(self.best_s) else None,
             "wall_s": self.outcome.wall_s,
+            **self.outcome.figures,
         }
 
 

@@ -18,7 +18,8 @@ BASELINES = {
     "random": "random_search",
 }
 """Module and function of every baseline."""
-NAMES = (SEARCH, *PROGRAMS, *BASELINES)
+SIMULATED = "simulated"
+NAMES = (SEARCH, SIMULATED, *PROGRAMS, *BASELINES)
 
 
 def method_of(name: str) -> Method:
@@ -28,8 +29,12 @@ def method_of(name: str) -> Method:
     Parameters
     ----------
     name
-        One of ``PROGRAMS`` or ``BASELINES``.
+        ``SIMULATED``, or one of ``PROGRAMS`` or ``BASELINES``.
     """
+    if name == SIMULATED:
+        from taut.solver.methods.simulated import simulated
+
+        return simulated
     if name in BASELINES:
         module = import_module(f"taut.solver.methods.baselines.{BASELINES[name]}")
         found: Method = getattr(module, BASELINES[name])

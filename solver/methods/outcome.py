@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from taut.formulations.problem import PlanningProblem
 from taut.solver.result import Incumbent, Limits, Progress
@@ -27,6 +28,8 @@ class Outcome:
         Who computed it, with the version, where that is not this program.
     wall_s
         Seconds that it took.
+    figures
+        What else a document says of it.
     """
 
     method: str
@@ -35,6 +38,7 @@ class Outcome:
     candidates: int
     solver: str = ""
     wall_s: float
+    figures: dict[str, Any] = field(default_factory=dict)
 
 
 Method = Callable[[PlanningProblem, Limits, Progress | None], Outcome]

@@ -20,8 +20,8 @@ def plan_command(
     method: Annotated[
         str,
         typer.Option(
-            help="branch-and-bound; cp-sat or cbc (integer program); or a baseline: megatron, amp, pipette, hethub, "
-            "varuna, fsdp, random."
+            help="branch-and-bound; simulated (its best candidates, scored by simulating); cp-sat or cbc (integer "
+            "program); or a baseline: megatron, amp, pipette, hethub, varuna, fsdp, random."
         ),
     ] = "branch-and-bound",
     out: Annotated[Path | None, typer.Option(help="Write the plan as JSON.")] = None,

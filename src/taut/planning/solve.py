@@ -64,10 +64,10 @@ def plan(
         Specs or their plain values, catalog names (``gpt3-175b``, ``dgx-a100:16``) or files; or a ``PlanRequest``
         alone, which holds everything below but ``method`` and ``progress``.
     method
-        ``branch-and-bound``; ``cp-sat`` or ``cbc``, the strategy as an integer program and its placement as a
-        quadratic assignment; or a baseline from its paper, ``megatron``, ``amp``, ``pipette``, ``hethub``, ``varuna``,
-        ``fsdp`` or ``random``. Bounds are those of the branch and bound in any case; each of the two has the time
-        limit for itself.
+        ``branch-and-bound``; ``simulated``, its best candidates scored by simulating them; ``cp-sat`` or ``cbc``, the
+        strategy as an integer program and its placement as a quadratic assignment; or a baseline from its paper,
+        ``megatron``, ``amp``, ``pipette``, ``hethub``, ``varuna``, ``fsdp`` or ``random``. Bounds are those of the
+        branch and bound in any case; each of the two has the time limit for itself.
     progress
         Called with elapsed seconds, incumbent, bound and what was just done.
     **options

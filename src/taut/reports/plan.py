@@ -223,11 +223,22 @@ def _method(plan: "PlanDocument") -> list[str]:
         count, every = method.get("candidates"), len(plan.certificate.candidates)
         known_to_it = "no plan" if count == every else f"none of the {count} candidates that it knows"
         claimed = f"by itself it claims that {known_to_it} is faster than {_seconds(own)}{distance}"
-    lines = [f"method      {method['name']}{f' ({by})' if by else ''}; {claimed}"]
+    lines = [f"method      {method['name']}{f' ({by})' if by else ''}; {claimed}", *_simulated(method)]
     objective = plan.certificate.objective_s
     if best is not None and best < objective * (1 - 1e-9):
         lines.append(f"            the search found a plan of {best:.6g} s, {percent(1 - best / objective)} less")
     return lines
+
+
+def _simulated(method: dict[str, Any]) -> list[str]:
+    """The simulated step beside the closed form, where plans were scored by it."""
+    found = method.get("simulated")
+    if not isinstance(found, dict) or (step := _figure(found.get("step_time_s"))) is None:
+        return []
+    count, bound, gap = method.get("candidates"), _figure(found.get("lower_bound_s")), _figure(found.get("gap"))
+    words = f"            simulated {step:.6g} s, the least of {count} plans"
+    known = "" if bound is None else f"; no plan of the space simulates faster than {bound:.6g} s, gap {percent(gap)}"
+    return [words + known]
 
 
 def _figure(value: object) -> float | None:

@@ -1,0 +1,131 @@
+r"""
+Least seconds of a simulated step, whatever stages, recompute and placement: longest paths with tasks left out.
+
+Sets: stages x on layers [i, j), recompute r that the memory allows, device types k; m micro-batches, p stages.
+Data: seconds of a layer's forward pass F and of all its passes T, each on the best type and block, with the least
+recompute (``taut.formulations.tables``); t(x, i, j) the same of a range, on types and under recompute that fit; bytes
+of gradients, and seconds per byte of the least ring (``taut.solver.bounds.least_rings``).
+
+Every path of the graph (``taut.formulations.simulation.graph``) is a bound. With messages left out,
+
+(1) a stage runs all its passes one after another; its first waits for one forward pass of every stage before it, and
+    where the backward pass is whole one backward pass of each of these follows its last:
+
+    .. math:: T \ge \sum_{l < i} T_l + m \, t(x, i, j);
+
+    Under ZeRO-2 and 3 the first gather and the last scatter of a pass stand alone, so a micro-batch takes t and these,
+    or all gathers and scatters, which share one stream, whichever is longer;
+
+(2) its gradients are reduced after its last pass, unless that overlaps:
+
+    .. math:: T \ge \sum_{l < i} F_l + m \, t(x, i, j) + \rho \, bytes_{ij}.
+
+(3) The path of (1) ends on the first stage, whose gradients are reduced then. For every end of that stage the best
+    division of the others makes the largest of (1) least, and that of (1) and (2), by a dynamic program from the last
+    stage on, :math:`D[x, i] = \min_j \max(C[x, i, j], D[x + 1, j])`. Where devices have several chunks their mean
+    counts instead: :math:`T \ge (m \sum_l T_l + \rho \, bytes) / p`.
+(4) The optimizer of some device has an equal share of the parameters at least, after all reductions.
+
+An adapted order changes none of it. With one stage (2) is exact but for the ring.
+"""
+
+import numpy as np
+
+from taut.data.arrays import Floats
+from taut.data.costs import RECOMPUTE
+from taut.formulations.gradient_reductions import optimizer_shards, overlaps
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.plan_orders import SPLIT
+from taut.formulations.sharding import pass_bytes
+from taut.formulations.space import Candidate
+from taut.formulations.tables.block_traffic import best_block
+from taut.solver.bounds.candidate_bounds import ROUNDING
+from taut.solver.bounds.least_rings import least_gather, least_ring
+from taut.solver.bounds.link_bounds import BestLinks
+
+
+def simulated_bound(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """
+    Seconds that no simulated step of a candidate beats, (1) to (4); infinite where no division fits.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded, in the latency model ``step``.
+    best
+        Best links of the cluster.
+    """
+    forward, whole = _least_seconds(problem, candidate)
+    tables, m, pp = problem.tables(candidate), candidate.num_micro_batches, candidate.pp
+    ring = 0.0 if overlaps(problem, candidate) else least_ring(problem, candidate, best)
+    reductions = ring * problem.gradient_bytes(candidate)
+    layers = np.arange(tables.num_layers)
+    least = np.diagonal(whole.min(axis=(0, 1)), 1)
+    alone, every = _shards(problem, candidate, best)
+    if candidate.vpp > 1:
+        seconds = (m * max(float(least.sum()), float(every[0, -1])) + float(reductions[0, -1])) / pp
+    else:
+        before = np.concatenate([[0.0], least.cumsum()])
+        ahead = np.concatenate([[0.0], np.diagonal(forward.min(axis=0), 1).cumsum()])
+        busy = m * _fitting(problem, candidate, np.maximum(whole + alone, every))
+        back = before[:, None] + busy if candidate.schedule not in SPLIT else np.where(np.isfinite(busy), 0.0, np.inf)
+        seconds = _best_division(busy[0, 0], reductions[0], back[1:], (ahead[:, None] + busy + reductions)[1:])
+    optimizer = float(problem.optimizer_seconds.min()) * float(tables.parameters[layers, layers + 1].sum())
+    seconds += optimizer / optimizer_shards(candidate) / pp + problem.constant_seconds
+    return float(seconds * (1 - ROUNDING))
+
+
+def _least_seconds(problem: PlanningProblem, candidate: Candidate) -> tuple[Floats, Floats]:
+    """Seconds of every range forward (types, L+1, L+1), and of all passes under each recompute it may choose."""
+    tables, passes, links = problem.tables(candidate), problem.passes(candidate), problem.links
+    allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
+    forward, whole = [], []
+    for kind in range(len(problem.device_types)):
+        link = best_block(links, problem.type_of_node == kind, candidate.tp, candidate.width)
+        forward.append(passes.forward[kind, allowed].min(axis=0) + tables.forward.seconds(link))
+        whole.append(tables.seconds[kind, allowed] + tables.traffic.at(np.array(allowed)).seconds(link))
+    return np.array(forward), np.array(whole)
+
+
+def _shards(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Floats]:
+    """Seconds of gathers and scatters of a micro-batch on every range that stand alone, and of all, (L+1, L+1)."""
+    gather = least_gather(problem, candidate, best)
+    if gather == 0.0:
+        none = np.zeros((len(problem.model.blocks) + 1,) * 2)
+        return none, none
+    sent = pass_bytes(problem, candidate)
+    alone = sent.forward_alone + sent.backward_alone
+    return gather * alone, gather * (alone + sent.forward_beside + sent.backward_beside)
+
+
+def _fitting(problem: PlanningProblem, candidate: Candidate, whole: Floats) -> Floats:
+    """T of every stage and range, (pp, L+1, L+1); infinite where nothing fits or the range is empty."""
+    memory = problem.stage_memory(candidate)
+    allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
+    some = np.triu(np.ones(whole.shape[-2:], dtype=bool), 1)
+    found = np.full((candidate.pp, *some.shape), np.inf)
+    for x in range(candidate.pp):
+        need = memory.fixed[allowed] + memory.in_flight[x] * memory.activation[allowed]
+        fits = (need[None] <= memory.budget[:, None, None, None]) & some
+        found[x] = np.where(fits, whole, np.inf).min(axis=(0, 1))
+    return found
+
+
+def _best_division(first: Floats, reductions: Floats, back: Floats, after: Floats) -> float:
+    """
+    The least bound over the ends of the first stage, (3).
+
+    ``first`` seconds and ``reductions`` of the first stage by its end (L+1,), paths ``back`` to it by (1) and ``after``
+    by (2) of the other stages (pp - 1, L+1, L+1).
+    """
+    returned = _least_largest(back) + reductions
+    either = _least_largest(np.maximum(back, after))
+    return float(np.maximum(first + reductions, np.maximum(returned, either)).min())
+
+
+def _least_largest(paths: Floats) -> Floats:
+    """The least that the largest path of stages from any cut to the last layer can be, (L+1,)."""
+    left = np.where(np.arange(paths.shape[-1]) == paths.shape[-1] - 1, 0.0, np.inf)
+    for stage in paths[::-1]:
+        left = np.maximum(stage, left[None, :]).min(axis=1)
+    return np.asarray(left)

@@ -1,0 +1,54 @@
+"""Plans scored by simulating: the least of those that were, under a bound on all."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+import taut
+from taut.formulations.latency import step_time
+from taut.formulations.problem import PlanningProblem
+from taut.solver.methods.simulated import least_bound, seconds, simulated
+from taut.solver.result import Limits
+from taut.solver.search.search import search
+from tests.support.instances import random_problem
+
+pytestmark = pytest.mark.proof
+
+
+def problem(**options: int) -> PlanningProblem:
+    """GPT-2 on eight A100."""
+    return taut.planning_problem(taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, fix=options))
+
+
+def test_the_quickest_simulated_plan_is_taken() -> None:
+    """Among several candidates, with both figures of each; no other plan simulates below the bound."""
+    given = problem(pp=4)
+    found = simulated(given, Limits(work_limit=50))
+    assert found.incumbent is not None
+    figures = found.figures["simulated"]
+    assert found.candidates == len(figures["scored"]) > 1
+    assert figures["step_time_s"] == min(each["simulated_s"] for each in figures["scored"])
+    assert figures["step_time_s"] == pytest.approx(seconds(given, found.incumbent))
+    assert 0 < figures["lower_bound_s"] <= figures["step_time_s"]
+    assert figures["gap"] == pytest.approx(1 - figures["lower_bound_s"] / figures["step_time_s"])
+    priced = step_time(given, found.incumbent.strategy, found.incumbent.devices).total
+    assert found.incumbent.seconds == pytest.approx(float(priced))
+
+
+def test_the_plan_carries_both_figures_and_holds() -> None:
+    """In its document, in words, and under ``verify``."""
+    plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 2}, method="simulated")
+    figures = plan.document["provenance"]["method"]["simulated"]
+    assert taut.simulate(plan).step_time_s == pytest.approx(figures["step_time_s"])
+    assert "no plan of the space simulates faster than" in str(plan)
+    assert plan.verify().holds
+
+
+def test_nothing_fits_nothing_is_scored() -> None:
+    """Without a plan there are no figures, and the bound is infinite where all candidates are refuted."""
+    given = random_problem(0)
+    tight = replace(given, memory=given.memory.model_copy(update={"overhead_gib": 1e3}))
+    found = simulated(tight, Limits())
+    assert (found.incumbent, found.figures) == (None, {})
+    assert least_bound(tight, search(tight, Limits())) == math.inf
