@@ -88,7 +88,7 @@ class GridProgram:
         return trimmed(self.problem, [segment for segment in segments if complete[segment.job]])
 
 
-def grid_program(problem: JobsProblem, objective: Objective, grid: Floats) -> GridProgram:
+def grid_program(problem: JobsProblem, objective: Objective, grid: Floats, held: Ints | None = None) -> GridProgram:
     """
     The integer program (1) to (5).
 
@@ -100,6 +100,8 @@ def grid_program(problem: JobsProblem, objective: Objective, grid: Floats) -> Gr
         What is minimised.
     grid
         Boundaries (T + 1,), ascending.
+    held
+        Configuration that a job holds already when the grid begins, -1 without (J,): going on with it is no start.
 
     Raises
     ------
@@ -108,12 +110,13 @@ def grid_program(problem: JobsProblem, objective: Objective, grid: Floats) -> Gr
     """
     if len(grid) < 2 or np.any(np.diff(grid) <= 0):
         raise FormulationError("jobs: expected a grid of ascending boundaries, two at least")
-    return _Program(problem, objective, np.asarray(grid, dtype=np.float64)).built()
+    return _Program(problem, objective, np.asarray(grid, dtype=np.float64), held).built()
 
 
 class _Program:
-    def __init__(self, problem: JobsProblem, objective: Objective, grid: Floats) -> None:
+    def __init__(self, problem: JobsProblem, objective: Objective, grid: Floats, goes_on: Ints | None) -> None:
         self.problem, self.kind, self.grid = problem, objective, grid
+        self.goes_on = np.full(problem.num_jobs, -1) if goes_on is None else goes_on
         jobs, self.intervals = problem.num_jobs, len(grid) - 1
         until = problem.deadline if objective in ("deadlines", "cost") else np.full(jobs, np.inf)
         begin = np.maximum(grid[None, :-1], problem.arrival[:, None])
@@ -213,6 +216,7 @@ class _Program:
         share = WHOLE * problem.rate[self.configuration] / problem.work[job]
         done = np.minimum(np.floor(share * self.overlap[job, self.interval]), MOST_WORK).astype(np.int64)
         lost = np.minimum(np.ceil(share * problem.restart_s), MOST_WORK).astype(np.int64)
+        lost[(self.interval == 0) & (self.configuration == self.goes_on[job])] = 0
         first = self.rows(0 if met is not None else WHOLE, problem.num_jobs)
         self.put(first + job, held, done)
         self.put(first + job, self.held + held, -lost)

@@ -55,7 +55,8 @@ def list_data(problem: JobsProblem, objective: Objective) -> ListData:
         pool=problem.pool.astype(np.int64),
         gpus=problem.gpus.astype(np.int64),
         seconds=seconds,
-        area=seconds * problem.gpus / problem.capacity[problem.pool],
+        # A pool may have no node that is up.
+        area=seconds * problem.gpus / np.maximum(problem.capacity[problem.pool], 1),
         dollars=seconds * problem.price,
         capacity=problem.capacity,
         by_dollars=objective == "cost",

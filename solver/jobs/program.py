@@ -41,9 +41,9 @@ def solve_grid(
     *,
     backend: Backend = "cp-sat",
     time_limit: float | None = None,
+    work_limit: float | None = None,
     workers: int = 1,
     seed: int = 0,
-    hint: Ints | None = None,
     stop: Callable[[], bool] = bool,
 ) -> GridResult:
     """
@@ -57,10 +57,10 @@ def solve_grid(
         ``cp-sat`` or ``cbc``.
     time_limit
         Seconds, None for none.
+    work_limit
+        CP-SAT's deterministic time, of about a second each: with it and one worker a result is the same everywhere.
     workers, seed
         Threads, and the seed of the search.
-    hint
-        A choice of all columns that CP-SAT starts from.
     stop
         Asked several times a second by CP-SAT; if true, the run ends.
 
@@ -70,10 +70,13 @@ def solve_grid(
         If the solver fails, or its choice breaks a row.
     """
     started = time.perf_counter()
-    solved = (
-        _cp_sat(program, time_limit, workers, seed, hint, stop) if backend == "cp-sat" else _cbc(program, time_limit)
-    )
-    status, choice = solved
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers, solver.parameters.random_seed = workers, seed
+    if time_limit is not None:
+        solver.parameters.max_time_in_seconds = time_limit
+    if work_limit is not None:
+        solver.parameters.max_deterministic_time = work_limit
+    status, choice = _cp_sat(program, solver, stop) if backend == "cp-sat" else _cbc(program, time_limit)
     seconds = time.perf_counter() - started
     if choice is None:
         return GridResult(status=status, value=None, schedule=(), runtime=seconds)
@@ -92,26 +95,13 @@ def _rows(program: GridProgram) -> list[tuple[list[int], list[int], int]]:
     return [(columns[first:end], values[first:end], least) for first, end, least in sides]
 
 
-def _cp_sat(
-    program: GridProgram,
-    time_limit: float | None,
-    workers: int,
-    seed: int,
-    hint: Ints | None,
-    stop: Callable[[], bool],
-) -> tuple[Status, Ints | None]:
-    model, solver = cp_model.CpModel(), cp_model.CpSolver()
+def _cp_sat(program: GridProgram, solver: cp_model.CpSolver, stop: Callable[[], bool]) -> tuple[Status, Ints | None]:
+    model = cp_model.CpModel()
     columns = [model.new_bool_var("") for _ in program.objective]
     for places, values, least in _rows(program):
         expression = cp_model.LinearExpr.weighted_sum([columns[place] for place in places], values)
         model.add_linear_constraint(expression, least, cp_model.INT_MAX)
     model.minimize(cp_model.LinearExpr.weighted_sum(columns, program.objective.tolist()))
-    if hint is not None:
-        for column, value in zip(columns, hint.tolist(), strict=True):
-            model.add_hint(column, value)
-    solver.parameters.num_workers, solver.parameters.random_seed = workers, seed
-    if time_limit is not None:
-        solver.parameters.max_time_in_seconds = time_limit
     name = solver.status_name(run(solver, model, stop)).lower()
     if name not in list(Status):
         raise SolverError(f"jobs: cp-sat: {name}: {model.validate() or 'no answer'}")

@@ -4,6 +4,8 @@ Schedules by name of their policy, and the best that is found within a time.
 ===============================================================  =======================================================
 ``elasticflow``, ``fair-share``, ``first-come``,                 the event simulator under a policy that knows what has
 ``shortest-first``                                               arrived (``taut.solver.jobs.policies``)
+``rolling``                                                      likewise, by the integer program of what has arrived,
+                                                                 at every event (``rolling_horizon``)
 ``annealing``                                                    annealed list schedules, knowing all arrivals
 ``cp-sat``, ``cbc``                                              the same, and then the integer program on a grid up to
                                                                  the end of the best schedule, where it is small enough;
@@ -27,11 +29,15 @@ from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule
 from taut.formulations.jobs.program import grid_program
 from taut.solver.jobs.anneal import anneal
 from taut.solver.jobs.policies.named import POLICIES
+from taut.solver.jobs.policies.rolling_horizon import RollingHorizon
 from taut.solver.jobs.program import solve_grid
 from taut.solver.jobs.simulate import Failures, simulate
 
 ANNEALING, PROGRAMS = "annealing", ("cp-sat", "cbc")
-NAMES = ("elasticflow", "fair-share", "first-come", "shortest-first", ANNEALING, *PROGRAMS)
+ROLLING = "rolling"
+ONLINE = (*POLICIES, ROLLING)
+"""Policies that know what has arrived alone."""
+NAMES = (*ONLINE, ANNEALING, *PROGRAMS)
 MOST_HELD = 12_000
 """Columns z of a program that is solved; beyond, CP-SAT finds nothing better than annealing within a minute."""
 FEW_INTERVALS, MANY_INTERVALS = 6, 24
@@ -119,8 +125,9 @@ class _Solving:
         def over(share: float) -> Callable[[], bool]:
             return lambda: stop() or time.perf_counter() - began > share * time_limit
 
-        if policy in POLICIES:
-            return self._take(simulate(self.problem, POLICIES[policy](), failures), policy)
+        if policy in ONLINE:
+            made = RollingHorizon(self.objective, self.seed) if policy == ROLLING else POLICIES[policy]()
+            return self._take(simulate(self.problem, made, failures), policy)
         program = policy in PROGRAMS and self._intervals() > 0
         if policy in PROGRAMS and self.problem.num_jobs <= ONLINE_JOBS:
             for name, new in POLICIES.items():
@@ -128,8 +135,8 @@ class _Solving:
                     self._take(simulate(self.problem, new()), name)
         ends = over(ANNEALED if program else 1.0)
         if self.best is None or not stop():
-            made = anneal(self.problem, self.objective, seed=self.seed, rounds=self.rounds, target=target, stop=ends)
-            self._take(made, ANNEALING)
+            listed = anneal(self.problem, self.objective, seed=self.seed, rounds=self.rounds, target=target, stop=ends)
+            self._take(listed, ANNEALING)
         left = time_limit - (time.perf_counter() - began)
         if program and left > 0 and not stop():
             self._solve_program(policy, left, stop)

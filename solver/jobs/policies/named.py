@@ -1,4 +1,4 @@
-"""Policies by name: those that react to events, each a new one for a new run."""
+"""Policies of papers by name, each a new one for a new run."""
 
 from collections.abc import Callable
 

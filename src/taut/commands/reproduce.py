@@ -87,6 +87,25 @@ def searches(
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 
+@reproducer.command("vtrain-jobs")
+def vtrain_jobs(
+    arrivals: Annotated[
+        Path | None, typer.Option(help="CSV with submit_time, such as ElasticFlow's traces; generated without it.")
+    ] = None,
+    only: Annotated[str | None, typer.Option(help="deadlines, completion or makespan; by default all.")] = None,
+    traces: Annotated[int | None, typer.Option(help="Traces of each comparison at most.", min=1)] = None,
+    time_limit: Annotated[float, typer.Option(help="Seconds of each planned schedule.", min=0)] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Share 1,024 A100 among jobs by ElasticFlow without and with our plans, beside vTrain's figures and a bound."""
+    from taut.commands.progress import live_lines
+    from taut.reproduce.vtrain_jobs import reproduce_vtrain_jobs
+
+    with live_lines(quiet=False) as say:
+        found = reproduce_vtrain_jobs(arrivals=arrivals, only=only, traces=traces, time_limit=time_limit, told=say)
+    typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+
+
 @reproducer.command()
 def vtrain(
     price: Annotated[float, typer.Option(help="Dollars an hour of a GPU.", min=0)] = 5.0,

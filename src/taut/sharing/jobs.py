@@ -52,7 +52,8 @@ def jobs(
         As for ``taut.plan``.
     policy
         ``cp-sat`` or ``cbc``, the best of everything; ``annealing``; or a cluster scheduler from its paper,
-        ``elasticflow``, ``fair-share``, ``first-come`` or ``shortest-first``.
+        ``elasticflow``, ``fair-share``, ``first-come`` or ``shortest-first``; or ``rolling``, the integer program of
+        what has arrived at every event.
     objective
         ``deadlines``, ``completion``, ``makespan`` or ``cost``.
     plans

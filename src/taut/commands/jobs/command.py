@@ -24,7 +24,7 @@ def jobs_command(
     policy: Annotated[
         str,
         typer.Option(
-            help="cp-sat or cbc (best of all), annealing, elasticflow, fair-share, first-come or shortest-first."
+            help="cp-sat or cbc (best of all), annealing, rolling, elasticflow, fair-share, first-come, shortest-first."
         ),
     ] = "cp-sat",
     objective: Annotated[str, typer.Option(help="deadlines, completion, makespan or cost.")] = "deadlines",
@@ -96,15 +96,15 @@ def _prices(text: str) -> dict[str, float]:
 
 
 def _failures(hours: float | None, policy: str, seed: int) -> "Failures | None":
-    from taut.solver.jobs.policies.named import POLICIES
     from taut.solver.jobs.simulate import Failures as Rates
+    from taut.solver.jobs.solve import ONLINE
 
     if hours is None:
         return None
     if not 0 < hours < float("inf"):
         raise DataError(f"--failures {hours:g}: expected hours above 0")
-    if policy not in POLICIES:
-        raise DataError(f"--failures {hours:g}: expected a policy that reacts to events: {', '.join(POLICIES)}")
+    if policy not in ONLINE:
+        raise DataError(f"--failures {hours:g}: expected a policy that reacts to events: {', '.join(ONLINE)}")
     return Rates(mean_seconds_between_failures=hours * 3600, seed=seed)
 
 
