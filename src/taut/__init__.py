@@ -5,7 +5,7 @@ Everything public is a name of this package, loaded when it is first used, so th
 
 ========================  ==========================================================================================
 to plan                   ``plan``, ``pareto``, ``predict``, ``sweep``, ``place``, ``place_strategy``, ``verify``,
-                          ``load_plan``;
+                          ``provision``, ``load_plan``; ``Provision``,
                           ``Plan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``, ``Verification``,
                           ``AssignmentResult``, ``StrategyPlacement``
 inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
@@ -85,6 +85,8 @@ if TYPE_CHECKING:
     from taut.prediction.fitting import fit_latency as fit_latency
     from taut.prediction.fitting import fit_memory_samples as fit_memory_samples
     from taut.prediction.records import predict as predict
+    from taut.provisioning.provision import provision as provision
+    from taut.provisioning.result import Provision as Provision
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule
     from taut.schedules.portfolio import published_schedule as published_schedule
@@ -187,6 +189,8 @@ _HOMES = {
         "StrategyPlacement",
         "place_strategy",
     ),
+    "taut.provisioning.provision": ("provision",),
+    "taut.provisioning.result": ("Provision",),
     "taut.sweeping.sweep": ("sweep",),
     "taut.solver.certificate.verify": ("Verification",),
     "taut.solver.qap.quadratic": ("AssignmentResult",),

@@ -3,12 +3,13 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from taut.commands.options import JsonFlag, QuietFlag, check_file, printed_if_infeasible, text_width
 from taut.commands.request_options import takes_request
+from taut.errors import FieldError
 
 if TYPE_CHECKING:
     from taut.planning.request import PlanRequest
@@ -28,10 +29,22 @@ def plan_command(
     stack_price: Annotated[
         bool, typer.Option("--stack-price", help="Bound the whole space too: what the stack's limits cost at most.")
     ] = False,
+    objective: Annotated[
+        str, typer.Option(help="time; or of 1 to all nodes of the cluster: cost, in dollars, or gpus, the fewest.")
+    ] = "time",
+    deadline_days: Annotated[float | None, typer.Option(help="Days that the training may take.")] = None,
+    tokens: Annotated[float | None, typer.Option(help="Tokens of the training, such as 270e9.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of the training, instead of tokens.")] = None,
+    price: Annotated[float | None, typer.Option(help="Dollars an hour of a GPU.")] = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
     """Find the best strategy and placement, with a proven gap. Ctrl-C keeps the best plan so far."""
+    given = {"tokens": tokens, "steps": steps, "price": price, "deadline_days": deadline_days}
+    if objective != "time" or any(value is not None for value in given.values()):
+        _check_alone(method, stack_price)
+        _provision(request, {"objective": objective, **given}, out, as_json, quiet)
+        return
     from taut.commands.progress import progress_lines
     from taut.planning.solve import plan
     from taut.planning.stack_price import stack_price as price_of
@@ -40,11 +53,36 @@ def plan_command(
     check_file(out)
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
         found = plan(request, method=method, progress=progress)
-        price = price_of(request, found, progress=progress) if stack_price else None
+        stack_costs = price_of(request, found, progress=progress) if stack_price else None
     if out is not None:
         found.write(out)
     if as_json:
-        beside = {} if price is None else {"stack_price": {**asdict(price), "at_most": price.at_most}}
+        beside = {} if stack_costs is None else {"stack_price": {**asdict(stack_costs), "at_most": stack_costs.at_most}}
         typer.echo(json.dumps(found.document | beside))
     else:
-        typer.echo(summary(found.typed, width=text_width()) + ("" if price is None else f"\n{price}"))
+        typer.echo(summary(found.typed, width=text_width()) + ("" if stack_costs is None else f"\n{stack_costs}"))
+
+
+def _check_alone(method: str, stack_price: bool) -> None:
+    """Refuse beside a choice of nodes what is of one number of them."""
+    if method != "branch-and-bound":
+        raise FieldError("method", method, "finds plans of all nodes, expected none beside an objective or a deadline")
+    if stack_price:
+        raise FieldError("stack_price", None, "is of all nodes, expected none beside an objective or a deadline")
+
+
+def _provision(request: "PlanRequest", given: dict[str, Any], out: Path | None, as_json: bool, quiet: bool) -> None:
+    """Choose the number of nodes, and print it with its plan."""
+    from taut.commands.progress import progress_lines
+    from taut.provisioning.provision import provision
+    from taut.reports.plan import summary
+
+    check_file(out)
+    with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
+        found = provision(request, progress=progress, **given)
+    if out is not None:
+        found.plan.write(out)
+    if as_json:
+        typer.echo(json.dumps(found.plan.document | {"objective": found.as_dict()}))
+    else:
+        typer.echo(f"{found}\n\n{summary(found.plan.typed, width=text_width())}")
