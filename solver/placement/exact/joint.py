@@ -37,8 +37,8 @@ from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.slot_kinds import slot_kinds
-from taut.solver.placement.exact.subset import SubsetSolver, few_multisets
-from taut.solver.placement.exact.two_stages import other_slots, slowest_back, waited_for
+from taut.solver.placement.exact.subset import SecondPrice, SubsetSolver, few_multisets
+from taut.solver.placement.exact.two_stages import kept_share, other_slots, waited_for
 
 CHUNK = 2_000_000
 """Links of start sets whose rings are priced in one array, which bounds memory."""
@@ -218,7 +218,7 @@ def solve_joint(
     gradients = least_bytes(problem, candidate)[0]
     fixed = fixed_seconds(problem, candidate)
     second = cache.rings(problem, candidate, solver, others=True) if later is not None and candidate.pp == 2 else None
-    back = slowest_back(problem, candidate, best)
+    share = kept_share(problem, candidate, best)
     found_slots: dict[int, Ints] = {}
     exact = True
     while True:
@@ -226,11 +226,11 @@ def solve_joint(
         if not found.feasible or found.division.stages[0][1] in found_slots:
             break
         end = found.division.stages[0][1]
-        asked = rings * gradients[end]
+        price = None
         if second is not None and later is not None:
-            asked = np.maximum(asked, waited_for(stages, later, end, second, back) - edge[end])
+            price = SecondPrice(share, (waited_for(stages, later, end, second) - edge[end]) / weight)
         # The solver prices unweighted hops, so the ring is divided by the weight and the sum multiplied.
-        placed = solver.solve(asked / weight)
+        placed = solver.solve(rings * gradients[end] / weight, second=price)
         tail[end] = max(tail[end], weight * placed.lower_bound + fixed[end])
         found_slots[end] = placed.slots
         exact &= placed.lower_bound == placed.seconds

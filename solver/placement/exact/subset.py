@@ -15,6 +15,9 @@ For a multiset Q of slots (``taut.solver.placement.exact.multisets``),
     from v if v is in S: a lower bound. S are tried by ascending least(S) + ring(S), until that is no better than the
     best found.
 
+(5) A second price, a share of the longest path plus other(S), may be asked for as well, and the larger one is
+    minimised. Both rise with the longest path, so (4) holds for either.
+
 The value is exact, or after ``most_pairs`` of multisets the valid bound of (4) for the start sets not tried.
 
 References
@@ -72,6 +75,14 @@ def few_multisets(kinds: Ints, pp: int) -> bool:
     return float(ways[dp]) * dp**2 <= MAX_LINKS
 
 
+@dataclass(frozen=True, slots=True)
+class SecondPrice:
+    """The second price of (5): the ``share`` of the longest path, and ``other`` seconds of each start set."""
+
+    share: float
+    other: Floats
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubsetPlacement:
     """Least seconds found, a lower bound in seconds, and the slots of the best placement, (dp, pp)."""
@@ -113,14 +124,16 @@ class SubsetSolver:
             table[c, : len(slots)] = slots
         return table[self._starts, rank]
 
-    def solve(self, ring: Floats, *, most_pairs: int = MAX_PAIRS) -> SubsetPlacement:
+    def solve(self, ring: Floats, *, second: SecondPrice | None = None, most_pairs: int = MAX_PAIRS) -> SubsetPlacement:
         """
-        Minimise longest pipeline plus ring over all placements.
+        Minimise longest pipeline plus ring over all placements, or the larger of that and a second price.
 
         Parameters
         ----------
         ring
             Seconds of each of ``start_sets``.
+        second
+            The second price, (5).
         most_pairs
             Pairs of multisets to look at before the rest is only bounded.
 
@@ -130,15 +143,18 @@ class SubsetSolver:
             The best placement; its bound equals its seconds unless ``most_pairs`` were used up.
         """
         best, chosen, bound, looked = np.inf, (0, np.zeros(self.dp, np.int64)), np.inf, 0
-        bounds = self._least + ring
+        share, other = (1.0, ring) if second is None else (second.share, second.other)
+        bounds = np.maximum(self._least + ring, share * self._least + other)
         for index in np.argsort(bounds, kind="stable").tolist():
             if bounds[index] >= best or looked > most_pairs:
                 bound = bounds[index]
                 break
-            longest, visited, pairs = self._cover(index, float(best - ring[index]))
+            cutoff = min(best - ring[index], (best - other[index]) / share)
+            longest, visited, pairs = self._cover(index, float(cutoff))
             looked += pairs
-            if longest + ring[index] < best:
-                best, chosen = float(longest + ring[index]), (index, visited)
+            price = max(longest + ring[index], share * longest + other[index])
+            if price < best:
+                best, chosen = float(price), (index, visited)
         return SubsetPlacement(seconds=best, lower_bound=float(min(best, bound)), slots=self._placed(*chosen))
 
     def _cover(self, index: int, cutoff: float) -> tuple[float, Ints, int]:

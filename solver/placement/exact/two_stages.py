@@ -8,10 +8,10 @@ ends.
 
     .. math:: U_1 = \sum_x low(x) - backward_0 + h T - b + R_1(S'),
 
-    b the way back of the longest pipeline's only hop. So beyond layers and hops a step takes
-    :math:`\max(G \rho(S), R_1(S') - backward_0 - b - edge_j)` seconds at least, with the slowest b of any hop, the
-    longest backward pass of any recompute, and the further bytes of the cut, which stage 1 need not wait for, taken
-    off.
+    b the way back of the longest pipeline's only hop, at most a share :math:`\kappa` of :math:`h T`. So beyond the
+    layers a step takes :math:`\max(h T + G \rho(S), (1 - \kappa) h T + R_1(S') - backward_0 - edge_j)` seconds at
+    least, with the longest backward pass of any recompute. The further bytes of the cut, for which stage 1 need not
+    wait, are taken off; they add no less to the hop than to its way back, so that the smallest message counts.
 """
 
 import numpy as np
@@ -44,32 +44,33 @@ def other_slots(start_sets: Ints) -> Ints:
     return np.asarray(np.nonzero(left)[1].reshape(sets, dp))
 
 
-def slowest_back(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """
-    Bound the way back of any hop from above, at the smallest message: a larger one adds no less to the hop.
+def kept_share(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    r"""
+    Bound the share of a weighted hop that is left without its way back from below, :math:`1 - \kappa`.
 
     Parameters
     ----------
     problem, candidate
-        What is bounded.
+        What is bounded, one tensor rank to a hop.
     best
         Best links of the cluster.
 
     Returns
     -------
     float
-        Seconds.
+        The share.
     """
-    message = float(problem.tables(candidate).message[1:-1].min())
-    rate = problem.links.pipeline_rate(candidate.tp)
-    back: PairTable = problem.coefficient("pipeline") * (problem.links.latency + message / rate)
-    inside, apart = best.least_inside(-back), best.least_apart(-back)
-    return -min(inside, apart)
+    links, tp, message = problem.links, candidate.tp, float(problem.tables(candidate).message[1:-1].min())
+    back: PairTable = problem.coefficient("pipeline") * (links.latency + message / links.pipeline_rate(tp))
+    hop: PairTable = problem.transfer_weight(candidate) * links.hop_seconds(tp, message, both_ways=True)
+    with np.errstate(invalid="ignore"):  # A node of one device has no hop inside.
+        share = -(back / hop)
+    return 1.0 + min(best.least_inside(share), best.least_apart(share))
 
 
-def waited_for(stages: PartitionProblem, later: LaterStages, end: int, rings: Floats, back: float) -> Floats:
+def waited_for(stages: PartitionProblem, later: LaterStages, end: int, rings: Floats) -> Floats:
     """
-    Seconds that stage 1 waits for beyond layers and hops, (1) without the cut.
+    Seconds that stage 1 waits for beyond layers and its hop, (1) without the cut.
 
     Parameters
     ----------
@@ -81,8 +82,6 @@ def waited_for(stages: PartitionProblem, later: LaterStages, end: int, rings: Fl
         Layer j.
     rings
         Seconds per byte of stage 1 for every start set, (sets,).
-    back
-        Seconds of a way back at most.
 
     Returns
     -------
@@ -93,7 +92,7 @@ def waited_for(stages: PartitionProblem, later: LaterStages, end: int, rings: Fl
     waited = rings * later.exchanged[end, last]
     if later.overlap:
         waited = np.maximum(waited - _backward(stages, end, last), rings * later.unhidden[end, last])
-    return np.asarray(waited - _backward(stages, 0, end) - back)
+    return np.asarray(waited - _backward(stages, 0, end))
 
 
 def _backward(stages: PartitionProblem, first: int, end: int) -> float:

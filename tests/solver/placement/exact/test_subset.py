@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taut.data.arrays import Floats, Ints
-from taut.solver.placement.exact.subset import SubsetSolver
+from taut.solver.placement.exact.subset import SecondPrice, SubsetSolver
 
 pytestmark = pytest.mark.proof
 
@@ -58,6 +58,20 @@ def test_stopping_early_leaves_a_valid_bound() -> None:
         early = solver.solve(rings, most_pairs=0)
         assert early.lower_bound <= optimum + 1e-12
         assert early.seconds >= optimum - 1e-12
+
+
+def test_the_larger_of_two_prices_is_minimised() -> None:
+    """With a second price the value is the least, over start sets, of the larger price of the shortest pipelines."""
+    for seed in range(24):
+        hops, _, nodes, pp, _ = random_slots(seed)
+        solver, rng = SubsetSolver(hops, nodes, pp), np.random.default_rng((seed, 1))
+        ring, other = rng.uniform(0, 3, (2, len(solver.start_sets)))
+        share = float(rng.uniform(0.3, 1.0))
+        alone = np.where(np.eye(len(ring), dtype=bool), 0.0, 1e6)
+        longest = np.array([solver.solve(rings).seconds for rings in alone])
+        found = solver.solve(ring, second=SecondPrice(share, other))
+        assert found.seconds == pytest.approx(np.maximum(longest + ring, share * longest + other).min(), rel=1e-12)
+        assert found.lower_bound == found.seconds
 
 
 def test_sixteen_equal_nodes_are_solved() -> None:

@@ -63,10 +63,10 @@ def test_no_bound_of_two_stages_is_above_the_optimum(block: int) -> None:
 def test_a_planted_bug_shows(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the way back, or with slower rings, some instance is bounded above its optimum."""
     if planted == "ways back forgotten":
-        monkeypatch.setattr(joint, "slowest_back", lambda *_: 0.0)
+        monkeypatch.setattr(joint, "kept_share", lambda *_: 1.0)
     else:
         monkeypatch.setattr(
-            joint, "waited_for", lambda stages, later, end, rings, back: waited_for(stages, later, end, 2 * rings, back)
+            joint, "waited_for", lambda stages, later, end, rings: waited_for(stages, later, end, 2 * rings)
         )
     with pytest.raises(AssertionError):
         for seed in range(300):
