@@ -14,7 +14,9 @@ With V(g) the least communication for gradients of g bytes by ``taut.solver.plac
     with V over all of them if that is more.
 (4) Let a way back take at most a share :math:`\kappa` of its hop, and all hops of a path but the first p at least S. If
     those p take H, the path less their ways back takes at least
-    :math:`\max(h T, H + S) - \kappa H \ge h T - \kappa (h T - S)`.
+    :math:`\max(h T, H + S) - \kappa H \ge h T - \kappa (h T - S)`. Of several tensor ranks each hop may have another
+    one that is the slowest on its way back, while T is the sum of one of them. Then the ways back of two hops may take
+    more than the path, and (4) with :math:`\kappa = 1` holds for p = 1 alone.
 
 The witness is the case distinction (``taut.solver.placement.path_cover.witness``). Everything else follows from the
 problem, so this module is all that a check needs; ``taut.solver.placement.path_cover.candidate`` searches for
@@ -146,7 +148,8 @@ class CoveredSeconds:
         self._weight, self.gradients = problem.transfer_weight(candidate), least_bytes(problem, candidate)[0]
         self.edge, self._tail, self.later = linked(problem, candidate, best, message)
         self.fixed = fixed_seconds(problem, candidate)
-        self.slowest_back, self._share, self._shortest = _ways_back(problem, candidate, best)
+        self._single = candidate.tp == 1 or problem.links.by_node
+        self.slowest_back, self._share, self._shortest = _ways_back(problem, candidate, best, single=self._single)
         self._hops = candidate.pp - 1
         self._known: dict[bytes, Partition] = {}
 
@@ -217,17 +220,21 @@ class CoveredSeconds:
         float
             Seconds.
         """
+        slowest = place * self.slowest_back
+        if not self._single and place > 1:
+            return slowest
         rest = (self._hops - place) * self._shortest
-        return min(place * self.slowest_back, self._share * max(longest - rest, 0.0))
+        return min(slowest, self._share * max(longest - rest, 0.0))
 
 
-def _ways_back(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[float, float, float]:
+def _ways_back(
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, single: bool
+) -> tuple[float, float, float]:
     """Most seconds of a way back between nodes, its share of a hop at most, and least seconds of a weighted hop."""
     links, tp, messages = problem.links, candidate.tp, problem.tables(candidate).message[1:-1]
     hop: PairTable = problem.transfer_weight(candidate) * links.hop_seconds(tp, float(messages.min()), both_ways=True)
     # A larger message adds no less to a hop than to its way back, so the smallest counts; but of several tensor ranks
     # one may be the slowest on the way back and another one in sum.
-    single = tp == 1 or links.by_node
     message = float(messages.min() if single else messages.max())
     back: PairTable = problem.coefficient("pipeline") * (links.latency + message / links.pipeline_rate(tp))
     with np.errstate(invalid="ignore"):  # A node of one device has no hop inside.
