@@ -191,7 +191,8 @@ def is_whole(racks: Racks, cases: tuple[RackCase, ...]) -> bool:
     bool
         Whether they are those of (1) for some J.
     """
-    return set(cases) == set(racks.cases(max((case.confined + case.spanning for case in cases), default=-1)))
+    count = max((case.confined + case.spanning for case in cases), default=-1)
+    return count >= 0 and set(cases) == set(racks.cases(count))
 
 
 def spanning_rate(inverse: Floats, rack: Ints, size: int) -> float:

@@ -185,6 +185,10 @@ def _cases_exchanged(witness: Document) -> None:
         one[name], other[name] = other[name], one[name]
 
 
+def _fewer_stages_than_none(witness: Document) -> None:
+    witness["stages"] = [{**witness["stages"][-1], "confined": -1}]
+
+
 def _no_cases(witness: Document) -> None:
     witness["stages"] = []
 
