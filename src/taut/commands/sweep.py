@@ -1,4 +1,4 @@
-"""``taut sweep``: many plans or predictions, on all cores or many machines, as one table."""
+"""``taut sweep``: many plans, predictions or simulations, on all cores or many machines, as one table."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ def sweep_command(
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Plan or predict many points, resumable; a wrong point is a row with its error."""
+    """Plan, predict or simulate many points, resumable; a wrong point is a row with its error."""
     from taut.commands.progress import live_lines
     from taut.sweeping.executors import named_executor
     from taut.sweeping.sweep import sweep

@@ -8,6 +8,7 @@ undisturbed one need not have, so it is no result.
 
 import time
 import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from taut.data.samples import ConfigurationRow
@@ -17,7 +18,7 @@ from taut.planning.solve import plan
 from taut.prediction.records import predict
 from taut.solver.interrupt import interrupt_requested
 from taut.sweeping.point import Point
-from taut.sweeping.spec import Fields
+from taut.sweeping.spec import Fields, Kind
 
 RESULTS = (
     "status",
@@ -43,10 +44,14 @@ RESULTS = (
     "fits",
     "tokens_per_s",
     "mfu",
+    "bubble",
+    "tasks",
     "error",
     "seconds",
 )
 """Columns of every row, after those of the point; ``seconds`` is wall time, the one that differs from run to run."""
+DEGREES = RESULTS[RESULTS.index("schedule") : RESULTS.index("recompute")]
+"""What a plan's and a simulation's strategy have by these names."""
 INTERRUPTED, LOST = "interrupted", "lost"
 Row = dict[str, Any]
 
@@ -78,7 +83,7 @@ def _results(point: Point) -> Row:
     try:
         if point.error:
             return {"status": "error", "error": point.error}
-        return _planned(point.fields) if point.kind == "plan" else _predicted(point.fields)
+        return _SOLVE[point.kind](point.fields)
     except InfeasibleError as error:
         return {"status": "infeasible", "error": str(error)}
     except NothingFoundError as error:
@@ -94,9 +99,8 @@ def _planned(fields: Fields) -> Row:
     chosen, figures = found.strategy, found.predicted
     return {
         "status": found.status,
-        **{name: getattr(chosen, name) for name in RESULTS if hasattr(chosen, name) and name != "stages"},
-        "recompute": _alike(chosen.recompute),
-        "stages": "|".join(str(end - first) for first, end in chosen.stages),
+        **{name: getattr(chosen, name) for name in DEGREES},
+        **_division(chosen.stages, chosen.recompute),
         "step_time_s": found.step_time_s,
         "lower_bound_s": found.lower_bound_s,
         "gap": found.gap,
@@ -108,9 +112,28 @@ def _planned(fields: Fields) -> Row:
     }
 
 
-def _alike(values: list[str]) -> str:
-    """One word where all values are the same, all of them otherwise."""
-    return values[0] if len(set(values)) == 1 else "|".join(values)
+def _division(stages: Iterable[Sequence[int]], recompute: Sequence[str]) -> Row:
+    """Layers of every stage, and its recompute; one word where that is the same everywhere."""
+    words = recompute[0] if len(set(recompute)) == 1 else "|".join(recompute)
+    return {"stages": "|".join(str(end - first) for first, end in stages), "recompute": words}
+
+
+def _simulated(fields: Fields) -> Row:
+    from taut.simulation.simulate import simulate
+
+    found = simulate(PlanRequest(**{"model": None, "cluster": None, "workers": 1, **fields}))
+    candidate, division = found.strategy.candidate, found.strategy.division
+    return {
+        "status": "simulated",
+        **{name: getattr(candidate, name) for name in DEGREES},
+        **_division(division.stages, division.recompute),
+        "step_time_s": found.step_time_s,
+        "memory_bytes": max(found.memory_bytes),
+        "fits": found.fits,
+        "bubble": found.bubble,
+        "tasks": found.tasks,
+        "error": "",
+    }
 
 
 def _predicted(fields: Fields) -> Row:
@@ -125,3 +148,6 @@ def _predicted(fields: Fields) -> Row:
     names = ("pp", "tp", "cp", "dp", "vpp", "micro_batch", "num_micro_batches", "zero", "recompute")
     said = {name: getattr(whole, name) for name in names}
     return {**row, **said, "schedule": whole.run_schedule, "status": "predicted"}
+
+
+_SOLVE: dict[Kind, Callable[[Fields], Row]] = {"plan": _planned, "predict": _predicted, "simulate": _simulated}

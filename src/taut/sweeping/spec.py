@@ -25,11 +25,12 @@ from taut.data.suggest import one_of
 from taut.errors import DataError
 from taut.planning.request import PlanRequest
 
-Kind = Literal["plan", "predict"]
+Kind = Literal["plan", "predict", "simulate"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 PREDICTED = (*ConfigurationRow.model_fields, "model", "fix", "calibration", "memory_model")
 """Fields of a predicted point: the columns of ``taut predict``, and what fills several of them."""
-FIELDS: dict[Kind, tuple[str, ...]] = {"plan": tuple(PlanRequest.model_fields), "predict": PREDICTED}
+REQUESTED = tuple(PlanRequest.model_fields)
+FIELDS: dict[Kind, tuple[str, ...]] = {"plan": REQUESTED, "predict": PREDICTED, "simulate": REQUESTED}
 MOST_POINTS = 1_000_000
 """A journal of a million points has some 500 MB; what is larger is rather a mistake in the lists."""
 SweepInput = Mapping[str, Any] | str | PathLike[str]

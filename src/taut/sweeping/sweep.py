@@ -1,5 +1,5 @@
 """
-Many points, each a plan or a prediction, as one table.
+Many points, each a plan, a prediction or a simulation, as one table.
 
 A sweep of n points has n rows in the order of the points, whoever finishes first. Points that are the same have one
 result. With a file to write, every finished point is kept beside it at once (``taut.sweeping.journal``), so that a
@@ -36,13 +36,14 @@ def sweep(
     progress: Told | None = None,
 ) -> list[Row]:
     """
-    Plan or predict many points.
+    Plan, predict or simulate many points.
 
     Parameters
     ----------
     spec
-        YAML file or plain values: fields of ``taut.plan`` (or, of ``kind: predict``, of ``taut.predict``), where a list
-        stands for several values and the points are all combinations; ``points`` holds several such blocks.
+        YAML file or plain values: fields of ``taut.plan`` (with ``kind: simulate`` of ``taut.simulate``, with ``kind:
+        predict`` of ``taut.predict``). A list stands for several values, and the points are all combinations;
+        ``points`` holds several such blocks.
     out
         CSV or Parquet file to write; what is finished is kept beside it, and a second run goes on from there.
     executor

@@ -47,7 +47,7 @@ def test_several_mappings_of_fixed_values_are_explicit_points() -> None:
             {"global_bacth": 8},
             "'global_bacth': unknown field of a plan, expected a known one; did you mean global_b",
         ),
-        ({"kind": "plans"}, "kind: is 'plans', expected one of plan, predict; did you mean plan?"),
+        ({"kind": "plans"}, "kind: is 'plans', expected one of plan, predict, simulate; did you mean plan?"),
         ({"model": []}, "model: is an empty list, expected at least one value"),
         ({"points": []}, "points: is an empty list, expected at least one point"),
         ({"points": [{}, {"tpp": 1}]}, "points.1: 'tpp': unknown field"),

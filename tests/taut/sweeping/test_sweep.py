@@ -65,6 +65,16 @@ def test_a_plan_has_its_strategy_bound_and_gap() -> None:
     assert bad["status"] == "error" and "tp=5" in bad["error"]
 
 
+def test_a_simulated_point_is_the_simulation_in_a_row() -> None:
+    """Step time, memory, bubble and tasks are those of ``taut.simulate``."""
+    given: dict[str, Any] = {"global_batch": 32, "fix": {"pp": 2, "tp": 1, "micro_batch": 4, "zero": 0}}
+    row = sweep({"kind": "simulate", "model": "gpt2-345m", "cluster": "dgx-a100", **given})[0]
+    found = taut.simulate("gpt2-345m", "dgx-a100", **given)
+    assert (row["status"], row["stages"], row["dp"]) == ("simulated", "12|12", 4)
+    assert (row["step_time_s"], row["bubble"], row["tasks"]) == (found.step_time_s, found.bubble, found.tasks)
+    assert (row["memory_bytes"], row["fits"]) == (max(found.memory_bytes), found.fits)
+
+
 def test_a_second_run_reads_what_the_first_has_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Finished points are not solved again, more points are, and the same point twice is solved once."""
     out = tmp_path / "out.csv"

@@ -22,7 +22,7 @@ from taut.planning.request import PlanRequest
 from taut.planning.solve import plan
 from taut.reproduce.vtrain.plans import PEAK_FLOPS
 from taut.reproduce.vtrain.prices import PADDED_VOCABULARY, VTRAIN, Priced, priced
-from taut.reproduce.vtrain.space import REQUEST
+from taut.reproduce.vtrain.space import GAP, REQUEST
 from taut.reproduce.vtrain.step import SEQ, Plan, Shape, step_seconds
 
 ALPHA, BETA, TOKENS_A_PARAMETER = 0.089, 1.875, 20.0
@@ -135,7 +135,14 @@ def best_plan(shape: Shape, work_limit: int) -> Best | None:
         "tied_embedding": True,
     }
     where = {"cluster": VTRAIN.cluster_of(GPUS), "calibration": VTRAIN.calibration}
-    asked: dict[str, Any] = {**REQUEST, **where, "model": model, "global_batch": GLOBAL_BATCH, "work_limit": work_limit}
+    asked: dict[str, Any] = {
+        **REQUEST,
+        **where,
+        "model": model,
+        "global_batch": GLOBAL_BATCH,
+        "work_limit": work_limit,
+        "gap": GAP,
+    }
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExtrapolationWarning)

@@ -11,22 +11,27 @@ Each is priced by vTrain's rules and by our calibration. A plan is on the front
     bound says how far the best one is from the optimum at these prices.
 """
 
+import math
+import warnings
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import planning_problem
 from taut.reproduce.vtrain.plans import GLOBAL_BATCH, MT_NLG, gpus
 from taut.reproduce.vtrain.prices import BLOOM, MEMORY, STACK, Priced, priced
 from taut.reproduce.vtrain.step import NODE_SIZE, Plan, step_seconds
-from taut.sweeping.row import Row
-from taut.sweeping.sweep import Told, sweep
+from taut.solver.result import Limits, Status
+from taut.solver.search.search import search
+from taut.sweeping.executors import cores, local_executor
+from taut.sweeping.sweep import Told
 
 TENSOR, STAGES = (4, 8, 16), (3, 5, 7, 15, 21, 35, 105)
 DATA = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 16, 20, 24, 30)
 PLANS: tuple[Plan, ...] = tuple((t, d, p) for t in TENSOR for d in DATA for p in STAGES)
 WORK, MORE = 6, 4
-"""Refinements of a search, and how many times as many where they end before the first plan: some two seconds each."""
+"""Refinements of a search, and how many times as many where they end before the first plan: some second each."""
 GAP = 0.01
 """A gap that ends a search: smaller than the calibration's own error by far."""
 REQUEST: dict[str, Any] = {
@@ -37,7 +42,6 @@ REQUEST: dict[str, Any] = {
     "calibration": BLOOM.calibration,
     "memory_model": MEMORY,
     "fix": {"schedule": "1f1b", "recompute": "full", "micro_batch": 1, "zero": 1},
-    "gap": GAP,
 }
 
 
@@ -90,23 +94,31 @@ def front(found: Sequence[Point]) -> list[Point]:
     return chosen
 
 
-def best_plans(
-    *, work_limit: int = WORK, jobs: int | None = None, executor: Executor | None = None, progress: Told | None = None
-) -> list[Best]:
-    """The best plan for every number of GPUs, (2); where the work ends before the first plan, with as much again."""
+def best_plans(*, work_limit: int = WORK, jobs: int | None = None, progress: Told | None = None) -> list[Best]:
+    """The best plan for every number of GPUs, (2), searched on processes of this machine."""
     counts = sorted({gpus(plan) for plan in PLANS if gpus(plan) % NODE_SIZE == 0})
+    found: list[Best] = []
+    with local_executor(jobs or cores()) as pool:
+        # The largest have the most candidates: begun first, none of them runs alone at the end.
+        futures = {count: pool.submit(best_plan, count, work_limit) for count in reversed(counts)}
+        for count in counts:
+            found.append(futures[count].result())
+            if progress is not None:
+                progress(len(found), len(counts), None)
+    return found
 
-    def search(wanted: list[int], work: int) -> list[Row]:
-        clusters = [BLOOM.cluster_of(count) for count in wanted]
-        spec = {**REQUEST, "cluster": clusters, "work_limit": work}
-        return sweep(spec, jobs=jobs, executor=executor, progress=progress) if wanted else []
 
-    rows = dict(zip(counts, search(counts, work_limit), strict=True))
-    again = [count for count, row in rows.items() if row["status"] == "unknown"]
-    rows |= dict(zip(again, search(again, MORE * work_limit), strict=True))
-    return [_best(count, row) for count, row in rows.items()]
-
-
-def _best(count: int, row: Row) -> Best:
-    plan = None if row["tp"] is None else (row["tp"], row["dp"], row["pp"])
-    return Best(count, plan, row["step_time_s"], row["lower_bound_s"], row["error"] or "")
+def best_plan(devices: int, work_limit: int) -> Best:
+    """The best plan of so many GPUs; where the work ends before the first one, with four times as much again."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        problem = planning_problem(PlanRequest(**{**REQUEST, "cluster": BLOOM.cluster_of(devices)}))
+        result = search(problem, Limits(work_limit=work_limit, gap=GAP, workers=1))
+        if result.status is Status.UNKNOWN:
+            result = search(problem, Limits(work_limit=MORE * work_limit, gap=GAP, workers=1))
+    bound = result.lower_bound if math.isfinite(result.lower_bound) else None
+    if result.incumbent is None:
+        proven = result.status is Status.INFEASIBLE
+        return Best(devices, None, None, bound, "none fits the memory" if proven else "none found so far")
+    chosen = result.incumbent.strategy.candidate
+    return Best(devices, (chosen.tp, chosen.dp, chosen.pp), result.incumbent.seconds, bound, "")
