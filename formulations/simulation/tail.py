@@ -68,17 +68,19 @@ class Ended(NamedTuple):
     def last_tasks(self, rank: int) -> list[int]:
         """Task that ends the last pass of a pipeline rank, in every simulated pipeline."""
         passed = int(self.order.first[rank + 1]) - 1
-        return [self._task(z, passed) for z in range(len(self.templates))]
+        return self.tasks(passed)
 
     def _template(self, pipeline: int, kind: int, chunk: int) -> Template:
         made = self.templates[pipeline][kind][chunk]
         assert made is not None
         return made
 
-    def _task(self, pipeline: int, passed: int, place: int | None = None) -> int:
+    def _task(self, pipeline: int, passed: int, own: Operator | None = None) -> int:
+        """The task of an operator's kind, layer and part, or the one that ends the pass where there is none."""
         kind, chunk, _ = self.order.passes[passed].tolist()
-        made = self._template(pipeline, kind, chunk)
-        return int(self.row[pipeline, passed]) + (made.last if place is None else place)
+        made, wanted = self._template(pipeline, kind, chunk), own and own[1:]
+        place = next((k for k, each in enumerate(made.operators) if each[1:] == wanted), made.last)
+        return int(self.row[pipeline, passed]) + place
 
     def last_gradients(self, chunk: int) -> int:
         """The last pass that yields gradients by the weights of a chunk."""
@@ -86,12 +88,12 @@ class Ended(NamedTuple):
         yields = (passes[:, 0] == WEIGHT_GRADIENT) | (passes[:, 0] == WHOLE_BACKWARD)
         return int(np.flatnonzero(yields & (passes[:, 1] == chunk))[-1])
 
-    def tasks(self, passed: int, place: int) -> list[int]:
-        """A task of a pass in every simulated pipeline."""
-        return [self._task(z, passed, place) for z in range(len(self.templates))]
+    def tasks(self, passed: int, own: Operator | None = None) -> list[int]:
+        """The task of an operator of a pass, or the one that ends it, in every simulated pipeline."""
+        return [self._task(z, passed, own) for z in range(len(self.templates))]
 
     def template(self, passed: int) -> Template:
-        """Tasks of a pass in the first simulated pipeline; the others have the same, at other prices."""
+        """Tasks of a pass in the first simulated pipeline; the others have the same but those that take no time."""
         kind, chunk, _ = self.order.passes[passed].tolist()
         return self._template(0, kind, chunk)
 
@@ -159,14 +161,14 @@ def _buckets(
         first, end = strategy.stages[chunk]
         left = {(layer, part): count for layer in range(first, end) for part, count in prices.parameters(layer)}
         filled, made = 0, ended.template(passed)
-        for place, own in enumerate(made.operators):
+        for own in made.operators:
             if own.kind in (BACKWARD, WEIGHT):
                 filled += left.pop((own.layer, own.part), 0)
                 if filled >= most:
-                    found.append((filled / total, ended.tasks(passed, place), own.layer))
+                    found.append((filled / total, ended.tasks(passed, own), own.layer))
                     filled = 0
         if rest := filled + sum(left.values()):
-            found.append((rest / total, ended.tasks(passed, made.last), first))
+            found.append((rest / total, ended.tasks(passed), first))
     return sorted(found, key=lambda bucket: bucket[1][0])
 
 

@@ -1,6 +1,7 @@
 """Reductions, tied embeddings and the optimizer after the passes, by hand and beside the closed form."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from taut.data.model import ModelSpec
 from taut.formulations.simulation.graph import OperatorGraph, operator_graph
 from taut.formulations.simulation.operators import KINDS
+from taut.formulations.strategy import Division, Strategy
 from tests.formulations.simulation.test_graph import both
 from tests.solver.certificate.reference.test_whole_step import CROSSED, PARAMETERS, crossed
+from tests.support.instances import random_problem
 from tests.support.reference import small_buckets
 from tests.support.small import candidate, cluster, costs, in_order, problem, strategy
 
@@ -48,6 +51,20 @@ def test_buckets_are_reduced_while_the_last_backward_pass_runs(monkeypatch: pyte
     whole = operator_graph(replace(given, overlap_grad_reduce=False), plan, in_order(plan.candidate))
     (_, (alone,)) = of_kind(whole, "reduce gradients")
     assert end[-1] - begin[0] == pytest.approx(alone - 12.0)
+
+
+def test_replicas_whose_passes_differ_in_tasks_are_reduced_together() -> None:
+    """What takes no time on one type is no task there: the last of a pass then has another place in each replica."""
+    given = replace(random_problem(5290, measured=True), latency_model="step", overlap_grad_reduce=True)
+    choice = next(each for each in given.candidates if each.cp == 2 and each.dp == 2)
+    plan = Strategy(candidate=choice, division=Division(((0, len(given.model.blocks)),), ("selective",)))
+    sizes = set()
+    for order in permutations(range(4)):
+        graph = operator_graph(given, plan, np.array(order).reshape(1, 2, 2), every_replica=True)
+        _, ends = of_kind(graph, "reduce gradients")
+        assert ends[-1] >= (graph.times() + graph.seconds)[graph.last[:, -1]].max()
+        sizes.add(tuple(np.diff(graph.row[:, [0, -1]]).ravel().tolist()))
+    assert any(first != second for first, second in sizes)
 
 
 def test_one_large_bucket_waits_for_the_whole_pass() -> None:
