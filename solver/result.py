@@ -98,7 +98,8 @@ class SearchResult:
     """
     Outcome of the branch and bound over candidates.
 
-    ``orders`` are those that it added to the problem's space, ``relaxations`` the candidates' bounds in closed form.
+    ``orders`` are those that it added to the problem's space, ``relaxations`` the candidates' bounds in closed form,
+    ``history`` the moments of ``taut.solver.search.history``.
     """
 
     status: Status
@@ -110,6 +111,7 @@ class SearchResult:
     wall_s: float
     orders: tuple[GivenOrder, ...] = ()
     relaxations: dict[Candidate, float] = field(default_factory=dict)
+    history: tuple[dict[str, float | None], ...] = ()
 
     @property
     def gap(self) -> float | None:

@@ -120,4 +120,5 @@ def _provenance(result: SearchResult, limits: Limits) -> dict[str, Any]:
         "stopped_by": str(result.stopped_by),
         "work": result.work,
         "wall_s": result.wall_s,
+        "history": list(result.history),
     }

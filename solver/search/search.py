@@ -39,6 +39,7 @@ from taut.solver.result import (
     relative_gap,
 )
 from taut.solver.search.first_plans import first_plans
+from taut.solver.search.history import History, Moment
 from taut.solver.search.incumbent import Best
 from taut.solver.search.refinement import Refining, load_loops
 from taut.solver.search.standing import Stage
@@ -98,6 +99,7 @@ class _Search:
         self._orders: list[GivenOrder] = []
         self._interrupted: Callable[[], bool] = lambda: False
         self._work = 0
+        self._history = History()
         self._watch = Stopwatch(self._tell)
 
     def run(self) -> SearchResult:
@@ -108,6 +110,7 @@ class _Search:
                 self._add(candidate)
             for plan in first_plans(self._problem, self._bounds):
                 self._best.take(*plan)
+            self._keep()
             while (self._heap or self._refining.orders.has_pending) and stopped is None:
                 stopped = self._step()
             if stopped is None and self._best.incumbent is None:
@@ -207,7 +210,11 @@ class _Search:
 
     def _report(self, doing: str) -> None:
         self._work += 1
+        self._keep()
         self._tell(doing)
+
+    def _keep(self) -> None:
+        self._history.note(Moment(self._work, self._elapsed, self._best.seconds, self._lower_bound()))
 
     def _tell(self, doing: str) -> None:
         if self._progress is not None:
@@ -247,4 +254,5 @@ class _Search:
             work=self._work,
             wall_s=self._elapsed,
             relaxations=self._refining.ladder.relaxations,
+            history=tuple(moment.as_dict() for moment in self._history.moments),
         )

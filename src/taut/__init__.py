@@ -19,7 +19,7 @@ many jobs on one cluster  ``jobs``; ``JobsSchedule``
 one step, event by event  ``simulate``, ``simulate_strategy``; ``Simulation``
 pipeline schedules        ``best_schedule``, ``published_schedule``; ``Stages``, ``Schedule``, ``ScheduleSearch``
 pictures                  ``plot_placement``, ``plot_memory``, ``plot_time``, ``plot_frontier``, ``plot_schedule``,
-                          ``schedule_page``, ``plot_timeline``, ``plot_jobs``
+                          ``schedule_page``, ``plan_page``, ``plot_timeline``, ``plot_jobs``
 what goes wrong           ``TautError``, ``DataError``, ``FieldError``, ``MissingProfileError``, ``FormulationError``,
                           ``SolverError``, ``InfeasibleError``, ``NothingFoundError``, ``CertificateError``,
                           ``ExtrapolationWarning``
@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from taut.prediction.records import predict as predict
     from taut.provisioning.provision import provision as provision
     from taut.provisioning.result import Provision as Provision
+    from taut.reports.page.page import plan_page as plan_page
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule
     from taut.schedules.portfolio import published_schedule as published_schedule
@@ -170,6 +171,7 @@ _HOMES = {
     "taut.plots.schedule_page": ("schedule_page",),
     "taut.plots.timeline": ("plot_timeline",),
     "taut.prediction.records": ("predict",),
+    "taut.reports.page.page": ("plan_page",),
     "taut.planning.request": ("PlanRequest",),
     "taut.planning.resolve": ("planning_problem",),
     "taut.schedules.portfolio": (

@@ -24,7 +24,7 @@ from taut.commands.predict import predict_command
 from taut.commands.profile import profile_command
 from taut.commands.reproduce import reproducer
 from taut.commands.schedule import schedule_command
-from taut.commands.show import catalog_command, show_command
+from taut.commands.show import catalog_command, report_command, show_command
 from taut.commands.simulate import simulate_command
 from taut.commands.sweep import sweep_command
 from taut.commands.verify import verify_command
@@ -57,6 +57,7 @@ def _root(
 app.command(name="plan")(plan_command)
 app.command(name="verify")(verify_command)
 app.command(name="show")(show_command)
+app.command(name="report")(report_command)
 app.command(name="catalog")(catalog_command)
 app.command(name="predict")(predict_command)
 app.command(name="place")(place_command)

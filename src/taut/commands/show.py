@@ -1,4 +1,4 @@
-"""``taut show`` and ``taut catalog``: a plan in words, and what is built in."""
+"""``taut show``, ``taut report`` and ``taut catalog``: a plan in words, as a page, and what is built in."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from taut.commands.options import JsonFlag, text_width
+from taut.commands.options import JsonFlag, check_file, text_width
 from taut.errors import DataError
 
 
@@ -24,6 +24,21 @@ def show_command(
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{path}: lacks or contradicts a figure ({error!r}), expected a plan written by taut") from None
     typer.echo(json.dumps(plan.document) if as_json else words)
+
+
+def report_command(
+    path: Annotated[Path, typer.Argument(help="A plan written by taut.")],
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+) -> None:
+    """Write a plan as one HTML page that opens without a network: figures, placement, every candidate, assumptions."""
+    from taut.files import write_atomically
+    from taut.planning.plan import load_plan
+    from taut.reports.page.page import plan_page
+
+    check_file(out)
+    page = plan_page(load_plan(path))
+    write_atomically(out, page)
+    typer.echo(f"{out}: {len(page.encode()) / 1e6:.2f} MB")
 
 
 def catalog_command(

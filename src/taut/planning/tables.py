@@ -4,6 +4,7 @@ Records of a plan document: one for each stage, and one for each worker.
 Stage x of a schedule with several chunks a device is device x of the pipeline and holds all chunks on it.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from taut.data.cluster import ClusterSpec
@@ -88,3 +89,21 @@ def worker_records(document: PlanDocument) -> list[dict[str, Any]]:
         for z, group in enumerate(stage)
         for y, device in enumerate(group)
     ]
+
+
+def device_ranges(devices: Iterable[int]) -> str:
+    """
+    Name devices in a few characters.
+
+    Examples
+    --------
+    >>> device_ranges([0, 1, 2, 3, 64, 65, 9])
+    '0-3,9,64-65'
+    """
+    runs: list[list[int]] = []
+    for device in sorted(devices):
+        if runs and device == runs[-1][1] + 1:
+            runs[-1][1] = device
+        else:
+            runs.append([device, device])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -9,17 +9,12 @@ placement marks the cells it uses:
 (2) stage 0's data-parallel all-reduce of a tensor rank runs over all pairs of its replicas' sites; the slowest counts.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
-from taut.data.units import GIGABIT
-from taut.formulations.links import links
+from taut.plots.placement_grid import Grid, grid_of
 from taut.plots.plan import HOP, RING, name_of, new_axes
 
 if TYPE_CHECKING:
@@ -67,7 +62,7 @@ def plot_placement(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
     gpt2-345m on dgx-a100: who sits where, and which links are used
     pipeline 2, tensor 1, data 4
     """
-    grid = _grid(plan)
+    grid = grid_of(plan)
     side = float(np.clip(0.42 * (len(grid.site) + grid.margin), 5.5, 9.0))
     ax = ax or new_axes(side + 1.0, side + 1.6)
     pp, dp, width = grid.at.shape
@@ -83,79 +78,7 @@ def plot_placement(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
     return ax
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """
-    Sites in drawing order, by number in ``site``, on the nodes ``node``.
-
-    ``rate`` is Gb/s with NaN from a device to itself, ``shared`` the same in data-parallel rings, and ``at`` the
-    place in the order of every worker (pp, dp, tp cp); ``tp`` tensor ranks.
-    """
-
-    site: Ints
-    node: Ints
-    rate: Floats
-    shared: Floats
-    at: Ints
-    tp: int
-
-    @cached_property
-    def groups(self) -> list[list[tuple[int, int]]]:
-        """Stage and replica of every block on each site."""
-        found: list[set[tuple[int, int]]] = [set() for _ in self.site]
-        for (x, z, _), place in np.ndenumerate(self.at):
-            found[place].add((x, z))
-        return [sorted(groups) for groups in found]
-
-    @cached_property
-    def hops(self) -> Counter[tuple[int, int]]:
-        """How many hops between stages use each cell, (1); the ranks of a block count once."""
-        pairs = np.stack([self.at[:-1], self.at[1:]], axis=-1).reshape(-1, self.at.shape[-1], 2).tolist()
-        return Counter(cell for group in pairs for cell in {(a, b) for a, b in group})
-
-    @cached_property
-    def ring(self) -> list[tuple[int, int]]:
-        """Cells of stage 0's all-reduce, (2)."""
-        ranks = [Counter(rank) for rank in self.at[0].reshape(-1, self.tp).T.tolist()]
-        return sorted({(a, b) for rank in ranks for a in rank for b in rank if a != b or rank[a] > 1})
-
-    @property
-    def slowest(self) -> list[tuple[int, int]]:
-        """Cells that the all-reduce waits for, with the network cards shared; none where all are equal."""
-        rates = {(a, b): self.shared[a, b] for a, b in self.ring if a != b}
-        least, most = min(rates.values(), default=0.0), max(rates.values(), default=0.0)
-        return [cell for cell, rate in rates.items() if rate == least < most]
-
-    @property
-    def square(self) -> float:
-        """Width of one square of the bands, in cells."""
-        return max(0.55, 0.03 * len(self.site))
-
-    @property
-    def margin(self) -> float:
-        """Width that the bands take, in cells."""
-        return self.square * (0.8 + max(len(groups) for groups in self.groups))
-
-
-def _grid(plan: "Plan") -> _Grid:
-    """The links of a plan's cluster in drawing order: nodes by their first worker, devices by node and worker."""
-    net = links(plan.cluster_spec)
-    devices = np.array(plan.devices, dtype=np.int64)
-    worker = np.argsort(devices.ravel())
-    first = np.full(net.num_nodes, devices.size)
-    np.minimum.at(first, net.node_of, worker)
-    if net.by_node and net.num_nodes > 1:
-        order = np.argsort(first)
-        cells, at = np.ix_(order, order), np.argsort(order)[net.node_of[devices]]
-        return _Grid(order, order, net.rate[cells] / GIGABIT, net.data_rate[cells] / GIGABIT, at, plan.strategy.tp)
-    order = np.lexsort((worker, first[net.node_of]))
-    cells = np.ix_(net.site_of[order], net.site_of[order])
-    rate = np.where(np.eye(len(order), dtype=bool), np.nan, net.rate[cells] / GIGABIT)
-    at = np.argsort(order)[devices]
-    return _Grid(order, net.node_of[order], rate, net.data_rate[cells] / GIGABIT, at, plan.strategy.tp)
-
-
-def _draw_links(ax: "Axes", grid: _Grid) -> None:
+def _draw_links(ax: "Axes", grid: Grid) -> None:
     """Heat map over the range of the links between nodes, or of all where there is one node."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
@@ -171,7 +94,7 @@ def _draw_links(ax: "Axes", grid: _Grid) -> None:
     ax.figure.colorbar(image, ax=ax, extend="max" if beyond else "neither", shrink=0.8, label=label)
 
 
-def _name_sites(ax: "Axes", grid: _Grid) -> None:
+def _name_sites(ax: "Axes", grid: Grid) -> None:
     """Number the sites, or only the nodes where there are too many devices."""
     places, numbers, by_node = np.arange(len(grid.site)), grid.site, np.array_equal(grid.site, grid.node)
     if not by_node and len(places) > MOST_LABELS:
@@ -187,7 +110,7 @@ def _name_sites(ax: "Axes", grid: _Grid) -> None:
     ax.set(xlabel=f"receiving {what}", ylabel=f"sending {what}")
 
 
-def _draw_bands(ax: "Axes", grid: _Grid) -> None:
+def _draw_bands(ax: "Axes", grid: Grid) -> None:
     """One square per tensor group left of its row and above its column, coloured by stage."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
@@ -217,13 +140,13 @@ def _add_stages(ax: "Axes", bands: "PatchCollection", stages: int) -> None:
     bar.set_ticks(list(range(0, stages, -(-stages // MOST_LABELS))))
 
 
-def _cell_points(ax: "Axes", grid: _Grid) -> float:
+def _cell_points(ax: "Axes", grid: Grid) -> float:
     """Width of a cell in points, once everything around the axes is laid out."""
     ax.figure.canvas.figure.draw_without_rendering()
     return float(72 * ax.get_window_extent().width / ax.figure.dpi / (len(grid.site) + grid.margin))
 
 
-def _draw_marks(ax: "Axes", grid: _Grid, unit: float) -> None:
+def _draw_marks(ax: "Axes", grid: Grid, unit: float) -> None:
     """Hops, gradients' way back and the data-parallel all-reduce, (1) and (2), with their legend."""
 
     def mark(label: str, marker: str, size: float, cells: Sequence[tuple[float, float]], **style: Any) -> None:
@@ -243,7 +166,7 @@ def _draw_marks(ax: "Axes", grid: _Grid, unit: float) -> None:
         ax.legend(loc="upper center", bbox_to_anchor=(0.45, 0), **style)
 
 
-def _write_numbers(ax: "Axes", grid: _Grid, unit: float) -> None:
+def _write_numbers(ax: "Axes", grid: Grid, unit: float) -> None:
     """Replicas in their squares and numbers of hops in their discs, where they are large enough to be read."""
     points = min(0.42 * unit, 9.0)
     if points < LEAST_POINTS:

@@ -46,7 +46,7 @@ def summary(plan: "PlanDocument", *, width: int = 110) -> str:
     console.print("\n".join(_head(plan)), highlight=False)
     console.print(_time_table(plan))
     console.print(_stage_table(plan))
-    console.print("\n".join(_proof(plan)), highlight=False)
+    console.print("\n".join(proof(plan)), highlight=False)
     output = console.file
     assert isinstance(output, StringIO)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
@@ -55,21 +55,26 @@ def summary(plan: "PlanDocument", *, width: int = 110) -> str:
 def _head(plan: "PlanDocument") -> list[str]:
     strategy, predicted = plan.strategy, plan.predicted
     devices = strategy.pp * strategy.tp * strategy.cp * strategy.dp
-    contexts = f", context {strategy.cp}" if strategy.cp > 1 else ""
-    degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}{contexts}, data {strategy.dp}"
     overlap = " with overlapped gradient reductions" if plan.certificate.overlap_grad_reduce else ""
-    copies = f" with a copy for every {strategy.dp_shard} replicas" if strategy.dp_shard else ""
-    sharding = f"ZeRO-{strategy.zero}{copies}" + (", sequence parallel" if strategy.sequence_parallel else "")
     return [
         f"{plan.inputs['model'].name} on {plan.inputs['cluster'].name}: {devices} devices, "
         f"global batch {plan.certificate.space['global_batch']}{_sequence_length(plan)}",
         f"latency model {plan.certificate.latency_model}{overlap}{_stack(plan)}",
         "",
-        f"strategy    {degrees}; {_schedule(strategy)}, {sharding}",
+        f"strategy    {strategy_words(strategy)}",
         f"            micro-batch {strategy.micro_batch}, {strategy.num_micro_batches} of them a pipeline and step",
         f"step time   {predicted.step_time_s:.4g} s: {_throughput(predicted)}",
         "",
     ]
+
+
+def strategy_words(strategy: "StrategySection") -> str:
+    """Degrees, schedule and sharding in a line."""
+    contexts = f", context {strategy.cp}" if strategy.cp > 1 else ""
+    degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}{contexts}, data {strategy.dp}"
+    copies = f" with a copy for every {strategy.dp_shard} replicas" if strategy.dp_shard else ""
+    sharding = f"ZeRO-{strategy.zero}{copies}" + (", sequence parallel" if strategy.sequence_parallel else "")
+    return f"{degrees}; {_schedule(strategy)}, {sharding}"
 
 
 def _stack(plan: "PlanDocument") -> str:
@@ -140,7 +145,8 @@ def _stage_table(plan: "PlanDocument") -> Table:
     return table
 
 
-def _proof(plan: "PlanDocument") -> list[str]:
+def proof(plan: "PlanDocument") -> list[str]:
+    """Status, bound, space, and what the prices rest on, line by line."""
     from taut.planning.tables import described_cluster
     from taut.solver.certificate.narrowed import narrowed
 

@@ -35,12 +35,19 @@ def given_json(path: Path) -> Built:
         If the file is neither, or its orders are not feasible.
     """
     values = read_json(path, "a schedule or plan")
-    placed, schedule = _planned(values, str(path)) if values.get("format") == PLAN_FORMAT else load_schedule(path)
+    placed, schedule = planned(values, str(path)) if values.get("format") == PLAN_FORMAT else load_schedule(path)
     return Built(placed=placed, schedule=schedule, times=timetable(placed.problem, schedule))
 
 
-def _planned(values: object, source: str) -> tuple[PlacedProblem, Schedule]:
-    """Pipeline and orders of a plan, in seconds and bytes."""
+def planned(values: object, source: str) -> tuple[PlacedProblem, Schedule]:
+    """
+    Pipeline and orders of a plan's document, in seconds and bytes.
+
+    Raises
+    ------
+    DataError
+        If the document is no plan, or its plan is not one of its space or does not fit.
+    """
     document = parse_document(values, source)
     problem, strategy = problem_of(document, source), strategy_of(document.strategy, source)
     devices = devices_of(document.placement, source)

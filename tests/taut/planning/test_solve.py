@@ -40,6 +40,7 @@ def repeated(**options: Any) -> dict[str, Any]:
     document = plan("gpt2-345m", measured(), global_batch=BATCH, **{"work_limit": 40, **options}).document
     assert document["certificate"]["gap"] > 0
     assert document["provenance"].pop("wall_s") >= 0
+    assert all(moment.pop("wall_s") >= 0 for moment in document["provenance"]["history"])
     return document
 
 

@@ -1,0 +1,1 @@
+"""A plan as one HTML page that needs no network: its figures as SVG, its candidates as a table to sort and filter."""
