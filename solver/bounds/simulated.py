@@ -29,19 +29,42 @@ Every path of the graph (``taut.formulations.simulation.graph``) is a bound. Wit
 An adapted order changes none of it. With one stage (2) is exact but for the ring.
 """
 
+import math
+from dataclasses import replace
+
 import numpy as np
 
-from taut.data.arrays import Floats
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import optimizer_shards, overlaps
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import SPLIT
 from taut.formulations.sharding import pass_bytes
+from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_traffic import best_block
 from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.least_rings import least_gather, least_ring
 from taut.solver.bounds.link_bounds import BestLinks
+
+
+def simulated_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> float:
+    """Seconds of a plan's simulated step, at the prices of ``step``; ``devices`` of every worker (pp, dp, tp cp)."""
+    given = _in_step(problem)
+    graph = operator_graph(given, strategy, devices)
+    return float((graph.times() + graph.seconds).max()) + given.constant_seconds
+
+
+def least_simulated(problem: PlanningProblem) -> float:
+    """Seconds that no plan of the space simulates faster than."""
+    given = _in_step(problem)
+    best = BestLinks(given.links, given.rings)
+    return min((simulated_bound(given, candidate, best) for candidate in problem.candidates), default=math.inf)
+
+
+def _in_step(problem: PlanningProblem) -> PlanningProblem:
+    return problem if problem.latency_model == "step" else replace(problem, latency_model="step")
 
 
 def simulated_bound(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:

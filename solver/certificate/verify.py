@@ -39,6 +39,7 @@ from taut.solver.certificate.document import (
     parse_document,
     problem_digest,
     problem_of,
+    strategy_of,
     workload_of,
 )
 from taut.solver.certificate.examined import Examined, case_of
@@ -48,6 +49,7 @@ from taut.solver.certificate.rederive import Derivation
 from taut.solver.certificate.reference.space import Choice, candidates
 from taut.solver.certificate.retyped import retyped
 from taut.solver.certificate.sampling import KnownPlan, Sample, sample
+from taut.solver.certificate.simulated import simulated_faults
 from taut.solver.result import relative_gap
 
 MOST_FAULTS = 20
@@ -107,7 +109,7 @@ def verify_document(values: object, source: str = "plan") -> Verification:
         # The document has the right form, but what it states cannot be.
         return Verification(faults=(str(error),), objective=math.nan, lower_bound=-math.inf, candidates=0)
     if not faults:
-        faults = [*check.prediction(), *check.certificate()]
+        faults = [*check.prediction(), *check.certificate(), *check.simulated(source)]
     sampled = check.sampled() if not faults else Sample(plans=0, feasible=0, faults=())
     return Verification(
         faults=(*faults, *sampled.faults)[:MOST_FAULTS],
@@ -237,6 +239,11 @@ class _Check:
         """Seconds that every placement of the strategy pays."""
         parts = self.plan.breakdown(self.document.predicted.breakdown_s)
         return sum(parts[part] for part in ("compute", "tensor_parallel", "optimizer", "constant"))
+
+    def simulated(self, source: str) -> Iterator[str]:
+        """Figures of a simulated step that are not derived, where the plan states some."""
+        strategy, devices = strategy_of(self.document.strategy, source), devices_of(self.document.placement, source)
+        return simulated_faults(self.document.provenance, self.problem, strategy, devices)
 
     def sampled(self) -> Sample:
         """Sampled plans against the derived bounds."""

@@ -5,8 +5,7 @@ The best candidates of the search, scored by simulating their plans.
 (2) Candidates whose b is within ``BAND`` of that plan are taken by ascending b, ``SCORED`` of them at the most; the
     search refines each alone for a plan of its own.
 (3) All these plans are simulated (``taut.formulations.simulation.graph``), and the quickest is the method's. No plan of
-    the space simulates faster than the least ``taut.solver.bounds.simulated`` over all candidates that are not proven
-    infeasible.
+    the space simulates faster than the least ``taut.solver.bounds.simulated`` over all candidates.
 """
 
 import math
@@ -16,10 +15,8 @@ from time import perf_counter
 from typing import Any
 
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.space import FIXABLE, Candidate
-from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.simulated import simulated_bound
+from taut.solver.bounds.simulated import least_simulated, simulated_seconds
 from taut.solver.methods.outcome import Outcome
 from taut.solver.result import Incumbent, Limits, Progress, SearchResult, State, relative_gap
 from taut.solver.search.search import search
@@ -36,9 +33,10 @@ def simulated(problem: PlanningProblem, limits: Limits, progress: Progress | Non
     first = search(problem, limits, progress)
     plans = [first.incumbent, *_others(problem, first, limits)] if first.incumbent else []
     known = set(problem.candidates)
-    scored = [(seconds(problem, plan), plan) for plan in plans if plan is not None and plan.strategy.candidate in known]
+    usable = [plan for plan in plans if plan is not None and plan.strategy.candidate in known]
+    scored = [(simulated_seconds(problem, plan.strategy, plan.devices), plan) for plan in usable]
     best, plan = min(scored, key=lambda pair: pair[0], default=(math.inf, None))
-    bound = least_bound(problem, first)
+    bound = least_simulated(problem)
     return Outcome(
         method="simulated",
         incumbent=plan,
@@ -46,21 +44,6 @@ def simulated(problem: PlanningProblem, limits: Limits, progress: Progress | Non
         wall_s=perf_counter() - began,
         figures={"simulated": _figures(best, bound, scored)} if plan is not None else {},
     )
-
-
-def seconds(problem: PlanningProblem, plan: Incumbent) -> float:
-    """Seconds of a plan's simulated step, at the prices of ``step``."""
-    given = _in_step(problem)
-    graph = operator_graph(given, plan.strategy, plan.devices)
-    return float((graph.times() + graph.seconds).max()) + given.constant_seconds
-
-
-def least_bound(problem: PlanningProblem, found: SearchResult) -> float:
-    """Seconds that no plan of the space simulates faster than, (3)."""
-    given = _in_step(problem)
-    best = BestLinks(given.links, given.rings)
-    left = {bound.candidate for bound in found.bounds if bound.state is not State.INFEASIBLE}
-    return min((simulated_bound(given, candidate, best) for candidate in left), default=math.inf)
 
 
 def _others(problem: PlanningProblem, first: SearchResult, limits: Limits) -> Iterator[Incumbent | None]:
@@ -94,7 +77,3 @@ def _figures(best: float, bound: float, scored: list[tuple[float, Incumbent]]) -
     ]
     known = bound if math.isfinite(bound) else None
     return {"step_time_s": best, "lower_bound_s": known, "gap": relative_gap(best, bound), "scored": both}
-
-
-def _in_step(problem: PlanningProblem) -> PlanningProblem:
-    return problem if problem.latency_model == "step" else replace(problem, latency_model="step")

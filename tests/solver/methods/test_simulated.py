@@ -1,16 +1,18 @@
 """Plans scored by simulating: the least of those that were, under a bound on all."""
 
+import json
 import math
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
 import taut
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
-from taut.solver.methods.simulated import least_bound, seconds, simulated
+from taut.solver.bounds.simulated import least_simulated, simulated_seconds
+from taut.solver.methods.simulated import simulated
 from taut.solver.result import Limits
-from taut.solver.search.search import search
 from tests.support.instances import random_problem
 
 pytestmark = pytest.mark.proof
@@ -21,6 +23,12 @@ def problem(**options: int) -> PlanningProblem:
     return taut.planning_problem(taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, fix=options))
 
 
+@cache
+def made() -> taut.Plan:
+    """A plan that was scored by simulation."""
+    return taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 2}, method="simulated")
+
+
 def test_the_quickest_simulated_plan_is_taken() -> None:
     """Among several candidates, with both figures of each; no other plan simulates below the bound."""
     given = problem(pp=4)
@@ -29,7 +37,9 @@ def test_the_quickest_simulated_plan_is_taken() -> None:
     figures = found.figures["simulated"]
     assert found.candidates == len(figures["scored"]) > 1
     assert figures["step_time_s"] == min(each["simulated_s"] for each in figures["scored"])
-    assert figures["step_time_s"] == pytest.approx(seconds(given, found.incumbent))
+    assert figures["step_time_s"] == pytest.approx(
+        simulated_seconds(given, found.incumbent.strategy, found.incumbent.devices)
+    )
     assert 0 < figures["lower_bound_s"] <= figures["step_time_s"]
     assert figures["gap"] == pytest.approx(1 - figures["lower_bound_s"] / figures["step_time_s"])
     priced = step_time(given, found.incumbent.strategy, found.incumbent.devices).total
@@ -38,17 +48,28 @@ def test_the_quickest_simulated_plan_is_taken() -> None:
 
 def test_the_plan_carries_both_figures_and_holds() -> None:
     """In its document, in words, and under ``verify``."""
-    plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 2}, method="simulated")
+    plan = made()
     figures = plan.document["provenance"]["method"]["simulated"]
     assert taut.simulate(plan).step_time_s == pytest.approx(figures["step_time_s"])
     assert "no plan of the space simulates faster than" in str(plan)
     assert plan.verify().holds
 
 
+@pytest.mark.parametrize("name", ["step_time_s", "lower_bound_s", "gap"])
+@pytest.mark.parametrize("value", [0.2, None, "0.1"])
+def test_corrupted_figures_are_refused(name: str, value: object) -> None:
+    """``verify`` simulates the step and derives its bound again."""
+    plan = made()
+    document = json.loads(json.dumps(plan.document))
+    document["provenance"]["method"]["simulated"][name] = value
+    found = taut.verify(document)
+    assert [fault for fault in found.faults if f"simulated.{name} is" in fault]
+
+
 def test_nothing_fits_nothing_is_scored() -> None:
-    """Without a plan there are no figures, and the bound is infinite where all candidates are refuted."""
+    """Without a plan there are no figures, and the bound is infinite where nothing fits."""
     given = random_problem(0)
     tight = replace(given, memory=given.memory.model_copy(update={"overhead_gib": 1e3}))
     found = simulated(tight, Limits())
     assert (found.incumbent, found.figures) == (None, {})
-    assert least_bound(tight, search(tight, Limits())) == math.inf
+    assert least_simulated(tight) == math.inf
