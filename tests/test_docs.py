@@ -34,6 +34,7 @@ def test_blocks_run_and_print_what_the_page_shows(path: Path, tmp_path: Path, mo
     """Commands end with exit code 0 and print the lines below them, and Python blocks raise nothing."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.setenv("TAUT_CACHE", str(tmp_path / "cache"))
     page = Page(path)
     page.run()
     assert not page.faults, "\n\n".join(["other output than shown, see tests.support.pages", *page.faults])

@@ -11,6 +11,7 @@ import taut
 from taut.commands.app import app
 from taut.errors import DataError, FieldError, InfeasibleError
 from taut.plots.jobs import plot_jobs
+from taut.plots.jobs_page import jobs_page
 from taut.sharing.columns import gpu_counts
 
 RATES = "name,steps,arrival_s,deadline_s,rates\na,7200,0,9000,8:1.0|16:1.9|32:3.4\nb,3600,600,4000,8:1.0|16:1.8\n"
@@ -34,6 +35,15 @@ def test_the_command_prints_json_and_writes_files(tmp_path: Path) -> None:
     assert [job["met"] for job in found["jobs"]] == [True, True]
     assert out.read_text().startswith("job,start_s,end_s,device,gpus,steps_per_s,plan\na,0.000,")
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_page_names_every_segment() -> None:
+    """Bars with job, GPUs and plan, and marks of deadlines, in one file that needs no network."""
+    found = taut.jobs(JOBS, "dgx-a100:4", policy="elasticflow")
+    page = jobs_page(found)
+    assert page.rstrip().endswith("</html>")
+    assert "a100-80gb" in page
+    assert "measured" in page
 
 
 def test_values_agree_with_the_check() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from taut.sharing.result import JobsSchedule
     from taut.solver.jobs.simulate import Failures
 
-FORMATS = (".png", ".pdf", ".svg")
+FORMATS = {".png": "matplotlib.figure", ".pdf": "matplotlib.figure", ".svg": "matplotlib.figure", ".html": "plotly"}
 
 
 def jobs_command(
@@ -44,7 +44,7 @@ def jobs_command(
         float | None, typer.Option(help="Mean hours between failures of a node, for policies that react.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="CSV to write: one row a segment.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Gantt picture to write: .png, .pdf or .svg.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Gantt picture to write: .png, .pdf, .svg or .html.")] = None,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -115,13 +115,17 @@ def _check_plot(path: Path | None) -> None:
     if path.suffix.lower() not in FORMATS:
         raise DataError(f"--plot {path}: expected a name that ends in {', '.join(FORMATS)}")
     try:
-        import_module("matplotlib.figure")
+        import_module(FORMATS[path.suffix.lower()])
     except ImportError:
-        raise DataError(f"--plot {path}: plots need matplotlib: pip install 'taut[plot]'") from None
+        raise DataError(f"--plot {path}: plots need matplotlib and plotly: pip install 'taut[plot]'") from None
 
 
 def _drawn(found: "JobsSchedule", suffix: str) -> bytes:
     """The picture; its figure belongs to no window, so that no display is needed."""
+    if suffix == ".html":
+        from taut.plots.jobs_page import jobs_page
+
+        return jobs_page(found).encode()
     from taut.plots.jobs import plot_jobs
 
     file = BytesIO()
