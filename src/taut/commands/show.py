@@ -14,13 +14,15 @@ def show_command(
     path: Annotated[Path, typer.Argument(help="A plan written by taut.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Print a plan in words: strategy, where time and memory go, bound and gap."""
+    """Print a plan in words: where time and memory go, its timeline, the nearest alternatives, bound and gap."""
     from taut.planning.plan import load_plan
     from taut.reports.plan import summary
+    from taut.reports.plan_details import details
 
     plan = load_plan(path)
     try:
-        words = summary(plan.typed, width=text_width())
+        more = details(plan, width=text_width())
+        words = summary(plan.typed, width=text_width(), details=more)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{path}: lacks or contradicts a figure ({error!r}), expected a plan written by taut") from None
     typer.echo(json.dumps(plan.document) if as_json else words)

@@ -31,7 +31,7 @@ PARTS = {
 }
 
 
-def summary(plan: "PlanDocument", *, width: int = 110) -> str:
+def summary(plan: "PlanDocument", *, width: int = 110, details: str = "") -> str:
     """
     Text of a plan.
 
@@ -41,11 +41,15 @@ def summary(plan: "PlanDocument", *, width: int = 110) -> str:
         What was found, or read.
     width
         Columns of the text.
+    details
+        What is to stand before the proof.
     """
     console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
     console.print("\n".join(_head(plan)), highlight=False)
     console.print(_time_table(plan))
     console.print(_stage_table(plan))
+    if details:
+        console.print(details, highlight=False, markup=False)
     console.print("\n".join(proof(plan)), highlight=False)
     output = console.file
     assert isinstance(output, StringIO)
@@ -124,15 +128,16 @@ def _time_table(plan: "PlanDocument") -> Table:
 
 def _stage_table(plan: "PlanDocument") -> Table:
     """One row a stage; the kind of device where the cluster has several."""
-    from taut.planning.tables import stage_records
+    from taut.planning.tables import device_ranges, stage_records
 
     table = Table(title="\nstages", title_justify="left", box=None, pad_edge=False)
     stages = stage_records(plan)
     several = len({stage["device"] for stage in stages}) > 1
     for column in ("stage", "layers", "recompute", *(["device"] if several else [])):
         table.add_column(column)
-    for column in ("memory GiB", "margin", "capacity", "first device"):
+    for column in ("memory GiB", "margin", "capacity"):
         table.add_column(column, justify="right")
+    table.add_column("devices", overflow="fold")
     for stage in stages:
         table.add_row(
             str(stage["stage"]),
@@ -140,7 +145,7 @@ def _stage_table(plan: "PlanDocument") -> Table:
             stage["recompute"],
             *([stage["device"]] if several else []),
             *(f"{stage[name] / GIB:.2f}" for name in ("memory_bytes", "margin_bytes", "capacity_bytes")),
-            str(stage["first_device"]),
+            device_ranges(device for group in plan.placement.devices[stage["stage"]] for device in group),
         )
     return table
 

@@ -290,7 +290,9 @@ def test_written_plan_is_verified_and_shown(made: Path, run: Run) -> None:
     assert json.loads(run("show", made, "--json").out) == document
     shown = run("show", made)
     assert (shown.code, shown.err) == (0, "")
-    assert shown.out == run(*PLAN, "--quiet").out
+    head, proof = run(*PLAN, "--quiet").out.split("\nstatus ")
+    assert shown.out.startswith(head)
+    assert shown.out.endswith(f"\nstatus {proof}")
 
 
 def corrupted(made: Path, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:

@@ -1,0 +1,122 @@
+"""
+What ``taut show`` adds to a plan's summary: a timeline in characters, nearest alternatives, and what a gap rests on.
+
+(1) A character is the kind of pass that takes most of its time: F forward, B gradient by the input, W gradient by the
+    weights, ``.`` idle. Where the typical pass would be shorter than a character, characters are as long as it, and the
+    beginning and the end of the step are drawn with ``~`` between them.
+(2) A gap is J less the least bound of the open candidates, so it closes when those are refined, or when a plan
+    in one of them is found.
+"""
+
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.errors import TautError
+from taut.formulations.schedules.schedule import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, timetable
+from taut.plots.schedule_bars import Bars, bars_of
+from taut.reports.alternatives import WHY, candidate_name, nearest, own_entry, why_lost
+from taut.schedules.reading import planned
+
+if TYPE_CHECKING:
+    from taut.planning.plan import Plan
+
+SIGNS = ((FORWARD, "F"), (INPUT_GRADIENT, "B"), (WEIGHT_GRADIENT, "W"))
+MOST_ROWS = 16
+"""Stages drawn; of more, so many evenly spread ones."""
+ALTERNATIVES = 5
+_GO_ON = {
+    "time": "a longer --time-limit refines them further",
+    "work": "a larger --work-limit refines them further",
+    "interrupt": "a run to its end refines them further",
+    "gap": "a smaller --gap refines them further",
+    "exhausted": "no refinement is left for them: --fix to one of them searches it alone",
+}
+
+
+def details(plan: "Plan", *, width: int) -> str:
+    """
+    Timeline, nearest alternatives, and the reasons of a gap.
+
+    Parameters
+    ----------
+    plan
+        What was found, or read.
+    width
+        Columns of the text.
+    """
+    return "\n".join([*timeline_lines(plan, width), *_alternatives(plan, width), *_reasons(plan, width)])
+
+
+def timeline_lines(plan: "Plan", width: int) -> list[str]:
+    """The schedule of the slowest replica in characters, (1); nothing of a plan that contradicts itself."""
+    try:
+        placed, schedule = planned(plan.document, plan.source)
+    except TautError:
+        # `taut verify` says what is wrong with it.
+        return []
+    times = timetable(placed.problem, schedule)
+    bars, ranks = bars_of(placed.problem, schedule, times), placed.problem.num_devices
+    label = len(f"stage {ranks - 1}") + 2
+    pieces, cell = _pieces(bars, times.makespan, width - label)
+    rows = sorted({round(k * (ranks - 1) / max(MOST_ROWS - 1, 1)) for k in range(MOST_ROWS)} if ranks > MOST_ROWS
+                  else range(ranks))  # fmt: skip
+    drawn = [f"{f'stage {d}':<{label}}" + "~".join(_signs(bars, d, piece, cell) for piece in pieces) for d in rows]
+    words = f"timeline: {cell:.3g} s a character; F forward, B gradient by input, W by weights, . idle"
+    return ["", *wrap(words, width), *drawn]
+
+
+def _pieces(bars: Bars, end: float, room: int) -> tuple[list[Floats], float]:
+    """Moments at which the characters of every piece begin, and their seconds."""
+    typical = float(np.median((bars.end - bars.start)[bars.kind == FORWARD]))
+    if end <= 0 or typical <= 0 or end / typical <= room:
+        return [np.asarray(end / room * np.arange(room), dtype=np.float64)], end / room
+    half = (room - 1) // 2
+    moments = np.asarray(typical * np.arange(half), dtype=np.float64)
+    return [moments, np.asarray(end - typical * half + moments)], typical
+
+
+def _signs(bars: Bars, device: int, moments: Floats, cell: float) -> str:
+    """Characters of one device."""
+    own = np.flatnonzero(bars.device == device)
+    shares = np.stack([_covered(bars, own[bars.kind[own] == kind], moments, cell) for kind, _ in SIGNS])
+    shares = np.vstack([cell - shares.sum(axis=0), shares])
+    return "".join(f".{''.join(sign for _, sign in SIGNS)}"[k] for k in shares.argmax(axis=0).tolist())
+
+
+def _covered(bars: Bars, rows: Ints, moments: Floats, cell: float) -> Floats:
+    """Seconds of each character that the bars cover; bars of one device do not overlap."""
+    start, end = bars.start[rows][:, None], bars.end[rows][:, None]
+    both = np.minimum(end, moments + cell) - np.maximum(start, moments)
+    return np.asarray(np.maximum(both, 0.0).sum(axis=0))
+
+
+def _alternatives(plan: "Plan", width: int) -> list[str]:
+    """The nearest other candidates and why each lost."""
+    entries = nearest(plan.typed, ALTERNATIVES)
+    if not entries:
+        return []
+    lines = ["", *wrap("nearest alternatives, by the seconds that nothing in them can beat", width)]
+    for entry in entries:
+        lines += wrap(candidate_name(entry), width)
+        why = f"{entry.lower_bound_s:.6g} s, {why_lost(entry, plan.certificate.objective_s)}"
+        lines += wrap(why, width, initial_indent="    ", subsequent_indent="    ")
+    return lines
+
+
+def _reasons(plan: "Plan", width: int) -> list[str]:
+    """What a gap that is left rests on, and what would close it, (2)."""
+    entries = [entry for entry in plan.candidates if entry.state == "open" and entry.lower_bound_s is not None]
+    if plan.status == "optimal" or not entries:
+        return []
+    least = min(entries, key=lambda entry: entry.lower_bound_s or 0.0)
+    own = "the plan's own, whose division or placement may be improved" if least is own_entry(plan.typed) else ""
+    stopped = plan.typed.provenance.get("stopped_by")
+    go_on = _GO_ON.get(stopped if isinstance(stopped, str) else "", _GO_ON["exhausted"])
+    words = (
+        f"gap: {len(entries)} open candidate{'s' if len(entries) > 1 else ''} may hold a faster plan; the least bound "
+        f"is that of {own or candidate_name(least)}, by {WHY.get(least.source, least.source)}; {go_on}."
+    )
+    return ["", *wrap(words, width)]
