@@ -46,6 +46,8 @@ class ConfigurationRow(Spec):
     ``stages`` holds the layers of every stage, of every chunk in the order of the layers where a stage has several;
     without it the layers divide evenly. ``cluster`` is the catalog's whose links stand for the run's. ``measured_s`` is
     the seconds of a step, ``measured_bytes`` the most memory that a device took: one of the given stage, or of all.
+    ``cuda_graphs`` says that passes are recorded once and launched as CUDA graphs, whose launch takes some microseconds
+    whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs", 2024).
     """
 
     gpu: str
@@ -73,6 +75,7 @@ class ConfigurationRow(Spec):
     tied_embedding: bool = False
     dropout: bool | None = None
     overlap_grad_reduce: bool | None = None
+    cuda_graphs: bool = False
     precision: Precision | None = None
     grad_precision: GradPrecision | None = None
     stack: str = ""

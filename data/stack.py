@@ -19,7 +19,8 @@ rules                  the limits in words, each with its source
 =====================  ============================================================================================
 
 The calibration of a plan is the first that was fitted on the cluster's device in the plan's precision, on as many
-nodes; where there is none, the losses that the stack has on another device are taken over, and the plan says so.
+nodes; where there is none, the losses that the stack has on another device, or in another recipe of narrow products,
+are taken over, and the plan says so.
 """
 
 import os
@@ -31,7 +32,7 @@ from pydantic import Field, model_validator
 from taut.data.calibration import Calibration
 from taut.data.catalog.devices import catalog_section
 from taut.data.costs import RECOMPUTE, Recompute
-from taut.data.device import HALF, Precision
+from taut.data.device import HALF, QUANTIZED, Precision
 from taut.data.named import Name, values_of_file
 from taut.data.spec import Spec
 
@@ -98,13 +99,14 @@ def calibration_for(
     """
     nodes, types = "many" if many_nodes else "one", set(devices)
     alike: tuple[Precision, ...] = HALF if precision in HALF else (precision,)
-    every = [one for one in known if one.precision is None or one.precision in alike]
+    known = list(known)
+    own = [one for one in known if one.precision in (None, *alike)]
+    # Recipes of narrow products differ in the products alone, whose seconds are those of the recipe anyway.
+    every = own or [one for one in known if one.precision in QUANTIZED and precision in QUANTIZED]
     every.sort(key=lambda one: (one.device not in types, one.nodes not in (nodes, "any")))
     if not every:
         return None
-    if every[0].device in types:
-        return every[0]
-    return borrowed(every[0])
+    return every[0] if own and every[0].device in types else borrowed(every[0])
 
 
 def borrowed(calibration: Calibration) -> Calibration:

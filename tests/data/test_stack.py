@@ -50,6 +50,17 @@ def test_losses_of_another_device_are_taken_over_without_their_band() -> None:
     assert taken.source.startswith("losses of h100-80gb")
 
 
+def test_losses_in_fp8_stand_for_recipes_that_nothing_is_known_of() -> None:
+    """In nvfp4 the losses are those of fp8 without their band, even on its own device; half precision stays apart."""
+    known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
+    asked: list[tuple[str, Precision]] = [("b200-180gb", "nvfp4"), ("h100-80gb", "fp8-blockwise")]
+    for device, precision in asked:
+        taken = calibration_for(known, [device], precision, many_nodes=True)
+        assert taken is not None and taken.device == "" and taken.residuals == {}
+        assert taken.coefficients == catalog_calibrations()["nemo-h100-fp8"].coefficients
+    assert calibration_for(known[-1:], ["h100-80gb"], "fp32", many_nodes=True) is None
+
+
 def test_a_stack_that_nothing_is_known_of_has_no_calibration() -> None:
     """The whole space is priced at stated efficiencies."""
     assert calibration_for([], ["h100-80gb"], "bf16", many_nodes=True) is None

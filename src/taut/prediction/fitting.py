@@ -9,8 +9,8 @@ import numpy as np
 from taut.data.analytic.device_rates import rates_of
 from taut.data.arrays import Floats
 from taut.data.calibration import KEPT, TERMS, Calibration, uncalibrated
-from taut.data.catalog.builtin import catalog_memory_models
-from taut.data.device import DeviceSpec, usual_precision
+from taut.data.catalog.builtin import catalog_memory_models, catalog_operators
+from taut.data.device import DeviceSpec, Precision, usual_precision
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
 from taut.data.samples import ConfigurationRow, SampleLine, network_features, read_samples
@@ -82,6 +82,7 @@ def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[
     """Runs under one stack; where the model itself hides some of them, gradient rings cost no less than stated."""
     kept = {name: about[name] for name in KEPT if name in about}
     said = uncalibrated(device).model_copy(update={**kept, "cluster": about["cluster"], **stack._asdict()})
+    floors = _floors(device, {row.precision or usual_precision([device]) for row in rows})
     seconds, forms = np.array([row.measured_s for row in rows], dtype=float), []
     for members in by_setting(rows):
         setting = setting_of(rows[members[0]], Given(calibration=said))
@@ -92,7 +93,7 @@ def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[
         )
         forms.append((members, step_form(columns, setting.machine, setting.per_parameter)))
     overlap = any(form.overlap.any() for _, form in forms)
-    floors = np.where(np.array(TERMS) == "data_parallel", 1.0, FLOORS) if overlap else FLOORS
+    floors = np.where(np.array(TERMS) == "data_parallel", 1.0, floors) if overlap else floors
 
     def terms(coefficients: Floats) -> Floats:
         found = np.empty((len(rows), len(TERMS)))
@@ -101,6 +102,19 @@ def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[
         return found
 
     return Samples(terms, seconds, floors)
+
+
+def _floors(device: DeviceSpec, precisions: set[Precision]) -> Floats:
+    """
+    Least coefficients on a device: matrix products as measured alone, less the mean error of their model.
+
+    Of fp8 with a scale for a whole tensor that is the error on the products in fp8 that were measured, those by blocks.
+    """
+    model = catalog_operators().get(device.name)
+    recipes: tuple[Precision, ...] = tuple("fp8-blockwise" if one == "fp8" else one for one in precisions)
+    fits = [(model.recipes.get(one) or model).gemm_error for one in recipes] if model is not None else []
+    error = max((1.0 if fit is None else fit.mean for fit in fits), default=1.0)
+    return np.where(np.array(TERMS) == "gemm", 1.0 - error, FLOORS)
 
 
 def _measured(line: SampleLine, number: int, path: str | Path) -> ConfigurationRow:

@@ -23,7 +23,7 @@ from taut.formulations.batch.step_time import step_form
 from taut.prediction.columns import columns_of, refusal
 from taut.prediction.settings import Given, Setting, setting_of
 
-SHARED = ("gpu", "gpus_per_node", "precision", "grad_precision", "stack", "cluster")
+SHARED = ("gpu", "gpus_per_node", "precision", "grad_precision", "stack", "cluster", "cuda_graphs")
 """Columns that choose a setting, beside whether a row takes one node or many."""
 
 

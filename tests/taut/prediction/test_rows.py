@@ -100,6 +100,27 @@ def test_more_work_never_takes_less_time() -> None:
     assert full.memory_bytes < base.memory_bytes
 
 
+def test_cuda_graphs_take_away_what_launching_adds() -> None:
+    """With CUDA graphs a step costs what it does with launches of no time, beside rows without them."""
+    row = configuration(hidden=1024, layers=16, stack="megatron-core", gpu="H100", precision="fp8")
+    launched, recorded = predict_rows([row, row.model_copy(update={"cuda_graphs": True})])
+    assert launched.step_time_s is not None and recorded.step_time_s is not None
+    assert recorded.step_time_s < launched.step_time_s
+    known = load_calibration("nemo-h100-fp8").model_copy(update={"launch_us": 0.0})
+    assert predict_rows([row], Given(calibration=known))[0].step_time_s == recorded.step_time_s
+
+
+def test_products_are_no_faster_than_measured_alone(tmp_path: Path) -> None:
+    """Samples far below their predictions leave the products of a measured device at its time less its error."""
+    rows = [configuration(layers=layers, micro_batch=b, gpu="A100") for layers in (16, 32, 48) for b in (1, 2, 4)]
+    seconds = [0.3 * (found.step_time_s or 0.0) for found in predict_rows(rows)]
+    cells = ("gpu", "n_gpus", "hidden", "layers", "tp", "pp", "dp", "micro_batch", "global_batch")
+    lines = [[*(getattr(row, name) for name in cells), value] for row, value in zip(rows, seconds, strict=True)]
+    path = tmp_path / "samples.csv"
+    path.write_text("\n".join(",".join(map(str, line)) for line in [[*cells, "measured_s"], *lines]) + "\n")
+    assert fit_latency(path, name="fast").coefficients["gemm"] >= 0.92
+
+
 def test_fit_recovers_the_machine_behind_its_samples(tmp_path: Path) -> None:
     """Samples predicted by a calibration are predicted again by the calibration fitted to them."""
     rng = np.random.default_rng(0)
