@@ -188,6 +188,7 @@ class JobsSchedule:
             lines.append(f"deadlines met {percent(ratio)}{bound}")
         measured = self.found.measures
         figures = f"mean completion {_hours(measured.mean_completion_s)}, makespan {_hours(measured.makespan_s)}"
+        figures = figures if isfinite(measured.makespan_s) else "not all jobs are completed"
         dollars = f", {measured.dollars:,.2f} dollars" if measured.dollars > 0 else ""
         return [*lines, f"{figures}, utilisation {percent(self.utilisation)}{dollars}"]
 
