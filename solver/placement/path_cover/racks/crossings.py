@@ -21,6 +21,8 @@ References
 Held and Karp (1962), A dynamic programming approach to sequencing problems: the shortest paths inside a rack.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
@@ -73,9 +75,10 @@ def crosses(graph: SlotGraph, paths: Ints) -> Flags:
     return np.asarray((visited[:, 1:] != visited[:, :-1]).all(axis=1))
 
 
+@lru_cache(maxsize=16)
 def crossing_bound(graph: SlotGraph) -> float:
     """
-    Bound the longest path of a case, (4).
+    Bound the longest path of a case, (4); kept for the latest graphs, since a witness may ask for it in every proof.
 
     Parameters
     ----------
