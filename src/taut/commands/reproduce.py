@@ -111,7 +111,7 @@ def vtrain(
     price: Annotated[float, typer.Option(help="Dollars an hour of a GPU.", min=0)] = 5.0,
     only: Annotated[str | None, typer.Option(help="table-1, table-3 or figure-10; all without it.")] = None,
     work_limit: Annotated[
-        int | None, typer.Option(help="Refinements of each search for a best plan; default: 6, table-3 40.", min=1)
+        int | None, typer.Option(help="Refinements of each search for a best plan; default: 60, table-3 40.", min=1)
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes that search; default: one a core.", min=1)] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture of figure 10: .png, .pdf or .svg.")] = None,

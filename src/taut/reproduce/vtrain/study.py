@@ -67,7 +67,7 @@ def reproduce_vtrain(
     only
         One of the parts; all without it.
     work_limit
-        Refinements of each search for a best plan; by default 6 for figure 10 and 40 for table III.
+        Refinements of each search for a best plan; by default 60 for figure 10 and 40 for table III.
     jobs
         Processes that search; by default one a core.
     progress
