@@ -12,20 +12,27 @@ from taut.errors import DataError
 
 def show_command(
     path: Annotated[Path, typer.Argument(help="A plan written by taut.")],
+    sensitive: Annotated[
+        bool, typer.Option("--sensitivity", help="Add how wrong the prices may be before another plan is better.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Print a plan in words: where time and memory go, its timeline, the nearest alternatives, bound and gap."""
     from taut.planning.plan import load_plan
     from taut.reports.plan import summary
     from taut.reports.plan_details import details
+    from taut.reports.sensitivity import sensitivity, sensitivity_text
 
-    plan = load_plan(path)
+    plan, beside = load_plan(path), {}
     try:
         more = details(plan, width=text_width())
         words = summary(plan.typed, width=text_width(), details=more)
+        if sensitive:
+            words += f"\n\n{sensitivity_text(plan.typed, width=text_width())}"
+            beside = {"sensitivity": sensitivity(plan.typed).as_dict()}
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{path}: lacks or contradicts a figure ({error!r}), expected a plan written by taut") from None
-    typer.echo(json.dumps(plan.document) if as_json else words)
+    typer.echo(json.dumps(plan.document | beside) if as_json else words)
 
 
 def report_command(
