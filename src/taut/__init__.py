@@ -5,7 +5,7 @@ Everything public is a name of this package, loaded when it is first used, so th
 
 ========================  ==========================================================================================
 to plan                   ``plan``, ``pareto``, ``predict``, ``sweep``, ``place``, ``place_strategy``, ``verify``,
-                          ``provision``, ``load_plan``; ``Provision``,
+                          ``provision``, ``compare``, ``compare_plans``, ``load_plan``; ``Provision``, ``Comparison``,
                           ``Plan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``, ``Verification``,
                           ``AssignmentResult``, ``StrategyPlacement``
 inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
@@ -32,6 +32,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from taut.assignment import place as place
+    from taut.comparison.compare import compare as compare
+    from taut.comparison.compare import compare_plans as compare_plans
+    from taut.comparison.result import Comparison as Comparison
     from taut.data.calibration import Calibration as Calibration
     from taut.data.cluster import ClusterSpec as ClusterSpec
     from taut.data.cluster import NetworkSpec as NetworkSpec
@@ -106,6 +109,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "taut.assignment": ("place",),
+    "taut.comparison.compare": (
+        "compare",
+        "compare_plans",
+    ),
+    "taut.comparison.result": ("Comparison",),
     "taut.data.calibration": ("Calibration",),
     "taut.data.cluster": (
         "ClusterSpec",

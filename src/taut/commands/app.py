@@ -14,14 +14,15 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from taut import __version__
-from taut.commands.fit import fitter
-from taut.commands.import_costs import importer
-from taut.commands.jobs.command import jobs_command
+from taut.commands.compare import compare_command
+from taut.commands.jobs import jobs_command
+from taut.commands.measurements.fit import fitter
+from taut.commands.measurements.import_costs import importer
+from taut.commands.measurements.profile import profile_command
 from taut.commands.pareto import pareto_command
 from taut.commands.place import place_command
 from taut.commands.plan import plan_command
 from taut.commands.predict import predict_command
-from taut.commands.profile import profile_command
 from taut.commands.reproduce import reproducer
 from taut.commands.schedule import schedule_command
 from taut.commands.show import catalog_command, report_command, show_command
@@ -56,6 +57,7 @@ def _root(
 
 app.command(name="plan")(plan_command)
 app.command(name="verify")(verify_command)
+app.command(name="compare")(compare_command)
 app.command(name="show")(show_command)
 app.command(name="report")(report_command)
 app.command(name="catalog")(catalog_command)

@@ -111,9 +111,9 @@ def check_plans(folder: Path | None) -> None:
     check_file(folder)
 
 
-def parse_fix(text: str) -> dict[str, int | str | bool]:
+def parse_fix(text: str, option: str = "--fix") -> dict[str, int | str | bool]:
     """
-    Fixed values from ``tp=8,schedule=1f1b``.
+    Fixed values from ``tp=8,schedule=1f1b``, in messages those of an option.
 
     Raises
     ------
@@ -124,9 +124,9 @@ def parse_fix(text: str) -> dict[str, int | str | bool]:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = part.partition("=")
         if not equals or not value:
-            raise DataError(f"--fix {part}: expected NAME=VALUE, such as tp=8")
+            raise DataError(f"{option} {part}: expected NAME=VALUE, such as tp=8")
         if name in fixed:
-            raise DataError(f"--fix {text}: {name} stands twice, expected once")
+            raise DataError(f"{option} {text}: {name} stands twice, expected once")
         words: dict[str, bool] = {"true": True, "false": False}
         fixed[name] = words[value] if value in words else int(value) if value.removeprefix("-").isdecimal() else value
     return fixed

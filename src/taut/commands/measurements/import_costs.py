@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from taut.commands.import_cluster import importer
+from taut.commands.measurements.import_cluster import importer
 from taut.errors import DataError
 
 if TYPE_CHECKING:

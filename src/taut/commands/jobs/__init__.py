@@ -1,1 +1,0 @@
-"""The verb ``taut jobs``: ``command`` holds it."""

@@ -1,0 +1,1 @@
+"""Verbs that read or make measurements: ``profile``, ``fit`` and ``import``."""

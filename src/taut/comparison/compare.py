@@ -1,0 +1,180 @@
+"""
+What runs today beside the proven best, and which single changes gain most.
+
+(1) The current configuration is priced as it is (``taut.comparison.current``), by the evaluator.
+(2) The best plan is that of ``taut.plan`` in a space that holds the current schedule, so its bound L holds for the
+    current configuration of J seconds as well: its distance is J / L - 1.
+(3) A single change lets one choice go: the degree or choice that gains most is taken, the number of replicas follows
+    from the other degrees, and all else stays as it is, stages even and workers in the order of the devices. Stages
+    and placement are let go together, by a search with everything else held.
+"""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Unpack, overload
+
+from taut.comparison.current import Current, current_of, priced_as_is
+from taut.comparison.result import Change, Comparison, Priced
+from taut.errors import DataError, InfeasibleError, NothingFoundError
+from taut.formulations.strategy import Strategy
+from taut.planning.plan import Plan
+from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
+from taut.planning.solve import plan
+from taut.planning.stated import stated_configuration
+from taut.solver.result import Progress
+
+DEGREES = ("tp", "cp", "pp")
+CHOICES = (*DEGREES, "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "recompute")
+"""What may change alone, in the order in which equal gains are told."""
+LEAST_GAIN = 1e-6
+"""Share of the step below which a change gains nothing."""
+
+
+@overload
+def compare(model: PlanRequest, /, *, current: dict[str, Any], progress: Progress | None = None) -> Comparison: ...
+@overload
+def compare(
+    model: ModelInput,
+    cluster: ClusterInput,
+    *,
+    current: dict[str, Any],
+    progress: Progress | None = None,
+    **options: Unpack[PlanOptions],
+) -> Comparison: ...
+def compare(
+    model: ModelInput | PlanRequest,
+    cluster: ClusterInput | None = None,
+    *,
+    current: dict[str, Any],
+    progress: Progress | None = None,
+    **options: Any,
+) -> Comparison:
+    """
+    Compare what runs today with the best plan.
+
+    Parameters
+    ----------
+    model, cluster
+        As of ``taut.plan``.
+    current
+        What runs: values that ``taut.plan`` may fix, such as ``{"tp": 8, "pp": 4, "micro_batch": 1}``, and ``layers``,
+        ``even`` or numbers of layers of every stage such as ``"7|8|8|9"``.
+    progress
+        As of ``taut.plan``.
+    **options
+        Those of ``taut.plan``; limits hold for each of the two searches.
+
+    Returns
+    -------
+    Comparison
+        The current configuration, the best plan with its bound, the distance, and the changes that gain.
+
+    Raises
+    ------
+    DataError
+        If an input is wrong, or no candidate holds the current values.
+    InfeasibleError
+        If no plan fits the devices' memory.
+
+    Examples
+    --------
+    >>> import taut
+    >>> found = taut.compare("gpt2-345m", "dgx-a100", global_batch=32, current={"tp": 8, "micro_batch": 4})
+    >>> found.current.fits, found.distance > 1, found.changes[0].what
+    (True, True, 'tp')
+    """
+    request, stated = request_of(model, cluster, options), current_of(current)
+    today = priced_as_is(request, stated)
+    if request.schedules is None:
+        request = request.model_copy(update={"schedules": tuple(today.problem.space.schedules)})
+    priced = Priced.of(today)
+    best = plan(request, progress=progress)
+    found = [*_single(request, stated, today.strategy), *_placed(request, stated, today.strategy)]
+    gains = [each for each in found if each.fits and each.gain(priced.step_time_s) > LEAST_GAIN]
+    gains.sort(key=lambda each: each.step_time_s)
+    return Comparison(current=priced, best=best, changes=tuple(gains))
+
+
+def _single(request: PlanRequest, current: Current, strategy: Strategy) -> Iterator[Change]:
+    """The best of every choice with the others held, (3)."""
+    held = _held(current, strategy)
+    for what in CHOICES:
+        follows = {what, "dp"} if what in DEGREES else {what}
+        if what == "vpp":
+            follows = {"vpp", "schedule"}
+        fix = {name: value for name, value in held.items() if name not in follows}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                stated = stated_configuration(request.model_copy(update={"fix": fix}))
+            except DataError:
+                continue
+        priced, before, after = Priced.of(stated), _value(strategy, what), _value(stated.strategy, what)
+        if before != after:
+            yield Change(
+                what=what,
+                before=before,
+                after=after,
+                step_time_s=priced.step_time_s,
+                memory_bytes=max(priced.memory_bytes),
+                fits=priced.fits,
+            )
+
+
+def _placed(request: PlanRequest, current: Current, strategy: Strategy) -> Iterator[Change]:
+    """Stages and placement let go, by a search with all else held, (3)."""
+    try:
+        found = plan(request.model_copy(update={"fix": _held(current, strategy)}))
+    except (InfeasibleError, NothingFoundError):
+        return
+    layers = "even" if current.layers is None else "as stated"
+    yield Change(
+        what="stages and placement",
+        before=f"{layers}, in order",
+        after="searched",
+        step_time_s=found.step_time_s,
+        memory_bytes=max(found.predicted.memory_bytes),
+        fits=True,
+    )
+
+
+def _held(current: Current, strategy: Strategy) -> dict[str, Any]:
+    """Everything that the current configuration is, as fixed values."""
+    candidate = strategy.candidate
+    held: dict[str, Any] = {name: getattr(candidate, name) for name in ("tp", "cp", "pp", "dp", "vpp", "micro_batch")}
+    held |= {name: getattr(candidate, name) for name in ("schedule", "zero", "sequence_parallel")}
+    if candidate.dp_shard or "dp_shard" in current.fix:
+        held["dp_shard"] = candidate.dp_shard
+    return held | {"recompute": strategy.recompute[0]}
+
+
+def _value(strategy: Strategy, what: str) -> str:
+    if what == "recompute":
+        return strategy.recompute[0]
+    value = getattr(strategy.candidate, what)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def compare_plans(one: Plan | str | Path, other: Plan | str | Path) -> "list[tuple[str, str, str]]":
+    """
+    Two plans side by side.
+
+    Parameters
+    ----------
+    one, other
+        Plans, or their files.
+
+    Returns
+    -------
+    list
+        What, and its value in either plan, as text.
+
+    Raises
+    ------
+    DataError
+        If a file is no plan.
+    """
+    from taut.comparison.plans import side_by_side
+
+    return side_by_side(*(each if isinstance(each, Plan) else Plan.read(each) for each in (one, other)))

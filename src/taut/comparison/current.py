@@ -1,0 +1,92 @@
+"""
+A configuration that runs today: degrees, micro-batch, schedule, recompute, and layers of the stages.
+
+What is not stated is what a framework does by itself: even stages, workers in the order of the devices, no chunks of
+stages, no sharding beyond ZeRO's default of the stack (``taut.planning.stated``).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from taut.data.costs import RECOMPUTE
+from taut.errors import FieldError
+from taut.formulations.strategy import Division, Strategy
+from taut.planning.request import PlanRequest
+from taut.planning.stated import Stated, stated_configuration
+
+LAYERS = "layers"
+EVEN = "even"
+CHUNKED = "interleaved-1f1b"
+"""The schedule of stages in chunks, unless another is stated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """Fixed values, and layers of every stage or chunk in the pipeline's order; None for even ones."""
+
+    fix: dict[str, Any]
+    layers: tuple[int, ...] | None
+
+
+def current_of(values: Mapping[str, Any]) -> Current:
+    """
+    Values such as ``tp=8,pp=4,micro_batch=1,layers=7|8|8|9``.
+
+    Parameters
+    ----------
+    values
+        What ``taut.plan`` may fix, and ``layers``: ``even``, or numbers of layers separated by ``|``.
+
+    Raises
+    ------
+    FieldError
+        If ``layers`` is neither.
+    """
+    fix = dict(values)
+    stated = str(fix.pop(LAYERS, EVEN))
+    if fix.get("vpp", 1) != 1 and "schedule" not in fix:
+        fix["schedule"] = CHUNKED
+    if stated == EVEN:
+        return Current(fix, None)
+    parts = stated.split("|")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise FieldError("current", f"layers={stated}", "expected even, or layers of every stage such as 7|8|8|9")
+    return Current(fix, tuple(int(part) for part in parts))
+
+
+def priced_as_is(request: PlanRequest, current: Current) -> Stated:
+    """
+    The configuration with its problem.
+
+    Parameters
+    ----------
+    request
+        Model, cluster and prices.
+    current
+        What runs.
+
+    Raises
+    ------
+    DataError
+        If no candidate holds the values, or layers do not match the model and the stages.
+    """
+    try:
+        stated = stated_configuration(request.model_copy(update={"fix": current.fix}))
+    except FieldError as error:
+        raise FieldError("current" if error.field == "fix" else error.field, error.value, error.reason) from None
+    if current.layers is None:
+        return stated
+    strategy, total = stated.strategy, len(stated.problem.model.blocks)
+    chunks, shown = len(strategy.stages), "|".join(map(str, current.layers))
+    if len(current.layers) != chunks or sum(current.layers) != total:
+        raise FieldError("current", f"layers={shown}", f"expected {chunks} numbers that add up to {total} layers")
+    return stated._replace(strategy=_divided(strategy, current.layers))
+
+
+def _divided(strategy: Strategy, layers: tuple[int, ...]) -> Strategy:
+    """The strategy with these layers, each chunk with the recompute that it had."""
+    kinds = np.array([RECOMPUTE.index(name) for name in strategy.recompute])
+    return Strategy(candidate=strategy.candidate, division=Division.of_ends(np.cumsum(layers), kinds))

@@ -1,0 +1,58 @@
+"""Two plans side by side: inputs, strategy, stages, time, memory, bound, and how many workers are elsewhere."""
+
+from taut.data.units import GIB
+from taut.planning.plan import Plan
+from taut.reports.text_table import percent
+
+Row = tuple[str, str, str]
+
+
+def side_by_side(one: Plan, other: Plan) -> list[Row]:
+    """
+    Figures of two plans.
+
+    Parameters
+    ----------
+    one, other
+        The plans.
+    """
+    columns = [_figures(each) for each in (one, other)]
+    rows = [(name, columns[0][name], columns[1][name]) for name in columns[0]]
+    return [*rows, ("workers on another device", *_moved(one, other))]
+
+
+def _figures(plan: Plan) -> dict[str, str]:
+    chosen, figures = plan.strategy, plan.predicted
+    recompute = sorted(set(chosen.recompute))
+    return {
+        "model": plan.model,
+        "cluster": plan.cluster,
+        "latency model": plan.certificate.latency_model,
+        "pp, tp, cp, dp": ", ".join(str(each) for each in (chosen.pp, chosen.tp, chosen.cp, chosen.dp)),
+        "micro-batch": f"{chosen.micro_batch}, {chosen.num_micro_batches} of them",
+        "schedule": chosen.schedule + (f", {chosen.vpp} chunks" if chosen.vpp > 1 else ""),
+        "ZeRO": str(chosen.zero),
+        "recompute": ", ".join(recompute),
+        "layers": "|".join(str(end - first) for first, end in chosen.stages),
+        "step time": f"{plan.step_time_s:.6g} s",
+        "lower bound": "-" if plan.lower_bound_s is None else f"{plan.lower_bound_s:.6g} s",
+        "gap": percent(plan.gap),
+        "fullest device": f"{max(figures.memory_bytes) / GIB:.2f} GiB",
+        "communication": f"{plan.step_time_s - figures.breakdown_s['compute']:.4g} s",
+    }
+
+
+def _moved(one: Plan, other: Plan) -> tuple[str, str]:
+    """How many workers of the second plan are not where the first has them; a dash where degrees differ."""
+    if _shape(one) != _shape(other):
+        return "-", "-"
+    pairs = zip(_flat(one), _flat(other), strict=True)
+    return "-", str(sum(a != b for a, b in pairs))
+
+
+def _shape(plan: Plan) -> tuple[int, int, int]:
+    return len(plan.devices), len(plan.devices[0]), len(plan.devices[0][0])
+
+
+def _flat(plan: Plan) -> list[int]:
+    return [device for stage in plan.devices for replica in stage for device in replica]

@@ -1,0 +1,175 @@
+"""What a comparison says: the current configuration, the best plan, the bound, and the changes that gain."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from taut.data.units import GIB
+from taut.formulations.latency import memory_bytes, violations
+from taut.formulations.strategy import Strategy
+from taut.planning.plan import Plan
+from taut.planning.stated import Stated
+from taut.reports.text_table import percent, text_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """
+    A configuration with its figures.
+
+    ``memory_bytes`` are those of a device of every stage; ``why`` says what does not fit.
+    """
+
+    strategy: dict[str, Any]
+    layers: tuple[int, ...]
+    step_time_s: float
+    memory_bytes: tuple[int, ...]
+    fits: bool
+    why: str = ""
+
+    @classmethod
+    def of(cls, stated: Stated) -> "Priced":
+        """Price a configuration by the evaluator."""
+        problem, strategy, devices = stated
+        faults = violations(problem, strategy, devices)
+        return cls(
+            strategy=described(strategy),
+            layers=tuple(end - first for first, end in strategy.stages),
+            step_time_s=stated.seconds,
+            memory_bytes=tuple(memory_bytes(problem, strategy)),
+            fits=not faults,
+            why=faults[0] if faults else "",
+        )
+
+    def __str__(self) -> str:
+        """Degrees and choices."""
+        return " ".join(f"{name}={str(value).lower()}" for name, value in self.strategy.items())
+
+
+def described(strategy: Strategy) -> dict[str, Any]:
+    """Degrees and choices of a strategy, one recompute where all stages have it."""
+    candidate = strategy.candidate
+    named = ("tp", "cp", "pp", "dp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel")
+    kinds = sorted(set(strategy.recompute))
+    return {name: getattr(candidate, name) for name in named} | {"recompute": kinds[0] if len(kinds) == 1 else "mixed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One thing done otherwise: what, from what to what, and the seconds of the whole configuration then."""
+
+    what: str
+    before: str
+    after: str
+    step_time_s: float
+    memory_bytes: int
+    fits: bool
+
+    def gain(self, current_s: float) -> float:
+        """Share of the current step time that it saves."""
+        return 1 - self.step_time_s / current_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """
+    A configuration beside the best plan of its model and cluster.
+
+    Parameters
+    ----------
+    current
+        What runs today, priced as it is.
+    best
+        The plan, whose bound holds for every configuration of its space.
+    changes
+        Single changes that gain, the largest gain first.
+    """
+
+    current: Priced
+    best: Plan
+    changes: tuple[Change, ...]
+
+    @property
+    def lower_bound_s(self) -> float | None:
+        """Seconds that no configuration of the space beats."""
+        return self.best.lower_bound_s
+
+    @property
+    def distance(self) -> float | None:
+        """How far the current configuration is above the bound, as a share of it; None without a bound."""
+        bound = self.lower_bound_s
+        return None if not bound else self.current.step_time_s / bound - 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        current, best = self.current, self.best
+        return {
+            "current": {
+                "strategy": current.strategy,
+                "layers": list(current.layers),
+                "step_time_s": current.step_time_s,
+                "memory_bytes": list(current.memory_bytes),
+                "fits": current.fits,
+                "why": current.why,
+            },
+            "best": {
+                "strategy": best.document["strategy"],
+                "step_time_s": best.step_time_s,
+                "memory_bytes": list(best.predicted.memory_bytes),
+                "gap": best.gap,
+            },
+            "lower_bound_s": self.lower_bound_s,
+            "distance": self.distance,
+            "changes": [
+                {
+                    "what": each.what,
+                    "from": each.before,
+                    "to": each.after,
+                    "step_time_s": each.step_time_s,
+                    "memory_bytes": each.memory_bytes,
+                    "fits": each.fits,
+                    "gain": each.gain(current.step_time_s),
+                }
+                for each in self.changes
+            ],
+        }
+
+    def __str__(self) -> str:
+        """The two in a table, the distance in a sentence, the changes in a table."""
+        current, best = self.current, self.best
+        lines = [
+            ("", "current", "best"),
+            ("step time", f"{current.step_time_s:.4g} s", f"{best.step_time_s:.4g} s"),
+            ("fullest device", _gib(max(current.memory_bytes)), _gib(max(best.predicted.memory_bytes))),
+            ("fits", "yes" if current.fits else "no", "yes"),
+        ]
+        ratio = current.step_time_s / best.step_time_s
+        said = (
+            f"The current step takes {ratio:.3f} times the best plan's, and is {percent(self.distance)} above the bound"
+        )
+        parts = [f"current  {current}", f"best     {best!r}", text_table(lines), f"{said}."]
+        if current.why:
+            parts.append(f"The current configuration does not fit: {current.why}.")
+        parts.append(_changes(self.changes, current.step_time_s))
+        return "\n\n".join(parts)
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f} GiB"
+
+
+def _changes(changes: tuple[Change, ...], current_s: float) -> str:
+    if not changes:
+        return "No single change gains anything."
+    lines = [("single change", "from", "to", "step time", "gain", "fullest device")]
+    lines += [
+        (
+            each.what,
+            each.before,
+            each.after,
+            f"{each.step_time_s:.4g} s",
+            percent(each.gain(current_s)),
+            _gib(each.memory_bytes),
+        )
+        for each in changes
+    ]
+    return text_table(lines)

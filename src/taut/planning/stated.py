@@ -1,0 +1,72 @@
+"""
+The configuration that fixed values state, as a framework runs it without a plan.
+
+Fixed values may leave choices open. Every candidate that holds them then has a simple plan: even stages, the quickest
+recompute that fits the memory unless it is fixed, workers in the order of the devices
+(``taut.solver.simple_plans``). The one of the least step time by the evaluator is meant, one that fits before any that
+does not.
+"""
+
+import math
+from typing import NamedTuple
+
+from taut.data.arrays import Ints
+from taut.errors import DataError
+from taut.formulations.latency import step_time, violations
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.strategy import Strategy
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import planning_problem
+from taut.solver.simple_plans import even_strategy, fitting, rank_order
+
+MOST_OPEN = 2000
+"""Candidates whose simple plans are compared; on 128 devices that takes some ten seconds."""
+
+
+class Stated(NamedTuple):
+    """A problem, a strategy, and the device of every worker, (pp, dp, tp cp)."""
+
+    problem: PlanningProblem
+    strategy: Strategy
+    devices: Ints
+
+    @property
+    def seconds(self) -> float:
+        """Step time by the evaluator; infinite where a tensor group is torn apart."""
+        return _seconds(self.problem, self.strategy, self.devices)
+
+
+def stated_configuration(request: PlanRequest) -> Stated:
+    """
+    The strategy that a request's fixed values state, in the order of the devices.
+
+    Raises
+    ------
+    DataError
+        If no candidate holds the values, or too many do.
+    """
+    problem = planning_problem(request)
+    recompute = request.fix.get("recompute")
+    if len(problem.candidates) > MOST_OPEN:
+        count = len(problem.candidates)
+        raise DataError(f"--fix: {count} candidates hold the fixed values, expected at most {MOST_OPEN}: fix more")
+    found = [_simple(problem, candidate, recompute) for candidate in problem.candidates]
+    _, _, strategy = min(found, key=lambda each: each[:2])
+    return Stated(problem, strategy, rank_order(strategy.candidate))
+
+
+def _simple(problem: PlanningProblem, candidate: Candidate, recompute: str | None) -> tuple[bool, float, Strategy]:
+    """Whether a candidate's simple plan breaks a rule, its seconds, and the plan."""
+    devices = rank_order(candidate)
+    strategy = fitting(problem, candidate, recompute=recompute)
+    fits = strategy is not None
+    if strategy is None:
+        strategy = even_strategy(problem, candidate, recompute or problem.recompute_of(candidate)[-1])
+    return not fits, _seconds(problem, strategy, devices), strategy
+
+
+def _seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> float:
+    if any("lies on" in line for line in violations(problem, strategy, devices)):
+        return math.inf
+    return float(step_time(problem, strategy, devices).total)

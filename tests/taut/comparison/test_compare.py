@@ -1,0 +1,116 @@
+"""Comparing what runs today with the best plan: prices as they are, the distance, changes, two plans, and refusals."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import taut
+from taut.comparison.compare import compare, compare_plans
+from taut.comparison.current import current_of, priced_as_is
+from taut.comparison.result import Comparison
+from taut.errors import FieldError
+from taut.formulations.latency import memory_bytes, step_time
+from taut.planning.request import PlanRequest
+from tests.taut.conftest import Run, refused
+
+MODEL, CLUSTER, BATCH = "gpt2-345m", "dgx-a100", 32
+CURRENT = {"tp": 2, "pp": 2, "micro_batch": 4, "zero": 0, "recompute": "none", "layers": "10|14"}
+
+
+@pytest.fixture(scope="module")
+def found() -> Comparison:
+    """Two uneven stages of GPT-2 beside the best plan."""
+    return compare(MODEL, CLUSTER, global_batch=BATCH, current=CURRENT)
+
+
+def test_the_current_configuration_is_priced_as_it_is(found: Comparison) -> None:
+    """Step time and memory are the evaluator's for the stated layers in the order of the devices."""
+    stated = priced_as_is(PlanRequest(MODEL, CLUSTER, global_batch=BATCH), current_of(CURRENT))
+    assert [end - first for first, end in stated.strategy.stages] == [10, 14] == list(found.current.layers)
+    assert stated.devices.ravel().tolist() == list(range(8))
+    seconds = step_time(stated.problem, stated.strategy, np.arange(8).reshape(2, 2, 2)).total
+    assert found.current.step_time_s == pytest.approx(float(seconds), rel=1e-12)
+    assert list(found.current.memory_bytes) == memory_bytes(stated.problem, stated.strategy)
+
+
+def test_the_distance_is_that_from_the_proven_bound(found: Comparison) -> None:
+    """J / L - 1 with the bound of the best plan, which is no slower than what runs."""
+    assert found.lower_bound_s == found.best.lower_bound_s
+    assert found.distance == pytest.approx(found.current.step_time_s / found.best.lower_bound_s - 1)  # type: ignore[operator]
+    assert found.best.step_time_s <= found.current.step_time_s
+
+
+def test_changes_gain_and_change_one_thing(found: Comparison) -> None:
+    """The largest gain comes first, each is faster than today and none faster than the best plan's bound."""
+    seconds = [each.step_time_s for each in found.changes]
+    assert seconds and seconds == sorted(seconds)
+    assert found.best.lower_bound_s is not None
+    for each in found.changes:
+        assert found.best.lower_bound_s * (1 - 1e-9) <= each.step_time_s < found.current.step_time_s
+        assert each.before != each.after and each.fits
+
+
+def test_a_change_is_the_plan_that_it_names(found: Comparison) -> None:
+    """A change of the micro-batch alone costs what that configuration costs by itself."""
+    change = next(each for each in found.changes if each.what == "micro_batch")
+    other = {**CURRENT, "layers": "even", "micro_batch": int(change.after)}
+    stated = priced_as_is(PlanRequest(MODEL, CLUSTER, global_batch=BATCH), current_of({**other, "dp": 2}))
+    assert change.step_time_s == pytest.approx(stated.seconds)
+
+
+def test_what_does_not_fit_is_priced_and_said() -> None:
+    """GPT-3 6.7B on one device of 80 GB in each replica has a step time, and its first stage lacks memory."""
+    request = PlanRequest("gpt3-6.7b", "dgx-a100", global_batch=8)
+    stated = priced_as_is(request, current_of({"tp": 1, "pp": 1, "micro_batch": 1, "zero": 0}))
+    priced = taut.comparison.result.Priced.of(stated)
+    assert not priced.fits and "stage 0" in priced.why and np.isfinite(priced.step_time_s)
+
+
+def test_two_plans_stand_side_by_side(found: Comparison, tmp_path: Path, run: Run) -> None:
+    """A plan beside itself differs in nothing; files are compared on the command line."""
+    rows = compare_plans(found.best, found.best)
+    assert all(one == other for _, one, other in rows[:-1]) and rows[-1][2] == "0"
+    path = tmp_path / "plan.json"
+    found.best.write(path)
+    made = run("compare", str(path), str(path), "--json")
+    assert made.code == 0 and [each["what"] for each in json.loads(made.out)] == [what for what, _, _ in rows]
+    refused(run("compare", str(path), str(path), "--time-limit", "3"), "--time-limit")
+
+
+def test_the_command_prints_json_and_words(run: Run) -> None:
+    """JSON has the fields that scripts read, and the words say how far the configuration is from the bound."""
+    given = ("compare", MODEL, CLUSTER, "--global-batch", "32", "--current", "tp=8,micro_batch=4", "--quiet")
+    values = json.loads(run(*given, "--json").out)
+    assert {"current", "best", "lower_bound_s", "distance", "changes"} <= values.keys()
+    assert {"step_time_s", "memory_bytes", "fits"} <= values["current"].keys()
+    assert "above the bound" in run(*given).out
+
+
+@pytest.mark.parametrize(
+    ("current", "words"),
+    [
+        ("tp=3", "tp=3"),
+        ("tp=2,pp=2,micro_batch=4,layers=10|13", "add up to 24 layers"),
+        ("tp=2,pp=2,micro_batch=4,layers=ten", "layers=ten"),
+        ("tq=2", "--current tq=2: unknown name"),
+        ("tp", "--current tp: expected NAME=VALUE"),
+    ],
+)
+def test_wrong_configurations_are_refused_in_one_line(run: Run, current: str, words: str) -> None:
+    """The value and what was expected, exit code 2."""
+    refused(run("compare", MODEL, CLUSTER, "--global-batch", "32", "--current", current), words)
+
+
+def test_layers_are_even_or_numbers() -> None:
+    """Anything else is refused before a problem is built."""
+    assert current_of({"layers": "even"}).layers is None
+    assert current_of({"layers": "7|9", "pp": 2}).layers == (7, 9)
+    with pytest.raises(FieldError, match="7\\|8"):
+        current_of({"layers": "7|x"})
+
+
+def test_chunks_mean_the_interleaved_schedule() -> None:
+    """Stages in chunks without a schedule are interleaved 1F1B, as in Megatron-LM."""
+    assert current_of({"vpp": 2}).fix == {"vpp": 2, "schedule": "interleaved-1f1b"}
