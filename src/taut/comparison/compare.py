@@ -156,7 +156,7 @@ def _value(strategy: Strategy, what: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def compare_plans(one: Plan | str | Path, other: Plan | str | Path) -> "list[tuple[str, str, str]]":
+def compare_plans(one: Plan | str | Path, other: Plan | str | Path) -> list[tuple[str, str, str]]:
     """
     Two plans side by side.
 
@@ -174,6 +174,13 @@ def compare_plans(one: Plan | str | Path, other: Plan | str | Path) -> "list[tup
     ------
     DataError
         If a file is no plan.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
+    >>> taut.compare_plans(plan, plan)[0]
+    ('model', 'gpt2-345m', 'gpt2-345m')
     """
     from taut.comparison.plans import side_by_side
 
