@@ -1,16 +1,14 @@
 r"""
-What is trained: a model as a chain of layers.
+What is trained: a model as a chain of layers (``taut.data.layers.layer``), with an embedding and a head.
 
-Data of one layer, per sample: tokens :math:`s`, hidden size :math:`h`, attention heads :math:`a` and key-value heads
-:math:`a_{kv}`, hidden size of the feed-forward part :math:`f`, and the attention window :math:`w` (all :math:`s` tokens
-unless stated). With heads of :math:`h_a = h / a` channels unless stated,
-:math:`h_q = a h_a`, :math:`h_{kv} = a_{kv} h_a` and :math:`g = 3` for a gated feed-forward part, 2 otherwise:
+A number of layers L of one shape may still be of several kinds, layers :math:`l = 0..L-1`:
 
-(1) matrix parameters of a layer: :math:`2 h h_q + 2 h h_{kv} + g h f`, split evenly over tensor ranks;
-(2) small parameters: without gating two layer norms and all biases, with gating two RMS norms, as in GPT and Llama;
-(3) forward FLOP: :math:`2 s` per matrix parameter, and :math:`4 s w h_q` for the attention core (scores and values,
-    the full square: causal masks are left to the efficiency of the kernel);
-(4) output of a layer: :math:`s h` elements, which a pipeline hop carries.
+(1) the first ``dense_layers`` have a dense feed-forward part; of those after them, with experts, every
+    ``expert_period``-th layer has them, :math:`(l + 1) \bmod p = 0`, and the others are dense;
+(2) with an ``attention_window`` every ``full_attention_period``-th layer attends to all tokens, :math:`(l + 1) \bmod p
+    = 0`, the others to the window; without a period every layer has the window;
+(3) kinds are then named ``dense`` or ``experts``, and ``window`` where attention is to one; a model of one kind has
+    ``block`` alone.
 
 The vocabulary is padded as Megatron-LM does, to a multiple of 128 times the tensor degree.
 """
@@ -20,126 +18,16 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from taut.data.layers.experts import ExpertsSpec
+from taut.data.layers.latent import LatentSpec
+from taut.data.layers.layer import BLOCK, LayerSpec
+from taut.data.layers.sizes import MOST_LAYERS, Count, LayerCount
 from taut.data.spec import Spec
 
-Count = Annotated[int, Field(gt=0, le=10_000_000, strict=True)]
-MOST_LAYERS = 2048
 MOST_PARAMETERS = 10**15
-LayerCount = Annotated[int, Field(gt=0, le=MOST_LAYERS, strict=True)]
-BLOCK, EMBEDDING, HEAD = "block", "embedding", "head"
 VOCABULARY_MULTIPLE = 128
-
-
-class LayerSpec(Spec):
-    """One transformer layer (or ``count`` equal ones in a row); ``kind`` names its shape in the cost table."""
-
-    kind: str = BLOCK
-    count: LayerCount = 1
-    hidden: Count
-    heads: Count
-    kv_heads: Count | None = None
-    head_dim: Count | None = None
-    ffn_hidden: Count | None = None
-    seq: Count
-    gated_mlp: bool = False
-    dropout: bool | None = None
-    attention_window: Count | None = None
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "LayerSpec":
-        if self.kind in (EMBEDDING, HEAD):
-            raise ValueError(f"kind is {self.kind!r}, which is reserved; expected another name")
-        if self.head_dim is None and self.hidden % self.heads:
-            raise ValueError(f"hidden is {self.hidden}, expected a multiple of heads ({self.heads})")
-        if self.heads % self.key_value_heads:
-            raise ValueError(f"heads is {self.heads}, expected a multiple of kv_heads ({self.key_value_heads})")
-        return self
-
-    @property
-    def key_value_heads(self) -> int:
-        """Heads of keys and values; all heads unless stated."""
-        return self.kv_heads or self.heads
-
-    @property
-    def ffn(self) -> int:
-        """Hidden size of the feed-forward part; four times ``hidden`` unless stated."""
-        return self.ffn_hidden or 4 * self.hidden
-
-    @property
-    def window(self) -> int:
-        """Tokens that one token attends to."""
-        return min(self.attention_window or self.seq, self.seq)
-
-    @property
-    def masks(self) -> int:
-        """Dropout masks of a byte an element that a layer keeps: 2, unless it is gated or has no dropout."""
-        return 2 * int(not self.gated_mlp if self.dropout is None else self.dropout)
-
-    @property
-    def query_hidden(self) -> int:
-        """Width of the queries and of the attention's output; the hidden size unless ``head_dim`` says otherwise."""
-        return self.heads * (self.head_dim or self.hidden // self.heads)
-
-    @property
-    def kv_hidden(self) -> int:
-        """Width of the keys (and of the values)."""
-        return self.query_hidden // self.heads * self.key_value_heads
-
-    @property
-    def output_elements(self) -> int:
-        """Elements that one sample hands to the next layer, eq. (4)."""
-        return self.seq * self.hidden
-
-    def splits(self, tp: int) -> bool:
-        """Whether ``tp`` tensor ranks can share the layer evenly, as Megatron-LM requires."""
-        kv = self.key_value_heads
-        return self.heads % tp == 0 and (kv % tp == 0 or tp % kv == 0) and self.ffn % tp == 0
-
-    def matrix_parameters(self, tp: int = 1) -> int:
-        """
-        Parameters of the matrices on one of ``tp`` tensor ranks, eq. (1); few key-value heads are replicated.
-
-        Parameters
-        ----------
-        tp
-            Tensor degree.
-
-        Returns
-        -------
-        int
-            Parameters of one rank.
-        """
-        kv_width = self.kv_hidden // min(tp, self.key_value_heads)
-        projections = 2 * self.hidden * self.query_hidden // tp + 2 * self.hidden * kv_width
-        return projections + (3 if self.gated_mlp else 2) * self.hidden * self.ffn // tp
-
-    def parameters(self, tp: int = 1) -> int:
-        """
-        Parameters on one of ``tp`` tensor ranks, eqs. (1) and (2).
-
-        Parameters
-        ----------
-        tp
-            Tensor degree.
-
-        Returns
-        -------
-        int
-            Parameters of one rank.
-        """
-        if self.gated_mlp:
-            return self.matrix_parameters(tp) + 2 * self.hidden
-        kv_width = self.kv_hidden // min(tp, self.key_value_heads)
-        biases = (self.query_hidden + self.ffn) // tp + 2 * kv_width + 2 * self.hidden
-        return self.matrix_parameters(tp) + biases + 4 * self.hidden
-
-    def attention_flops(self) -> float:
-        """FLOP of the attention core of one sample, forward, eq. (3)."""
-        return 4.0 * self.seq * self.window * self.query_hidden
-
-    def forward_flops(self) -> float:
-        """FLOP of one sample, forward, eq. (3)."""
-        return 2.0 * self.seq * self.matrix_parameters() + self.attention_flops()
+SHAPE = ("hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "experts", "latent", "attention_window")
+"""Fields of a number of layers that the entries of a list state for themselves."""
 
 
 def _form(layers: object) -> str:
@@ -151,10 +39,11 @@ Layers = Annotated[Annotated[LayerCount, Tag("number")] | Annotated[list[LayerSp
 
 class ModelSpec(Spec):
     """
-    A model: a stack of equal transformer layers, or an explicit list of unlike ones.
+    A model: a stack of transformer layers of one shape, or an explicit list of unlike ones.
 
-    With ``layers`` a number, the shape stands beside it (``hidden``, ``heads``, ...). With ``layers`` a list, each
-    entry is a LayerSpec and the shape fields stay empty. With ``vocab`` the first stage also holds the embedding and
+    With ``layers`` a number, the shape stands beside it (``hidden``, ``heads``, ...), and (1) and (2) say which layers
+    have experts or attend to a window. With ``layers`` a list, each entry is a LayerSpec and the shape fields stay
+    empty. With ``vocab`` the first stage also holds the embedding and
     the last one the final norm and the head; without it the model is its layers alone. ``max_seq`` is the longest
     sequence that the model's own file allows, where it says so; ``seq`` is the one that is trained.
     """
@@ -171,6 +60,12 @@ class ModelSpec(Spec):
     vocab: Count | None = None
     gated_mlp: bool = False
     dropout: bool | None = None
+    attention_window: Count | None = None
+    full_attention_period: Count | None = None
+    experts: ExpertsSpec | None = None
+    dense_layers: Annotated[int, Field(ge=0, le=MOST_LAYERS, strict=True)] = 0
+    expert_period: Count = 1
+    latent: LatentSpec | None = None
     tied_embedding: bool = False
     source: str = ""
 
@@ -187,7 +82,8 @@ class ModelSpec(Spec):
             missing = [field for field in ("hidden", "heads", "seq") if getattr(self, field) is None]
             if missing:
                 raise ValueError(f"{missing[0]} is missing, expected beside a number of layers")
-        elif self.hidden or self.heads or self.kv_heads or self.head_dim or self.ffn_hidden:
+            self._check_shares(self.layers)
+        elif any(getattr(self, field) for field in (*SHAPE, "dense_layers", "full_attention_period")):
             raise ValueError("hidden, heads, head_dim and their like belong to the entries of a list of layers")
         elif sum(layer.count for layer in self.layers) > MOST_LAYERS:
             raise ValueError(f"layers: more than {MOST_LAYERS} in all, expected at most as many")
@@ -195,6 +91,14 @@ class ModelSpec(Spec):
         if self.parameters() > MOST_PARAMETERS:
             raise ValueError(f"has {self.parameters():.4g} parameters, expected at most {MOST_PARAMETERS:g}")
         return self
+
+    def _check_shares(self, layers: int) -> None:
+        if self.experts is None and (self.dense_layers or self.expert_period > 1):
+            raise ValueError("dense_layers and expert_period say which layers have experts, expected experts beside")
+        if self.full_attention_period and self.attention_window is None:
+            raise ValueError("full_attention_period is given, expected an attention_window beside it")
+        if self.experts and all(self._is_dense(layer) for layer in range(layers)):
+            raise ValueError("experts: dense_layers and expert_period leave no layer with them, expected one or more")
 
     def _check_kinds(self) -> None:
         kinds: dict[str, LayerSpec] = {}
@@ -207,17 +111,29 @@ class ModelSpec(Spec):
         """The layers that are divided among pipeline stages, in order, each with ``count`` 1."""
         if isinstance(self.layers, list):
             return tuple(layer.model_copy(update={"count": 1}) for layer in self.layers for _ in range(layer.count))
-        shape = LayerSpec(
-            hidden=self.hidden or 0,
-            heads=self.heads or 0,
-            kv_heads=self.kv_heads,
-            head_dim=self.head_dim,
-            ffn_hidden=self.ffn_hidden,
-            seq=self.seq or 0,
-            gated_mlp=self.gated_mlp,
-            dropout=self.dropout,
-        )
-        return (shape,) * self.layers
+        every = [(self._is_dense(layer), self._is_full(layer)) for layer in range(self.layers)]
+        shapes = {each: self._shape(*each, alone=len(set(every)) == 1) for each in set(every)}
+        return tuple(shapes[each] for each in every)
+
+    def _is_dense(self, layer: int) -> bool:
+        """Whether a layer has no experts, (1)."""
+        return self.experts is None or layer < self.dense_layers or (layer + 1) % self.expert_period != 0
+
+    def _is_full(self, layer: int) -> bool:
+        """Whether a layer attends to all tokens, (2)."""
+        period = self.full_attention_period
+        return self.attention_window is None or (period is not None and (layer + 1) % period == 0)
+
+    def _shape(self, dense: bool, full: bool, *, alone: bool) -> LayerSpec:
+        """A layer of the model's shape, named by (3)."""
+        given: dict[str, Any] = {name: getattr(self, name) for name in SHAPE}
+        if dense:
+            given["experts"] = None
+        if full:
+            given["attention_window"] = None
+        names = [BLOCK if self.experts is None else "dense" if dense else "experts", *([] if full else ["window"])]
+        own = {"seq": self.seq, "gated_mlp": self.gated_mlp, "dropout": self.dropout}
+        return LayerSpec(kind=BLOCK if alone else "-".join(names), **given, **own)
 
     @property
     def kinds(self) -> dict[str, LayerSpec]:
@@ -281,6 +197,10 @@ class ModelSpec(Spec):
         norm = 0 if not self.vocab else self.head_parameters() - self.padded_vocab(1) * self.blocks[-1].hidden
         head = 0 if self.tied_embedding else (self.vocab or 0) * self.blocks[-1].hidden
         return blocks + embedding + norm + head
+
+    def active_parameters(self) -> int:
+        """Parameters that one token uses: all but those of the experts that do not take it."""
+        return self.parameters() - sum(layer.unused_parameters for layer in self.blocks)
 
     def head_flops(self) -> float:
         """FLOP of the head for one sample, forward."""

@@ -41,7 +41,8 @@ from pydantic import Field, field_validator, model_validator
 
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
-from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.model import ModelSpec
 from taut.data.spec import Spec
 from taut.data.stack import Schedule, ZeroStage
 from taut.data.suggest import one_of

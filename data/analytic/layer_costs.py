@@ -42,7 +42,8 @@ from taut.data.arrays import Floats
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key
 from taut.data.device import HALF, DeviceSpec, Precision
-from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
+from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
+from taut.data.model import ModelSpec
 from taut.data.units import MOST_BYTES
 from taut.errors import DataError
 

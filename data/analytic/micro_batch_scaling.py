@@ -25,7 +25,8 @@ from taut.data.analytic.operator_times import OperatorModel
 from taut.data.calibration import Calibration
 from taut.data.costs import CostRow, CostTable, Key
 from taut.data.device import DeviceSpec, Precision
-from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.model import ModelSpec
 from taut.data.units import MOST_BYTES
 from taut.errors import ExtrapolationWarning
 

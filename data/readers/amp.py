@@ -33,7 +33,8 @@ from taut.data.analytic.micro_batch_scaling import LAW, growing, sequence_second
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostRow, CostTable, Key
 from taut.data.device import DeviceSpec, Precision
-from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.model import ModelSpec
 from taut.data.read import read_text, rows_of
 from taut.data.units import GIGABIT
 from taut.errors import DataError

@@ -23,7 +23,8 @@ from pathlib import Path
 
 from taut.data.costs import RECOMPUTE, CostRow, CostTable, Recompute
 from taut.data.device import DeviceSpec, Precision
-from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.model import ModelSpec
 from taut.data.read import read_json
 from taut.data.readers.galvatron_memory import Kept, read_galvatron_memory
 from taut.data.readers.measured_layer import Pass, Profiled

@@ -1,16 +1,17 @@
 """
-A dense decoder-only transformer from a Hugging Face ``config.json``.
+A decoder-only transformer from a Hugging Face ``config.json``.
 
 Each field is read under any of its names (``_NAMES``): of Llama and most others (``hidden_size``,
 ``num_hidden_layers``, ...), of GPT-2 (``n_embd``, ``n_layer``), of Falcon, BLOOM and MPT. Multimodal files keep them
-under ``text_config``; the other parts of such a model are not priced.
+under ``text_config``; the other parts of such a model are not priced. Windows, experts and latent attention are read by
+``taut.data.readers.huggingface_layers``.
 
 The file states the longest sequence that the model takes (``max_position_embeddings``, or what stands for it), not the
 one that it is trained on. Unless the caller states a sequence length it is the longest up to ``USUAL_SEQ`` tokens, and
 ``USUAL_SEQ``, with a warning, of models that take more.
 
-Mixtures of experts, latent attention, encoder-decoders and state-space models are refused: they are not priced. An
-encoder is priced as a decoder of its shape, and a sliding window as attention to every token; both warn.
+Encoders, encoder-decoders, state-space, vision and diffusion models are refused by name
+(``taut.data.readers.huggingface_families``). What is left out of the price of a decoder is said in one warning.
 """
 
 import warnings
@@ -20,7 +21,8 @@ from typing import Any
 
 from taut.data.model import ModelSpec
 from taut.data.read import read_json
-from taut.data.spec import shorten
+from taut.data.readers.huggingface_families import is_gated, is_tied, refuse_others, special_shape, with_defaults
+from taut.data.readers.huggingface_layers import experts, latent, windows
 from taut.errors import DataError
 
 _NAMES = {
@@ -34,13 +36,6 @@ _NAMES = {
     "seq": ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length"),
 }
 _REQUIRED = ("hidden", "layers", "heads", "vocab", "seq")
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
-_ENCODERS = ("bert", "roberta", "xlm-roberta", "distilbert", "albert", "electra", "deberta", "deberta-v2", "modernbert")
-_ENCODER_DECODERS = ("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "marian", "whisper", "m2m_100")
-_STATE_SPACE = ("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2", "rwkv", "recurrent_gemma")
-_GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu")
-_TIED_BY_DEFAULT = ("gpt2", "gemma", "gemma2", "gemma3_text", "opt", "falcon", "bloom", "mpt")
-"""Model types whose files leave ``tie_word_embeddings`` out when it is true."""
 USUAL_SEQ = 8192
 """Tokens. Pre-training seldom uses more (Llama 3: 8192), while files state the context that a short last phase adds."""
 
@@ -59,7 +54,7 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     Returns
     -------
     ModelSpec
-        Equal layers, with vocabulary.
+        Layers of one shape, with vocabulary.
 
     Raises
     ------
@@ -67,59 +62,30 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
         If the file is not such a description, lacks a field, or describes what is not priced.
     """
     values = read_json(path, "a Hugging Face config.json")
+    refuse_others(values, str(path))
     nested = values.get("text_config")
     where = f"{path}: text_config" if isinstance(nested, dict) else str(path)
     if isinstance(nested, dict):
         values = {**values, **nested}
-    _refuse_unpriced(values, where)
+        refuse_others(values, where)
+    values = with_defaults(values)
     shape = {ours: _first(values, theirs) for ours, theirs in _NAMES.items()}
-    shape |= _special(values, shape) | _lengths(shape["seq"], seq)
+    shape |= special_shape(values, shape) | _lengths(shape["seq"], seq)
     for ours in _REQUIRED:
         if shape[ours] is None:
             raise DataError(
                 f"{where}: {_NAMES[ours][0]}: missing, expected a value; if transformers takes a default for it, "
                 "to_json_file(FILE, use_diff=False) of the loaded configuration writes it out"
             )
-    tied = values.get("tie_word_embeddings", values.get("model_type") in _TIED_BY_DEFAULT)
+    reach, left_out = windows(values, shape["layers"], shape["seq"])
+    shape |= experts(values, where) | latent(values) | reach
     model = ModelSpec.parse(
-        {"name": _name(values, path), **shape, "gated_mlp": _gated(values), "tied_embedding": tied}, str(path)
+        {"name": _name(values, path), **shape, "gated_mlp": is_gated(values), "tied_embedding": is_tied(values)},
+        str(path),
     )
-    _warn_of_approximations(values, model, where)
+    _warn_of_approximations(values, left_out, where)
     _warn_of_length(model, where, stated=seq is not None)
     return model
-
-
-def _refuse_unpriced(values: Mapping[str, Any], where: str) -> None:
-    """Refuse architectures whose costs are not those of a dense decoder."""
-    for field in _EXPERTS:
-        if (values.get(field) or 0) not in (0, 1):
-            raise DataError(
-                f"{where}: {field} is {shorten(values[field])}, expected a dense model (experts are not priced)"
-            )
-    if values.get("kv_lora_rank"):
-        rank = shorten(values["kv_lora_rank"])
-        raise DataError(f"{where}: kv_lora_rank is {rank}, expected plain attention (latent is not priced)")
-    kind = values.get("model_type")
-    for kinds, words in ((_ENCODER_DECODERS, "an encoder-decoder"), (_STATE_SPACE, "a state-space model")):
-        if kind in kinds:
-            raise DataError(f"{where}: model_type is {kind!r}, {words}, expected a decoder-only transformer")
-    if values.get("is_encoder_decoder"):
-        raise DataError(f"{where}: is_encoder_decoder is true, expected a decoder-only transformer")
-
-
-def _special(values: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields that Falcon and MPT state in their own ways, where the file's model is one of them."""
-    if values.get("model_type") in ("falcon", "RefinedWeb", "RefinedWebModel"):
-        shared = values.get("multi_query", True) and not values.get("new_decoder_architecture", False)
-        kv_heads = 1 if shared else values.get("num_kv_heads", values.get("n_head_kv"))
-        return {"kv_heads": kv_heads or shape["heads"]}
-    if values.get("model_type") == "mpt":
-        attention, ratio = values.get("attn_config"), values.get("expansion_ratio")
-        kv_heads = attention.get("kv_n_heads") if isinstance(attention, dict) else None
-        hidden = shape["hidden"]
-        ffn = ratio * hidden if isinstance(ratio, int) and isinstance(hidden, int) else shape["ffn_hidden"]
-        return {"kv_heads": kv_heads, "ffn_hidden": ffn}
-    return {}
 
 
 def _lengths(longest: Any, stated: int | None) -> dict[str, Any]:
@@ -142,12 +108,6 @@ def _name(values: Mapping[str, Any], path: Path) -> str:
     return (path.absolute().parent.name if path.stem == "config" else "") or path.stem
 
 
-def _gated(values: Mapping[str, Any]) -> bool:
-    activation = str(values.get("hidden_act") or values.get("activation_function") or "")
-    gelu_gated = activation.startswith("gelu") and str(values.get("model_type", "")).startswith("gemma")
-    return activation in _GATED_ACTIVATIONS or gelu_gated
-
-
 def _warn_of_length(model: ModelSpec, where: str, *, stated: bool) -> None:
     """A warning where the length is another than the file's without being asked for, or is longer."""
     longest = model.max_seq or model.tokens
@@ -158,15 +118,12 @@ def _warn_of_length(model: ModelSpec, where: str, *, stated: bool) -> None:
         warnings.warn(f"{where}: {words}; --seq (in Python seq) states another length", UserWarning, stacklevel=3)
 
 
-def _warn_of_approximations(values: Mapping[str, Any], model: ModelSpec, where: str) -> None:
+def _warn_of_approximations(values: Mapping[str, Any], left_out: str, where: str) -> None:
     """One warning for everything that is priced as something else."""
-    said = []
-    if values.get("model_type") in _ENCODERS and not values.get("is_decoder"):
-        said.append(f"{values['model_type']} is an encoder, priced as a decoder with a head on every token")
+    said = [left_out] if left_out else []
     if isinstance(values.get("vision_config"), dict):
         said.append("of a multimodal model the language model alone is priced")
-    window = values.get("sliding_window")
-    if isinstance(window, int) and 0 < window < model.tokens and values.get("use_sliding_window", True):
-        said.append(f"sliding_window {window} is not priced, attention goes to all {model.tokens} tokens")
+    if further := values.get("num_nextn_predict_layers"):
+        said.append(f"prediction of further tokens (num_nextn_predict_layers {further}) is not priced")
     if said:
         warnings.warn(f"{where}: {'; '.join(said)}", UserWarning, stacklevel=3)

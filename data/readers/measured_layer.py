@@ -22,7 +22,8 @@ from taut.data.analytic.device_rates import ELEMENT_BYTES, KEPT_BYTES
 from taut.data.analytic.layer_costs import activation_bytes
 from taut.data.costs import CostRow, Recompute
 from taut.data.device import DeviceSpec, Precision
-from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
+from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
+from taut.data.model import ModelSpec
 from taut.data.units import TERA
 from taut.errors import DataError
 

@@ -27,7 +27,8 @@ from statistics import median
 
 from taut.data.costs import CostRow, CostTable
 from taut.data.device import DeviceSpec, Precision
-from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.model import ModelSpec
 from taut.data.readers.measured_layer import Pass, Profiled
 from taut.data.readers.sailor_memory import LayerBytes, read_sailor_info
 from taut.data.readers.sailor_times import Runs, SailorRun, read_sailor_runs

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from taut.data.model import LayerSpec
+from taut.data.layers.layer import LayerSpec
 from taut.data.read import read_json
 from taut.data.spec import shorten
 from taut.data.units import MOST_BYTES

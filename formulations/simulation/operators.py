@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from taut.data.costs import RECOMPUTE, LayerCost
-from taut.data.model import LayerSpec
+from taut.data.layers.layer import LayerSpec
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.tables.block_traffic import BlockLink
@@ -143,7 +143,7 @@ class Prices:
     def parameters(self, layer: int) -> list[tuple[int, int]]:
         """Parts of a layer with their parameters on one tensor rank, in the order of the forward pass."""
         spec, tp = self.problem.model.blocks[layer], self.candidate.tp
-        mlp = (3 if spec.gated_mlp else 2) * spec.hidden * spec.ffn // tp
+        mlp = spec.ffn_parameters(tp)
         found = [(ATTENTION, spec.parameters(tp) - mlp), (MLP, mlp)]
         rest = int(self.tables.parameters[layer, layer + 1]) - spec.parameters(tp)
         if layer == 0:
@@ -157,8 +157,7 @@ class Prices:
 
 def attention_share(layer: LayerSpec) -> float:
     """Share of a layer's FLOP that attention has, (1)."""
-    mlp = 2.0 * layer.seq * (3 if layer.gated_mlp else 2) * layer.hidden * layer.ffn
-    return 1.0 - mlp / layer.forward_flops()
+    return 1.0 - layer.ffn_flops() / layer.forward_flops()
 
 
 def forward_operators(

@@ -7,7 +7,7 @@ tokens of every sequence; with b sequences of s tokens, elements of e bytes, and
 
 (1) a tensor group sums a layer's output 4 times for every micro-batch, twice of them forward, and twice more where the
     layer is recomputed as a whole, each by a ring (``taut.formulations.rings`` (1));
-(2) a context ring passes the keys and values of every rank, :math:`M = 2 e b w s / cp` bytes, through all others in
+(2) a context ring passes the keys and values of every rank, :math:`M = e b w s / cp` bytes, through all others in
     cp - 1 steps: once forward, twice backward, with their gradients, and once more where attention is computed again
     (Liu et al. 2023, arXiv 2310.01889);
 (3) seconds are bytes times the slowest inverse rate, plus steps times the largest latency, of the tensor group and of
@@ -117,10 +117,10 @@ def traffic_tables(priced: PricedLayers, coefficient: float) -> tuple[Traffic, T
         What a calibration multiplies it by.
     """
     tp, turns = priced.tp, priced.cp - 1
-    widths = [layer.kv_hidden // min(tp, layer.key_value_heads) for layer in priced.kinds]
+    widths = [layer.keys_and_values(tp) for layer in priced.kinds]
     tokens = [priced.micro_batch * layer.seq // priced.cp for layer in priced.kinds]
     output = [priced.element * count * layer.hidden for count, layer in zip(tokens, priced.kinds, strict=True)]
-    passed = [2 * priced.element * count * width for count, width in zip(tokens, widths, strict=True)]
+    passed = [priced.element * count * width for count, width in zip(tokens, widths, strict=True)]
 
     def traffic(reductions: int, passes: int) -> Traffic:
         figures = (

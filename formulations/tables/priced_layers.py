@@ -21,7 +21,8 @@ from taut.data.analytic.device_rates import ELEMENT_BYTES
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost
 from taut.data.device import Precision
-from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
+from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
+from taut.data.model import ModelSpec
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from taut.data.cluster import NodeSpec as NodeSpec
     from taut.data.costs import CostTable as CostTable
     from taut.data.device import DeviceSpec as DeviceSpec
+    from taut.data.layers.layer import LayerSpec as LayerSpec
     from taut.data.load import load_calibration as load_calibration
     from taut.data.load import load_cluster as load_cluster
     from taut.data.load import load_costs as load_costs
     from taut.data.load import load_memory_model as load_memory_model
     from taut.data.load import load_model as load_model
     from taut.data.memory import MemoryModel as MemoryModel
-    from taut.data.model import LayerSpec as LayerSpec
     from taut.data.model import ModelSpec as ModelSpec
     from taut.data.stack import Stack as Stack
     from taut.data.stack import load_stack as load_stack
@@ -122,6 +122,7 @@ _HOMES = {
     ),
     "taut.data.costs": ("CostTable",),
     "taut.data.device": ("DeviceSpec",),
+    "taut.data.layers.layer": ("LayerSpec",),
     "taut.data.load": (
         "load_calibration",
         "load_cluster",
@@ -130,10 +131,7 @@ _HOMES = {
         "load_model",
     ),
     "taut.data.memory": ("MemoryModel",),
-    "taut.data.model": (
-        "LayerSpec",
-        "ModelSpec",
-    ),
+    "taut.data.model": ("ModelSpec",),
     "taut.data.stack": (
         "Stack",
         "load_stack",

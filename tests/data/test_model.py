@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from taut.data.catalog.builtin import catalog_models
-from taut.data.model import LayerSpec, ModelSpec
+from taut.data.layers.layer import LayerSpec
+from taut.data.model import ModelSpec
 from taut.errors import DataError
 
 SMALL: dict[str, Any] = {"name": "small", "layers": 2, "hidden": 4, "heads": 2, "seq": 3, "vocab": 10}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taut.data.calibration import TERMS, Calibration
-from taut.data.model import EMBEDDING, HEAD
+from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.formulations.latency import StepTime, memory_bytes, step_time, violations
 from taut.formulations.problem import LatencyModel, PlanningProblem
 from taut.formulations.space import Candidate

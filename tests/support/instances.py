@@ -5,8 +5,9 @@ import numpy as np
 from taut.data.calibration import OPTIONAL, TERMS, Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostRow, CostTable
+from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.memory import MemoryModel
-from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.model import ModelSpec
 from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import LATENCY_MODELS, PlanningProblem

@@ -18,7 +18,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import Key
-from taut.data.model import LayerSpec
+from taut.data.layers.layer import LayerSpec
 from taut.errors import DataError
 from taut.solver.certificate.reference.space import ON_V, Case, Choice
 

@@ -12,9 +12,10 @@ from taut.data.catalog.builtin import catalog_operators, memory_model_of
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, check_kinds
 from taut.data.device import Precision, usual_precision
+from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.load import load_cluster, load_costs, load_memory_model, load_model
 from taut.data.memory import MemoryModel
-from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.model import ModelSpec
 from taut.data.stack import Stack
 from taut.errors import DataError, FieldError
 from taut.formulations.degrees import divisors, tensor_degrees

@@ -23,8 +23,9 @@ import torch
 
 from taut.data.costs import CostRow, Recompute
 from taut.data.device import Precision
+from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.memory import PARAMETER_BYTES
-from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.model import ModelSpec
 from taut.profiling.optimizer import adam_seconds_per_parameter
 from taut.profiling.passes import Passes, kept_bytes
 from taut.profiling.timing import Timing, time_passes

@@ -24,7 +24,8 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
-from taut.data.model import EMBEDDING, HEAD, LayerSpec, ModelSpec
+from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
+from taut.data.model import ModelSpec
 from taut.errors import DataError
 
 

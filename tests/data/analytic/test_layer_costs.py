@@ -9,7 +9,8 @@ from taut.data.catalog.builtin import catalog_operators
 from taut.data.catalog.devices import catalog_devices
 from taut.data.costs import CostTable, Key, LayerCost
 from taut.data.device import DeviceSpec, Precision
-from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.model import ModelSpec
 from taut.errors import DataError
 
 S, B, H, A = 100, 2, 64, 4

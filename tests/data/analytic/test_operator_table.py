@@ -12,8 +12,9 @@ from taut.data.analytic.operator_times import OperatorModel
 from taut.data.catalog.devices import catalog_devices
 from taut.data.costs import CostTable, Key
 from taut.data.device import DeviceSpec
+from taut.data.layers.layer import LayerSpec
 from taut.data.load import load_model
-from taut.data.model import LayerSpec, ModelSpec
+from taut.data.model import ModelSpec
 from taut.data.readers.profile_csv import costs_csv, read_costs
 from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
 

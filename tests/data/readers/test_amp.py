@@ -8,7 +8,8 @@ import pytest
 from taut.data.analytic.micro_batch_scaling import PassSeconds
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, Key, LayerCost
-from taut.data.model import EMBEDDING, HEAD, ModelSpec
+from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.model import ModelSpec
 from taut.data.readers import amp as ampcost
 from taut.data.readers.amp import AMP_LAYERS, amp_costs, read_amp_profile
 from taut.errors import DataError

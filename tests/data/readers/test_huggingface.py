@@ -90,14 +90,6 @@ def test_gemmas_gelu_is_gated(tmp_path: Path) -> None:
     assert model.tied_embedding
 
 
-@pytest.mark.parametrize("field", ["num_local_experts", "num_experts", "n_routed_experts"])
-def test_mixtures_of_experts_are_refused(tmp_path: Path, field: str) -> None:
-    """More than one expert is not priced as if there were one."""
-    with pytest.raises(DataError, match=rf"config.json: {field} is 8, expected a dense model"):
-        read(tmp_path, {**LLAMA, field: 8})
-    assert read(tmp_path, {**LLAMA, field: None}).layers == 32
-
-
 def test_heads_of_their_own_width_are_priced(tmp_path: Path) -> None:
     """Qwen3 0.6B has 16 heads of 128 channels at hidden size 1024: 596,042,752 parameters without its head norms."""
     # A layer: 2 x 1024 x 2048 + 2 x 1024 x 1024 + 3 x 1024 x 3072 + 2 x 1024 = 15,730,688; 28 of them, a tied
@@ -107,12 +99,6 @@ def test_heads_of_their_own_width_are_priced(tmp_path: Path) -> None:
     model = read(tmp_path, {**config, **more, "hidden_act": "silu", "tie_word_embeddings": True}, 4096)
     assert model.parameters() == 596_042_752
     assert model.blocks[0].query_hidden == 2048
-
-
-def test_latent_attention_is_refused(tmp_path: Path) -> None:
-    """Compressed keys and values are not priced."""
-    with pytest.raises(DataError, match="kv_lora_rank is 512"):
-        read(tmp_path, {**LLAMA, "kv_lora_rank": 512})
 
 
 FALCON: dict[str, Any] = {
@@ -169,7 +155,16 @@ def test_names_of_falcon_bloom_mpt_are_known(tmp_path: Path, values: dict[str, A
     [
         ({"model_type": "t5", "num_layers": 24}, "model_type is 't5', an encoder-decoder, expected a decoder-only"),
         ({**LLAMA, "is_encoder_decoder": True}, "is_encoder_decoder is true, expected a decoder-only"),
+        ({"model_type": "bart"}, "model_type is 'bart', an encoder-decoder, expected a decoder-only"),
+        ({**LLAMA, "model_type": "bert"}, "model_type is 'bert', an encoder, expected a decoder-only transformer"),
+        ({**LLAMA, "model_type": "roberta"}, "model_type is 'roberta', an encoder, expected"),
         ({"model_type": "mamba", "n_layer": 24}, "model_type is 'mamba', a state-space model, expected a decoder-only"),
+        ({**LLAMA, "model_type": "jamba"}, "model_type is 'jamba', a state-space model, expected"),
+        ({"model_type": "rwkv", "hidden_size": 768}, "model_type is 'rwkv', a recurrent model, expected"),
+        ({"model_type": "vit", "hidden_size": 768}, "model_type is 'vit', a vision model, expected"),
+        ({"model_type": "clip", "text_config": LLAMA}, "model_type is 'clip', a vision model, expected"),
+        ({**LLAMA, "layer_types": ["linear_attention"] * 32}, "layer_types names linear_attention, expected"),
+        ({"_class_name": "UNet2DConditionModel"}, "_class_name is 'UNet2DConditionModel', a part of a diffusion model"),
         ({"text_config": {"hidden_size": 2560}}, r"text_config: num_hidden_layers: missing.* use_diff=False"),
     ],
 )
@@ -182,9 +177,13 @@ def test_other_architectures_are_refused_by_name(tmp_path: Path, values: dict[st
 @pytest.mark.parametrize(
     ("changes", "seq", "words"),
     [
-        ({"model_type": "bert"}, 512, "bert is an encoder, priced as a decoder"),
         ({"vision_config": {}}, None, "the language model alone is priced"),
-        ({"sliding_window": 4096}, None, "sliding_window 4096 is not priced, attention goes to all 8192 tokens"),
+        (
+            {"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 8},
+            None,
+            "sliding_window 4096 of some layers is not priced, attention goes to all 8192 tokens",
+        ),
+        ({"num_nextn_predict_layers": 1}, None, r"further tokens \(num_nextn_predict_layers 1\) is not priced"),
     ],
 )
 def test_approximations_are_said(tmp_path: Path, changes: dict[str, Any], seq: int | None, words: str) -> None:

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from taut.data.model import LayerSpec, ModelSpec
+from taut.data.layers.layer import LayerSpec
+from taut.data.model import ModelSpec
 from taut.errors import DataError
 from taut.profiling.transformer import Attention, Embedding, FeedForward, Head, slice_of
 from tests.support.profiling import gated_model, plain_model

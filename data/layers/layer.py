@@ -1,0 +1,185 @@
+r"""
+One transformer layer: its sizes, parameters and FLOP.
+
+Data of one layer, per sample: tokens :math:`s`, hidden size :math:`h`, attention heads :math:`a` and key-value heads
+:math:`a_{kv}`, hidden size of the feed-forward part :math:`f`, and the attention window :math:`w` (all :math:`s` tokens
+unless stated). With heads of :math:`h_a = h / a` channels unless stated,
+:math:`h_q = a h_a`, :math:`h_{kv} = a_{kv} h_a` and :math:`g = 3` for a gated feed-forward part, 2 otherwise:
+
+(1) matrix parameters of a layer: :math:`2 h h_q + 2 h h_{kv} + g h f`, split evenly over tensor ranks; the attention's
+    may be those of ``taut.data.layers.latent`` instead, and the feed-forward part's those of
+    ``taut.data.layers.experts``;
+(2) small parameters: without gating two layer norms and all biases, with gating two RMS norms, as in GPT and Llama;
+(3) forward FLOP: :math:`2 s` per matrix parameter that a token uses, and :math:`4 s w h_q` for the attention core
+    (scores and values, the full square: causal masks are left to the efficiency of the kernel);
+(4) output of a layer: :math:`s h` elements, which a pipeline hop carries.
+"""
+
+from pydantic import model_validator
+
+from taut.data.layers.experts import ExpertsSpec
+from taut.data.layers.latent import LatentSpec
+from taut.data.layers.sizes import Count, LayerCount
+from taut.data.spec import Spec
+
+BLOCK, EMBEDDING, HEAD = "block", "embedding", "head"
+
+
+class LayerSpec(Spec):
+    """One transformer layer (or ``count`` equal ones in a row); ``kind`` names its shape in the cost table."""
+
+    kind: str = BLOCK
+    count: LayerCount = 1
+    hidden: Count
+    heads: Count
+    kv_heads: Count | None = None
+    head_dim: Count | None = None
+    ffn_hidden: Count | None = None
+    seq: Count
+    gated_mlp: bool = False
+    dropout: bool | None = None
+    attention_window: Count | None = None
+    experts: ExpertsSpec | None = None
+    latent: LatentSpec | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "LayerSpec":
+        if self.kind in (EMBEDDING, HEAD):
+            raise ValueError(f"kind is {self.kind!r}, which is reserved; expected another name")
+        if self.latent is not None and (self.head_dim or self.key_value_heads != self.heads):
+            raise ValueError("latent attention has its own sizes of heads, expected neither head_dim nor kv_heads")
+        if self.latent is None and self.head_dim is None and self.hidden % self.heads:
+            raise ValueError(f"hidden is {self.hidden}, expected a multiple of heads ({self.heads})")
+        if self.heads % self.key_value_heads:
+            raise ValueError(f"heads is {self.heads}, expected a multiple of kv_heads ({self.key_value_heads})")
+        return self
+
+    @property
+    def key_value_heads(self) -> int:
+        """Heads of keys and values; all heads unless stated."""
+        return self.kv_heads or self.heads
+
+    @property
+    def ffn(self) -> int:
+        """Hidden size of the feed-forward part, if it is dense; four times ``hidden`` unless stated."""
+        return self.ffn_hidden or 4 * self.hidden
+
+    @property
+    def ffn_matrices(self) -> int:
+        """Matrices of a feed-forward part: 3 if it is gated, else 2."""
+        return 3 if self.gated_mlp else 2
+
+    @property
+    def used_ffn(self) -> int:
+        """Width of the feed-forward parts that one token passes through."""
+        return self.experts.used_width if self.experts else self.ffn
+
+    @property
+    def window(self) -> int:
+        """Tokens that one token attends to."""
+        return min(self.attention_window or self.seq, self.seq)
+
+    @property
+    def masks(self) -> int:
+        """Dropout masks of a byte an element that a layer keeps: 2, unless it is gated or has no dropout."""
+        return 2 * int(not self.gated_mlp if self.dropout is None else self.dropout)
+
+    @property
+    def query_hidden(self) -> int:
+        """Width of the attention's output and, unless latent, of the queries; ``hidden`` unless stated."""
+        each = self.latent.v_head_dim if self.latent else self.head_dim or self.hidden // self.heads
+        return self.heads * each
+
+    @property
+    def kv_hidden(self) -> int:
+        """Width of the keys (and of the values) of plain attention."""
+        return self.query_hidden // self.heads * self.key_value_heads
+
+    @property
+    def core_dim(self) -> float:
+        """Channels of a head, or those of a plain head with as many FLOP."""
+        return self.latent.core_dim if self.latent else self.query_hidden // self.heads
+
+    @property
+    def output_elements(self) -> int:
+        """Elements that one sample hands to the next layer, eq. (4)."""
+        return self.seq * self.hidden
+
+    def keys_and_values(self, tp: int) -> int:
+        """Width of keys and values together on one of ``tp`` tensor ranks; few key-value heads are replicated."""
+        if self.latent:
+            return self.heads * (self.latent.key_dim + self.latent.v_head_dim) // tp
+        return 2 * (self.kv_hidden // min(tp, self.key_value_heads))
+
+    def splits(self, tp: int) -> bool:
+        """Whether ``tp`` tensor ranks can share the layer evenly, as Megatron-LM requires."""
+        kv = self.key_value_heads
+        shared = self.experts.splits(tp) if self.experts else self.ffn % tp == 0
+        return self.heads % tp == 0 and (kv % tp == 0 or tp % kv == 0) and shared
+
+    def attention_parameters(self, tp: int = 1) -> int:
+        """Matrix parameters of the attention on one of ``tp`` tensor ranks, eq. (1)."""
+        if self.latent:
+            return self.latent.matrix_parameters(self.hidden, self.heads, tp)
+        return 2 * self.hidden * self.query_hidden // tp + self.hidden * self.keys_and_values(tp)
+
+    def ffn_parameters(self, tp: int = 1) -> int:
+        """Matrix parameters of the feed-forward part, or of router and experts, on one tensor rank, eq. (1)."""
+        if self.experts:
+            return self.experts.matrix_parameters(self.hidden, self.ffn_matrices, tp)
+        return self.ffn_matrices * self.hidden * self.ffn // tp
+
+    def matrix_parameters(self, tp: int = 1) -> int:
+        """
+        Parameters of the matrices on one of ``tp`` tensor ranks, eq. (1); few key-value heads are replicated.
+
+        Parameters
+        ----------
+        tp
+            Tensor degree.
+
+        Returns
+        -------
+        int
+            Parameters of one rank.
+        """
+        return self.attention_parameters(tp) + self.ffn_parameters(tp)
+
+    def parameters(self, tp: int = 1) -> int:
+        """
+        Parameters on one of ``tp`` tensor ranks, eqs. (1) and (2).
+
+        Parameters
+        ----------
+        tp
+            Tensor degree.
+
+        Returns
+        -------
+        int
+            Parameters of one rank.
+        """
+        normed = self.latent.normed if self.latent else 0
+        if self.gated_mlp or self.experts or self.latent:
+            return self.matrix_parameters(tp) + normed + (2 if self.gated_mlp else 4) * self.hidden
+        biases = (self.query_hidden + self.ffn) // tp + self.keys_and_values(tp) + 2 * self.hidden
+        return self.matrix_parameters(tp) + biases + 4 * self.hidden
+
+    @property
+    def unused_parameters(self) -> int:
+        """Parameters of the experts that do not take a token."""
+        if self.experts is None:
+            return 0
+        return self.ffn_matrices * self.hidden * (self.experts.width - self.experts.used_width)
+
+    def attention_flops(self) -> float:
+        """FLOP of the attention core of one sample, forward, eq. (3)."""
+        return 4.0 * self.seq * self.window * self.heads * self.core_dim
+
+    def ffn_flops(self) -> float:
+        """FLOP of the feed-forward part of one sample, forward, eq. (3)."""
+        return 2.0 * self.seq * (self.ffn_parameters() - self.unused_parameters)
+
+    def forward_flops(self) -> float:
+        """FLOP of one sample, forward, eq. (3)."""
+        return 2.0 * self.seq * (self.matrix_parameters() - self.unused_parameters) + self.attention_flops()
