@@ -140,6 +140,11 @@ class ModelSpec(Spec):
         """The distinct layer shapes by kind."""
         return {layer.kind: layer for layer in self.blocks}
 
+    @property
+    def has_experts(self) -> bool:
+        """Whether any layer has experts."""
+        return any(layer.experts for layer in self.kinds.values())
+
     def splits(self, tp: int) -> bool:
         """Whether ``tp`` tensor ranks can share every layer."""
         return all(layer.splits(tp) for layer in self.kinds.values())

@@ -61,8 +61,8 @@ KEPT_BYTES: dict[Precision, int] = {
 class Operators(Protocol):
     """Seconds of matrix products and attention cores: an operator model's, or measured ones."""
 
-    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike, /) -> Floats:
-        """Seconds of products of m x k with k x n matrices."""
+    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike, groups: ArrayLike = 1.0, /) -> Floats:
+        """Seconds of products of m x k with k x n matrices, ``groups`` of them in one kernel."""
         ...
 
     def attention_seconds(

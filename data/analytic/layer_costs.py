@@ -18,7 +18,8 @@ elements):
     attention's output, the first feed-forward product's and, gated, the last one's:
     :math:`2 s b (h [+ h] + (2 h_q + h_{kv} + f) / t)`.
 
-Of context ranks each has 1/cp of every sequence, whose tokens attend to the whole window as before.
+Layers with experts or latent attention have the work and keep the bytes of ``taut.data.analytic.routed_layers``. Of
+context ranks each has 1/cp of every sequence, whose tokens attend to the whole window as before.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,6 +39,7 @@ from taut.data.analytic.layer_work import (
     selective_shares,
 )
 from taut.data.analytic.operator_times import OperatorModel
+from taut.data.analytic.routed_layers import routed_kept, routed_passes
 from taut.data.arrays import Floats
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key
@@ -175,8 +177,8 @@ def layer_shape(layer: LayerSpec, tp: int, batch: int, cp: int = 1) -> LayerShap
         hidden=layer.hidden,
         heads=layer.heads / tp,
         kv_heads=layer.key_value_heads / min(tp, layer.key_value_heads),
-        head_dim=layer.query_hidden // layer.heads,
-        ffn=layer.ffn / tp,
+        head_dim=layer.core_dim,
+        ffn=layer.used_ffn / tp,
         up=2 if layer.gated_mlp else 1,
     )
 
@@ -187,10 +189,12 @@ def _rows(model: ModelSpec, priced: _Priced, tp: int, batch: int, cp: int) -> It
         if not layer.splits(tp) or layer.seq % cp:
             continue
         shape = layer_shape(layer, tp, batch, cp)
-        plain, selective = block_passes(shape, rates), selective_shares(shape, rates)
+        routed = layer.experts is not None or layer.latent is not None
+        plain = routed_passes(layer, shape, tp, rates) if routed else block_passes(shape, rates)
+        selective = selective_shares(shape, rates)
         tokens = batch * layer.seq // cp
         for recompute in RECOMPUTE:
-            kept = kept_bytes(layer, recompute, tokens, rates)
+            kept = (routed_kept if routed else kept_bytes)(layer, recompute, tokens, rates)
             key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp)
             yield _row(priced, key, recomputed(plain, recompute, selective), kept)
     first, last = model.blocks[0], model.blocks[-1]
@@ -204,17 +208,17 @@ def _rows(model: ModelSpec, priced: _Priced, tp: int, batch: int, cp: int) -> It
         yield _row(priced, Key(device, HEAD, tp, batch, last.seq, "none", cp), head, kept)
 
 
-def _row(priced: _Priced, key: Key, passes: Passes, kept: tuple[int, int]) -> CostRow:
+def _row(priced: _Priced, key: Key, passes: Passes, kept: tuple[int, ...]) -> CostRow:
     forward, input_grad, weight_grad = (float(terms @ priced.coefficients) for terms in passes)
-    (replicated, split), tp = kept, key.tp
+    (replicated, split, whole), tp = (*kept, 0)[:3], key.tp
     return CostRow.model_validate(
         {
             **key._asdict(),
             "forward_s": forward,
             "input_grad_s": input_grad,
             "weight_grad_s": weight_grad,
-            "activation_bytes": min(replicated + -(-split // tp), MOST_BYTES),
-            "activation_bytes_sp": min(-(-(replicated + split) // tp), MOST_BYTES),
+            "activation_bytes": min(whole + replicated + -(-split // tp), MOST_BYTES),
+            "activation_bytes_sp": min(whole + -(-(replicated + split) // tp), MOST_BYTES),
         }
     )
 

@@ -63,6 +63,15 @@ class Passes(NamedTuple):
     weight_grad: Floats
 
 
+class Product(NamedTuple):
+    """A product of rows x sums with sums x columns matrices forward; ``groups`` of them in one kernel."""
+
+    rows: Floats
+    columns: Floats
+    sums: Floats
+    groups: Floats | float = 1.0
+
+
 def block_passes(shape: LayerShape, rates: Rates) -> Passes:
     """
     Terms of a transformer layer's passes without recompute, (1) to (4).
@@ -82,15 +91,30 @@ def block_passes(shape: LayerShape, rates: Rates) -> Passes:
     tokens = shape.batch * shape.seq
     query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     products = [
-        (query + 2 * kv, shape.hidden),
-        (shape.hidden, query),
-        (shape.up * shape.ffn, shape.hidden),
-        (shape.hidden, shape.ffn),
+        Product(tokens, query + 2 * kv, shape.hidden),
+        Product(tokens, shape.hidden, query),
+        Product(tokens, shape.up * shape.ffn, shape.hidden),
+        Product(tokens, shape.hidden, shape.ffn),
     ]
-    forward, input_grad, weight_grad = _products(tokens, products, rates.operators)
+    return passes_of(shape, rates, products, rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn))
+
+
+def passes_of(shape: LayerShape, rates: Rates, products: list[Product], moved: Floats) -> Passes:
+    """
+    Terms of the passes of a layer of other products, (1) to (4).
+
+    Parameters
+    ----------
+    shape, rates
+        Sizes of its attention core, and what the device makes of work.
+    products
+        Its matrix products forward.
+    moved
+        Bytes that norms, sums, functions and copies move forward, and again in the input gradient.
+    """
+    forward, input_grad, weight_grad = _products(products, rates.operators)
     core, core_backward = _attention(shape, rates)
-    rest = rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn)
-    traffic = rest / rates.memory_bandwidth
+    traffic = moved / rates.memory_bandwidth
     return Passes(
         _terms(forward, core, traffic, rates),
         _terms(input_grad, core_backward, traffic, rates),
@@ -151,7 +175,7 @@ def head_passes(tokens: ArrayLike, hidden: ArrayLike, vocab: ArrayLike, rates: R
         Terms of each pass, (..., 4) in the order of ``KINDS``.
     """
     count, width, words = (np.asarray(size, dtype=np.float64) for size in (tokens, hidden, vocab))
-    forward, input_grad, weight_grad = _products(count, [(words, width)], rates.head or rates.operators)
+    forward, input_grad, weight_grad = _products([Product(count, words, width)], rates.head or rates.operators)
     logits = 8.0 * count * words / rates.memory_bandwidth
     return Passes(
         _terms(forward, 0.0, logits, rates),
@@ -184,11 +208,12 @@ def recomputed(passes: Passes, recompute: str, selective: Floats) -> Passes:
     return passes._replace(input_grad=passes.input_grad + again)
 
 
-def _products(tokens: Floats, shapes: list[tuple[Floats, Floats]], model: Operators) -> tuple[Floats, Floats, Floats]:
-    """Seconds of products (tokens, k) x (k, n) for every (n, k): forward, input gradient, weight gradient, (1)."""
-    forward = sum((model.gemm_seconds(tokens, n, k) for n, k in shapes), np.float64(0.0))
-    input_grad = sum((model.gemm_seconds(tokens, k, n) for n, k in shapes), np.float64(0.0))
-    weight_grad = sum((model.gemm_seconds(n, k, tokens) for n, k in shapes), np.float64(0.0))
+def _products(products: list[Product], model: Operators) -> tuple[Floats, Floats, Floats]:
+    """Seconds of products forward, of their input gradients and of their weight gradients, (1)."""
+    seconds, zero = model.gemm_seconds, np.float64(0.0)
+    forward = sum((seconds(m, n, k, groups) for m, n, k, groups in products), zero)
+    input_grad = sum((seconds(m, k, n, groups) for m, n, k, groups in products), zero)
+    weight_grad = sum((seconds(n, k, m, groups) for m, n, k, groups in products), zero)
     return np.asarray(forward), np.asarray(input_grad), np.asarray(weight_grad)
 
 

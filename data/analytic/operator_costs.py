@@ -35,9 +35,10 @@ class MeasuredOperators:
     gemms: GemmTable
     attention: AttentionTable | OperatorModel
 
-    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike) -> Floats:
-        """Seconds of one matrix product, (1)."""
-        return np.asarray(self.gemms.seconds(*(round(float(np.asarray(size))) for size in (m, n, k))))
+    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike, groups: ArrayLike = 1.0) -> Floats:
+        """Seconds of matrix products of one size, each as measured alone, (1)."""
+        alone = self.gemms.seconds(*(max(round(float(np.asarray(size))), 1) for size in (m, n, k)))
+        return np.asarray(np.asarray(groups) * alone)
 
     def attention_seconds(
         self,

@@ -7,7 +7,8 @@ product of an :math:`m \times k` with a :math:`k \times n` matrix, :math:`F = 2 
 (1) :math:`t = c_1 F / P + c_2 (F / P) \, F / (F + F_0) + c_3 \, 2 m n / W + c_4 \, 2 (m + n) k / W + c_5`,
 
 the time at the best rate; what long kernels lose to the power limit, with :math:`F_0 = 10^{12}`; the output; the
-inputs; and the launch. What small sizes lose, :math:`2 m n k_0 / P` and its like, has the form of the traffic terms.
+inputs; and the launch. Several products of one size in one kernel take the terms of F, output and inputs of all of
+them, and one launch. What small sizes lose, :math:`2 m n k_0 / P` and its like, has the form of the traffic terms.
 A causal attention core over :math:`b` samples of :math:`s` tokens with :math:`a` heads of :math:`d` channels,
 :math:`a_{kv}` key-value heads and window :math:`w` (:math:`s` unless stated) takes, forward,
 
@@ -120,7 +121,7 @@ class OperatorModel(Spec):
         """Peak memory bandwidth in bytes per second."""
         return self.memory_bandwidth_gbytes * GIGABYTE
 
-    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike) -> Floats:
+    def gemm_seconds(self, m: ArrayLike, n: ArrayLike, k: ArrayLike, groups: ArrayLike = 1.0) -> Floats:
         """
         Seconds of matrix products, (1); sizes are numbers or arrays that broadcast.
 
@@ -128,13 +129,15 @@ class OperatorModel(Spec):
         ----------
         m, n, k
             Rows and columns of the output, and the length of the sums.
+        groups
+            Products of this size in one kernel.
 
         Returns
         -------
         Floats
             Seconds, in the common shape.
         """
-        terms = gemm_terms(m, n, k, self.peak, self.memory_bandwidth)
+        terms = gemm_terms(m, n, k, self.peak, self.memory_bandwidth, groups)
         return _weighted(terms, [self.gemm[term] for term in GEMM_TERMS])
 
     def attention_seconds(
@@ -170,7 +173,9 @@ def _weighted(terms: Floats, coefficients: list[float]) -> Floats:
     return np.asarray((terms * np.array(coefficients)).sum(axis=-1))
 
 
-def gemm_terms(m: ArrayLike, n: ArrayLike, k: ArrayLike, peak: float, memory_bandwidth: float) -> Floats:
+def gemm_terms(
+    m: ArrayLike, n: ArrayLike, k: ArrayLike, peak: float, memory_bandwidth: float, groups: ArrayLike = 1.0
+) -> Floats:
     """
     Terms of (1) at coefficient 1, (..., terms) in the order of ``GEMM_TERMS``.
 
@@ -180,20 +185,24 @@ def gemm_terms(m: ArrayLike, n: ArrayLike, k: ArrayLike, peak: float, memory_ban
         Rows and columns of the output, and the length of the sums; numbers or arrays that broadcast.
     peak, memory_bandwidth
         FLOP per second and bytes per second.
+    groups
+        Products of this size in one kernel.
 
     Returns
     -------
     Floats
         Seconds, (..., 5).
     """
-    rows, columns, sums = np.broadcast_arrays(*(np.asarray(size, dtype=np.float64) for size in (m, n, k)))
-    flop = 2.0 * rows * columns * sums
+    rows, columns, sums, count = np.broadcast_arrays(
+        *(np.asarray(size, dtype=np.float64) for size in (m, n, k, groups))
+    )
+    flop = 2.0 * rows * columns * sums * count
     product = flop / peak
     terms = (
         product,
         product * flop / (flop + SUSTAINED_FLOP),
-        ELEMENT * rows * columns / memory_bandwidth,
-        ELEMENT * (rows + columns) * sums / memory_bandwidth,
+        ELEMENT * rows * columns * count / memory_bandwidth,
+        ELEMENT * (rows + columns) * sums * count / memory_bandwidth,
         np.ones_like(flop),
     )
     return np.stack(terms, axis=-1)

@@ -26,7 +26,20 @@ _REFUSED = {
     ),
     "a recurrent model": ("rwkv", "rwkv5", "rwkv6", "rwkv7", "retnet"),
     "a model with linear attention": ("qwen3_next", "minimax", "minimax_text_01", "kimi_linear"),
-    "a vision model": ("vit", "deit", "beit", "swin", "swinv2", "convnext", "dinov2", "resnet", "sam", "detr", "clip", "siglip"),
+    "a vision model": (
+        "vit",
+        "deit",
+        "beit",
+        "swin",
+        "swinv2",
+        "convnext",
+        "dinov2",
+        "resnet",
+        "sam",
+        "detr",
+        "clip",
+        "siglip",
+    ),
 }
 _EXPECTED = "expected a decoder-only transformer"
 _DEFAULTS: dict[str, dict[str, Any]] = {

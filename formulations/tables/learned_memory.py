@@ -52,7 +52,7 @@ def network_stage_memory(
     Raises
     ------
     FormulationError
-        If the model has layers of several kinds.
+        If the model has layers of several kinds, or with experts or latent attention.
     """
     layers = len(model.blocks)
     predicted = np.ceil(network.predict(candidate_features(network.names, model, candidate))).astype(np.int64)
@@ -69,6 +69,9 @@ def candidate_features(names: list[str], model: ModelSpec, candidate: Candidate)
     if len(model.kinds) != 1:
         raise FormulationError(f"{model.name}: layers of {len(model.kinds)} kinds, expected one for a memory network")
     block, micro = model.blocks[0], candidate.micro_batch
+    if block.experts or block.latent:
+        part = "experts" if block.experts else "latent attention"
+        raise FormulationError(f"{model.name}: layers have {part}, expected dense ones for a memory network")
     known: dict[str, float] = {
         "n_gpus": candidate.pp * candidate.tp * candidate.dp,
         "layers": len(model.blocks),

@@ -4,7 +4,8 @@ What a strategy space leaves out of the default one.
 A bound is a claim about its space alone. The default space holds every choice that ``taut plan`` considers without
 options: GPipe and 1F1B, ZeRO-0 and 1, with and without sequence parallelism, every recompute, tensor groups up to the
 largest node, chunks up to four a device, nothing fixed, and published schedules in their own order. More chunks that
-cut the layers evenly, and context ranks, are beyond it.
+cut the layers evenly, and context ranks, are beyond it. Experts are split over tensor ranks alone in every space, which
+leaves out what their users choose first: ranks with experts of their own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from taut.formulations.space import StrategySpace
 CHOICES = ("schedules", "zero", "sequence_parallel", "recompute")
 
 
-def narrowed(space: Mapping[str, Any], cluster: ClusterSpec) -> Iterator[str]:
+def narrowed(space: Mapping[str, Any], cluster: ClusterSpec, *, experts: bool = False) -> Iterator[str]:
     """
     Name every choice that a space leaves out, one in words each.
 
@@ -26,6 +27,8 @@ def narrowed(space: Mapping[str, Any], cluster: ClusterSpec) -> Iterator[str]:
         Fields of a ``StrategySpace`` as plain values; what is missing has its default.
     cluster
         The cluster, whose largest node is the default's largest tensor group.
+    experts
+        Whether the model has experts.
     """
     default = StrategySpace(global_batch=1, max_tp=max(node.gpus_per_node for node in cluster.nodes))
     choices = list(_choices(space, default))
@@ -39,6 +42,8 @@ def narrowed(space: Mapping[str, Any], cluster: ClusterSpec) -> Iterator[str]:
         most, usual = space.get(name, getattr(default, name)), getattr(default, name)
         if most < usual and (name == "max_tp" or "interleaved-1f1b" in space.get("schedules", [])):
             yield f"{name}: at most {most}, not {usual}"
+    if experts:
+        yield "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
     if space.get("fixed"):
         yield "fixed: " + ", ".join(f"{name}={_word(value)}" for name, value in space["fixed"].items())
     if adapted := len(space.get("orders", [])):

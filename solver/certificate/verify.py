@@ -119,7 +119,9 @@ def verify_document(values: object, source: str = "plan") -> Verification:
         claimed=check.claimed,
         sampled=sampled.plans,
         feasible_samples=sampled.feasible,
-        narrowed=tuple(narrowed(document.certificate.space, check.problem.cluster)),
+        narrowed=tuple(
+            narrowed(document.certificate.space, check.problem.cluster, experts=check.problem.model.has_experts)
+        ),
     )
 
 

@@ -1,5 +1,7 @@
 """Random small planning problems, of every shape that the bounds must hold for."""
 
+from typing import Any
+
 import numpy as np
 
 from taut.data.calibration import OPTIONAL, TERMS, Calibration
@@ -19,18 +21,19 @@ LARGE_SHAPES = [(2, 4), (4, 2), (8, 1)]
 MEASURED_SHAPES = [(1, 3), (1, 4), (1, 5), (1, 6), (2, 2), (2, 3)]
 
 
-def random_problem(seed: int, *, large: bool = False, measured: bool = False) -> PlanningProblem:
+def random_problem(seed: int, *, large: bool = False, measured: bool = False, experts: bool = False) -> PlanningProblem:
     """
     A random problem: up to 6 devices (8 if ``large``), levels, racks or measured matrices, one to three device types.
 
     Layers are alike or unlike, with or without vocabulary, in one of three with context ranks; memory is tight in most
     instances. If ``measured``, 3 to 6
     devices in one or two nodes have unlike links, measured device by device and direction by direction.
+    With ``experts`` some layers have experts, at times shared ones too, and some latent attention.
     """
     rng = np.random.default_rng(seed)
     shapes = MEASURED_SHAPES if measured else LARGE_SHAPES if large else SHAPES
     nodes, gpus = shapes[rng.integers(len(shapes))]
-    model = _model(rng, large)
+    model = _with_experts(seed, _model(rng, large)) if experts else _model(rng, large)
     cluster = _with_latencies(seed, _cluster(rng, nodes, gpus, memory_gib=1.0))
     if measured:
         cluster = _device_by_device(seed, cluster)
@@ -99,6 +102,26 @@ def _model(rng: np.random.Generator, large: bool) -> ModelSpec:
         for i in range(layers)
     ]
     return ModelSpec.parse({"name": "unlike", "layers": kinds, **(vocab if rng.random() < 0.3 else {})}, "unlike")
+
+
+def _with_experts(seed: int, model: ModelSpec) -> ModelSpec:
+    """The model as a list of layers, one kind in three dense, the others with experts, half with latent attention."""
+    rng, kinds = np.random.default_rng((seed, 5)), dict[str, dict[str, Any]]()
+    for kind, layer in model.kinds.items():
+        values = layer.model_dump(exclude={"kind", "experts", "latent"})
+        if rng.random() < 0.67:
+            count, shared = int(rng.choice([2, 4, 8])), int(rng.choice([0, 16]))
+            chosen, width = int(rng.integers(1, count + 1)), int(rng.choice([8, 64]))
+            values["experts"] = {"num_experts": count, "experts_per_token": chosen, "expert_ffn_hidden": width}
+            values["experts"]["shared_ffn_hidden"] = shared
+        if rng.random() < 0.5:
+            sizes = {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12}
+            values["latent"] = {**sizes, "q_lora_rank": 16} if rng.random() < 0.5 else sizes
+            values["kv_heads"] = None
+        kinds[kind] = {"gated_mlp": bool(rng.random() < 0.5), **values}
+    stack = {"vocab": model.vocab, "tied_embedding": model.tied_embedding}
+    layers = [{"kind": layer.kind, **kinds[layer.kind]} for layer in model.blocks]
+    return ModelSpec.parse({"name": model.name, "layers": layers, **stack}, "experts")
 
 
 def _cluster(rng: np.random.Generator, nodes: int, gpus: int, memory_gib: float) -> ClusterSpec:

@@ -7,7 +7,8 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     more within the gradient by the input and keeps the layer's output; selective recompute is none.
 (3) Parameters of one tensor rank: matrices are split, norms and biases of the rows are not, key-value heads are
     replicated where they are fewer than ranks; the vocabulary is padded to a multiple of 128 tp. A tied head has
-    none of its own where embedding and head share a device.
+    none of its own where embedding and head share a device. Ranks share every expert's matrices and have the whole
+    router; of latent attention they share what is made by heads and have whole what compresses.
 (4) Each of cp context ranks has 1/cp of the tokens. A layer's output has as many numbers of the precision's size for
     each as its hidden size, and its keys and values twice as many as the keys are wide on a tensor rank.
 """
@@ -87,7 +88,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
         gathered[0] = max(gathered[0], embedding)
     tokens = np.array([batch * layer.seq // choice.cp for layer in blocks])
     output = number * tokens * np.array([layer.hidden for layer in blocks])
-    keys = 2 * number * tokens * np.array([_keys(layer, tp) for layer in blocks])
+    keys = number * tokens * np.array([_keys(layer, tp) for layer in blocks])
     held = kept.astype(int), brought_back.astype(int), output, keys
     entry = case.memory.shared_logit_bytes if tp > 1 else LOGIT_BYTES
     return Layers(passes, *held, parameters, gathered, embedding, entry * tokens[-1] * vocabulary)
@@ -126,16 +127,36 @@ def _measured(case: Case, key: Key) -> tuple[float, ...]:
 
 def _parameters(layer: LayerSpec, tp: int) -> int:
     """Parameters of a layer on one tensor rank, (3)."""
-    heads = layer.heads
-    width, keys = heads * (layer.head_dim or layer.hidden // heads), _keys(layer, tp)
-    matrices = 2 * layer.hidden * width // tp + 2 * layer.hidden * keys
-    matrices += (3 if layer.gated_mlp else 2) * layer.hidden * layer.ffn // tp
-    if layer.gated_mlp:
-        return matrices + 2 * layer.hidden
-    return matrices + (width + layer.ffn) // tp + 2 * keys + 2 * layer.hidden + 4 * layer.hidden
+    hidden, each = layer.hidden, 3 if layer.gated_mlp else 2
+    count = _attention(layer, tp) + (2 if layer.gated_mlp else 4) * hidden
+    if layer.experts is None:
+        count += each * hidden * layer.ffn // tp
+    else:
+        routed, shared = layer.experts.expert_ffn_hidden // tp, layer.experts.shared_ffn_hidden // tp
+        count += layer.experts.num_experts * (hidden + each * hidden * routed) + each * hidden * shared
+    if layer.gated_mlp or layer.experts or layer.latent:
+        return count
+    width = layer.heads * (layer.head_dim or hidden // layer.heads)
+    return count + (width + layer.ffn) // tp + _keys(layer, tp) + 2 * hidden
+
+
+def _attention(layer: LayerSpec, tp: int) -> int:
+    """Parameters of the attention on one tensor rank, with the norms of latent attention, (3)."""
+    hidden, latent = layer.hidden, layer.latent
+    if latent is None:
+        width = layer.heads * (layer.head_dim or hidden // layer.heads)
+        return 2 * hidden * width // tp + hidden * _keys(layer, tp)
+    key, value, rank = latent.qk_nope_head_dim + latent.qk_rope_head_dim, latent.v_head_dim, latent.kv_lora_rank
+    own = layer.heads // tp * (rank * (latent.qk_nope_head_dim + value) + value * hidden)
+    whole = hidden * (rank + latent.qk_rope_head_dim) + rank
+    if latent.q_lora_rank is None:
+        return whole + own + layer.heads // tp * key * hidden
+    return whole + own + latent.q_lora_rank * (hidden + 1 + layer.heads // tp * key)
 
 
 def _keys(layer: LayerSpec, tp: int) -> int:
-    """Width of the keys on one tensor rank, (3)."""
-    heads, groups = layer.heads, layer.key_value_heads
-    return heads * (layer.head_dim or layer.hidden // heads) // heads * groups // min(tp, groups)
+    """Width of keys and values together on one tensor rank, (3)."""
+    heads, groups, latent = layer.heads, layer.key_value_heads, layer.latent
+    if latent is not None:
+        return heads // tp * (latent.qk_nope_head_dim + latent.qk_rope_head_dim + latent.v_head_dim)
+    return 2 * (heads * (layer.head_dim or layer.hidden // heads) // heads * groups // min(tp, groups))

@@ -32,6 +32,7 @@ from typing import Any
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, Key
+from taut.data.layers.layer import LayerSpec
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.errors import DataError
@@ -204,11 +205,18 @@ def _divisors(number: int) -> list[int]:
     return sorted({*low, *(number // d for d in low)})
 
 
+def _widths(layer: LayerSpec) -> list[int]:
+    """Widths of the feed-forward parts of a layer."""
+    if layer.experts is None:
+        return [layer.ffn]
+    return [layer.experts.expert_ffn_hidden, layer.experts.shared_ffn_hidden]
+
+
 def _splits(case: Case, tp: int) -> bool:
     """Whether the layers and the nodes suit a tensor degree, (2)."""
     layers = all(
         layer.heads % tp == 0
-        and layer.ffn % tp == 0
+        and all(width % tp == 0 for width in _widths(layer))
         and (layer.key_value_heads % tp == 0 or tp % layer.key_value_heads == 0)
         for layer in case.model.blocks
     )

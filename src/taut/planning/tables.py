@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from taut.data.cluster import ClusterSpec
+from taut.data.model import ModelSpec
 from taut.formulations.schedules.plan_orders import device_of_chunk
 from taut.solver.certificate.document import PlanDocument
 
@@ -22,6 +23,18 @@ def described_cluster(document: PlanDocument) -> ClusterSpec:
         If the description is no cluster.
     """
     return ClusterSpec.parse(document.inputs["cluster"].spec, "inputs.cluster")
+
+
+def described_model(document: PlanDocument) -> ModelSpec:
+    """
+    Read the model that a plan document describes.
+
+    Raises
+    ------
+    DataError
+        If the description is no model.
+    """
+    return ModelSpec.parse(document.inputs["model"].spec, "inputs.model")
 
 
 def stage_records(document: PlanDocument) -> list[dict[str, Any]]:

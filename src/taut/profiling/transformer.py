@@ -199,6 +199,11 @@ def _slice(model: ModelSpec, kind: str, tp: int, micro_batch: int) -> Slice:
         raise DataError(
             f"{model.name}: layer {kind}: attention_window is {layer.window}, expected a divisor of its seq"
         )
+    if layer.experts or layer.latent:
+        part = "experts" if layer.experts else "latent attention"
+        raise DataError(
+            f"{model.name}: layer {kind}: has {part}, expected a dense layer with plain attention to measure"
+        )
     block, inputs = Block(layer, tp), _activations(layer, micro_batch)
     return Slice(
         module=block, inputs=inputs, gradient=torch.randn_like(inputs), split=(block.attention, block.feed_forward)

@@ -152,7 +152,7 @@ def _stage_table(plan: "PlanDocument") -> Table:
 
 def proof(plan: "PlanDocument") -> list[str]:
     """Status, bound, space, and what the prices rest on, line by line."""
-    from taut.planning.tables import described_cluster
+    from taut.planning.tables import described_cluster, described_model
     from taut.solver.certificate.narrowed import narrowed
 
     certificate, inputs = plan.certificate, plan.inputs
@@ -167,7 +167,8 @@ def proof(plan: "PlanDocument") -> list[str]:
         f"space       {len(certificate.candidates)} candidates: "
         + ", ".join(f"{count} {state}" for state, count in states.most_common()),
     ]
-    left_out = narrowed(certificate.space, described_cluster(plan))
+    experts = described_model(plan).has_experts
+    left_out = narrowed(certificate.space, described_cluster(plan), experts=experts)
     lines += [f"            the bound is on a narrowed space, {each}" for each in left_out]
     calibration = inputs.get("calibration")
     free = [term for term, value in (calibration.spec["coefficients"] if calibration else {}).items() if value == 0]

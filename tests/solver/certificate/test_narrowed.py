@@ -21,6 +21,13 @@ def test_the_default_space_leaves_nothing_out() -> None:
     assert words(zero=[0, 1, 2, 3], max_tp=8, schedules=["1f1b", "gpipe", "zb-v"]) == []
 
 
+def test_experts_narrow_every_space() -> None:
+    """With experts the bound leaves out expert parallelism, and says so."""
+    values = StrategySpace(global_batch=8, max_tp=4).model_dump(mode="json")
+    said = "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
+    assert list(narrowed(values, cluster(2, 4), experts=True)) == [said]
+
+
 @pytest.mark.parametrize(
     ("space", "said"),
     [

@@ -1,5 +1,7 @@
 """Slices of one tensor rank: their shapes are the model's, and the ranks' results add up to the layer's."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -96,6 +98,21 @@ def test_windows_must_divide_the_sequence() -> None:
     layer = LAYER.model_copy(update={"attention_window": 3})
     model = ModelSpec.parse({"name": "windows", "layers": [layer.model_dump()]}, "windows")
     with pytest.raises(DataError, match="windows: layer block: attention_window is 3, expected a divisor of its seq"):
+        slice_of(model, "block", 1, 1, device=CPU, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ({"experts": {"num_experts": 4, "experts_per_token": 2, "expert_ffn_hidden": 8}}, "experts"),
+        ({"latent": {"kv_lora_rank": 4, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 4}}, "latent"),
+    ],
+)
+def test_experts_and_latent_attention_are_not_measured(part: dict[str, Any], words: str) -> None:
+    """Layers that would be measured as dense ones are refused in one line."""
+    entry = {"hidden": 16, "heads": 2, "seq": 8, **part}
+    model = ModelSpec.parse({"name": "experts", "layers": [entry]}, "experts")
+    with pytest.raises(DataError, match=f"experts: layer block: has {words}.*, expected a dense layer"):
         slice_of(model, "block", 1, 1, device=CPU, dtype=torch.float32)
 
 

@@ -100,6 +100,17 @@ def test_evaluators_agree_where_replicas_have_several_copies(block: int) -> None
     assert checked > 50
 
 
+@pytest.mark.parametrize("block", range(2))
+def test_evaluators_agree_on_experts(block: int) -> None:
+    """Experts, shared ones and latent attention, with tensor and context ranks, in every latency model."""
+    rng, checked = np.random.default_rng(300 + block), 0
+    for seed in range(block * 40, (block + 1) * 40):
+        given = random_problem(seed, large=seed % 5 == 0, experts=True)
+        if given.model.has_experts or any(layer.latent for layer in given.model.blocks):
+            checked += agree(given if seed % 2 else replace(given, latency_model="step"), rng, 5)
+    assert checked > 80
+
+
 def random_network(rng: np.random.Generator) -> MemoryNetwork:
     """A network of two layers with random weights, some features by their logarithm."""
     names = [str(name) for name in rng.permutation(ALL_FEATURES)[:8]]

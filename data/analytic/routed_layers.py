@@ -1,0 +1,159 @@
+r"""
+Work and kept bytes of layers with experts or latent attention, on one of t tensor ranks.
+
+A micro-batch has n tokens of hidden size h. Sizes of experts and latent attention are those of
+``taut.data.layers.experts`` (E experts of which k take a token, widths :math:`f_e` and :math:`f_s`) and
+``taut.data.layers.latent`` (a heads, ranks :math:`r_q, r_{kv}`, channels :math:`d_n, d_r, d_v`), elements have e bytes.
+
+(1) Products, of rows x sums with sums x columns: the router's n x h with h x E on every rank; the shared experts' two
+    of width :math:`f_s / t`; and the experts' two of width :math:`f_e / t`, in one kernel each: of
+    :math:`G = \min(E, k n)` experts each takes :math:`k n / G` tokens. Routing is even: an imbalance factor of 1.
+(2) Latent attention has :math:`h \times (r_q + r_{kv} + d_r)` on every rank, and by heads
+    :math:`r_q \times (d_n + d_r) a / t`, :math:`r_{kv} \times (d_n + d_v) a / t` and :math:`d_v a / t \times h`. Ranks
+    that repeat a product repeat it for all tokens, as without sequence parallelism.
+(3) Beside norms, sums and functions, :math:`e n (10 h + 4 (k f_e + f_s) / t)` bytes, routing moves
+    :math:`4 e n k h`: rows are read and written in the order of experts before them, and back behind them; the router
+    12 n E bytes of scores in single precision. Latent attention moves :math:`e n (4 (r_q + r_{kv} + d_r) + 2 a (d_n +
+    d_r) / t)` to norm what is compressed and put keys together. Counted, not fitted.
+(4) Kept: the inputs of the two norms and of attention and feed-forward part, scores of 12 n E bytes, what is
+    compressed and its norm; by tensor ranks queries, keys, values, the attention's output, and the feed-forward parts
+    before and after their function, :math:`(g - 1) (k f_e + f_s)` and :math:`k f_e + f_s` wide. The experts' inputs,
+    :math:`k h` a token, lie whole on every tensor rank, sequence parallelism or not: each has a part of every expert,
+    and so all of its tokens.
+
+Tokens are gathered before the experts and summed behind them as for a dense layer (Megatron-LM's all-gather
+dispatcher), so that tensor ranks exchange what they do for a dense one.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from taut.data.analytic.device_rates import KEPT_BLOCK, Rates
+from taut.data.analytic.layer_work import LayerShape, Passes, Product, passes_of
+from taut.data.arrays import Floats
+from taut.data.layers.layer import LayerSpec
+
+SCORE_BYTES = 12
+"""Bytes of an expert's score of a token: logit, probability and choice in single precision."""
+
+
+class Kept(NamedTuple):
+    """Bytes that sequence parallelism shares, that tensor ranks share anyhow, and that each has whole."""
+
+    replicated: int
+    split: int
+    whole: int
+
+
+def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates) -> Passes:
+    """
+    Terms of the passes of a layer with experts or latent attention, (1) to (3).
+
+    Parameters
+    ----------
+    layer
+        The layer.
+    shape
+        One tensor rank's share of it, its feed-forward part as wide as what one token passes through.
+    tp
+        Tensor degree.
+    rates
+        What the device makes of work.
+    """
+    tokens = shape.batch * shape.seq
+    products = [*_attention_products(layer, shape, tp, tokens), *_ffn_products(layer, shape, tp, tokens)]
+    moved = rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn)
+    if layer.latent:
+        moved = moved + rates.element * tokens * (
+            4.0 * layer.latent.compressed + 2.0 * layer.heads * layer.latent.key_dim / tp
+        )
+    if layer.experts:
+        rows = 4.0 * rates.element * layer.experts.experts_per_token * shape.hidden
+        moved = moved + tokens * (rows + SCORE_BYTES * layer.experts.num_experts)
+    return passes_of(shape, rates, products, moved)
+
+
+def _attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
+    """Products of the attention but its core, (2)."""
+    latent, hidden = layer.latent, shape.hidden
+    if latent is None:
+        query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        return [Product(tokens, query + 2 * kv, hidden), Product(tokens, hidden, query)]
+    made = [
+        (latent.compressed, hidden),
+        (layer.heads * latent.key_dim / tp, latent.q_lora_rank or hidden),
+        (layer.heads * (latent.qk_nope_head_dim + latent.v_head_dim) / tp, latent.kv_lora_rank),
+        (hidden, layer.heads * latent.v_head_dim / tp),
+    ]
+    return [Product(tokens, np.asarray(columns, float), np.asarray(sums, float)) for columns, sums in made]
+
+
+def _ffn_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
+    """Products of router, shared experts and experts, or of the dense feed-forward part, (1)."""
+    experts, hidden = layer.experts, shape.hidden
+    if experts is None:
+        return _up_and_down(tokens, shape, shape.ffn)
+    found = [Product(tokens, np.asarray(float(experts.num_experts)), hidden)]
+    if experts.shared_ffn_hidden:
+        found += _up_and_down(tokens, shape, np.asarray(experts.shared_ffn_hidden / tp))
+    rows = experts.experts_per_token * tokens
+    groups = np.minimum(experts.num_experts, rows)
+    return found + _up_and_down(rows / groups, shape, np.asarray(experts.expert_ffn_hidden / tp), groups)
+
+
+def _up_and_down(rows: Floats, shape: LayerShape, width: Floats, groups: Floats | float = 1.0) -> list[Product]:
+    return [Product(rows, shape.up * width, shape.hidden, groups), Product(rows, shape.hidden, width, groups)]
+
+
+def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> Kept:
+    """
+    Bytes that a layer with experts or latent attention keeps of a micro-batch, (4).
+
+    Under full recompute that is its input; where selective recompute keeps every second product's output
+    (``taut.data.analytic.layer_costs`` (3)), those of queries, values and the parts' first products, the attention's
+    output, the layer's input and, gated, the last products' outputs.
+
+    Parameters
+    ----------
+    layer
+        The layer.
+    recompute
+        ``none``, ``selective`` or ``full``.
+    tokens
+        Tokens of a micro-batch on a context rank.
+    rates
+        What the stack and the precision keep.
+    """
+    element, hidden = rates.element, layer.hidden
+    chosen = layer.experts.experts_per_token if layer.experts else 0
+    if recompute == "full":
+        return Kept(element * tokens * hidden, 0, 0)
+    queries, keys, values = _widths(layer)
+    if recompute == "selective" and rates.selective_products:
+        last = hidden * layer.gated_mlp
+        whole, replicated = (chosen * last, hidden) if layer.experts else (0, hidden + last)
+        split = queries + values + layer.query_hidden + layer.used_ffn
+        return Kept(*(element * tokens * width for width in (replicated, split, whole)))
+    compressed, normed = (layer.latent.compressed, layer.latent.normed) if layer.latent else (0, 0)
+    scores = SCORE_BYTES * layer.experts.num_experts if layer.experts else 0
+    inputs = _cast(tokens * (2 * hidden + normed), rates)
+    replicated = tokens * (hidden * (2 * element + layer.masks) + element * compressed + scores) + inputs
+    widths = queries + keys + values + layer.query_hidden + (layer.ffn_matrices - 1) * layer.used_ffn
+    cast = layer.used_ffn + (layer.query_hidden if rates.casts else 0)
+    split = element * tokens * widths + _cast(tokens * cast, rates)
+    if recompute == "none" and not rates.fused_attention:
+        split += (2 * element + 1) * layer.heads * layer.window * tokens
+    return Kept(replicated, split, _cast(tokens * chosen * hidden, rates))
+
+
+def _widths(layer: LayerSpec) -> tuple[int, int, int]:
+    """Widths of queries, keys and values over all tensor ranks."""
+    if layer.latent is None:
+        return layer.query_hidden, layer.kv_hidden, layer.kv_hidden
+    return layer.heads * layer.latent.key_dim, layer.heads * layer.latent.key_dim, layer.query_hidden
+
+
+def _cast(numbers: int, rates: Rates) -> int:
+    """Bytes of so many inputs as products keep them, rounded up."""
+    return -(-numbers * rates.kept // KEPT_BLOCK)

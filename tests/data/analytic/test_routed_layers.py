@@ -1,0 +1,100 @@
+"""Work and kept bytes of layers with experts and latent attention: by hand, and against dense layers."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taut.data.analytic.device_rates import rates_of
+from taut.data.analytic.layer_costs import analytic_costs, kept_bytes, layer_shape
+from taut.data.analytic.layer_work import block_passes
+from taut.data.analytic.routed_layers import Kept, routed_kept, routed_passes
+from taut.data.costs import Key
+from taut.data.device import DeviceSpec, Precision
+from taut.data.layers.layer import LayerSpec
+from taut.data.model import ModelSpec
+
+DEVICE = DeviceSpec.parse(
+    {
+        **{"name": "d", "memory_gib": 80, "peak_tflops": {"bf16": 100, "fp8": 200}, "memory_bandwidth_gbytes": 1000},
+        **{"gemm_efficiency": 0.5, "attention_efficiency": 0.5, "launch_us": 0},
+    },
+    "d",
+)
+EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 128, "shared_ffn_hidden": 64}
+LATENT = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
+
+
+def layer(**changes: Any) -> LayerSpec:
+    return LayerSpec.parse({"hidden": 64, "heads": 4, "seq": 32, "gated_mlp": True, **changes}, "layer")
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("tp", [1, 2])
+def test_dense_layers_have_the_same_work_and_bytes(gated: bool, tp: int) -> None:
+    """Without experts and latent attention these are the costs of a dense layer."""
+    given, rates = layer(gated_mlp=gated, kv_heads=2), rates_of(DEVICE, "bf16", None)
+    shape = layer_shape(given, tp, 3)
+    for found, dense in zip(routed_passes(given, shape, tp, rates), block_passes(shape, rates), strict=True):
+        np.testing.assert_allclose(found, dense, rtol=1e-15)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("products", [True, False])
+@pytest.mark.parametrize("gated", [False, True])
+def test_dense_layers_keep_the_same_bytes(precision: Precision, fused: bool, products: bool, gated: bool) -> None:
+    """In every precision, recompute and stack."""
+    given = layer(gated_mlp=gated, kv_heads=2)
+    how = {"fused_attention": fused, "selective_products": products, "fp8_inputs": True}
+    rates = rates_of(DEVICE, precision, None, **how)
+    for recompute in ("none", "selective", "full"):
+        assert routed_kept(given, recompute, 96, rates) == (*kept_bytes(given, recompute, 96, rates), 0)
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize("parts", [{"experts": EXPERTS}, {"latent": LATENT}, {"experts": EXPERTS, "latent": LATENT}])
+def test_products_have_the_layers_flop(parts: dict[str, Any], tp: int) -> None:
+    """At a rate of 50 TFLOP/s, with what ranks repeat counted on each of them."""
+    given, rates = layer(**parts), rates_of(DEVICE, "bf16", None)
+    forward, input_grad, weight_grad = routed_passes(given, layer_shape(given, tp, 3), tp, rates)
+    used = given.matrix_parameters(tp) - given.unused_parameters // tp
+    assert forward[0] == pytest.approx(2 * 96 * used / 50e12)
+    assert input_grad[0] == weight_grad[0] == pytest.approx(forward[0])
+    assert forward[1] == pytest.approx(3 * given.attention_flops() / tp / 50e12)
+
+
+def test_what_experts_keep_by_hand() -> None:
+    """Of 10 tokens: norms, inputs and scores; queries to the parts' functions; two inputs of experts whole."""
+    given, rates = layer(experts=EXPERTS), rates_of(DEVICE, "bf16", None)
+    # Norms' inputs 2 x 64 x 2, attention's and feed-forward part's 2 x 64 x 2, scores 12 x 8 = 608 a token.
+    # Queries, keys, values and output 4 x 64, before the function 2 (2 x 128 + 64), after it 320: 1216 of 2 bytes.
+    # The experts' inputs: 2 x 64 of 2 bytes.
+    assert routed_kept(given, "none", 10, rates) == Kept(6080, 24_320, 2560)
+    assert routed_kept(given, "full", 10, rates) == Kept(1280, 0, 0)
+    costs = analytic_costs(
+        ModelSpec.parse({"name": "m", "layers": [{**given.model_dump(), "seq": 10}]}, "m"),
+        *([DEVICE],),
+        **{"precision": "bf16", "tensor_degrees": [2], "micro_batches": [1]},
+    )
+    row = costs.by_key[Key("d", "block", 2, 1, 10, "none")]
+    assert row.activation_bytes == 6080 + 12_160 + 2560
+    assert row.activation_bytes_sp == (6080 + 24_320) // 2 + 2560
+
+
+def test_what_latent_attention_keeps_by_hand() -> None:
+    """Of 10 tokens also what is compressed, 48 wide, and its norm, 40 wide; by heads 24 + 24 + 16 + 16 channels."""
+    given, rates = layer(latent=LATENT, ffn_hidden=100), rates_of(DEVICE, "bf16", None)
+    # 2 x 64 x 2 + 2 x 64 x 2 + 48 x 2 + 40 x 2 = 688; (4 x 80 + 2 x 100 + 100) x 2 = 1240.
+    assert routed_kept(given, "none", 10, rates) == Kept(6880, 12_400, 0)
+
+
+def test_experts_read_their_weights_once_each() -> None:
+    """Few tokens take as long as reading the weights of the experts that they chose, and many as their FLOP."""
+    times = {"product": 1.0, "sustained": 0.0, "output": 0.0, "inputs": 1.0, "launch": 1e-6}
+    model = rates_of(DEVICE, "bf16", None).operators
+    model = model.model_copy(update={"gemm": times})  # type: ignore[attr-defined]
+    # 8 products of 4 x 128 x 64: 8 x 65,536 FLOP at 1e14, 8 x 2 (4 + 128) 64 bytes at 1e12, one launch.
+    found = model.gemm_seconds(4, 128, 64, 8)
+    assert found == pytest.approx(8 * 65_536 / 1e14 + 8 * 2 * 132 * 64 / 1e12 + 1e-6)
+    assert model.gemm_seconds(4, 128, 64) == model.gemm_seconds(4, 128, 64, 1)
