@@ -72,11 +72,8 @@ def test_what_experts_keep_by_hand() -> None:
     # The experts' inputs: 2 x 64 of 2 bytes.
     assert routed_kept(given, "none", 10, rates) == Kept(6080, 24_320, 2560)
     assert routed_kept(given, "full", 10, rates) == Kept(1280, 0, 0)
-    costs = analytic_costs(
-        ModelSpec.parse({"name": "m", "layers": [{**given.model_dump(), "seq": 10}]}, "m"),
-        *([DEVICE],),
-        **{"precision": "bf16", "tensor_degrees": [2], "micro_batches": [1]},
-    )
+    model = ModelSpec.parse({"name": "m", "layers": [{**given.model_dump(), "seq": 10}]}, "m")
+    costs = analytic_costs(model, [DEVICE], precision="bf16", tensor_degrees=[2], micro_batches=[1])
     row = costs.by_key[Key("d", "block", 2, 1, 10, "none")]
     assert row.activation_bytes == 6080 + 12_160 + 2560
     assert row.activation_bytes_sp == (6080 + 24_320) // 2 + 2560

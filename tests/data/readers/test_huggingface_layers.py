@@ -59,19 +59,18 @@ PUBLISHED: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("deepseek-v3", DEEPSEEK3, "671", "37", "embedding"),
     (
         "qwen2-57b-a14b",
-        sizes(
-            *("qwen2_moe", 3584, 28, 28, 4, 18944, 151936),
-            **{"num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 2560},
-            shared_expert_intermediate_size=20480,
-        ),
+        {
+            **sizes("qwen2_moe", 3584, 28, 28, 4, 18944, 151936, num_experts=64, num_experts_per_tok=8),
+            **{"moe_intermediate_size": 2560, "shared_expert_intermediate_size": 20480},
+        },
         *("57.4", "14", ""),
     ),
     (
         "qwen3-30b-a3b",
-        sizes(
-            *("qwen3_moe", 2048, 48, 32, 4, 6144, 151936),
-            **{"num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "head_dim": 128},
-        ),
+        {
+            **sizes("qwen3_moe", 2048, 48, 32, 4, 6144, 151936, num_experts=128, num_experts_per_tok=8),
+            **{"moe_intermediate_size": 768, "head_dim": 128},
+        },
         *("30.5", "3.3", ""),
     ),
     (
@@ -83,17 +82,17 @@ PUBLISHED: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("gpt-oss-120b", GPT_OSS, "116.83", "5.13", "embedding"),
     (
         "llama-4-scout",
-        {"text_config": sizes("llama4_text", 5120, 48, 40, 8, 8192, 202048, num_local_experts=16, **LLAMA4)},
+        {"text_config": sizes("llama4_text", 5120, 48, 40, 8, 8192, 202048, num_local_experts=16) | LLAMA4},
         # 109 billion as published, 108.6 by its file, of which a vision tower has 0.9.
         *("108.6", "17", ""),
     ),
     (
         "llama-4-maverick",
         {
-            "text_config": sizes(
-                *("llama4_text", 5120, 48, 40, 8, 8192, 202048),
-                **{"num_local_experts": 128, "interleave_moe_layer_step": 2, **LLAMA4},
-            )
+            "text_config": {
+                **sizes("llama4_text", 5120, 48, 40, 8, 8192, 202048, num_local_experts=128),
+                **{"interleave_moe_layer_step": 2, **LLAMA4},
+            }
         },
         *("400", "17", ""),
     ),
@@ -158,8 +157,8 @@ def test_files_give_the_catalogs_shapes(tmp_path: Path, name: str, values: dict[
 def test_layers_without_experts_are_told_apart(tmp_path: Path) -> None:
     """DeepSeek-V3 has three dense layers before its experts, Llama 4 Maverick experts in every second layer."""
     assert [layer.kind for layer in read(tmp_path, DEEPSEEK3).blocks] == ["dense"] * 3 + ["experts"] * 58
-    maverick = sizes("llama4_text", 5120, 48, 40, 8, 8192, 202048, num_local_experts=128, **LLAMA4)
-    model = read(tmp_path, {**maverick, "interleave_moe_layer_step": 2})
+    maverick = sizes("llama4_text", 5120, 48, 40, 8, 8192, 202048, num_local_experts=128)
+    model = read(tmp_path, {**maverick, **LLAMA4, "interleave_moe_layer_step": 2})
     assert [layer.kind for layer in model.blocks] == ["dense", "experts"] * 24
     assert model.kinds["dense"].used_ffn == 16384
     assert model.kinds["experts"].used_ffn == 2 * 8192
