@@ -1,0 +1,42 @@
+"""Models with experts and latent attention are planned with a certificate that holds and says what it leaves out."""
+
+import pytest
+
+from taut.data.model import ModelSpec
+from taut.errors import FormulationError
+from taut.formulations.space import Candidate
+from taut.formulations.tables.learned_memory import candidate_features
+from taut.planning.solve import plan
+from taut.planning.verification import verify
+from taut.solver.certificate.verify import Verification
+
+LEFT_OUT = "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
+EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 1024, "shared_ffn_hidden": 1024}
+LATENT = {"kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64}
+SHAPE = {"name": "small", "layers": 6, "hidden": 1024, "heads": 16, "seq": 2048, "gated_mlp": True, "vocab": 32000}
+
+
+def small(**parts: object) -> ModelSpec:
+    return ModelSpec.parse({**SHAPE, "experts": EXPERTS, **parts}, "small")
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("parts", [{}, {"dense_layers": 1, "latent": LATENT}, {"attention_window": 256}])
+def test_experts_are_planned_and_verified(parts: dict[str, object]) -> None:
+    """Experts, dense layers before them, latent attention and windows: the checker derives the same bound."""
+    found = plan(small(**parts), "dgx-h100:2", global_batch=32)
+    assert found.status == "optimal"
+    assert LEFT_OUT in " ".join(str(found).split())
+    checked = verify(found)
+    assert isinstance(checked, Verification)
+    assert checked.faults == ()
+    assert checked.lower_bound == pytest.approx(found.lower_bound_s)
+    assert LEFT_OUT in checked.narrowed
+
+
+@pytest.mark.parametrize("parts", [{}, {"experts": None, "latent": LATENT}])
+def test_memory_networks_know_dense_layers_alone(parts: dict[str, object]) -> None:
+    """A network that was trained on dense layers is not asked about others."""
+    choice = Candidate(1, 1, 8, 1, 1, 4, "1f1b", 0, False)
+    with pytest.raises(FormulationError, match=r"small: layers have .*, expected dense ones for a memory network"):
+        candidate_features(["layers"], small(**parts), choice)
