@@ -23,6 +23,7 @@ from taut.data.model import ModelSpec
 from taut.data.read import read_json
 from taut.data.readers.huggingface_families import is_gated, is_tied, refuse_others, special_shape, with_defaults
 from taut.data.readers.huggingface_layers import experts, latent, windows
+from taut.data.spec import shorten
 from taut.errors import DataError
 
 _NAMES = {
@@ -124,6 +125,6 @@ def _warn_of_approximations(values: Mapping[str, Any], left_out: str, where: str
     if isinstance(values.get("vision_config"), dict):
         said.append("of a multimodal model the language model alone is priced")
     if further := values.get("num_nextn_predict_layers"):
-        said.append(f"prediction of further tokens (num_nextn_predict_layers {further}) is not priced")
+        said.append(f"prediction of further tokens (num_nextn_predict_layers {shorten(further)}) is not priced")
     if said:
         warnings.warn(f"{where}: {'; '.join(said)}", UserWarning, stacklevel=3)

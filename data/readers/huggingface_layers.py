@@ -10,6 +10,7 @@ Experts stand under several names; ``_COUNT`` to ``_SHARED`` list them. A patter
 from collections.abc import Mapping
 from typing import Any
 
+from taut.data.layers.sizes import MOST_LAYERS
 from taut.data.spec import shorten
 from taut.errors import DataError
 
@@ -42,7 +43,9 @@ def windows(values: Mapping[str, Any], layers: Any, tokens: Any) -> tuple[dict[s
     window = values.get("sliding_window")
     window = values.get("attention_chunk_size") if window is None else window
     numbers = all(isinstance(each, int) and not isinstance(each, bool) for each in (window, layers, tokens))
-    if not numbers or values.get("use_sliding_window") is False or not 0 < window < tokens:
+    if not numbers or not 0 < layers <= MOST_LAYERS:
+        return {}, ""
+    if values.get("use_sliding_window") is False or not 0 < window < tokens:
         return {}, ""
     whole = _whole(values, layers)
     if not any(whole):
@@ -100,7 +103,7 @@ def experts(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     chosen = {"num_experts": count, "experts_per_token": _first(values, _CHOSEN), "expert_ffn_hidden": width}
     for name, names in (("experts_per_token", _CHOSEN), ("expert_ffn_hidden", _WIDTH)):
         if chosen[name] is None:
-            raise DataError(f"{where}: {names[0]}: missing, expected a value beside {count} experts")
+            raise DataError(f"{where}: {names[0]}: missing, expected a value beside {shorten(count)} experts")
     dense = {} if llama4 is None else {"ffn_hidden": llama4}
     return {"experts": {**chosen, "shared_ffn_hidden": shared}, **dense, **_places(values, where)}
 
@@ -109,7 +112,7 @@ def _places(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Which layers have experts."""
     first, listed = values.get("first_k_dense_replace") or 0, values.get("mlp_only_layers") or []
     if listed:
-        if listed != list(range(len(listed))):
+        if not isinstance(listed, list) or listed != list(range(len(listed))):
             words = "expected the first layers, or none"
             raise DataError(f"{where}: mlp_only_layers is {shorten(listed)}, {words}")
         first = len(listed)

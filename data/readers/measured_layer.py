@@ -61,6 +61,9 @@ class Profiled:
         """Refuse a model whose profile cannot be told apart into embedding, equal blocks and head."""
         if len(self.model.kinds) != 1 or not self.model.vocab:
             raise DataError(f"model {self.model.name}: expected layers of one kind and a vocabulary")
+        if self.block.experts or self.block.latent:
+            part = "experts" if self.block.experts else "latent attention"
+            raise DataError(f"model {self.model.name}: has {part}, expected dense layers with plain attention")
 
     @property
     def block(self) -> LayerSpec:

@@ -26,6 +26,7 @@ from taut.schedules.verify import verify_schedule
 from tests.data.readers.test_amp import SECONDS
 from tests.data.readers.test_galvatron import MODEL, TIMES
 from tests.data.readers.test_huggingface import LLAMA
+from tests.data.readers.test_huggingface_layers import DEEPSEEK3
 from tests.data.readers.test_mpigraph import CSV, RECV, SEND
 from tests.data.readers.test_nccl_tests import TEXT, report
 from tests.data.readers.test_nvbandwidth import case, waived
@@ -78,6 +79,10 @@ nodes: [{count: 2, device: a100-80gb, gpus_per_node: 1, intra_bandwidth_gbps: 24
 bandwidth_matrix: {unit: GB/s, rows: [[0, 25.5], [24, 0]]}
 latency_matrix: {rows_us: [[0, 5], [6.5, 0]]}
 """
+EXPERTS = {
+    **DEEPSEEK3,
+    **{"max_position_embeddings": 4096, "sliding_window": 128, "sliding_window_pattern": 2, "mlp_only_layers": [0]},
+}
 MODEL_YAML = 'layers: 24\nhidden: 1024\nheads: 16\nseq: 2048\nvocab: 51200\ngated_mlp: true\nsource: "mine"\n'
 UNLIKE_YAML = """\
 vocab: 1000
@@ -159,6 +164,7 @@ def readers() -> list[Target]:
         Target("model", ".yaml", MODEL_YAML, lambda path: load_model(str(path))),
         Target("unlike-model", ".yaml", UNLIKE_YAML, lambda path: load_model(str(path))),
         Target("hugging-face", ".json", json.dumps(LLAMA, indent=1), lambda path: load_model(str(path))),
+        Target("hugging-face-experts", ".json", json.dumps(EXPERTS, indent=1), lambda path: load_model(str(path))),
         Target("cluster", ".yaml", CLUSTER, lambda path: load_cluster(str(path))),
         Target("cluster-matrix", ".yaml", MATRIX, lambda path: load_cluster(str(path))),
         Target("matrix", ".csv", "to,a,b\na,0,25.5\nb,24,0\n", read_matrix),

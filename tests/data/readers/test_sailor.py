@@ -10,6 +10,7 @@ import pytest
 from taut.data.catalog.devices import device_named
 from taut.data.costs import CostTable, Key
 from taut.data.device import DeviceSpec
+from taut.data.layers.experts import ExpertsSpec
 from taut.data.load import load_model
 from taut.data.model import ModelSpec
 from taut.data.readers.profile_csv import costs_csv, read_costs
@@ -235,6 +236,14 @@ def test_communication_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
     """Without a lower degree beside, a block must be longer than its all-reduces."""
     with pytest.raises(DataError, match=r"1\.2: two all-reduces of 2e-05 s, .* leave nothing of a block's 3e-05 s"):
         read(tmp_path, {"1": {"2": layers(21.024, (30.0, 60.0))}})
+
+
+def test_models_with_experts_are_refused(tmp_path: Path) -> None:
+    """A profile of dense layers is not taken for one of experts."""
+    experts = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 8}
+    model = MODEL.model_copy(update={"experts": ExpertsSpec(**experts)})
+    with pytest.raises(DataError, match="has experts, expected dense layers with plain attention"):
+        read(tmp_path, profile(), model=model)
 
 
 def test_models_of_another_form_are_refused(tmp_path: Path) -> None:
