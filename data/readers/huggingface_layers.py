@@ -40,7 +40,7 @@ def windows(values: Mapping[str, Any], layers: Any, tokens: Any) -> tuple[dict[s
     tuple
         Fields of ``ModelSpec``, none where every layer attends to every token; and what is priced as something else.
     """
-    window = values.get("sliding_window")
+    window: Any = values.get("sliding_window")
     window = values.get("attention_chunk_size") if window is None else window
     numbers = all(isinstance(each, int) and not isinstance(each, bool) for each in (window, layers, tokens))
     if not numbers or not 0 < layers <= MOST_LAYERS:
