@@ -103,7 +103,7 @@ def test_report_says_why_a_search_with_a_gap_stopped(stopped: str | None, words:
 
 def test_the_head_names_the_longest_sequence_and_overlap() -> None:
     """Batch, sequence length beside the model's longest, and latency model stand at the top."""
-    model = {**INPUTS["model"], "spec": {"layers": 1, "seq": 16, "max_seq": 64}}
+    model = {**INPUTS["model"], "spec": {**MODEL, "max_seq": 64}}
     certificate = {"space": {"global_batch": 4, "fixed": {}}, "latency_model": "step", "overlap_grad_reduce": True}
     plan = made_plan(certificate=certificate, inputs={**INPUTS, "model": model}, provenance={"stopped_by": None})
     assert " ".join(summary(plan.typed).split()).startswith(
@@ -117,11 +117,12 @@ NODE = {
     "gpus_per_node": 1,
     "intra_bandwidth_gbps": 1,
 }
+MODEL = {"name": "m", "layers": 1, "hidden": 8, "heads": 1, "seq": 16}
 MEMORY = {"network": None, "precision": "bf16", "overhead_gib": 2.0, "samples": 0, "margin": 0.05}
 INPUTS = {
     role: {"name": role[0], "sha256": "", "spec": spec}
     for role, spec in {
-        "model": {"layers": 1, "seq": 16},
+        "model": MODEL,
         "cluster": {"name": "c", "nodes": [NODE]},
         "costs": {"basis": "profile made up"},
         "memory_model": MEMORY,
