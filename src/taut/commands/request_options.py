@@ -1,7 +1,8 @@
 """
-The options that ``plan`` and ``pareto`` share, each stated once: the flags of a ``PlanRequest``.
+The options of a ``PlanRequest``, each stated once for every command that has it.
 
-``takes_request`` replaces the parameter ``request`` of a command by these options.
+``takes_request`` replaces the parameter ``request`` of a command by all of them, ``takes_options`` the parameter
+``options`` by some of them, none of which must be given.
 """
 
 import inspect
@@ -9,6 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from taut.commands.options import parse_fix
 
 if TYPE_CHECKING:
     from taut.planning.request import PlanRequest
@@ -51,7 +54,6 @@ def _request(
     workers: Annotated[int, typer.Option(help="Threads; the plan does not depend on them.")] = 2,
 ) -> "PlanRequest":
     """Build the request of the options."""
-    from taut.commands.options import parse_fix
     from taut.planning.request import PlanRequest
 
     given = {**locals(), "fix": parse_fix(fix)}
@@ -67,14 +69,52 @@ def takes_request(command: Command) -> Command:
     command
         A command of Typer; its own options stand after the request's.
     """
-    shared, own = inspect.signature(_request).parameters, dict(inspect.signature(command).parameters)
-    del own["request"]
+    shared = inspect.signature(_request).parameters
 
     def run(**given: Any) -> None:
         request = _request(**{name: given.pop(name) for name in shared})
         command(request, **given)
 
-    parameters = [*shared.values(), *own.values()]
+    return _with_parameters(run, command, "request", list(shared.values()))
+
+
+def takes_options(*names: str) -> Callable[[Command], Command]:
+    """
+    Give a command some options of a request in place of its parameter ``options``, the values that were given by name.
+
+    Parameters
+    ----------
+    names
+        Parameters of a request; a user may leave out each of them.
+
+    Returns
+    -------
+    The decorator of a command of Typer.
+    """
+    shared = inspect.signature(_request).parameters
+    optional = [
+        shared[name].replace(default=None) if shared[name].default is inspect.Parameter.empty else shared[name]
+        for name in names
+    ]
+
+    def decorate(command: Command) -> Command:
+        def run(**given: Any) -> None:
+            values = {parameter.name: (given.pop(parameter.name), parameter.default) for parameter in optional}
+            options = {name: value for name, (value, default) in values.items() if value != default}
+            if "fix" in options:
+                options["fix"] = parse_fix(options["fix"])
+            command(options=options, **given)
+
+        return _with_parameters(run, command, "options", optional)
+
+    return decorate
+
+
+def _with_parameters(run: Command, command: Command, place: str, shared: list[inspect.Parameter]) -> Command:
+    """A function with a command's name, text and parameters, one of them replaced by those that it shares."""
+    own = list(inspect.signature(command).parameters.values())
+    at = [parameter.name for parameter in own].index(place)
+    parameters = [*own[:at], *shared, *own[at + 1 :]]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     # Typer reads the options off this attribute, which stands for a function's own signature.

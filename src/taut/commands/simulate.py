@@ -4,11 +4,12 @@ import json
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import JsonFlag, check_file, parse_fix, text_width
+from taut.commands.options import JsonFlag, check_file, text_width
+from taut.commands.request_options import takes_options
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -17,25 +18,14 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".pdf", ".svg")
 
 
+@takes_options(
+    "global_batch", "fix", "seq", "profile", "memory_model", "calibration", "stack", "precision", "grad_precision",
+    "overlap_grad_reduce",
+)  # fmt: skip
 def simulate_command(
     model: Annotated[str, typer.Argument(metavar="MODEL|PLAN.json", help="The model, as for plan; or a plan, alone.")],
+    options: dict[str, Any],
     cluster: Annotated[str | None, typer.Argument(metavar="[CLUSTER]", help="The cluster, as for plan.")] = None,
-    global_batch: Annotated[int | None, typer.Option(help="Sequences per step.")] = None,
-    fix: Annotated[str, typer.Option(help="Values of the configuration, such as tp=8,pp=4,micro_batch=1.")] = "",
-    seq: Annotated[int | None, typer.Option(help="Sequence length in tokens, if not the model's.")] = None,
-    profile: Annotated[str | None, typer.Option(help="Measured layer costs: catalog name or CSV file.")] = None,
-    memory_model: Annotated[str | None, typer.Option(help="Catalog name, YAML file, or JSON of a network.")] = None,
-    calibration: Annotated[str | None, typer.Option(help="Fitted coefficients: catalog name or YAML file.")] = None,
-    stack: Annotated[
-        str | None, typer.Option(help="Framework: catalog name or YAML file; default: megatron-core.")
-    ] = None,
-    precision: Annotated[str | None, typer.Option(help="bf16, fp16, fp32, fp8, fp8-blockwise, mxfp8 or nvfp4.")] = None,
-    grad_precision: Annotated[
-        str | None, typer.Option(help="Of kept and summed gradients: bf16, fp16 or fp32; default: by precision.")
-    ] = None,
-    overlap_grad_reduce: Annotated[
-        bool, typer.Option("--overlap-grad-reduce", help="Reduce gradients during the last backward pass.")
-    ] = False,
     trace: Annotated[
         Path | None, typer.Option(help="Write what ran when, for ui.perfetto.dev and chrome://tracing (.json).")
     ] = None,
@@ -49,17 +39,7 @@ def simulate_command(
 
     check_file(trace)
     _check_picture(picture)
-    options: dict[str, object] = {
-        "global_batch": global_batch, "seq": seq, "profile": profile, "memory_model": memory_model,
-        "calibration": calibration, "stack": stack, "precision": precision,
-        "grad_precision": grad_precision,
-    }  # fmt: skip
-    given = {name: value for name, value in options.items() if value is not None}
-    if fix:
-        given["fix"] = parse_fix(fix)
-    if overlap_grad_reduce:
-        given["overlap_grad_reduce"] = True
-    found = _simulated(model, cluster, given)
+    found = _simulated(model, cluster, options)
     if trace is not None:
         write_trace(found, trace)
     if picture is not None:
@@ -67,19 +47,19 @@ def simulate_command(
     typer.echo(json.dumps(found.as_dict()) if as_json else summary(found, width=text_width()))
 
 
-def _simulated(model: str, cluster: str | None, given: dict[str, object]) -> "Simulation":
+def _simulated(model: str, cluster: str | None, options: dict[str, Any]) -> "Simulation":
     """The step of a plan, or of stated values."""
     from taut.planning.request import PlanRequest
     from taut.simulation.simulate import simulate
 
     if cluster is None:
-        if given:
-            name = "--" + min(given).replace("_", "-")
+        if options:
+            name = "--" + min(options).replace("_", "-")
             raise DataError(f"{name}: stands beside a plan, expected a model and a cluster, or a plan alone")
         if not Path(model).exists() and Path(model).suffix != ".json":
             raise DataError("CLUSTER: missing, expected a model and a cluster, or the file of a plan alone")
         return simulate(model)
-    return simulate(PlanRequest(model, cluster, **given))  # type: ignore[arg-type]
+    return simulate(PlanRequest(model, cluster, **options))
 
 
 def _check_picture(path: Path | None) -> None:

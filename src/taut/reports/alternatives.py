@@ -6,7 +6,7 @@ b >= J, and where b < J it is open: something in it may be faster by up to 1 - b
 """
 
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from taut.formulations.space import Candidate
 from taut.solver.result import SOLVED
@@ -30,9 +30,11 @@ WHY = {
 
 def candidate_name(entry: "CandidateSection") -> str:
     """A candidate in one line, as progress and messages name it."""
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.strategy.items()}
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in entry.strategy.items()
+    }
     try:
-        return str(Candidate(**given))  # type: ignore[arg-type]
+        return str(Candidate(**given))
     except TypeError:
         return " ".join(f"{name}={value}" for name, value in given.items())
 
