@@ -25,9 +25,13 @@ from taut.formulations.simulation.operators import (
 from taut.formulations.simulation.passes import Shards, Template, template
 from taut.formulations.simulation.replicas import Replicas
 from taut.formulations.strategy import Strategy
+from taut.formulations.tables.block_traffic import BlockLink
 
 KIND_OF = {INPUT_GRADIENT: operators.INPUT, WEIGHT_GRADIENT: operators.WEIGHT, BACKWARD: operators.BACKWARD}
 """Kind of the computation of a pass that yields gradients."""
+
+Place = tuple[tuple[int, ...], BlockLink]
+"""Device types of a block, and its slowest links."""
 
 
 def pass_templates(
@@ -72,7 +76,7 @@ class _Maker:
             self.kept[key] = template(units, self._shards(way, layers, rate), send)
         return self.kept[key]
 
-    def _unit(self, way: int, layer: int, recompute: str, at: tuple) -> list[Operator]:  # type: ignore[type-arg]
+    def _unit(self, way: int, layer: int, recompute: str, at: Place) -> list[Operator]:
         """Operators of one layer; equal inner layers are priced once."""
         inner = 0 < layer < self.prices.layers - 1
         key = (way, self.prices.kind_of(layer) if inner else ~layer, recompute, at)

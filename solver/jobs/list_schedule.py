@@ -14,9 +14,9 @@ from math import inf
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from taut.data.arrays import Floats, Ints
+from taut.formulations.compiled import jit
 from taut.formulations.jobs.problem import JobsProblem, Objective, Schedule, Segment
 
 
@@ -63,8 +63,8 @@ def list_data(problem: JobsProblem, objective: Objective) -> ListData:
     )
 
 
-@njit(cache=True)
-def list_schedule(data: ListData, order: Ints, thrift: Floats) -> tuple[Floats, Ints]:  # pragma: no cover - compiled
+@jit
+def list_schedule(data: ListData, order: Ints, thrift: Floats) -> tuple[Floats, Ints]:
     """Start and configuration of every job (J,), infinity and -1 where it is left out; ``thrift`` is lambda (1)."""
     jobs, pools = len(data.arrival), len(data.capacity)
     times, free = np.zeros((pools, 2 * jobs + 2)), np.zeros((pools, 2 * jobs + 2), np.int64)
@@ -95,10 +95,10 @@ def list_schedule(data: ListData, order: Ints, thrift: Floats) -> tuple[Floats, 
     return starts, chosen
 
 
-@njit(cache=True)
+@jit
 def _earliest(
     times: Floats, free: Ints, pieces: int, arrival: float, gpus: int, seconds: float
-) -> float:  # pragma: no cover - compiled
+) -> float:
     """The earliest start from an arrival on at which devices stay free for so many seconds."""
     start = arrival
     for piece in range(pieces):
@@ -112,8 +112,8 @@ def _earliest(
     return start
 
 
-@njit(cache=True)
-def _cut(times: Floats, free: Ints, pieces: int, moment: float) -> int:  # pragma: no cover - compiled
+@jit
+def _cut(times: Floats, free: Ints, pieces: int, moment: float) -> int:
     """Let a piece begin at a moment; returns the number of pieces."""
     place = pieces
     while times[place - 1] > moment:

@@ -8,6 +8,7 @@ appear, and the results. A field whose name a result has is ``given_`` and its n
 import csv
 import json
 from collections.abc import Sequence
+from importlib import import_module
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def check_table(path: Path) -> None:
         raise DataError(f"{path}: expected a name that ends in {', '.join(ENDS)}")
     if path.suffix in PARQUET:
         try:
-            import pyarrow.parquet  # noqa: F401
+            import_module("pyarrow.parquet")
         except ImportError:
             raise DataError(f"{path}: Parquet needs pyarrow: pip install 'taut[sweep]'") from None
 

@@ -8,6 +8,7 @@ import pytest
 from taut.data.analytic.device_rates import rates_of
 from taut.data.analytic.layer_costs import analytic_costs, kept_bytes, layer_shape
 from taut.data.analytic.layer_work import block_passes
+from taut.data.analytic.operator_times import OperatorModel
 from taut.data.analytic.routed_layers import Kept, routed_kept, routed_passes
 from taut.data.costs import Key
 from taut.data.device import DeviceSpec, Precision
@@ -90,7 +91,8 @@ def test_experts_read_their_weights_once_each() -> None:
     """Few tokens take as long as reading the weights of the experts that they chose, and many as their FLOP."""
     times = {"product": 1.0, "sustained": 0.0, "output": 0.0, "inputs": 1.0, "launch": 1e-6}
     model = rates_of(DEVICE, "bf16", None).operators
-    model = model.model_copy(update={"gemm": times})  # type: ignore[attr-defined]
+    assert isinstance(model, OperatorModel)
+    model = model.model_copy(update={"gemm": times})
     # 8 products of 4 x 128 x 64: 8 x 65,536 FLOP at 1e14, 8 x 2 (4 + 128) 64 bytes at 1e12, one launch.
     found = model.gemm_seconds(4, 128, 64, 8)
     assert found == pytest.approx(8 * 65_536 / 1e14 + 8 * 2 * 132 * 64 / 1e12 + 1e-6)

@@ -1,6 +1,7 @@
 """The checker of schedules of jobs, on schedules that are right and on each kind of wrong one."""
 
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from taut.formulations.jobs.check import measures, trimmed, violations
 from taut.formulations.jobs.problem import JobsProblem, Pool, Segment
 
 
-def problem(**change: object) -> JobsProblem:
+def problem(**change: Any) -> JobsProblem:
     """Two jobs of 100 steps on two nodes of four; 1 step a second on 4 GPUs, 1.5 on 8; starts take 10 s."""
-    fields: dict[str, object] = {
+    fields: dict[str, Any] = {
         "pools": (Pool("a", 2, 4, price=0.5),),
         "arrival": np.array([0.0, 20.0]),
         "work": np.array([100.0, 100.0]),
@@ -24,7 +25,7 @@ def problem(**change: object) -> JobsProblem:
         "rate": np.array([1.0, 1.5, 1.0, 1.5]),
         "restart_s": 10.0,
     }
-    return JobsProblem(**{**fields, **change})  # type: ignore[arg-type]
+    return JobsProblem(**{**fields, **change})
 
 
 def test_measures_of_a_schedule_with_a_resizing() -> None:

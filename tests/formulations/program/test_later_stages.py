@@ -3,7 +3,7 @@
 import numpy as np
 
 from taut.formulations.partition import LaterStages
-from taut.formulations.program.program import option_cost
+from taut.formulations.program.program import Option, option_cost
 from taut.formulations.program.rows import strategy_program
 from taut.formulations.strategy import Division
 from taut.solver.program.cp_sat import solve_cpsat
@@ -25,11 +25,11 @@ def later(pp: int, *, overlap: bool = False, optimizer: float = 0.0) -> LaterSta
     )
 
 
-def waiting(pp: int, micro_batches: int, **changes: object):  # type: ignore[no-untyped-def]
+def waiting(pp: int, micro_batches: int, *, overlap: bool = False, optimizer: float = 0.0) -> Option:
     """The option of ``option`` that waits for all stages; a forward pass is a third of both."""
     one = option(pp, micro_batches, [10] if pp == 1 else [9])
     forward = one.partition.low[:, 0] / 3
-    made = later(pp, **changes)  # type: ignore[arg-type]
+    made = later(pp, overlap=overlap, optimizer=optimizer)
     return one._replace(partition=one.partition.__class__(**{**vars(one.partition), "forward": forward}), later=made)
 
 

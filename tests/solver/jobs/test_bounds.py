@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,9 +55,9 @@ def test_larger_cases_against_enumeration(size: tuple[int, int, int], seeds: ran
             check_case(seed, objective, jobs=size[0], counts=size[1], intervals=size[2])
 
 
-def one_job(**change: object) -> JobsProblem:
+def one_job(**change: Any) -> JobsProblem:
     """A job of 100 steps at 1 a second on one node of four, due at 100 s."""
-    fields: dict[str, object] = {
+    fields: dict[str, Any] = {
         "pools": (Pool("a", 1, 4, price=1.0),),
         "arrival": np.zeros(1),
         "work": np.array([100.0]),
@@ -67,7 +68,7 @@ def one_job(**change: object) -> JobsProblem:
         "gpus": np.array([4]),
         "rate": np.array([1.0]),
     }
-    return JobsProblem(**{**fields, **change})  # type: ignore[arg-type]
+    return JobsProblem(**{**fields, **change})
 
 
 def test_bounds_of_one_job_are_its_own_seconds() -> None:

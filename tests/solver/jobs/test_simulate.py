@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,9 @@ from taut.solver.jobs.simulate import Failures, View, simulate
 from tests.support.jobs import random_case
 
 
-def cluster(jobs: int = 2, **change: object) -> JobsProblem:
+def cluster(jobs: int = 2, **change: Any) -> JobsProblem:
     """Jobs of 100 steps on four nodes of four; 1, 2 and 3 steps a second on 4, 8 and 16 GPUs."""
-    fields: dict[str, object] = {
+    fields: dict[str, Any] = {
         "pools": (Pool("a", 4, 4),),
         "arrival": np.zeros(jobs),
         "work": np.full(jobs, 100.0),
@@ -32,7 +33,7 @@ def cluster(jobs: int = 2, **change: object) -> JobsProblem:
         "gpus": np.tile([4, 8, 16], jobs),
         "rate": np.tile([1.0, 2.0, 3.0], jobs),
     }
-    return JobsProblem(**{**fields, **change})  # type: ignore[arg-type]
+    return JobsProblem(**{**fields, **change})
 
 
 @pytest.mark.parametrize("policy", POLICIES)

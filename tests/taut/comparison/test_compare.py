@@ -38,7 +38,8 @@ def test_the_current_configuration_is_priced_as_it_is(found: Comparison) -> None
 def test_the_distance_is_that_from_the_proven_bound(found: Comparison) -> None:
     """J / L - 1 with the bound of the best plan, which is no slower than what runs."""
     assert found.lower_bound_s == found.best.lower_bound_s
-    assert found.distance == pytest.approx(found.current.step_time_s / found.best.lower_bound_s - 1)  # type: ignore[operator]
+    assert found.best.lower_bound_s is not None
+    assert found.distance == pytest.approx(found.current.step_time_s / found.best.lower_bound_s - 1)
     assert found.best.step_time_s <= found.current.step_time_s
 
 

@@ -71,7 +71,7 @@ def test_a_configuration_that_does_not_fit_is_simulated_and_said_so() -> None:
 def test_options_beside_a_plan_are_refused() -> None:
     """A plan holds everything."""
     with pytest.raises(FieldError, match="stands beside a plan"):
-        taut.simulate("plan.json", global_batch=8)  # type: ignore[call-overload]
+        taut.simulate("plan.json", global_batch=8)  # type: ignore[call-overload]  # what types forbid is refused at run time too
 
 
 def test_too_many_open_candidates_are_refused() -> None:

@@ -1,9 +1,9 @@
-r"""
+"""
 Text, attributes, values for scripts, and SVG shapes, none of which lets what it is given become markup.
 
 (1) Text and attributes have ``& < > " '`` as entities.
-(2) JSON between script tags has ``< > &`` and the two line separators of Unicode as ``\uXXXX``, which a JSON parser
-    reads back and an HTML parser does not see.
+(2) JSON between script tags has ``< > &`` and the two line separators of Unicode as escapes by number, which a JSON
+    parser reads back and an HTML parser does not see.
 (3) A drawing states its width and height in a ``viewBox``, so that it shrinks with the window and never grows.
 """
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taut.data.arrays import Flags, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.data.spec import digest
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -108,6 +108,11 @@ def test_no_case_is_above_the_optimum_of_its_placements(block: int) -> None:
     assert (shares > 0.95).mean() > 0.3
 
 
+def slowest_rate(inverse: Floats, *_: object) -> float:
+    """The slowest of all links, which is what no spanning stage needs to use."""
+    return float(inverse[~np.eye(len(inverse), dtype=bool)].max())
+
+
 @pytest.mark.parametrize("planted", ["ways back forgotten", "ring of a spanning stage doubled", "slowest link taken"])
 def test_a_planted_bug_shows(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the terms of the bound is needed: without it some instance is bounded above its optimum."""
@@ -116,8 +121,7 @@ def test_a_planted_bug_shows(planted: str, monkeypatch: pytest.MonkeyPatch) -> N
     elif planted == "ring of a spanning stage doubled":
         monkeypatch.setattr(Racks, "ring", property(lambda racks: 4.0 * racks.slowest))
     else:
-        slowest = lambda inverse, *_: float(inverse[~np.eye(len(inverse), dtype=bool)].max())  # noqa: E731
-        monkeypatch.setattr(spanning, "spanning_rate", slowest)
+        monkeypatch.setattr(spanning, "spanning_rate", slowest_rate)
     with pytest.raises(AssertionError):
         for seed in range(120):
             check(seed)
