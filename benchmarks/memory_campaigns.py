@@ -42,8 +42,8 @@ class MemoryCampaign:
     @property
     def about(self) -> dict[str, Any]:
         """What a memory model from these runs says of itself."""
-        names = ("name", "stack", "source", "sequence_parallel", "fused_attention", "half_gradients")
-        names += ("selective_products", "shared_logit_bytes")
+        names = ["name", "stack", "source", "sequence_parallel", "fused_attention", "half_gradients"]
+        names += ["selective_products", "shared_logit_bytes"]
         return {name: getattr(self, name) for name in names}
 
 
