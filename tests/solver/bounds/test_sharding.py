@@ -6,21 +6,19 @@ import numpy as np
 import pytest
 
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import Candidate
 from taut.solver.bounds.candidate_bounds import chunked
-from taut.solver.bounds.computations import COMPUTATIONS
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.order_priced.bound import order_bound
 from tests.formulations.test_sharding import SCATTER
 from tests.solver.certificate.reference.test_whole_step import SLOW
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
+from tests.support.ladder import TOLERANCE, check_candidates, check_rungs
 from tests.support.oracle import enumerate_candidate
 from tests.support.small import cluster, problem
 
 pytestmark = pytest.mark.proof
 
-TOLERANCE = 1 + 1e-9
 MOST_DEVICES = 4
 """Devices up to which orders of passes are enumerated."""
 CANDIDATES = 5
@@ -45,26 +43,13 @@ def sharded(seed: int) -> PlanningProblem:
     return replace(given, latency_model="step", space=space, costs=costs)
 
 
-def check_candidates(seed: int) -> int:
-    """Check every rung of some candidates with shards; returns how many candidates that were."""
-    given, rng = sharded(seed), np.random.default_rng(seed)
-    ladder, every = Ladder(given), [candidate for candidate in given.candidates if candidate.zero]
-    chosen = rng.permutation(len(every))[:CANDIDATES].tolist()
-    for index in chosen:
-        optimum = enumerate_candidate(given, every[index]).seconds
-        for rung in ladder.rungs(every[index]):
-            if rung.source in COMPUTATIONS:
-                found = COMPUTATIONS[rung.source](ladder, every[index], np.inf).seconds
-                assert found <= optimum * TOLERANCE, (seed, every[index], rung.source)
-    return len(chosen)
-
-
 @pytest.mark.parametrize("block", blocks(10))
 def test_no_bound_of_a_sharded_candidate_is_above_its_optimum(block: int) -> None:
     """500 candidates of random problems, fifty a block, where gathers are hidden, exposed, or between."""
     checked, seed = 0, 10_000 * block
     while checked < 50:
-        checked += check_candidates(seed)
+        given = sharded(seed)
+        checked += len(check_candidates(given, [each for each in given.candidates if each.zero], seed, CANDIDATES))
         seed += 1
 
 
@@ -73,10 +58,9 @@ def test_no_bound_of_a_sharded_order_is_above_its_optimum(block: int) -> None:
     """Of 960 candidates that are priced by their order, eighty a block: their chunks wait for gathers at every pass."""
     checked, seed = 0, 4 * 1_000 * block
     while checked < 80:
-        given, rng = sharded(seed), np.random.default_rng(seed)
+        given = sharded(seed)
         every = [one for one in given.candidates if one.is_order_priced and one.zero and one.pp * one.vpp <= 5]
-        for index in rng.permutation(len(every))[:CANDIDATES].tolist():
-            checked += check_rungs(given, every[index])
+        checked += len(check_candidates(given, every, seed, CANDIDATES))
         seed += 4
 
 
@@ -119,15 +103,6 @@ def test_no_bound_of_several_copies_in_a_pipeline_is_above_its_optimum(block: in
         every = [candidate for candidate in given.candidates if candidate.dp_shard and candidate.pp > 1]
         if every:
             candidate = every[np.random.default_rng(seed).integers(len(every))]
-            checked += check_rungs(given, candidate)
+            check_rungs(given, Ladder(given), candidate)
+            checked += 1
         seed += 1
-
-
-def check_rungs(given: PlanningProblem, candidate: Candidate) -> int:
-    """Check every rung of a candidate; returns 1."""
-    ladder, optimum = Ladder(given), enumerate_candidate(given, candidate).seconds
-    for rung in ladder.rungs(candidate):
-        if rung.source in COMPUTATIONS:
-            found = COMPUTATIONS[rung.source](ladder, candidate, np.inf).seconds
-            assert found <= optimum * TOLERANCE, (candidate, rung.source)
-    return 1
