@@ -124,6 +124,36 @@ class ScheduleProblem:
         return self.memory_limit * (1.0 + _TOLERANCE)
 
 
+def unit_pipeline(device: Ints, num_micro_batches: int) -> ScheduleProblem:
+    """
+    A pipeline whose passes and messages take a second each, for orders that depend on no times.
+
+    Parameters
+    ----------
+    device
+        Device of each chunk (C,).
+    num_micro_batches
+        Micro-batches of a step.
+
+    Returns
+    -------
+    ScheduleProblem
+        Without a memory limit; a pass takes one unit until the gradient by the weights.
+    """
+    one = np.ones(len(device))
+    return ScheduleProblem(
+        device=device,
+        forward=one,
+        input_gradient=one,
+        weight_gradient=one,
+        transfer=one[1:],
+        num_micro_batches=num_micro_batches,
+        activation=one,
+        kept_for_weight=one,
+        memory_limit=np.full(int(device.max()) + 1, np.inf),
+    )
+
+
 def _numbers(values: npt.ArrayLike, size: int, name: str, *, limit: bool = False) -> Floats:
     """Copy of an array of given size, finite (unless a limit) and not negative."""
     array = np.array(values, dtype=np.float64)

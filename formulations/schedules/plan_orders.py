@@ -37,6 +37,7 @@ from taut.formulations.schedules.orders.classic import interleaved
 from taut.formulations.schedules.orders.vshape import zb_v
 from taut.formulations.schedules.orders.words import orders_of
 from taut.formulations.schedules.orders.zero_bubble import zb_h1, zb_h2
+from taut.formulations.schedules.pipeline import unit_pipeline
 from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, round_robin, v_shape, violations
 
@@ -97,18 +98,7 @@ def order_of(schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tu
         raise FormulationError(f"schedule: {schedule!r}, expected one of {', '.join(ORDER_PRICED)}")
     given = _sized(orders_of(words), pp, num_micro_batches) if words else ()
     device = device_of_chunk(schedule, pp, vpp)
-    one = np.ones(len(device))
-    pipeline = ScheduleProblem(
-        device=device,
-        forward=one,
-        input_gradient=one,
-        weight_gradient=one,
-        transfer=one[1:],
-        num_micro_batches=num_micro_batches,
-        activation=one,
-        kept_for_weight=one,
-        memory_limit=np.full(pp, np.inf),
-    )
+    pipeline = unit_pipeline(device, num_micro_batches)
     found = _given(pipeline, schedule, given) if words else _BUILD[schedule](pipeline)
     return Order(*found.flat, device)
 

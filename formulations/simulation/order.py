@@ -2,10 +2,8 @@
 
 from functools import lru_cache
 
-import numpy as np
-
 from taut.formulations.schedules.orders.classic import gpipe, one_forward_one_backward
-from taut.formulations.schedules.pipeline import ScheduleProblem, sequential
+from taut.formulations.schedules.pipeline import sequential, unit_pipeline
 from taut.formulations.schedules.plan_orders import Order, order_of
 from taut.formulations.space import Candidate
 
@@ -19,17 +17,6 @@ def passes_of(candidate: Candidate) -> Order:
 
 @lru_cache(maxsize=64)
 def _classic(schedule: str, pp: int, num_micro_batches: int) -> Order:
-    device, one = sequential(pp), np.ones(pp)
-    pipeline = ScheduleProblem(
-        device=device,
-        forward=one,
-        input_gradient=one,
-        weight_gradient=one,
-        transfer=one[1:],
-        num_micro_batches=num_micro_batches,
-        activation=one,
-        kept_for_weight=one,
-        memory_limit=np.full(pp, np.inf),
-    )
     made = gpipe if schedule == "gpipe" else one_forward_one_backward
-    return Order(*made(pipeline).flat, device)
+    pipeline = unit_pipeline(sequential(pp), num_micro_batches)
+    return Order(*made(pipeline).flat, pipeline.device)
