@@ -77,9 +77,7 @@ def plan_document(
             "lower_bound_no_margin_s": None if free is None else finite(free.seconds),
             "latency_model": problem.latency_model,
             "overlap_grad_reduce": problem.overlap_grad_reduce,
-            "problem_sha256": problem_digest(
-                inputs, space, problem.latency_model, overlap_grad_reduce=problem.overlap_grad_reduce
-            ),
+            "problem_sha256": digest_of(problem, inputs),
             "space": space,
             "candidates": [_candidate(bound) for bound in result.bounds],
             "no_margin_proofs": [] if free is None else [asdict(proof) for proof in free.proofs],
@@ -87,6 +85,16 @@ def plan_document(
         "inputs": inputs,
         "provenance": _provenance(result, limits) | ({} if method is None else {"method": method}),
     }
+
+
+def digest_of(problem: PlanningProblem, inputs: dict[str, Any] | None = None) -> str:
+    """What a bound on a problem is a claim about, by its content; ``inputs`` where they are written already."""
+    return problem_digest(
+        inputs_of(problem) if inputs is None else inputs,
+        problem.space.model_dump(mode="json"),
+        problem.latency_model,
+        overlap_grad_reduce=problem.overlap_grad_reduce,
+    )
 
 
 def _margin_free(problem: PlanningProblem, result: SearchResult, limits: Limits) -> MarginFreeBound | None:

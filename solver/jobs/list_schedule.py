@@ -96,9 +96,7 @@ def list_schedule(data: ListData, order: Ints, thrift: Floats) -> tuple[Floats, 
 
 
 @jit
-def _earliest(
-    times: Floats, free: Ints, pieces: int, arrival: float, gpus: int, seconds: float
-) -> float:
+def _earliest(times: Floats, free: Ints, pieces: int, arrival: float, gpus: int, seconds: float) -> float:
     """The earliest start from an arrival on at which devices stay free for so many seconds."""
     start = arrival
     for piece in range(pieces):

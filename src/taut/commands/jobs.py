@@ -4,11 +4,12 @@ import json
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from taut.commands.options import JsonFlag, QuietFlag, check_file
+from taut.commands.request_options import takes_options
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
 FORMATS = {".png": "matplotlib.figure", ".pdf": "matplotlib.figure", ".svg": "matplotlib.figure", ".html": "plotly"}
 
 
+@takes_options("stack", "calibration", "memory_model")
 def jobs_command(
     jobs: Annotated[Path, typer.Argument(metavar="JOBS", help="YAML or CSV file: one entry or row a job.")],
     cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="The cluster, as for plan.")],
+    options: dict[str, Any],
     policy: Annotated[
         str,
         typer.Option(
@@ -71,6 +74,7 @@ def jobs_command(
             workers=workers,
             processes=processes,
             failures=_failures(failures, policy, seed),
+            **options,
             progress=progress,
             told=say,
         )

@@ -8,12 +8,17 @@ A kind of job is a model with sequence and global batch, on one kind of node. Fo
     which one replica fits, with ZeRO up to 1: what a scheduler that scales data parallelism alone has.
 
 The rate is 1 / step time, and no plan of the space is faster than 1 / lower bound. What does not fit has no column.
-Results are kept in the user's cache folder by their content (``taut.sweeping.point``), so another run, or one after a
-kill, plans only what is missing. ``TAUT_CACHE`` names another folder.
+Results are kept in the user's cache folder, ``TAUT_CACHE`` names another, so another run, or one after a kill, plans
+only what is missing. A plan is kept by
+
+(3) key = SHA-256(version of taut, fields of the request, digest of the planning problem),
+
+where the problem holds what prices the plan: model, cluster, cost table, calibration, memory model and space. So a
+calibration, a memory model or a stack that has changed, in a file or in the catalog, is planned anew.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,11 +27,14 @@ from typing import Any, Literal
 
 from taut.data.cluster import ClusterSpec, NetworkSpec, NodeSpec
 from taut.data.model import ModelSpec
-from taut.data.spec import digest
+from taut.data.spec import Spec, digest
 from taut.errors import DataError
+from taut.planning.request import PlanRequest
+from taut.planning.resolve import planning_problem
+from taut.solver.certificate.write import digest_of
 from taut.sweeping.executors import cores
 from taut.sweeping.journal import Journal
-from taut.sweeping.point import Point
+from taut.sweeping.point import LOADERS, Point
 from taut.sweeping.row import LOST, Row
 from taut.sweeping.tasks import run_here
 
@@ -34,6 +42,8 @@ Plans = Literal["best", "data-parallel"]
 PLANS: tuple[Plans, ...] = ("best", "data-parallel")
 GAP, SECONDS = 0.01, 60.0
 """A plan is good enough at a gap of 1 %, and searched for a minute at most."""
+NO_CANDIDATE = "fix:"
+"""How the error of fixed degrees begins that suit no candidate."""
 Told = Callable[[str], None]
 
 
@@ -90,6 +100,7 @@ def columns(
     wanted: dict[Kind, list[int]],
     *,
     plans: Plans = "best",
+    pricing: Mapping[str, Any] | None = None,
     processes: int | None = None,
     told: Told | None = None,
 ) -> dict[Kind, list[Column]]:
@@ -102,6 +113,8 @@ def columns(
         Numbers of GPUs by kind.
     plans
         ``best`` (1) or ``data-parallel`` (2).
+    pricing
+        Options of ``taut.plan`` by which plans are priced: ``stack``, ``calibration``, ``memory_model``.
     processes
         At the same time; one a core by default.
     told
@@ -112,14 +125,15 @@ def columns(
     DataError
         If the cache folder cannot be written, or another run holds it.
     """
+    priced = _loaded(pricing or {})
     with ExitStack() as stack:
         cache = _Cache(stack, processes or cores(), told)
         if plans == "best":
-            points = {(kind, gpus): _point(kind, gpus, {}) for kind, counts in wanted.items() for gpus in counts}
+            points = {(kind, gpus): _point(kind, gpus, priced) for kind, counts in wanted.items() for gpus in counts}
         else:
-            least = _least_degrees(wanted, cache)
+            least = _least_degrees(wanted, priced, cache)
             points = {
-                (kind, gpus): _point(kind, gpus, _scaled(least[kind], gpus))
+                (kind, gpus): _point(kind, gpus, priced, _scaled(least[kind], gpus))
                 for kind, counts in wanted.items()
                 for gpus in counts
                 if kind in least and gpus % (least[kind]["tp"] * least[kind]["pp"]) == 0
@@ -180,16 +194,31 @@ def _part(kind: Kind, gpus: int) -> ClusterSpec:
     return ClusterSpec(name=f"{kind.group.device.name} x{gpus}", nodes=[group], network=kind.network)
 
 
-def _point(kind: Kind, gpus: int, fix: dict[str, Any]) -> Point:
+def _loaded(pricing: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the specs that they name, so that what a key says of a file is what is planned with."""
+    given = {name: value for name, value in pricing.items() if value is not None}
+    return {name: value if isinstance(value, Spec) else LOADERS[name](value) for name, value in given.items()}
+
+
+def _point(kind: Kind, gpus: int, pricing: dict[str, Any], fix: dict[str, Any] | None = None) -> Point:
+    """The plan of a kind on so many GPUs, named by (3)."""
     fields = {
         "model": kind.model,
         "cluster": _part(kind, gpus),
         "global_batch": kind.global_batch,
         "gap": GAP,
         "time_limit": SECONDS,
+        **pricing,
         **({"fix": fix} if fix else {}),
     }
-    return Point("plan", fields, fields)
+    try:
+        problem = digest_of(planning_problem(PlanRequest(**fields)))
+    except DataError as error:
+        # Fixed degrees that suit no candidate make a row that says so; anything else is the caller's.
+        if not str(error).startswith(NO_CANDIDATE):
+            raise
+        problem = str(error)
+    return Point("plan", fields, fields, problem=problem)
 
 
 def _column(gpus: int, row: Row) -> Column | None:
@@ -198,7 +227,7 @@ def _column(gpus: int, row: Row) -> Column | None:
         return None
     if row["error"] or row["lower_bound_s"] is None:
         # A degree that does not divide the batch is no plan of the space.
-        if str(row["error"]).startswith("fix:"):
+        if str(row["error"]).startswith(NO_CANDIDATE):
             return None
         raise DataError(f"the plan on {gpus} GPUs: {row['error'] or 'has no bound'}")
     degrees = f"tp={row['tp']} pp={row['pp']} dp={row['dp']} micro_batch={row['micro_batch']} zero={row['zero']}"
@@ -219,12 +248,12 @@ def _replicas(kind: Kind, most: int) -> Iterator[tuple[int, dict[str, Any]]]:
         size *= 2
 
 
-def _least_degrees(wanted: dict[Kind, list[int]], cache: _Cache) -> dict[Kind, dict[str, Any]]:
+def _least_degrees(wanted: dict[Kind, list[int]], pricing: dict[str, Any], cache: _Cache) -> dict[Kind, dict[str, Any]]:
     """The least degrees (2) at which one replica fits, by kind; kinds without any are left out."""
     found: dict[Kind, dict[str, Any]] = {}
     for kind, counts in wanted.items():
         for size, degrees in _replicas(kind, max(counts, default=0)):
-            point = _point(kind, size, degrees)
+            point = _point(kind, size, pricing, degrees)
             cache.fill([(kind, point)])
             if _column(size, cache.rows[point.key]) is not None:
                 found[kind] = degrees

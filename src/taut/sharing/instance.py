@@ -8,6 +8,7 @@ that it allows, at the numbers of GPUs that it allows; a job with measured ``rat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,7 @@ def instance(
     *,
     plans: Plans = "best",
     prices: Mapping[str, float] | None = None,
+    pricing: Mapping[str, Any] | None = None,
     processes: int | None = None,
     told: Told | None = None,
 ) -> Instance:
@@ -59,7 +61,7 @@ def instance(
         ``best`` or ``data-parallel`` (``taut.sharing.columns``).
     prices
         Dollars of a GPU hour by device type.
-    processes, told
+    pricing, processes, told
         As for ``columns``.
 
     Raises
@@ -80,7 +82,7 @@ def instance(
         for each in groups
     )
     wanted = _wanted(trace, cluster)
-    found = columns(wanted, plans=plans, processes=processes, told=told)
+    found = columns(wanted, plans=plans, pricing=pricing, processes=processes, told=told)
     rows: list[tuple[int, int, int, float, float, str]] = []
     for number, job in enumerate(trace.jobs):
         for index, group in enumerate(groups):

@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
+from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.jobs.load import load_jobs
 from taut.data.jobs.spec import JobTrace
 from taut.data.load import load_cluster
+from taut.data.memory import MemoryModel
 from taut.data.named import Name
+from taut.data.stack import Stack
 from taut.data.suggest import one_of
 from taut.errors import FieldError, InfeasibleError
 from taut.formulations.jobs.problem import OBJECTIVES, Objective
@@ -31,6 +34,9 @@ def jobs(
     objective: str = "deadlines",
     plans: str = "best",
     prices: Mapping[str, float] | None = None,
+    stack: Name | Stack | None = None,
+    calibration: Name | Calibration | None = None,
+    memory_model: Name | MemoryModel | None = None,
     time_limit: float = 60.0,
     rounds: int | None = None,
     seed: int = 0,
@@ -60,6 +66,8 @@ def jobs(
         ``best``, the best plan at every number of GPUs; or ``data-parallel``, the least tensor and pipeline degrees.
     prices
         Dollars of a GPU hour by device type.
+    stack, calibration, memory_model
+        By which plans are priced, as for ``taut.plan``.
     time_limit
         Seconds of the schedule, without those of plans; the bound comes on top, and takes less.
     rounds
@@ -101,6 +109,7 @@ def jobs(
         where,
         plans="best" if plans == "best" else "data-parallel",
         prices=prices,
+        pricing={"stack": stack, "calibration": calibration, "memory_model": memory_model},
         processes=processes,
         told=told,
     )

@@ -5,8 +5,9 @@ Files that a point names are read here, so that a point may run on a machine tha
 
 (1) key = SHA-256(version of taut, kind, fields with the contents of their files),
 
-so that a changed file is another point and the same point of two sweeps is one. A point whose files cannot be read, or
-whose fields make no row of ``taut predict``, carries its error.
+so that a changed file is another point and the same point of two sweeps is one. Where results are kept beyond a sweep,
+``problem`` joins (1): the digest of all that the fields stand for, what they leave to the catalog included. A point
+whose files cannot be read, or whose fields make no row of ``taut predict``, carries its error.
 """
 
 import json
@@ -40,19 +41,25 @@ FILES = (".yaml", ".yml", ".json", ".csv")
 
 @dataclass(frozen=True)
 class Point:
-    """A point: kind, fields as they were written, and what they stand for; ``error`` where they stand for nothing."""
+    """
+    A point: kind, fields as they were written, and what they stand for; ``error`` where they stand for nothing.
+
+    ``problem`` is the digest of the planning problem that the fields state, empty where the fields name it well enough.
+    """
 
     kind: Kind
     given: Fields
     fields: Fields = field(default_factory=dict)
     error: str = ""
+    problem: str = ""
 
     @cached_property
     def key(self) -> str:
         """The point's name by its content, (1)."""
         fields = {name: value.digest() if isinstance(value, Spec) else value for name, value in self.fields.items()}
         # What is no plain value, such as a date, is refused when the point is solved, and has a name all the same.
-        text = json.dumps([__version__, self.kind, fields, self.error], sort_keys=True, default=str)
+        parts = [__version__, self.kind, fields, self.error, *([self.problem] if self.problem else [])]
+        text = json.dumps(parts, sort_keys=True, default=str)
         return digest(text)
 
 

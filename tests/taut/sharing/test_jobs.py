@@ -5,14 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import taut
 from taut.commands.app import app
+from taut.data.calibration import Calibration
+from taut.data.cluster import NetworkSpec
+from taut.data.load import load_calibration, load_cluster, load_model
 from taut.errors import DataError, FieldError, InfeasibleError
+from taut.planning import stack as planning_stack
 from taut.plots.jobs import plot_jobs
 from taut.plots.jobs_page import jobs_page
-from taut.sharing.columns import gpu_counts
+from taut.sharing import columns as sharing_columns
+from taut.sharing.columns import Kind, gpu_counts
 
 RATES = "name,steps,arrival_s,deadline_s,rates\na,7200,0,9000,8:1.0|16:1.9|32:3.4\nb,3600,600,4000,8:1.0|16:1.8\n"
 JOBS: dict[str, Any] = {
@@ -122,3 +128,54 @@ def test_columns_are_plans_and_are_kept(tmp_path: Path, monkeypatch: pytest.Monk
     plain = taut.jobs({"jobs": [job]}, "dgx-a100", policy="first-come", objective="makespan", plans="data-parallel")
     assert plain.value >= found.value * (1 - 0.01)
     assert all("tp=1 pp=1" in plan for plan in plain.instance.plans)
+
+
+def point_key(**pricing: Any) -> str:
+    """Name of the plan of GPT-2 on four A100."""
+    group = load_cluster("dgx-a100").nodes[0].model_copy(update={"count": 1})
+    kind = Kind(load_model("gpt2-345m"), 32, group, NetworkSpec(bandwidth_gbps=200))
+    return sharing_columns._point(kind, 4, sharing_columns._loaded(pricing)).key
+
+
+def slower(calibration: Calibration) -> Calibration:
+    """A calibration under which matrix products take twice as long."""
+    doubled = {**calibration.coefficients, "gemm": 2 * calibration["gemm"]}
+    return calibration.model_copy(update={"coefficients": doubled})
+
+
+def test_what_prices_a_column_is_in_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A calibration, memory model or stack that changes, in a file or in the catalog, changes the key; a copy none."""
+    plain = point_key()
+    assert plain == point_key()
+    assert plain != point_key(stack="any")
+    assert plain != point_key(memory_model="megatron-deepspeed-bloom")
+    file = tmp_path / "mine.yaml"
+    known = load_calibration("megatron-deepspeed-a100-many")
+    file.write_text(yaml.safe_dump(known.model_dump(mode="json")))
+    before = point_key(calibration=file)
+    assert before == point_key(calibration=known)
+    file.write_text(yaml.safe_dump(slower(known).model_dump(mode="json")))
+    assert before != point_key(calibration=file)
+    monkeypatch.setattr(planning_stack, "load_calibration", lambda name: slower(load_calibration(name)))
+    assert plain != point_key()
+
+
+@pytest.mark.proof
+def test_a_changed_calibration_is_planned_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same file twice plans once; with slower products it plans again, at a lower rate; back again it does not."""
+    monkeypatch.setenv("TAUT_CACHE", str(tmp_path / "cache"))
+    job = {"name": "a", "model": "gpt2-345m", "global_batch": 32, "steps": 100, "gpu_counts": [1]}
+    file, told = tmp_path / "mine.yaml", list[str]()
+    known = load_calibration("megatron-deepspeed-a100-many")
+
+    def rate(calibration: Calibration) -> float:
+        file.write_text(yaml.safe_dump(calibration.model_dump(mode="json")))
+        found = taut.jobs(
+            {"jobs": [job]}, "dgx-a100", policy="first-come", objective="makespan", calibration=file,
+            processes=1, told=told.append,
+        )  # fmt: skip
+        return float(found.instance.problem.rate[0])
+
+    rates = [rate(known), rate(known), rate(slower(known)), rate(known)]
+    assert len(told) == 2
+    assert rates[0] == rates[1] == rates[3] > 1.2 * rates[2]
