@@ -2,6 +2,7 @@
 
 from functools import partial
 from importlib import import_module
+from typing import Literal
 
 from taut.solver.methods.outcome import Method
 
@@ -18,7 +19,7 @@ BASELINES = {
     "random": "random_search",
 }
 """Module and function of every baseline."""
-SIMULATED = "simulated"
+SIMULATED: Literal["simulated"] = "simulated"
 NAMES = (SEARCH, SIMULATED, *PROGRAMS, *BASELINES)
 
 

@@ -46,11 +46,12 @@ def plan_command(
         _provision(request, {"objective": objective, **given}, out, as_json, quiet)
         return
     from taut.commands.progress import progress_lines
-    from taut.planning.solve import plan
+    from taut.planning.solve import plan, scored_by_simulation
     from taut.planning.stack_price import stack_price as price_of
     from taut.reports.plan import summary
 
     check_file(out)
+    request, method = scored_by_simulation(request, method)
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
         found = plan(request, method=method, progress=progress)
         stack_costs = price_of(request, found, progress=progress) if stack_price else None

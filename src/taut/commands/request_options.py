@@ -31,7 +31,9 @@ def _request(
     ] = None,
     profile: Annotated[str | None, typer.Option(help="Measured layer costs: catalog name or CSV file.")] = None,
     memory_model: Annotated[str | None, typer.Option(help="Catalog name, YAML file, or JSON of a network.")] = None,
-    latency_model: Annotated[str, typer.Option(help="step, pipette, pipette-printed or amp.")] = "step",
+    latency_model: Annotated[
+        str, typer.Option(help="step, pipette, pipette-printed or amp; of plan also simulated, as --method.")
+    ] = "step",
     overlap_grad_reduce: Annotated[
         bool, typer.Option("--overlap-grad-reduce", help="Reduce gradients during the last backward pass.")
     ] = False,

@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
-from typing import Annotated, Any, Required, SupportsIndex, TypedDict, TypeVar, Unpack, cast, get_args
+from typing import Annotated, Any, Literal, Required, SupportsIndex, TypedDict, TypeVar, Unpack, cast, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -26,6 +26,7 @@ from taut.data.suggest import nearest, one_of
 from taut.errors import DataError, FieldError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel
 from taut.formulations.space import MOST_SEQUENCES
+from taut.solver.methods.named import SIMULATED
 from taut.solver.result import OPTIMALITY_GAP, Limits
 
 MOST_SEED = 2**31 - 1
@@ -196,7 +197,9 @@ class PlanRequest(BaseModel):
     seq: Annotated[int | None, _optional(_whole("expected a number of tokens above 0"))] = None
     profile: Annotated[CostTable | str | None, _optional(_spec(CostTable, "profile"))] = None
     memory_model: Annotated[MemoryModel | str | None, _optional(_spec(MemoryModel, "memory_model"))] = None
-    latency_model: Annotated[LatencyModel, BeforeValidator(_one_of(LATENCY_MODELS))] = "step"
+    latency_model: Annotated[
+        LatencyModel | Literal["simulated"], BeforeValidator(_one_of((*LATENCY_MODELS, SIMULATED)))
+    ] = "step"
     overlap_grad_reduce: Annotated[bool, BeforeValidator(_flag)] = False
     calibration: Annotated[Calibration | str | None, _optional(_spec(Calibration, "calibration"))] = None
     stack: Annotated[Stack | str | None, _optional(_spec(Stack, "stack"))] = None

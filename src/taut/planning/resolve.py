@@ -19,12 +19,13 @@ from taut.data.model import ModelSpec
 from taut.data.stack import Stack
 from taut.errors import DataError, FieldError
 from taut.formulations.degrees import divisors, tensor_degrees
-from taut.formulations.problem import WHOLE_STEP, LatencyModel, PlanningProblem
+from taut.formulations.problem import LATENCY_MODELS, WHOLE_STEP, LatencyModel, PlanningProblem
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.space import StrategySpace
 from taut.planning.fixed_values import check_fixed
 from taut.planning.request import PlanRequest
 from taut.planning.stack import calibration_of, memory_model_for, not_hidden_twice, overlaps, space_of, stack_of
+from taut.solver.methods.named import SIMULATED
 
 
 def planning_problem(request: PlanRequest) -> PlanningProblem:
@@ -43,6 +44,9 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     >>> str(problem.candidates[0])
     'pp=2 tp=1 dp=4 micro_batch=1 1f1b recompute=full'
     """
+    if request.latency_model == SIMULATED:
+        reason = f"scores plans of taut.plan alone, expected one of {', '.join(LATENCY_MODELS)}"
+        raise FieldError("latency_model", SIMULATED, reason)
     model, cluster, stack = _model(request), _cluster(request.cluster), stack_of(request)
     overlap = overlaps(request, stack)
     calibration = calibration_of(request, cluster, stack, _precision(request, cluster))

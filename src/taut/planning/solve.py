@@ -24,7 +24,7 @@ from taut.planning.resolve import planning_problem, wider_costs
 from taut.solver.certificate.write import plan_document
 from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.methods.certified import Certified, certified
-from taut.solver.methods.named import NAMES, SEARCH, method_of
+from taut.solver.methods.named import NAMES, SEARCH, SIMULATED, method_of
 from taut.solver.methods.outcome import Outcome
 from taut.solver.result import Limits, Progress, Status, StoppedBy
 from taut.solver.search.search import search
@@ -80,7 +80,8 @@ def plan(
         ``memory_model``: catalog name, file or model of a device's memory; without it the one fitted for the
         calibration's stack, or the analytic one.
 
-        ``latency_model``: ``step`` (the default), ``pipette``, ``pipette-printed`` or ``amp``.
+        ``latency_model``: ``step`` (the default), ``pipette``, ``pipette-printed`` or ``amp``; or ``simulated``, which
+        is method ``simulated`` at the prices of ``step``.
 
         ``overlap_grad_reduce``: whether gradients are reduced during the last backward pass, in ``step``.
 
@@ -132,7 +133,7 @@ def plan(
     >>> taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
     <Plan gpt2-345m on dgx-a100, pp=1 tp=1 dp=8 micro_batch=4 1f1b zero=3, 0.16 s a step, gap 0 %>
     """
-    request = request_of(model, cluster, options)
+    request, method = scored_by_simulation(request_of(model, cluster, options), method)
     problem, limits = planning_problem(request), request.limits
     tried = (
         None if method == SEARCH else certified(problem, _found_by(method, problem, limits, progress), limits, progress)
@@ -148,6 +149,22 @@ def plan(
         raise NothingFoundError(f"no plan found: {why}; no plan is faster than {result.lower_bound:.6g} s")
     _warn_outside(problem, result.incumbent.strategy)
     return Plan(plan_document(problem, result, limits, None if tried is None else tried.figures))
+
+
+def scored_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest, str]:
+    """
+    The request and method that stand for latency model ``simulated``; any other request as it is.
+
+    Raises
+    ------
+    FieldError
+        If another method is asked for beside it.
+    """
+    if request.latency_model != SIMULATED:
+        return request, method
+    if method not in (SEARCH, SIMULATED):
+        raise FieldError("method", method, f"stands beside latency model {SIMULATED}, expected none")
+    return request.model_copy(update={"latency_model": "step"}), SIMULATED
 
 
 def _found_by(name: str, problem: PlanningProblem, limits: Limits, progress: Progress | None) -> Outcome:

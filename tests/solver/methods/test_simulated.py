@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 import taut
+from taut.errors import FieldError
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.simulated import least_simulated, simulated_seconds
@@ -73,3 +74,21 @@ def test_nothing_fits_nothing_is_scored() -> None:
     found = simulated(tight, Limits())
     assert (found.incumbent, found.figures) == (None, {})
     assert least_simulated(tight) == math.inf
+
+
+def test_the_latency_model_is_the_method() -> None:
+    """``simulated`` as the latency model gives the plan of the method, at the prices of ``step``."""
+    plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 2}, latency_model="simulated")
+    assert plan.certificate.latency_model == "step"
+    assert plan.document["provenance"]["method"] == made().document["provenance"]["method"] | {
+        "wall_s": plan.document["provenance"]["method"]["wall_s"]
+    }
+    assert plan.strategy == made().strategy
+
+
+def test_the_latency_model_stands_beside_no_other_method() -> None:
+    """A method with plans of its own is refused, and so is a verb that does not score plans."""
+    with pytest.raises(FieldError, match="method: amp, stands beside latency model simulated, expected none"):
+        taut.plan("gpt2-345m", "dgx-a100", global_batch=32, latency_model="simulated", method="amp")
+    with pytest.raises(FieldError, match=r"latency_model: simulated, scores plans of taut.plan alone, expected one of"):
+        taut.pareto("gpt2-345m", "dgx-a100", global_batch=32, latency_model="simulated")
