@@ -5,9 +5,9 @@ Everything public is a name of this package, loaded when it is first used, so th
 
 ========================  ==========================================================================================
 to plan                   ``plan``, ``pareto``, ``predict``, ``sweep``, ``place``, ``place_strategy``, ``verify``,
-                          ``provision``, ``compare``, ``compare_plans``, ``load_plan``; ``Provision``, ``Comparison``,
-                          ``Plan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``, ``Verification``,
-                          ``AssignmentResult``, ``StrategyPlacement``
+                          ``provision``, ``compare``, ``compare_plans``, ``load_plan``, ``export``; ``Provision``,
+                          ``Comparison``, ``Plan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``,
+                          ``Verification``, ``AssignmentResult``, ``StrategyPlacement``
 inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
                           ``load_calibration``, ``load_stack``; ``ModelSpec``, ``LayerSpec``, ``ClusterSpec``,
                           ``NodeSpec``, ``NetworkSpec``, ``DeviceSpec``, ``CostTable``, ``MemoryModel``,
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from taut.errors import NothingFoundError as NothingFoundError
     from taut.errors import SolverError as SolverError
     from taut.errors import TautError as TautError
+    from taut.exports.export import export as export
     from taut.formulations.assignment.assignment import QuadraticAssignment as QuadraticAssignment
     from taut.formulations.problem import PlanningProblem as PlanningProblem
     from taut.formulations.schedules.schedule import Schedule as Schedule
@@ -152,6 +153,7 @@ _HOMES = {
         "fit_latency",
         "fit_memory_samples",
     ),
+    "taut.exports.export": ("export",),
     "taut.formulations.assignment.assignment": ("QuadraticAssignment",),
     "taut.formulations.strategy": ("Strategy",),
     "taut.formulations.problem": ("PlanningProblem",),

@@ -15,6 +15,7 @@ import typer
 
 from taut import __version__
 from taut.commands.compare import compare_command
+from taut.commands.export import export_command
 from taut.commands.jobs import jobs_command
 from taut.commands.measurements.fit import fitter
 from taut.commands.measurements.import_costs import importer
@@ -58,6 +59,7 @@ def _root(
 app.command(name="plan")(plan_command)
 app.command(name="verify")(verify_command)
 app.command(name="compare")(compare_command)
+app.command(name="export")(export_command)
 app.command(name="show")(show_command)
 app.command(name="report")(report_command)
 app.command(name="catalog")(catalog_command)

@@ -20,7 +20,11 @@ def compare_command(
     cluster: Annotated[str, typer.Argument(metavar="CLUSTER|B.json", help="The cluster, as for plan; or a plan.")],
     options: dict[str, Any],
     current: Annotated[
-        str, typer.Option(help="What runs today: tp=8,pp=4,micro_batch=1 and so on, layers=7|8|8|9 or even.")
+        str,
+        typer.Option(
+            help="What runs today: tp=8,pp=4,micro_batch=1 and so on, layers=7|8|8|9 or even; or flags of Megatron-LM "
+            "or torchtitan in quotes; or a file of them, torchtitan's .toml or DeepSpeed's .json, and more values."
+        ),
     ] = "",
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
@@ -29,18 +33,32 @@ def compare_command(
     if Path(model).suffix == ".json" and Path(cluster).suffix == ".json":
         _two_plans(model, cluster, {**options, **({"current": current} if current else {})}, as_json=as_json)
         return
-    if "global_batch" not in options:
-        raise DataError("--global-batch: missing, expected the sequences per step")
     if not current:
         raise DataError("--current: missing, expected what runs today, such as tp=8,pp=4,micro_batch=1")
+    values = _settings(current)
+    options = {"global_batch": values.pop("global_batch", None)} | options
+    if options["global_batch"] is None:
+        raise DataError("--global-batch: missing, expected the sequences per step")
     from taut.commands.progress import progress_lines
     from taut.comparison.compare import compare
     from taut.planning.request import PlanRequest
 
     request = PlanRequest(model, cluster, **options)
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
-        found = compare(request, current=parse_fix(current, "--current"), progress=progress)
+        found = compare(request, current=values, progress=progress)
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
+
+
+def _settings(current: str) -> dict[str, Any]:
+    """Values as they are stated, or of a launcher's flags or file; what stands after a file comes before it."""
+    from taut.exports.readers.any_settings import settings_of_file, settings_of_flags
+
+    if current.lstrip().startswith("-"):
+        return settings_of_flags(current)
+    first, _, more = current.partition(",")
+    if "=" in first:
+        return parse_fix(current, "--current")
+    return settings_of_file(Path(first)) | parse_fix(more, "--current")
 
 
 def _two_plans(one: str, other: str, options: dict[str, Any], *, as_json: bool) -> None:

@@ -1,0 +1,37 @@
+"""``taut export``: the files that launch a plan."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from taut.errors import DataError
+
+TARGETS = "megatron, megatron-bridge, torchtitan, deepspeed, flagscale, torch-csv, torchrun, slurm, rankfile"
+
+
+def export_command(
+    path: Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan written by taut.")],
+    to: Annotated[str, typer.Option(help=f"One framework, and what starts processes, as a list: {TARGETS}.")],
+    out: Annotated[Path, typer.Option(help="Folder to write to.")],
+    hosts: Annotated[
+        Path | None, typer.Option(help="Names of the cluster's nodes in its order, one a line; else placeholders.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace files in the folder.")] = False,
+) -> None:
+    """Write the files that launch a plan: flags or a configuration, the place of every process, what to check first."""
+    from taut.exports.export import export
+
+    targets = [name.strip() for name in to.split(",") if name.strip()]
+    names = [] if hosts is None else _names(hosts)
+    written = export(path, targets, out, hosts=names, force=force)
+    typer.echo(f"{out}: {', '.join(file.name for file in written)}; read launch.md first")
+
+
+def _names(path: Path) -> list[str]:
+    """Host names: the first word of every line that is no comment."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"--hosts {path}: cannot be read ({error}), expected a file of names") from None
+    return [line.split()[0] for line in lines if line.strip() and not line.lstrip().startswith("#")]

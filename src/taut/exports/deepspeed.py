@@ -1,0 +1,106 @@
+"""
+DeepSpeed: its configuration, its hostfile, and marks at the first layer of every stage.
+
+Its pipeline engine cuts a list of layers by what their classes are called: with ``partition_method="type:TautStage"``
+as many classes of that name as there are stages begin one stage each (deepspeed/runtime/pipe/module.py). Its launcher
+numbers processes in the order of the hostfile, node by node, GPUs ascending; any other placement is started by Slurm's
+or Open MPI's files of the same plan. Tensor ranks are the model's own affair, such as Megatron-DeepSpeed's.
+"""
+
+import json
+from typing import Any
+
+from taut.exports.job import ExportError, Job
+
+STAGES = '''\
+"""Marks that cut a list of DeepSpeed's LayerSpec into the plan's stages."""
+
+from copy import copy
+
+STARTS = {starts}
+METHOD = "type:TautStage"
+
+
+def marked(layers, first):
+    """
+    Return the list with a mark at each stage: its layer's class is renamed, and works as before.
+
+    ``first`` is the place of transformer layer 0; what stands before it belongs to stage 0, which begins at place 0.
+    Use: PipelineModule(layers=marked(layers, first), partition_method=METHOD, num_stages={stages}).
+    """
+    found = [copy(layer) for layer in layers]
+    for place in (0, *(first + start for start in STARTS[1:])):
+        kind = found[place].typename
+        found[place].typename = type("TautStage" + kind.__name__, (kind,), {{}})
+    return found
+'''
+
+
+def deepspeed_config(job: Job) -> dict[str, Any]:
+    """
+    DeepSpeed's configuration, without optimizer and data.
+
+    Parameters
+    ----------
+    job
+        What is launched.
+
+    Raises
+    ------
+    ExportError
+        If DeepSpeed cannot run the plan; the message names the nearest one that it can.
+    """
+    chosen, precision = job.strategy, job.memory.precision
+    _check(job)
+    return {
+        "train_batch_size": job.global_batch,
+        "train_micro_batch_size_per_gpu": chosen.micro_batch,
+        "gradient_accumulation_steps": chosen.num_micro_batches,
+        "zero_optimization": {"stage": chosen.zero},
+        "bf16": {"enabled": precision == "bf16"},
+        "fp16": {"enabled": precision == "fp16"},
+        "gradient_clipping": 1.0,
+    }
+
+
+def _check(job: Job) -> None:
+    chosen, source = job.strategy, job.plan.source
+    refused = {
+        f"schedule {chosen.schedule}": chosen.pp > 1 and chosen.schedule != "1f1b",
+        f"ZeRO-{chosen.zero} in a pipeline": chosen.pp > 1 and chosen.zero >= 2,
+        f"context ranks (cp={chosen.cp})": chosen.cp > 1,
+        "sequence parallelism of tensor ranks": chosen.sequence_parallel,
+        f"groups of replicas with a copy each (dp_shard={chosen.dp_shard})": bool(chosen.dp_shard),
+        f"precision {job.memory.precision}": job.memory.precision not in ("bf16", "fp16", "fp32"),
+        "selective recompute": "selective" in chosen.recompute,
+    }
+    if found := [what for what, is_there in refused.items() if is_there]:
+        raise ExportError(f"{source}: {found[0]}, which DeepSpeed has not; plan with --stack deepspeed")
+    job.recompute("DeepSpeed")
+
+
+def deepspeed_files(job: Job) -> dict[str, str]:
+    """
+    Configuration, hostfile where its launcher can place the processes, and marks of the stages.
+
+    Parameters
+    ----------
+    job
+        What is launched.
+    """
+    files = {"ds_config.json": json.dumps(deepspeed_config(job), indent=2) + "\n"}
+    if job.strategy.pp > 1:
+        starts = tuple(first for first, _ in job.strategy.stages)
+        files["taut_stages.py"] = STAGES.format(starts=starts, stages=job.strategy.pp)
+    if is_in_order(job):
+        counts = {node: int((job.nodes == node).sum()) for node in job.node_order()}
+        files["hostfile"] = "".join(f"{job.host_names[node]} slots={count}\n" for node, count in counts.items())
+    return files
+
+
+def is_in_order(job: Job) -> bool:
+    """Whether DeepSpeed's own launcher numbers the processes as the plan does: by nodes, their GPUs 0, 1, and so on."""
+    if not job.is_node_major:
+        return False
+    parts = [job.gpus[job.nodes == node].tolist() for node in job.node_order()]
+    return all(part == list(range(len(part))) for part in parts)

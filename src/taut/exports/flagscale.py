@@ -1,0 +1,106 @@
+"""
+FlagScale: sections ``system`` and ``model`` of its training configuration, with meshes of unlike devices.
+
+A mesh is a run of stages on devices of one type: [tp, cp, ep, dp, pp]. Stages of several types within, and a device of
+the cluster that stages skip, are refused. Its heterogeneous mode has neither context ranks nor chunks. Source:
+FlagScale of November 2025, examples/aquila/conf/train/hetero.yaml and flagscale/train/hetero.
+"""
+
+from itertools import groupby
+from typing import Any
+
+import yaml
+
+from taut.exports.architecture import Flags
+from taut.exports.job import ExportError, Job
+from taut.exports.megatron import megatron_flags
+
+
+def stage_types(job: Job) -> list[str]:
+    """
+    Device type of every stage.
+
+    Raises
+    ------
+    ExportError
+        If a stage has devices of several types.
+    """
+    names = [node.device.name for node in job.cluster.node_list]
+    stages = job.nodes.reshape(job.strategy.pp, -1)
+    kinds = [sorted({names[node] for node in stage}) for stage in stages.tolist()]
+    if mixed := [x for x, kind in enumerate(kinds) if len(kind) > 1]:
+        found = " and ".join(kinds[mixed[0]])
+        raise ExportError(
+            f"{job.plan.source}: stage {mixed[0]} has devices of {found}, which FlagScale cannot; nearest: export to "
+            "megatron, which asks for no types"
+        )
+    return [kind[0] for kind in kinds]
+
+
+def flagscale_config(job: Job) -> dict[str, Any]:
+    """
+    The two sections of a plan.
+
+    Parameters
+    ----------
+    job
+        What is launched.
+
+    Raises
+    ------
+    ExportError
+        If FlagScale cannot run the plan.
+    """
+    flags, chosen, types = _plain(megatron_flags(job)), job.strategy, stage_types(job)
+    model = {name: flags.pop(name) for name in list(flags) if not name.startswith(SYSTEM)}
+    if len(set(types)) > 1:
+        if chosen.cp > 1 or chosen.vpp > 1:
+            raise ExportError(
+                f"{job.plan.source}: unlike devices with context ranks or several chunks a stage, which FlagScale "
+                "refuses; plan with --fix cp=1,schedule=1f1b"
+            )
+        flags.pop("pipeline_model_parallel_layout", None)
+        runs = [(kind, len(list(run))) for kind, run in groupby(types)]
+        flags["hetero"] = {
+            "enable_hetero": True,
+            "hetero_pipeline_layer_split": list(job.layers),
+            "hetero_process_meshes": [size for _, pp in runs for size in (chosen.tp, 1, 1, chosen.dp, pp)],
+            "hetero_device_types": [kind for kind, _ in runs],
+        }
+    return {"system": flags, "model": model}
+
+
+SYSTEM = (
+    "tensor_model", "pipeline_model", "context_parallel", "sequence_parallel", "use_", "data_parallel", "overlap",
+    "num_layers_per", "num_distributed", "recompute", "ckpt", "expert_model", "expert_tensor", "accumulate",
+    "grad_reduce", "bf16", "fp16", "fp8", "fp4",
+)  # fmt: skip
+"""Beginnings of the names that stand under ``system``."""
+
+
+def _plain(flags: Flags) -> dict[str, Any]:
+    """Flags as keys, switches as true, numbers as numbers."""
+    values = {name[2:].replace("-", "_"): value for name, value in flags.items()}
+    return {name: _value(value) for name, value in values.items()}
+
+
+def _value(text: str | None) -> Any:
+    return True if text is None else int(text) if text.isdecimal() else text
+
+
+def flagscale_files(job: Job) -> dict[str, str]:
+    """
+    The configuration, and the hostfile with the type of every host.
+
+    Parameters
+    ----------
+    job
+        What is launched.
+    """
+    nodes = job.cluster.node_list
+    counts = {node: int((job.nodes == node).sum()) for node in job.node_order()}
+    hosts = [(job.host_names[node], count, nodes[node].device.name) for node, count in counts.items()]
+    return {
+        "train.yaml": yaml.safe_dump(flagscale_config(job), sort_keys=False, default_flow_style=None),
+        "hostfile": "".join(f"{name} slots={count} type={kind}\n" for name, count, kind in hosts),
+    }

@@ -1,0 +1,169 @@
+r"""
+A plan as a launcher sees it: numbered processes, each on one device.
+
+Of pp stages, dp replicas, cp context ranks and tp tensor ranks, process
+
+(1) :math:`r = ((x \, dp + z) \, cp + c) \, tp + t`
+
+is tensor rank t and context rank c of replica z on stage x. This is the order in which Megatron-LM
+(``tp-cp-ep-dp-pp``), torchtitan and DeepSpeed number their groups, so that a placement is one permutation: device
+:math:`\pi(r)` of process r. Device d is GPU d minus the devices of earlier nodes, on its node.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from taut.data.arrays import Ints
+from taut.data.cluster import ClusterSpec
+from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
+from taut.errors import DataError
+from taut.planning.plan import Plan
+from taut.planning.tables import described_cluster, described_model
+from taut.solver.certificate.document import StrategySection
+
+
+class ExportError(DataError):
+    """A plan that a launcher cannot run, with the nearest one that it can."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """
+    A plan with the names of its hosts.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    hosts
+        Names of the cluster's nodes in its order; ``node-0`` and so on where none are known.
+
+    Raises
+    ------
+    DataError
+        If there are fewer names than nodes, or a name stands twice.
+    """
+
+    plan: Plan
+    hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.hosts:
+            return
+        if len(self.hosts) != self.cluster.num_nodes:
+            raise DataError(f"hosts: {len(self.hosts)} names, expected one for each of {self.cluster.num_nodes} nodes")
+        if twice := [name for name in self.hosts if self.hosts.count(name) > 1]:
+            raise DataError(f"hosts: {twice[0]} stands twice, expected every name once")
+
+    @cached_property
+    def cluster(self) -> ClusterSpec:
+        """The cluster that the plan describes."""
+        return described_cluster(self.plan.typed)
+
+    @cached_property
+    def model(self) -> ModelSpec:
+        """The model that the plan describes."""
+        return described_model(self.plan.typed)
+
+    @cached_property
+    def memory(self) -> MemoryModel:
+        """The memory model, which states precisions."""
+        return MemoryModel.parse(self.plan.typed.inputs["memory_model"].spec, "inputs.memory_model")
+
+    @property
+    def strategy(self) -> StrategySection:
+        """Degrees, micro-batch, schedule, stages and recompute."""
+        return self.plan.strategy
+
+    @cached_property
+    def devices(self) -> Ints:
+        """Device of every process, (1): (processes,)."""
+        return np.array(self.plan.devices, dtype=np.int64).ravel()
+
+    @cached_property
+    def _first(self) -> Ints:
+        """First device of every node, and the number of devices at last."""
+        sizes = [node.gpus_per_node for node in self.cluster.node_list]
+        return np.concatenate(([0], np.cumsum(sizes)))
+
+    @cached_property
+    def nodes(self) -> Ints:
+        """Node of every process (processes,)."""
+        return np.searchsorted(self._first, self.devices, side="right") - 1
+
+    @cached_property
+    def gpus(self) -> Ints:
+        """GPU of every process on its node (processes,)."""
+        return self.devices - self._first[self.nodes]
+
+    @cached_property
+    def host_names(self) -> tuple[str, ...]:
+        """Names of all nodes."""
+        return self.hosts or tuple(f"node-{number}" for number in range(self.cluster.num_nodes))
+
+    @property
+    def global_batch(self) -> int:
+        """Sequences of a step."""
+        chosen = self.strategy
+        return chosen.dp * chosen.micro_batch * chosen.num_micro_batches
+
+    @property
+    def sequence(self) -> int:
+        """Tokens of a sequence."""
+        return max(layer.seq for layer in self.model.blocks)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers of every chunk, in the order in which a micro-batch visits them."""
+        return tuple(end - first for first, end in self.strategy.stages)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all chunks have as many layers."""
+        return len(set(self.layers)) == 1
+
+    @cached_property
+    def is_node_major(self) -> bool:
+        """Whether the processes of every node have consecutive numbers."""
+        changes = int(np.count_nonzero(np.diff(self.nodes)))
+        return changes + 1 == len(set(self.nodes.tolist()))
+
+    def node_order(self) -> list[int]:
+        """Nodes in the order of their first processes."""
+        return list(dict.fromkeys(self.nodes.tolist()))
+
+    def recompute(self, launcher: str) -> str:
+        """
+        The one kind of recompute of all stages.
+
+        Raises
+        ------
+        ExportError
+            If stages differ, which no launcher with one setting for all can run.
+        """
+        kinds = sorted(set(self.strategy.recompute))
+        if len(kinds) > 1:
+            found = " and ".join(kinds)
+            raise ExportError(
+                f"{self.plan.source}: stages recompute differently ({found}), which {launcher} cannot; "
+                "plan with --stack megatron-core, or with --fix recompute=" + kinds[-1]
+            )
+        return kinds[0]
+
+    def plain_layers(self, launcher: str) -> None:
+        """
+        Refuse layers of unlike shapes, which no flag of a launcher describes.
+
+        Raises
+        ------
+        ExportError
+            If layers were listed one by one.
+        """
+        if isinstance(self.model.layers, list):
+            raise ExportError(
+                f"{self.plan.source}: model {self.model.name} lists layers of several shapes, which {launcher} has no "
+                "settings for, expected a number of layers; nearest: the torch-csv, slurm and rankfile exports"
+            )

@@ -1,0 +1,130 @@
+"""
+Megatron-LM: the flags of ``pretrain_gpt.py``.
+
+Data parallelism is what is left of the processes. ZeRO-1 is the distributed optimizer; ZeRO-2 and 3 are Megatron-FSDP,
+whose copies are "optimizer instances". An uneven division is a layout (``taut.exports.layout``), an even one needs
+none. Source of the names: megatron/training/arguments.py of August 2026.
+"""
+
+from collections.abc import Iterator
+
+from taut.exports.architecture import Flags, architecture_flags
+from taut.exports.job import ExportError, Job
+from taut.exports.layout import layout_of
+
+SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+RECIPES = {"fp8": "tensorwise", "fp8-blockwise": "blockwise", "mxfp8": "mxfp8"}
+"""Names of the recipes of narrow products in ``--fp8-recipe``."""
+SINGLE = 4
+"""Bytes of a gradient in single precision."""
+
+
+def megatron_flags(job: Job) -> Flags:
+    """
+    All flags of a plan: model, degrees, division, batch, precision, recompute and sharding.
+
+    Parameters
+    ----------
+    job
+        What is launched.
+
+    Raises
+    ------
+    ExportError
+        If Megatron-LM cannot run the plan; the message names the nearest one that it can.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
+    >>> flags = megatron_flags(Job(plan))
+    >>> flags["--pipeline-model-parallel-size"], flags["--global-batch-size"]
+    ('2', '32')
+    """
+    check_schedule(job)
+    chosen = job.strategy
+    return architecture_flags(job) | {
+        "--tensor-model-parallel-size": str(chosen.tp),
+        "--pipeline-model-parallel-size": str(chosen.pp),
+        "--context-parallel-size": str(chosen.cp),
+        "--micro-batch-size": str(chosen.micro_batch),
+        "--global-batch-size": str(job.global_batch),
+        **({"--sequence-parallel": None} if chosen.sequence_parallel else {}),
+        **dict(_division(job)),
+        **dict(_precision(job)),
+        **dict(_recompute(job)),
+        **dict(_sharding(job)),
+    }
+
+
+def check_schedule(job: Job) -> None:
+    """
+    Refuse schedules that Megatron-LM does not run, and interleaved ones that it refuses.
+
+    Raises
+    ------
+    ExportError
+        With the nearest schedule.
+    """
+    if job.strategy.schedule not in ("1f1b", "interleaved-1f1b"):
+        raise ExportError(
+            f"{job.plan.source}: schedule {job.strategy.schedule}, expected 1f1b or interleaved-1f1b for Megatron-LM; "
+            "plan with --stack megatron-core, or export to torchtitan or torch-csv"
+        )
+
+
+def _division(job: Job) -> Iterator[tuple[str, str | None]]:
+    chosen = job.strategy
+    if chosen.pp * chosen.vpp == 1:
+        return
+    if not job.is_even:
+        yield "--pipeline-model-parallel-layout", layout_of(job.layers)
+    elif chosen.vpp > 1:
+        yield "--num-layers-per-virtual-pipeline-stage", str(job.layers[0])
+
+
+def _precision(job: Job) -> Iterator[tuple[str, str | None]]:
+    precision = job.memory.precision
+    if precision == "fp16":
+        yield "--fp16", None
+    elif precision != "fp32":
+        yield "--bf16", None
+    if precision in RECIPES:
+        yield "--fp8-format", "hybrid"
+        yield "--fp8-recipe", RECIPES[precision]
+    elif precision == "nvfp4":
+        yield "--fp4-format", "e2m1"
+    if precision != "fp32":
+        single = job.memory.parameter_bytes.gradient == SINGLE
+        yield ("--accumulate-allreduce-grads-in-fp32" if single else "--grad-reduce-in-bf16"), None
+
+
+def _recompute(job: Job) -> Iterator[tuple[str, str | None]]:
+    kind = job.recompute("Megatron-LM")
+    if kind == "none":
+        return
+    yield "--recompute-granularity", kind
+    if kind == "full":
+        yield "--recompute-method", "uniform"
+        yield "--recompute-num-layers", "1"
+
+
+def _sharding(job: Job) -> Iterator[tuple[str, str | None]]:
+    chosen = job.strategy
+    if chosen.zero:
+        yield "--use-distributed-optimizer", None
+    if chosen.zero >= 2:
+        yield "--use-megatron-fsdp", None
+        yield "--data-parallel-sharding-strategy", SHARDING[chosen.zero]
+        yield "--ckpt-format", "fsdp_dtensor"
+        if chosen.dp_shard:
+            yield "--num-distributed-optimizer-instances", str(chosen.dp * chosen.cp // chosen.dp_shard)
+    if job.plan.certificate.overlap_grad_reduce or chosen.zero >= 2:
+        yield "--overlap-grad-reduce", None
+    if chosen.zero >= 2:
+        yield "--overlap-param-gather", None
+
+
+def flags_text(flags: Flags) -> str:
+    """The flags, one on each line, for ``$(cat FILE)``."""
+    return "".join(f"{name} {value}\n" if value is not None else f"{name}\n" for name, value in flags.items())

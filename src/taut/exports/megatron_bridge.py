@@ -1,0 +1,103 @@
+"""
+Megatron-Bridge: a function that changes a recipe into the plan, and the same as overrides of its command line.
+
+Names are those of ``ConfigContainer``: ``model``, ``train``, ``ddp``, ``dataset``. Source: Megatron-Bridge,
+src/megatron/bridge/training/config.py and scripts/training/run_recipe.py of August 2026.
+"""
+
+from typing import Any
+
+from taut.exports.job import Job
+from taut.exports.layout import layout_of
+from taut.exports.megatron import SHARDING, SINGLE, check_schedule
+
+RECIPE = '''\
+"""A plan as a recipe of Megatron-Bridge."""
+
+SETTINGS = {{
+{settings}}}
+
+
+def taut_plan(cfg):
+    """Change a recipe of {model}, such as what its pretrain_config() returns, into the plan."""
+    for path, value in SETTINGS.items():
+        section, name = path.split(".")
+        setattr(getattr(cfg, section), name, value)
+    return cfg
+'''
+
+
+def bridge_settings(job: Job) -> dict[str, Any]:
+    """
+    Values by path, such as ``model.tensor_model_parallel_size``.
+
+    Parameters
+    ----------
+    job
+        What is launched.
+
+    Raises
+    ------
+    ExportError
+        If Megatron-LM cannot run the plan.
+    """
+    check_schedule(job)
+    job.plain_layers("Megatron-Bridge")
+    chosen, kind = job.strategy, job.recompute("Megatron-Bridge")
+    uneven = chosen.pp * chosen.vpp > 1 and not job.is_even
+    return {
+        "model.tensor_model_parallel_size": chosen.tp,
+        "model.pipeline_model_parallel_size": chosen.pp,
+        "model.virtual_pipeline_model_parallel_size": chosen.vpp if chosen.vpp > 1 and not uneven else None,
+        "model.pipeline_model_parallel_layout": layout_of(job.layers) if uneven else None,
+        "model.context_parallel_size": chosen.cp,
+        "model.expert_model_parallel_size": 1,
+        **({"model.expert_tensor_parallel_size": chosen.tp} if job.model.has_experts else {}),
+        "model.sequence_parallel": chosen.sequence_parallel,
+        "model.seq_length": job.sequence,
+        "dataset.seq_length": job.sequence,
+        "model.recompute_granularity": None if kind == "none" else kind,
+        "model.recompute_method": "uniform" if kind == "full" else None,
+        "model.recompute_num_layers": 1 if kind == "full" else None,
+        "train.micro_batch_size": chosen.micro_batch,
+        "train.global_batch_size": job.global_batch,
+        **_sharding(job),
+    }
+
+
+def _sharding(job: Job) -> dict[str, Any]:
+    chosen = job.strategy
+    found: dict[str, Any] = {
+        "ddp.use_distributed_optimizer": chosen.zero > 0,
+        "ddp.overlap_grad_reduce": job.plan.certificate.overlap_grad_reduce or chosen.zero >= 2,
+        "ddp.grad_reduce_in_fp32": job.memory.parameter_bytes.gradient == SINGLE,
+        "ddp.use_megatron_fsdp": chosen.zero >= 2,
+    }
+    if chosen.zero >= 2:
+        found["ddp.data_parallel_sharding_strategy"] = SHARDING[chosen.zero]
+    if chosen.dp_shard:
+        found["ddp.num_distributed_optimizer_instances"] = chosen.dp * chosen.cp // chosen.dp_shard
+    return found
+
+
+def bridge_files(job: Job) -> dict[str, str]:
+    """
+    The recipe function, and overrides for ``run_recipe.py``, one on each line.
+
+    Parameters
+    ----------
+    job
+        What is launched.
+    """
+    settings = bridge_settings(job)
+    lines = "".join(f"    {path!r}: {value!r},\n" for path, value in settings.items())
+    given = {path: value for path, value in settings.items() if value is not None}
+    overrides = "".join(f"{path}={_word(value)}\n" for path, value in given.items())
+    return {"taut_plan.py": RECIPE.format(settings=lines, model=job.plan.model), "overrides.txt": overrides}
+
+
+def _word(value: Any) -> str:
+    """A value in Hydra's words; text with special signs is quoted."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"'{value}'" if isinstance(value, str) and not value.isidentifier() else str(value)

@@ -1,0 +1,74 @@
+"""``launch.md``: what to run where, and what to check before."""
+
+from taut.exports.job import Job
+from taut.reports.plan import percent
+
+STARTS = {
+    "torchrun": "on every node: `bash torchrun.sh {script}` (`NODE=` names the node where the host's name does not)",
+    "slurm": "once: `sbatch slurm.sh {script}`",
+    "rankfile": "once: `bash mpirun.sh {script}`",
+}
+SCRIPTS = {
+    "megatron": "pretrain_gpt.py $(cat megatron.args) YOUR-DATA-AND-TOKENIZER-FLAGS",
+    "megatron-bridge": "YOUR-SCRIPT.py, which passes its recipe through `taut_plan.taut_plan(cfg)`; or run_recipe.py "
+    "with `$(cat overrides.txt)`",
+    "torchtitan": "-m torchtitan.train --module taut_plan --config taut_plan, with this folder in PYTHONPATH and "
+    "base() of taut_plan.py filled in",
+    "deepspeed": "YOUR-SCRIPT.py --deepspeed --deepspeed_config ds_config.json",
+    "flagscale": "flagscale's entry point, with train.yaml merged into your configuration",
+}
+CHECKS = {
+    "megatron": "ranks are numbered tp-cp-ep-dp-pp, Megatron-LM's default: do not pass --use-tp-pp-dp-mapping",
+    "megatron-bridge": "ranks are numbered tp-cp-ep-dp-pp: leave `cfg.dist.use_tp_pp_dp_mapping` false",
+    "torchtitan": "the base configuration has the plan's layers, named tok_embeddings, layers.N, norm, lm_head",
+    "deepspeed": "ds_config.json has no optimizer and no data; stages follow `marked` of taut_stages.py",
+    "flagscale": "the hostfile's order is that of the ranks",
+    "torch-csv": "schedule.csv is read by _PipelineScheduleRuntime._load_csv(FILE, format='compute_only')",
+}
+
+
+def launch_notes(job: Job, framework: str, starters: list[str]) -> str:
+    """
+    What to run and what to check, in ten lines.
+
+    Parameters
+    ----------
+    job
+        What is launched.
+    framework
+        The framework's target, empty without one.
+    starters
+        Targets that start processes.
+    """
+    script = SCRIPTS.get(framework, "YOUR-SCRIPT.py")
+    lines = [
+        f"# {job.plan.model} on {job.plan.cluster}: {job.strategy.pp} stages, {len(job.devices)} processes",
+        "",
+        f"Predicted: {job.plan.step_time_s:.4g} s a step{_gap(job)}. What is predicted is stated in the plan.",
+        "",
+        "Copy this folder to every node, at the same place. Start",
+        *(f"- {STARTS[name].format(script=script)}" for name in starters),
+        "",
+        "Check first",
+        *(f"- {line}" for line in _checks(job, framework)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _gap(job: Job) -> str:
+    gap = job.plan.certificate.gap
+    return "" if gap is None else f", at most {percent(gap)} above what is possible by the plan's prices"
+
+
+def _checks(job: Job, framework: str) -> list[str]:
+    chosen, predicted = job.strategy, job.plan.predicted
+    fullest = max(predicted.memory_bytes) / 2**30
+    hosts = "as given" if job.hosts else "placeholders: write them by hand or give --hosts"
+    return [
+        *([CHECKS[framework]] if framework in CHECKS else []),
+        f"hosts are {hosts}; ranks.csv says which process is on which GPU, and env.sh what is exported",
+        f"the placement counts on links as in the plan: node i of {job.plan.cluster} is host i",
+        f"the fullest device is predicted to hold {fullest:.1f} GiB; precision {job.memory.precision}",
+        f"batch {job.global_batch} of {job.sequence} tokens: {chosen.dp} replicas, {chosen.num_micro_batches} "
+        f"micro-batches of {chosen.micro_batch}",
+    ]

@@ -1,0 +1,47 @@
+"""
+What every process launcher needs: the GPU of every process, and who is who.
+
+``process.sh`` numbers a process by what Slurm or Open MPI tells it, and gives it the GPU on its line of ``gpus.txt``
+as ``LOCAL_RANK``, which frameworks take for the device to use. ``ranks.csv`` is for people.
+"""
+
+import csv
+from io import StringIO
+
+from taut.exports.job import Job
+
+WRAPPER = """\
+#!/usr/bin/env bash
+# Runs one process of the plan: bash process.sh COMMAND [ARGUMENTS], under srun or mpirun.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+source "$here/env.sh"
+export RANK=${SLURM_PROCID:-${OMPI_COMM_WORLD_RANK:?not started by srun or mpirun}}
+export WORLD_SIZE=${SLURM_NTASKS:-${OMPI_COMM_WORLD_SIZE:-}}
+export LOCAL_RANK=$(sed -n "$((RANK + 1))p" "$here/gpus.txt")
+exec "$@"
+"""
+
+
+def gpu_lines(job: Job) -> dict[str, str]:
+    """The wrapper, and the GPU of every process on its node, a line each."""
+    return {"process.sh": WRAPPER, "gpus.txt": "".join(f"{gpu}\n" for gpu in job.gpus.tolist())}
+
+
+def rank_table(job: Job) -> str:
+    """Every process with its host, GPU, device of the cluster, and ranks, as CSV."""
+    chosen, text = job.strategy, StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("rank", "host", "gpu", "device", "stage", "replica", "context_rank", "tensor_rank"))
+    for rank, (device, node, gpu) in enumerate(zip(job.devices, job.nodes, job.gpus, strict=True)):
+        rest, tensor = divmod(rank, chosen.tp)
+        rest, context = divmod(rest, chosen.cp)
+        stage, replica = divmod(rest, chosen.dp)
+        writer.writerow((rank, job.host_names[node], gpu, device, stage, replica, context, tensor))
+    return text.getvalue()
+
+
+def devices_of(table: str) -> list[int]:
+    """Device of every process in a table of ``rank_table``, by its rank."""
+    rows = sorted((int(row["rank"]), int(row["device"])) for row in csv.DictReader(StringIO(table)))
+    return [device for _, device in rows]

@@ -1,0 +1,1 @@
+"""Launchers' own settings read as values that ``taut.plan`` may fix."""

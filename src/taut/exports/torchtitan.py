@@ -1,0 +1,190 @@
+"""
+torchtitan: a function that changes a configuration of one's own model into the plan, and flags for version 0.3.0.
+
+Chunks are lists of module names, which no flag takes: ``tok_embeddings``, ``layers.0`` and so on, ``norm`` and
+``lm_head``. Weights are sharded over ``data_parallel_shard_degree`` replicas times the context ranks; under ZeRO-3 they
+are gathered again for the backward pass (``fsdp_reshard_after_forward``), under ZeRO-2 they are kept. Schedules that
+torchtitan does not build itself are read from ``schedule.csv``.
+
+Sources: torchtitan/config/configs.py and distributed/pipeline_parallel.py of August 2026, and the package of version
+0.3.0.
+"""
+
+import json
+from pprint import pformat
+from typing import Any
+
+from taut.exports.job import ExportError, Job
+from taut.exports.torch_csv import schedule_csv
+from taut.formulations.schedules.plan_orders import ON_V
+
+NAMES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved-1f1b": "Interleaved1F1B", "zb-v": "ZBVZeroBubble"}
+"""Schedules that torchtitan builds."""
+CHECKPOINTS = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}
+SUBCOMMANDS = {"none": "none", "selective": "selective", "full": "full"}
+RESHARD = {0: "default", 2: "never", 3: "always"}
+
+CONFIGURATION = '''\
+"""A plan as a configuration of torchtitan: MODULE=taut_plan CONFIG=taut_plan ./run_train.sh."""
+
+from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
+
+PARALLELISM = {parallelism}
+TRAINING = {training}
+# First layer of every chunk, and the layer behind its last one, in the order in which a micro-batch visits them.
+CHUNKS = {chunks}
+
+
+def base():
+    """Return the configuration of your model: {model}, {layers} layers, sequences of {sequence} tokens."""
+    raise NotImplementedError("taut_plan.py: base() has to return the configuration of your model")
+
+
+def modules():
+    """Return the names of the modules of every chunk."""
+    found = [[f"layers.{{layer}}" for layer in range(first, end)] for first, end in CHUNKS]
+    found[0].insert(0, "tok_embeddings")
+    found[-1] += ["norm", "lm_head"]
+    return found
+
+
+def taut_plan():
+    """Return that configuration with the plan's degrees, division, batch and recompute."""
+    config = base()
+    for section, values in ((config.parallelism, PARALLELISM), (config.training, TRAINING)):
+        for name, value in values.items():
+            setattr(section, name, value)
+    if len(CHUNKS) > 1:
+        config.parallelism.module_fqns_per_model_part = modules()
+    config.activation_checkpoint = {checkpoint}
+    return config
+'''
+
+
+def parallelism(job: Job) -> dict[str, Any]:
+    """
+    Fields of ``config.parallelism`` that the plan decides.
+
+    Parameters
+    ----------
+    job
+        What is launched.
+
+    Raises
+    ------
+    ExportError
+        If torchtitan cannot run the plan; the message names the nearest one that it can.
+    """
+    _check(job)
+    chosen = job.strategy
+    replicate, shard = _copies(job)
+    fields: dict[str, Any] = {
+        "data_parallel_replicate_degree": replicate,
+        "data_parallel_shard_degree": shard,
+        "context_parallel_degree": chosen.cp,
+        "tensor_parallel_degree": chosen.tp,
+        "pipeline_parallel_degree": chosen.pp,
+        "fsdp_reshard_after_forward": RESHARD[chosen.zero],
+    }
+    if chosen.pp > 1:
+        fields["pipeline_parallel_schedule"] = NAMES.get(chosen.schedule) or _style(chosen.schedule, chosen.vpp)
+        if _needs_order(job):
+            fields["pipeline_parallel_schedule_csv"] = "schedule.csv"
+    return fields
+
+
+def _needs_order(job: Job) -> bool:
+    """Whether the order of the passes is none that torchtitan builds."""
+    return job.strategy.pp > 1 and (job.strategy.schedule not in NAMES or bool(job.strategy.order))
+
+
+def _style(schedule: str, chunks: int) -> str:
+    """A schedule that lays chunks out as this one does; its own order is then read from the file."""
+    return "ZBVZeroBubble" if schedule in ON_V else "Interleaved1F1B" if chunks > 1 else "1F1B"
+
+
+def _check(job: Job) -> None:
+    chosen, source = job.strategy, job.plan.source
+    job.plain_layers("torchtitan")
+    if chosen.zero == 1:
+        raise ExportError(f"{source}: ZeRO-1, which torchtitan has not; plan with --stack torchtitan, or --fix zero=2")
+    if chosen.tp > 1 and not chosen.sequence_parallel:
+        raise ExportError(
+            f"{source}: tensor ranks without sequence parallelism, which torchtitan has not; "
+            "plan with --fix sequence_parallel=true"
+        )
+
+
+def _copies(job: Job) -> tuple[int, int]:
+    """Groups of replicas with a copy each, and replicas of a group."""
+    chosen = job.strategy
+    if not chosen.zero:
+        return chosen.dp, 1
+    if not chosen.dp_shard:
+        return 1, chosen.dp
+    if chosen.dp_shard % chosen.cp:
+        raise ExportError(
+            f"{job.plan.source}: {chosen.dp_shard} devices share a copy beside {chosen.cp} context ranks, expected a "
+            "multiple for torchtitan; plan with --fix cp=1"
+        )
+    shard = chosen.dp_shard // chosen.cp
+    return chosen.dp // shard, shard
+
+
+def torchtitan_files(job: Job) -> dict[str, str]:
+    """
+    The configuration function, flags of version 0.3.0, and the order of the passes where it is read.
+
+    Parameters
+    ----------
+    job
+        What is launched.
+    """
+    chosen, fields = job.strategy, parallelism(job)
+    if chosen.pp > 1:
+        fields["num_pp_microbatches"] = chosen.num_micro_batches
+    training = {
+        "num_tokens_per_microbatch_per_dp_rank": chosen.micro_batch * job.sequence,
+        "num_tokens_per_train_step": job.global_batch * job.sequence,
+        "max_context_length": job.sequence,
+    }
+    kind = job.recompute("torchtitan")
+    text = CONFIGURATION.format(
+        parallelism=_literal(fields),
+        training=_literal(training),
+        chunks=_literal([tuple(stage) for stage in chosen.stages]),
+        model=job.plan.model,
+        layers=len(job.model.blocks),
+        sequence=job.sequence,
+        checkpoint=CHECKPOINTS[kind],
+    )
+    files = {"taut_plan.py": text, "flags-0.3.0.txt": _flags(job, kind)}
+    return files | ({"schedule.csv": schedule_csv(job)} if _needs_order(job) else {})
+
+
+def _literal(values: object) -> str:
+    """A dictionary of numbers and words, or a list of pairs, as Python that our formatter would leave as it is."""
+    if not isinstance(values, dict):
+        return pformat(values, width=110, compact=True)
+    return "{\n" + "".join(f"    {json.dumps(name)}: {json.dumps(value)},\n" for name, value in values.items()) + "}"
+
+
+def training_flags(job: Job) -> dict[str, int]:
+    """Fields of ``config.training`` and of pipelines in version 0.3.0, which counts sequences."""
+    chosen = job.strategy
+    several = chosen.num_micro_batches if chosen.pp > 1 else 1
+    return {
+        "training.seq_len": job.sequence,
+        "training.local_batch_size": chosen.micro_batch * several,
+        "training.global_batch_size": job.global_batch,
+        **({"parallelism.pipeline_parallel_microbatch_size": chosen.micro_batch} if chosen.pp > 1 else {}),
+    }
+
+
+def _flags(job: Job, kind: str) -> str:
+    fields = {f"parallelism.{name}": value for name, value in parallelism(job).items()}
+    values = fields | training_flags(job)
+    return (
+        "".join(f"--{name} {value}\n" for name, value in values.items())
+        + f"activation_checkpoint:{SUBCOMMANDS[kind]}\n"
+    )

@@ -1,0 +1,73 @@
+"""Plans to launch: small ones of every kind, with placements of one's own."""
+
+import copy
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+import taut
+from taut.data.arrays import Ints
+from taut.exports.job import Job
+
+MODEL = taut.ModelSpec.parse(
+    {"name": "small", "layers": 13, "hidden": 256, "heads": 8, "ffn_hidden": 1024, "seq": 128, "vocab": 1024}, "small"
+)
+BATCH = 16
+
+
+def small_cluster(nodes: int = 2, gpus: int = 4, types: int = 1) -> taut.ClusterSpec:
+    """Nodes of some GPUs, in turn of each type."""
+    devices = [
+        {
+            "name": f"gpu-{kind}",
+            "memory_gib": 16,
+            "peak_tflops": {"bf16": 100 / (1 + kind)},
+            "memory_bandwidth_gbytes": 1000,
+        }
+        for kind in range(types)
+    ]
+    groups = [
+        {"count": 1, "device": devices[node % types], "gpus_per_node": gpus, "intra_bandwidth_gbps": 2400}
+        for node in range(nodes)
+    ]
+    return taut.ClusterSpec.parse({"name": "small", "nodes": groups, "network": {"bandwidth_gbps": 100}}, "small")
+
+
+@cache
+def _document(fix: tuple[tuple[str, Any], ...], stack: str, types: int) -> dict[str, Any]:
+    plan = taut.plan(
+        MODEL, small_cluster(types=types), global_batch=BATCH, fix=dict(fix), stack=stack, schedules="all",
+        latency_model="step", work_limit=20, memory_model={"precision": "bf16"},
+    )  # fmt: skip
+    return plan.document
+
+
+def launched(*, stack: str = "any", types: int = 1, hosts: tuple[str, ...] = (), **fix: Any) -> Job:
+    """The plan of fixed values on two nodes of four GPUs."""
+    return Job(taut.Plan(copy.deepcopy(_document(tuple(sorted(fix.items())), stack, types))), hosts)
+
+
+def shuffled(job: Job, seed: int) -> Job:
+    """The same with its devices drawn at random."""
+    return _placed(job, np.random.default_rng(seed).permutation(job.devices))
+
+
+def in_order(job: Job) -> Job:
+    """The same with process r on device r."""
+    return _placed(job, np.arange(len(job.devices)))
+
+
+def _placed(job: Job, devices: Ints) -> Job:
+    document = copy.deepcopy(job.plan.document)
+    shape = np.array(document["placement"]["devices"]).shape
+    document["placement"]["devices"] = devices.reshape(shape).tolist()
+    return Job(taut.Plan(document), job.hosts)
+
+
+def divided(job: Job, layers: tuple[int, ...]) -> Job:
+    """The same with other layers of its chunks."""
+    document, ends = copy.deepcopy(job.plan.document), np.cumsum((0, *layers)).tolist()
+    document["strategy"]["stages"] = [list(each) for each in pairwise(ends)]
+    return Job(taut.Plan(document), job.hosts)

@@ -1,0 +1,1 @@
+"""Launchers' settings, read."""

@@ -1,0 +1,92 @@
+"""Launchers' own settings as values of a configuration: by hand, of published commands, and wrong ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taut.errors import DataError
+from taut.exports.readers.any_settings import settings_of_file, settings_of_flags
+
+PRETRAIN = r"""
+torchrun --nproc-per-node 8 pretrain_gpt.py \
+    --num-layers 96 --hidden-size 12288 --num-attention-heads 96 \
+    --tensor-model-parallel-size 8 --pipeline-model-parallel-size=16 \
+    --num-layers-per-virtual-pipeline-stage 2 --sequence-parallel \
+    --micro-batch-size 1 --global-batch-size 1536  # comment
+    --use-distributed-optimizer --recompute-activations --bf16
+"""
+
+
+def test_a_command_line_of_megatron() -> None:
+    """GPT-3 175B: 96 layers over 16 stages are 6 each, in chunks of 2: three chunks."""
+    assert settings_of_flags(PRETRAIN) == {
+        "tp": 8, "pp": 16, "cp": 1, "micro_batch": 1, "vpp": 3, "schedule": "interleaved-1f1b",
+        "sequence_parallel": True, "zero": 1, "recompute": "selective", "global_batch": 1536,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flags", "name", "value"),
+    [
+        ("--pipeline-model-parallel-size 4 --num-layers 14 --decoder-first-pipeline-num-layers 2", "layers", "2|4|4|4"),
+        ("--pipeline-model-parallel-size 2 --num-layers 7 --decoder-last-pipeline-num-layers 3", "layers", "4|3"),
+        ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Ett|t|tt|tL", "layers", "2|1|2|1"),
+        ("--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Ett|t|tt|tL", "vpp", 2),
+        ("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 4", "vpp", 4),
+        ("--micro-batch-size 2 --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", "zero", 2),
+        ("--micro-batch-size 2 --use-torch-fsdp2", "zero", 3),
+        ("--micro-batch-size 2 --recompute-granularity full", "recompute", "full"),
+        ("--parallelism.pipeline_parallel_degree 4 --training.global_batch_size 64", "global_batch", 64),
+        ("--parallelism.pipeline_parallel_degree 4 activation_checkpoint:full", "recompute", "full"),
+        ("--parallelism.data_parallel_shard_degree 1 --training.local_batch_size 4", "zero", 0),
+    ],
+)
+def test_flags_by_hand(flags: str, name: str, value: Any) -> None:
+    """Each flag that says something of the strategy."""
+    assert settings_of_flags(flags)[name] == value
+
+
+def test_files_are_told_apart(tmp_path: Path) -> None:
+    """TOML of torchtitan, JSON of DeepSpeed, and flags in any other file."""
+    (tmp_path / "a.toml").write_text("[parallelism]\ntensor_parallel_degree = 4\n[training]\nlocal_batch_size = 2\n")
+    given = {"train_micro_batch_size_per_gpu": 4, "train_batch_size": 64, "zero_optimization": {"stage": 2}}
+    (tmp_path / "b.json").write_text(json.dumps(given))
+    (tmp_path / "run.sh").write_text(PRETRAIN)
+    assert settings_of_file(tmp_path / "a.toml")["tp"] == 4
+    assert settings_of_file(tmp_path / "a.toml")["micro_batch"] == 2
+    assert settings_of_file(tmp_path / "b.json") == {"micro_batch": 4, "global_batch": 64, "zero": 2}
+    assert settings_of_file(tmp_path / "run.sh")["pp"] == 16
+
+
+WRONG = {
+    "a.toml": ("parallelism = [", "expected sections"),
+    "b.json": ('{"zero_optimization": 3}', "train_micro_batch_size_per_gpu"),
+    "c.json": ('{"train_micro_batch_size_per_gpu": "auto"}', '"auto": expected a number'),
+    "d.py": ("PARALLELISM = make()", "written out"),
+    "e.sh": ("ls -l", "no flag of Megatron-LM or torchtitan"),
+    "f.sh": ("--tensor-model-parallel-size ${TP}", "'${TP}': expected a whole number"),
+    "g.sh": ("--tensor-model-parallel-size 'x", "No closing quotation"),
+    "h.sh": (
+        "--micro-batch-size 1 --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|t|tL",
+        "3 chunks",
+    ),
+    "i.sh": ("--micro-batch-size 1 --num-layers 7 --num-layers-per-virtual-pipeline-stage 2", "a divisor of 7"),
+    "j.sh": ("--micro-batch-size 1 --use-megatron-fsdp --data-parallel-sharding-strategy all", "no_shard"),
+    "k.toml": (
+        '[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "Best"',
+        "expected one of 1F1B",
+    ),
+    "l.toml": ("[parallelism]\ntensor_parallel_degree = 1.5", "a whole number"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_settings_are_one_line(name: str, tmp_path: Path) -> None:
+    """The file, what is wrong, and what was expected."""
+    text, words = WRONG[name]
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError) as refusal:
+        settings_of_file(tmp_path / name)
+    assert words in str(refusal.value) and name in str(refusal.value) and "\n" not in str(refusal.value)

@@ -1,0 +1,197 @@
+"""A plan in each framework's words, read back, and what a framework cannot run."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import taut
+from taut.exports.deepspeed import deepspeed_files
+from taut.exports.flagscale import flagscale_config, flagscale_files
+from taut.exports.job import ExportError, Job
+from taut.exports.megatron import flags_text, megatron_flags
+from taut.exports.megatron_bridge import bridge_files, bridge_settings
+from taut.exports.readers.any_settings import deepspeed_values, settings_of_flags
+from taut.exports.readers.torchtitan_fields import module_fields, torchtitan_values
+from taut.exports.torch_csv import passes_of_csv, schedule_csv
+from taut.exports.torchtitan import torchtitan_files
+from taut.formulations.simulation.order import passes_of
+from taut.solver.certificate.document import strategy_of
+from tests.support.launches import divided, in_order, launched, shuffled
+
+Made = Callable[[], Job]
+KNOWN = ("tp", "pp", "cp", "micro_batch", "zero", "sequence_parallel", "schedule")
+
+
+def said(job: Job, *names: str) -> dict[str, Any]:
+    """What a plan says under a reader's names."""
+    chosen = job.strategy
+    values = {name: getattr(chosen, name) for name in names}
+    return values | {"recompute": chosen.recompute[0], "global_batch": job.global_batch}
+
+
+MEGATRON = {
+    "uneven": lambda: launched(pp=4, tp=2, micro_batch=1, schedule="1f1b", recompute="none"),
+    "chunks": lambda: launched(pp=2, tp=2, micro_batch=1, schedule="interleaved-1f1b", vpp=2, recompute="full"),
+    "even chunks": lambda: divided(launched(pp=1, tp=2, micro_batch=2, schedule="1f1b", recompute="selective"), (13,)),
+    "sharded": lambda: launched(pp=1, tp=1, micro_batch=1, zero=3, recompute="none"),
+    "contexts": lambda: launched(pp=2, tp=2, cp=2, micro_batch=1, schedule="1f1b", recompute="none"),
+    "copies": lambda: launched(pp=1, tp=1, micro_batch=1, zero=2, dp_shard=4, recompute="none"),
+    "shuffled": lambda: shuffled(launched(pp=4, tp=2, micro_batch=1, schedule="1f1b", recompute="none"), 1),
+}
+
+
+@pytest.mark.parametrize("made", MEGATRON.values(), ids=MEGATRON)
+def test_megatrons_flags_are_read_back(made: Made) -> None:
+    """Degrees, schedule, sharding, recompute, batch, and layers of the chunks."""
+    job = made()
+    text = flags_text(megatron_flags(job))
+    found = settings_of_flags(text)
+    wanted = said(job, *KNOWN, "vpp")
+    assert {name: found[name] for name in wanted} == wanted
+    if not job.is_even:
+        assert found["layers"] == "|".join(map(str, job.layers))
+    if job.strategy.dp_shard:
+        assert "--num-distributed-optimizer-instances 2\n" in text
+
+
+@pytest.mark.parametrize("made", MEGATRON.values(), ids=MEGATRON)
+def test_bridges_settings_are_megatrons(made: Made) -> None:
+    """The recipe's values are those of the flags, and the function sets them."""
+    job = made()
+    flags, settings = megatron_flags(job), bridge_settings(job)
+    assert str(settings["model.tensor_model_parallel_size"]) == flags["--tensor-model-parallel-size"]
+    assert str(settings["train.global_batch_size"]) == flags["--global-batch-size"]
+    assert settings["model.pipeline_model_parallel_layout"] == flags.get("--pipeline-model-parallel-layout")
+    assert settings["model.recompute_granularity"] == flags.get("--recompute-granularity")
+    assert settings["ddp.use_distributed_optimizer"] == ("--use-distributed-optimizer" in flags)
+    names: dict[str, Any] = {}
+    exec(bridge_files(job)["taut_plan.py"], names)
+    recipe = Recipe()
+    assert names["taut_plan"](recipe) is recipe
+    found = {path: getattr(getattr(recipe, path.split(".")[0]), path.split(".")[1]) for path in settings}
+    assert found == settings
+
+
+class Recipe:
+    """Sections of a recipe that take any value."""
+
+    def __init__(self) -> None:
+        for section in ("model", "train", "ddp", "dataset"):
+            setattr(self, section, type(section, (), {})())
+
+
+TORCHTITAN = {
+    "uneven": lambda: launched(stack="torchtitan", pp=4, tp=2, micro_batch=1, schedule="1f1b", recompute="full"),
+    "chunks": lambda: launched(stack="torchtitan", pp=2, tp=2, micro_batch=1, schedule="interleaved-1f1b"),
+    "zb-v": lambda: launched(stack="torchtitan", pp=2, tp=2, micro_batch=1, schedule="zb-v", recompute="none"),
+    "sharded": lambda: launched(stack="torchtitan", pp=1, tp=2, cp=2, micro_batch=1, zero=3, recompute="selective"),
+    "copies": lambda: launched(stack="torchtitan", pp=1, tp=1, micro_batch=1, zero=3, dp_shard=4, recompute="none"),
+}
+
+
+@pytest.mark.parametrize("made", TORCHTITAN.values(), ids=TORCHTITAN)
+def test_torchtitans_function_is_read_back(made: Made) -> None:
+    """The module's dictionaries hold degrees, schedule, sharding, recompute, batch, and layers of the chunks."""
+    job = made()
+    found = torchtitan_values(module_fields(torchtitan_files(job)["taut_plan.py"]))
+    wanted = said(job, *KNOWN)
+    assert {name: found[name] for name in wanted} == wanted
+    if len(job.layers) > 1:
+        assert found["layers"] == "|".join(map(str, job.layers))
+
+
+@pytest.mark.parametrize("made", TORCHTITAN.values(), ids=TORCHTITAN)
+def test_torchtitans_flags_are_read_back(made: Made) -> None:
+    """The same from flags of version 0.3.0, which do not hold the layers."""
+    job = made()
+    found, wanted = settings_of_flags(torchtitan_files(job)["flags-0.3.0.txt"]), said(job, *KNOWN)
+    assert {name: found[name] for name in wanted} == wanted
+
+
+ORDERS = {
+    name: partial(launched, pp=2, tp=2, micro_batch=1, schedule=name)
+    for name in ("1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min")
+}
+
+
+@pytest.mark.parametrize("made", ORDERS.values(), ids=ORDERS)
+def test_orders_of_passes_are_read_back(made: Made) -> None:
+    """Every schedule's passes, in the plan's order, on each rank."""
+    job = made()
+    order, found = passes_of(strategy_of(job.strategy, "a plan").candidate), passes_of_csv(schedule_csv(job))
+    assert len(found) == 2
+    assert np.array_equal(np.concatenate(found), order.passes)
+    assert [len(rank) for rank in found] == np.diff(order.first).tolist()
+
+
+def test_schedules_that_torchtitan_does_not_build_come_as_a_file() -> None:
+    """V-Half is laid out as ZB-V is, with its own order beside it."""
+    files = torchtitan_files(launched(pp=2, tp=1, micro_batch=1, schedule="v-half", zero=2, recompute="none"))
+    assert '"pipeline_parallel_schedule": "ZBVZeroBubble"' in files["taut_plan.py"]
+    assert '"pipeline_parallel_schedule_csv": "schedule.csv"' in files["taut_plan.py"]
+    assert files["schedule.csv"].startswith("0F0,")
+
+
+def test_deepspeeds_files_are_read_back() -> None:
+    """Batches multiply, stages begin at the marks, and the hostfile is there while ranks follow its order."""
+    job = in_order(launched(stack="deepspeed", hosts=("alpha", "beta"), pp=4, tp=1, micro_batch=1, recompute="full"))
+    files = deepspeed_files(job)
+    config, chosen = json.loads(files["ds_config.json"]), job.strategy
+    assert deepspeed_values(config, "a file") == {"micro_batch": 1, "global_batch": 16, "zero": chosen.zero}
+    assert config["gradient_accumulation_steps"] * chosen.dp == 16
+    names: dict[str, Any] = {}
+    exec(files["taut_stages.py"], names)
+    assert names["STARTS"] == tuple(first for first, _ in chosen.stages)
+    assert files["hostfile"] == "alpha slots=4\nbeta slots=4\n"
+    assert "hostfile" not in deepspeed_files(shuffled(job, 1))
+
+
+def test_flagscale_has_a_mesh_for_each_type() -> None:
+    """Two types of devices: two meshes of [tp, cp, ep, dp, pp], layers of all stages, and a hostfile with types."""
+    job = launched(types=2, pp=2, tp=2, micro_batch=1, schedule="1f1b", recompute="none")
+    config = flagscale_config(job)
+    assert config["system"]["hetero"] == {
+        "enable_hetero": True,
+        "hetero_pipeline_layer_split": list(job.layers),
+        "hetero_process_meshes": [2, 1, 1, 2, 1, 2, 1, 1, 2, 1],
+        "hetero_device_types": [f"gpu-{node % 2}" for node in job.node_order()],
+    }
+    assert config["model"]["hidden_size"] == 256
+    files = flagscale_files(job)
+    assert yaml.safe_load(files["train.yaml"]) == config
+    assert set(files["hostfile"].splitlines()) == {"node-0 slots=4 type=gpu-0", "node-1 slots=4 type=gpu-1"}
+
+
+def by_stage() -> Job:
+    """A plan whose stages recompute in turn."""
+    document = MEGATRON["uneven"]().plan.document
+    return Job(taut.Plan(document | {"strategy": document["strategy"] | {"recompute": ["none", "full"] * 2}}))
+
+
+REFUSED: dict[str, tuple[Callable[[Job], object], Made, str]] = {
+    "schedule": (megatron_flags, ORDERS["zb-v"], "--stack megatron-core"),
+    "recompute by stage": (megatron_flags, by_stage, "--fix recompute"),
+    "zero": (torchtitan_files, partial(launched, pp=1, tp=1, micro_batch=1, zero=1), "--stack torchtitan"),
+    "tensor ranks": (
+        torchtitan_files,
+        partial(launched, pp=1, tp=2, zero=0, sequence_parallel=False),
+        "sequence_parallel=true",
+    ),
+    "contexts": (deepspeed_files, MEGATRON["contexts"], "--stack deepspeed"),
+    "mixed stage": (flagscale_config, partial(launched, types=2, pp=1, tp=2, zero=1, recompute="none"), "megatron"),
+}
+
+
+@pytest.mark.parametrize(("make", "made", "nearest"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_run_is_refused_with_the_nearest_that_can(
+    make: Callable[[Job], object], made: Made, nearest: str
+) -> None:
+    """One line with the reason, and what to plan with instead."""
+    with pytest.raises(ExportError, match=nearest) as refusal:
+        make(made())
+    assert "\n" not in str(refusal.value)
