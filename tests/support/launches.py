@@ -39,7 +39,7 @@ def small_cluster(nodes: int = 2, gpus: int = 4, types: int = 1) -> taut.Cluster
 def _document(fix: tuple[tuple[str, Any], ...], stack: str, types: int) -> dict[str, Any]:
     plan = taut.plan(
         MODEL, small_cluster(types=types), global_batch=BATCH, fix=dict(fix), stack=stack, schedules="all",
-        latency_model="step", work_limit=20, memory_model={"precision": "bf16"},
+        latency_model="step", work_limit=4, memory_model={"precision": "bf16"},
     )  # fmt: skip
     return plan.document
 

@@ -1,0 +1,112 @@
+"""
+Asks the launchers' own packages what they make of exports: reads cases as JSON, prints what they said as JSON.
+
+It is a program of its own, since the packages warn when they are imported and keep one process group for a process.
+"""
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from typing import Any
+
+warnings.simplefilter("ignore")
+os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+
+
+def megatron(case: dict[str, Any]) -> dict[str, Any]:
+    """Layers of every chunk by pipeline rank, and the groups of one rank."""
+    import torch
+    import torch.distributed as dist
+    from megatron.core import parallel_state
+    from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
+    from megatron.core.transformer.transformer_config import TransformerConfig
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    chosen, found = case["degrees"], {}
+    if case["layout"]:
+        layout = PipelineParallelLayerLayout(case["layout"], chosen["pp"])
+        layout.validate_layer_layout(case["num_layers"], 0)
+        found["layers"] = [
+            [sum(part.name == "decoder" for part in chunk) for chunk in chunks] for chunks in layout.layout
+        ]
+    TransformerConfig(**case["config"], pipeline_dtype=torch.bfloat16 if chosen["pp"] > 1 else None)
+    dist.init_process_group("fake", rank=case["rank"], world_size=case["world"], store=FakeStore())
+    parallel_state.initialize_model_parallel(
+        chosen["tp"],
+        chosen["pp"],
+        context_parallel_size=chosen["cp"],
+        num_distributed_optimizer_instances=case["copies"],
+        create_gloo_process_groups=False,
+    )
+    groups = {
+        "tp": parallel_state.get_tensor_model_parallel_group(),
+        "pp": parallel_state.get_pipeline_model_parallel_group(),
+        "cp": parallel_state.get_context_parallel_group(),
+        "dp": parallel_state.get_data_parallel_group(with_context_parallel=False),
+    }
+    found["groups"] = {name: dist.get_process_group_ranks(group) for name, group in groups.items()}
+    parallel_state.destroy_model_parallel()
+    dist.destroy_process_group()
+    return found
+
+
+def deepspeed(case: dict[str, Any]) -> dict[str, Any]:
+    """Batch sizes that the configuration holds, hosts of the hostfile, and where stages begin."""
+    import torch.distributed as dist
+    from deepspeed.comm import init_distributed
+    from deepspeed.launcher.runner import fetch_hostfile
+    from deepspeed.pipe import LayerSpec
+    from deepspeed.runtime.config import DeepSpeedConfig
+    from deepspeed.runtime.utils import partition_balanced
+    from torch.nn import Linear
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if not dist.is_initialized():
+        dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+        init_distributed(auto_mpi_discovery=False, verbose=False)
+
+    class Topology:
+        """Says how many replicas there are."""
+
+        def get_data_parallel_world_size(self) -> int:
+            return int(case["dp"])
+
+    config, names = DeepSpeedConfig(case["config"], mpu=Topology()), {}
+    exec(case["stages"], names)
+    marked = names["marked"]([LayerSpec(Linear, 1, 1) for _ in range(case["num_layers"] + 1)], 1)
+    pattern = names["METHOD"].partition(":")[2].lower()
+    weights = [int(pattern in layer.typename.__name__.lower()) for layer in marked]
+    return {
+        "batch": [config.train_batch_size, config.train_micro_batch_size_per_gpu, config.gradient_accumulation_steps],
+        "zero": config.zero_optimization_stage,
+        "hosts": dict(fetch_hostfile(case["hostfile"])),
+        "starts": [0, *(int(place) - 1 for place in partition_balanced(weights, len(names["STARTS"]))[1:-1])],
+    }
+
+
+def torchrun(case: dict[str, Any]) -> dict[str, Any]:
+    """What torchrun makes of its arguments."""
+    from torch.distributed.run import config_from_args, get_args_parser
+
+    config, _, _ = config_from_args(get_args_parser().parse_args(case["arguments"]))
+    rank = config.rdzv_configs["rank"]
+    return {"nodes": config.max_nodes, "processes": config.nproc_per_node, "rank": rank, "backend": config.rdzv_backend}
+
+
+def torchtitan(case: dict[str, Any]) -> dict[str, Any]:
+    """Degrees that its own class accepts for the number of processes."""
+    from torchtitan.config.configs import ParallelismConfig
+    from torchtitan.distributed.parallel_dims import ParallelDims
+
+    fields = {name: value for name, value in case["fields"].items() if hasattr(ParallelismConfig(), name)}
+    dims = ParallelDims.from_config(ParallelismConfig(**fields), case["world"])
+    return {"tp": dims.tp, "pp": dims.pp, "cp": dims.cp, "shard": dims.dp_shard, "replicate": dims.dp_replicate}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("package", choices=["megatron", "deepspeed", "torchrun", "torchtitan"])
+    ask = globals()[parser.parse_args().package]
+    print("\n" + json.dumps([ask(case) for case in json.load(sys.stdin)]))
