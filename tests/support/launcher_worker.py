@@ -24,7 +24,8 @@ def megatron(case: dict[str, Any]) -> dict[str, Any]:
     from megatron.core.transformer.transformer_config import TransformerConfig
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    chosen, found = case["degrees"], {}
+    chosen = case["degrees"]
+    found: dict[str, Any] = {}
     if case["layout"]:
         layout = PipelineParallelLayerLayout(case["layout"], chosen["pp"])
         layout.validate_layer_layout(case["num_layers"], 0)
@@ -73,7 +74,8 @@ def deepspeed(case: dict[str, Any]) -> dict[str, Any]:
         def get_data_parallel_world_size(self) -> int:
             return int(case["dp"])
 
-    config, names = DeepSpeedConfig(case["config"], mpu=Topology()), {}
+    config = DeepSpeedConfig(case["config"], mpu=Topology())
+    names: dict[str, Any] = {}
     exec(case["stages"], names)
     marked = names["marked"]([LayerSpec(Linear, 1, 1) for _ in range(case["num_layers"] + 1)], 1)
     pattern = names["METHOD"].partition(":")[2].lower()

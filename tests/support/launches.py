@@ -37,9 +37,13 @@ def small_cluster(nodes: int = 2, gpus: int = 4, types: int = 1) -> taut.Cluster
 
 @cache
 def _document(fix: tuple[tuple[str, Any], ...], stack: str, types: int) -> dict[str, Any]:
+    return _planned(MODEL, small_cluster(types=types), dict(fix), stack)
+
+
+def _planned(model: taut.ModelSpec, cluster: taut.ClusterSpec, fix: dict[str, Any], stack: str) -> dict[str, Any]:
     plan = taut.plan(
-        MODEL, small_cluster(types=types), global_batch=BATCH, fix=dict(fix), stack=stack, schedules="all",
-        latency_model="step", work_limit=4, memory_model={"precision": "bf16"},
+        model, cluster, global_batch=BATCH, fix=fix, stack=stack, schedules="all", latency_model="step",
+        work_limit=4, memory_model={"precision": "bf16"},
     )  # fmt: skip
     return plan.document
 
@@ -47,6 +51,11 @@ def _document(fix: tuple[tuple[str, Any], ...], stack: str, types: int) -> dict[
 def launched(*, stack: str = "any", types: int = 1, hosts: tuple[str, ...] = (), **fix: Any) -> Job:
     """The plan of fixed values on two nodes of four GPUs."""
     return Job(taut.Plan(copy.deepcopy(_document(tuple(sorted(fix.items())), stack, types))), hosts)
+
+
+def launched_on(cluster: taut.ClusterSpec, model: taut.ModelSpec, **fix: Any) -> Job:
+    """The plan of fixed values of any model on any cluster."""
+    return Job(taut.Plan(_planned(model, cluster, fix, "any")))
 
 
 def shuffled(job: Job, seed: int) -> Job:

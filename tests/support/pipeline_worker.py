@@ -12,6 +12,7 @@ from torch.distributed.pipelining.schedules import ScheduleZBVZeroBubble, _Pipel
 from torch.distributed.pipelining.stage import _PipelineStageBase
 
 LAYERS, HIDDEN, HEADS, VOCABULARY, LENGTH = 8, 16, 2, 32, 6
+STEPS = 10
 
 
 class Block(nn.Module):
@@ -41,9 +42,14 @@ def layers() -> list[nn.Module]:
 
 def pieces(chunks: int) -> list[nn.Module]:
     """Chunks of equally many blocks, the first with the embedding, the last with the head."""
-    embedding, *blocks, head = layers()
     each = LAYERS // chunks
-    parts = [blocks[each * c : each * (c + 1)] for c in range(chunks)]
+    return divided([(each * c, each * (c + 1)) for c in range(chunks)])
+
+
+def divided(stages: list[tuple[int, int]]) -> list[nn.Module]:
+    """Chunks of the blocks from a first one to before an end, the first with the embedding, the last with the head."""
+    embedding, *blocks, head = layers()
+    parts = [blocks[first:end] for first, end in stages]
     parts[0].insert(0, embedding)
     parts[-1].append(head)
     return [nn.Sequential(*part).double() for part in parts]
@@ -93,6 +99,49 @@ def _compare(path: Path, rank: int, micro_batches: int) -> dict[str, float]:
     found = {"parameters": float(len(errors)), "error": max(errors)}
     if last:
         found |= {"loss": float(torch.stack(losses).detach().mean()), "reference": float(whole.detach())}
+    return found
+
+
+def train(device: int, folder: str, ranks: list[int], stages: list[tuple[int, int]], micro_batches: int) -> None:
+    """Train for ten steps on what an export says: this device's rank, its chunks, and the order of the passes."""
+    torch.set_num_threads(1)
+    rank, cpu, path = ranks[device], torch.device("cpu"), Path(folder, "schedule.csv")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=len(ranks))
+    rows = path.read_text(encoding="utf-8").splitlines()
+    here = sorted({int(cell.partition("F")[0]) for cell in rows[rank].split(",") if "F" in cell})
+    model = divided(stages)
+    schedule = _PipelineScheduleRuntime(
+        [PipelineStage(model[c], c, len(stages), cpu) for c in here], micro_batches, loss_fn=loss_of
+    )
+    schedule._load_csv(os.fspath(path))
+    optimizer = torch.optim.SGD([weight for c in here for weight in model[c].parameters()], lr=0.1)
+    found, last = [], len(stages) - 1 in here
+    for _ in range(STEPS):
+        losses: list[Tensor] = []
+        tokens, target = batch(micro_batches)
+        optimizer.zero_grad()
+        schedule.step(
+            *((tokens,) if 0 in here else ()), target=target if last else None, losses=losses if last else None
+        )
+        optimizer.step()
+        found += [float(torch.stack(losses).detach().mean())] if last else []
+    if last:
+        Path(folder, "losses.json").write_text(json.dumps(found), encoding="utf-8")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def trained(micro_batches: int) -> list[float]:
+    """Losses of the same ten steps in one process, without a pipeline."""
+    model, found = divided([(0, LAYERS)])[0], []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(STEPS):
+        tokens, target = batch(micro_batches)
+        optimizer.zero_grad()
+        loss = loss_of(model(tokens), target)
+        loss.backward()
+        optimizer.step()
+        found.append(float(loss.detach()))
     return found
 
 

@@ -20,10 +20,10 @@ from taut.exports.job import Job
 from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_files
 from taut.exports.notes import launch_notes
+from taut.exports.pass_order import schedule_csv
 from taut.exports.processes import rank_table
 from taut.exports.rankfile import rank_files
 from taut.exports.slurm import slurm_files
-from taut.exports.torch_csv import schedule_csv
 from taut.exports.torchrun import torchrun_script
 from taut.exports.torchtitan import torchtitan_files
 from taut.files import write_atomically

@@ -15,7 +15,7 @@ from pprint import pformat
 from typing import Any
 
 from taut.exports.job import ExportError, Job
-from taut.exports.torch_csv import schedule_csv
+from taut.exports.pass_order import schedule_csv
 from taut.formulations.schedules.plan_orders import ON_V
 
 NAMES = {"1f1b": "1F1B", "gpipe": "GPipe", "interleaved-1f1b": "Interleaved1F1B", "zb-v": "ZBVZeroBubble"}

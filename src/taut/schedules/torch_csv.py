@@ -13,6 +13,7 @@ one B: PyTorch runs it faster than its halves, and no pass starts later than bef
 
 import csv
 import re
+from collections.abc import Iterable
 from io import StringIO
 from pathlib import Path
 
@@ -41,9 +42,21 @@ def torch_csv(problem: ScheduleProblem, schedule: Schedule) -> str:
     schedule
         Feasible orders.
     """
+    return orders_csv(fused(problem, schedule).orders)
+
+
+def orders_csv(orders: Iterable[Ints]) -> str:
+    """
+    The same text of passes as they are.
+
+    Parameters
+    ----------
+    orders
+        For each device kind of pass, chunk and micro-batch (n, 3), in execution order.
+    """
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    for order in fused(problem, schedule).orders:
+    for order in orders:
         writer.writerow(f"{chunk}{LETTERS[kind]}{i}" for kind, chunk, i in order.tolist())
     return text.getvalue()
 

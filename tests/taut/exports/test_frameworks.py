@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from taut.exports.flagscale import flagscale_config, flagscale_files
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_files, bridge_settings
+from taut.exports.pass_order import schedule_csv
 from taut.exports.readers.any_settings import deepspeed_values, settings_of_flags
 from taut.exports.readers.torchtitan_fields import module_fields, torchtitan_values
-from taut.exports.torch_csv import passes_of_csv, schedule_csv
 from taut.exports.torchtitan import torchtitan_files
 from taut.formulations.simulation.order import passes_of
+from taut.schedules.torch_csv import read_torch_csv
 from taut.solver.certificate.document import strategy_of
 from tests.support.launches import divided, in_order, launched, shuffled
 
@@ -120,10 +122,11 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("made", ORDERS.values(), ids=ORDERS)
-def test_orders_of_passes_are_read_back(made: Made) -> None:
+def test_orders_of_passes_are_read_back(made: Made, tmp_path: Path) -> None:
     """Every schedule's passes, in the plan's order, on each rank."""
     job = made()
-    order, found = passes_of(strategy_of(job.strategy, "a plan").candidate), passes_of_csv(schedule_csv(job))
+    (tmp_path / "s.csv").write_text(schedule_csv(job))
+    order, found = passes_of(strategy_of(job.strategy, "a plan").candidate), read_torch_csv(tmp_path / "s.csv").orders
     assert len(found) == 2
     assert np.array_equal(np.concatenate(found), order.passes)
     assert [len(rank) for rank in found] == np.diff(order.first).tolist()

@@ -39,7 +39,8 @@ def asked(package: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def drawn(stack: str, schedules: list[str], recompute: list[str], count: int = PLANS) -> list[Job]:
     """Plans: degrees, schedule, recompute, division and placement drawn at random, mixed devices in every third."""
-    rng, found = np.random.default_rng(11), []
+    rng = np.random.default_rng(11)
+    found: list[Job] = []
     while len(found) < count:
         pp, tp, cp = (int(size) for size in rng.choice([1, 2, 4], 3))
         if pp * tp * cp > 8 or (cp > 1 and stack == "deepspeed"):
