@@ -22,6 +22,9 @@ device.
     :math:`\sum_x t + (m - 1) \max_x t` is exact where one stage is the slowest of both passes; in 1F1B where all
     stages take as long and no message takes time, or m = 1, or there is one stage. Elsewhere it is an estimate, in 1F1B
     with unequal stages mostly too long, and the graph is the reference.
+(6) A transfer is priced as if others left its links alone, but for those that its price counts. Where it is asked for,
+    flows that meet on a node's cards slow each other (``taut.formulations.simulation.contention``). Seconds are then
+    those that tasks take beside the others, and (4) holds with them.
 
 The graph of a schedule with p ranks, m micro-batches, and k operators a pass has about 2 k p m tasks, for every kind of
 replica (``taut.formulations.simulation.replicas``).
@@ -31,7 +34,7 @@ References
 Bang et al. (2024), vTrain, section III: operators, streams, and the graph.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -41,6 +44,8 @@ from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order
+from taut.formulations.simulation.cards import Load, alike_on_cards, card_flows, card_loads
+from taut.formulations.simulation.contention import shared_seconds
 from taut.formulations.simulation.events import run
 from taut.formulations.simulation.layout import Narrow, Templates, children, lay_out
 from taut.formulations.simulation.operators import KINDS, PARTS, STREAMS, Operator, Prices
@@ -168,6 +173,7 @@ def operator_graph(
     *,
     every_replica: bool = False,
     recompute_communication: bool = True,
+    share_links: bool = False,
 ) -> OperatorGraph:
     """
     The graph of a step, (1) to (3).
@@ -184,6 +190,8 @@ def operator_graph(
         Whether replicas that are alike are simulated one by one.
     recompute_communication
         Whether what is computed again communicates again.
+    share_links
+        Whether flows that meet on a node's cards slow each other, (6); tasks have the seconds that they take then.
 
     Returns
     -------
@@ -200,6 +208,12 @@ def operator_graph(
     candidate, order = strategy.candidate, passes_of(strategy.candidate)
     prices = Prices(problem, candidate, recompute_communication=recompute_communication)
     replicas = replicas_of(problem, strategy, order.device, devices, every=every_replica)
+    loads: list[Load] = []
+    if share_links:
+        each = replicas_of(problem, strategy, order.device, devices, every=True)
+        loads = card_loads(problem, strategy, order.device, devices, each)
+        apart = alike_on_cards(loads, replicas.like)
+        replicas = replicas_of(problem, strategy, order.device, devices, every=every_replica, apart=apart)
     templates = pass_templates(strategy, prices, order, replicas)
     flat = _flat(templates)
     laid = lay_out(order.passes, order.first, order.device, flat, candidate.num_micro_batches, len(STREAMS))
@@ -211,7 +225,7 @@ def operator_graph(
     def joined(passes: Narrow, after: Narrow) -> Narrow:
         return np.concatenate([passes, after.astype(passes.dtype)])
 
-    return OperatorGraph(
+    graph = OperatorGraph(
         seconds=np.concatenate([laid.seconds, seconds]),
         stream=joined(laid.stream, rest[:, 3]),
         kind=joined(laid.kind, rest[:, 0]),
@@ -226,6 +240,10 @@ def operator_graph(
         last=laid.row[:, :-1] + flat.last[flat.of[:, order.passes[:, 0], order.passes[:, 1]]],
         replicas=replicas,
     )
+    if not loads:
+        return graph
+    flows = card_flows(graph, loads)
+    return replace(graph, seconds=shared_seconds(graph.seconds, graph.first_dependency, graph.children, flows))
 
 
 def _flat(templates: list[list[list[Template | None]]]) -> Templates:

@@ -60,7 +60,13 @@ class Replicas:
 
 
 def replicas_of(
-    problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints, *, every: bool = False
+    problem: PlanningProblem,
+    strategy: Strategy,
+    device: Ints,
+    devices: Ints,
+    *,
+    every: bool = False,
+    apart: Ints | None = None,
 ) -> Replicas:
     """
     Prices of a placement, each kind of replica once, (2).
@@ -75,6 +81,8 @@ def replicas_of(
         Device of every worker (pp, dp, tp cp).
     every
         Whether replicas that are alike are kept apart.
+    apart
+        Kinds of replicas (dp,), of which those of different ones are kept apart.
     """
     candidate = strategy.candidate
     of_workers = problem.type_of_node[problem.links.node_of[devices]]
@@ -85,6 +93,7 @@ def replicas_of(
     if has_shards(problem, candidate):
         rate = shard_rates(problem, candidate, devices)
     figures = [types.swapaxes(1, 2).reshape(-1, candidate.dp), links.reshape(-1, candidate.dp), forth, back, rate]
+    figures += [] if apart is None else [apart[None, :]]
     rows = np.concatenate(figures).T
     _, simulated, like = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     simulated, like = simulated.ravel(), like.ravel()

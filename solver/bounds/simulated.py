@@ -26,7 +26,8 @@ Every path of the graph (``taut.formulations.simulation.graph``) is a bound. Wit
     counts instead: :math:`T \ge (m \sum_l T_l + \rho \, bytes) / p`.
 (4) The optimizer of some device has an equal share of the parameters at least, after all reductions.
 
-An adapted order changes none of it. With one stage (2) is exact but for the ring.
+An adapted order changes none of it. With one stage (2) is exact but for the ring. Flows that share cards only delay
+each other (``taut.formulations.simulation.contention`` (3)), so no step with shared cards is faster either.
 """
 
 import math

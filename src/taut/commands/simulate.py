@@ -29,6 +29,9 @@ def simulate_command(
     trace: Annotated[
         Path | None, typer.Option(help="Write what ran when, for ui.perfetto.dev and chrome://tracing (.json).")
     ] = None,
+    share_links: Annotated[
+        bool, typer.Option("--share-links", help="Slow flows that meet on a node's network cards.")
+    ] = False,
     picture: Annotated[Path | None, typer.Option(help="Draw the timeline: .png, .svg or .pdf.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -39,7 +42,7 @@ def simulate_command(
 
     check_file(trace)
     _check_picture(picture)
-    found = _simulated(model, cluster, options)
+    found = _simulated(model, cluster, options, share_links)
     if trace is not None:
         write_trace(found, trace)
     if picture is not None:
@@ -47,7 +50,7 @@ def simulate_command(
     typer.echo(json.dumps(found.as_dict()) if as_json else summary(found, width=text_width()))
 
 
-def _simulated(model: str, cluster: str | None, options: dict[str, Any]) -> "Simulation":
+def _simulated(model: str, cluster: str | None, options: dict[str, Any], share_links: bool) -> "Simulation":
     """The step of a plan, or of stated values."""
     from taut.planning.request import PlanRequest
     from taut.simulation.simulate import simulate
@@ -58,8 +61,8 @@ def _simulated(model: str, cluster: str | None, options: dict[str, Any]) -> "Sim
             raise DataError(f"{name}: stands beside a plan, expected a model and a cluster, or a plan alone")
         if not Path(model).exists() and Path(model).suffix != ".json":
             raise DataError("CLUSTER: missing, expected a model and a cluster, or the file of a plan alone")
-        return simulate(model)
-    return simulate(PlanRequest(model, cluster, **options))
+        return simulate(model, share_links=share_links)
+    return simulate(PlanRequest(model, cluster, **options), share_links=share_links)
 
 
 def _check_picture(path: Path | None) -> None:

@@ -57,6 +57,7 @@ def _lines(found: "Simulation") -> list[str]:
         f"step        {step:.6g} s; closed form {found.closed_form_s:.6g} s ({step / found.closed_form_s - 1:+.2%})",
         f"time        {parts}",
         f"graph       {found.tasks} tasks{alike}",
+        *(["links       flows that meet on a node's network cards slow each other"] if found.share_links else []),
         *([] if found.fits else ["memory      does not fit"]),
     ]
 

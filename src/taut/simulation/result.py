@@ -35,6 +35,8 @@ class Simulation:
         Seconds at which each task starts (tasks,).
     wall_s
         Seconds that building the graph and the sweep took.
+    share_links
+        Whether flows that meet on a node's cards slowed each other.
 
     Examples
     --------
@@ -50,6 +52,7 @@ class Simulation:
     graph: OperatorGraph
     start: Floats
     wall_s: float
+    share_links: bool = False
 
     @cached_property
     def step_time_s(self) -> float:
@@ -158,6 +161,7 @@ class Simulation:
                 "recompute": list(self.strategy.recompute),
             },
             "simulated_replicas": self.graph.replicas.simulated.tolist(),
+            "share_links": self.share_links,
         }
 
     def __repr__(self) -> str:

@@ -24,10 +24,14 @@ PlanInput = Plan | PlanRequest | str | PathLike[str] | Mapping[str, Any]
 
 
 @overload
-def simulate(model: PlanInput, /) -> Simulation: ...
+def simulate(model: PlanInput, /, *, share_links: bool = False) -> Simulation: ...
 @overload
-def simulate(model: ModelInput, cluster: ClusterInput, **options: Unpack[PlanOptions]) -> Simulation: ...
-def simulate(model: PlanInput | ModelInput, cluster: ClusterInput | None = None, **options: Any) -> Simulation:
+def simulate(
+    model: ModelInput, cluster: ClusterInput, *, share_links: bool = False, **options: Unpack[PlanOptions]
+) -> Simulation: ...
+def simulate(
+    model: PlanInput | ModelInput, cluster: ClusterInput | None = None, *, share_links: bool = False, **options: Any
+) -> Simulation:
     """
     Simulate one training step, event by event.
 
@@ -36,6 +40,8 @@ def simulate(model: PlanInput | ModelInput, cluster: ClusterInput | None = None,
     model, cluster
         Specs or their plain values, catalog names or files, as of ``taut.plan``; or, alone, a plan, its file or its
         values, or a ``PlanRequest``.
+    share_links
+        Whether messages, gathers and reductions that meet on a node's network cards slow each other.
     **options
         Those of ``taut.plan``. ``fix`` states the configuration; what it leaves open is chosen by the evaluator among
         simple plans (even stages, workers in the order of the devices).
@@ -56,7 +62,7 @@ def simulate(model: PlanInput | ModelInput, cluster: ClusterInput | None = None,
     >>> taut.simulate("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4, "zero": 0})
     <Simulation pp=2 tp=1 dp=4 micro_batch=4 1f1b recompute=none, 0.2558 s a step, 210 tasks, bubble 29.1%>
     """
-    return simulate_strategy(*_configuration(model, cluster, options))
+    return simulate_strategy(*_configuration(model, cluster, options), share_links=share_links)
 
 
 def simulate_strategy(
@@ -66,6 +72,7 @@ def simulate_strategy(
     *,
     every_replica: bool = False,
     recompute_communication: bool = True,
+    share_links: bool = False,
 ) -> Simulation:
     """
     Simulate a strategy on a placement.
@@ -82,6 +89,8 @@ def simulate_strategy(
         Whether replicas that are alike are simulated one by one; the times are the same.
     recompute_communication
         Whether what is computed again communicates again.
+    share_links
+        Whether flows that meet on a node's cards slow each other.
 
     Raises
     ------
@@ -98,10 +107,15 @@ def simulate_strategy(
     """
     began = perf_counter()
     graph = operator_graph(
-        problem, strategy, devices, every_replica=every_replica, recompute_communication=recompute_communication
+        problem,
+        strategy,
+        devices,
+        every_replica=every_replica,
+        recompute_communication=recompute_communication,
+        share_links=share_links,
     )
     start = graph.times()
-    return Simulation(problem, strategy, devices, graph, start, perf_counter() - began)
+    return Simulation(problem, strategy, devices, graph, start, perf_counter() - began, share_links)
 
 
 def _configuration(subject: Any, cluster: ClusterInput | None, options: dict[str, Any]) -> Configuration:

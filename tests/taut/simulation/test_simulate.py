@@ -9,6 +9,7 @@ import pytest
 import taut
 from taut.errors import DataError, FieldError
 from taut.formulations.simulation.operators import STREAMS
+from taut.reports.simulation import summary
 from taut.simulation.trace import trace_events, write_trace
 from tests.taut.conftest import Run, refused
 
@@ -42,6 +43,17 @@ def test_a_plan_is_simulated_as_it_stands(tmp_path: Path) -> None:
     steps = [taut.simulate(given).step_time_s for given in (plan, tmp_path / "plan.json", plan.document)]
     assert len(set(steps)) == 1
     assert steps[0] == pytest.approx(plan.step_time_s, rel=0.02)
+
+
+def test_shared_links_are_said() -> None:
+    """A step with shared cards takes no less, and its figures and words say so; on one node nothing is shared."""
+    fix = {"pp": 2, "tp": 1, "micro_batch": 4}
+    alone = taut.simulate("gpt2-345m", "dgx-a100", global_batch=32, fix=fix)
+    shared = taut.simulate("gpt2-345m", "dgx-a100", global_batch=32, fix=fix, share_links=True)
+    assert shared.step_time_s == alone.step_time_s
+    assert (alone.as_dict()["share_links"], shared.as_dict()["share_links"]) == (False, True)
+    assert "slow each other" in summary(shared)
+    assert "slow each other" not in summary(alone)
 
 
 def test_papers_latency_models_give_way_to_the_prices_of_step() -> None:

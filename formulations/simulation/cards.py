@@ -1,0 +1,249 @@
+r"""
+Flows that meet on a node's network cards: how much of a card each needs, and which replicas meet alike.
+
+Sets: nodes v with cards of :math:`N_v` bytes/s in each direction, so two cards a node, out and in; flows f: messages of
+a chunk forth and back and gathers and scatters of a pipeline rank, of every replica; the reduction of a rank and that
+of a tied embedding, of all replicas together. Transfers within a node, and of tensor groups and context rings, meet
+nobody here.
+
+(1) Alone a flow takes the seconds :math:`\tau_f` that it is priced with, in which :math:`M_{fv}` of its bytes cross
+    card v. It loads that card by :math:`\lambda_{fv} = M_{fv} / (\tau_f N_v) \le 1`. A calibration's coefficient is
+    part of neither: it stands for what the run's cards did, shared or not.
+(2) Across nodes a ring of k nodes moves :math:`2 (k - 1) / k` of its message over the cards of each of them, both ways,
+    in an all-reduce, and half of that in a gather or scatter, in equal parts for the members that a node has.
+(3) Replicas are alike if they are without shared cards (``taut.formulations.simulation.replicas``) and each flow of
+    one loads, by as much, cards that are alike with the other's; cards are alike if like flows load them by as much.
+    The coarsest such division is found by refining: divide cards by the flows on them, replicas by their cards, until
+    nothing changes. By induction over the events like flows run at equal times, so one of each kind is simulated, which
+    loads a card by what all its kind load there.
+
+References
+----------
+Paige and Tarjan (1987), Three partition refinement algorithms: (3).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.formulations.gradient_reductions import (
+    by_copy,
+    by_device,
+    holders,
+    reduction_seconds,
+    tied_bytes,
+    tied_seconds,
+    weight_share,
+)
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import ring_factor
+from taut.formulations.simulation.operators import GATHER, REDUCE, RETURN, SCATTER, SEND, STREAMS, TIED
+from taut.formulations.simulation.replicas import Replicas
+from taut.formulations.strategy import Strategy
+
+if TYPE_CHECKING:
+    from taut.formulations.simulation.graph import OperatorGraph
+
+EVERY = -1
+"""In place of a replica: all of them together."""
+DIGITS = 12
+"""Loads that agree to so many digits are equal: they are quotients of the same few figures."""
+
+Load = tuple[int, int, int, float]
+"""A flow's number within its replica, the replica, a card (twice the node, and one more inwards), and its load, (1)."""
+
+
+class CardFlows(NamedTuple):
+    """
+    Flows of a graph on kinds of cards, (3).
+
+    ``of`` (tasks,) is the flow of every task, -1 for none; flow f loads ``card[first[f] : first[f + 1]]`` by ``load``.
+    """
+
+    of: Ints
+    first: Ints
+    card: Ints
+    load: Floats
+    cards: int
+
+
+def card_loads(
+    problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints, every: Replicas
+) -> list[Load]:
+    """
+    What every flow loads, (1) and (2).
+
+    Parameters
+    ----------
+    problem, strategy
+        What is simulated.
+    device
+        Pipeline rank of every chunk (C,).
+    devices
+        Device of every worker (pp, dp, tp cp).
+    every
+        Prices of all replicas, each by itself.
+    """
+    total: dict[tuple[int, int, int], float] = defaultdict(float)
+    parts = (
+        _messages(problem, strategy, device, devices, every),
+        _gathers(problem, strategy, len(device), devices, every),
+        _reductions(problem, strategy, len(device), devices),
+    )
+    for part in parts:
+        for flow, replica, card, load in part:
+            total[flow, replica, card] += load
+    return [(*key, round(load, DIGITS)) for key, load in sorted(total.items()) if load > 0.0]
+
+
+def _both_ways(node: int) -> tuple[int, int]:
+    return 2 * node, 2 * node + 1
+
+
+def _messages(
+    problem: PlanningProblem, strategy: Strategy, device: Ints, devices: Ints, every: Replicas
+) -> Iterator[Load]:
+    """Messages of chunks to the next, and of the gradients back; each tensor and context rank sends its own."""
+    node, cards = problem.links.node_of[devices], problem.links.cards
+    messages = problem.tables(strategy.candidate).message[strategy.division.ends[:-1]]
+    for c in np.flatnonzero(device[:-1] != device[1:]).tolist():
+        size = problem.coefficient("pipeline") * float(messages[c])
+        for z in range(strategy.candidate.dp):
+            ends = zip(node[device[c], z].tolist(), node[device[c + 1], z].tolist(), strict=True)
+            for before, after in ends:
+                ways = ((c, every.forth[c, z], before, after), (len(device) + c + 1, every.back[c, z], after, before))
+                for flow, seconds, source, target in ways:
+                    if before != after and seconds > 0.0:
+                        yield flow, z, 2 * source, size / (seconds * cards[source])
+                        yield flow, z, 2 * target + 1, size / (seconds * cards[target])
+
+
+def _gathers(
+    problem: PlanningProblem, strategy: Strategy, chunks: int, devices: Ints, every: Replicas
+) -> Iterator[Load]:
+    """A replica's part of the gathers and scatters of a rank, (2)."""
+    candidate, cards = strategy.candidate, problem.links.cards
+    if not every.rate.any():
+        return
+    half = 0.5 * problem.coefficient("gather")
+    groups = by_copy(problem.links.node_of[holders(candidate, devices)], candidate.shards)
+    for x, copy, y in np.ndindex(candidate.pp, groups.shape[1], candidate.tp):
+        nodes, place, members = np.unique(groups[x, copy, :, y], return_inverse=True, return_counts=True)
+        moved = half * ring_factor(len(nodes))
+        for member, at in enumerate(place.tolist()):
+            z, node = (copy * candidate.shards + member) // candidate.cp, int(nodes[at])
+            if (seconds := float(every.rate[x, z])) > 0.0:
+                for card in _both_ways(node):
+                    yield 2 * chunks + x, z, card, moved / members[at] / (seconds * cards[node])
+
+
+def _reductions(problem: PlanningProblem, strategy: Strategy, chunks: int, devices: Ints) -> Iterator[Load]:
+    """Reductions of every rank's gradients, (2), and the exchange of a tied embedding."""
+    candidate, cards = strategy.candidate, problem.links.cards
+    seconds = reduction_seconds(problem, strategy, devices)
+    gradients = by_device(strategy, problem.gradient_bytes(candidate))
+    first = 2 * chunks + candidate.pp
+    for x in np.flatnonzero(seconds).tolist():
+        for rings, share in _rings(problem, strategy, problem.links.node_of[holders(candidate, devices)][x]):
+            for ring in rings.reshape(-1, rings.shape[-1]):
+                nodes = np.unique(ring)
+                for node in nodes.tolist():
+                    moved = share * ring_factor(len(nodes)) * float(gradients[x])
+                    for card in _both_ways(node):
+                        yield first + x, EVERY, card, moved / (float(seconds[x]) * cards[node])
+    if (tied := float(tied_seconds(problem, strategy, devices))) > 0.0:
+        ends = problem.links.node_of[devices[[0, -1]]].reshape(2, -1)
+        for one, other in ends.T.tolist():
+            for node in (one, other) if one != other else ():
+                for card in _both_ways(node):
+                    yield first + candidate.pp, EVERY, card, tied_bytes(problem, candidate) / (tied * cards[node])
+
+
+def _rings(problem: PlanningProblem, strategy: Strategy, nodes: Ints) -> Iterator[tuple[Ints, float]]:
+    """Nodes of the members of a rank's rings (..., members), and the share of the gradients that each moves."""
+    candidate = strategy.candidate
+    if not candidate.dp_shard:
+        yield nodes.T, 1.0
+        return
+    groups = by_copy(nodes, candidate.dp_shard)
+    yield np.moveaxis(groups, 0, -1), 1.0
+    if share := weight_share(problem, candidate):
+        yield np.moveaxis(groups, 1, -1), share
+
+
+def alike_on_cards(loads: list[Load], like: Ints) -> Ints:
+    """
+    Kind of every replica, (3).
+
+    Parameters
+    ----------
+    loads
+        What every flow loads.
+    like
+        Kind of every replica where no card is shared (dp,).
+    """
+    kinds = like
+    while True:
+        cards = _kinds_of_cards(loads, kinds)
+        found: list[list[Any]] = [[int(kind)] for kind in kinds]
+        for flow, replica, card, load in loads:
+            if replica != EVERY:
+                found[replica].append((flow, cards[card], load))
+        finer = _numbered([(row[0], *sorted(row[1:])) for row in found])
+        if len(set(finer)) == len(set(kinds.tolist())):
+            return kinds
+        kinds = np.array(finer)
+
+
+def _kinds_of_cards(loads: list[Load], kinds: Ints) -> dict[int, int]:
+    """Kind of every card by the flows that load it."""
+    on: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
+    for flow, replica, card, load in loads:
+        on[card].append((flow, EVERY if replica == EVERY else int(kinds[replica]), load))
+    return dict(zip(on, _numbered([tuple(sorted(flows)) for flows in on.values()]), strict=True))
+
+
+def _numbered(keys: list[Any]) -> list[int]:
+    """Equal keys as equal numbers, by first occurrence."""
+    known: dict[Any, int] = {}
+    return [known.setdefault(key, len(known)) for key in keys]
+
+
+def card_flows(graph: "OperatorGraph", loads: list[Load]) -> CardFlows:
+    """
+    Flows of a graph whose simulated replicas are one of each kind of (3).
+
+    Parameters
+    ----------
+    graph
+        Tasks of a step.
+    loads
+        What every flow of every replica loads.
+    """
+    chunks, ranks, like = len(graph.order.device), graph.ranks, graph.replicas.like
+    own, pipelines = 2 * chunks + ranks, len(graph.replicas.simulated)
+    rank, pipeline = graph.stream // len(STREAMS) % ranks, graph.stream // len(STREAMS) // ranks
+    of = np.full(graph.tasks, -1)
+    within = pipeline * own
+    places = {SEND: within + graph.chunk, RETURN: within + chunks + graph.chunk, REDUCE: pipelines * own + rank}
+    places |= {GATHER: within + 2 * chunks + rank, SCATTER: within + 2 * chunks + rank}
+    places[TIED] = np.full(graph.tasks, pipelines * own + ranks)
+    for kind, place in places.items():
+        of = np.where(graph.kind == kind, place, of)
+    # A flow of the graph loads a kind of cards by what all flows of its kind load one of them.
+    cards, kind_of_card = [card for *_, card, _ in loads], _kinds_of_cards(loads, like)
+    one = {kind: card for card, kind in kind_of_card.items()}
+    rows: dict[tuple[int, int], float] = defaultdict(float)
+    for (flow, replica, _, load), card in zip(loads, cards, strict=True):
+        if one[kind_of_card[card]] == card:
+            # Flows of all replicas have the numbers after those of a replica's own.
+            flow_of = (pipelines - 1 if replica == EVERY else int(like[replica])) * own + flow
+            rows[flow_of, kind_of_card[card]] += load
+    keys = sorted(rows)
+    flows = np.array([flow for flow, _ in keys], dtype=np.int64)
+    first = np.searchsorted(flows, np.arange(pipelines * own + ranks + 2))
+    loaded = np.array([rows[key] for key in keys])
+    return CardFlows(of, first, np.array([card for _, card in keys], dtype=np.int64), loaded, len(one))
