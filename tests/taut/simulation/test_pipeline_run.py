@@ -62,7 +62,11 @@ def with_measured(graph: OperatorGraph, events: list[list[list[float]]]) -> Oper
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """What each process did when."""
-    folder = tmp_path_factory.mktemp("timed")
+    return run_passes(tmp_path_factory.mktemp("timed"), SECONDS)
+
+
+def run_passes(folder: Path, seconds: list[tuple[float, float]]) -> Ran:
+    """Run every schedule on four processes with passes of so many seconds."""
     for kind in KINDS:
         graph = graph_of(kind)
         text = torch_csv(pipeline(graph), as_schedule(kind, graph.order))
@@ -71,7 +75,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
     from tests.support.timed_pipeline_worker import run
 
-    spawn(run, (str(folder), STAGES, MICRO_BATCHES, SECONDS), nprocs=STAGES)
+    spawn(run, (str(folder), STAGES, MICRO_BATCHES, seconds), nprocs=STAGES)
     found = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(STAGES)]
     return {kind: [rank[kind] for rank in found] for kind in KINDS}
 
@@ -98,7 +102,27 @@ def test_no_pass_runs_before_it_is_simulated_to(kind: str, ran: Ran) -> None:
     simulated: Floats = graph.times()[graph.row[0, :-1]]
     late = [measured[tuple(p)] - s for p, s in zip(graph.order.passes.tolist(), simulated.tolist(), strict=True)]
     assert min(late) > -1e-6
-    makespan = max(event[4] for rank in ran[kind] for event in rank) - began
-    ratio = float((graph.times() + graph.seconds).max()) / makespan
-    print(f"{kind}: simulated {ratio:.3f} of the measured makespan {makespan:.3f} s")
-    assert ratio <= 1.0 + 1e-6
+    assert simulated_share(kind, ran) <= 1.0 + 1e-6
+
+
+def simulated_share(kind: str, ran: Ran) -> float:
+    """Simulated makespan over the measured one."""
+    graph = with_measured(graph_of(kind), ran[kind])
+    events = [event for rank in ran[kind] for event in rank]
+    makespan = max(event[4] for event in events) - min(event[3] for event in events)
+    share = float((graph.times() + graph.seconds).max()) / makespan
+    print(f"{kind}: simulated {share:.3f} of the measured makespan {makespan:.3f} s")
+    return share
+
+
+@needs_gloo
+@pytest.mark.long
+def test_the_simulated_makespan_is_within_a_tenth_of_the_measured_one(tmp_path: Path) -> None:
+    """
+    Passes of 80 to 240 ms with the seconds that they took; messages and Python between them are what is left.
+
+    On an idle machine of two cores the shares are 0.98 and more; the longer passes leave room for a busy one.
+    """
+    ran = run_passes(tmp_path, [(4 * forward, 4 * backward) for forward, backward in SECONDS])
+    shares = {kind: simulated_share(kind, ran) for kind in KINDS}
+    assert all(0.9 <= share <= 1.0 + 1e-6 for share in shares.values()), shares
