@@ -22,6 +22,9 @@ gather              gathers and scatters of shards over the stated links (ZeRO-2
 A calibration whose runs had no shards may leave ``gather`` out: it is then that of ``data_parallel``, but at least 1,
 since a smaller one stands for what these runs hid, and the step-time model hides gathers itself.
 
+Tokens that expert ranks exchange take ``exchange`` times what they take over the stated links: the coefficient of
+``tensor_parallel``, but at least 1, as a smaller one stands for what dense layers hid.
+
 Beside the coefficients stand two properties of the software stack that the terms themselves depend on: ``launch_us``,
 what the host takes to launch one pass over one layer, and whether attention is fused.
 
@@ -98,7 +101,9 @@ class Calibration(Spec):
         return self
 
     def __getitem__(self, term: str) -> float:
-        """Coefficient of a term."""
+        """Coefficient of a term, or of ``exchange``."""
+        if term == "exchange":
+            return max(1.0, self.coefficients["tensor_parallel"])
         if term == OPTIONAL and term not in self.coefficients:
             return max(1.0, self.coefficients["data_parallel"])
         return self.coefficients[term]

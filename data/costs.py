@@ -1,11 +1,12 @@
 r"""
 What a layer costs: a table of measured or derived seconds and bytes.
 
-A row is keyed by (device type, layer kind, tp, micro_batch, seq, recompute, cp) and holds, for one micro-batch on one
-device of a tensor group that has 1/cp of every sequence, without communication: forward, input-gradient and
+A row is keyed by (device type, layer kind, tp, micro_batch, seq, recompute, cp, ep, etp) and holds, for one micro-batch
+on one device of a tensor group that has 1/cp of every sequence, without communication: forward, input-gradient and
 weight-gradient seconds, and the bytes of activations that stay for the backward pass, without and with sequence
-parallelism. Under recompute ``selective`` or ``full`` the input-gradient seconds include the forward work that is done
-again.
+parallelism. With ep > 1 the device has 1/ep of a layer's experts, and 1/etp of the width of each; where ep is 1, etp is
+0 and all are split over tensor ranks. Under recompute ``selective`` or ``full`` the input-gradient seconds include the
+forward work that is done again.
 
 A missing micro-batch between two measured ones is interpolated linearly, with an ``ExtrapolationWarning``; any other
 missing key raises ``MissingProfileError``. Nothing is ever taken as zero.
@@ -15,9 +16,9 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from taut.data.spec import NotNegative, Spec
 from taut.data.suggest import one_of
@@ -40,6 +41,8 @@ class Key(NamedTuple):
     seq: int
     recompute: str
     cp: int = 1
+    ep: int = 1
+    etp: int = 0
 
     @property
     def of_any_batch(self) -> "Key":
@@ -78,6 +81,8 @@ class CostRow(Spec):
     seq: Degree
     recompute: Recompute = "none"
     cp: Degree = 1
+    ep: Degree = 1
+    etp: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     forward_s: NotNegative
     input_grad_s: NotNegative
     weight_grad_s: NotNegative
@@ -86,10 +91,15 @@ class CostRow(Spec):
     peak_bytes: Bytes | None = None
     spread: NotNegative | None = None
 
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self.dumped(handler(self), "ep", "etp")
+
     @property
     def key(self) -> Key:
         """What the row was measured at."""
-        return Key(self.device, self.kind, self.tp, self.micro_batch, self.seq, self.recompute, self.cp)
+        where = self.tp, self.micro_batch, self.seq, self.recompute, self.cp
+        return Key(self.device, self.kind, *where, self.ep, self.etp)
 
     @property
     def cost(self) -> LayerCost:
@@ -180,8 +190,8 @@ class CostTable(Spec):
 
 def words_of(key: Key) -> str:
     """A key in words, for messages."""
-    own = key._asdict().items()
-    return ", ".join(f"{field}={value}" for field, value in own if (field, value) != ("cp", 1))
+    usual = {"cp": 1, "ep": 1, "etp": 0}
+    return ", ".join(f"{field}={value}" for field, value in key._asdict().items() if usual.get(field) != value)
 
 
 def _between(low: LayerCost, high: LayerCost, share: float) -> LayerCost:

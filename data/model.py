@@ -145,6 +145,11 @@ class ModelSpec(Spec):
         """Whether any layer has experts."""
         return any(layer.experts for layer in self.kinds.values())
 
+    @property
+    def expert_counts(self) -> set[int]:
+        """Numbers of experts that layers have, of those that have some."""
+        return {layer.experts.num_experts for layer in self.kinds.values() if layer.experts}
+
     def splits(self, tp: int) -> bool:
         """Whether ``tp`` tensor ranks can share every layer."""
         return all(layer.splits(tp) for layer in self.kinds.values())

@@ -63,6 +63,11 @@ class Spec(BaseModel):
             del copied.__dict__[name]
         return copied
 
+    def dumped(self, values: dict[str, Any], *usual: str) -> dict[str, Any]:
+        """Plain values without some fields where they have their default: files from before them keep their digest."""
+        fields = type(self).model_fields
+        return {name: value for name, value in values.items() if name not in usual or value != fields[name].default}
+
     @classmethod
     def parse(cls, values: object, source: str) -> Self:
         """

@@ -60,6 +60,7 @@ class Stack(Spec):
     pipeline_zero: Annotated[list[ZeroStage], Field(min_length=1)] | None = None
     sequence_parallel: Annotated[list[bool], Field(min_length=1)] = [False, True]
     context_parallel: bool = False
+    expert_parallel: bool = False
     overlap_grad_reduce: bool = False
     calibrations: list[str] = []
     memory_models: list[str] = []

@@ -1,7 +1,51 @@
-"""Degrees that suit a model and the nodes of a cluster: ``taut.formulations.space`` (3) and (10)."""
+r"""
+Degrees that suit a model and the nodes of a cluster: ``taut.formulations.space`` (3), (10) and (11).
+
+The devices of a stage are numbered tensor ranks first, then context ranks, then replicas. Consecutive ones make groups:
+
+(1) tp of them a tensor group, tp cp a replica, and x e an expert group, with e expert ranks of x tensor ranks each. A
+    tensor group lies in an expert group, and of an expert group and a replica one holds the other;
+(2) the larger of both is a *block*: its devices exchange tokens in every layer, so they run in step. A stage of N
+    devices has N / w blocks of w devices, which are pipelines of their own;
+(3) devices with the same place in their tensor group hold the same dense weights, those with the same place in their
+    expert group the same experts: N / tp and N / (x e) of them.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from taut.data.cluster import ClusterSpec
 from taut.data.model import ModelSpec
+
+
+class BlockShape(NamedTuple):
+    """Degrees of a block, (1); ``etp`` is that of tensor ranks where ``ep`` is 1."""
+
+    tp: int
+    cp: int = 1
+    ep: int = 1
+    etp: int = 1
+
+    @property
+    def replica(self) -> int:
+        """Devices of a replica."""
+        return self.tp * self.cp
+
+    @property
+    def experts(self) -> int:
+        """Devices of an expert group."""
+        return self.etp * self.ep
+
+    @property
+    def width(self) -> int:
+        """Devices of a block, (2)."""
+        return max(self.replica, self.experts)
+
+    @property
+    def groups(self) -> dict[int, str]:
+        """Groups that lie within one node or on whole nodes, the widest first: their names by their devices."""
+        names = {self.experts: "expert group", self.replica: "replica", self.width: "block", self.tp: "tensor group"}
+        return dict(sorted(names.items(), reverse=True))
 
 
 def divisors(number: int) -> list[int]:
@@ -23,6 +67,20 @@ def context_degrees(model: ModelSpec, cluster: ClusterSpec, tp: int, max_cp: int
     within = all(size % tp == 0 for size in sizes)
     shared = [cp for cp in several if within and all(layer.seq % (2 * cp) == 0 for layer in model.kinds.values())]
     return [1, *shared]
+
+
+def expert_degrees(model: ModelSpec, cluster: ClusterSpec, replica: BlockShape, devices: int) -> Iterator[BlockShape]:
+    """Blocks with several expert ranks, by (1), of so many devices of a stage, whose replicas are given."""
+    sizes, tp, width = {group.gpus_per_node for group in cluster.nodes}, replica.tp, replica.width
+    if not model.expert_counts or any(size % tp for size in sizes):
+        return
+    for ep in divisors(min(model.expert_counts))[1:]:
+        for etp in sorted({1, tp}):
+            held = ep * etp
+            nested = held % tp == 0 and (held % width == 0 or width % held == 0) and devices % max(held, width) == 0
+            whole = all(count % ep == 0 for count in model.expert_counts)
+            if nested and whole and _fits_nodes(held, sizes) and _fits_nodes(max(held, width), sizes):
+                yield replica._replace(ep=ep, etp=etp)
 
 
 def _fits_nodes(tp: int, sizes: set[int]) -> bool:

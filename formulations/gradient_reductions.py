@@ -7,7 +7,8 @@ Data: ``end[x, z]`` seconds at which the last pass of stage x yields gradients i
 of one micro-batch's backward pass there; bytes and parameters of the stages; rates of rings.
 
 (1) Reduction without overlap: :math:`T_{DP}[x]`, the largest over tensor ranks of the hierarchical ring of the stage's
-    holders (``taut.formulations.rings`` (2) and (3)) over the bytes that the stage exchanges.
+    holders (``taut.formulations.rings`` (2) and (3)) over the bytes that the stage exchanges; and after it that of the
+    experts, over the devices that hold the same ones (``taut.formulations.degrees`` (3)).
 (2) With overlap, buckets of :math:`\beta` parameters are reduced as the backward pass of the last micro-batch fills
     them. The last bucket, or what the pass is too short for, is left:
 
@@ -23,21 +24,19 @@ of one micro-batch's backward pass there; bytes and parameters of the stages; ra
     .. math:: T = \max \big( \max_x (\max_z end[x, z] + R_x), \; \max(end \text{ of the holders}) + R_{tied} \big)
         + \max_x T_{opt}[x].
 
-Without pipelining :math:`end` is the end of the step's only stage. The papers' models price (1) on stage 0 alone, or on
-the slowest stage by one flat ring (AMP), after the end of the pipeline.
+Without pipelining :math:`end` is the end of the step's only stage.
 
 References
 ----------
 Li et al. (2020), PyTorch Distributed: Experiences on accelerating data parallel training: buckets of (2).
 Narayanan et al. (2021), Efficient large-scale language model training on GPU clusters: (3), section 4 of Megatron-LM.
-Yim et al. (2024), Pipette, eq. 6. Li et al. (2022), AMP, eq. 3.
 """
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.rings import ring_by_byte, ring_factor, ring_steps
+from taut.formulations.rings import ring_by_byte
 from taut.formulations.schedules.plan_orders import ON_V, device_of_chunk
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
@@ -82,9 +81,13 @@ def overlaps(problem: PlanningProblem, candidate: Candidate) -> bool:
     return problem.overlap_grad_reduce and problem.latency_model == "step" and candidate.zero < 2
 
 
-def least_bytes(problem: PlanningProblem, candidate: Candidate) -> Floats:
-    """Bytes of every range whose exchange no backward pass hides, (L+1, L+1): those of the last bucket, (2)."""
-    gradients = problem.gradient_bytes(candidate)
+def least_bytes(problem: PlanningProblem, candidate: Candidate, gradients: Floats | None = None) -> Floats:
+    """
+    Bytes of every range whose exchange no backward pass hides, (L+1, L+1): those of the last bucket, (2).
+
+    They are of the gradients that all holders exchange, unless others are given.
+    """
+    gradients = problem.gradient_bytes(candidate) if gradients is None else gradients
     if not overlaps(problem, candidate):
         return gradients
     return after_overlap(gradients, problem.tables(candidate).parameters, np.array(np.inf), candidate)
@@ -123,6 +126,17 @@ def reduction_seconds(problem: PlanningProblem, strategy: Strategy, devices: Int
     if candidate.dp_shard:
         return gradients * _between_copies(problem, candidate, held)
     rings = [hierarchical_ring(problem, held[..., x, :, :]) for x in range(candidate.pp)]
+    return np.asarray(gradients * np.stack(rings, axis=-1) + _of_experts(problem, strategy, devices))
+
+
+def _of_experts(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
+    """Seconds of the reductions of experts that fewer devices hold than the rest, (..., pp), (1)."""
+    candidate = strategy.candidate
+    gradients = by_device(strategy, problem.expert_gradient_bytes(candidate))
+    if candidate.edp == 1 or not gradients.any():
+        return np.zeros(devices.shape[:-2])
+    alike = devices.reshape(*devices.shape[:-2], candidate.edp, candidate.block.experts)
+    rings = [hierarchical_ring(problem, alike[..., x, :, :]) for x in range(candidate.pp)]
     return np.asarray(gradients * np.stack(rings, axis=-1))
 
 
@@ -206,43 +220,6 @@ def tied_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) ->
     return np.asarray(message * inverse.max(axis=(-1, -2)))
 
 
-def data_parallel_in_papers(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
-    """
-    T_DP of the papers' models: stage 0's, or in ``amp`` the slowest stage's flat ring.
-
-    Parameters
-    ----------
-    problem, strategy
-        What is priced.
-    devices
-        Device of every worker, (..., pp, dp, tp).
-
-    Returns
-    -------
-    array
-        Seconds (...).
-    """
-    if strategy.candidate.dp == 1:
-        return np.zeros(devices.shape[:-3])
-    gradients = by_device(strategy, problem.gradient_bytes(strategy.candidate))
-    if problem.latency_model != "amp":
-        return float(gradients[0]) * hierarchical_ring(problem, devices[..., 0, :, :])
-    rings = [_flat(problem, devices[..., x, :, :], float(message)) for x, message in enumerate(gradients)]
-    return np.asarray(np.max(rings, axis=0))
-
-
-def _flat(problem: PlanningProblem, group: Ints, message: float) -> Floats:
-    """One ring over the slowest link of the group, as AMP prices it; its coefficient scales latencies as well."""
-    links, weight = problem.links, problem.coefficient("data_parallel")
-    sites = links.site_of[np.swapaxes(group, -1, -2)]
-    pairs = sites[..., :, None], sites[..., None, :]
-    apart = ~np.eye(sites.shape[-1], dtype=bool)
-    inverse = np.where(apart, 1.0 / links.data_rate[pairs], 0.0).max(axis=(-1, -2))
-    latency = np.where(apart, links.latency[pairs], 0.0).max(axis=(-1, -2))
-    n = sites.shape[-1]
-    return np.asarray((ring_factor(n) * message * inverse + weight * ring_steps(n) * latency).max(axis=-1))
-
-
 def optimizer_by_stage(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
     """
     T_opt of every stage, on its slowest device type.
@@ -261,8 +238,20 @@ def optimizer_by_stage(problem: PlanningProblem, strategy: Strategy, devices: In
     """
     types = problem.type_of_node[problem.links.node_of[devices]]
     seconds = problem.optimizer_seconds[types].max(axis=(-1, -2))
-    parameters = by_device(strategy, problem.tables(strategy.candidate).parameters)
+    parameters = by_device(strategy, optimized_parameters(problem, strategy.candidate))
     return np.asarray(seconds * parameters / optimizer_shards(strategy.candidate))
+
+
+def optimized_parameters(problem: PlanningProblem, candidate: Candidate) -> Floats | Ints:
+    """
+    Parameters of every range whose optimizers would take as long, (L+1, L+1), if as many devices shared all of them.
+
+    Those of experts are shared by fewer devices, so each stands for several.
+    """
+    tables, shards = problem.tables(candidate), optimizer_shards(candidate)
+    if candidate.ep == 1 or shards == 1:
+        return tables.parameters
+    return np.asarray(tables.parameters + tables.experts * (shards / candidate.edp - 1))
 
 
 def by_device(strategy: Strategy, figures: Floats | Ints) -> Floats:
@@ -278,5 +267,5 @@ def by_device(strategy: Strategy, figures: Floats | Ints) -> Floats:
 
 
 def optimizer_shards(candidate: Candidate) -> int:
-    """Replicas that share the optimizer's work."""
+    """Devices that share the optimizer's work, but that of experts that fewer of them hold."""
     return candidate.shards if candidate.zero else 1

@@ -1,7 +1,8 @@
 r"""
 Step time of a choice: the one evaluator.
 
-Sets: stages x, ranks y of a block, replicas z; worker (x, y, z) runs on device d(x, z, y). m micro-batches a step.
+Sets: stages x, pipelines z, which are replicas, or those that an expert group goes over together, ranks y of their
+blocks (``taut.formulations.degrees`` (2)); worker (x, y, z) runs on device d(x, z, y). m micro-batches a step.
 Data: ``StageTables`` of the candidate, ``Links`` of the cluster.
 
 (1) stage time t[x, z]: seconds on the slowest device type of the block, plus the traffic within it over its slowest
@@ -30,9 +31,10 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
-from taut.formulations.gradient_reductions import data_parallel_in_papers, end_of_step, optimizer_by_stage
+from taut.formulations.gradient_reductions import end_of_step, optimizer_by_stage
 from taut.formulations.order_times import PipelineSeconds, chunk_pipelines
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.reductions_in_papers import data_parallel_in_papers
 from taut.formulations.sharding import exposed_by_worker, has_shards
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_traffic import block_link
@@ -69,7 +71,7 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
     strategy
         Candidate, stages and recompute.
     devices
-        Device of every worker, (..., pp, dp, tp cp); leading axes are placements.
+        Device of every worker, (..., pp, pipelines, width); leading axes are placements.
 
     Returns
     -------
@@ -147,7 +149,7 @@ def _stage_seconds(
     backward = backward.max(axis=-1)
     if candidate.width == 1:
         return compute, np.zeros_like(compute), backward, sharding
-    link, within = block_link(problem.links, devices, candidate.tp), (first[:, None], end[:, None])
+    link, within = block_link(problem.links, devices, candidate.block), (first[:, None], end[:, None])
     every = tables.traffic.at(recompute[:, None], *within)
     later = every.less(tables.forward.at(*within)).seconds(link)
     return compute, every.seconds(link), backward + later, sharding
@@ -210,18 +212,18 @@ def _shape_violations(problem: PlanningProblem, strategy: Strategy, devices: Int
     allowed = set(problem.recompute_of(candidate))
     if len(strategy.recompute) != count or not set(strategy.recompute) <= allowed:
         found.append(f"recompute {list(strategy.recompute)} is not one of {sorted(allowed)} for each stage")
-    if devices.shape != (candidate.pp, candidate.dp, candidate.width):
-        found.append(f"devices have shape {devices.shape}, not (pp, dp, tp cp)")
+    if devices.shape != (candidate.pp, candidate.pipelines, candidate.width):
+        found.append(f"devices have shape {devices.shape}, not (pp, pipelines, width)")
     elif sorted(devices.ravel().tolist()) != list(range(problem.cluster.num_devices)):
         found.append("not every device is used exactly once")
     return found
 
 
 def _group_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[str]:
-    """Blocks and tensor groups that are torn apart."""
+    """Blocks and their groups that are torn apart."""
     links, candidate, found = problem.links, strategy.candidate, []
     size, nodes = int(links.gpus_per_node.max()), links.node_of[devices]
-    for name, count in {"block": candidate.width, "tensor group": candidate.tp}.items():
+    for count, name in candidate.block.groups.items():
         spread = max(len(set(group)) for group in nodes.reshape(-1, count).tolist())
         allowed = max(count // size, 1)
         if spread > allowed:

@@ -72,7 +72,7 @@ def chunk_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints)
     problem, strategy
         What is priced.
     devices
-        Device of every worker, (..., pp, dp, tp).
+        Device of every worker, (..., pp, pipelines, width).
 
     Returns
     -------
@@ -116,7 +116,7 @@ def replica_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints)
     problem, strategy
         What is priced.
     devices
-        Device of every worker, (pp, dp, tp).
+        Device of every worker, (pp, pipelines, width).
 
     Returns
     -------
@@ -126,7 +126,7 @@ def replica_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints)
     candidate = strategy.candidate
     device = device_of_chunk(candidate.schedule, candidate.pp, candidate.vpp)
     compute, tensor, sharding = _passes(problem, strategy, device, devices)
-    passes = (compute + tensor + sharding).reshape(candidate.dp, 3, len(device))
+    passes = (compute + tensor + sharding).reshape(candidate.pipelines, 3, len(device))
     return passes, _transfers(problem, strategy, device, devices)
 
 
@@ -184,7 +184,7 @@ def _passes(problem: PlanningProblem, strategy: Strategy, device: Ints, devices:
         sharding = [(each[k] + waits[k]).max(axis=-1) - compute[k] for k in (0, 1)] + [none]
     if candidate.width == 1:
         return _by_replica(compute), _by_replica([none] * 3), _by_replica(sharding)
-    link, within = block_link(problem.links, hosts, candidate.tp), (first[:, None], end[:, None])
+    link, within = block_link(problem.links, hosts, candidate.block), (first[:, None], end[:, None])
     plain = tables.forward.at(*within)
     forward = plain.seconds(link)
     backward = tables.traffic.at(recompute[:, None], *within).less(plain).seconds(link)

@@ -44,6 +44,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.degrees import BlockShape
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import exposed_by_range, has_shards
@@ -195,7 +196,7 @@ def partition_problem(
         forward = _of_classes(problem, forward, candidate)
     return PartitionProblem(
         pp=candidate.pp,
-        dp=candidate.dp,
+        dp=candidate.pipelines,
         micro_batches=candidate.num_micro_batches,
         low=low,
         high=high,
@@ -219,10 +220,10 @@ def seconds_within(problem: PlanningProblem, candidate: Candidate) -> BlockSecon
     """
     if candidate.width == 1:
         return ALONE
-    links, tables, degrees = problem.links, problem.tables(candidate), (candidate.tp, candidate.width)
+    links, tables = problem.links, problem.tables(candidate)
     kinds = [problem.type_of_node == kind for kind in range(len(problem.device_types))]
     if candidate.pp == 1 and candidate.width <= links.gpus_per_node.max():
-        every = [_at_slowest(tables, links, of_type, *degrees) for of_type in kinds]
+        every = [_at_slowest(tables, links, of_type, candidate.block) for of_type in kinds]
         return BlockSeconds(*(np.stack(figures) for figures in zip(*every, strict=True)))
     return seconds_of_best(problem, candidate)
 
@@ -232,13 +233,13 @@ def seconds_of_best(problem: PlanningProblem, candidate: Candidate) -> BlockSeco
     if candidate.width == 1:
         return ALONE
     tables, kinds = problem.tables(candidate), range(len(problem.device_types))
-    each = [best_block(problem.links, problem.type_of_node == k, candidate.tp, candidate.width) for k in kinds]
+    each = [best_block(problem.links, problem.type_of_node == k, candidate.block) for k in kinds]
     return block_seconds(tables.traffic, tables.forward, each)
 
 
-def _at_slowest(tables: StageTables, links: Links, of_type: Flags, tp: int, width: int) -> tuple[Floats, Floats]:
+def _at_slowest(tables: StageTables, links: Links, of_type: Flags, block: BlockShape) -> tuple[Floats, Floats]:
     """Seconds of the slowest block on nodes of one type at least, where they hold a stage each: the slowest node's."""
-    figures = np.unique(blocks_of_nodes(links, tp, width).T[of_type], axis=0)
+    figures = np.unique(blocks_of_nodes(links, block).T[of_type], axis=0)
     each = block_seconds(tables.traffic, tables.forward, (BlockLink(*figure) for figure in figures.tolist()))
     return each.both.max(axis=0), each.forward.max(axis=0)
 

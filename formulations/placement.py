@@ -2,7 +2,7 @@ r"""
 Placement of a strategy's workers: a min-max assignment of positions to sites.
 
 Sets: positions :math:`p = z \cdot pp + x` (replica z, stage x), each holding R sites; a site is a node or a device as
-in ``taut.formulations.links``. With w = tp cp devices of a block, R = 1 where the devices of a node are interchangeable
+in ``taut.formulations.links``. With w devices of a block, R = 1 where the devices of a node are interchangeable
 and a block lies in one node, R = w / node size where it fills whole nodes, R = w where devices were measured one by
 one.
 Data: seconds t[x, k] of stage x on device type k, with the traffic of its block over the block's slowest link; hop
@@ -23,8 +23,8 @@ with :math:`T_{DP}` as in ``taut.formulations.latency`` eq. (4); in the latency 
 It equals that evaluator's step time without the
 optimizer, and exists because a search prices millions of placements one small change at a time. Of a schedule that is
 priced by its order it is a guide alone: stage x stands for the chunks of device x, and hops are those of the first
-chunks. So it is with context ranks: a ring of gradients then counts a block as one member, and a block of several nodes
-has the traffic of its tensor groups on the best link inside a node.
+chunks. So it is with context and expert ranks: a ring of gradients then counts a block as one member, and a block
+of several nodes has the traffic of its tensor groups and the exchanges of its experts on the best links.
 
 Source: Yim et al. (2024), Pipette, eqs. 3-6, on which (1) is built.
 """
@@ -134,7 +134,7 @@ class PlacementProblem:
         Returns
         -------
         array
-            Device of every worker, (pp, dp, tp cp).
+            Device of every worker, (pp, pipelines, width).
         """
         candidate, links = self.candidate, self.links
         if not links.by_node:
@@ -145,7 +145,7 @@ class PlacementProblem:
             taken = _occurrence(positions.ravel()).reshape(positions.shape)
             start = first[positions] + share * taken
             devices = (start[..., None] + np.arange(share)).reshape(len(positions), candidate.width)
-        return np.asarray(devices.reshape(candidate.dp, candidate.pp, candidate.width).swapaxes(0, 1))
+        return np.asarray(devices.reshape(candidate.pipelines, candidate.pp, candidate.width).swapaxes(0, 1))
 
 
 @dataclass(frozen=True)
@@ -203,12 +203,13 @@ def placement_problem(problem: PlanningProblem, strategy: Strategy) -> Placement
     seconds = by_device(tables.seconds[:, recompute, first, end].T)
     need = np.array(memory_bytes(problem, strategy))
     fits = need[:, None] <= budget[None, :]
-    gradients = by_device(problem.gradient_bytes(candidate)[first, end])
+    exchanged = problem.gradient_bytes(candidate) + problem.expert_gradient_bytes(candidate)
+    gradients = by_device(exchanged[first, end])
     if problem.latency_model in ("pipette", "pipette-printed"):
         gradients = np.where(np.arange(candidate.pp) == 0, gradients, 0.0)
-    gradients = gradients if candidate.dp > 1 else np.zeros(candidate.pp)
+    gradients = gradients if candidate.pipelines > 1 else np.zeros(candidate.pp)
     traffic = tables.traffic.at(recompute, first, end)
-    anywhere, ring_bytes, steps = traffic.by_place(links, candidate.tp, candidate.width)
+    anywhere, ring_bytes, steps = traffic.by_place(links, candidate.block)
     ends = _stage_ends(problem, strategy, by_device) if problem.latency_model == "step" else None
     share = weight_share(problem, candidate) if candidate.dp_shard else 0.0
     inverse = 1.0 / links.pipeline_rate(candidate.width)
@@ -248,7 +249,7 @@ def _stage_ends(problem: PlanningProblem, strategy: Strategy, by_device: Callabl
     passes, chunks = problem.passes(candidate), candidate.vpp if candidate.is_order_priced else 1
     backward = (passes.input_gradient + passes.weight_gradient)[:, recompute, first, end]
     later = tables.traffic.at(recompute, first, end).less(tables.forward.at(first, end))
-    anywhere, ring_bytes, steps = later.by_place(problem.links, candidate.tp, candidate.width)
+    anywhere, ring_bytes, steps = later.by_place(problem.links, candidate.block)
     overlap = overlaps(problem, candidate)
     parameters = by_device(tables.parameters[first, end].astype(float))
     unhidden = after_overlap(np.ones(candidate.pp), parameters, np.array(np.inf), candidate)

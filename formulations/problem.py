@@ -18,10 +18,12 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, Recompute
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
+from taut.formulations.candidates import candidates, recompute_of
+from taut.formulations.degrees import BlockShape
 from taut.formulations.links import Links, links
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.schedules.plan_orders import ON_V
-from taut.formulations.space import Candidate, GivenOrder, StrategySpace, candidates, recompute_of
+from taut.formulations.space import Candidate, GivenOrder, StrategySpace
 from taut.formulations.tables.learned_memory import network_stage_memory
 from taut.formulations.tables.memory import DeviceMemory, StageMemory, device_memory, stage_memory
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
@@ -50,10 +52,10 @@ class PlanningProblem:
     latency_model: LatencyModel = "step"
     calibration: Calibration | None = None
     overlap_grad_reduce: bool = False
-    _tables: dict[tuple[int, int, int, bool, bool, bool], StageTables] = field(
+    _tables: dict[tuple[BlockShape, int, bool, bool, bool], StageTables] = field(
         default_factory=dict, repr=False, compare=False
     )
-    _passes: dict[tuple[int, int, int], PassTables] = field(default_factory=dict, repr=False, compare=False)
+    _passes: dict[tuple[BlockShape, int], PassTables] = field(default_factory=dict, repr=False, compare=False)
     _latest: dict[tuple[Candidate, bool], StageMemory] = field(
         init=False, default_factory=dict, repr=False, compare=False
     )
@@ -73,12 +75,12 @@ class PlanningProblem:
         """Every candidate of the space."""
         found = candidates(self.space, self.model, self.cluster, self.costs)
         if not self.prices_groups:
-            found = [choice for choice in found if not choice.dp_shard and choice.cp == 1]
+            found = [choice for choice in found if not choice.dp_shard and choice.of_tensor_groups]
         return found if self.prices_orders else [choice for choice in found if not choice.is_order_priced]
 
     @property
     def prices_groups(self) -> bool:
-        """Whether context ranks, and copies of replicas, can be priced: in ``step``, where memory is a sum of terms."""
+        """Whether context and expert ranks, and copies, can be priced: in ``step``, where memory is a sum of terms."""
         return self.latency_model == "step" and self.memory.network is None
 
     def with_orders(self, orders: Iterable[GivenOrder]) -> "PlanningProblem":
@@ -127,7 +129,7 @@ class PlanningProblem:
     def tables(self, candidate: Candidate) -> StageTables:
         """Seconds, bytes and messages of every range of layers under a candidate."""
         single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
-        key = (candidate.tp, candidate.cp, candidate.micro_batch, candidate.sequence_parallel, single, shared)
+        key = (candidate.block, candidate.micro_batch, candidate.sequence_parallel, single, shared)
         if key not in self._tables:
             self._tables[key] = stage_tables(
                 self.priced_layers(candidate),
@@ -135,13 +137,14 @@ class PlanningProblem:
                 single_stage=single,
                 shared_head=shared,
                 tensor_parallel=self.coefficient("tensor_parallel"),
+                exchange=self.coefficient("exchange"),
                 shared_logits=self.memory.shared_logit_bytes,
             )
         return self._tables[key]
 
     def passes(self, candidate: Candidate) -> PassTables:
         """Seconds of every range of layers by pass under a candidate."""
-        key = (candidate.tp, candidate.cp, candidate.micro_batch)
+        key = (candidate.block, candidate.micro_batch)
         if key not in self._passes:
             self._passes[key] = pass_tables(self.priced_layers(candidate))
         return self._passes[key]
@@ -153,9 +156,8 @@ class PlanningProblem:
             costs=self.costs,
             device_types=self.device_types,
             precision=self.memory.precision,
-            tp=candidate.tp,
+            block=candidate.block,
             micro_batch=candidate.micro_batch,
-            cp=candidate.cp,
         )
 
     def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:
@@ -183,8 +185,18 @@ class PlanningProblem:
         return stage_memory(self.tables(candidate), self.memory, candidate, self.capacity_kib, margin=margin)
 
     def gradient_bytes(self, candidate: Candidate) -> Floats:
-        """Bytes that data-parallel rings carry for every range, times the ring's coefficient, (L+1, L+1)."""
-        return np.asarray(self.tables(candidate).parameters * self.bytes_per_parameter(candidate), dtype=np.float64)
+        """
+        Bytes that data-parallel rings carry for every range, times the ring's coefficient, (L+1, L+1).
+
+        Those of parameters that fewer devices hold are beside them (``expert_gradient_bytes``).
+        """
+        tables = self.tables(candidate)
+        common = tables.parameters - tables.experts
+        return np.asarray(common * self.bytes_per_parameter(candidate), dtype=np.float64)
+
+    def expert_gradient_bytes(self, candidate: Candidate) -> Floats:
+        """Bytes that rings of experts carry for every range, times the ring's coefficient, (L+1, L+1)."""
+        return np.asarray(self.tables(candidate).experts * self.bytes_per_parameter(candidate), dtype=np.float64)
 
     def bytes_per_parameter(self, candidate: Candidate) -> float:
         """Bytes that data-parallel rings carry for a parameter after the passes, times the ring's coefficient."""

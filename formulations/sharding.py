@@ -171,7 +171,7 @@ def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, 
     types = problem.type_of_node[problem.links.node_of[hosts]]
     forward, backward = (seconds[types, chunk] for seconds in of.seconds)
     if candidate.width > 1:
-        link = block_link(problem.links, hosts, candidate.tp)
+        link = block_link(problem.links, hosts, candidate.block)
         before, after = (of.traffic.at(np.array(k), chunk[..., 0]).seconds(link)[..., None] for k in (0, 1))
         forward, backward = forward + before, backward + after
     alone, beside, backward_alone, backward_beside = of.sent[:, :, None, None]

@@ -30,9 +30,9 @@ def even_chunks(layers: int, candidate: Candidate) -> Ints:
 
 
 def rank_order(candidate: Candidate) -> Ints:
-    """Device of every worker, (pp, dp, tp cp), by (3)."""
-    devices = candidate.pp * candidate.dp * candidate.width
-    return np.arange(devices).reshape(candidate.pp, candidate.dp, candidate.width)
+    """Device of every worker, (pp, pipelines, width), by (3)."""
+    shape = candidate.pp, candidate.pipelines, candidate.width
+    return np.arange(int(np.prod(shape))).reshape(shape)
 
 
 def even_strategy(problem: PlanningProblem, candidate: Candidate, recompute: str) -> Strategy:

@@ -22,6 +22,7 @@ Layers with experts or latent attention have the work and keep the bytes of ``ta
 context ranks each has 1/cp of every sequence, whose tokens attend to the whole window as before.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ from taut.data.analytic.layer_work import (
     selective_shares,
 )
 from taut.data.analytic.operator_times import OperatorModel
-from taut.data.analytic.routed_layers import routed_kept, routed_passes
+from taut.data.analytic.routed_layers import TOGETHER, ExpertRanks, Kept, routed_kept, routed_passes
 from taut.data.arrays import Floats
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key
@@ -69,6 +70,7 @@ def analytic_costs(
     tensor_degrees: Iterable[int],
     micro_batches: Iterable[int],
     context_degrees: Iterable[int] = (1,),
+    expert_degrees: Iterable[int] = (),
     operators: Mapping[str, Operators] | None = None,
     fused_attention: bool = True,
     selective_products: bool = False,
@@ -86,6 +88,9 @@ def analytic_costs(
         Number format of weights and activations.
     tensor_degrees, micro_batches, context_degrees
         The keys to price; a context degree that does not divide a sequence prices no rows of it.
+    expert_degrees
+        Expert degrees above 1 to price; one prices the layers with experts whose number it divides, each expert on one
+        rank and on all tensor ranks.
     operators
         Operator models, or measured operators, by device name; a device without runs at its stated efficiencies.
     fused_attention
@@ -115,7 +120,8 @@ def analytic_costs(
     models = {device.name: (operators or {}).get(device.name) for device in devices}
     priced = [_priced(device, precision, models[device.name], kept, calibration) for device in devices]
     shares = [(tp, batch, cp) for cp in sorted(set(context_degrees)) for tp in degrees for batch in batches]
-    rows = [row for one in priced for share in shares for row in _rows(model, one, *share)]
+    apart = sorted(set(expert_degrees) - {1})
+    rows = [row for one in priced for share in shares for row in _rows(model, one, *share, apart)]
     chosen = {device.name: calibration or uncalibrated(device) for device in devices}
     optimizer = {
         device.name: chosen[device.name]["optimizer"] * OPTIMIZER_TRAFFIC_BYTES / device.memory_bandwidth
@@ -183,20 +189,21 @@ def layer_shape(layer: LayerSpec, tp: int, batch: int, cp: int = 1) -> LayerShap
     )
 
 
-def _rows(model: ModelSpec, priced: _Priced, tp: int, batch: int, cp: int) -> Iterator[CostRow]:
+def _rows(
+    model: ModelSpec, priced: _Priced, tp: int, batch: int, cp: int, expert_degrees: list[int]
+) -> Iterator[CostRow]:
     element, rates, device = priced.rates.element, priced.rates, priced.device.name
     for layer in model.kinds.values():
         if not layer.splits(tp) or layer.seq % cp:
             continue
         shape = layer_shape(layer, tp, batch, cp)
-        routed = layer.experts is not None or layer.latent is not None
-        plain = routed_passes(layer, shape, tp, rates) if routed else block_passes(shape, rates)
-        selective = selective_shares(shape, rates)
-        tokens = batch * layer.seq // cp
-        for recompute in RECOMPUTE:
-            kept = (routed_kept if routed else kept_bytes)(layer, recompute, tokens, rates)
-            key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp)
-            yield _row(priced, key, recomputed(plain, recompute, selective), kept)
+        selective, tokens = selective_shares(shape, rates), batch * layer.seq // cp
+        for ranks in _ranks_of_experts(layer, tp, expert_degrees):
+            plain = _passes(layer, shape, tp, rates, ranks)
+            for recompute in RECOMPUTE:
+                kept = _kept(layer, recompute, tokens, rates, ranks.share(tp))
+                key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp, *ranks)
+                yield _row(priced, key, recomputed(plain, recompute, selective), kept)
     first, last = model.blocks[0], model.blocks[-1]
     if model.vocab and first.seq % cp == last.seq % cp == 0:
         tokens = batch * first.seq // cp
@@ -204,8 +211,30 @@ def _rows(model: ModelSpec, priced: _Priced, tp: int, batch: int, cp: int) -> It
         yield _row(priced, Key(device, EMBEDDING, tp, batch, first.seq, "none", cp), copy, (tokens * first.hidden, 0))
         tokens = batch * last.seq // cp
         head = head_passes(tokens, last.hidden, model.padded_vocab(tp) // tp, rates)
-        kept = 2 * element * tokens * last.hidden, 4 * tokens * model.padded_vocab(tp)
-        yield _row(priced, Key(device, HEAD, tp, batch, last.seq, "none", cp), head, kept)
+        held = 2 * element * tokens * last.hidden, 4 * tokens * model.padded_vocab(tp)
+        yield _row(priced, Key(device, HEAD, tp, batch, last.seq, "none", cp), head, held)
+
+
+def _ranks_of_experts(layer: LayerSpec, tp: int, expert_degrees: list[int]) -> Iterator[ExpertRanks]:
+    """How a layer's experts may be split over ranks."""
+    yield TOGETHER
+    if layer.experts is not None:
+        suited = [ep for ep in expert_degrees if layer.experts.num_experts % ep == 0]
+        yield from (ExpertRanks(ep, etp) for ep in suited for etp in sorted({1, tp}))
+
+
+def _passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ranks: ExpertRanks) -> Passes:
+    if layer.experts is None and layer.latent is None:
+        return block_passes(shape, rates)
+    return routed_passes(layer, shape, tp, rates, ranks)
+
+
+def _kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates, share: float) -> Kept:
+    """Bytes that a layer keeps, of whose experts' inputs a rank has a share."""
+    if layer.experts is None and layer.latent is None:
+        return Kept(*kept_bytes(layer, recompute, tokens, rates), 0)
+    kept = routed_kept(layer, recompute, tokens, rates)
+    return kept if share == 1.0 else kept._replace(whole=math.ceil(kept.whole * share))
 
 
 def _row(priced: _Priced, key: Key, passes: Passes, kept: tuple[int, ...]) -> CostRow:

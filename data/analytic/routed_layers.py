@@ -22,7 +22,12 @@ A micro-batch has n tokens of hidden size h. Sizes of experts and latent attenti
     and so all of its tokens.
 
 Tokens are gathered before the experts and summed behind them as for a dense layer (Megatron-LM's all-gather
-dispatcher), so that tensor ranks exchange what they do for a dense one.
+dispatcher), so that tensor ranks exchange what they do for a dense one. With e > 1 expert ranks of x tensor ranks each
+(``ep`` and ``etp``) ranks exchange tokens all to all instead, and each has its own 1/t of the n tokens before that:
+
+(5) the router has n / t rows; a rank has E / e experts of width :math:`f_e / x`, which take k n x / t rows in all;
+    putting rows in order moves :math:`4 e n k h (1 + x) / t` bytes, before and after either exchange; and of the
+    experts' inputs a rank keeps x / t. What else is kept does not change: ranks trade tokens for tokens.
 """
 
 from typing import NamedTuple
@@ -38,6 +43,21 @@ SCORE_BYTES = 12
 """Bytes of an expert's score of a token: logit, probability and choice in single precision."""
 
 
+class ExpertRanks(NamedTuple):
+    """Expert degree, and the tensor ranks of an expert where it is above 1, (5)."""
+
+    ep: int = 1
+    etp: int = 0
+
+    def share(self, tp: int) -> float:
+        """Share of the rows of all tokens that a rank's experts take."""
+        return self.etp / tp if self.ep > 1 else 1.0
+
+
+TOGETHER = ExpertRanks()
+"""All experts on every replica, split over its tensor ranks."""
+
+
 class Kept(NamedTuple):
     """Bytes that sequence parallelism shares, that tensor ranks share anyhow, and that each has whole."""
 
@@ -46,9 +66,9 @@ class Kept(NamedTuple):
     whole: int
 
 
-def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates) -> Passes:
+def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ranks: ExpertRanks = TOGETHER) -> Passes:
     """
-    Terms of the passes of a layer with experts or latent attention, (1) to (3).
+    Terms of the passes of a layer with experts or latent attention, (1) to (3) and (5).
 
     Parameters
     ----------
@@ -60,17 +80,20 @@ def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates) ->
         Tensor degree.
     rates
         What the device makes of work.
+    ranks
+        How experts are split over ranks.
     """
     tokens = shape.batch * shape.seq
-    products = [*_attention_products(layer, shape, tp, tokens), *_ffn_products(layer, shape, tp, tokens)]
+    products = [*_attention_products(layer, shape, tp, tokens), *_ffn_products(layer, shape, tp, tokens, ranks)]
     moved = rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn)
     if layer.latent:
         moved = moved + rates.element * tokens * (
             4.0 * layer.latent.compressed + 2.0 * layer.heads * layer.latent.key_dim / tp
         )
     if layer.experts:
+        own, turns = (1.0, 1) if ranks.ep == 1 else (1.0 / tp, 1 + ranks.etp)
         rows = 4.0 * rates.element * layer.experts.experts_per_token * shape.hidden
-        moved = moved + tokens * (rows + SCORE_BYTES * layer.experts.num_experts)
+        moved = moved + tokens * own * (rows * turns + SCORE_BYTES * layer.experts.num_experts)
     return passes_of(shape, rates, products, moved)
 
 
@@ -89,17 +112,19 @@ def _attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Fl
     return [Product(tokens, np.asarray(columns, float), np.asarray(sums, float)) for columns, sums in made]
 
 
-def _ffn_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
-    """Products of router, shared experts and experts, or of the dense feed-forward part, (1)."""
+def _ffn_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats, ranks: ExpertRanks) -> list[Product]:
+    """Products of router, shared experts and experts, or of the dense feed-forward part, (1) and (5)."""
     experts, hidden = layer.experts, shape.hidden
     if experts is None:
         return _up_and_down(tokens, shape, shape.ffn)
-    found = [Product(tokens, np.asarray(float(experts.num_experts)), hidden)]
+    apart = ranks.ep > 1
+    found = [Product(tokens / tp if apart else tokens, np.asarray(float(experts.num_experts)), hidden)]
     if experts.shared_ffn_hidden:
         found += _up_and_down(tokens, shape, np.asarray(experts.shared_ffn_hidden / tp))
-    rows = experts.experts_per_token * tokens
-    groups = np.minimum(experts.num_experts, rows)
-    return found + _up_and_down(rows / groups, shape, np.asarray(experts.expert_ffn_hidden / tp), groups)
+    rows = experts.experts_per_token * tokens * ranks.share(tp)
+    groups = np.minimum(experts.num_experts / ranks.ep, rows)
+    width = np.asarray(experts.expert_ffn_hidden / (ranks.etp if apart else tp))
+    return found + _up_and_down(rows / groups, shape, width, groups)
 
 
 def _up_and_down(rows: Floats, shape: LayerShape, width: Floats, groups: Floats | float = 1.0) -> list[Product]:

@@ -6,8 +6,9 @@ A router scores E experts for every token, of which the k best take it; each is 
 feed-forward part (3 if gated, else 2),
 
 (1) matrix parameters: :math:`h E + g h (E f_e + f_s)`, of which a token uses :math:`h E + g h (k f_e + f_s)`;
-(2) of t tensor ranks each has 1/t of the width of every expert and the whole router. Every replica has all experts:
-    they are split over tensor ranks alone (expert parallelism of 1, as Megatron-LM calls it);
+(2) of t tensor ranks each has 1/t of the width of the shared experts and the whole router. Of the others it has 1/t of
+    the width of each, or, with expert parallelism, 1/x of the width of 1/e of them: e = ep and x = etp, as Megatron-LM
+    calls them;
 (3) tokens are routed evenly: :math:`k / E` of them to every expert, the imbalance factor 1. None is dropped.
 """
 
@@ -46,7 +47,7 @@ class ExpertsSpec(Spec):
         return self.experts_per_token * self.expert_ffn_hidden + self.shared_ffn_hidden
 
     def splits(self, tp: int) -> bool:
-        """Whether ``tp`` tensor ranks can share every expert's width evenly, (2)."""
+        """Whether ``tp`` tensor ranks can share the width of every expert evenly, (2)."""
         return self.expert_ffn_hidden % tp == 0 and self.shared_ffn_hidden % tp == 0
 
     def matrix_parameters(self, hidden: int, matrices: int, tp: int = 1) -> int:

@@ -166,6 +166,13 @@ class LayerSpec(Spec):
         return self.matrix_parameters(tp) + biases + 4 * self.hidden
 
     @property
+    def routed_parameters(self) -> int:
+        """Parameters of the experts that a router chooses from, on all ranks."""
+        if self.experts is None:
+            return 0
+        return self.ffn_matrices * self.hidden * self.experts.num_experts * self.experts.expert_ffn_hidden
+
+    @property
     def unused_parameters(self) -> int:
         """Parameters of the experts that do not take a token."""
         if self.experts is None:

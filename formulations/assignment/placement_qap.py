@@ -62,7 +62,7 @@ def trip_flow(given: PlacementProblem) -> Floats:
     """Bytes of activations and gradients between stages, (dp pp, dp pp), by (1)."""
     flow, position = _empty(given)
     weight = given.problem.transfer_weight(given.candidate)
-    hops = np.broadcast_to(weight * given.messages, (given.candidate.dp, given.candidate.pp - 1))
+    hops = np.broadcast_to(weight * given.messages, (given.candidate.pipelines, given.candidate.pp - 1))
     flow[position[:, :-1], position[:, 1:]] = flow[position[:, 1:], position[:, :-1]] = hops
     return flow
 
@@ -70,14 +70,14 @@ def trip_flow(given: PlacementProblem) -> Floats:
 def ring_flow(given: PlacementProblem) -> Floats:
     """Bytes of the rings of gradients, (dp pp, dp pp), by (2)."""
     flow, position = _empty(given)
-    if given.candidate.dp > 1:
-        flow[position, np.roll(position, -1, axis=0)] += ring_factor(given.candidate.dp) * given.gradients
+    if given.candidate.pipelines > 1:
+        flow[position, np.roll(position, -1, axis=0)] += ring_factor(given.candidate.pipelines) * given.gradients
     return flow
 
 
 def _empty(given: PlacementProblem) -> tuple[Floats, Ints]:
     """No flow, and the position of every stage in every replica, (dp, pp)."""
-    pp, dp = given.candidate.pp, given.candidate.dp
+    pp, dp = given.candidate.pp, given.candidate.pipelines
     return np.zeros((pp * dp, pp * dp)), np.arange(pp * dp).reshape(dp, pp)
 
 

@@ -201,8 +201,10 @@ def operator_graph(
     Raises
     ------
     FormulationError
-        If the problem has another latency model.
+        If the problem has another latency model, or experts are on ranks of their own.
     """
+    if strategy.candidate.ep > 1:
+        raise FormulationError(f"ep={strategy.candidate.ep}: expert ranks are not simulated, expected ep=1")
     if problem.latency_model != "step":
         raise FormulationError(f"latency model {problem.latency_model}: expected step, whose prices are simulated")
     candidate, order = strategy.candidate, passes_of(strategy.candidate)

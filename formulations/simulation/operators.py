@@ -120,7 +120,7 @@ class Prices:
         plain = [self._cost["none"][k][kind] for k in types]
         chosen = [self._cost[recompute][k][kind] for k in types]
         again = [max(c.input_grad - p.input_grad, 0.0) for c, p in zip(chosen, plain, strict=True)]
-        group_bytes, group_steps, ring_bytes, ring_steps = self._traffic[layer]
+        group_bytes, group_steps, ring_bytes, ring_steps, *_ = self._traffic[layer]
         return LayerPrices(
             forward=max(cost.forward for cost in chosen),
             again=max(again),

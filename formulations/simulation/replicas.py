@@ -35,7 +35,7 @@ class Replicas:
     types
         Whether a device type occurs in a block, (pp, n, types).
     links
-        Four figures of ``BlockLink`` by pipeline rank, (4, pp, n).
+        Figures of ``BlockLink`` by pipeline rank, (6, pp, n).
     forth, back
         Seconds of transfers from every chunk to the next, and back (C - 1, n).
     rate
@@ -87,7 +87,7 @@ def replicas_of(
     candidate = strategy.candidate
     of_workers = problem.type_of_node[problem.links.node_of[devices]]
     types = (of_workers[..., None] == np.arange(len(problem.device_types))).any(axis=-2)
-    links = np.stack(block_link(problem.links, devices, candidate.tp))
+    links = np.stack(block_link(problem.links, devices, candidate.block))
     forth, back = _transfers(problem, strategy, device, devices)
     rate = np.zeros((candidate.pp, candidate.dp))
     if has_shards(problem, candidate):

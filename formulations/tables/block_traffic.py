@@ -1,9 +1,11 @@
 r"""
-What the devices of a block exchange within it: all-reduces of tensor groups, keys and values of context ranks.
+What the devices of a block exchange within it: all-reduces of tensor groups, keys and values, tokens of experts.
 
-A block are the tp cp devices of one stage and replica, tensor ranks first: device c tp + t has tensor rank t and
-context rank c. Devices of one c are a tensor group, those of one t a context ring. Each context rank has 1/cp of the
-tokens of every sequence; with b sequences of s tokens, elements of e bytes, and keys w wide on one tensor rank,
+A block holds whole replicas of tp cp devices and whole expert groups of x ep (``taut.formulations.degrees``), tensor
+ranks first: device c tp + t of a replica has tensor rank t and context rank c. Devices of one c are a tensor group,
+those of one t a context ring; in an expert group those of one remainder by x exchange tokens. Each context rank has
+1/cp of the tokens of every sequence; with b sequences of s tokens, elements of e bytes, and keys w wide on one tensor
+rank,
 
 (1) a tensor group sums a layer's output 4 times for every micro-batch, twice of them forward, and twice more where the
     layer is recomputed as a whole, each by a ring (``taut.formulations.rings`` (1));
@@ -12,7 +14,18 @@ tokens of every sequence; with b sequences of s tokens, elements of e bytes, and
     (Liu et al. 2023, arXiv 2310.01889);
 (3) seconds are bytes times the slowest inverse rate, plus steps times the largest latency, of the tensor group and of
     the context ring. Of its nodes' cards a context ring with g of G devices on a node gets g / G;
-(4) none of it overlaps computation.
+(4) with several expert ranks each device has 1/tp of its context rank's tokens, :math:`T = b s / (cp\,tp)` of them, and
+    sends each to the k experts that take it: :math:`M = e k T h` bytes, of which all but 1/ep go to others, since
+    routing is even. They are dispatched and combined forward, and both once more backward, and where the layer is
+    recomputed as a whole. Of its ep - 1 peers a device has g - 1 on its own node, so with the slowest links of the
+    group inside nodes and between them, and of the cards N of a node with G devices the share N / G, an exchange takes
+
+    .. math:: \frac{M}{ep} \Big( \frac{g - 1}{B_{in}} + (ep - g) \max \big( \frac{1}{B_{out}}, \frac{G}{N} \big) \Big)
+
+    and the largest latency of the group once. The feed-forward part's all-reduce (1) is then that of the shared
+    experts, none without them; and where x is tp, one of the :math:`e k b s h / cp` bytes that the group's experts take
+    (gathered before them and scattered after them);
+(5) none of it overlaps computation.
 """
 
 from collections.abc import Iterable
@@ -22,32 +35,38 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.data.layers.layer import LayerSpec
+from taut.formulations.degrees import BlockShape
 from taut.formulations.links import Links
 from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.tables.priced_layers import PricedLayers
 
-REDUCTIONS = {"none": 4, "selective": 4, "full": 6}
-"""All-reduces of a layer and micro-batch in Megatron by recompute, (1)."""
-PASSED = {"none": 3, "selective": 4, "full": 4}
+REDUCTIONS = {"forward": 2, "none": 4, "selective": 4, "full": 6}
+"""All-reduces of a layer and micro-batch in Megatron by recompute, (1); and exchanges of tokens, (4)."""
+PASSED = {"forward": 1, "none": 3, "selective": 4, "full": 4}
 """Times that keys and values pass their ring for a layer and micro-batch by recompute, (2)."""
 
 
 class BlockLink(NamedTuple):
-    """Seconds per byte and of latency of a block's slowest links: of tensor groups, and of context rings, (3)."""
+    """Seconds per byte and of latency of a block: of tensor groups, context rings and exchanges, (3) and (4)."""
 
     inverse: Floats | float
     latency: Floats | float
     context_inverse: Floats | float
     context_latency: Floats | float
+    expert_inverse: Floats | float = 0.0
+    expert_latency: Floats | float = 0.0
 
 
 class Traffic(NamedTuple):
-    """Bytes over the slowest link and steps, of tensor groups and of context rings, each of one shape, (1) and (2)."""
+    """Bytes over the slowest link and steps, of tensor groups, context rings and exchanges, of one shape, (1, 2, 4)."""
 
     group_bytes: Floats
     group_steps: Floats
     context_bytes: Floats
     context_steps: Floats
+    expert_bytes: Floats
+    expert_steps: Floats
 
     def at(self, *index: Ints | int) -> "Traffic":
         """The entries at an index."""
@@ -61,7 +80,7 @@ class Traffic(NamedTuple):
         """Seconds on the links of blocks, (3), of the shape that both broadcast to."""
         return np.asarray(sum(figure * price for figure, price in zip(self, link, strict=True)))
 
-    def by_place(self, links: Links, tp: int, width: int) -> tuple[Floats, Floats, Floats]:
+    def by_place(self, links: Links, block: BlockShape) -> tuple[Floats, Floats, Floats]:
         """
         Split it by what its seconds depend on, for searches that move blocks.
 
@@ -69,21 +88,22 @@ class Traffic(NamedTuple):
         ----------
         links
             Links of the cluster.
-        tp, width
-            Devices of a tensor group and of a block.
+        block
+            Degrees of a block.
 
         Returns
         -------
         tuple
             Seconds wherever the block is, and bytes and steps over its slowest link. In blocks of several nodes tensor
-            groups are on the best link inside a node.
+            groups and exchanges are on the best links, and what context rings send counts between nodes.
         """
-        if tp == width or width <= links.gpus_per_node.max():
-            moved, steps = self.group_bytes + self.context_bytes, self.group_steps + self.context_steps
-            return np.zeros_like(moved), moved, steps
-        link = best_block(links, np.ones(links.num_nodes, bool), tp, tp)
+        if block.tp == block.width or block.width <= links.gpus_per_node.max():
+            moved = self.group_bytes + self.context_bytes + self.expert_bytes
+            return np.zeros_like(moved), moved, self.group_steps + self.context_steps + self.expert_steps
+        link = best_block(links, np.ones(links.num_nodes, bool), block)
         inside = self.group_bytes * link.inverse + self.group_steps * link.latency
-        return np.asarray(inside), self.context_bytes, self.context_steps
+        exchanged = self.expert_bytes * link.expert_inverse + self.expert_steps * link.expert_latency
+        return np.asarray(inside + exchanged), self.context_bytes, self.context_steps
 
 
 class BlockSeconds(NamedTuple):
@@ -105,62 +125,94 @@ def block_seconds(both: Traffic, forward: Traffic, links: Iterable[BlockLink]) -
     )
 
 
-def traffic_tables(priced: PricedLayers, coefficient: float) -> tuple[Traffic, Traffic]:
+def traffic_tables(priced: PricedLayers, coefficient: float, exchange: float) -> tuple[Traffic, Traffic]:
     """
     Traffic of both passes of every range of layers (recompute, L+1, L+1), and of the forward pass (L+1, L+1).
 
     Parameters
     ----------
     priced
-        The layers at one (tp, cp, micro_batch).
-    coefficient
-        What a calibration multiplies it by.
+        The layers at the degrees of a block, and one micro-batch.
+    coefficient, exchange
+        What a calibration multiplies it by, and what it multiplies the traffic of experts by.
     """
-    tp, turns = priced.tp, priced.cp - 1
-    widths = [layer.keys_and_values(tp) for layer in priced.kinds]
-    tokens = [priced.micro_batch * layer.seq // priced.cp for layer in priced.kinds]
-    output = [priced.element * count * layer.hidden for count, layer in zip(tokens, priced.kinds, strict=True)]
-    passed = [priced.element * count * width for count, width in zip(tokens, widths, strict=True)]
-
-    def traffic(reductions: int, passes: int) -> Traffic:
-        figures = (
-            [ring_factor(tp) * reductions * out for out in output],
-            [float(ring_steps(tp) * reductions)] * len(output),
-            [float(turns * passes * own) for own in passed],
-            [float(turns * passes)] * len(output),
-        )
-        return Traffic(*(coefficient * priced.sums(figure, 0, 0) for figure in figures))
-
-    both = [traffic(REDUCTIONS[kind], PASSED[kind]) for kind in RECOMPUTE]
-    return Traffic(*(np.stack(figures) for figures in zip(*both, strict=True))), traffic(2, 1)
+    both = [_traffic(priced, coefficient, exchange, kind) for kind in RECOMPUTE]
+    forward = _traffic(priced, coefficient, exchange, "forward")
+    return Traffic(*(np.stack(figures) for figures in zip(*both, strict=True))), forward
 
 
-def block_link(links: Links, devices: Ints, tp: int) -> BlockLink:
+def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: str) -> Traffic:
+    """Traffic of every range of layers under a recompute, or of its forward pass."""
+    block, kinds, reductions, passes = priced.block, priced.kinds, REDUCTIONS[kind], PASSED[kind]
+    tp, turns = block.tp, block.cp - 1
+    tokens = [priced.micro_batch * layer.seq // block.cp for layer in kinds]
+    output = np.array([priced.element * count * layer.hidden for count, layer in zip(tokens, kinds, strict=True)])
+    keys = np.array([layer.keys_and_values(tp) for layer in kinds])
+    summed, chosen = np.array([_feed_forward(layer, block) for layer in kinds]).T
+    wide = chosen * (block.etp > 1)
+    figures = (
+        (ring_factor(tp) * (reductions * summed / 2) * output, ring_factor(tp) * (reductions * wide / 2) * output),
+        (ring_steps(tp) * (reductions * summed / 2), ring_steps(tp) * (reductions * (wide > 0) / 2)),
+        (turns * passes * (priced.element * np.array(tokens) * keys), 0 * keys),
+        (np.full(len(kinds), turns * passes), 0 * keys),
+        (0 * keys, (block.ep - 1) / block.ep * reductions * (chosen * output / tp)),
+        (0 * keys, reductions * (chosen > 0)),
+    )
+    each = [[priced.sums(part.astype(float).tolist(), 0, 0) for part in figure] for figure in figures]
+    return Traffic(*(coefficient * common + exchange * experts for common, experts in each))
+
+
+def _feed_forward(layer: LayerSpec, block: BlockShape) -> tuple[int, int]:
+    """All-reduces forward of a layer but its experts', and experts on other ranks that take a token, (1) and (4)."""
+    if not layer.experts or block.ep == 1:
+        return 2, 0
+    return 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
+
+
+def block_link(links: Links, devices: Ints, block: BlockShape) -> BlockLink:
     """
-    Slowest links of blocks, (3).
+    Slowest links of blocks, (3) and (4).
 
     Parameters
     ----------
     links
         Links of the cluster.
     devices
-        Devices of blocks, (..., tp cp).
-    tp
-        Tensor degree.
+        Devices of blocks, (..., width).
+    block
+        Degrees of a block.
 
     Returns
     -------
     BlockLink
         Figures (...).
     """
-    groups = devices.reshape(*devices.shape[:-1], -1, tp)
+    groups = devices.reshape(*devices.shape[:-1], -1, block.tp)
     inverse, latency = (figure.max(axis=-1) for figure in _slowest(links, groups))
-    if groups.shape[-2] == 1:
-        return BlockLink(inverse, latency, np.zeros_like(inverse), np.zeros_like(latency))
-    rings = np.swapaxes(groups, -1, -2)
-    between, wait = _slowest(links, rings)
-    apart = np.maximum(between, _card(links, rings))
-    return BlockLink(inverse, latency, apart.max(axis=-1), wait.max(axis=-1))
+    context = expert = (np.zeros_like(inverse), np.zeros_like(latency))
+    if block.cp > 1:
+        rings = np.swapaxes(devices.reshape(*devices.shape[:-1], -1, block.cp, block.tp), -1, -2)
+        between, wait = _slowest(links, rings)
+        apart = np.maximum(between, _card(links, rings))
+        context = apart.max(axis=(-1, -2)), wait.max(axis=(-1, -2))
+    if block.ep > 1:
+        peers = np.swapaxes(devices.reshape(*devices.shape[:-1], -1, block.ep, block.etp), -1, -2)
+        inverse_, wait = _exchange(links, peers)
+        expert = inverse_.max(axis=(-1, -2)), wait.max(axis=(-1, -2))
+    return BlockLink(inverse, latency, *context, *expert)
+
+
+def _exchange(links: Links, peers: Ints) -> tuple[Floats, Floats]:
+    """Seconds per byte that a device sends to peers (..., ep), the slowest device's, and of latency, (4)."""
+    sites, nodes, ep = links.site_of[peers], links.node_of[peers], peers.shape[-1]
+    pairs = sites[..., :, None], sites[..., None, :]
+    same, inverse = nodes[..., :, None] == nodes[..., None, :], 1.0 / links.rate[pairs]
+    inside = np.where(same & ~np.eye(ep, dtype=bool), inverse, 0.0).max(axis=(-1, -2))[..., None]
+    between = np.where(same, 0.0, inverse).max(axis=(-1, -2))[..., None]
+    here = same.sum(axis=-1)
+    apart = np.maximum(between, links.gpus_per_node[nodes] / links.cards[nodes])
+    seconds = ((here - 1) * inside + (ep - here) * apart) / (ep - 1)
+    return np.asarray(seconds.max(axis=-1)), _slowest(links, peers)[1]
 
 
 def _slowest(links: Links, groups: Ints) -> tuple[Floats, Floats]:
@@ -180,9 +232,9 @@ def _card(links: Links, rings: Ints) -> Floats:
     return np.asarray(np.where(members < rings.shape[-1], each, 0.0).max(axis=-1))
 
 
-def best_block(links: Links, of_type: Flags, tp: int, width: int) -> BlockLink:
+def best_block(links: Links, of_type: Flags, block: BlockShape) -> BlockLink:
     """
-    Figures of (3) that no block on nodes of one type, or on several nodes of any type, has less of.
+    Figures of (3) and (4) that no block on nodes of one type, or on several nodes of any type, has less of.
 
     Parameters
     ----------
@@ -190,28 +242,39 @@ def best_block(links: Links, of_type: Flags, tp: int, width: int) -> BlockLink:
         Bandwidth and latency between sites.
     of_type
         Whether a node is of the type (nodes,).
-    tp, width
-        Devices of a tensor group and of a block.
+    block
+        Degrees of a block.
 
     Returns
     -------
     BlockLink
         Numbers.
     """
-    if width <= links.gpus_per_node.max():
-        return BlockLink(*blocks_of_nodes(links, tp, width)[:, of_type].min(axis=1).tolist())
-    if tp == width:
-        return BlockLink(*links.best_spanning_group(tp), 0.0, 0.0)
-    inverse, latency, _, _ = blocks_of_nodes(links, tp, tp).min(axis=1).tolist()
-    apart, wait = links.best_nodes(width // int(links.gpus_per_node[0]))
-    return BlockLink(inverse, latency, max(apart, float((tp / links.cards).min())), wait)
+    size = int(links.gpus_per_node.max())
+    if block.width <= size:
+        return BlockLink(*blocks_of_nodes(links, block)[:, of_type].min(axis=1).tolist())
+    if block.tp == block.width and block.ep == 1:
+        return BlockLink(*links.best_spanning_group(block.tp), 0.0, 0.0)
+    within = block._replace(
+        cp=block.cp if block.replica <= size else 1, ep=block.ep if block.experts <= size else size // block.etp
+    )
+    found = BlockLink(*blocks_of_nodes(links, within).min(axis=1).tolist())
+    if block.replica > size:
+        apart, wait = links.best_nodes(block.replica // size)
+        apart = max(apart, float((block.tp / links.cards).min()))
+        found = found._replace(context_inverse=apart, context_latency=wait)
+    if block.experts > size:
+        apart, wait = links.best_nodes(block.experts // size)
+        outside = (block.ep - within.ep) * max(apart, float((links.gpus_per_node / links.cards).min()))
+        inside = (within.ep - 1) * float(found.expert_inverse)
+        found = found._replace(expert_inverse=(inside + outside) / (block.ep - 1), expert_latency=wait)
+    return found
 
 
-def blocks_of_nodes(links: Links, tp: int, width: int) -> Floats:
-    """Figures of (3) that no block inside a node beats (4, nodes); exact where devices are interchangeable."""
-    found = np.zeros((4, links.num_nodes))
-    if tp > 1:
-        found[:2] = links.best_groups(tp)
-    if width > tp:
-        found[2:] = links.best_groups(width // tp)
+def blocks_of_nodes(links: Links, block: BlockShape) -> Floats:
+    """Figures of (3) and (4) that no block in a node beats (6, nodes); exact where devices are interchangeable."""
+    found = np.zeros((6, links.num_nodes))
+    for at, members in enumerate((block.tp, block.cp, block.ep)):
+        if members > 1:
+            found[2 * at : 2 * at + 2] = links.best_groups(members)
     return found

@@ -3,8 +3,8 @@ Memory of a stage, and whether it fits.
 
 For stage x on range [i, j) under recompute r, with P parameters on a tensor rank, :math:`w, g, o` bytes of weight,
 gradient and optimizer state for each, :math:`d_k` the devices that share one copy
-(``taut.formulations.space`` (7)) under ZeRO stage k or above and 1 otherwise, and :math:`q_x` micro-batches in flight,
-the terms are
+(``taut.formulations.space`` (7), of experts those that hold the same) under ZeRO stage k or above and 1 otherwise, and
+:math:`q_x` micro-batches in flight, the terms are
 
 (1) weights: :math:`\lceil P w / d_3 \rceil`, gradients: :math:`\lceil P g / d_2 \rceil`, states:
     :math:`\lceil P o / d_1 \rceil` (Rajbhandari et al., arXiv 1910.02054). Under stage 3 the weights are gathered layer
@@ -100,7 +100,8 @@ def stage_memory(
     StageMemory
         Bytes of every recompute and range, (recompute, L+1, L+1), micro-batches in flight (pp,), budgets (types,).
     """
-    held = held_bytes(tables.parameters, tables.largest, model.held_parameter_bytes, candidate)
+    each = model.held_parameter_bytes
+    held = held_bytes(tables.parameters, tables.largest, each, candidate, tables.experts)
     whole = [weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)]
     passing = [weighed(model, term, getattr(tables, term)) for term in PASSING]
     workspace, logits, buffers = passing
@@ -155,7 +156,8 @@ class DeviceMemory:
         tables, model = self.tables, self.model
         ranges = list(zip(recompute.tolist(), first.tolist(), end.tolist(), strict=True))
         whole, largest = tables.parameters[first, end].sum(), tables.largest[first, end].max()
-        held = held_bytes(whole, largest, model.held_parameter_bytes, self.candidate)
+        apart = tables.experts[first, end].sum()
+        held = held_bytes(whole, largest, model.held_parameter_bytes, self.candidate, apart)
         once = sum(int(weighed(model, term, figure)) for term, figure in zip(HELD, held, strict=True))
         workspace = weighed(model, "workspace", tables.workspace[recompute, first, end]).max()
         logits = weighed(model, "logits", tables.logits[first, end]).sum()
@@ -198,7 +200,7 @@ def weighed(model: MemoryModel, term: str, figure: Ints) -> Ints:
 
 
 def held_bytes(
-    parameters: Ints, largest: Ints, per_parameter: ParameterBytes, candidate: Candidate
+    parameters: Ints, largest: Ints, per_parameter: ParameterBytes, candidate: Candidate, experts: Ints | int = 0
 ) -> tuple[Ints, Ints, Ints]:
     """
     Bytes of weights, gradients and optimizer states, (1).
@@ -213,6 +215,8 @@ def held_bytes(
         Bytes of weight, gradient and state for a parameter.
     candidate
         Degrees and ZeRO stage.
+    experts
+        Parameters of experts that fewer devices hold than the others; such candidates have ZeRO-0 or 1.
 
     Returns
     -------
@@ -227,7 +231,9 @@ def held_bytes(
         whole = candidate.pp > 1
         weights = weights + (weight if whole else 2 * largest * per_parameter.weight)
         gradients = gradients + (gradient if whole else 0)
-    return np.asarray(weights), np.asarray(gradients), np.asarray(-(-state // first))
+    apart = experts * per_parameter.state
+    states = -(-(state - apart) // first) - (-apart // (candidate.edp if zero else 1))
+    return np.asarray(weights), np.asarray(gradients), np.asarray(states)
 
 
 def in_flight(candidate: Candidate) -> Ints:

@@ -1,5 +1,5 @@
 r"""
-Layers with their prices: sums over every range of layers at one (tp, cp, micro_batch).
+Layers with their prices: sums over every range of layers at the degrees of a block, and one micro-batch.
 
 Sets: layers :math:`l = 0..L-1` of kinds g, device types k, recompute :math:`r \in` {none, selective, full}; a range is
 :math:`[i, j)`. The embedding belongs to layer 0, the final norm and head to layer :math:`L-1`. With :math:`n_{gij}` the
@@ -23,6 +23,7 @@ from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost
 from taut.data.device import Precision
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
+from taut.formulations.degrees import BlockShape
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,7 +37,7 @@ class PricedLayers:
         What is trained, its priced layers, the types in the order of axis k.
     precision
         Number format of weights and activations.
-    tp, micro_batch, cp
+    block, micro_batch
         Degrees and size that change a layer's cost.
     """
 
@@ -44,9 +45,18 @@ class PricedLayers:
     costs: CostTable
     device_types: Sequence[str]
     precision: Precision
-    tp: int
+    block: BlockShape
     micro_batch: int
-    cp: int = 1
+
+    @property
+    def tp(self) -> int:
+        """Tensor degree."""
+        return self.block.tp
+
+    @property
+    def cp(self) -> int:
+        """Context degree."""
+        return self.block.cp
 
     @property
     def element(self) -> int:
@@ -113,6 +123,15 @@ class PricedLayers:
         key = Key(device, EMBEDDING, self.tp, self.micro_batch, blocks[0].seq, "none", self.cp)
         return self.costs.at(key), self.costs.at(key._replace(kind=HEAD, seq=blocks[-1].seq))
 
+    def parameters(self, layer: LayerSpec) -> int:
+        """Parameters of a layer on one device."""
+        whole, routed = layer.parameters(self.tp), layer.routed_parameters
+        return whole - routed // self.tp + routed // (self.block.experts if self.block.ep > 1 else self.tp)
+
+    def apart(self, layer: LayerSpec) -> int:
+        """Parameters of a layer on one device that fewer devices hold than those of its attention."""
+        return layer.routed_parameters // self.block.experts if self.block.experts > self.tp else 0
+
     def output_bytes(self, layer: LayerSpec) -> int:
         """Bytes that one device hands to the next layer, of its share of the tokens."""
         return self.element * self.micro_batch * layer.output_elements // self.cp
@@ -120,6 +139,8 @@ class PricedLayers:
     def _price(self, device: str, layer: LayerSpec, recompute: str) -> LayerCost:
         """The table's cost, or what follows from it by (2)."""
         key = Key(device, layer.kind, self.tp, self.micro_batch, layer.seq, recompute, self.cp)
+        if layer.experts and self.block.ep > 1:
+            key = key._replace(ep=self.block.ep, etp=self.block.etp)
         if self.costs.prices(key):
             return self.costs.at(key)
         plain = self.costs.at(key._replace(recompute="none"))

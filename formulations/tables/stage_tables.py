@@ -3,13 +3,14 @@ What a stage costs: seconds, bytes and messages of every range of layers.
 
 Sets: layers :math:`l = 0..L-1`, device types k, recompute :math:`r \in` {none, selective, full}; a stage is a range
 :math:`[i, j)`, non-empty. The embedding belongs to layer 0, the final norm and head to layer :math:`L-1`.
-Data: the cost table at one (tp, cp, micro_batch b); bytes per element.
+Data: the cost table at the degrees of a block, and one micro-batch of b sequences; bytes per element.
 
-For every range, at one (tp, cp, micro_batch, sequence_parallel):
+For every range, at the degrees of a block and one (micro_batch, sequence_parallel):
 
 (1) seconds[k, r, i, j]: forward, input gradient and weight gradient of its layers on type k, without communication;
 (2) traffic[r, i, j] inside a block, and forward[i, j] of it (``taut.formulations.tables.block_traffic``);
-(3) parameters[i, j] of one tensor rank;
+(3) parameters[i, j] of one device, and experts[i, j], those of them that fewer devices of a stage hold than the rest
+    (``taut.formulations.degrees`` (3));
 (4) activation[r, i, j] bytes kept per micro-batch in flight, workspace[r, i, j] bytes for the layer that is being
     recomputed, logits[i, j] bytes of the loss's passing copies (``LOGIT_BYTES`` an entry, or what the stack takes where
     tensor ranks share it),
@@ -44,7 +45,7 @@ class StageTables:
         Seconds (1), (types, recompute, L+1, L+1).
     traffic, forward
         Traffic (2) of both passes, (recompute, L+1, L+1), and of the forward pass, (L+1, L+1).
-    parameters
+    parameters, experts
         Parameters (3), (L+1, L+1).
     activation, workspace
         Bytes of (4), (recompute, L+1, L+1).
@@ -58,6 +59,7 @@ class StageTables:
     traffic: Traffic
     forward: Traffic
     parameters: Ints
+    experts: Ints
     activation: Ints
     workspace: Ints
     logits: Ints
@@ -84,15 +86,16 @@ def stage_tables(
     single_stage: bool,
     shared_head: bool | None = None,
     tensor_parallel: float = 1.0,
+    exchange: float = 1.0,
     shared_logits: int = LOGIT_BYTES,
 ) -> StageTables:
     """
-    Figures of every range of layers at one (tp, cp, micro_batch, sequence_parallel).
+    Figures of every range of layers.
 
     Parameters
     ----------
     priced
-        The layers at one (tp, cp, micro_batch).
+        The layers at the degrees of a block, and one micro-batch.
     sequence_parallel
         Whether tensor ranks share what lies between their parts of a layer.
     single_stage
@@ -100,8 +103,8 @@ def stage_tables(
     shared_head
         Whether embedding and head share a device: a tied head then adds no parameters. By default as
         ``single_stage``.
-    tensor_parallel
-        Coefficient of the traffic inside blocks.
+    tensor_parallel, exchange
+        Coefficients of the traffic inside blocks, and of that of experts.
     shared_logits
         Bytes for an entry of the logits where tensor ranks share the vocabulary.
 
@@ -118,11 +121,11 @@ def stage_tables(
     model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
     seconds = priced.seconds(lambda cost: cost.seconds)
     output = [float(priced.output_bytes(layer)) for layer in kinds]
-    traffic, forward = traffic_tables(priced, tensor_parallel)
+    traffic, forward = traffic_tables(priced, tensor_parallel, exchange)
     kept = {r: _most([priced.prices(d, r) for d in priced.device_types], sequence_parallel) for r in RECOMPUTE}
     at_edges = _most([priced.edges(device) for device in priced.device_types], sequence_parallel)
     parameters = ranges(
-        [layer.parameters(tp) for layer in kinds],
+        [priced.parameters(layer) for layer in kinds],
         model.embedding_parameters(tp),
         model.head_parameters(tp, shared=single_stage if shared_head is None else shared_head),
     )
@@ -131,12 +134,13 @@ def stage_tables(
         traffic=traffic,
         forward=forward,
         parameters=parameters.astype(np.int64),
+        experts=ranges([priced.apart(layer) for layer in kinds], 0, 0).astype(np.int64),
         activation=np.array([ranges(kept[r], *at_edges) for r in RECOMPUTE]).astype(np.int64),
         workspace=np.array([_largest(_brought_back(kept["none"], kept[r]), count) for r in RECOMPUTE]),
         logits=((shared_logits if tp > 1 else LOGIT_BYTES) * _logits(priced) * priced.last).astype(np.int64),
         buffers=_largest([_buffers(int(out), tp, sequence_parallel, single_stage) for out in output], count),
         largest=np.maximum(
-            _largest([layer.parameters(tp) for layer in kinds], count),
+            _largest([priced.parameters(layer) for layer in kinds], count),
             (model.embedding_parameters(tp) * priced.first).astype(np.int64),
         ),
         message=_messages(priced, output, tp if sequence_parallel else 1),

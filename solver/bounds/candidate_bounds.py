@@ -36,7 +36,7 @@ from taut.formulations.sharding import half_ring, pass_bytes
 from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import Communication, fixed_seconds, least_edges
 from taut.solver.bounds.copies import cases
-from taut.solver.bounds.least_rings import least_gather, least_ring
+from taut.solver.bounds.least_rings import least_gather, least_mean_ring
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.ring_members import MemberBound, has_members
 from taut.solver.layer_partition import Partition, solve_partition
@@ -49,7 +49,7 @@ ROUNDING = 1e-12
 def chunked(problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, margin: bool = True) -> ChunkProblem:
     """The division into chunks of a candidate whose schedule is priced by its order, at the best links."""
     edge, _ = least_edges(problem, candidate, best)
-    ring, gather = least_ring(problem, candidate, best), least_gather(problem, candidate, best)
+    ring, gather = least_mean_ring(problem, candidate, best), least_gather(problem, candidate, best)
     return chunk_problem(problem, candidate, edge, ring, gather=gather, margin=margin)
 
 
@@ -89,7 +89,7 @@ def _paces(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> F
     ratio = (by_type[:, least > 0] / least[least > 0]).min(axis=1)
     of_device = np.repeat(ratio[problem.type_of_node], problem.links.gpus_per_node)
     slowest_first = np.sort(of_device)[::-1]
-    return np.asarray(slowest_first[:: candidate.dp * candidate.width])
+    return np.asarray(slowest_first[:: candidate.pipelines * candidate.width])
 
 
 def _slowest_stage(least: Floats, paces: Floats) -> float:

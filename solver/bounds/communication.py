@@ -28,14 +28,22 @@ from typing import Protocol
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.gradient_reductions import least_bytes, optimizer_shards, overlaps, tied_bytes
+from taut.formulations.gradient_reductions import (
+    least_bytes,
+    optimized_parameters,
+    optimizer_shards,
+    overlaps,
+    tied_bytes,
+)
 from taut.formulations.partition import LaterStages
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.least_rings import (
     every_device,
+    exchanged_bytes,
     flat_ring,
     groups_of_node,
+    least_expert_ring,
     least_ring,
     least_rings_by_class,
     ring_per_byte,
@@ -75,13 +83,16 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
         return Communication(weight * edge, tail, *flat_ring(problem, candidate, best))
     if candidate.dp_shard:
         return _of_copies(problem, candidate, best, edge, between)
+    experts = least_expert_ring(problem, candidate, best)
+    of_experts = experts * least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))[0]
     if candidate.pp == 1:
         ring = every_device(problem.links, candidate, best)
-        later = _alone(problem, candidate, ring) if overlaps(problem, candidate) else None
-        return Communication(edge, gradients * ring + optimizer, later=later)
+        exchanged = exchanged_bytes(problem, candidate, ring, experts)
+        later = _alone(problem, candidate, ring, exchanged) if overlaps(problem, candidate) else None
+        return Communication(edge, gradients * ring + of_experts + optimizer, later=later)
     numbers = telling(problem, candidate, best)
     choices = [weight * between(k) + gradients * ring_per_byte(candidate.dp_cp, k, best) for k in numbers]
-    tail = np.min(choices, axis=0) + optimizer
+    tail = np.min(choices, axis=0) + of_experts + optimizer
     if problem.latency_model != "step":
         return Communication(weight * edge, tail)
     farthest = weight * min(between(k) for k in numbers)
@@ -114,7 +125,7 @@ def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> f
 
 def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
     """The constant, and the optimizer of a stage 0 that ends at layer j where that alone is priced, (L+1,)."""
-    parameters = problem.tables(candidate).parameters[0]
+    parameters = optimized_parameters(problem, candidate)[0]
     if waits_for_every_stage(problem, candidate):
         return np.full(len(parameters), problem.constant_seconds)
     return np.asarray(optimizer_per_parameter(problem, candidate) * parameters + problem.constant_seconds)
@@ -128,28 +139,30 @@ def _least_tied(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 
 def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> LaterStages:
     """What stages after the first wait for at least."""
-    tables, ring = problem.tables(candidate), least_ring(problem, candidate, best)
+    ring = least_ring(problem, candidate, best)
     edge, further = hops_before(problem, candidate, best)
     hops = min(_hops_between(problem, candidate, k) for k in telling(problem, candidate, best))
     # A group of several types may be slow in one pass and fast in the other, so what hides is not known.
     overlap = overlaps(problem, candidate)
     alike = len(problem.device_types) == 1
-    unhidden = least_bytes(problem, candidate)
+    experts = least_expert_ring(problem, candidate, best)
+    exchanged = exchanged_bytes(problem, candidate, ring, experts)
+    unhidden = least_bytes(problem, candidate, exchanged)
     return LaterStages(
         edge=edge,
         ring=np.full(candidate.pp, ring),
-        exchanged=problem.gradient_bytes(candidate) if alike or not overlap else unhidden,
+        exchanged=exchanged if alike or not overlap else unhidden,
         unhidden=unhidden,
         overlap=overlap and alike,
         # On one node nothing is said of hops between nodes, of which there are none.
         others=(hops * further if hops else 0.0) + problem.constant_seconds,
-        parameters=tables.parameters.astype(float),
+        parameters=optimized_parameters(problem, candidate).astype(float),
         optimizer=optimizer_per_parameter(problem, candidate),
-        class_ring=least_rings_by_class(problem, candidate, best),
+        class_ring=np.zeros(3) if experts else least_rings_by_class(problem, candidate, best),
     )
 
 
-def _alone(problem: PlanningProblem, candidate: Candidate, ring: float) -> LaterStages | None:
+def _alone(problem: PlanningProblem, candidate: Candidate, ring: float, exchanged: Floats) -> LaterStages | None:
     """What a single stage waits for where its reduction overlaps its backward pass; of unlike devices unknown."""
     if len(problem.device_types) > 1:
         return None
@@ -157,8 +170,8 @@ def _alone(problem: PlanningProblem, candidate: Candidate, ring: float) -> Later
     return LaterStages(
         edge=np.zeros(tables.num_layers + 1),
         ring=np.array([ring]),
-        exchanged=problem.gradient_bytes(candidate),
-        unhidden=least_bytes(problem, candidate),
+        exchanged=exchanged,
+        unhidden=least_bytes(problem, candidate, exchanged),
         overlap=True,
         others=float(fixed_seconds(problem, candidate)[-1]),
         parameters=tables.parameters.astype(float),
@@ -183,9 +196,9 @@ def hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 
 
 def _hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
-    """Hops between nodes that some pipeline makes at least, (1); of unlike devices, or with contexts, every one."""
+    """Hops between nodes that some pipeline makes at least, (1); of unlike devices, or wider blocks, every one."""
     pp, groups = candidate.pp, groups_of_node(problem, candidate)
-    if len(problem.device_types) > 1 or candidate.cp > 1:
+    if len(problem.device_types) > 1 or not candidate.of_tensor_groups:
         return -(-pp // groups) - 1
     first_run = groups // (-(-candidate.dp // k))
     return -(-(pp - first_run) // groups) if pp > first_run else 0
@@ -198,7 +211,9 @@ def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks
     In ``step`` it is what a single layer asks for, since the device that ends last may hold any.
     """
     each = least_ring(problem, candidate, best) * least_bytes(problem, candidate)
-    each = each + optimizer_per_parameter(problem, candidate) * problem.tables(candidate).parameters
+    of_experts = least_bytes(problem, candidate, problem.expert_gradient_bytes(candidate))
+    each = each + least_expert_ring(problem, candidate, best) * of_experts
+    each = each + optimizer_per_parameter(problem, candidate) * optimized_parameters(problem, candidate)
     if problem.latency_model == "step":
         each = np.broadcast_to(np.diagonal(each, 1).min(), each.shape)
     return np.asarray(each[0] + problem.constant_seconds)
@@ -241,6 +256,6 @@ def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 def _forest(problem: PlanningProblem, candidate: Candidate, best: BestLinks, message: float, least: float) -> float:
     """Seconds beyond pp - 1 least hops that the slowest pipeline takes at least, (2)."""
     tree = best.tree(candidate.width, message, problem.latency_model != "amp")
-    joined = max(problem.links.num_nodes - candidate.dp, 0)
+    joined = max(problem.links.num_nodes - candidate.pipelines, 0)
     total = tree[:joined].sum() - joined * least
-    return max(float(total) / candidate.dp, 0.0)
+    return max(float(total) / candidate.pipelines, 0.0)

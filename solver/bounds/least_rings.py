@@ -18,6 +18,9 @@ Sets: nodes that hold c tensor groups at most.
     copy's ring of s members and a ring of dp / s members between copies take the least of (2), each over its nodes.
 (6) With two classes of device (``taut.formulations.partition`` (4)) a stage of fast blocks touches none of the slow
     type's nodes, and one of slow blocks none but them, unless blocks span nodes: (2) over those nodes alone.
+(7) Experts that fewer devices hold than the rest have rings of their own, as tensor groups of an expert group's devices
+    would have: (1) to (3). With :math:`r` and :math:`r_e` seconds per byte of both, X bytes of experts and M others
+    take :math:`r M + r_e X = r (M + X r_e / r)`, and every range at least the least mean of both that a layer has.
 """
 
 from dataclasses import replace
@@ -37,7 +40,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 
 def rings_of(candidate: Candidate) -> Candidate:
     """The candidate that has the holders of its weights as replicas, which its rings of gradients have as members."""
-    return candidate if candidate.cp == 1 else replace(candidate, dp=candidate.dp_cp, cp=1)
+    return candidate if candidate.of_tensor_groups else replace(candidate, dp=candidate.dp_cp, cp=1, ep=1, etp=0)
 
 
 def groups_of_node(problem: PlanningProblem, candidate: Candidate) -> int:
@@ -91,6 +94,33 @@ def _ring_on(problem: PlanningProblem, candidate: Candidate, best: BestLinks, no
     """T_DP per gradient byte on some nodes; where they are too few for a stage, on any."""
     held = int((problem.links.gpus_per_node[nodes] // candidate.tp).sum())
     return least_ring(problem, candidate, best.of_nodes(nodes) if held >= candidate.dp_cp else best)
+
+
+def least_expert_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """Seconds per gradient byte of the rings of experts at least, (7); of a single stage as in (3)."""
+    block = candidate.block
+    if candidate.edp == 1 or block.experts == block.tp:
+        return 0.0
+    held = replace(candidate, tp=block.experts, dp=candidate.edp, cp=1, ep=1, etp=0)
+    alone = candidate.pp == 1
+    return every_device(problem.links, held, best) if alone else least_ring(problem, held, best)
+
+
+def exchanged_bytes(problem: PlanningProblem, candidate: Candidate, ring: float, experts: float) -> Floats:
+    """Gradient bytes of every range, those of experts as so many of the others as take as long, (L+1, L+1), (7)."""
+    gradients = problem.gradient_bytes(candidate)
+    if experts == 0.0:
+        return gradients
+    return np.asarray(gradients + experts / ring * problem.expert_gradient_bytes(candidate))
+
+
+def least_mean_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
+    """Seconds of reductions for each byte of the gradients of any range at least, experts or not, (7)."""
+    ring, tables = least_ring(problem, candidate, best), problem.tables(candidate)
+    if not tables.experts.any():
+        return ring
+    apart, every = (np.diagonal(figures, 1) for figures in (tables.experts, tables.parameters))
+    return float(((ring * (every - apart) + least_expert_ring(problem, candidate, best) * apart) / every).min())
 
 
 def replicas_of(candidate: Candidate, dp: int) -> Candidate:

@@ -55,7 +55,7 @@ def has_members(problem: PlanningProblem, candidate: Candidate) -> bool:
         problem.latency_model == "step"
         and candidate.dp > 1
         and not candidate.dp_shard
-        and candidate.cp == 1
+        and candidate.of_tensor_groups
         and candidate.pp > 1
         and len(problem.device_types) == 1
         and candidate.tp < problem.links.gpus_per_node.max()

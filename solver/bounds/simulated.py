@@ -105,7 +105,7 @@ def _least_seconds(problem: PlanningProblem, candidate: Candidate) -> tuple[Floa
     allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
     forward, whole = [], []
     for kind in range(len(problem.device_types)):
-        link = best_block(links, problem.type_of_node == kind, candidate.tp, candidate.width)
+        link = best_block(links, problem.type_of_node == kind, candidate.block)
         forward.append(passes.forward[kind, allowed].min(axis=0) + tables.forward.seconds(link))
         whole.append(tables.seconds[kind, allowed] + tables.traffic.at(np.array(allowed)).seconds(link))
     return np.array(forward), np.array(whole)

@@ -8,10 +8,8 @@ predictions, and one bound per candidate. Unknown (infinite) figures are null.
 import math
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from taut.data.arrays import Ints
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
@@ -62,6 +60,8 @@ class StrategySection(_Section):
     dp_shard: Whole = 0
     uniform_recompute: str = ""
     cp: Whole = 1
+    ep: Whole = 1
+    etp: Whole = 0
     stages: list[list[Whole]]
     recompute: list[str]
 
@@ -271,26 +271,6 @@ def check_stages(section: StrategySection, source: str) -> None:
     for x, stage in enumerate(section.stages):
         if len(stage) != 2:
             raise DataError(f"{source}: strategy.stages.{x}: is {stage}, expected [first, end]")
-
-
-def devices_of(section: PlacementSection, source: str) -> Ints:
-    """
-    Devices as an array (pp, dp, tp cp).
-
-    Raises
-    ------
-    DataError
-        If the lists are ragged.
-    """
-    if section.order != "pp,dp,tp":
-        raise DataError(f"{source}: placement.order: is {section.order!r}, expected 'pp,dp,tp'")
-    shapes = {(len(stage), len(group)) for stage in section.devices for group in stage}
-    if len(shapes) != 1 or not all(section.devices):
-        raise DataError(f"{source}: placement.devices: stages differ in shape, expected [pp][dp][tp]")
-    numbers = [device for stage in section.devices for group in stage for device in group]
-    if not all(0 <= device < len(numbers) for device in numbers):
-        raise DataError(f"{source}: placement.devices: expected device numbers from 0 to {len(numbers) - 1}")
-    return np.array(section.devices, dtype=np.int64)
 
 
 def finite(value: float | None) -> float | None:

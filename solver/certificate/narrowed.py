@@ -4,8 +4,8 @@ What a strategy space leaves out of the default one.
 A bound is a claim about its space alone. The default space holds every choice that ``taut plan`` considers without
 options: GPipe and 1F1B, ZeRO-0 and 1, with and without sequence parallelism, every recompute, tensor groups up to the
 largest node, chunks up to four a device, nothing fixed, and published schedules in their own order. More chunks that
-cut the layers evenly, and context ranks, are beyond it. Experts are split over tensor ranks alone in every space, which
-leaves out what their users choose first: ranks with experts of their own.
+cut the layers evenly, and context ranks, are beyond it. Where experts may have ranks of their own, no space has them
+beside ZeRO-2 and 3, nor with some of a replica's tensor ranks alone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,11 +43,18 @@ def narrowed(space: Mapping[str, Any], cluster: ClusterSpec, *, experts: bool = 
         if most < usual and (name == "max_tp" or "interleaved-1f1b" in space.get("schedules", [])):
             yield f"{name}: at most {most}, not {usual}"
     if experts:
-        yield "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
+        yield _of_experts(space)
     if space.get("fixed"):
         yield "fixed: " + ", ".join(f"{name}={_word(value)}" for name, value in space["fixed"].items())
     if adapted := len(space.get("orders", [])):
         yield f"orders: the schedules' own and {adapted} adapted, not every order"
+
+
+def _of_experts(space: Mapping[str, Any]) -> str:
+    """How experts are split over ranks, and how they are not."""
+    if space.get("max_ep", 1) == 1:
+        return "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
+    return "experts: ep > 1 with ZeRO-0 or 1, and etp 1 or tp (left out: ep > 1 with ZeRO-2 or 3, other etp)"
 
 
 def _choices(space: Mapping[str, Any], default: StrategySpace) -> Iterator[str]:

@@ -194,19 +194,20 @@ class _Sampler:
         return calls + 3 * choice.pp * choice.vpp * choice.num_micro_batches / PASSES_A_CALL
 
     def _placements(self, choice: Choice) -> Ints:
-        """Placements of (3), (n, pp, dp, tp cp)."""
+        """Placements of (3), (n, pp, blocks, devices of one)."""
         own = self._known.devices
         sequences = [np.arange(own.size), own.ravel(), own.swapaxes(0, 1).ravel(), self._shuffled(choice.block)]
-        groups = [blocks for s in sequences if self._whole(blocks := s.reshape(-1, choice.block), choice.tp)]
-        shape = choice.pp, choice.dp, choice.block
+        groups = [blocks for s in sequences if self._whole(blocks := s.reshape(-1, choice.block), choice)]
+        shape = choice.pp, choice.blocks, choice.block
         by_stage = [each.reshape(shape) for each in groups]
-        by_replica = [each.reshape(choice.dp, choice.pp, choice.block).swapaxes(0, 1) for each in groups]
+        by_replica = [each.reshape(choice.blocks, choice.pp, choice.block).swapaxes(0, 1) for each in groups]
         most = max(WORKERS // own.size, 1)
         return np.array([*by_stage, *by_replica] if most >= 2 * len(groups) else [*by_stage[:1], *by_replica[:1]])
 
-    def _whole(self, blocks: Ints, tp: int) -> bool:
-        """Whether no block and no tensor group lies on more nodes than it must."""
-        return self._spread(blocks) and self._spread(blocks.reshape(-1, tp))
+    def _whole(self, blocks: Ints, choice: Choice) -> bool:
+        """Whether no block and no group of one lies on more nodes than it must."""
+        counts = {choice.block, choice.tp * choice.cp, choice.expert_group, choice.tp}
+        return all(self._spread(blocks.reshape(-1, count)) for count in counts)
 
     def _spread(self, groups: Ints) -> bool:
         nodes = np.sort(self._node_of[groups], axis=-1)
@@ -279,6 +280,7 @@ class _Sampler:
 def _words(best: _Best) -> str:
     choice, seconds = best.choice, best.key[1]
     contexts = f" cp={choice.cp}" if choice.cp > 1 else ""
+    contexts += f" ep={choice.ep} etp={choice.etp}" if choice.ep > 1 else ""
     name = f"pp={choice.pp} tp={choice.tp}{contexts} dp={choice.dp} micro_batch={choice.micro_batch} {choice.schedule}"
     claim = "is said to be infeasible" if math.isinf(best.bound) else f"has the bound {best.bound}"
     return f"candidate {name} {claim}, but a sampled plan of it takes {seconds}"

@@ -30,11 +30,11 @@ from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.certificate.closeness import TOLERANCE, differences, is_close, is_close_or_small
+from taut.solver.certificate.devices import devices_of
 from taut.solver.certificate.document import (
     CandidateSection,
     PlanDocument,
     check_stages,
-    devices_of,
     inputs_of,
     parse_document,
     problem_digest,
@@ -46,7 +46,8 @@ from taut.solver.certificate.examined import Examined, case_of
 from taut.solver.certificate.figures import communication_gap, status_of
 from taut.solver.certificate.narrowed import narrowed
 from taut.solver.certificate.rederive import Derivation
-from taut.solver.certificate.reference.space import Choice, candidates
+from taut.solver.certificate.reference.candidates import candidates
+from taut.solver.certificate.reference.space import Choice
 from taut.solver.certificate.retyped import retyped
 from taut.solver.certificate.sampling import KnownPlan, Sample, sample
 from taut.solver.certificate.simulated import simulated_faults
@@ -129,7 +130,7 @@ def _read(document: PlanDocument, source: str) -> "_Check":
     """The document's problem, strategy and placement, read back."""
     check_stages(document.strategy, source)
     problem = problem_of(document, source)
-    plan = Examined.of_section(case_of(problem), document.strategy, devices_of(document.placement, source))
+    plan = Examined.of_section(case_of(problem), document.strategy, devices_of(document, source))
     return _Check(problem, document, plan)
 
 
@@ -244,7 +245,7 @@ class _Check:
 
     def simulated(self, source: str) -> Iterator[str]:
         """Figures of a simulated step that are not derived, where the plan states some."""
-        strategy, devices = strategy_of(self.document.strategy, source), devices_of(self.document.placement, source)
+        strategy, devices = strategy_of(self.document.strategy, source), devices_of(self.document, source)
         return simulated_faults(self.document.provenance, self.problem, strategy, devices)
 
     def sampled(self) -> Sample:

@@ -20,6 +20,7 @@ from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.margin_free import MarginFreeBound, margin_free_bound
+from taut.solver.certificate.devices import by_replica
 from taut.solver.certificate.document import (
     FORMAT,
     finite,
@@ -66,7 +67,10 @@ def plan_document(
         "status": str(status_of(gap)),
         "workload": workload_of(problem),
         "strategy": strategy_values(incumbent.strategy),
-        "placement": {"order": "pp,dp,tp", "devices": incumbent.devices.tolist()},
+        "placement": {
+            "order": "pp,dp,tp",
+            "devices": by_replica(incumbent.strategy.candidate, incumbent.devices).tolist(),
+        },
         "predicted": predicted(problem, incumbent.strategy, incumbent, priced),
         "certificate": {
             "objective_s": incumbent.seconds,

@@ -177,7 +177,7 @@ def _sufficient(problem: PlanningProblem, nearest: StageNeeds) -> int:
 def _shortfalls(problem: PlanningProblem, nearest: StageNeeds) -> tuple[Shortfall, ...]:
     """The stages that do not fit, the worst first; stages take the devices of a type in node order."""
     of_device = problem.type_of_node[problem.links.node_of]
-    kinds, each = nearest.device_types, nearest.strategy.candidate.dp * nearest.strategy.candidate.width
+    kinds, each = nearest.device_types, nearest.strategy.candidate.pipelines * nearest.strategy.candidate.width
     found = []
     for x, (kind, missing) in enumerate(zip(kinds, nearest.missing, strict=True)):
         if missing:

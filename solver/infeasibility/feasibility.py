@@ -229,12 +229,12 @@ def _least_missing(excess: Ints) -> list[int]:
 
 def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]:
     """Candidates by the one of their kind that needs least memory, (3)."""
-    kinds: dict[tuple[int | str, ...], list[Candidate]] = {}
+    kinds: dict[tuple[object, ...], list[Candidate]] = {}
     for candidate in candidates:
         apart = candidate.schedule if candidate.is_order_priced else ""
         shares = candidate.zero, candidate.dp_shard
         alike = candidate.sequence_parallel, candidate.uniform_recompute
-        kind = (candidate.pp, candidate.tp, candidate.cp, *shares, *alike, apart, candidate.vpp)
+        kind = (candidate.pp, candidate.block, *shares, *alike, apart, candidate.vpp)
         kinds.setdefault(kind, []).append(candidate)
     return {min(kind, key=lambda one: (one.micro_batch, one.schedule)): kind for kind in kinds.values()}
 

@@ -14,9 +14,10 @@ from dataclasses import replace
 
 from taut.data.cluster import MOST_NODES, ClusterSpec
 from taut.data.units import MOST_GIB
+from taut.formulations.candidates import candidates
 from taut.formulations.degrees import divisors
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import Candidate, candidates
+from taut.formulations.space import Candidate
 from taut.solver.infeasibility.changes import Remedy, Stop, without_margin
 from taut.solver.infeasibility.feasibility import Fit, best_fit, fits, leanest
 

@@ -30,9 +30,9 @@ def found_placement(given: PlacementProblem, devices: Ints) -> FoundPlacement:
     given
         The strategy that is placed.
     devices
-        Device of every worker, (pp, dp, tp cp).
+        Device of every worker, (pp, pipelines, width).
     """
     candidate = given.candidate
-    blocks = devices.swapaxes(0, 1).reshape(candidate.pp * candidate.dp, candidate.width)
+    blocks = devices.swapaxes(0, 1).reshape(candidate.pp * candidate.pipelines, candidate.width)
     sites = np.asarray(given.links.site_of[blocks][:, :: candidate.width // given.ranks])
     return FoundPlacement(seconds=given.cost(sites), positions=sites)

@@ -177,13 +177,13 @@ def slot_graph(problem: PlanningProblem, candidate: Candidate) -> SlotGraph:
     links, card = problem.links, problem.rings.card
     message = float(problem.tables(candidate).message[1:-1].min())
     capacity = np.maximum(links.gpus_per_node // candidate.width, 1)
-    most = np.minimum(capacity, max(candidate.dp - 1, 1))
+    most = np.minimum(capacity, max(candidate.pipelines - 1, 1))
     return SlotGraph(
         hops=_by_node(links, links.hop_seconds(candidate.width, message, both_ways=True)),
         inverse=between_cards(_by_node(links, problem.rings.inverse), card / most),
         capacity=capacity,
         pp=candidate.pp,
-        replicas=candidate.dp,
+        replicas=candidate.pipelines,
         card=card,
     )
 

@@ -172,7 +172,7 @@ class Refining:
         problem = placing(self._problem, bound.candidate, found)
         start = best_start(problem, found.patterns)
         runs = anneal_restarts(problem, start, seed=self._limits.seed, workers=self._limits.workers)
-        if bound.candidate.is_order_priced or bound.candidate.cp > 1:
+        if bound.candidate.is_order_priced or not bound.candidate.of_tensor_groups:
             # Annealing prices these by a guide alone (``taut.formulations.placement``).
             built = constructed(problem, found.patterns)
             runs = best_of(problem, [built.positions, runs.positions])

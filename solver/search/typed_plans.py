@@ -67,7 +67,7 @@ def typed_plans(problem: PlanningProblem, candidate: Candidate, limits: Limits) 
 
 def _layouts(problem: PlanningProblem, candidate: Candidate) -> Iterator[Ints]:
     """Devices of all workers by (1), each layout once."""
-    type_of, share = problem.type_of_node[problem.links.node_of], candidate.dp * candidate.width
+    type_of, share = problem.type_of_node[problem.links.node_of], candidate.pipelines * candidate.width
     held = [np.flatnonzero(type_of == kind) for kind in range(len(problem.device_types))]
     seen: set[bytes] = set()
     for kind in range(len(held)):
@@ -77,7 +77,7 @@ def _layouts(problem: PlanningProblem, candidate: Candidate) -> Iterator[Ints]:
                 every = np.concatenate([others[:cut], held[kind], others[cut:]])
                 if every.tobytes() not in seen and len(seen) < MOST_LAYOUTS:
                     seen.add(every.tobytes())
-                    yield every.reshape(candidate.pp, candidate.dp, candidate.width)
+                    yield every.reshape(candidate.pp, candidate.pipelines, candidate.width)
 
 
 def _of_types(problem: PlanningProblem, candidate: Candidate) -> Floats:

@@ -26,7 +26,8 @@ from taut.planning.request import PlanRequest, check_search
 from taut.planning.resolve import planning_problem
 from taut.solver.bounds.computations import strongest
 from taut.solver.bounds.ladder import Ladder
-from taut.solver.certificate.document import devices_of, problem_of, strategy_of
+from taut.solver.certificate.devices import by_replica, devices_of
+from taut.solver.certificate.document import problem_of, strategy_of
 from taut.solver.methods.quadratic_placement import MOST_POSITIONS, QuadraticPlacement, place_quadratic
 from taut.solver.methods.strategy_choice import StrategyPool, best_strategy
 from taut.solver.placement.result import FoundPlacement, found_placement
@@ -99,7 +100,7 @@ class StrategyPlacement:
             "plan_step_time_s": self.known_s,
             "step_lower_bound_s": self.step_bound_s if math.isfinite(self.step_bound_s) else None,
             "strategy": self.strategy.candidate.as_dict(),
-            "devices": self.devices.tolist(),
+            "devices": by_replica(self.strategy.candidate, self.devices).tolist(),
             "wall_s": self.wall_s,
         }
 
@@ -182,7 +183,7 @@ def _of_plan(subject: Plan | str | PathLike[str] | Mapping[str, Any]) -> tuple[P
         subject = Plan(dict(subject))
     plan = subject if isinstance(subject, Plan) else load_plan(Path(subject))
     problem, strategy = problem_of(plan.typed, plan.source), strategy_of(plan.typed.strategy, plan.source)
-    return problem, strategy, devices_of(plan.typed.placement, plan.source)
+    return problem, strategy, devices_of(plan.typed, plan.source)
 
 
 def _chosen(problem: PlanningProblem, seed: int) -> tuple[Strategy, tuple[int, ...]]:

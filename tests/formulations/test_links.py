@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from taut.data.cluster import ClusterSpec
+from taut.formulations.degrees import BlockShape
 from taut.formulations.links import links
 from taut.formulations.tables.block_traffic import block_link
 from tests.support.small import cluster
@@ -84,7 +85,7 @@ def test_no_tensor_group_beats_the_best_of_its_node() -> None:
             inverse, _ = found.best_groups(tp)
             for node in range(2):
                 groups = np.array(list(combinations(range(5 * node, 5 * node + 5), tp)))
-                best = np.min(block_link(found, groups, tp).inverse)
+                best = np.min(block_link(found, groups, BlockShape(tp)).inverse)
                 assert inverse[node] <= best
                 assert tp in (3, 4) or inverse[node] == best
 
@@ -96,5 +97,5 @@ def test_no_tensor_group_on_several_nodes_beats_the_best() -> None:
         for size in (4, 8):
             found = links(cluster(4, 2, rows=rng.uniform(0.1, 20, (size, size)).tolist()))
             pairs = np.array([[2 * a, 2 * a + 1, 2 * b, 2 * b + 1] for a, b in combinations(range(4), 2)])
-            assert found.best_spanning_group(4)[0] == np.min(block_link(found, pairs, 4).inverse)
-            assert found.best_spanning_group(8)[0] == block_link(found, np.arange(8), 8).inverse
+            assert found.best_spanning_group(4)[0] == np.min(block_link(found, pairs, BlockShape(4)).inverse)
+            assert found.best_spanning_group(8)[0] == block_link(found, np.arange(8), BlockShape(8)).inverse

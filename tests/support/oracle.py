@@ -41,7 +41,7 @@ def enumerate_candidate(
     problem: PlanningProblem, candidate: Candidate, among: Callable[[Ints], Flags] | None = None
 ) -> Enumerated:
     """
-    Optimum of one candidate by enumeration, ``among`` some of the placements (placements, pp, dp, tp cp) if given.
+    Optimum of one candidate by enumeration, ``among`` some of the placements (n, pp, pipelines, width) if given.
 
     Raises
     ------
@@ -66,15 +66,15 @@ def enumerate_candidate(
 
 
 def _placements(problem: PlanningProblem, candidate: Candidate) -> Ints:
-    """Every assignment of devices to workers that keeps blocks and tensor groups whole, (placements, pp, dp, tp cp)."""
+    """Every assignment of devices to workers that keeps blocks and their groups whole, (n, pp, pipelines, width)."""
     count = problem.cluster.num_devices
     orders = np.array(list(permutations(range(count))), dtype=np.int64)
     whole = np.ones(len(orders), dtype=bool)
-    for group in (candidate.tp, candidate.width):
+    for group in candidate.block.groups:
         nodes = np.sort(problem.links.node_of[orders].reshape(len(orders), -1, group), axis=-1)
         touched = 1 + (np.diff(nodes, axis=-1) != 0).sum(axis=-1)
         whole &= (touched <= max(group // int(problem.links.gpus_per_node.max()), 1)).all(axis=-1)
-    return orders[whole].reshape(-1, candidate.pp, candidate.dp, candidate.width)
+    return orders[whole].reshape(-1, candidate.pp, candidate.pipelines, candidate.width)
 
 
 def _strategies(problem: PlanningProblem, candidate: Candidate) -> Iterator[Strategy]:

@@ -38,9 +38,10 @@ from taut.solver import layer_partition
 from taut.solver.bounds import candidate_bounds, communication, copies, least_rings, link_bounds
 from taut.solver.certificate.examined import case_of
 from taut.solver.certificate.published_orders import order_for
+from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import price
-from taut.solver.certificate.reference.space import SPLIT, Case, Choice, candidates
+from taut.solver.certificate.reference.space import SPLIT, Case, Choice
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.placement.exact import enumerate as every_placement

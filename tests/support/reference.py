@@ -53,16 +53,16 @@ def random_strategy(problem: PlanningProblem, candidate: Candidate, rng: np.rand
 
 
 def random_placement(problem: PlanningProblem, candidate: Candidate, rng: np.random.Generator) -> Ints:
-    """Random devices of every worker, (pp, dp, tp cp), with whole blocks and tensor groups."""
-    width, nodes = candidate.width, problem.cluster.node_list
+    """Random devices of every worker, (pp, pipelines, width), with whole blocks and groups."""
+    block, nodes = candidate.block, problem.cluster.node_list
     size = max(node.gpus_per_node for node in nodes)
     first = np.concatenate([[0], np.cumsum([node.gpus_per_node for node in nodes])])
     own = [rng.permutation(np.arange(start, end)) for start, end in pairwise(first)]
-    if width <= size:
-        groups = rng.permutation(np.concatenate(own).reshape(-1, width))
+    if block.width <= size:
+        groups = rng.permutation(np.concatenate(own).reshape(-1, block.width))
     else:
-        blocks = np.concatenate([own[n] for n in rng.permutation(len(nodes))]).reshape(
-            -1, width // candidate.tp, candidate.tp
-        )
-        groups = rng.permuted(blocks, axis=1) if candidate.tp <= size else rng.permuted(blocks, axis=2)
-    return groups.reshape(candidate.pp, candidate.dp, width)
+        whole = np.concatenate([own[n] for n in rng.permutation(len(nodes))])
+        inner = max(count for count in block.groups if count <= size or count == block.tp)
+        blocks = whole.reshape(-1, block.width // inner, inner)
+        groups = rng.permuted(blocks, axis=1) if block.tp <= size else rng.permuted(blocks, axis=2)
+    return groups.reshape(candidate.pp, candidate.pipelines, block.width)

@@ -1,8 +1,8 @@
 r"""
 What the stages of a plan take on their devices.
 
-Worker (x, z, y) of stage x, replica z and rank y runs on ``devices[x, z, y]``; y = c tp + t has context rank c and
-tensor rank t.
+Worker (x, z, y) of stage x, block z and rank y runs on ``devices[x, z, y]``; y = c tp + t has tensor rank t, and of
+consecutive tp cp ranks context rank c. In groups of ep etp consecutive ranks every etp-th are peers.
 
 (1) All-reduces of a tensor group, 4 of every layer's output and 6 under full recompute:
     ring(M, n, B) = 2 (n - 1)/n M/B + 2 (n - 1) latency on the group's slowest link. Half of those without recompute run
@@ -13,6 +13,11 @@ tensor rank t.
     parallelism.
 (3) A backward pass takes the gradients by input and weights on the slowest type of the tensor group; where an order
     runs them apart, each on the slowest for it.
+(4) With ep > 1 a device of a layer with experts sends k of its b s / (cp tp) tokens' outputs to its peers, 1/ep to
+    each, twice forward, twice backward and twice more where all is computed again; one by one, at the slowest rate
+    among its group on its own node, and to other nodes at that between them or an equal share of its node's cards if
+    that is less; the latest counts, and the largest latency. All-reduces (1) are one for attention, one for shared
+    experts, and with etp > 1 one of k outputs.
 """
 
 from functools import cached_property
@@ -43,13 +48,35 @@ class Figures:
         #: Seconds (3, types, layers), and (3, types, chunks).
         self.by_layer = self.layers.passes[:, :, row, np.arange(len(row))]
         self.passes = self.summed(self.by_layer)
-        #: Bytes and numbers of all-reduces and of keys and values (4, chunks): those of the forward pass, and all.
+        #: Bytes and numbers of all-reduces, keys and values, and tokens of experts (6, chunks): forward, and all.
         layers, one = self.layers, np.ones(len(row))
-        each = np.array([layers.output, one, layers.keys, one]) * case.coefficient("tensor_parallel")
-        self.sent, self.is_last = np.array([2, 2, 1, 1])[:, None] * each, np.isin(np.arange(len(row)), self.last)
-        self.parameters = self.summed(layers.parameters)
-        times = np.repeat([np.where(row == 2, 6, 4), np.where(row > 0, 4, 3)], 2, axis=0)
+        outputs, chosen = self._summed_forward()
+        usual, exchange = case.coefficient("tensor_parallel"), case.coefficient("exchange")
+        wide = chosen * (self.choice.etp > 1) * exchange
+        each = np.array(
+            [
+                (outputs * usual + wide) / 2 * layers.output,
+                (outputs * usual + (wide > 0) * exchange) / 2,
+                layers.keys * usual,
+                one * usual,
+                chosen * layers.output * exchange,
+                (chosen > 0) * exchange,
+            ]
+        )
+        self.sent, self.is_last = np.array([2, 2, 1, 1, 2, 2])[:, None] * each, np.isin(np.arange(len(row)), self.last)
+        self.parameters, self.experts = self.summed(layers.parameters), self.summed(layers.experts)
+        whole = np.where(row == 2, 6, 4)
+        times = np.array([whole, whole, *[np.where(row > 0, 4, 3)] * 2, whole, whole])
         self.forward, self.every = self.summed(self.sent), self.summed(times * each)
+
+    def _summed_forward(self) -> tuple[Floats, Floats]:
+        """Outputs of each layer that are summed forward but its experts', and experts elsewhere for a token, (L,)."""
+        found = [(2, 0) for _ in self.case.model.blocks]
+        for at, layer in enumerate(self.case.model.blocks):
+            if layer.experts is not None and self.choice.ep > 1:
+                found[at] = 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
+        outputs, chosen = np.array(found, dtype=float).T
+        return outputs, chosen
 
     def summed(self, figures: Floats | Ints) -> Floats:
         """Figures by layer (..., L), summed over the layers of every chunk."""
@@ -61,19 +88,26 @@ class Figures:
         return self.devices.reshape(*self.devices.shape[:2], -1, self.choice.tp)
 
     @cached_property
+    def expert_holders(self) -> Ints:
+        """Devices by the experts that they hold, (n, pp, groups, devices of a group)."""
+        return self.devices.reshape(*self.devices.shape[:2], -1, self.choice.expert_group)
+
+    @cached_property
     def group_link(self) -> tuple[Floats, Floats]:
         """Least rate and largest latency within the tensor groups of every block, (n, pp, dp)."""
         rate, latency = self.network.slowest(self.holders)
-        shape = *self.devices.shape[:3], self.choice.cp
+        shape = *self.devices.shape[:3], -1
         return rate.reshape(shape).min(axis=-1), latency.reshape(shape).max(axis=-1)
 
     @cached_property
     def context_link(self) -> tuple[Floats, Floats]:
         """Least rate and largest latency among the context ranks of every block, (n, pp, dp), (1)."""
-        network, (tp, cp) = self.network, (self.choice.tp, self.choice.cp)
+        network, (tp, cp), width = self.network, (self.choice.tp, self.choice.cp), self.choice.block
         found = []
-        for t in range(tp):
-            ring = self.devices[..., t::tp]
+        for first in range(width):
+            if first % (tp * cp) >= tp:
+                continue
+            ring = self.devices[..., first : first + tp * cp : tp]
             rate, latency = network.slowest(ring)
             nodes = network.node_of[ring]
             here = np.stack([(nodes == nodes[..., c : c + 1]).sum(axis=-1) for c in range(cp)], axis=-1)
@@ -82,16 +116,39 @@ class Figures:
         rates, latencies = zip(*found, strict=True)
         return np.min(rates, axis=0), np.max(latencies, axis=0)
 
+    @cached_property
+    def expert_link(self) -> tuple[Floats, Floats]:
+        """Seconds that a byte sent to each peer takes the slowest device, and largest latency, (n, pp, blocks), (4)."""
+        network, etp, group = self.network, self.choice.etp, self.choice.expert_group
+        seconds, waits = [], []
+        for first in range(self.choice.block):
+            if first % group >= etp:
+                continue
+            peers = self.devices[..., first : first + group : etp]
+            a, b = peers[..., :, None], peers[..., None, :]
+            here = network.node_of[a] == network.node_of[b]
+            other, slow = ~np.eye(self.choice.ep, dtype=bool), 1 / network.rate(a, b)
+            near = np.where(here & other, slow, 0).max(axis=(-1, -2), keepdims=True)
+            far = np.where(here, 0, slow).max(axis=(-1, -2), keepdims=True)
+            share = (network.size / network.cards)[network.node_of[a]]
+            each = np.where(here, near, np.maximum(far, share)) * other
+            seconds.append(each.sum(axis=-1).max(axis=-1))
+            waits.append(np.where(other, network.latency(a, b), 0).max(axis=(-1, -2)))
+        return np.max(seconds, axis=0), np.max(waits, axis=0)
+
     def rings(self, sent: Floats, rank: Ints) -> Floats:
-        """Seconds of all-reduces, and of keys and values, (4, C) in blocks of pipeline ranks (C,): (n, C, dp), (1)."""
-        tp, cp, found = self.choice.tp, self.choice.cp, np.zeros((len(self.devices), len(rank), self.choice.dp))
-        moved, steps, keys, turns = sent[:, :, None]
+        """Seconds of what blocks of pipeline ranks (C,) exchange, of (6, C) bytes: (n, C, blocks), (1) and (4)."""
+        tp, cp, found = self.choice.tp, self.choice.cp, np.zeros((len(self.devices), len(rank), self.choice.blocks))
+        moved, steps, keys, turns, tokens, exchanges = sent[:, :, None]
         if tp > 1:
             rate, latency = (figure[:, rank] for figure in self.group_link)
             found = found + 2 * (tp - 1) / tp * moved / rate + 2 * (tp - 1) * steps * latency
         if cp > 1:
             rate, latency = (figure[:, rank] for figure in self.context_link)
             found = found + (cp - 1) * (keys / rate + turns * latency)
+        if self.choice.ep > 1:
+            slow, latency = (figure[:, rank] for figure in self.expert_link)
+            found = found + tokens / tp / self.choice.ep * slow + exchanges * latency
         return np.asarray(found)
 
     def alone(self, rank: Ints) -> Floats:

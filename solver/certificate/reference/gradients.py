@@ -14,14 +14,15 @@ Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] 
 (3) ``step``: R[x] = (2) of the slowest tensor rank. Reduced during the last backward pass, buckets of
     max(40e6, 1e6 dp cp) parameters, R[x] = max((2) min(1, bucket/parameters), (2) - max_z backward[x, z]), unless
     gradients are sharded (ZeRO-2, 3).
+    Before that the rings of experts, over the devices at the same place in every group that has them all, run likewise.
 (4) ``step``: a tied embedding on two devices exchanges its gradients from one to the other and back: half of the bytes
     in each of two steps, at the slower direction of the link, between nodes at most one device's share of the cards.
 (5) ``step``: all gradients are reduced after max(max_x(max_z end[x, z] + R[x]), both holders' ends + (4)); then every
     stage's optimizer runs, and the slowest counts.
 (6) Papers: (2) for stage 0; in ``amp`` one ring of all replicas, the slowest of all stages, with latency. The
     optimizer, in ``pipette`` alone, is the one of the first device.
-(7) The optimizer takes seconds for every parameter of a device, divided by dp cp under ZeRO, by the replicas of a
-    copy.
+(7) The optimizer takes seconds for every parameter of a device, divided by dp cp under ZeRO, those of experts by the
+    groups that have all of them, or by the replicas of a copy.
 (8) ``step`` with s replicas z = q s .. q s + s - 1 to a copy: after the passes the replicas at the same place of every
     copy sum 1/s of the gradients in a ring (2), and under ZeRO-2 each copy gathers its weights as in (1).
 """
@@ -52,7 +53,7 @@ def _reductions(plan: Figures) -> Floats:
         return np.zeros(plan.devices.shape[:2])
     if choice.dp_shard:
         return _between_copies(plan)
-    alone = _message(plan) * kept_rings(plan)
+    alone = _message(plan) * kept_rings(plan) + _of_experts(plan)
     if not plan.case.overlap_grad_reduce or choice.zero >= 2:
         return alone
     bucket = max(LEAST_BUCKET, BUCKET_A_REPLICA * choice.holders)
@@ -96,7 +97,17 @@ def _message(plan: Figures) -> Floats:
     moved = {2: (m * gradient + stored) / 2, 3: m * (gradient + 2 * stored) / 2}.get(choice.zero, gradient)
     if case.latency_model == "step":
         moved = {2: stored / 2, 3: 0.0}.get(choice.zero, gradient)
-    return weight * moved * plan.by_rank(plan.parameters)
+    return weight * moved * plan.by_rank(plan.parameters - plan.experts)
+
+
+def _of_experts(plan: Figures) -> Floats:
+    """Seconds of the rings of experts that fewer devices hold than the rest, (n, pp), (3)."""
+    groups = np.swapaxes(plan.expert_holders, -1, -2)
+    if plan.choice.ep == 1 or groups.shape[-1] == 1:
+        return np.zeros(plan.devices.shape[:2])
+    gradient = plan.case.coefficient("data_parallel") * parameter_bytes(plan.case.memory)[1]
+    seconds = _hierarchical(plan.network, groups, by_members=True).max(axis=-1)
+    return np.asarray(gradient * plan.by_rank(plan.experts) * seconds)
 
 
 def kept_rings(plan: Figures) -> Floats:
@@ -180,5 +191,7 @@ def optimizer(plan: Figures) -> Floats:
     priced = plan.case.costs.optimizer_s_per_parameter
     slowest = np.array([priced.get(name, 0.0) for name in plan.case.cluster.devices])[plan.kinds].max(axis=(2, 3))
     shards = plan.choice.copy_of if plan.choice.zero else 1
-    seconds = slowest * plan.by_rank(plan.parameters) / shards
+    sharers = plan.expert_holders.shape[2] if plan.choice.zero else 1
+    experts = plan.by_rank(plan.experts)
+    seconds = slowest * ((plan.by_rank(plan.parameters) - experts) / shards + experts / sharers)
     return np.asarray(seconds.max(axis=1) if plan.case.latency_model == "step" else seconds[:, 0])

@@ -8,7 +8,8 @@ What every layer costs at the degrees of a candidate, read from the cost table.
 (3) Parameters of one tensor rank: matrices are split, norms and biases of the rows are not, key-value heads are
     replicated where they are fewer than ranks; the vocabulary is padded to a multiple of 128 tp. A tied head has
     none of its own where embedding and head share a device. Ranks share every expert's matrices and have the whole
-    router; of latent attention they share what is made by heads and have whole what compresses.
+    router; of latent attention they share what is made by heads and have whole what compresses. With ep expert ranks
+    each has 1/ep of the experts, and etp tensor ranks share each.
 (4) Each of cp context ranks has 1/cp of the tokens. A layer's output has as many numbers of the precision's size for
     each as its hidden size, and its keys and values twice as many as the keys are wide on a tensor rank.
 """
@@ -38,7 +39,8 @@ class Layers:
     ``passes`` (3, k, r, l) are seconds forward, by the input and by the weights. ``kept`` (r, l) and ``brought_back``
     (r, l) are bytes of activations that stay, and that recomputing brings back. ``output`` (l,) are bytes of the
     layers' outputs, ``keys`` (l,) those of keys and values, ``parameters`` (l,) those of one rank, ``gathered`` (l,)
-    those that the largest gather takes; ``embedding`` are those of the token embedding alone.
+    those that the largest gather takes; ``experts`` (l,) those of experts where fewer devices hold them than the rest;
+    ``embedding`` are those of the token embedding alone.
     """
 
     passes: Floats
@@ -48,6 +50,7 @@ class Layers:
     keys: Ints
     parameters: Ints
     gathered: Ints
+    experts: Ints
     embedding: int
     logits: int
 
@@ -55,7 +58,7 @@ class Layers:
 def layers_of(case: Case, choice: Choice) -> Layers:
     """Figures of all layers at the degrees of a candidate."""
     shared = choice.pp == 1 or choice.schedule in ON_V
-    key = "layers", choice.tp, choice.cp, choice.micro_batch, choice.sequence_parallel, shared
+    key = "layers", *(choice.tp, choice.cp, choice.ep, choice.etp, choice.micro_batch, choice.sequence_parallel), shared
     if key not in case.kept:
         case.kept[key] = _layers(case, choice, shared)
     found: Layers = case.kept[key]
@@ -73,7 +76,8 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     passes, kept = np.moveaxis(costs[..., :3], -1, 0), costs[..., 4 if choice.sequence_parallel else 3].max(axis=0)
     brought_back = np.maximum(kept[0] - kept, 0)
     vocabulary = -(-(case.model.vocab or 0) // (128 * tp)) * 128
-    parameters = np.array([_parameters(layer, tp) for layer in kinds.values()])[of]
+    parameters = np.array([_parameters(layer, tp, choice.expert_group) for layer in kinds.values()])[of]
+    experts = np.array([_routed(layer, choice.expert_group) for layer in kinds.values()])[of]
     gathered, embedding = parameters.copy(), 0
     if case.model.vocab:
         for name, at in (("embedding", 0), ("head", -1)):
@@ -91,7 +95,8 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     keys = number * tokens * np.array([_keys(layer, tp) for layer in blocks])
     held = kept.astype(int), brought_back.astype(int), output, keys
     entry = case.memory.shared_logit_bytes if tp > 1 else LOGIT_BYTES
-    return Layers(passes, *held, parameters, gathered, embedding, entry * tokens[-1] * vocabulary)
+    apart = experts if choice.expert_group > tp else 0 * experts
+    return Layers(passes, *held, parameters, gathered, apart, embedding, entry * tokens[-1] * vocabulary)
 
 
 def _devices(case: Case) -> list[str]:
@@ -100,7 +105,8 @@ def _devices(case: Case) -> list[str]:
 
 def _cost(case: Case, choice: Choice, device: str, layer: LayerSpec, recompute: str) -> tuple[float, ...]:
     """Seconds of the three passes and bytes kept, without and with sequence parallelism, (1) and (2)."""
-    key = Key(device, layer.kind, choice.tp, choice.micro_batch, layer.seq, recompute, choice.cp)
+    split = (choice.ep, choice.etp) if layer.experts else ()
+    key = Key(device, layer.kind, choice.tp, choice.micro_batch, layer.seq, recompute, choice.cp, *split)
     try:
         return _measured(case, key)
     except DataError:
@@ -125,19 +131,27 @@ def _measured(case: Case, key: Key) -> tuple[float, ...]:
     return *mixed[:3], round(mixed[3]), round(mixed[4])
 
 
-def _parameters(layer: LayerSpec, tp: int) -> int:
-    """Parameters of a layer on one tensor rank, (3)."""
+def _parameters(layer: LayerSpec, tp: int, group: int) -> int:
+    """Parameters of a layer on one device, whose group has all experts between them, (3)."""
     hidden, each = layer.hidden, 3 if layer.gated_mlp else 2
     count = _attention(layer, tp) + (2 if layer.gated_mlp else 4) * hidden
     if layer.experts is None:
         count += each * hidden * layer.ffn // tp
     else:
-        routed, shared = layer.experts.expert_ffn_hidden // tp, layer.experts.shared_ffn_hidden // tp
-        count += layer.experts.num_experts * (hidden + each * hidden * routed) + each * hidden * shared
+        shared = layer.experts.shared_ffn_hidden // tp
+        count += layer.experts.num_experts * hidden + each * hidden * shared + _routed(layer, group)
     if layer.gated_mlp or layer.experts or layer.latent:
         return count
     width = layer.heads * (layer.head_dim or hidden // layer.heads)
     return count + (width + layer.ffn) // tp + _keys(layer, tp) + 2 * hidden
+
+
+def _routed(layer: LayerSpec, group: int) -> int:
+    """Parameters of the experts that a router chooses from, on one device of a group, (3)."""
+    if layer.experts is None:
+        return 0
+    width = layer.experts.num_experts * layer.experts.expert_ffn_hidden
+    return (3 if layer.gated_mlp else 2) * layer.hidden * width // group
 
 
 def _attention(layer: LayerSpec, tp: int) -> int:

@@ -5,6 +5,7 @@ What a device of each pipeline rank holds, and which plans break a rule.
     gradient 2 or 4 where it has a precision of its own, the state 2 less where remainders of weights are kept. ZeRO-1
     divides the optimizer's by dp, or by the replicas of a copy, ZeRO-2 the gradients too, ZeRO-3 the weights too;
     ZeRO-3 gathers two of the largest layers, and in a pipeline holds weights and gradients whole beside its shares.
+    The states of experts that a group of w devices has between them are divided by tp cp dp / w.
 (2) Stage x of 1F1B holds min(pp - x, m) micro-batches, GPipe m; other orders what their passes hold, until the whole
     backward pass or the gradient by the weights. Full recompute keeps checkpoints, otherwise activations.
 (3) For a moment a device holds the largest layer that recomputing brings back, the messages under way (one each way)
@@ -61,7 +62,7 @@ def memory_bytes(
 
     parameters, widest = added(np.add.reduceat(layers.parameters, first)), np.maximum.reduceat(layers.gathered, first)
     terms = {
-        **_held(memory, choice, parameters, largest(widest)),
+        **_held(memory, choice, parameters, largest(widest), added(np.add.reduceat(layers.experts, first))),
         "workspace": largest(np.maximum.reduceat(layers.brought_back[row, each], first)),
         "buffers": largest(np.maximum.reduceat(buffers, first)),
         "logits": added(np.where(last == len(row) - 1, layers.logits, 0)),
@@ -87,12 +88,15 @@ def _times(memory: MemoryModel, term: str, figures: Ints) -> Ints:
     return figures if coefficient == 1.0 else np.ceil(coefficient * figures).astype(int)
 
 
-def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints) -> dict[str, Ints]:
+def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints, experts: Ints) -> dict[str, Ints]:
     """Bytes of weights, gradients and optimizer states, (1)."""
     weight, gradient, state = parameter_bytes(memory)
     gradient += weight if memory.half_gradients and gradient > weight else 0
     shares = [choice.copy_of if choice.zero >= stage else 1 for stage in (3, 2, 1)]
     terms = [-(-parameters * each // share) for each, share in zip((weight, gradient, state), shares, strict=True)]
+    if choice.zero and choice.ep > 1:
+        sharers = choice.tp * choice.cp * choice.dp // choice.expert_group
+        terms[2] = -(-(parameters - experts) * state // choice.holders) - (-experts * state // sharers)
     if choice.zero == 3 and choice.holders > 1:
         terms[0] = terms[0] + (parameters * weight if choice.pp > 1 else 2 * largest * weight)
         terms[1] = terms[1] + (parameters * gradient if choice.pp > 1 else 0)
@@ -164,8 +168,8 @@ def violations(
     if len(recompute) != chunks or not set(recompute) <= allowed:
         yield f"recompute {list(recompute)} is not one of {sorted(allowed)} for each stage"
         return
-    if devices.shape != (choice.pp, choice.dp, choice.block):
-        yield f"devices have shape {devices.shape}, not (pp, dp, tp cp)"
+    if devices.shape != (choice.pp, choice.blocks, choice.block):
+        yield f"devices have shape {devices.shape}, not (pp, blocks, devices of a block)"
         return
     if sorted(devices.ravel().tolist()) != list(range(case.cluster.num_devices)):
         yield "not every device is used exactly once"
@@ -173,7 +177,8 @@ def violations(
     nodes = case.cluster.node_list
     node_of = np.repeat(np.arange(len(nodes)), [node.gpus_per_node for node in nodes])
     size = max(node.gpus_per_node for node in nodes)
-    for name, count in (("tensor group", choice.tp), ("block", choice.block)):
+    parts = {choice.expert_group: "expert group", choice.tp * choice.cp: "replica"}
+    for count, name in sorted({**parts, choice.block: "block", choice.tp: "tensor group"}.items()):
         spread = max(len(set(group)) for group in node_of[devices].reshape(-1, count).tolist())
         if spread > max(count // size, 1):
             yield f"a {name} of {count} lies on {spread} nodes, not {max(count // size, 1)}"

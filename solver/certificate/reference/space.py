@@ -1,41 +1,18 @@
-r"""
-Candidates of a strategy space, enumerated from its definition.
+"""
+A planning problem and a candidate of it, as the reference evaluator takes them.
 
-With D devices, global batch g and L layers a candidate has
-
-(1) pp tp cp dp = D, pp <= L and g = dp micro_batch m;
-(2) a tensor degree that divides heads and feed-forward width of every layer, divides its key-value heads or is a
-    multiple of them, and divides the size of every node or is a multiple of the one size that all nodes have;
-(3) a cost without recompute for every layer on every device type;
-(4) a schedule of the space: one stage runs 1F1B; a schedule that is priced by its order needs the latency model
-    ``step`` or ``pipette`` and memory that is a sum of terms, a layer for each chunk, m a multiple of pp if
-    interleaved, m >= 2 pp for ZB-V, and some recompute other than full if it splits the backward pass. Interleaved, a
-    device has up to the space's most chunks, or up to its most even ones where all pp vpp divide L or L + 2;
-(5) ZeRO-0 where one device holds the weights, and sequence parallelism only with tp > 1, where tp cp divides every
-    sequence;
-(6) beside its own order every order that the space lists for its degrees;
-(7) under ZeRO-2 and 3 shards over all replicas, or over every dp_shard consecutive ones with a copy each, where that
-    is a divisor of dp other than 1 and dp: with hybrid sharding the largest whose tensor groups find room on the
-    smallest node, and the one asked for. It needs the latency model ``step`` and memory that is a sum of terms;
-(8) one recompute for all stages, each of the space's that (4) allows, unless every stage has its own;
-(9) a ZeRO stage that is listed for pipelines, if some are, where pp > 1;
-(10) cp context ranks up to the space's most, 2 cp dividing every sequence: several only with the latency model
-    ``step``, memory that is a sum of terms, tensor groups within nodes, and tp cp devices that divide every node or are
-    a multiple of the one size of all; they have no copies of (7) but one.
+Numbers of fields are those of ``taut.solver.certificate.reference.candidates``.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import CostTable, Key
-from taut.data.layers.layer import LayerSpec
+from taut.data.costs import CostTable
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.errors import DataError
 
 CLOSED_FORM = ("1f1b", "gpipe")
 ON_V = ("zb-v", "v-half", "v-min")
@@ -68,6 +45,9 @@ class Case:
             return 0.0 if term == "constant" else 1.0
         known = self.calibration.coefficients
         # Shards that no run had are priced as gradients are, without what the runs hid of these.
+        if term == "exchange":
+            # Dense layers hid some of their traffic, of which nothing is known for experts.
+            return max(known["tensor_parallel"], 1.0)
         return max(known["data_parallel"], 1.0) if term == "gather" and term not in known else known[term]
 
 
@@ -88,13 +68,15 @@ class Choice:
     dp_shard: int = 0
     uniform_recompute: str = ""
     cp: int = 1
+    ep: int = 1
+    etp: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; the order, copy, shared recompute and context ranks only where given."""
         given = {"order": list(self.order), "dp_shard": self.dp_shard, "uniform_recompute": self.uniform_recompute}
+        given["etp"] = self.etp
         values = {name: value for name, value in asdict(self).items() if name not in given}
-        if self.cp == 1:
-            values.pop("cp")
+        values = {name: value for name, value in values.items() if name not in ("cp", "ep") or value > 1}
         return values | {name: value for name, value in given.items() if value}
 
     @property
@@ -104,8 +86,18 @@ class Choice:
 
     @property
     def block(self) -> int:
-        """Devices of a replica on a stage: context ranks of tp devices each."""
-        return self.tp * self.cp
+        """Devices of a stage that run in step: those of a replica, or of a larger group of experts, (11)."""
+        return max(self.tp * self.cp, self.expert_group)
+
+    @property
+    def expert_group(self) -> int:
+        """Devices that have all experts between them."""
+        return self.ep * (self.etp or self.tp)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a stage."""
+        return self.tp * self.cp * self.dp // self.block
 
     @property
     def copy_of(self) -> int:
@@ -117,146 +109,3 @@ class Choice:
         """Pipeline rank of every chunk: down and up again on the V, round the ranks elsewhere."""
         down = list(range(self.pp))
         return down + down[::-1] if self.schedule in ON_V else down * self.vpp
-
-
-def candidates(case: Case) -> list[Choice]:
-    """Every candidate of the space in ascending order, (1) to (10)."""
-    own = [choice for choice in _degrees(case) if all(_is(choice, k, v) for k, v in case.space["fixed"].items())]
-    given = [
-        replace(choice, order=tuple(order["words"]))
-        for order in case.space["orders"]
-        for choice in own
-        if all(_field(choice, k) == v for k, v in order.items() if k != "words")
-    ]
-    return sorted({*own, *given})
-
-
-def _is(choice: Choice, name: str, value: Any) -> bool:
-    """Whether a candidate has what is asked for; one without shards has no replicas that share them."""
-    if name == "dp_shard":
-        return choice.zero in (2, 3) and choice.copy_of == value
-    return bool(_field(choice, name) == value)
-
-
-def _field(choice: Choice, name: str) -> Any:
-    if name in ("order", "dp_shard", "uniform_recompute") or name not in choice.__dataclass_fields__:
-        raise DataError(f"space: unknown field {name!r}, expected one of a candidate")
-    return getattr(choice, name)
-
-
-def _degrees(case: Case) -> Iterator[Choice]:
-    """Candidates in their own order, (1) to (5)."""
-    devices, batch, layers = case.cluster.num_devices, case.space["global_batch"], len(case.model.blocks)
-    for tp, cp in product(_divisors(devices), repeat=2):
-        if devices % (tp * cp) or tp > case.space["max_tp"] or not _splits(case, tp) or not _contexts(case, tp, cp):
-            continue
-        for pp in _divisors(devices // tp // cp):
-            dp = devices // tp // cp // pp
-            for micro_batch in _divisors(batch // dp) if batch % dp == 0 and pp <= layers else []:
-                if not _priced(case, tp, micro_batch, cp):
-                    continue
-                m = batch // dp // micro_batch
-                for schedule, vpp in _schedules(case, pp, m):
-                    head = pp, tp, dp, vpp, micro_batch, m, schedule
-                    for zero in _zero(case, pp) if dp * cp > 1 else [0]:
-                        for sharded in case.space["sequence_parallel"] if _shards(case, tp, cp) else [False]:
-                            for copy in _copies(case, tp, dp) if zero in (2, 3) and cp == 1 else [0]:
-                                for shared in _shared_recompute(case, schedule):
-                                    yield Choice(*head, zero, sharded, (), copy, shared, cp)
-
-
-def _contexts(case: Case, tp: int, cp: int) -> bool:
-    """Whether sequences and nodes suit a context degree beside a tensor degree, (10)."""
-    if cp == 1:
-        return True
-    if cp > case.space.get("max_cp", 1) or case.latency_model != "step" or case.memory.network is not None:
-        return False
-    sizes = {node.gpus_per_node for node in case.cluster.nodes}
-    whole = all(size % (tp * cp) == 0 for size in sizes) or (len(sizes) == 1 and tp * cp % min(sizes) == 0)
-    return whole and all(size % tp == 0 for size in sizes) and all(b.seq % (2 * cp) == 0 for b in case.model.blocks)
-
-
-def _zero(case: Case, pp: int) -> list[int]:
-    """ZeRO stages of the space at a pipeline degree, (9)."""
-    piped = case.space.get("pipeline_zero")
-    return [zero for zero in case.space["zero"] if pp == 1 or piped is None or zero in piped]
-
-
-def _shared_recompute(case: Case, schedule: str) -> list[str]:
-    """What all stages may recompute alike, or nothing where each has its own, (8)."""
-    if case.space.get("recompute_by_stage", True):
-        return [""]
-    return [kind for kind in case.space["recompute"] if kind != "full" or schedule not in SPLIT]
-
-
-def _copies(case: Case, tp: int, dp: int) -> list[int]:
-    """Replicas that may have one copy between them, 0 for all of them, (7)."""
-    if case.latency_model != "step" or case.memory.network is not None:
-        return [0]
-    smallest = min(node.gpus_per_node for node in case.cluster.nodes)
-    hybrid = case.space.get("hybrid_sharding", True)
-    inside = [size for size in _divisors(dp) if size * tp <= smallest and hybrid]
-    asked = case.space["fixed"].get("dp_shard", 0)
-    return [0, *(size for size in _divisors(dp)[1:-1] if size in (*inside[-1:], asked))]
-
-
-def _divisors(number: int) -> list[int]:
-    low = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return sorted({*low, *(number // d for d in low)})
-
-
-def _widths(layer: LayerSpec) -> list[int]:
-    """Widths of the feed-forward parts of a layer."""
-    if layer.experts is None:
-        return [layer.ffn]
-    return [layer.experts.expert_ffn_hidden, layer.experts.shared_ffn_hidden]
-
-
-def _splits(case: Case, tp: int) -> bool:
-    """Whether the layers and the nodes suit a tensor degree, (2)."""
-    layers = all(
-        layer.heads % tp == 0
-        and all(width % tp == 0 for width in _widths(layer))
-        and (layer.key_value_heads % tp == 0 or tp % layer.key_value_heads == 0)
-        for layer in case.model.blocks
-    )
-    sizes = {node.gpus_per_node for node in case.cluster.nodes}
-    return layers and (all(size % tp == 0 for size in sizes) or (len(sizes) == 1 and tp % min(sizes) == 0))
-
-
-def _priced(case: Case, tp: int, micro_batch: int, cp: int) -> bool:
-    """Whether every layer has a cost or lies between two measured micro-batches, (3)."""
-    blocks = case.model.blocks
-    kinds = {(layer.kind, layer.seq) for layer in blocks}
-    if case.model.vocab:
-        kinds |= {("embedding", blocks[0].seq), ("head", blocks[-1].seq)}
-    for device in case.cluster.devices:
-        for kind, seq in kinds:
-            measured = case.costs.micro_batches.get(Key(device, kind, tp, 0, seq, "none", cp), [])
-            if not measured or not measured[0] <= micro_batch <= measured[-1]:
-                return False
-    return True
-
-
-def _schedules(case: Case, pp: int, m: int) -> Iterator[tuple[str, int]]:
-    """Schedules with their chunks a device, (4)."""
-    if pp == 1:
-        yield "1f1b", 1
-        return
-    by_order = case.latency_model in WHOLE_STEP and case.memory.network is None
-    for schedule in case.space["schedules"]:
-        if schedule in CLOSED_FORM:
-            yield schedule, 1
-        elif by_order and not (schedule in SPLIT and set(case.space["recompute"]) <= {"full"}):
-            if (schedule == "interleaved-1f1b" and m % pp) or (schedule == "zb-v" and m < 2 * pp):
-                continue
-            layers, chunks = len(case.model.blocks), [2 if schedule in ON_V else 1]
-            if schedule == "interleaved-1f1b":
-                more = range(2, case.space.get("max_even_vpp", 0) + 1)
-                chunks = [v for v in more if not layers % (pp * v) or not (layers + 2) % (pp * v)]
-                chunks = sorted({*chunks, *range(2, case.space["max_vpp"] + 1)})
-            yield from ((schedule, vpp) for vpp in chunks if pp * vpp <= layers)
-
-
-def _shards(case: Case, tp: int, cp: int) -> bool:
-    return tp > 1 and all(layer.seq % (tp * cp) == 0 for layer in case.model.blocks)

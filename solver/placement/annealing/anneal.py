@@ -145,7 +145,7 @@ def move_cost(problem: PlacementProblem) -> int:
     candidate = problem.candidate
     pipelines = 2 * candidate.pp * problem.ranks * (1 + problem.ranks)
     priced = problem.priced / candidate.pp if problem.gradients.any() else 0.0
-    ring = problem.ranks * min(candidate.dp, problem.links.num_sites) ** 2
+    ring = problem.ranks * min(candidate.pipelines, problem.links.num_sites) ** 2
     if has_shards(problem.problem, candidate):
         # A move changes the gathers of two copies, on two stages each, and the pipelines of all their replicas.
         return GATHER_COST * int(pipelines * candidate.shards + 2 * (priced + 2.0) * ring) + 1

@@ -54,8 +54,7 @@ def shard_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTab
         return ShardPrices(0, False, 0.0, 0.0, none, none[None], none, none)
     of = sharded_passes(planning, problem.strategy)
     anywhere, ring_bytes, steps, sent = (
-        by_device_of(candidate, figures.T).T
-        for figures in (*of.traffic.by_place(links, candidate.tp, candidate.width), of.sent)
+        by_device_of(candidate, figures.T).T for figures in (*of.traffic.by_place(links, candidate.block), of.sent)
     )
     types = planning.type_of_node[links.node_of_site]
     seconds = np.stack([by_device_of(candidate, each.T)[:, types] for each in of.seconds]) + anywhere[..., None]

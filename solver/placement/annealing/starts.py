@@ -50,7 +50,7 @@ def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
         Sites of every position, (pp * dp, R) each: (1) by g, then (2), (4) and (3) where nodes are equal.
     """
     candidate = problem.candidate
-    pp, dp = candidate.pp, candidate.dp
+    pp, dp = candidate.pp, candidate.pipelines
     _, per_node = np.unique(problem.links.node_of_site[problem.slots[:, 0]], return_counts=True)
     most = int(per_node.max())
     chunks = sorted({g for g in range(1, min(dp, most) + 1) if most % g == 0} | {dp})
@@ -67,7 +67,7 @@ def starts(problem: PlacementProblem, patterns: tuple[int, ...]) -> list[Ints]:
 def _leading(problem: PlacementProblem, most: int) -> Iterator[tuple[int, ...]]:
     """Replicas of every stage on a node for (3), those with fewer leading stages first."""
     candidate = problem.candidate
-    every = [g for g in range(1, min(candidate.dp, most) + 1) if most % g == 0]
+    every = [g for g in range(1, min(candidate.pipelines, most) + 1) if most % g == 0]
     for count in range(1, min(problem.priced, LEADING, candidate.pp - 1) + 1):
         for members in product(every, repeat=count + 1):
             if members[-1] != members[-2]:
@@ -123,7 +123,7 @@ def _segments(problem: PlacementProblem, size: int, g: int) -> Ints:
 
     Later segments fill whole nodes, and what is left of a pipeline goes, longest first, where there is room.
     """
-    pp, dp = problem.candidate.pp, problem.candidate.dp
+    pp, dp = problem.candidate.pp, problem.candidate.pipelines
     first = min(size // g, pp)
     node_of = np.full(pp * dp, -1)
     node_of.reshape(dp, pp)[:, :first] = np.arange(dp)[:, None] // g
@@ -143,7 +143,7 @@ def _segments(problem: PlacementProblem, size: int, g: int) -> Ints:
 
 def _serial(problem: PlacementProblem, size: int, g: int) -> Ints:
     """Sites by position where g replicas share the node of their first stages and the others follow in order, (4)."""
-    pp, dp = problem.candidate.pp, problem.candidate.dp
+    pp, dp = problem.candidate.pp, problem.candidate.pipelines
     first = min(size // g, pp)
     node_of = np.full(pp * dp, -1)
     node_of.reshape(dp, pp)[:, :first] = np.arange(dp)[:, None] // g

@@ -24,6 +24,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.degrees import BlockShape
 from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
@@ -110,8 +111,8 @@ def _slowest_links(links: Links, sites: Ints, tp: int) -> tuple[Floats, Floats]:
     if tp == 1:
         return np.zeros(sites.shape[:-1]), np.zeros(sites.shape[:-1])
     if not links.by_node:
-        inverse, latency, _, _ = block_link(links, sites, tp)
-        return np.asarray(inverse), np.asarray(latency)
+        link = block_link(links, sites, BlockShape(tp))
+        return np.asarray(link.inverse), np.asarray(link.latency)
     return 1.0 / links.rate.by_site()[sites[..., 0]], links.latency.by_site()[sites[..., 0]]
 
 
@@ -132,7 +133,7 @@ def has_enumeration(problem: PlanningProblem, candidate: Candidate) -> bool:
     return (
         not candidate.is_order_priced
         and not candidate.dp_shard
-        and candidate.cp == 1
+        and candidate.of_tensor_groups
         and problem.latency_model != "amp"
         and candidate.tp <= problem.links.gpus_per_node.min()
         and _different_groups(problem, candidate.tp)

@@ -170,7 +170,7 @@ def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache
         candidate.pp > 1
         and not candidate.is_order_priced
         and not candidate.dp_shard
-        and candidate.cp == 1
+        and candidate.of_tensor_groups
         and len(problem.device_types) == 1
         and (problem.links.by_node or candidate.tp == 1)
         and candidate.tp <= problem.links.gpus_per_node.min()

@@ -91,7 +91,7 @@ def least_missing(problem: PlanningProblem, candidate: Candidate) -> Assignment 
         It fits if any does. If it lacks memory, so does every division on every placement, and no other lacks less.
     """
     groups = _groups(problem, candidate)
-    caps = groups.budgets[candidate.dp - 1 :: candidate.dp]
+    caps = groups.budgets[candidate.pipelines - 1 :: candidate.pipelines]
     if candidate.is_order_priced:
         return _least_of_all(problem, candidate, groups, caps)
     need, choice = _needs(problem, candidate)
@@ -190,7 +190,7 @@ def _strategies(candidate: Candidate, layers: int, chunks: int, allowed: tuple[s
 def _assigned(problem: PlanningProblem, strategy: Strategy, groups: _Groups) -> Assignment:
     """Stages on groups, the one that needs most on the largest, (1)."""
     need = memory_bytes(problem, strategy)
-    pp, dp = strategy.candidate.pp, strategy.candidate.dp
+    pp, dp = strategy.candidate.pp, strategy.candidate.pipelines
     rank = np.empty(pp, np.int64)
     rank[np.argsort(-np.array(need), kind="stable")] = np.arange(pp)
     of_position = (rank[None, :] * dp + np.arange(dp)[:, None]).ravel()

@@ -75,7 +75,7 @@ def slot_figures(
 
 def _sets_of_nodes(problem: PlanningProblem, candidate: Candidate, used: Flags) -> tuple[list[Ints], Ints]:
     """Sets of nodes with different types or links that vectors are on, and the set of every vector."""
-    links = blocks_of_nodes(problem.links, candidate.tp, candidate.tp)
+    links = blocks_of_nodes(problem.links, candidate.block)
     _, first, of_node = np.unique(
         np.vstack([problem.type_of_node, links]), axis=1, return_index=True, return_inverse=True
     )
@@ -91,7 +91,7 @@ def _seconds_on_nodes(problem: PlanningProblem, candidate: Candidate) -> tuple[F
     tables, passes, types = problem.tables(candidate), problem.passes(candidate), problem.type_of_node
     seconds, forward = tables.seconds[types], passes.forward[types]
     if candidate.tp > 1:
-        links = blocks_of_nodes(problem.links, candidate.tp, candidate.tp).T
+        links = blocks_of_nodes(problem.links, candidate.block).T
         within = block_seconds(tables.traffic, tables.forward, (BlockLink(*each) for each in links.tolist()))
         seconds, forward = seconds + within.both, forward + within.forward
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])

@@ -69,7 +69,7 @@ def has_cover(problem: PlanningProblem, candidate: Candidate) -> bool:
         candidate.pp > 1
         and not candidate.is_order_priced
         and not candidate.dp_shard
-        and candidate.cp == 1
+        and candidate.of_tensor_groups
         and len(problem.device_types) == 1
         and 1 < links.num_nodes <= MAX_NODES
         and bool((links.gpus_per_node == links.gpus_per_node[0]).all() or candidate.tp <= links.gpus_per_node.min())

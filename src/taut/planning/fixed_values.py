@@ -46,7 +46,7 @@ def _expected(name: str, value: object, global_batch: int, devices: int) -> str 
         return None if whole and value in (0, 1, 2, 3) else "0, 1, 2 or 3"
     if name == "vpp":
         return None if _divides(value, value) else "a number of chunks a device, from 1 on"
-    if name in ("pp", "tp", "cp", "dp", "dp_shard") and not _divides(value, devices):
+    if name in ("pp", "tp", "cp", "dp", "ep", "etp", "dp_shard") and not _divides(value, devices):
         return f"a divisor of the {devices} devices"
     if name in ("dp", "micro_batch") and not _divides(value, global_batch):
         return f"a divisor of the global batch {global_batch}"

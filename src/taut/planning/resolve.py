@@ -57,7 +57,7 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     space = space_of(request, model, cluster, stack)
     _check_priced(space, request.latency_model, memory)
     _check_copies(space, request.latency_model, memory)
-    _check_contexts(request, stack, memory)
+    _check_ranks(request, model, stack, memory)
     costs = _costs(request.profile, model, cluster, memory, space, calibration)
     problem = PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration, overlap)
     if not problem.candidates:
@@ -104,8 +104,10 @@ def _check_copies(space: StrategySpace, latency_model: LatencyModel, memory: Mem
         raise FieldError("fix", f"zero={zero}", "shards no gradients, expected 2 or 3 beside dp_shard")
 
 
-def _check_contexts(request: PlanRequest, stack: Stack, memory: MemoryModel) -> None:
-    """Refuse context ranks that are asked for where nothing prices them or the stack has none."""
+def _check_ranks(request: PlanRequest, model: ModelSpec, stack: Stack, memory: MemoryModel) -> None:
+    """Refuse context and expert ranks that are asked for where nothing prices them or the stack has none."""
+    if request.fix.get("ep", 1) > 1:
+        _check_experts(request, model, stack, memory)
     field, asked = ("fix", request.fix["cp"]) if "cp" in request.fix else ("max_cp", request.max_cp or 1)
     if asked == 1:
         return
@@ -118,6 +120,22 @@ def _check_contexts(request: PlanRequest, stack: Stack, memory: MemoryModel) -> 
     if not stack.context_parallel:
         shown = f"cp={asked}" if field == "fix" else str(asked)
         raise FieldError(field, shown, f"not in {stack.name}, expected 1, or stack any")
+
+
+def _check_experts(request: PlanRequest, model: ModelSpec, stack: Stack, memory: MemoryModel) -> None:
+    """Refuse expert ranks where the model has no experts, nothing prices them, or the stack has none."""
+    shown = f"ep={request.fix['ep']}"
+    if not model.has_experts:
+        raise FieldError("fix", shown, f"{model.name} has no experts, expected 1")
+    if any(count % request.fix["ep"] for count in model.expert_counts):
+        counts = ", ".join(map(str, sorted(model.expert_counts)))
+        raise FieldError("fix", shown, f"expected a divisor of the {counts} experts of a layer")
+    if request.latency_model != "step":
+        raise FieldError("latency_model", request.latency_model, "does not price expert ranks, expected step")
+    if memory.network is not None:
+        raise FieldError("memory_model", memory.network.name, "this network does not know expert ranks, expected terms")
+    if not stack.expert_parallel:
+        raise FieldError("fix", shown, f"not in {stack.name}, expected 1, or stack any")
 
 
 def _memory_model(
@@ -169,10 +187,17 @@ def _costs(
         tensor_degrees=tensor_degrees(model, cluster, space.max_tp),
         micro_batches=micro_batches,
         context_degrees=[cp for cp in divisors(cluster.num_devices) if cp <= space.max_cp],
+        expert_degrees=_expert_degrees(model, cluster, space),
         operators=operators,
         **memory.kept,
         calibration=calibration,
     )
+
+
+def _expert_degrees(model: ModelSpec, cluster: ClusterSpec, space: StrategySpace) -> list[int]:
+    """Expert degrees of the space above 1 that divide the devices."""
+    most = min(space.max_ep, max(model.expert_counts, default=1))
+    return [ep for ep in divisors(cluster.num_devices) if 1 < ep <= most]
 
 
 def wider_costs(problem: PlanningProblem, profile: CostTable | str | None, max_tp: int) -> CostTable:

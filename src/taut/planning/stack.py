@@ -113,6 +113,7 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         global_batch=request.global_batch,
         max_tp=request.max_tp or largest,
         max_cp=_max_cp(request, model, stack),
+        max_ep=_max_ep(request, model, stack),
         max_even_vpp=MOST_EVEN_CHUNKS,
         schedules=_schedules(request, stack),
         zero=_zero_stages(request, stack),
@@ -148,6 +149,14 @@ def _max_cp(request: PlanRequest, model: ModelSpec, stack: Stack) -> int:
     priced = request.latency_model == "step" and stack.context_parallel
     tokens = min(layer.seq for layer in model.kinds.values())
     return max(tokens // LEAST_TOKENS, 1) if priced else 1
+
+
+def _max_ep(request: PlanRequest, model: ModelSpec, stack: Stack) -> int:
+    """The largest expert degree: what is fixed, or a rank for every expert, in ``step`` and by stack."""
+    if "ep" in request.fix:
+        return int(request.fix["ep"])
+    priced = request.latency_model == "step" and stack.expert_parallel
+    return min(model.expert_counts, default=1) if priced else 1
 
 
 def _check(stack: Stack, field: str, wanted: Iterable[str]) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from taut.formulations.assignment.placement_qap import ring_flow, trip_flow
 from taut.formulations.placement import placement_problem
-from taut.solver.certificate.document import PlanDocument, devices_of, problem_of, strategy_of
+from taut.solver.certificate.devices import by_replica, devices_of
+from taut.solver.certificate.document import PlanDocument, problem_of, strategy_of
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -23,11 +24,11 @@ def traffic_graph(plan: PlanDocument, source: str) -> "DiGraph[int]":
     """The graph of a plan's traffic, in bytes of a step."""
     from networkx import DiGraph
 
-    problem, devices = problem_of(plan, source), devices_of(plan.placement, source)
+    problem, devices = problem_of(plan, source), devices_of(plan, source)
     strategy = strategy_of(plan.strategy, source)
     given, node_of = placement_problem(problem, strategy), problem.links.node_of
     graph: DiGraph[int] = DiGraph(name=f"{problem.model.name} on {problem.cluster.name}")
-    for (stage, replica, rank), device in np.ndenumerate(devices):
+    for (stage, replica, rank), device in np.ndenumerate(by_replica(strategy.candidate, devices)):
         graph.add_node(int(device), stage=stage, replica=replica, rank=rank, node=int(node_of[device]))
     pipeline, rings = trip_flow(given), ring_flow(given)
     blocks = devices.swapaxes(0, 1).reshape(-1, strategy.candidate.width)

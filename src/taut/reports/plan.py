@@ -75,7 +75,9 @@ def _head(plan: "PlanDocument") -> list[str]:
 def strategy_words(strategy: "StrategySection") -> str:
     """Degrees, schedule and sharding in a line."""
     contexts = f", context {strategy.cp}" if strategy.cp > 1 else ""
-    degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}{contexts}, data {strategy.dp}"
+    wide = f" of {strategy.etp} tensor ranks each" if strategy.etp > 1 else ""
+    experts = f", experts {strategy.ep}{wide}" if strategy.ep > 1 else ""
+    degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}{contexts}, data {strategy.dp}{experts}"
     copies = f" with a copy for every {strategy.dp_shard} replicas" if strategy.dp_shard else ""
     sharding = f"ZeRO-{strategy.zero}{copies}" + (", sequence parallel" if strategy.sequence_parallel else "")
     return f"{degrees}; {_schedule(strategy)}, {sharding}"
@@ -117,13 +119,18 @@ def _time_table(plan: "PlanDocument") -> Table:
     table.add_column("share", justify="right")
     total = plan.predicted.step_time_s
     for part, usual in PARTS.items():
-        contexts = part == "tensor_parallel" and plan.strategy.cp > 1
-        words = "traffic of tensor and context ranks" if contexts else usual
+        words = _traffic(plan.strategy) or usual if part == "tensor_parallel" else usual
         seconds = plan.predicted.breakdown_s[part]
         if part == "constant" and seconds == 0.0:
             continue
         table.add_row(words, f"{seconds:.4f}", f"{seconds / total:.1%}" if total else "")
     return table
+
+
+def _traffic(strategy: "StrategySection") -> str:
+    """Ranks whose traffic lies within blocks, where these are not tensor ranks alone."""
+    more = [name for name, degree in (("context", strategy.cp), ("expert", strategy.ep)) if degree > 1]
+    return f"traffic of {', '.join(['tensor', *more][:-1])} and {more[-1]} ranks" if more else ""
 
 
 def _stage_table(plan: "PlanDocument") -> Table:

@@ -21,8 +21,9 @@ from taut.formulations.schedules.stages import CHUNKS, Stages, device_map
 from taut.schedules.document import checked, load_schedule
 from taut.schedules.space import Built
 from taut.schedules.torch_csv import read_torch_csv
+from taut.solver.certificate.devices import devices_of
 from taut.solver.certificate.document import FORMAT as PLAN_FORMAT
-from taut.solver.certificate.document import devices_of, parse_document, problem_of, strategy_of
+from taut.solver.certificate.document import parse_document, problem_of, strategy_of
 
 
 def given_json(path: Path) -> Built:
@@ -50,7 +51,7 @@ def planned(values: object, source: str) -> tuple[PlacedProblem, Schedule]:
     """
     document = parse_document(values, source)
     problem, strategy = problem_of(document, source), strategy_of(document.strategy, source)
-    devices = devices_of(document.placement, source)
+    devices = devices_of(document, source)
     if strategy.candidate not in problem.candidates:
         raise DataError(f"{source}: strategy: {strategy.candidate}, expected a candidate of certificate.space")
     if faults := violations(problem, strategy, devices):

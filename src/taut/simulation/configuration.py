@@ -14,7 +14,8 @@ from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
 from taut.planning.stated import stated_configuration
-from taut.solver.certificate.document import devices_of, problem_of, strategy_of
+from taut.solver.certificate.devices import devices_of
+from taut.solver.certificate.document import problem_of, strategy_of
 
 Configuration = tuple[PlanningProblem, Strategy, Ints]
 """Problem in the latency model ``step``, strategy, and the device of every worker."""
@@ -30,7 +31,7 @@ def of_plan(plan: Plan) -> Configuration:
         If an input of the plan is malformed, or the plan breaks its own rules.
     """
     problem, strategy = problem_of(plan.typed, plan.source), strategy_of(plan.typed.strategy, plan.source)
-    devices = devices_of(plan.typed.placement, plan.source)
+    devices = devices_of(plan.typed, plan.source)
     if faults := violations(problem, strategy, devices):
         raise DataError(f"{plan.source}: {faults[0]}")
     return _in_step(problem), strategy, devices

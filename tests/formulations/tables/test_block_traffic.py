@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from taut.data.model import ModelSpec
+from taut.formulations.degrees import BlockShape
 from taut.formulations.latency import step_time
 from taut.formulations.links import links
 from taut.formulations.problem import PlanningProblem
@@ -40,15 +41,15 @@ def test_a_layer_sends_outputs_and_keys_of_its_share_of_the_tokens() -> None:
     tables = with_contexts(nodes=1, size=4).tables(two_contexts(1, 1, 8))
     plain, full = (tables.traffic.at(r, 0, LAYERS) for r in (0, 2))
     # 2 (2-1)/2 = 1 of the output crosses each link, in 2 (2-1) = 2 steps; cp - 1 = 1 step for keys and values.
-    assert [float(figure) for figure in plain] == [8 * OUTPUT, 16, 6 * KEYS, 6]
-    assert [float(figure) for figure in full] == [12 * OUTPUT, 24, 8 * KEYS, 8]
-    assert [float(figure) for figure in tables.forward.at(0, LAYERS)] == [4 * OUTPUT, 8, 2 * KEYS, 2]
+    assert [float(figure) for figure in plain] == [8 * OUTPUT, 16, 6 * KEYS, 6, 0, 0]
+    assert [float(figure) for figure in full] == [12 * OUTPUT, 24, 8 * KEYS, 8, 0, 0]
+    assert [float(figure) for figure in tables.forward.at(0, LAYERS)] == [4 * OUTPUT, 8, 2 * KEYS, 2, 0, 0]
 
 
 def test_selective_recompute_passes_keys_once_more_without_another_all_reduce() -> None:
     """Attention is computed again from the keys of all ranks."""
     tables = with_contexts(nodes=1, size=4).tables(two_contexts(1, 1, 8))
-    assert [float(figure) for figure in tables.traffic.at(1, 0, 1)] == [4 * OUTPUT, 8, 4 * KEYS, 4]
+    assert [float(figure) for figure in tables.traffic.at(1, 0, 1)] == [4 * OUTPUT, 8, 4 * KEYS, 4, 0, 0]
 
 
 def test_a_block_in_a_node_waits_for_both() -> None:
@@ -81,9 +82,11 @@ def test_the_hop_of_a_block_carries_a_share_of_the_tokens() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "size", "tp", "width"), [(1, 4, 2, 4), (2, 4, 1, 2), (2, 2, 2, 4), (2, 2, 1, 4)])
+@pytest.mark.parametrize("experts", [False, True])
 @pytest.mark.parametrize("by_device", [False, True])
-def test_no_block_beats_the_best(nodes: int, size: int, tp: int, width: int, by_device: bool) -> None:
+def test_no_block_beats_the_best(nodes: int, size: int, tp: int, width: int, by_device: bool, experts: bool) -> None:
     """Of all blocks that keep their tensor groups in a node, none has a slowest link that is faster than the best."""
+    block = BlockShape(tp, 1, width, 1) if experts else BlockShape(tp, width // tp)
     for seed in range(5):
         count = nodes * size if by_device else nodes
         rows = np.random.default_rng(seed).uniform(0.1, 20, (count, count)).tolist()
@@ -92,7 +95,7 @@ def test_no_block_beats_the_best(nodes: int, size: int, tp: int, width: int, by_
         groups = given.node_of[every].reshape(len(every), -1, tp)
         whole = (groups == groups[..., :1]).all(axis=(1, 2))
         spread = np.array([len(set(block)) for block in given.node_of[every].tolist()]) <= max(width // size, 1)
-        found = block_link(given, every[whole & spread], tp)
-        best = best_block(given, np.ones(nodes, dtype=bool), tp, width)
+        found = block_link(given, every[whole & spread], block)
+        best = best_block(given, np.ones(nodes, dtype=bool), block)
         for name, figure in found._asdict().items():
             assert getattr(best, name) <= np.min(figure), (seed, name)

@@ -7,6 +7,7 @@ from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.costs import CostTable
 from taut.data.device import DeviceSpec
 from taut.data.model import ModelSpec
+from taut.formulations.degrees import BlockShape
 from taut.formulations.tables.memory import in_flight
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
@@ -17,7 +18,10 @@ DEVICE = DeviceSpec(name="d", memory_gib=1, peak_tflops={"bf16": 1.0}, memory_ba
 
 def priced(spec: ModelSpec, table: CostTable, micro_batch: int = 1) -> PricedLayers:
     """The model's layers on one type of device."""
-    return PricedLayers(model=spec, costs=table, device_types=["d"], precision="bf16", tp=1, micro_batch=micro_batch)
+    block = BlockShape(1)
+    return PricedLayers(
+        model=spec, costs=table, device_types=["d"], precision="bf16", block=block, micro_batch=micro_batch
+    )
 
 
 def with_vocabulary(*, tied: bool, single_stage: bool) -> tuple[ModelSpec, StageTables]:

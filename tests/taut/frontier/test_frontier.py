@@ -26,7 +26,8 @@ from taut.frontier.memory_limits import gib_of, kib_of, least_limit, limit_for, 
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan
-from taut.solver.certificate.document import devices_of, parse_document, strategy_of
+from taut.solver.certificate.devices import devices_of
+from taut.solver.certificate.document import parse_document, strategy_of
 from taut.solver.result import CandidateBound, Limits, Source, State, Status
 from taut.solver.search.search import search
 from tests.support import small
@@ -73,7 +74,7 @@ def chosen(frontier: Frontier, index: int) -> tuple[Strategy, "np.ndarray[tuple[
     point = frontier.points[index]
     assert point.plan is not None
     document = parse_document(point.plan.document, "plan")
-    return strategy_of(document.strategy, "plan"), devices_of(document.placement, "plan")
+    return strategy_of(document.strategy, "plan"), devices_of(document, "plan")
 
 
 def test_limit_leaves_room_beside_its_margin() -> None:

@@ -1,16 +1,19 @@
 """Models with experts and latent attention are planned with a certificate that holds and says what it leaves out."""
 
+from typing import Any
+
 import pytest
 
 from taut.data.model import ModelSpec
-from taut.errors import FormulationError
+from taut.errors import DataError, FormulationError
 from taut.formulations.space import Candidate
 from taut.formulations.tables.learned_memory import candidate_features
 from taut.planning.solve import plan
 from taut.planning.verification import verify
 from taut.solver.certificate.verify import Verification
 
-LEFT_OUT = "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
+LEFT_OUT = "experts: ep > 1 with ZeRO-0 or 1, and etp 1 or tp (left out: ep > 1 with ZeRO-2 or 3, other etp)"
+TOGETHER = "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 1024, "shared_ffn_hidden": 1024}
 LATENT = {"kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64}
 SHAPE = {"name": "small", "layers": 6, "hidden": 1024, "heads": 16, "seq": 2048, "gated_mlp": True, "vocab": 32000}
@@ -32,6 +35,42 @@ def test_experts_are_planned_and_verified(parts: dict[str, object]) -> None:
     assert checked.faults == ()
     assert checked.lower_bound == pytest.approx(found.lower_bound_s)
     assert LEFT_OUT in checked.narrowed
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("degrees", [{"ep": 8, "etp": 1, "tp": 2}, {"ep": 4, "etp": 2, "tp": 2, "pp": 2}, {"ep": 1}])
+def test_expert_degrees_can_be_fixed(degrees: dict[str, int]) -> None:
+    """Groups in a node and over several: the plan states the degrees, devices by replica, and is verified."""
+    found = plan(small(), "dgx-h100:2", global_batch=32, fix=degrees)
+    assert found.strategy.ep == degrees["ep"]
+    tp, dp = found.strategy.tp, found.strategy.dp
+    assert {(len(stage), len(stage[0])) for stage in found.devices} == {(dp, tp * found.strategy.cp)}
+    checked = verify(found)
+    assert isinstance(checked, Verification)
+    assert checked.faults == ()
+    assert checked.lower_bound == pytest.approx(found.lower_bound_s)
+    assert (TOGETHER in checked.narrowed) == (degrees["ep"] == 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"fix": {"ep": 3}}, r"fix: ep=3, expected a divisor of the 16 devices"),
+        ({"fix": {"ep": 16}}, r"fix: ep=16, expected a divisor of the 8 experts of a layer"),
+        ({"fix": {"ep": 2}, "latency_model": "pipette"}, r"latency_model: pipette, does not price expert ranks"),
+        ({"fix": {"ep": 2}, "stack": "torchtitan"}, r"fix: ep=2, not in torchtitan, expected 1, or stack any"),
+    ],
+)
+def test_expert_degrees_that_nothing_prices_are_refused(options: dict[str, Any], said: str) -> None:
+    """One line says what was expected."""
+    with pytest.raises(DataError, match=said):
+        plan(small(), "dgx-h100:2", global_batch=32, **options)
+
+
+def test_dense_models_have_no_expert_ranks() -> None:
+    """A model without experts says so."""
+    with pytest.raises(DataError, match="fix: ep=2, small has no experts, expected 1"):
+        plan(small(experts=None), "dgx-h100:2", global_batch=32, fix={"ep": 2})
 
 
 @pytest.mark.parametrize("parts", [{}, {"experts": None, "latent": LATENT}])

@@ -15,7 +15,8 @@ from taut.data.units import GIB
 from taut.formulations.latency import step_time
 from taut.formulations.problem import LatencyModel, PlanningProblem
 from taut.reports.sensitivity import break_even, regret, sensitivity, sensitivity_text
-from taut.solver.certificate.document import PlanDocument, devices_of, parse_document, strategy_of
+from taut.solver.certificate.devices import devices_of
+from taut.solver.certificate.document import PlanDocument, parse_document, strategy_of
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
@@ -89,7 +90,7 @@ def test_no_errors_of_prices_cost_more_than_the_regret(block: int) -> None:
         tried += 1
         below, above = rng.uniform(0.0, 0.5, 2).tolist()
         wrong = off(priced(seed), rng, below, above)
-        strategy, devices = strategy_of(plan.strategy, "plan"), devices_of(plan.placement, "plan")
+        strategy, devices = strategy_of(plan.strategy, "plan"), devices_of(plan, "plan")
         true, best = float(step_time(wrong, strategy, devices).total), enumerate_all(wrong).seconds
         at_most = regret(plan, below, above).at_most
         if at_most is not None:

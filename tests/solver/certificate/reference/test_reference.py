@@ -17,11 +17,12 @@ from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.solver.certificate import reference
 from taut.solver.certificate.published_orders import order_for
+from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.memory import memory_bytes as reference_bytes
 from taut.solver.certificate.reference.memory import violations as reference_violations
 from taut.solver.certificate.reference.orders import check, device_ends
 from taut.solver.certificate.reference.prices import price
-from taut.solver.certificate.reference.space import candidates
+from tests.support.expert_ranks import with_expert_ranks
 from tests.support.instances import random_problem
 from tests.support.reference import case_of, choice_of, random_placement, random_strategy
 from tests.support.words import with_random_orders
@@ -204,3 +205,15 @@ def test_the_reference_shares_no_code_with_what_it_checks() -> None:
                     )
                 )
                 assert allowed, f"{path.name} imports {module}"
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_evaluators_agree_where_experts_have_ranks_of_their_own(block: int) -> None:
+    """Expert groups in a tensor group, in a replica and over several, in nodes and over them, by every schedule."""
+    rng, checked = np.random.default_rng(300 + block), 0
+    for seed in range(block * 60, (block + 1) * 60):
+        given = with_expert_ranks(seed)
+        apart = [candidate for candidate in given.candidates if candidate.ep > 1]
+        if apart:
+            checked += agree(given, rng, 8)
+    assert checked > 100

@@ -1,0 +1,145 @@
+"""Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (11)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
+from taut.data.layers.layer import EMBEDDING, HEAD
+from taut.data.model import ModelSpec
+from taut.formulations.degrees import context_degrees, divisors, expert_degrees, tensor_degrees
+from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
+from taut.formulations.space import Candidate, GivenOrder, StrategySpace
+
+
+def candidates(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> list[Candidate]:
+    """Every candidate of the space, in a fixed order, (1) to (11)."""
+    own = [
+        choice
+        for choice in _all(space, model, cluster)
+        if _allowed(choice, space.fixed) and priced(model, cluster, costs, choice)
+    ]
+    return sorted(
+        {*own, *(_in_order(choice, given) for given in space.orders for choice in own if _suits(choice, given))}
+    )
+
+
+def _suits(choice: Candidate, given: GivenOrder) -> bool:
+    """Whether an order is listed for the degrees of a candidate, (6)."""
+    names = ("schedule", "pp", "tp", "micro_batch", "num_micro_batches")
+    return all(getattr(choice, name) == getattr(given, name) for name in names)
+
+
+def _in_order(choice: Candidate, given: GivenOrder) -> Candidate:
+    return replace(choice, order=tuple(given.words))
+
+
+def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterator[Candidate]:
+    for tp, cp in _blocks(space, model, cluster):
+        for pp in divisors(cluster.num_devices // tp // cp):
+            dp = cluster.num_devices // tp // cp // pp
+            if pp > len(model.blocks) or space.global_batch % dp:
+                continue
+            for micro_batch in divisors(space.global_batch // dp):
+                m = space.global_batch // dp // micro_batch
+                for schedule, vpp in _schedules(space, pp, m, len(model.blocks)):
+                    degrees = pp, tp, dp, vpp, micro_batch, m, schedule
+                    for zero in zero_stages(space, pp, dp * cp):
+                        for group in shard_groups(space, cluster, tp, dp) if zero >= 2 and cp == 1 else [0]:
+                            for sharded in _sequence_parallel(space, model, tp * cp if tp > 1 else 1):
+                                for recompute in _uniform_recompute(space, schedule):
+                                    choice = Candidate(*degrees, zero, sharded, (), group, recompute, cp)
+                                    yield choice
+                                    if zero < 2 and sharded == (tp > 1) and dp * cp * tp > 1:
+                                        yield from _with_experts(space, model, cluster, choice)
+
+
+def _with_experts(
+    space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, choice: Candidate
+) -> Iterator[Candidate]:
+    """The candidate with several expert ranks, (11)."""
+    if space.max_ep > 1:
+        for shape in expert_degrees(model, cluster, choice.block, choice.dp * choice.width):
+            if shape.ep <= space.max_ep:
+                yield replace(choice, ep=shape.ep, etp=shape.etp)
+
+
+def _blocks(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterator[tuple[int, int]]:
+    """Tensor and context degrees, (3) and (10)."""
+    for tp in tensor_degrees(model, cluster, space.max_tp):
+        for cp in context_degrees(model, cluster, tp, space.max_cp):
+            yield tp, cp
+
+
+def zero_stages(space: StrategySpace, pp: int, dp_cp: int) -> list[int]:
+    """ZeRO stages at the pipeline degree and devices that hold the same weights, (9)."""
+    if dp_cp == 1:
+        return [0]
+    every = space.zero if pp == 1 or space.pipeline_zero is None else space.pipeline_zero
+    return [zero for zero in space.zero if zero in every]
+
+
+def _uniform_recompute(space: StrategySpace, schedule: str) -> tuple[str, ...]:
+    """The recompute that all stages share, or nothing where each chooses its own, (8)."""
+    return ("",) if space.recompute_by_stage else recompute_of(space, schedule)
+
+
+def shard_groups(space: StrategySpace, cluster: ClusterSpec, tp: int, dp: int) -> list[int]:
+    """Replicas that may share one copy, 0 for all, (7)."""
+    room = min(group.gpus_per_node for group in cluster.nodes) // tp
+    wanted = {int(space.fixed.get("dp_shard", 1))}
+    if space.hybrid_sharding:
+        wanted.add(max((s for s in divisors(dp) if s <= room), default=1))
+    return [0, *sorted(s for s in wanted if 1 < s < dp and dp % s == 0)]
+
+
+def _schedules(space: StrategySpace, pp: int, m: int, layers: int) -> Iterator[tuple[str, int]]:
+    """Schedules with their chunks a device, (5)."""
+    if pp == 1:
+        yield "1f1b", 1
+        return
+    for schedule in space.schedules:
+        if schedule in SPLIT and set(space.recompute) <= {"full"}:
+            continue
+        if schedule not in ORDER_PRICED:
+            yield schedule, 1
+        elif is_defined(schedule, pp, m):
+            yield from ((schedule, vpp) for vpp in _chunks(space, schedule, pp, layers) if pp * vpp <= layers)
+
+
+def _chunks(space: StrategySpace, schedule: str, pp: int, layers: int) -> list[int]:
+    """Chunks that a device may have, (5)."""
+    usual, most = chunks_of_device(schedule, space.max_vpp), chunks_of_device(schedule, space.max_even_vpp)
+    even = [vpp for vpp in most if layers % (pp * vpp) == 0 or (layers + 2) % (pp * vpp) == 0]
+    return sorted({*usual, *even})
+
+
+def recompute_of(space: StrategySpace, schedule: str) -> tuple[Recompute, ...]:
+    """Recompute that a stage may choose under a schedule, in the order of ``RECOMPUTE``, (5)."""
+    return tuple(name for name in RECOMPUTE if name in space.recompute and not (name == "full" and schedule in SPLIT))
+
+
+def _sequence_parallel(space: StrategySpace, model: ModelSpec, width: int) -> list[bool]:
+    shards = width > 1 and all(layer.seq % width == 0 for layer in model.kinds.values())
+    return space.sequence_parallel if shards else [False]
+
+
+def _allowed(choice: Candidate, fixed: dict[str, int | str | bool]) -> bool:
+    others = (_degree(choice, field) == value for field, value in fixed.items() if field != "dp_shard")
+    return all(others) and ("dp_shard" not in fixed or (choice.zero >= 2 and choice.shards == fixed["dp_shard"]))
+
+
+def _degree(choice: Candidate, field: str) -> object:
+    return choice.block.etp if field == "etp" else getattr(choice, field)
+
+
+def priced(model: ModelSpec, cluster: ClusterSpec, costs: CostTable, choice: Candidate) -> bool:
+    """Whether every layer has a cost without recompute at the candidate's degrees on every device type, (4)."""
+    tp, micro_batch, cp, apart = choice.tp, choice.micro_batch, choice.cp, (choice.ep, choice.etp)
+    edges = [(EMBEDDING, model.blocks[0].seq), (HEAD, model.blocks[-1].seq)] if model.vocab else []
+    layers = [(layer.kind, layer.seq, *(apart if layer.experts else ())) for layer in model.kinds.values()]
+    return all(
+        costs.prices(Key(device, kind, tp, micro_batch, seq, "none", cp, *experts))
+        for device in cluster.devices
+        for kind, seq, *experts in [*layers, *edges]
+    )

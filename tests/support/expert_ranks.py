@@ -1,0 +1,48 @@
+"""Random small problems whose experts may lie on ranks of their own."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from taut.data.costs import CostRow
+from taut.data.stack import SCHEDULES
+from taut.formulations.problem import PlanningProblem
+from tests.support.instances import random_problem
+
+DEGREES = (2, 4, 8)
+MOST_DEVICES = 4
+"""Devices up to which orders of passes are enumerated: each placement runs its order."""
+
+
+def with_expert_ranks(seed: int, *, orders: bool = True) -> PlanningProblem:
+    """
+    A random problem with experts, of every number of ranks; in turn measured, large, with contexts, orders, overlap.
+
+    Layers with experts take a random share of the time and keep a random share of the bytes at each number of ranks.
+    """
+    given = random_problem(seed, measured=seed % 5 == 0, large=seed % 7 == 0, experts=True)
+    rng, rows = np.random.default_rng((seed, 7)), list(given.costs.rows)
+    rows += [more for row in rows if _routed(given, row) for more in _apart(row, rng)]
+    space = given.space.model_copy(
+        update={"max_ep": 8, "zero": [[0, 1], [1], [0]][seed % 3], "sequence_parallel": [False, True]}
+    )
+    if orders and seed % 3 == 0 and given.cluster.num_devices <= MOST_DEVICES:
+        space = space.model_copy(update={"schedules": list(SCHEDULES), "max_vpp": 2})
+    costs = given.costs.model_copy(update={"rows": rows})
+    return replace(given, costs=costs, space=space, latency_model="step", overlap_grad_reduce=seed % 2 == 0)
+
+
+def _routed(given: PlanningProblem, row: CostRow) -> bool:
+    return any(layer.kind == row.kind and layer.experts for layer in given.model.blocks)
+
+
+def _apart(row: CostRow, rng: np.random.Generator) -> list[CostRow]:
+    """A row at several expert ranks, of one tensor rank and of all."""
+    found = []
+    for ep in DEGREES:
+        for etp in sorted({1, row.tp}):
+            share = float(rng.uniform(0.5, 1.2))
+            timed = {name: share * getattr(row, name) for name in ("forward_s", "input_grad_s", "weight_grad_s")}
+            kept = {name: int(share * getattr(row, name)) for name in ("activation_bytes", "activation_bytes_sp")}
+            found.append(row.model_copy(update={"ep": ep, "etp": etp, **timed, **kept}))
+    return found
