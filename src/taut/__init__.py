@@ -4,10 +4,11 @@ Plans the training of large models on GPU clusters, and proves how good the plan
 Everything public is a name of this package, loaded when it is first used, so that importing it costs nothing.
 
 ========================  ==========================================================================================
-to plan                   ``plan``, ``pareto``, ``predict``, ``sweep``, ``place``, ``place_strategy``, ``verify``,
-                          ``provision``, ``compare``, ``compare_plans``, ``load_plan``, ``export``; ``Provision``,
-                          ``Comparison``, ``Plan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``,
-                          ``Verification``, ``AssignmentResult``, ``StrategyPlacement``
+to plan                   ``plan``, ``pareto``, ``resource_front``, ``predict``, ``sweep``, ``place``,
+                          ``place_strategy``, ``verify``, ``provision``, ``compare``, ``compare_plans``,
+                          ``load_plan``, ``export``; ``Provision``, ``Comparison``, ``Plan``, ``PlanRequest``,
+                          ``Frontier``, ``FrontierPoint``, ``ResourceFront``, ``Verification``,
+                          ``AssignmentResult``, ``StrategyPlacement``
 inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
                           ``load_calibration``, ``load_stack``; ``ModelSpec``, ``LayerSpec``, ``ClusterSpec``,
                           ``NodeSpec``, ``NetworkSpec``, ``DeviceSpec``, ``CostTable``, ``MemoryModel``,
@@ -18,8 +19,8 @@ measured runs             ``fit_latency``, ``fit_memory_samples``
 many jobs on one cluster  ``jobs``; ``JobsSchedule``
 one step, event by event  ``simulate``, ``simulate_strategy``; ``Simulation``
 pipeline schedules        ``best_schedule``, ``published_schedule``; ``Stages``, ``Schedule``, ``ScheduleSearch``
-pictures                  ``plot_placement``, ``plot_memory``, ``plot_time``, ``plot_frontier``, ``plot_schedule``,
-                          ``schedule_page``, ``plan_page``, ``plot_timeline``, ``plot_jobs``
+pictures                  ``plot_placement``, ``plot_memory``, ``plot_time``, ``plot_frontier``, ``plot_resources``,
+                          ``plot_schedule``, ``schedule_page``, ``plan_page``, ``plot_timeline``, ``plot_jobs``
 what goes wrong           ``TautError``, ``DataError``, ``FieldError``, ``MissingProfileError``, ``FormulationError``,
                           ``SolverError``, ``InfeasibleError``, ``NothingFoundError``, ``CertificateError``,
                           ``ExtrapolationWarning``
@@ -72,6 +73,8 @@ if TYPE_CHECKING:
     from taut.frontier.epsilon_constraint import pareto as pareto
     from taut.frontier.frontier import Frontier as Frontier
     from taut.frontier.frontier import FrontierPoint as FrontierPoint
+    from taut.frontier.resources import ResourceFront as ResourceFront
+    from taut.frontier.resources import resource_front as resource_front
     from taut.planning.plan import Plan as Plan
     from taut.planning.plan import load_plan as load_plan
     from taut.planning.request import PlanRequest as PlanRequest
@@ -83,6 +86,7 @@ if TYPE_CHECKING:
     from taut.plots.placement import plot_placement as plot_placement
     from taut.plots.plan import plot_memory as plot_memory
     from taut.plots.plan import plot_time as plot_time
+    from taut.plots.resources import plot_resources as plot_resources
     from taut.plots.schedule import plot_schedule as plot_schedule
     from taut.plots.schedule_page import schedule_page as schedule_page
     from taut.plots.timeline import plot_timeline as plot_timeline
@@ -168,8 +172,13 @@ _HOMES = {
         "Frontier",
         "FrontierPoint",
     ),
+    "taut.frontier.resources": (
+        "ResourceFront",
+        "resource_front",
+    ),
     "taut.planning.solve": ("plan",),
     "taut.plots.frontier": ("plot_frontier",),
+    "taut.plots.resources": ("plot_resources",),
     "taut.plots.placement": ("plot_placement",),
     "taut.plots.plan": (
         "plot_memory",

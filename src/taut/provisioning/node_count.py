@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from taut.data.cluster import ClusterSpec
-from taut.errors import DataError
+from taut.errors import DataError, FieldError
 from taut.formulations.problem import PlanningProblem
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
@@ -83,6 +83,22 @@ def value_of(count: NodeCount, goal: Goal) -> float:
     if math.isinf(count.step_s) or not goal.in_time(count.step_s):
         return math.inf
     return goal.value(count.gpus, count.step_s)
+
+
+def check_alike(cluster: ClusterSpec, field: str, value: str) -> None:
+    """
+    Refuse clusters of which some nodes are not like others; the error names a field and its value.
+
+    Raises
+    ------
+    FieldError
+        If nodes or links between them are of several kinds.
+    """
+    measured = cluster.bandwidth_matrix is not None or cluster.latency_matrix is not None
+    racks = cluster.network is not None and bool(cluster.network.racks)
+    if len(cluster.nodes) != 1 or measured or racks:
+        reason = f"chooses among equal nodes, and {cluster.name} has nodes, links or racks of several kinds"
+        raise FieldError(field, value, f"{reason}, expected a cluster of one kind")
 
 
 def counts_of(request: PlanRequest, cluster: ClusterSpec) -> list[NodeCount]:

@@ -17,13 +17,12 @@ import math
 import time
 from typing import Any, NoReturn
 
-from taut.data.cluster import ClusterSpec
 from taut.data.load import load_cluster
-from taut.errors import FieldError, InfeasibleError, NothingFoundError
+from taut.errors import InfeasibleError, NothingFoundError
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request_of
 from taut.provisioning.goal import Goal, steps_of
-from taut.provisioning.node_count import NodeCount, bound_of, counts_of, value_of
+from taut.provisioning.node_count import NodeCount, bound_of, check_alike, counts_of, value_of
 from taut.provisioning.result import NodeCountPoint, Provision
 from taut.solver.certificate.write import plan_document
 from taut.solver.result import Progress, StoppedBy, relative_gap
@@ -84,21 +83,12 @@ def provision(
     """
     request = request_of(model, cluster, options)
     spec = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster
-    _check_alike(spec, objective)
+    check_alike(spec, "objective", objective)
     counts = counts_of(request, spec)
     length = steps_of(tokens, steps, _tokens_a_step(counts))
     goal = Goal(objective=objective, steps=length, price=price, deadline_days=deadline_days)
     _search(counts, goal, request, progress)
     return _result(counts, goal)
-
-
-def _check_alike(cluster: ClusterSpec, objective: str) -> None:
-    """Refuse clusters of which some nodes are not like others."""
-    measured = cluster.bandwidth_matrix is not None or cluster.latency_matrix is not None
-    racks = cluster.network is not None and bool(cluster.network.racks)
-    if len(cluster.nodes) != 1 or measured or racks:
-        reason = f"chooses among equal nodes, and {cluster.name} has nodes, links or racks of several kinds"
-        raise FieldError("objective", objective, f"{reason}, expected a cluster of one kind")
 
 
 def _tokens_a_step(counts: list[NodeCount]) -> int:
