@@ -101,8 +101,8 @@ class ResourceFront:
 
     def csv(self) -> str:
         """One row a point."""
-        names = ("nodes", "gpus", "limit_gib", "step_time_s", "lower_bound_s", "gap", "gpu_seconds", "days", "dollars")
-        names = (*names, "least_dollars", "needs_gib", "on_front", "status")
+        figures = ("step_time_s", "lower_bound_s", "gap", "gpu_seconds", "days", "dollars", "least_dollars")
+        names = ("nodes", "gpus", "limit_gib", *figures, "needs_gib", "on_front", "status")
         rows = [[point.as_dict()[name] for name in names] for point in self.points]
         return (
             "\n".join([",".join(names), *(",".join("" if v is None else str(v) for v in row) for row in rows)]) + "\n"
@@ -131,7 +131,7 @@ class ResourceFront:
         goal, dollars = self.goal, self.goal.dollars(1, 1.0) is not None
         said = "" if goal.steps is None else f", {goal.steps:,} steps"
         said += "" if goal.price is None else f", $ {goal.price:g} an hour of a GPU"
-        cost: tuple[str, ...] = ("dollars", "at least") if dollars else ("GPU seconds",)
+        cost = ("dollars", "at least") if dollars else ("GPU seconds",)
         heads = ("nodes", "GPUs", "limit GiB", "seconds", "bound", "gap", "days", *cost, "needs GiB", "front", "plan")
         lines = [heads, *(_cells(point, dollars) for point in self.points)]
         words = [f"{nodes} nodes: {text}" for nodes, text in self.complaints.items()]
