@@ -75,7 +75,7 @@ def pipette(
 
 @reproducer.command()
 def searches(
-    data: Annotated[Path, typer.Option(help="Folder with nvidia_dgxc_h100.csv, mlperf_dense.csv or both.")],
+    data: Annotated[Path, typer.Option(help="Folder with some of the tables of docs/results/searches.md.")],
     only: Annotated[str, typer.Option(help="Part of the name of who published a plan, or of its model.")] = "",
     time_limit: Annotated[float, typer.Option(help="Seconds of each of the two searches of a plan.", min=0)] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,

@@ -6,21 +6,22 @@ Plans that were published with their measured step times, read from public table
 are taken, and of equal plans the median step. ``mlperf_dense.csv`` has MLPerf training's logs: ``round``,
 ``submitter``, ``benchmark``, ``gpu``, ``n_gpus``, ``tp``, ``pp``, ``cp``, ``vpp``, ``mbs``, ``gbs``, ``seq``,
 ``precision``, ``step_s_median``; those on DGX H100 of GPT-3 and Llama 3.1 405B are taken. Lines that begin with # are
-comments. Both shard the optimizer over replicas, keep gradients in bf16 and recompute nothing.
+comments. Both shard the optimizer over replicas, keep gradients in bf16 and recompute nothing. A third table has plans
+of models with experts (``taut.reproduce.published_experts``).
 """
 
-import csv
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from taut.data.load import load_model
 from taut.errors import DataError
+from taut.reproduce.published import PublishedPlan, lines_of
+from taut.reproduce.published_experts import plans_with_experts
 
-NVIDIA, MLPERF = "nvidia_dgxc_h100.csv", "mlperf_dense.csv"
+NVIDIA, MLPERF, BRIDGE = "nvidia_dgxc_h100.csv", "mlperf_dense.csv", "megatron_bridge_h100_b200_gb200.csv"
 MODELS = {
     "llama3.1_8b": ("llama3-8b", 8192),
     "llama3.1_70b": ("llama3-70b", 8192),
@@ -34,20 +35,6 @@ MODELS = {
 """Catalog model and sequence length by name in the tables."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedPlan:
-    """A plan on DGX H100: who ran it, the job, its measured step and the degrees that it fixes."""
-
-    who: str
-    model: str
-    seq: int
-    gpus: int
-    global_batch: int
-    precision: str
-    measured_s: float
-    fixed: dict[str, Any] = field(default_factory=dict)
-
-
 def published_plans(folder: Path) -> Iterator[PublishedPlan]:
     """
     The plans of the tables in a folder.
@@ -57,17 +44,12 @@ def published_plans(folder: Path) -> Iterator[PublishedPlan]:
     DataError
         If there is none of them.
     """
-    readers = {NVIDIA: _nvidia, MLPERF: _mlperf}
+    readers = {NVIDIA: _nvidia, MLPERF: _mlperf, BRIDGE: plans_with_experts}
     found = [name for name in readers if (folder / name).is_file()]
     if not found:
-        raise DataError(f"{folder}: no file that is known, expected {' or '.join(readers)}")
+        raise DataError(f"{folder}: no file that is known, expected {', '.join([*readers][:-1])} or {BRIDGE}")
     for name in found:
-        yield from readers[name](_lines(folder / name))
-
-
-def _lines(path: Path) -> list[dict[str, str]]:
-    text = path.read_text(encoding="utf-8").splitlines()
-    return list(csv.DictReader(line for line in text if not line.startswith("#")))
+        yield from readers[name](lines_of(folder / name))
 
 
 def _nvidia(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:

@@ -2,10 +2,11 @@
 Published plans beside the best plan of the same space, and their distance from its lower bound.
 
 For every plan of ``taut.reproduce.published_plans`` two plans are made at the same prices, those of the default stack's
-calibration for H100: one with the published degrees and the best division of the layers, and the best one that the
-search finds in the time (1F1B and interleaved 1F1B, context ranks included). With the seconds J of the first and the
-lower bound L of the second its distance is J / L - 1, which says what the published choice of degrees can lose at most,
-at these prices. Calibrations were fitted on NVIDIA's runs among others, on MLPerf's not.
+calibration for H100, of whose losses other devices have a copy: one with the published degrees and the best division of
+the layers, and the best one that the search finds in the time (1F1B and interleaved 1F1B, context and expert ranks
+included). With the seconds J of the first and the lower bound L of the second its distance is J / L - 1, which says what
+the published choice of degrees can lose at most, at these prices. Calibrations were fitted on NVIDIA's runs among
+others, of dense models alone, and on MLPerf's not.
 """
 
 import shlex
@@ -17,7 +18,8 @@ from typing import Any
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
 from taut.reports.text_table import text_table
-from taut.reproduce.published_plans import PublishedPlan, published_plans
+from taut.reproduce.published import PublishedPlan
+from taut.reproduce.published_plans import published_plans
 
 SCHEDULES = ["1f1b", "interleaved-1f1b"]
 GPUS_PER_NODE = 8
@@ -84,7 +86,7 @@ def _seconds(value: float | None) -> str:
 
 def degrees(chosen: dict[str, Any]) -> str:
     """Degrees in words, those of 1 left out."""
-    said = [f"{name} {chosen[name]}" for name in ("tp", "cp", "pp", "vpp", "dp") if chosen.get(name, 1) > 1]
+    said = [f"{name} {chosen[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "dp") if chosen.get(name, 1) > 1]
     return " ".join([*said, f"mb {chosen['micro_batch']}", f"ZeRO-{chosen['zero']}"])
 
 
@@ -134,7 +136,7 @@ def _row(given: PublishedPlan, time_limit: float) -> Row:
 
 
 def _of(found: Plan) -> dict[str, Any]:
-    names = ("tp", "cp", "pp", "vpp", "dp", "micro_batch", "zero")
+    names = ("tp", "cp", "pp", "vpp", "ep", "dp", "micro_batch", "zero")
     return {name: getattr(found.strategy, name) for name in names}
 
 
@@ -152,6 +154,8 @@ def _plan(given: PublishedPlan, time_limit: float, **options: Any) -> Plan:
 
 
 def _cluster(given: PublishedPlan) -> str:
+    if given.cluster:
+        return given.cluster
     nodes = given.gpus // GPUS_PER_NODE
     return f"dgx-h100:{nodes}" if nodes > 1 else "dgx-h100"
 
