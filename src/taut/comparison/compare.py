@@ -143,7 +143,9 @@ def _held(current: Current, strategy: Strategy) -> dict[str, Any]:
     """Everything that the current configuration is, as fixed values."""
     candidate = strategy.candidate
     held: dict[str, Any] = {name: getattr(candidate, name) for name in ("tp", "cp", "pp", "dp", "vpp", "micro_batch")}
-    held |= {name: getattr(candidate, name) for name in ("schedule", "zero", "sequence_parallel")}
+    held |= {name: getattr(candidate, name) for name in ("ep", "schedule", "zero", "sequence_parallel")}
+    if candidate.ep > 1:
+        held["etp"] = candidate.etp
     if candidate.dp_shard or "dp_shard" in current.fix:
         held["dp_shard"] = candidate.dp_shard
     return held | {"recompute": strategy.recompute[0]}

@@ -82,5 +82,5 @@ def _experts(job: Job, layer: LayerSpec) -> Iterator[tuple[str, str | None]]:
         yield "--moe-layer-freq", "([" + ",".join(map(str, pattern)) + "])"
     yield "--moe-token-dispatcher-type", "alltoall"
     # Megatron-LM takes the tensor degree where no other is given; it is written so that a change of default is seen.
-    yield "--expert-tensor-parallel-size", str(job.strategy.tp)
-    yield "--expert-model-parallel-size", "1"
+    yield "--expert-tensor-parallel-size", str(job.strategy.etp or job.strategy.tp)
+    yield "--expert-model-parallel-size", str(job.strategy.ep)

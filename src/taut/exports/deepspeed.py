@@ -69,6 +69,7 @@ def _check(job: Job) -> None:
         f"schedule {chosen.schedule}": chosen.pp > 1 and chosen.schedule != "1f1b",
         f"ZeRO-{chosen.zero} in a pipeline": chosen.pp > 1 and chosen.zero >= 2,
         f"context ranks (cp={chosen.cp})": chosen.cp > 1,
+        f"expert ranks (ep={chosen.ep})": chosen.ep > 1,
         "sequence parallelism of tensor ranks": chosen.sequence_parallel,
         f"groups of replicas with a copy each (dp_shard={chosen.dp_shard})": bool(chosen.dp_shard),
         f"precision {job.memory.precision}": job.memory.precision not in ("bf16", "fp16", "fp32"),

@@ -54,10 +54,10 @@ def flagscale_config(job: Job) -> dict[str, Any]:
     flags, chosen, types = _plain(megatron_flags(job)), job.strategy, stage_types(job)
     model = {name: flags.pop(name) for name in list(flags) if not name.startswith(SYSTEM)}
     if len(set(types)) > 1:
-        if chosen.cp > 1 or chosen.vpp > 1:
+        if chosen.cp > 1 or chosen.vpp > 1 or chosen.ep > 1:
             raise ExportError(
-                f"{job.plan.source}: unlike devices with context ranks or several chunks a stage, which FlagScale "
-                "refuses; plan with --fix cp=1,schedule=1f1b"
+                f"{job.plan.source}: unlike devices with context or expert ranks or several chunks a stage, which "
+                "FlagScale refuses; plan with --fix cp=1,ep=1,schedule=1f1b"
             )
         flags.pop("pipeline_model_parallel_layout", None)
         runs = [(kind, len(list(run))) for kind, run in groupby(types)]

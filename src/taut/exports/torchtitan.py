@@ -108,6 +108,11 @@ def _check(job: Job) -> None:
     job.plain_layers("torchtitan")
     if chosen.zero == 1:
         raise ExportError(f"{source}: ZeRO-1, which torchtitan has not; plan with --stack torchtitan, or --fix zero=2")
+    if chosen.ep > 1:
+        raise ExportError(
+            f"{source}: expert ranks (ep={chosen.ep}) without sharded weights, which torchtitan has not; "
+            "plan with --stack torchtitan, or --fix ep=1"
+        )
     if chosen.tp > 1 and not chosen.sequence_parallel:
         raise ExportError(
             f"{source}: tensor ranks without sequence parallelism, which torchtitan has not; "

@@ -4,8 +4,8 @@ Published plans beside the best plan of the same space, and their distance from 
 For every plan of ``taut.reproduce.published_plans`` two plans are made at the same prices, those of the default stack's
 calibration for H100, of whose losses other devices have a copy: one with the published degrees and the best division of
 the layers, and the best one that the search finds in the time (1F1B and interleaved 1F1B, context and expert ranks
-included). With the seconds J of the first and the lower bound L of the second its distance is J / L - 1, which says what
-the published choice of degrees can lose at most, at these prices. Calibrations were fitted on NVIDIA's runs among
+included). With the seconds J of the first and the lower bound L of the second its distance is J / L - 1, which says
+what the published choice of degrees can lose at most, at these prices. Calibrations were fitted on NVIDIA's runs among
 others, of dense models alone, and on MLPerf's not.
 """
 

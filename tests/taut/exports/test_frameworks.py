@@ -23,7 +23,7 @@ from taut.exports.torchtitan import torchtitan_files
 from taut.formulations.simulation.order import passes_of
 from taut.schedules.torch_csv import read_torch_csv
 from taut.solver.certificate.document import strategy_of
-from tests.support.launches import divided, in_order, launched, shuffled
+from tests.support.launches import MODEL, divided, in_order, launched, launched_on, shuffled, small_cluster
 
 Made = Callable[[], Job]
 KNOWN = ("tp", "pp", "cp", "micro_batch", "zero", "sequence_parallel", "schedule")
@@ -198,3 +198,25 @@ def test_what_cannot_run_is_refused_with_the_nearest_that_can(
     with pytest.raises(ExportError, match=nearest) as refusal:
         make(made())
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("degrees", [{"ep": 4, "etp": 1}, {"ep": 2, "etp": 2}, {"ep": 1}])
+def test_expert_degrees_are_written_and_read_back(degrees: dict[str, int]) -> None:
+    """Megatron-LM's flags and Megatron-Bridge's settings have them; frameworks without such ranks refuse the plan."""
+    experts = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 512}
+    model = taut.ModelSpec.parse({**MODEL.model_dump(exclude_none=True), "experts": experts}, "small")
+    fixed = {"pp": 2, "tp": 2, "micro_batch": 1, "schedule": "1f1b", "recompute": "none", "zero": 0}
+    job = launched_on(small_cluster(), model, **fixed, **degrees)
+    flags, settings = megatron_flags(job), bridge_settings(job)
+    etp = degrees.get("etp", 2)
+    assert flags["--expert-model-parallel-size"] == str(degrees["ep"])
+    assert flags["--expert-tensor-parallel-size"] == str(etp)
+    assert settings["model.expert_model_parallel_size"] == degrees["ep"]
+    assert settings["model.expert_tensor_parallel_size"] == etp
+    found = settings_of_flags(flags_text(flags))
+    assert {name: found[name] for name in degrees} == degrees
+    if degrees["ep"] > 1:
+        with pytest.raises(ExportError, match=r"expert ranks \(ep=.*, which torchtitan has not"):
+            torchtitan_files(job)
+        with pytest.raises(ExportError, match=r"expert ranks \(ep=.*, which DeepSpeed has not"):
+            deepspeed_files(job)

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from taut.commands.app import app
 from taut.errors import DataError
-from taut.reproduce.published_plans import MLPERF, NVIDIA, published_plans
+from taut.reproduce.published_plans import BRIDGE, MLPERF, NVIDIA, published_plans
 from taut.reproduce.searches import Row, reproduce_searches
 
 NVIDIA_ROWS = """# a comment
@@ -24,6 +24,16 @@ MLPERF_ROWS = """round,submitter,benchmark,gpu,n_gpus,tp,pp,cp,vpp,mbs,gbs,seq,p
 v5.0,NVIDIA,llama31_405b,NVIDIA H100-SXM5-80GB,2048,8,8,2,8,1,1152,8192,fp8,14.2
 v5.0,NVIDIA,llama31_405b,NVIDIA GB200,2048,8,8,2,8,1,1152,8192,fp8,7.0
 v5.1,Cisco,llama31_8b,NVIDIA H100-SXM5-80GB,128,2,1,1,1,1,64,8192,fp8,1.0
+"""
+
+
+BRIDGE_ROWS = """# a comment
+container,system,model,n_gpus,precision,gbs,mbs,seq,tp,pp,cp,vp,ep,tokens_per_s_per_gpu
+26.08,DGX-GB200,DeepSeekV3,256,MXFP8,4096,1,4096,1,4,1,4,64,4912
+26.06,DGX-GB200,DeepSeekV3,256,MXFP8,4096,1,4096,1,4,1,4,64,4928
+26.08,DGX-GB200,Qwen3_30B_a3B,8,MXFP8,512,4,4096,1,1,1,n/a,8,39936
+26.04,DGX-H100,Qwen3_235B_a22B,256,FP8,8192,1,4096,2,8,1,4,32,"1,712 (1700)"
+26.04,DGX-H100,Nemotron_3_Nano,8,FP8,512,1,8192,1,1,1,n/a,8,1
 """
 
 
@@ -48,9 +58,22 @@ def test_dense_plans_on_h100_are_read(folder: Path) -> None:
     assert plans[1].fixed["schedule"] == "interleaved-1f1b" and plans[1].fixed["vpp"] == 12
 
 
+def test_newest_plans_with_experts_are_read(tmp_path: Path) -> None:
+    """Of every system and model the newest row, on whole nodes or NVLink domains, with expert degrees."""
+    (tmp_path / BRIDGE).write_text(BRIDGE_ROWS, encoding="utf-8")
+    first, second = published_plans(tmp_path)
+    assert (first.who, first.model, first.cluster) == ("NVIDIA 26.08", "deepseek-v3", "gb200-nvl64:4")
+    assert first.measured_s == pytest.approx(4096 * 4096 / (256 * 4912))
+    assert (first.fixed["ep"], first.fixed["etp"], first.fixed["vpp"]) == (64, 1, 4)
+    assert (second.model, second.cluster, second.precision) == ("qwen3-235b-a22b", "dgx-h100:32", "fp8")
+    assert second.fixed["sequence_parallel"] and second.fixed["schedule"] == "interleaved-1f1b"
+    row = Row(published=second, predicted_s=None, best="", best_s=None, lower_bound_s=90.0, differs="-")
+    assert row.distance is None and "ep=32,etp=1" in row.command
+
+
 def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:
     """One line names the files that are known."""
-    with pytest.raises(DataError, match=r"expected nvidia_dgxc_h100\.csv or mlperf_dense\.csv"):
+    with pytest.raises(DataError, match=r"expected nvidia_dgxc_h100\.csv, mlperf_dense\.csv or megatron_bridge"):
         list(published_plans(tmp_path))
 
 

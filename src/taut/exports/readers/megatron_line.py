@@ -2,7 +2,7 @@
 A command line of Megatron-LM as values of a configuration.
 
 Flags that say nothing of the strategy are passed over; of those that do, what is not written is Megatron-LM's default:
-degrees of 1, no distributed optimizer, no recompute, even stages.
+degrees of 1, experts on all tensor ranks, no distributed optimizer, no recompute, even stages.
 """
 
 import re
@@ -73,6 +73,10 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     chunks, layers = _division(flags, values["pp"])
     values |= {"vpp": chunks, "schedule": "interleaved-1f1b" if chunks > 1 else "1f1b"}
     values |= {"sequence_parallel": "--sequence-parallel" in flags and values["tp"] > 1, "zero": _zero(flags)}
+    if "--num-experts" in flags:
+        values["ep"] = _count(flags, "--expert-model-parallel-size")
+        if values["ep"] > 1:
+            values["etp"] = _count(flags, "--expert-tensor-parallel-size", values["tp"])
     values["recompute"] = flags.get("--recompute-granularity") or "none"
     if "--recompute-activations" in flags:
         values["recompute"] = "selective"

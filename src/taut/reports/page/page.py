@@ -128,6 +128,7 @@ def _strategy(plan: "Plan") -> str:
         "tensor": strategy.tp,
         "context": strategy.cp,
         "data": strategy.dp,
+        **({"experts": strategy.ep, "experts' tensor": strategy.etp} if strategy.ep > 1 else {}),
         "chunks a device": strategy.vpp,
         "micro-batch": strategy.micro_batch,
         "micro-batches": strategy.num_micro_batches,
