@@ -45,6 +45,7 @@ from taut.solver.certificate.document import (
 from taut.solver.certificate.examined import Examined, case_of
 from taut.solver.certificate.figures import communication_gap, status_of
 from taut.solver.certificate.narrowed import narrowed
+from taut.solver.certificate.node_counts import OverNodes, check_node_counts
 from taut.solver.certificate.rederive import Derivation
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.space import Choice
@@ -63,7 +64,7 @@ class Verification:
 
     ``claimed`` are figures of the certificate that were not derived, for want of a proof.
     ``sampled`` plans were priced against the bounds of their candidates, ``feasible_samples`` of which break no rule.
-    ``narrowed`` names what the plan's space leaves out of the default one.
+    ``narrowed`` names what the plan's space leaves out of the default one; ``over_nodes`` is derived of their number.
     """
 
     faults: tuple[str, ...]
@@ -74,6 +75,7 @@ class Verification:
     sampled: int = 0
     feasible_samples: int = 0
     narrowed: tuple[str, ...] = ()
+    over_nodes: OverNodes | None = None
 
     @property
     def holds(self) -> bool:
@@ -112,12 +114,14 @@ def verify_document(values: object, source: str = "plan") -> Verification:
     if not faults:
         faults = [*check.prediction(), *check.certificate(), *check.simulated(source)]
     sampled = check.sampled() if not faults else Sample(plans=0, feasible=0, faults=())
+    over = None if faults else check_node_counts(values, document, check.problem, check.lower_bound)
     return Verification(
-        faults=(*faults, *sampled.faults)[:MOST_FAULTS],
+        faults=(*faults, *sampled.faults, *(over.faults if over else ()))[:MOST_FAULTS],
         objective=check.objective,
         lower_bound=check.lower_bound,
         candidates=len(document.certificate.candidates),
         claimed=check.claimed,
+        over_nodes=over,
         sampled=sampled.plans,
         feasible_samples=sampled.feasible,
         narrowed=tuple(

@@ -83,7 +83,7 @@ def plan_document(
             "overlap_grad_reduce": problem.overlap_grad_reduce,
             "problem_sha256": digest_of(problem, inputs),
             "space": space,
-            "candidates": [_candidate(bound) for bound in result.bounds],
+            "candidates": [candidate_values(bound) for bound in result.bounds],
             "no_margin_proofs": [] if free is None else [asdict(proof) for proof in free.proofs],
         },
         "inputs": inputs,
@@ -112,7 +112,8 @@ def _margin_free(problem: PlanningProblem, result: SearchResult, limits: Limits)
         return None if asked() else found
 
 
-def _candidate(bound: CandidateBound) -> dict[str, Any]:
+def candidate_values(bound: CandidateBound) -> dict[str, Any]:
+    """The entry of a candidate: its bound, and what that rests on."""
     return {
         "strategy": bound.candidate.as_dict(),
         "state": str(bound.state),

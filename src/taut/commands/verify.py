@@ -43,9 +43,22 @@ def _plan(values: object, path: Path) -> "tuple[Verification, list[str], dict[st
         f"verified gap {percent(outcome.gap)}, {outcome.candidates} candidates"
     )
     words += f"; {outcome.sampled} sampled plans, {outcome.feasible_samples} of them feasible, undercut no bound"
+    over = outcome.over_nodes
+    if over is not None:
+        words += (
+            f"\n{path}: of 1 to {over.counts} nodes: value {over.value:.6g}, derived lower bound {over.lower_bound:.6g}"
+        )
+        words += f", verified gap {percent(over.gap)}"
+        words += f"; some numbers of nodes have other inputs: {', '.join(over.differing)}" if over.differing else ""
     narrow = [f"its bound is on a narrowed space, {each}" for each in outcome.narrowed]
     claimed = [f"certificate.{name} has no proof and was not derived here" for name in outcome.claimed]
-    more = {"sampled": outcome.sampled, "feasible_samples": outcome.feasible_samples, "narrowed": [*outcome.narrowed]}
+    more: dict[str, Any] = {
+        "sampled": outcome.sampled,
+        "feasible_samples": outcome.feasible_samples,
+        "narrowed": [*outcome.narrowed],
+    }
+    if over is not None:
+        more["over_nodes"] = {"value": over.value, "lower_bound": over.lower_bound, "gap": over.gap}
     return outcome, [words, *narrow, *claimed], more
 
 

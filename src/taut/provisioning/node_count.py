@@ -26,8 +26,9 @@ class NodeCount:
     """
     One number of nodes.
 
-    ``lower_bound_s`` holds for the step time of every plan, infinity where there is none; ``is_open`` says whether more
-    work may change what is known.
+    ``lower_bound_s`` holds for the step time of every plan, infinity where there is none; ``result`` is the search that
+    found the best plan, ``bounding`` the one with the best bound; ``is_open`` says whether more work may change what is
+    known.
     """
 
     nodes: int
@@ -39,6 +40,7 @@ class NodeCount:
     work: int = 0
     problem: PlanningProblem | None = None
     result: SearchResult | None = None
+    bounding: SearchResult | None = None
     complaint: DataError | None = None
     limits: Limits = field(default_factory=Limits)
 
@@ -63,6 +65,8 @@ class NodeCount:
             self.complaint, self.lower_bound_s, self.is_open = error, math.inf, False
 
     def _take(self, found: SearchResult) -> None:
+        if self.bounding is None or found.lower_bound >= self.bounding.lower_bound:
+            self.bounding = found
         self.lower_bound_s = max(self.lower_bound_s, found.lower_bound)
         if found.status is Status.INFEASIBLE:
             self.lower_bound_s = math.inf

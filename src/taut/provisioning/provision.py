@@ -24,7 +24,9 @@ from taut.planning.request import ClusterInput, ModelInput, PlanRequest, request
 from taut.provisioning.goal import Goal, steps_of
 from taut.provisioning.node_count import NodeCount, bound_of, check_alike, counts_of, value_of
 from taut.provisioning.result import NodeCountPoint, Provision
+from taut.solver.certificate.node_counts import NAME
 from taut.solver.certificate.write import plan_document
+from taut.solver.certificate.write_node_counts import Searched, node_counts_section
 from taut.solver.result import Progress, StoppedBy, relative_gap
 
 
@@ -133,7 +135,10 @@ def _result(counts: list[NodeCount], goal: Goal) -> Provision:
         _refuse(counts, goal, bound)
     chosen = min(counts, key=lambda count: (value_of(count, goal), count.step_s))
     assert chosen.problem is not None and chosen.result is not None
-    plan = Plan(plan_document(chosen.problem, chosen.result, chosen.limits))
+    document = plan_document(chosen.problem, chosen.result, chosen.limits)
+    searched = [Searched(each.nodes, each.lower_bound_s, each.problem, each.bounding) for each in counts]
+    asked = {name: getattr(goal, name) for name in ("objective", "steps", "price", "deadline_days")}
+    plan = Plan(document | {NAME: node_counts_section(asked, document, chosen.nodes, searched)})
     points = tuple(_point(count, goal) for count in counts)
     return Provision(goal=goal, value=best, lower_bound=bound, plan=plan, points=points)
 
