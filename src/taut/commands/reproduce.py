@@ -9,6 +9,8 @@ import typer
 from taut.commands.options import QuietFlag, check_file, check_plot, write_picture
 from taut.errors import FieldError
 
+OnlyOption = Annotated[str, typer.Option(help="Part of the names of the settings that are planned; all without it.")]
+
 reproducer = typer.Typer(help="Set a paper's published figures beside ours.", no_args_is_help=True)
 
 
@@ -43,6 +45,7 @@ def amp(
 
 @reproducer.command()
 def hethub(
+    only: OnlyOption = "",
     time_limit: Annotated[float, typer.Option(help="Seconds of the search of each setting.", min=0)] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
@@ -50,7 +53,7 @@ def hethub(
     from taut.reproduce.hethub import reproduce_hethub
     from taut.solver.result import Limits
 
-    found = reproduce_hethub(Limits(time_limit=time_limit))
+    found = reproduce_hethub(Limits(time_limit=time_limit), only=only)
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 
@@ -59,6 +62,7 @@ def pipette(
     whole_step: Annotated[
         bool, typer.Option("--whole-step", help="Price by latency model step; by the paper's own without.")
     ] = False,
+    only: OnlyOption = "",
     time_limit: Annotated[float, typer.Option(help="Seconds of each method in each setting.", min=0)] = 60.0,
     seed: Annotated[int, typer.Option(help="Of the rates between nodes, which the paper does not publish.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
@@ -69,7 +73,7 @@ def pipette(
     from taut.solver.result import Limits
 
     latency_model: LatencyModel = "step" if whole_step else "pipette"
-    found = reproduce_pipette(Limits(time_limit=time_limit), latency_model=latency_model, seed=seed)
+    found = reproduce_pipette(Limits(time_limit=time_limit), latency_model=latency_model, seed=seed, only=only)
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 

@@ -29,6 +29,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.reports.text_table import text_table
+from taut.reproduce.chosen import places_with
 from taut.solver.methods.baselines.hethub import arranged, hethub
 from taut.solver.methods.baselines.trials import plain_candidates, quickest
 from taut.solver.result import Limits
@@ -153,7 +154,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     return row.setting.name, *("-" if share is None else f"{share:.2%}" for share in figures)
 
 
-def reproduce_hethub(limits: Limits | None = None) -> Table:
+def reproduce_hethub(limits: Limits | None = None, *, only: str = "") -> Table:
     """
     Price every setting.
 
@@ -161,9 +162,17 @@ def reproduce_hethub(limits: Limits | None = None) -> Table:
     ----------
     limits
         Of the search of each setting; by default a minute.
+    only
+        Part of the names of the settings that are priced.
+
+    Raises
+    ------
+    FieldError
+        If no setting has it.
     """
-    limits = limits or Limits(time_limit=60.0)
-    return Table(tuple(_row(setting, limits) for setting in SETTINGS))
+    limits, names = limits or Limits(time_limit=60.0), [setting.name for setting in SETTINGS]
+    chosen = [SETTINGS[place] for place in places_with(only, names)]
+    return Table(tuple(_row(setting, limits) for setting in chosen))
 
 
 def _row(setting: Setting, limits: Limits) -> Row:

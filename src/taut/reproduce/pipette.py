@@ -26,6 +26,7 @@ from taut.formulations.problem import LatencyModel, PlanningProblem
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.reports.text_table import percent, text_table
+from taut.reproduce.chosen import places_with
 from taut.solver.methods.baselines.trials import plain_candidates, tried
 from taut.solver.methods.named import method_of
 from taut.solver.methods.outcome import Outcome
@@ -138,7 +139,9 @@ def _speed_cells(row: Row) -> tuple[str, ...]:
     return _name(setting), over_amp, ours["amp"], megatron, ours["megatron"], "-", ours["varuna"]
 
 
-def reproduce_pipette(limits: Limits | None = None, *, latency_model: LatencyModel = "pipette", seed: int = 0) -> Table:
+def reproduce_pipette(
+    limits: Limits | None = None, *, latency_model: LatencyModel = "pipette", seed: int = 0, only: str = ""
+) -> Table:
     """
     Plan every setting by every method.
 
@@ -150,9 +153,17 @@ def reproduce_pipette(limits: Limits | None = None, *, latency_model: LatencyMod
         ``pipette``, the paper's own, or ``step``.
     seed
         Of the links that are drawn.
+    only
+        Part of the names of the settings that are planned, such as ``gpt-8.1b``.
+
+    Raises
+    ------
+    FieldError
+        If no setting has it.
     """
-    limits = limits or Limits(time_limit=60.0)
-    return Table(tuple(_row(setting, limits, latency_model, seed) for setting in SETTINGS))
+    limits, names = limits or Limits(time_limit=60.0), [_name(setting) for setting in SETTINGS]
+    chosen = [SETTINGS[place] for place in places_with(only, names)]
+    return Table(tuple(_row(setting, limits, latency_model, seed) for setting in chosen))
 
 
 def _row(setting: Setting, limits: Limits, latency_model: LatencyModel, seed: int) -> Row:
