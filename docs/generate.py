@@ -1,4 +1,4 @@
-"""Pages of the site that are made from the sources when it is built: command line, Python names, contributing."""
+"""Pages of the site made when it is built: command line, Python names, contributing, notebooks and their gallery."""
 
 import importlib
 import inspect
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from nbconvert import MarkdownExporter
 
 import taut
 from taut.commands.app import app
@@ -23,6 +25,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "reference/python.md", content=python_names()))
     contributing = Path(config.config_file_path).with_name("CONTRIBUTING.md").read_text(encoding="utf-8")
     files.append(File.generated(config, "dev/contributing.md", content=contributing))
+    for page in notebook_pages(config):
+        files.append(page)
     return files
 
 
@@ -99,3 +103,26 @@ def entry(name: str, value: Any) -> str:
     """The directive that puts a name's docstring on the page."""
     home = getattr(value, "__module__", "taut")
     return f"::: {home}.{name}\n    options:\n      heading_level: 3"
+
+
+def notebook_pages(config: MkDocsConfig) -> Iterator[File]:
+    """A page for each notebook with its stored outputs, their pictures, and the gallery of all."""
+    entries = []
+    for path in sorted(Path(config.config_file_path).parent.glob("notebooks/*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
+        text, resources = MarkdownExporter().from_notebook_node(notebook)
+        names = {name: f"{path.stem}-{name}" for name in resources["outputs"]}
+        for name, new in names.items():
+            text = text.replace(f"({name})", f"({new})")
+            yield File.generated(config, f"notebooks/{new}", content=resources["outputs"][name])
+        yield File.generated(config, f"notebooks/{path.stem}.md", content=text)
+        entries.append(gallery_entry(path.stem, notebook.cells[0].source, list(names.values())))
+    head = "# Gallery\n\nNotebooks with their outputs. The files are in the folder `notebooks` of the repository.\n\n"
+    yield File.generated(config, "notebooks/index.md", content=head + "\n\n".join(entries) + "\n")
+
+
+def gallery_entry(name: str, text: str, pictures: list[str]) -> str:
+    """Title, first paragraph and first picture of a notebook, with a link to its page."""
+    title, words = text.split("\n\n")[:2]
+    picture = f"\n\n[![{title.lstrip('# ')}]({pictures[0]})]({name}.md)" if pictures else ""
+    return f"## [{title.lstrip('# ')}]({name}.md)\n\n{words}{picture}"
