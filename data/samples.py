@@ -46,6 +46,7 @@ class ConfigurationRow(Spec):
     ``stages`` holds the layers of every stage, of every chunk in the order of the layers where a stage has several;
     without it the layers divide evenly. ``cluster`` is the catalog's whose links stand for the run's. ``measured_s`` is
     the seconds of a step, ``measured_bytes`` the most memory that a device took: one of the given stage, or of all.
+    Experts are those of every layer but the first ``dense_layers``; their ranks are ``ep`` and ``etp``.
     ``cuda_graphs`` says that passes are recorded once and launched as CUDA graphs, whose launch takes some microseconds
     whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs", 2024).
     """
@@ -64,6 +65,8 @@ class ConfigurationRow(Spec):
     pp: Whole = 1
     dp: Whole = 1
     cp: Whole = 1
+    ep: Whole = 1
+    etp: Whole | None = None
     vpp: Whole = 1
     micro_batch: Whole = 1
     global_batch: Whole
@@ -83,6 +86,11 @@ class ConfigurationRow(Spec):
     measured_s: Positive | None = None
     measured_bytes: Positive | None = None
     stage: Annotated[int, Field(ge=0)] | None = None
+    num_experts: Whole | None = None
+    experts_per_token: Whole | None = None
+    expert_ffn_hidden: Whole | None = None
+    shared_ffn_hidden: Annotated[int, Field(ge=0)] = 0
+    dense_layers: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _consistent(self) -> "ConfigurationRow":
@@ -98,6 +106,7 @@ class ConfigurationRow(Spec):
             )
         if self.stage is not None and self.stage >= self.pp:
             raise ValueError(f"stage is {self.stage}, expected one below pp = {self.pp}")
+        self._check_experts()
         self._check_division()
         if self.run_schedule == "interleaved-1f1b" and (self.pp == 1 or self.num_micro_batches % self.pp):
             raise ValueError(f"vpp is {self.vpp}, expected 1 unless pp > 1 divides the micro-batches")
@@ -108,6 +117,23 @@ class ConfigurationRow(Spec):
         if self.attention_heads % self.tp or (self.ffn_hidden or 4 * self.hidden) % self.tp:
             raise ValueError(f"tp is {self.tp}, expected a divisor of heads and ffn_hidden")
         return self
+
+    def _check_experts(self) -> None:
+        """Refuse experts that are half stated, and their ranks without experts."""
+        missing = [name for name in ("experts_per_token", "expert_ffn_hidden") if getattr(self, name) is None]
+        if self.num_experts is None:
+            stated = [name for name in ("experts_per_token", "expert_ffn_hidden") if name not in missing]
+            stated += [name for name in ("shared_ffn_hidden", "dense_layers") if getattr(self, name)]
+            stated += ["ep"] * (self.ep > 1) + ["etp"] * (self.etp is not None)
+            if stated:
+                raise ValueError(f"{stated[0]} is {getattr(self, stated[0])}, expected num_experts beside it")
+        elif missing:
+            raise ValueError(f"{missing[0]}: missing, expected it beside num_experts")
+        elif self.num_experts % self.ep or self.expert_tp not in (1, self.tp):
+            raise ValueError(
+                f"ep is {self.ep} and etp {self.expert_tp}, expected a divisor of the {self.num_experts} experts, "
+                f"and 1 or tp = {self.tp}"
+            )
 
     def _check_division(self) -> None:
         """Refuse stages that do not hold the layers."""
@@ -129,6 +155,11 @@ class ConfigurationRow(Spec):
     def num_micro_batches(self) -> int:
         """Micro-batches of a pipeline and step."""
         return self.global_batch // self.dp // self.micro_batch
+
+    @property
+    def expert_tp(self) -> int:
+        """Tensor ranks that share an expert: unless stated one, or all where every replica has all experts."""
+        return self.etp or (self.tp if self.ep == 1 else 1)
 
     @property
     def attention_heads(self) -> int:

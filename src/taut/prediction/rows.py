@@ -17,10 +17,11 @@ from taut.data.memory import MemoryModel, beyond
 from taut.data.samples import ConfigurationRow, network_features
 from taut.data.units import KIB
 from taut.errors import DataError, ExtrapolationWarning
-from taut.formulations.batch.configurations import Configurations
+from taut.formulations.batch.configurations import Configurations, even_division
 from taut.formulations.batch.memory import memory_bytes
 from taut.formulations.batch.step_time import step_form
 from taut.prediction.columns import columns_of, refusal
+from taut.prediction.experts import priced_alone
 from taut.prediction.settings import Given, Setting, setting_of
 
 SHARED = ("gpu", "gpus_per_node", "precision", "grad_precision", "stack", "cluster", "cuda_graphs")
@@ -73,8 +74,25 @@ def _of_setting(rows: list[ConfigurationRow], given: Given) -> list[Prediction]:
     except DataError as error:
         return [Prediction(error=str(error))] * len(rows)
     wrong = [refusal(row, setting.memory) for row in rows]
-    priced = iter(_priced([row for row, words in zip(rows, wrong, strict=True) if not words], setting))
-    return [Prediction(error=words) if words else next(priced) for words in wrong]
+    right = [row for row, words in zip(rows, wrong, strict=True) if not words]
+    dense = [row for row in right if row.num_experts is None]
+    priced = iter(_priced(dense, setting) if dense else [])
+    return [
+        Prediction(error=words) if words else next(priced) if row.num_experts is None else _with_experts(row, setting)
+        for row, words in zip(rows, wrong, strict=True)
+    ]
+
+
+def _with_experts(row: ConfigurationRow, setting: Setting) -> Prediction:
+    """A row with experts, priced alone, or what is wrong with it."""
+    chunks = row.pp * row.vpp
+    layers, interleaved = np.array([[row.layers], [chunks]]), np.array([row.vpp > 1])
+    division = row.stages or even_division(*layers, interleaved)[0, :chunks].tolist()
+    try:
+        seconds, needed = priced_alone(row, setting, division)
+    except DataError as error:
+        return Prediction(error=str(error))
+    return _prediction(seconds, needed, setting)
 
 
 def _warn_outside(rows: list[ConfigurationRow], memory: MemoryModel) -> None:
@@ -92,18 +110,17 @@ def _priced(rows: list[ConfigurationRow], setting: Setting) -> list[Prediction]:
     seconds, needed = price(columns, setting)
     if (network := setting.memory.network) is not None:
         needed = np.ceil(network.predict(network_features(rows, network.names))).astype(np.int64)
+    return [_prediction(*figures, setting) for figures in zip(seconds.tolist(), needed.tolist(), strict=True)]
+
+
+def _prediction(seconds: float, needed: int, setting: Setting) -> Prediction:
     capacity = setting.device.capacity_kib
-    room = (capacity - setting.memory.margin_kib(capacity)) * KIB
-    known = bool(setting.calibration.residuals)
-    return [
-        Prediction(
-            step_time_s=value,
-            band=setting.calibration.band(value) if known else None,
-            memory_bytes=need,
-            fits=need <= room,
-        )
-        for value, need in zip(seconds.tolist(), needed.tolist(), strict=True)
-    ]
+    return Prediction(
+        step_time_s=seconds,
+        band=setting.calibration.band(seconds) if setting.calibration.residuals else None,
+        memory_bytes=needed,
+        fits=needed <= (capacity - setting.memory.margin_kib(capacity)) * KIB,
+    )
 
 
 def price(configurations: Configurations, setting: Setting) -> tuple[Floats, Ints]:

@@ -1,0 +1,129 @@
+"""
+Rows with experts, priced one by one as plans: by the planner's own evaluator, workers in the order of the devices.
+
+A row's model has layers of its hidden size, the first ``dense_layers`` of them without experts. Where ``ep`` is above 1
+and ``etp`` is left out an expert lies on one GPU whole, and tensor ranks have sequence parallelism.
+"""
+
+import numpy as np
+
+from taut.data.analytic.layer_costs import analytic_costs
+from taut.data.catalog.builtin import catalog_operators
+from taut.data.cluster import ClusterSpec
+from taut.data.costs import RECOMPUTE
+from taut.data.model import ModelSpec
+from taut.data.samples import ConfigurationRow
+from taut.data.units import GIGABIT, MICROSECOND
+from taut.errors import DataError
+from taut.formulations.latency import memory_bytes, step_time, violations
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate, StrategySpace
+from taut.formulations.strategy import Division, Strategy
+from taut.prediction.settings import Setting
+from taut.solver.simple_plans import rank_order
+
+
+def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -> tuple[float, int]:
+    """
+    Seconds of a step and bytes of the fullest device.
+
+    Parameters
+    ----------
+    row
+        A configuration with experts.
+    setting
+        What prices it.
+    division
+        Layers of every stage, or chunk.
+
+    Raises
+    ------
+    DataError
+        If no plan has these degrees.
+    """
+    problem = _problem(row, setting)
+    candidate = _candidate(row, problem)
+    kinds = np.full(len(division), RECOMPUTE.index(row.recompute))
+    strategy = Strategy(candidate=candidate, division=Division.of_ends(np.cumsum(division), kinds))
+    devices = rank_order(candidate)
+    if torn := [words for words in violations(problem, strategy, devices) if "needs" not in words]:
+        raise DataError(f"{torn[0]}, expected other degrees")
+    return float(step_time(problem, strategy, devices).total), max(memory_bytes(problem, strategy))
+
+
+def _candidate(row: ConfigurationRow, problem: PlanningProblem) -> Candidate:
+    """The one candidate that the row is."""
+    if not problem.candidates:
+        raise DataError(
+            f"tp={row.tp}, cp={row.cp}, ep={row.ep}, etp={row.expert_tp}, zero={row.zero}: no plan has these degrees, "
+            f"expected ep to divide the {row.num_experts} experts, etp 1 or tp, groups within nodes or on whole ones, "
+            "and ZeRO-0 or 1 beside ep > 1"
+        )
+    return problem.candidates[0]
+
+
+def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
+    model, memory, kept = _model(row), setting.memory, setting.calibration
+    if memory.network is not None:
+        raise DataError(f"num_experts is {row.num_experts}, expected none, as {memory.network.name} knows no experts")
+    said = memory.sequence_parallel if row.sequence_parallel is None else row.sequence_parallel
+    sharded = row.tp > 1 and (said or row.ep > 1)
+    fixed = {name: getattr(row, name) for name in ("pp", "tp", "cp", "dp", "ep", "vpp", "micro_batch", "zero")}
+    fixed |= {"etp": row.expert_tp, "schedule": row.run_schedule, "sequence_parallel": sharded}
+    space = StrategySpace(
+        global_batch=row.global_batch,
+        max_tp=row.tp,
+        max_cp=row.cp,
+        max_ep=row.ep,
+        max_vpp=row.vpp,
+        schedules=[row.run_schedule],
+        zero=[row.zero],
+        recompute=[row.recompute],
+        hybrid_sharding=False,
+        fixed=fixed,
+    )
+    costs = analytic_costs(
+        model,
+        [setting.device],
+        precision=memory.precision,
+        tensor_degrees=[row.tp],
+        micro_batches=[row.micro_batch],
+        context_degrees=[row.cp],
+        expert_degrees=[row.ep],
+        operators=catalog_operators(),
+        calibration=kept,
+    )
+    overlap = setting.overlap if row.overlap_grad_reduce is None else row.overlap_grad_reduce
+    return PlanningProblem(model, _cluster(row, setting), costs, memory, space, "step", kept, overlap)
+
+
+def _model(row: ConfigurationRow) -> ModelSpec:
+    experts = {
+        "num_experts": row.num_experts,
+        "experts_per_token": row.experts_per_token,
+        "expert_ffn_hidden": row.expert_ffn_hidden,
+        "shared_ffn_hidden": row.shared_ffn_hidden,
+    }
+    shape = {name: getattr(row, name) for name in ("layers", "hidden", "seq", "dense_layers", "tied_embedding")}
+    shape |= {"heads": row.attention_heads, "kv_heads": row.key_value_heads, "ffn_hidden": row.ffn_hidden}
+    shape |= {"vocab": row.vocab or None, "gated_mlp": True, "dropout": row.dropout, "experts": experts}
+    return ModelSpec.parse({"name": "row", **{k: v for k, v in shape.items() if v is not None}}, "row")
+
+
+def _cluster(row: ConfigurationRow, setting: Setting) -> ClusterSpec:
+    """Nodes of the row's size with the setting's links."""
+    machine, size = setting.machine, min(row.gpus_per_node, row.n_gpus)
+    if row.n_gpus % size:
+        raise DataError(f"n_gpus is {row.n_gpus}, expected a multiple of gpus_per_node = {size} with experts")
+    node = {
+        "count": row.n_gpus // size,
+        "device": setting.device.model_dump(),
+        "gpus_per_node": size,
+        "intra_bandwidth_gbps": machine.inside_rate / GIGABIT,
+        "intra_latency_us": machine.inside_latency / MICROSECOND,
+    }
+    if np.isfinite(machine.cards):
+        node["nic_bandwidth_gbps"] = machine.cards / GIGABIT
+    between = machine.between_rate / GIGABIT, machine.between_latency / MICROSECOND
+    network = dict(zip(("bandwidth_gbps", "latency_us"), between, strict=True))
+    return ClusterSpec.parse({"name": "row", "nodes": [node], "network": network}, "row")
