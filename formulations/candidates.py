@@ -50,8 +50,14 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterat
                                 for recompute in _uniform_recompute(space, schedule):
                                     choice = Candidate(*degrees, zero, sharded, (), group, recompute, cp)
                                     yield choice
-                                    if zero < 2 and sharded == (tp > 1) and dp * cp * tp > 1:
+                                    if zero == expert_zero(space, pp, dp * cp) and sharded == (tp > 1):
                                         yield from _with_experts(space, model, cluster, choice)
+
+
+def expert_zero(space: StrategySpace, pp: int, dp_cp: int) -> int | None:
+    """The ZeRO stage beside several expert ranks: 1 takes less than 0 in all, (11)."""
+    stages = [zero for zero in zero_stages(space, pp, dp_cp) if zero < 2 and space.fixed.get("zero", zero) == zero]
+    return max(stages, default=None)
 
 
 def _with_experts(

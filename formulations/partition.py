@@ -53,6 +53,7 @@ from taut.formulations.tables.block_traffic import (
     ALONE,
     BlockLink,
     BlockSeconds,
+    Traffic,
     best_block,
     block_seconds,
     blocks_of_nodes,
@@ -235,6 +236,15 @@ def seconds_of_best(problem: PlanningProblem, candidate: Candidate) -> BlockSeco
     tables, kinds = problem.tables(candidate), range(len(problem.device_types))
     each = [best_block(problem.links, problem.type_of_node == k, candidate.block) for k in kinds]
     return block_seconds(tables.traffic, tables.forward, each)
+
+
+def least_within(problem: PlanningProblem, candidate: Candidate, traffic: Traffic) -> Floats:
+    """Seconds of some traffic within a block over the best block that nodes of any type offer."""
+    if candidate.width == 1:
+        return np.zeros(())
+    kinds = range(len(problem.device_types))
+    each = [best_block(problem.links, problem.type_of_node == k, candidate.block) for k in kinds]
+    return np.asarray(np.min([traffic.seconds(link) for link in each], axis=0))
 
 
 def _at_slowest(tables: StageTables, links: Links, of_type: Flags, block: BlockShape) -> tuple[Floats, Floats]:

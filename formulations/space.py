@@ -33,7 +33,8 @@ cp, ep, etp). With D devices, global batch :math:`g` and L layers,
     each or all tp of them: etp = 1 or tp. Expert groups and blocks are those of ``taut.formulations.degrees`` (1), fit
     the nodes as tensor groups do in (3), and tensor groups lie in a node. Tensor ranks share what lies between their
     parts (``sequence_parallel``). Where ep is 1 all experts are split over tensor ranks; elsewhere candidates have
-    ZeRO-0 or 1, are priced by the latency model ``step`` alone, and where memory is a sum of terms.
+    ZeRO-1, or ZeRO-0 where 1 is not in the space or 0 is fixed, are priced by the latency model ``step`` alone, and
+    where memory is a sum of terms.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.

@@ -68,7 +68,7 @@ class Traffic(NamedTuple):
     expert_bytes: Floats
     expert_steps: Floats
 
-    def at(self, *index: Ints | int) -> "Traffic":
+    def at(self, *index: Ints | int | slice) -> "Traffic":
         """The entries at an index."""
         return Traffic(*(figure[index] for figure in self))
 

@@ -29,7 +29,7 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
 from taut.formulations.order_division import ChunkProblem, chunk_problem
-from taut.formulations.partition import PartitionProblem, partition_problem, seconds_of_best
+from taut.formulations.partition import PartitionProblem, least_within, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, SPLIT
 from taut.formulations.sharding import half_ring, pass_bytes
@@ -61,10 +61,11 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
     """
     tables, m = problem.tables(candidate), candidate.num_micro_batches
     allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
-    seconds = (tables.seconds + seconds_of_best(problem, candidate).both.min(axis=0))[:, allowed]
-    layers = np.arange(tables.num_layers)
     # Layer by layer: one type may be the fastest for some layers, another for the others.
-    by_type = seconds[:, :, layers, layers + 1].min(axis=1)
+    layers = np.arange(tables.num_layers)
+    within = least_within(problem, candidate, tables.traffic.at(slice(None), layers, layers + 1))
+    seconds = (tables.seconds[:, :, layers, layers + 1] + within)[:, allowed]
+    by_type = seconds.min(axis=1)
     least = by_type.min(axis=0)
     whole = max(least.sum(), _whole_gathers(problem, candidate, gather))
     straggler = max(whole / candidate.pp, _slowest_stage(least, _paces(problem, candidate, by_type)), least.max())
@@ -122,8 +123,8 @@ def _trip(problem: PlanningProblem, candidate: Candidate, seconds: Floats) -> fl
     layers = np.arange(problem.tables(candidate).num_layers)
     if candidate.schedule in SPLIT:
         allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
-        seconds = seconds - problem.passes(candidate).weight_gradient[:, allowed]
-    return float(seconds[:, :, layers, layers + 1].min(axis=(0, 1)).sum())
+        seconds = seconds - problem.passes(candidate).weight_gradient[:, allowed][..., layers, layers + 1]
+    return float(seconds.min(axis=(0, 1)).sum())
 
 
 def _least_waits(problem: PlanningProblem, candidate: Candidate, gather: float) -> float:

@@ -23,9 +23,10 @@ With D devices, global batch g and L layers a candidate has
     ``step``, memory that is a sum of terms, tensor groups within nodes, and tp cp devices that divide every node or are
     a multiple of the one size of all; they have no copies of (7) but one;
 (11) ep expert ranks up to the space's most that divide the experts of every layer which has some, of etp = 1 or tp
-    tensor ranks each: several only as in (10), with ZeRO-0 or 1 and, where tp > 1, sequence parallelism. Their ep etp
-    devices are a multiple of tp, of tp cp devices one divides the other, and they divide tp cp dp; they, and the larger
-    of both, are whole parts of nodes or whole nodes as in (2). The larger of both run in step.
+    tensor ranks each: several only as in (10), with ZeRO-1, or 0 where 1 is not to be had or 0 is fixed, and, where
+    tp > 1, sequence parallelism. Their ep etp devices are a multiple of tp, of tp cp devices one divides the other, and
+    they divide tp cp dp; they, and the larger of both, are whole parts of nodes or whole nodes as in (2). The larger of
+    both run in step.
 """
 
 from collections.abc import Iterator
@@ -104,7 +105,7 @@ def _experts(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
     yield 1, 0
     numbers = [layer.experts.num_experts for layer in case.model.blocks if layer.experts]
     tp, replica, sizes = choice.tp, choice.tp * choice.cp, {node.gpus_per_node for node in case.cluster.nodes}
-    priced = case.latency_model == "step" and case.memory.network is None and choice.zero < 2
+    priced = case.latency_model == "step" and case.memory.network is None and choice.zero == _least_held(case, choice)
     if not numbers or not priced or choice.sequence_parallel != (tp > 1) or any(size % tp for size in sizes):
         return
     for ep, etp in product(range(2, case.space.get("max_ep", 1) + 1), {1, tp}):
@@ -116,6 +117,13 @@ def _experts(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
         )
         if fits and not any(count % ep for count in numbers) and _expert_costs(case, choice, ep, etp):
             yield ep, etp
+
+
+def _least_held(case: Case, choice: Choice) -> int:
+    """The larger of ZeRO-0 and 1 that a candidate's degrees allow, and fixed values."""
+    stages = [0] if choice.holders == 1 else _zero(case, choice.pp)
+    wanted = case.space["fixed"].get("zero")
+    return max([zero for zero in stages if zero < 2 and wanted in (None, zero)], default=-1)
 
 
 def _expert_costs(case: Case, choice: Choice, ep: int, etp: int) -> bool:

@@ -86,8 +86,8 @@ def _of_setting(rows: list[ConfigurationRow], given: Given) -> list[Prediction]:
 def _with_experts(row: ConfigurationRow, setting: Setting) -> Prediction:
     """A row with experts, priced alone, or what is wrong with it."""
     chunks = row.pp * row.vpp
-    layers, interleaved = np.array([[row.layers], [chunks]]), np.array([row.vpp > 1])
-    division = row.stages or even_division(*layers, interleaved)[0, :chunks].tolist()
+    shape = np.array([row.layers]), np.array([chunks]), np.array([row.vpp > 1])
+    division = row.stages or even_division(*shape)[0, :chunks].tolist()
     try:
         seconds, needed = priced_alone(row, setting, division)
     except DataError as error:

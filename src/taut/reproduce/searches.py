@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from taut.errors import InfeasibleError, NothingFoundError
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
 from taut.reports.text_table import text_table
@@ -124,14 +125,13 @@ def reproduce_searches(
 def _row(given: PublishedPlan, time_limit: float) -> Row:
     theirs = _plan(given, time_limit, fix=given.fixed)
     best = _plan(given, time_limit, schedules=SCHEDULES)
-    chosen = best.strategy
     return Row(
         published=given,
-        predicted_s=theirs.step_time_s,
-        best="-" if chosen is None else degrees(_of(best)),
-        best_s=best.step_time_s,
-        lower_bound_s=best.lower_bound_s,
-        differs=_difference(theirs, best),
+        predicted_s=None if theirs is None else theirs.step_time_s,
+        best="-" if best is None else degrees(_of(best)),
+        best_s=None if best is None else best.step_time_s,
+        lower_bound_s=None if best is None else best.lower_bound_s,
+        differs="-" if theirs is None or best is None else _difference(theirs, best),
     )
 
 
@@ -140,17 +140,21 @@ def _of(found: Plan) -> dict[str, Any]:
     return {name: getattr(found.strategy, name) for name in names}
 
 
-def _plan(given: PublishedPlan, time_limit: float, **options: Any) -> Plan:
-    return plan(
-        given.model,
-        _cluster(given),
-        global_batch=given.global_batch,
-        seq=given.seq,
-        precision=given.precision,
-        memory_model=MEMORY,
-        time_limit=time_limit,
-        **options,
-    )
+def _plan(given: PublishedPlan, time_limit: float, **options: Any) -> Plan | None:
+    """The plan at the prices of all rows, or None where nothing fits or nothing is found in the time."""
+    try:
+        return plan(
+            given.model,
+            _cluster(given),
+            global_batch=given.global_batch,
+            seq=given.seq,
+            precision=given.precision,
+            memory_model=MEMORY,
+            time_limit=time_limit,
+            **options,
+        )
+    except (InfeasibleError, NothingFoundError):
+        return None
 
 
 def _cluster(given: PublishedPlan) -> str:
@@ -162,8 +166,6 @@ def _cluster(given: PublishedPlan) -> str:
 
 def _difference(theirs: Plan, best: Plan) -> str:
     """The part of the step in which two plans differ most."""
-    if theirs.predicted is None or best.predicted is None:
-        return "-"
     one, other = theirs.predicted.breakdown_s, best.predicted.breakdown_s
     part = max(one, key=lambda name: abs(one[name] - other[name]))
     return f"{part.replace('_', ' ')} {other[part] - one[part]:+.2f} s"
