@@ -22,8 +22,8 @@ ROW = {"gpu": "h100-80gb", "n_gpus": 16, "global_batch": 32, **SHAPE, **EXPERTS}
 def test_a_row_is_priced_as_the_plan(degrees: dict[str, int]) -> None:
     """Seconds and bytes of the fullest device are those of the plan with the same degrees and division."""
     shape: dict[str, Any] = {"name": "row", "gated_mlp": True, "dense_layers": 1, "experts": EXPERTS, **SHAPE}
-    fixed = {"micro_batch": 1, "recompute": "none", "schedule": "1f1b", "sequence_parallel": True, **degrees}
-    found = taut.plan(taut.ModelSpec.parse(shape, "row"), "dgx-h100:2", global_batch=32, fix=fixed)
+    fixed: dict[str, Any] = {"micro_batch": 1, "recompute": "none", "schedule": "1f1b", "sequence_parallel": True}
+    found = taut.plan(taut.ModelSpec.parse(shape, "row"), "dgx-h100:2", global_batch=32, fix=fixed | degrees)
     stages = [end - first for first, end in found.strategy.stages]
     row = {**ROW, **degrees, "dense_layers": 1, "sequence_parallel": True, "stages": stages}
     (said,) = taut.predict([row])
