@@ -56,7 +56,7 @@ def _settings(current: str) -> dict[str, Any]:
     if current.lstrip().startswith("-"):
         return settings_of_flags(current)
     first, _, more = current.partition(",")
-    if "=" in first:
+    if "=" in first or not (Path(first).suffix or Path(first).exists()):
         return parse_fix(current, "--current")
     return settings_of_file(Path(first)) | parse_fix(more, "--current")
 
