@@ -47,9 +47,11 @@ from taut.solver.search.typed_plans import typed_plans
 class Refining:
     """All candidates of one search: what is known of them beyond their bounds, and the best plan that it led to."""
 
-    def __init__(self, problem: PlanningProblem, limits: Limits, best: Best) -> None:
+    def __init__(
+        self, problem: PlanningProblem, limits: Limits, best: Best, relaxations: dict[Candidate, float] | None = None
+    ) -> None:
         self._problem, self._limits, self._best = problem, limits, best
-        self.ladder, self._covers = Ladder(problem), CoverCache()
+        self.ladder, self._covers = Ladder(problem, relaxations=relaxations), CoverCache()
         self._standing: dict[Candidate, Standing] = {}
         self._divided: dict[Candidate, tuple[float, dict[str, Any]]] = {}
         self._by_order = OrderRefining(problem, limits, best, self.ladder)

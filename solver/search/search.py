@@ -16,7 +16,7 @@ Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an inter
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -26,7 +26,6 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, GivenOrder
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.result import (
-    OPTIMALITY_GAP,
     CandidateBound,
     Incumbent,
     Limits,
@@ -34,10 +33,10 @@ from taut.solver.result import (
     SearchResult,
     Source,
     State,
-    Status,
     StoppedBy,
     relative_gap,
 )
+from taut.solver.search.conclusion import concluded
 from taut.solver.search.first_plans import first_plans
 from taut.solver.search.history import History, Moment
 from taut.solver.search.incumbent import Best
@@ -64,6 +63,8 @@ def search(
     progress: Progress | None = None,
     *,
     incumbent: Incumbent | None = None,
+    only: Sequence[Candidate] | None = None,
+    relaxations: dict[Candidate, float] | None = None,
 ) -> SearchResult:
     """
     Best plan of a problem, with a bound on every candidate.
@@ -78,23 +79,34 @@ def search(
         Called after every refinement, and before a loop is compiled.
     incumbent
         A plan of the problem that is known already.
+    only
+        Candidates of the problem that are searched; all of them without it.
+    relaxations
+        Bounds ``relaxation`` that are known already, by candidate.
     """
     with Stopwatch(progress and (lambda doing: progress(0.0, math.inf, -math.inf, doing))):
         load_loops(problem)
-    return _Search(problem, limits, progress, incumbent).run()
+    every = problem.candidates if only is None else only
+    return _Search(problem, limits, progress, incumbent, every, relaxations).run()
 
 
 class _Search:
     """One run of the branch and bound: the heap and the bounds so far."""
 
     def __init__(
-        self, problem: PlanningProblem, limits: Limits, progress: Progress | None, incumbent: Incumbent | None
+        self,
+        problem: PlanningProblem,
+        limits: Limits,
+        progress: Progress | None,
+        incumbent: Incumbent | None,
+        every: Sequence[Candidate],
+        relaxations: dict[Candidate, float] | None,
     ) -> None:
-        self._problem, self._limits, self._progress = problem, limits, progress
+        self._problem, self._limits, self._progress, self._every = problem, limits, progress, every
         self._best = Best(problem, incumbent)
-        self._refining = Refining(problem, limits, self._best)
+        self._refining = Refining(problem, limits, self._best, relaxations)
         self._bounds: list[CandidateBound] = []
-        self._unsolved = np.full(len(problem.candidates), np.inf)
+        self._unsolved = np.full(len(every), np.inf)
         self._heap: list[tuple[Priority, float, bool, int]] = []
         self._orders: list[GivenOrder] = []
         self._interrupted: Callable[[], bool] = lambda: False
@@ -106,7 +118,7 @@ class _Search:
         """Search until proven, stopped or interrupted."""
         stopped: StoppedBy | None = None
         with self._watch, interrupt_requested() as self._interrupted:
-            for candidate in self._problem.candidates:
+            for candidate in self._every:
                 self._add(candidate)
             for plan in first_plans(self._problem, self._bounds):
                 self._best.take(*plan)
@@ -234,22 +246,11 @@ class _Search:
         return None
 
     def _result(self, stopped: StoppedBy | None) -> SearchResult:
-        for bound in self._bounds:
-            if bound.state is State.OPEN and bound.lower_bound >= self._best.seconds:
-                bound.state = State.PRUNED
-        incumbent, lower_bound = self._best.incumbent, self._lower_bound()
-        if incumbent is None:
-            done = stopped is None and all(b.state is State.INFEASIBLE for b in self._bounds)
-            status = Status.INFEASIBLE if done else Status.UNKNOWN
-        else:
-            gap = relative_gap(incumbent.seconds, lower_bound)
-            status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
-        return SearchResult(
-            status=status,
-            stopped_by=stopped or StoppedBy.EXHAUSTED,
-            incumbent=incumbent,
-            lower_bound=lower_bound,
-            bounds=sorted(self._bounds, key=lambda bound: bound.candidate),
+        return concluded(
+            self._bounds,
+            self._best.incumbent,
+            self._lower_bound(),
+            stopped,
             orders=tuple(self._orders),
             work=self._work,
             wall_s=self._elapsed,

@@ -25,6 +25,9 @@ def plan_command(
             "program); or a baseline: megatron, amp, pipette, hethub, varuna, fsdp, random."
         ),
     ] = "branch-and-bound",
+    processes: Annotated[
+        int, typer.Option(help="Processes that share the candidates, incumbent and bounds.", min=1)
+    ] = 1,
     out: Annotated[Path | None, typer.Option(help="Write the plan as JSON.")] = None,
     stack_price: Annotated[
         bool, typer.Option("--stack-price", help="Bound the whole space too: what the stack's limits cost at most.")
@@ -42,7 +45,7 @@ def plan_command(
     """Find the best strategy and placement, with a proven gap. Ctrl-C keeps the best plan so far."""
     given = {"tokens": tokens, "steps": steps, "price": price, "deadline_days": deadline_days}
     if objective != "time" or any(value is not None for value in given.values()):
-        _check_alone(method, stack_price)
+        _check_alone(method, stack_price, processes)
         _provision(request, {"objective": objective, **given}, out, as_json, quiet)
         return
     from taut.commands.progress import progress_lines
@@ -53,7 +56,7 @@ def plan_command(
     check_file(out)
     request, method = scored_by_simulation(request, method)
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
-        found = plan(request, method=method, progress=progress)
+        found = plan(request, method=method, processes=processes, progress=progress)
         stack_costs = price_of(request, found, progress=progress) if stack_price else None
     if out is not None:
         found.write(out)
@@ -64,10 +67,12 @@ def plan_command(
         typer.echo(summary(found.typed, width=text_width()) + ("" if stack_costs is None else f"\n{stack_costs}"))
 
 
-def _check_alone(method: str, stack_price: bool) -> None:
+def _check_alone(method: str, stack_price: bool, processes: int) -> None:
     """Refuse beside a choice of nodes what is of one number of them."""
     if method != "branch-and-bound":
         raise FieldError("method", method, "finds plans of all nodes, expected none beside an objective or a deadline")
+    if processes > 1:
+        raise FieldError("processes", str(processes), "share the search of one plan, expected 1 beside an objective")
     if stack_price:
         raise FieldError("stack_price", None, "is of all nodes, expected none beside an objective or a deadline")
 

@@ -26,7 +26,7 @@ from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.methods.certified import Certified, certified
 from taut.solver.methods.named import NAMES, SEARCH, SIMULATED, method_of
 from taut.solver.methods.outcome import Outcome
-from taut.solver.result import Limits, Progress, Status, StoppedBy
+from taut.solver.result import Limits, Progress, SearchResult, Status, StoppedBy
 from taut.solver.search.search import search
 
 _STOPPED = {
@@ -37,13 +37,16 @@ _STOPPED = {
 
 
 @overload
-def plan(model: PlanRequest, /, *, method: str = SEARCH, progress: Progress | None = None) -> Plan: ...
+def plan(
+    model: PlanRequest, /, *, method: str = SEARCH, processes: int = 1, progress: Progress | None = None
+) -> Plan: ...
 @overload
 def plan(
     model: ModelInput,
     cluster: ClusterInput,
     *,
     method: str = SEARCH,
+    processes: int = 1,
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
 ) -> Plan: ...
@@ -52,6 +55,7 @@ def plan(
     cluster: ClusterInput | None = None,
     *,
     method: str = SEARCH,
+    processes: int = 1,
     progress: Progress | None = None,
     **options: Any,
 ) -> Plan:
@@ -62,12 +66,15 @@ def plan(
     ----------
     model, cluster
         Specs or their plain values, catalog names (``gpt3-175b``, ``dgx-a100:16``) or files; or a ``PlanRequest``
-        alone, which holds everything below but ``method`` and ``progress``.
+        alone, which holds everything below but ``method``, ``processes`` and ``progress``.
     method
         ``branch-and-bound``; ``simulated``, its best candidates scored by simulating them; ``cp-sat`` or ``cbc``, the
         strategy as an integer program and its placement as a quadratic assignment; or a baseline from its paper,
         ``megatron``, ``amp``, ``pipette``, ``hethub``, ``varuna``, ``fsdp`` or ``random``. Bounds are those of the
         branch and bound in any case; each of the two has the time limit for itself.
+    processes
+        Of the branch and bound, which share incumbent and bounds; with several, ``work_limit`` holds for groups of
+        candidates, and which of several plans within the gap is found depends on the time.
     progress
         Called with elapsed seconds, incumbent, bound and what was just done.
     **options
@@ -134,11 +141,14 @@ def plan(
     <Plan gpt2-345m on dgx-a100, pp=1 tp=1 dp=8 micro_batch=4 1f1b zero=3, 0.16 s a step, gap 0 %>
     """
     request, method = scored_by_simulation(request_of(model, cluster, options), method)
+    if processes < 1 or (processes > 1 and method != SEARCH):
+        reason = f"expected a number above 0, and 1 with a method other than {SEARCH}"
+        raise FieldError("processes", str(processes), reason)
     problem, limits = planning_problem(request), request.limits
     tried = (
         None if method == SEARCH else certified(problem, _found_by(method, problem, limits, progress), limits, progress)
     )
-    result = search(problem, limits, progress) if tried is None else tried.result
+    result = _searched(problem, limits, processes, progress) if tried is None else tried.result
     if result.status is Status.INFEASIBLE:
         why_not = diagnose(problem, result, pricing=lambda max_tp: wider_costs(problem, request.profile, max_tp))
         raise InfeasibleError(str(why_not), why_not.as_dict())
@@ -165,6 +175,17 @@ def scored_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest
     if method not in (SEARCH, SIMULATED):
         raise FieldError("method", method, f"stands beside latency model {SIMULATED}, expected none")
     return request.model_copy(update={"latency_model": "step"}), SIMULATED
+
+
+def _searched(problem: PlanningProblem, limits: Limits, processes: int, progress: Progress | None) -> SearchResult:
+    """The branch and bound, on so many processes."""
+    if processes == 1:
+        return search(problem, limits, progress)
+    from taut.solver.search.shared import search_on
+    from taut.sweeping.executors import local_executor
+
+    with local_executor(processes) as executor:
+        return search_on(executor, processes, problem, limits, progress)
 
 
 def _found_by(name: str, problem: PlanningProblem, limits: Limits, progress: Progress | None) -> Outcome:

@@ -1,0 +1,221 @@
+r"""
+The branch and bound on several processes, which share incumbent and bounds.
+
+(1) The relaxations of all candidates are computed in parts, one a process.
+(2) Candidates are searched in groups by ascending bound, those priced by their order last, a group a task
+    (``taut.solver.search.search``). A task begins with the best plan so far, and returns its plan and its bounds.
+(3) A group is sent out only while its least bound is below the incumbent. With b(c) the best bound returned so far of
+    candidate c, a relaxation where it was not sent out, and J the incumbent, :math:`\min(J, \min_c b(c))` over the
+    candidates that are neither solved nor infeasible bounds every plan at any moment, as in one process.
+(4) So the search ends where that of one process does: when (3) has closed to the gap, or no candidate below J is left.
+    Where both prove their plan optimal their bounds are equal up to the gap; which of several equal plans is found, and
+    bounds of candidates that a better incumbent would have cut short, depend on which task is done first.
+
+The processes may be any ``concurrent.futures.Executor``. Each keeps the tables of the problem from task to task.
+"""
+
+import math
+import pickle
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from dataclasses import replace
+
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate, GivenOrder
+from taut.solver.bounds.ladder import Ladder
+from taut.solver.interrupt import interrupt_requested
+from taut.solver.result import (
+    CandidateBound,
+    Incumbent,
+    Limits,
+    Progress,
+    SearchResult,
+    Source,
+    State,
+    StoppedBy,
+    relative_gap,
+)
+from taut.solver.search.conclusion import concluded
+from taut.solver.search.history import History, Moment
+from taut.solver.search.refinement import load_loops
+from taut.solver.search.search import search
+from taut.solver.stopwatch import Stopwatch
+
+FIRST_GROUP, LARGEST_GROUP = 4, 64
+"""Candidates of a group: few while every plan helps the others, more once most are refuted at their first bound."""
+PARTS = 8
+"""Parts of (1) for each process: candidates of large degrees take longer than others."""
+LOOK_S = 0.2
+"""Seconds between two looks at limits while tasks run."""
+
+_known: dict[bytes, PlanningProblem] = {}
+
+
+def search_on(
+    executor: Executor, processes: int, problem: PlanningProblem, limits: Limits, progress: Progress | None = None
+) -> SearchResult:
+    """
+    Best plan of a problem, with a bound on every candidate.
+
+    Parameters
+    ----------
+    executor
+        Runs the tasks.
+    processes
+        How many of them at a time.
+    problem
+        What is planned.
+    limits
+        When to stop; a work limit is one of each group, and work is then not deterministic.
+    progress
+        Called after every task.
+    """
+    with Stopwatch(progress and (lambda doing: progress(0.0, math.inf, -math.inf, doing))):
+        # Compiled here once, loaded there.
+        load_loops(problem)
+    return _Shared(executor, processes, problem, limits, progress).run()
+
+
+class _Shared:
+    def __init__(
+        self, executor: Executor, processes: int, problem: PlanningProblem, limits: Limits, progress: Progress | None
+    ) -> None:
+        self._executor, self._processes, self._limits, self._progress = executor, processes, limits, progress
+        self._problem, self._packed = problem, pickle.dumps(replace(problem))
+        self._bounds: dict[Candidate, CandidateBound] = {}
+        self._waiting: list[Candidate] = []
+        self._incumbent: Incumbent | None = None
+        self._orders: list[GivenOrder] = []
+        self._work, self._groups = 0, 0
+        self._history, self._watch = History(), Stopwatch()
+        self._interrupted: Callable[[], bool] = bool
+
+    def run(self) -> SearchResult:
+        """Search until proven, stopped or interrupted."""
+        with self._watch, interrupt_requested() as self._interrupted:
+            self._relax()
+            stopped = self._search()
+        relaxations = {c: b.lower_bound for c, b in self._bounds.items() if b.source is Source.RELAXATION}
+        return concluded(
+            list(self._bounds.values()),
+            self._incumbent,
+            self._lower_bound(),
+            stopped,
+            orders=tuple(self._orders),
+            work=self._work,
+            wall_s=self._watch.seconds,
+            relaxations=relaxations,
+            history=tuple(moment.as_dict() for moment in self._history.moments),
+        )
+
+    def _relax(self) -> None:
+        """Relaxations of all candidates, (1)."""
+        every = self._problem.candidates
+        count = min(PARTS * self._processes, len(every)) or 1
+        parts = [every[k::count] for k in range(count)]
+        futures = [self._executor.submit(_relaxed, self._packed, part) for part in parts]
+        for part, future in zip(parts, futures, strict=True):
+            for candidate, seconds in zip(part, future.result(), strict=True):
+                self._bounds[candidate] = CandidateBound(
+                    candidate=candidate, lower_bound=seconds, source=Source.RELAXATION
+                )
+        self._waiting = sorted(every, key=self._priority, reverse=True)
+        self._tell("relaxations")
+
+    def _priority(self, candidate: Candidate) -> tuple[bool, float, bool]:
+        """Order in which candidates are sent out, (2); of equal bounds that with sequence parallelism first."""
+        return candidate.is_order_priced, self._bounds[candidate].lower_bound, not candidate.sequence_parallel
+
+    def _search(self) -> StoppedBy | None:
+        """Groups by ascending bound, (2) and (3); why to stop, None where nothing is left."""
+        running: set[Future[SearchResult]] = set()
+        stopped = self._reason_to_stop()
+        while True:
+            while stopped is None and len(running) < self._processes and (group := self._next_group()):
+                running.add(self._executor.submit(_searched, *self._task(group)))
+            if not running:
+                return stopped
+            done, running = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                self._take(future.result())
+            stopped = stopped or self._reason_to_stop()
+
+    def _next_group(self) -> list[Candidate]:
+        """The next candidates below the incumbent; none where no candidate is."""
+        size = min(FIRST_GROUP << (self._groups // self._processes), LARGEST_GROUP)
+        group: list[Candidate] = []
+        while self._waiting and len(group) < size:
+            candidate = self._waiting.pop()
+            if self._bounds[candidate].lower_bound < self._seconds:
+                group.append(candidate)
+        self._groups += 1
+        return group
+
+    def _task(
+        self, group: list[Candidate]
+    ) -> tuple[bytes, list[Candidate], dict[Candidate, float], Incumbent | None, Limits]:
+        """What a process needs to search a group."""
+        left = None if self._limits.time_limit is None else max(self._limits.time_limit - self._watch.seconds, 0.0)
+        relaxations = {candidate: self._bounds[candidate].lower_bound for candidate in group}
+        return self._packed, group, relaxations, self._incumbent, replace(self._limits, time_limit=left, workers=1)
+
+    def _take(self, found: SearchResult) -> None:
+        """Keep a group's bounds, orders, and plan."""
+        for bound in found.bounds:
+            known = self._bounds.get(bound.candidate)
+            if known is None or known.lower_bound <= bound.lower_bound:
+                self._bounds[bound.candidate] = bound
+        self._orders += [order for order in found.orders if order not in self._orders]
+        if found.incumbent is not None and found.incumbent.seconds < self._seconds:
+            self._incumbent = found.incumbent
+        self._work += found.work
+        self._tell(f"{sum(bound.source is not Source.RELAXATION for bound in self._bounds.values())} candidates")
+
+    @property
+    def _seconds(self) -> float:
+        return math.inf if self._incumbent is None else self._incumbent.seconds
+
+    def _lower_bound(self) -> float:
+        """Global bound (3)."""
+        left = (b.lower_bound for b in self._bounds.values() if b.state in (State.OPEN, State.PRUNED))
+        return min(self._seconds, min(left, default=math.inf))
+
+    def _tell(self, doing: str) -> None:
+        bound, seconds = self._lower_bound(), self._watch.seconds
+        self._history.note(Moment(self._work, seconds, self._seconds, bound))
+        if self._progress is not None:
+            self._progress(seconds, self._seconds, bound, doing)
+
+    def _reason_to_stop(self) -> StoppedBy | None:
+        if self._interrupted():
+            return StoppedBy.INTERRUPT
+        gap = None if self._incumbent is None else relative_gap(self._seconds, self._lower_bound())
+        if gap is not None and gap <= self._limits.gap:
+            return StoppedBy.GAP
+        over = self._limits.time_limit is not None and self._watch.seconds >= self._limits.time_limit
+        return StoppedBy.TIME if over else None
+
+
+def _unpacked(packed: bytes) -> PlanningProblem:
+    """The problem, with the tables that earlier tasks of this process made."""
+    if packed not in _known:
+        _known.clear()
+        _known[packed] = pickle.loads(packed)
+    return _known[packed]
+
+
+def _relaxed(packed: bytes, candidates: Iterable[Candidate]) -> list[float]:
+    """Task: relaxations of some candidates."""
+    ladder = Ladder(_unpacked(packed))
+    return [ladder.relaxation(candidate) for candidate in candidates]
+
+
+def _searched(
+    packed: bytes,
+    group: list[Candidate],
+    relaxations: dict[Candidate, float],
+    incumbent: Incumbent | None,
+    limits: Limits,
+) -> SearchResult:
+    """Task: the search of a group."""
+    return search(_unpacked(packed), limits, incumbent=incumbent, only=group, relaxations=relaxations)

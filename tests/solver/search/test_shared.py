@@ -1,0 +1,90 @@
+"""The branch and bound on several processes finds what that of one does."""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import taut
+from taut.errors import FieldError
+from taut.formulations.problem import PlanningProblem
+from taut.solver.result import Limits, SearchResult, State
+from taut.solver.search.search import search
+from taut.solver.search.shared import search_on
+from taut.sweeping.executors import local_executor
+from tests.support.instances import random_problem
+from tests.support.small import cluster, problem
+
+
+def on_one_thread(given: PlanningProblem, limits: Limits) -> SearchResult:
+    """Groups one after another, as if each had a process."""
+    with ThreadPoolExecutor(1) as executor:
+        return search_on(executor, 2, given, limits)
+
+
+def compare(given: PlanningProblem, found: SearchResult) -> None:
+    """Status, bound and plan are those of one process, and a bound stands for every candidate."""
+    alone = search(given, Limits())
+    assert found.status is alone.status
+    assert found.lower_bound == pytest.approx(alone.lower_bound, rel=2e-6)
+    whole = given.with_orders(found.orders)
+    assert [bound.candidate for bound in found.bounds] == sorted(whole.candidates)
+    if found.incumbent is not None and alone.incumbent is not None:
+        assert found.incumbent.seconds == pytest.approx(alone.incumbent.seconds, rel=2e-6)
+        for bound in found.bounds:
+            if bound.state in (State.PRUNED, State.SOLVED):
+                assert bound.lower_bound >= found.incumbent.seconds * (1 - 1e-9)
+
+
+def test_a_small_problem_has_the_same_bound() -> None:
+    """Eight devices in two nodes."""
+    given = problem(cluster(2, 2))
+    compare(given, on_one_thread(given, Limits()))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", range(12))
+def test_random_problems_have_the_same_bound(seed: int) -> None:
+    """Several device types, tight memory and problems without any plan included."""
+    given = random_problem(seed)
+    compare(given, on_one_thread(given, Limits()))
+
+
+@pytest.mark.proof
+def test_limits_leave_a_valid_bound() -> None:
+    """A time that is over at once leaves relaxations, and a generous gap stops early."""
+    given = problem(cluster(2, 2))
+    best = search(given, Limits()).lower_bound
+    stopped = on_one_thread(given, Limits(time_limit=1e-9))
+    assert (stopped.stopped_by, stopped.incumbent) == ("time", None)
+    assert -math.inf < stopped.lower_bound <= best * (1 + 1e-9)
+    assert on_one_thread(given, Limits(gap=0.9)).lower_bound <= best * (1 + 1e-9)
+
+
+@pytest.mark.proof
+def test_two_processes_make_a_plan_that_holds() -> None:
+    """From the planner's entry, with the certificate checked."""
+    request = taut.PlanRequest("gpt2-345m", "dgx-a100:2", global_batch=64, fix={"tp": 1})
+    found, alone = taut.plan(request, processes=2), taut.plan(request)
+    assert found.lower_bound_s == pytest.approx(alone.lower_bound_s, rel=2e-6)
+    assert found.verify().holds
+
+
+@pytest.mark.parametrize(("processes", "method"), [(0, "branch-and-bound"), (2, "megatron")])
+def test_wrong_numbers_of_processes_are_refused(processes: int, method: str) -> None:
+    """None at all, and several for a method that has no candidates to share."""
+    with pytest.raises(FieldError, match=f"processes: {processes}, expected a number above 0, and 1 with a method"):
+        taut.plan("gpt2-345m", "dgx-a100", global_batch=8, processes=processes, method=method)
+
+
+@pytest.mark.long
+def test_sixteen_thousand_devices_have_the_same_bound_on_four_processes() -> None:
+    """Llama 3 405B on 16,384 H100: four processes prove what one does."""
+    given = taut.planning_problem(taut.PlanRequest("llama3-405b", "dgx-h100:2048", global_batch=2048))
+    alone = search(given, Limits())
+    with local_executor(4) as executor:
+        found = search_on(executor, 4, given, Limits())
+    assert found.incumbent is not None and alone.incumbent is not None
+    assert np.isclose(found.lower_bound, alone.lower_bound, rtol=1e-6, atol=0)
+    assert np.isclose(found.incumbent.seconds, alone.incumbent.seconds, rtol=1e-6, atol=0)
