@@ -78,7 +78,10 @@ class Traffic(NamedTuple):
 
     def seconds(self, link: BlockLink) -> Floats:
         """Seconds on the links of blocks, (3), of the shape that both broadcast to."""
-        return np.asarray(sum(figure * price for figure, price in zip(self, link, strict=True)))
+        every = list(zip(self, link, strict=True))
+        # Blocks without contexts and experts, which are most, have links of 0 seconds for these.
+        priced = [every[0], *((figure, price) for figure, price in every[1:] if np.ndim(price) or price)]
+        return np.asarray(sum(figure * price for figure, price in priced))
 
     def by_place(self, links: Links, block: BlockShape) -> tuple[Floats, Floats, Floats]:
         """
