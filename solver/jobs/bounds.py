@@ -7,7 +7,11 @@ division of the work, knowledge of all arrivals. Of several bounds the best is t
 (1) the linear program of ``taut.formulations.jobs.relaxation``, at the multipliers that the solver returns, whose value
     is computed anew by weak duality;
 (2) each job alone: it takes ``least_seconds``, so deadlines before are missed, and means and makespans are no less;
-(3) the number of missed deadlines is whole: with weights that are multiples of one number, so is (4) of the problem.
+(3) of completions, where all jobs weigh alike: one machine with all devices. A job needs at least
+    :math:`W_j \min_c g_c / r_c` device-seconds from :math:`a_j + \rho` on, and all jobs together get no more than the
+    devices give. Of every division of them the shortest remaining processing time first has the least sum of
+    completions (Schrage 1968);
+(4) the number of missed deadlines is whole: with weights that are multiples of one number, so is (4) of the problem.
 
 The check of a schedule (``taut.formulations.jobs.check``) forgives small errors of sums; deadlines are later and values
 smaller by twice as much here, so that a schedule that passes it is never below a bound.
@@ -16,6 +20,7 @@ A job that fits nowhere is missed by every schedule, and makes every other objec
 """
 
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from math import ceil, inf
 
 import numpy as np
@@ -70,7 +75,8 @@ def lower_bound(
         return JobsBound(value=inf, source="a job fits nowhere")
     alone = JobsBound(value=_alone(problem, objective), source="each job alone")
     found = _linear(problem, objective, horizon, intervals)
-    best = found if found.value > alone.value else alone
+    bounds = [found, alone, *([_one_machine(problem)] if objective == "completion" else [])]
+    best = max(bounds, key=lambda bound: bound.value)
     return replace(best, value=best.value * (1 - 2 * SHARE) if best.value < inf else inf)
 
 
@@ -89,6 +95,39 @@ def _alone(problem: JobsProblem, objective: Objective) -> float:
     return inf if too_late else float(cheapest.sum())
 
 
+def _one_machine(problem: JobsProblem) -> JobsBound:
+    """Bound (3); minus infinity where jobs do not weigh alike."""
+    source = "one machine, shortest remaining time first"
+    if np.any(problem.weight != problem.weight[0]):
+        return JobsBound(value=-inf, source=source)
+    needed = np.full(problem.num_jobs, inf)
+    fits = problem.fits
+    each = problem.gpus * problem.work[problem.job] / problem.rate / float(problem.capacity.sum())
+    np.minimum.at(needed, problem.job[fits], each[fits])
+    total = _shortest_remaining(problem.arrival + problem.restart_s, needed)
+    return JobsBound(value=(total - float(problem.arrival.sum())) / problem.num_jobs, source=source)
+
+
+def _shortest_remaining(released: Floats, needed: Floats) -> float:
+    """Least sum of completions on one machine that may be taken from a job and given back."""
+    waiting: list[float] = []
+    now, total = 0.0, 0.0
+    order = np.argsort(released, kind="stable")
+    for place, job in enumerate(order.tolist()):
+        now = max(now, float(released[job])) if not waiting else float(released[job])
+        heappush(waiting, float(needed[job]))
+        until = float(released[order[place + 1]]) if place + 1 < len(order) else inf
+        while waiting and now < until:
+            left = heappop(waiting)
+            done = min(left, until - now)
+            now += done
+            if done < left:
+                heappush(waiting, left - done)
+            else:
+                total += now
+    return total
+
+
 def _missed(problem: JobsProblem, intervals: int) -> JobsBound:
     """Weight of the deadlines that are missed: of jobs that cannot meet theirs, and by the linear program."""
     due = np.isfinite(problem.deadline)
@@ -105,7 +144,7 @@ def _missed(problem: JobsProblem, intervals: int) -> JobsBound:
 
 
 def _whole(value: float, weights: Floats) -> float:
-    """Bound (3)."""
+    """Bound (4)."""
     unit = float(weights.min())
     multiples = weights / unit
     if np.any(np.abs(multiples - multiples.round()) > 0):

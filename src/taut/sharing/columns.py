@@ -166,7 +166,7 @@ class _Cache:
                 homes[point.key].add(point.key, row)
             self.rows[point.key] = row
             if self._told is not None:
-                self._told(f"planned {len(self.rows)} of {len(points)} columns")
+                self._told(f"planned {sum(key in self.rows for key in points)} of {len(points)} columns")
 
         if left:
             run_here(left, finished, min(self._processes, len(left)))

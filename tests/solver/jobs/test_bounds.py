@@ -114,3 +114,26 @@ def test_any_multipliers_give_a_bound() -> None:
             for _ in range(5):
                 other = best.duals * rng.uniform(0.5, 1.5, len(best.duals)) + rng.normal(0, 0.1, len(best.duals))
                 assert dual_value(best.program, other) <= best.value * (1 + 1e-6)
+
+
+def test_one_machine_serves_the_shortest_remaining_job() -> None:
+    """
+    Jobs of 100 and 20 s of the whole node, the second from 10 s on: it ends at 30 s, the first at 120 s.
+
+    From their arrivals they take 120 and 20 s, 70 s on average; each alone would take 60 s.
+    """
+    pair = one_job(
+        arrival=np.array([0.0, 10.0]),
+        work=np.array([100.0, 20.0]),
+        deadline=np.full(2, inf),
+        weight=np.ones(2),
+        job=np.array([0, 1]),
+        pool=np.zeros(2, dtype=np.int64),
+        gpus=np.array([4, 4]),
+        rate=np.ones(2),
+    )
+    found = lower_bound(pair, "completion", horizon=120.0)
+    assert found.value == pytest.approx(70, rel=1e-6)
+    assert found.source == "one machine, shortest remaining time first"
+    heavy = replace(pair, weight=np.array([1.0, 2.0]))
+    assert lower_bound(heavy, "completion", horizon=120.0).source != found.source
