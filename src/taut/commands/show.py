@@ -15,21 +15,34 @@ def show_command(
     sensitive: Annotated[
         bool, typer.Option("--sensitivity", help="Add how wrong the prices may be before another plan is better.")
     ] = False,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibrate-after",
+            help="Add predicted against measured of the plan's run: CSV with measured_s, or a log of Megatron-LM.",
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Print a plan in words: where time and memory go, its timeline, the nearest alternatives, bound and gap."""
     from taut.planning.plan import load_plan
+    from taut.prediction.measured_run import read_run
+    from taut.reports.first_run import first_run, first_run_text
     from taut.reports.plan import summary
     from taut.reports.plan_details import details
     from taut.reports.sensitivity import sensitivity, sensitivity_text
 
     plan, beside = load_plan(path), {}
+    measured = None if run is None else read_run(run)
     try:
         more = details(plan, width=text_width())
         words = summary(plan.typed, width=text_width(), details=more)
         if sensitive:
             words += f"\n\n{sensitivity_text(plan.typed, width=text_width())}"
-            beside = {"sensitivity": sensitivity(plan.typed).as_dict()}
+            beside["sensitivity"] = sensitivity(plan.typed).as_dict()
+        if run is not None and measured is not None:
+            words += f"\n\n{first_run_text(plan.typed, measured, run, width=text_width())}"
+            beside["run"] = first_run(plan.typed, measured).as_dict()
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{path}: lacks or contradicts a figure ({error!r}), expected a plan written by taut") from None
     typer.echo(json.dumps(plan.document | beside) if as_json else words)
