@@ -8,6 +8,7 @@ as ``1e9``, which YAML 1.1 takes for text, are numbers as in YAML 1.2.
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -273,6 +274,17 @@ def rows_of(text: str, path: Path, expected: str) -> tuple[list[str], list[dict[
         if columns.count(column) > 1:
             raise DataError(f"{path}: column {column!r} stands twice, expected once")
     return columns, [_row(columns, cells) for cells in lines[1:]]
+
+
+def positive_number(text: str, where: str) -> float:
+    """A cell's number above 0; ``where`` names file, row and column for the message."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise DataError(f"{where} is {text[:30]!r}, expected a number above 0")
+    return value
 
 
 def _without_remarks(text: str) -> list[str]:

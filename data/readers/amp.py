@@ -22,7 +22,6 @@ made fp32. TransGAN's have 56, of which 24 are blocks; what upsamples between th
 wide block. Source: AMP (Li et al., arXiv 2210.07297), known_cost.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ from taut.data.costs import CostRow, CostTable, Key
 from taut.data.device import DeviceSpec, Precision
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.model import ModelSpec
-from taut.data.read import read_text, rows_of
+from taut.data.read import positive_number, read_text, rows_of
 from taut.data.units import GIGABIT
 from taut.errors import DataError
 
@@ -105,20 +104,10 @@ def read_amp_profile(path: Path) -> dict[str, list[float]]:
         found = series.setdefault(name, [])
         if layer.strip() != str(len(found)):
             raise DataError(f"{path} row {number}: layer of {name} is {layer!r}, expected {len(found)}")
-        found.append(_seconds(seconds, f"{path} row {number}"))
+        found.append(positive_number(seconds, f"{path} row {number}: seconds"))
     if not series:
         raise DataError(f"{path}: has no rows, expected the columns {','.join(COLUMNS)}")
     return series
-
-
-def _seconds(text: str, where: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise DataError(f"{where}: seconds is {text!r}, expected a number above 0")
-    return seconds
 
 
 def amp_costs(

@@ -7,13 +7,12 @@ the most that PyTorch's allocator reserved counts, as others on the device canno
 where that is not printed.
 """
 
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from taut.data.read import read_text, rows_of
+from taut.data.read import positive_number, read_text, rows_of
 from taut.data.spec import shorten
 from taut.data.suggest import one_of
 from taut.data.units import MIB
@@ -67,16 +66,16 @@ def _of_rows(text: str, path: Path) -> MeasuredRun:
             raise DataError(f"{path}: column {shorten(column)} is unknown, expected {one_of(column, COLUMNS)}")
     steps, taken = [], []
     for number, row in enumerate(rows, start=1):
-        steps.append(_positive(row.get(SECONDS, ""), f"{path} row {number}: {SECONDS}"))
+        steps.append(positive_number(row.get(SECONDS, ""), f"{path} row {number}: {SECONDS}"))
         if cell := row.get(BYTES, "").strip():
-            taken.append(_positive(cell, f"{path} row {number}: {BYTES}"))
+            taken.append(positive_number(cell, f"{path} row {number}: {BYTES}"))
     return _run(steps, taken, path)
 
 
 def _of_log(text: str, path: Path) -> MeasuredRun:
     def numbers(pattern: re.Pattern[str], name: str) -> list[float]:
         return [
-            _positive(found, f"{path} line {number}: {name}")
+            positive_number(found, f"{path} line {number}: {name}")
             for number, line in enumerate(text.splitlines(), start=1)
             for found in pattern.findall(line)
         ]
@@ -90,13 +89,3 @@ def _run(steps: list[float], taken: list[float], path: Path) -> MeasuredRun:
     if not steps:
         raise DataError(f"{path}: holds no measured step, expected {EXPECTED}")
     return MeasuredRun(tuple(steps), max(taken, default=None))
-
-
-def _positive(text: str, where: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise DataError(f"{where}: is {text[:30]!r}, expected a number above 0")
-    return value

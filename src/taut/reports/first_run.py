@@ -20,9 +20,9 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from taut.data.calibration import Calibration
 from taut.data.units import GIB
 from taut.prediction.measured_run import MeasuredRun
+from taut.reports.errors_known import calibration_with_errors
 from taut.reports.plan import percent
 from taut.reports.sensitivity import regret
 from taut.reports.text_table import text_table
@@ -99,9 +99,8 @@ def first_run(plan: "PlanDocument", run: MeasuredRun) -> FirstRun:
 
 
 def _band(plan: "PlanDocument", predicted: float) -> tuple[float, float] | None:
-    given = plan.inputs.get("calibration")
-    found = None if given is None else Calibration.parse(given.spec, "inputs.calibration")
-    return None if found is None or not found.residuals else found.band(predicted)
+    found = calibration_with_errors(plan)
+    return None if found is None else found.band(predicted)
 
 
 def _fullest(plan: "PlanDocument", measured: float | None) -> Stage | None:

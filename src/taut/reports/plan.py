@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.units import GIB
+from taut.reports.errors_known import calibration_with_errors
 
 if TYPE_CHECKING:
     from taut.solver.certificate.document import PlanDocument, PredictedSection, StrategySection
@@ -195,10 +195,7 @@ def proof(plan: "PlanDocument") -> list[str]:
 
 def _band(plan: "PlanDocument") -> list[str]:
     """Seconds between which a run is expected, where the calibration knows errors on unseen runs."""
-    if "calibration" not in plan.inputs:
-        return []
-    calibration = Calibration.parse(plan.inputs["calibration"].spec, "inputs.calibration")
-    if not calibration.residuals:
+    if (calibration := calibration_with_errors(plan)) is None:
         return []
     low, high = calibration.band(plan.predicted.step_time_s)
     return [f"            80 % of runs are expected between {low:.4g} and {high:.4g} s"]

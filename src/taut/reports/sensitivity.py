@@ -40,8 +40,9 @@ from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from taut.data.calibration import HIGH, LOW, Calibration
+from taut.data.calibration import HIGH, LOW
 from taut.reports.alternatives import candidate_name, nearest
+from taut.reports.errors_known import calibration_with_errors
 from taut.reports.plan import percent
 
 if TYPE_CHECKING:
@@ -138,9 +139,7 @@ def break_even(bound: float, objective: float) -> float:
 
 def _band(plan: "PlanDocument") -> Regret | None:
     """The regret within the calibration's 80 % band, (4)."""
-    given = plan.inputs.get("calibration")
-    found = None if given is None else Calibration.parse(given.spec, "inputs.calibration")
-    if found is None or not found.residuals:
+    if (found := calibration_with_errors(plan)) is None:
         return None
     low, high = found.residuals.get(str(LOW), 0.0), found.residuals.get(str(HIGH), 0.0)
     return regret(plan, max(1 - 1 / (1 + high), 0.0), max(1 / (1 + low) - 1, 0.0))

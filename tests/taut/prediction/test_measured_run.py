@@ -58,12 +58,12 @@ def test_rows_of_steps(tmp_path: Path) -> None:
             "measured_s,measured_byte\n1,2\n",
             "column 'measured_byte' is unknown, expected one of step, measured_s, measured_bytes",
         ),
-        ("a.csv", "measured_s\n1\nnan\n", "a.csv row 2: measured_s: is 'nan', expected a number above 0"),
-        ("a.csv", "step,measured_s\n1,\n", "a.csv row 1: measured_s: is '', expected a number above 0"),
-        ("a.csv", "measured_s,measured_bytes\n1,-2\n", "a.csv row 1: measured_bytes: is '-2'"),
+        ("a.csv", "measured_s\n1\nnan\n", "a.csv row 2: measured_s is 'nan', expected a number above 0"),
+        ("a.csv", "step,measured_s\n1,\n", "a.csv row 1: measured_s is '', expected a number above 0"),
+        ("a.csv", "measured_s,measured_bytes\n1,-2\n", "a.csv row 1: measured_bytes is '-2'"),
         ("a.csv", "measured_s\n", "a.csv: holds no measured step, expected a CSV file"),
         ("a.log", "nothing of use\n", "a.log: holds no measured step"),
-        ("a.log", "elapsed time per iteration (ms): 0.0 |\n", "a.log line 1: elapsed time per iteration: is '0.0'"),
+        ("a.log", "elapsed time per iteration (ms): 0.0 |\n", "a.log line 1: elapsed time per iteration is '0.0'"),
     ],
 )
 def test_wrong_runs(name: str, text: str, words: str, tmp_path: Path) -> None:
