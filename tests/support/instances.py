@@ -50,7 +50,7 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False, ex
         else [["none"], ["none", "full"]][rng.integers(2)],
     )
     space = _of_a_stack(seed, space)
-    costs = _costs(rng, model, cluster, space)
+    costs = random_costs(rng, model, cluster, space)
     if seed % 3 == 1:
         space, costs = space.model_copy(update={"max_cp": 4}), _with_contexts(seed, costs)
     margin = float(rng.choice([0.0, 0.1]))
@@ -63,7 +63,7 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False, ex
     roomy = PlanningProblem(model, cluster, costs, memory, space, latency_model, calibration)
     if rng.random() < 0.25 or not roomy.candidates:
         return roomy
-    return PlanningProblem(model, _tightened(rng, roomy), costs, memory, space, latency_model, calibration)
+    return PlanningProblem(model, tightened(rng, roomy), costs, memory, space, latency_model, calibration)
 
 
 def _of_a_stack(seed: int, space: StrategySpace) -> StrategySpace:
@@ -131,7 +131,7 @@ def _cluster(rng: np.random.Generator, nodes: int, gpus: int, memory_gib: float)
     groups = [
         {
             "count": count,
-            "device": _device(f"d{i}", memory_gib),
+            "device": random_device(f"d{i}", memory_gib),
             "gpus_per_node": gpus,
             "intra_bandwidth_gbps": float(rng.uniform(0.5, 5)),
             "intra_latency_us": float(rng.choice([0, 20])),
@@ -139,7 +139,7 @@ def _cluster(rng: np.random.Generator, nodes: int, gpus: int, memory_gib: float)
         }
         for i, count in enumerate(counts)
     ]
-    values = {"name": "random", "nodes": groups, "network": _network(rng, nodes)}
+    values = {"name": "random", "nodes": groups, "network": random_network(rng, nodes)}
     kind = rng.random()
     size = nodes if kind < 0.4 else nodes * gpus
     if kind < 0.7:
@@ -169,11 +169,11 @@ def _device_by_device(seed: int, cluster: ClusterSpec) -> ClusterSpec:
     return ClusterSpec.parse(values, "random")
 
 
-def _device(name: str, memory_gib: float) -> dict[str, object]:
+def random_device(name: str, memory_gib: float) -> dict[str, object]:
     return {"name": name, "memory_gib": memory_gib, "peak_tflops": {"bf16": 1}, "memory_bandwidth_gbytes": 1}
 
 
-def _network(rng: np.random.Generator, nodes: int) -> dict[str, object]:
+def random_network(rng: np.random.Generator, nodes: int) -> dict[str, object]:
     network: dict[str, object] = {
         "bandwidth_gbps": float(rng.uniform(0.1, 1)),
         "latency_us": float(rng.choice([0, 50])),
@@ -191,7 +191,7 @@ def _network(rng: np.random.Generator, nodes: int) -> dict[str, object]:
     return network
 
 
-def _costs(rng: np.random.Generator, model: ModelSpec, cluster: ClusterSpec, space: StrategySpace) -> CostTable:
+def random_costs(rng: np.random.Generator, model: ModelSpec, cluster: ClusterSpec, space: StrategySpace) -> CostTable:
     kinds = [(layer.kind, layer.seq) for layer in model.kinds.values()]
     edges = [(EMBEDDING, model.blocks[0].seq), (HEAD, model.blocks[-1].seq)] if model.vocab else []
     rows = [
@@ -248,7 +248,7 @@ def _rows(
     ]
 
 
-def _tightened(rng: np.random.Generator, problem: PlanningProblem) -> ClusterSpec:
+def tightened(rng: np.random.Generator, problem: PlanningProblem) -> ClusterSpec:
     """The cluster with memories near what some even division of some candidate needs."""
     groups = []
     devices: dict[str, object] = {}

@@ -13,18 +13,17 @@ prices layers by its own profile, with which ``taut.reproduce.amp`` prices its t
 """
 
 from dataclasses import asdict, dataclass
-from time import perf_counter
 from typing import Any
 
 from taut.data.suggest import one_of
 from taut.errors import FieldError
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.reports.text_table import percent, text_table
+from taut.reports.text_table import text_table
 from taut.reproduce.amp import SETTINGS
+from taut.reproduce.compared import Compared, times, with_bound
 from taut.solver.methods.named import method_of
 from taut.solver.result import Limits
-from taut.solver.search.search import search
 
 BASELINES = ("megatron", "amp", "pipette", "hethub", "random")
 SPEED_UPS = {"homogeneous": 1.32 / 1.20, "het_cluster": 1.54, "het_model": 1.89 / 1.07}
@@ -34,25 +33,11 @@ SEARCH_S = {"homogeneous": 325.6, "het_cluster": 325.6, "het_model": 235.6}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """Seconds a step and seconds of the search of every method, None where nothing fits, and the lower bound."""
+class Row(Compared):
+    """A setting, how many strategies are searched there, and what every method finds."""
 
     setting: str
     strategies: int
-    step_s: dict[str, float | None]
-    wall_s: dict[str, float]
-    lower_bound_s: float
-
-    @property
-    def speed_up(self) -> float | None:
-        """How much faster AMP's plan is than that of Megatron-LM's heuristic."""
-        one, other = self.step_s["amp"], self.step_s["megatron"]
-        return None if one is None or other is None else other / one
-
-    def distance(self, method: str) -> float | None:
-        """Distance of a method's plan from the bound."""
-        seconds = self.step_s[method]
-        return None if seconds is None else seconds / self.lower_bound_s - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +53,11 @@ class Table:
     def __str__(self) -> str:
         """Speed-ups, then distances, then seconds of the searches."""
         methods = list(self.rows[0].step_s)
-        speeds = [(*_name(row), f"{SPEED_UPS[row.setting]:.2f}x", _times(row.speed_up)) for row in self.rows]
-        shares = [(*_name(row), *(percent(row.distance(each)) for each in methods)) for row in self.rows]
-        walls = [
-            (*_name(row), f"{SEARCH_S[row.setting]:.0f} s", *(f"{row.wall_s[each]:.2f} s" for each in methods))
-            for row in self.rows
+        speeds = [
+            (*_name(row), f"{SPEED_UPS[row.setting]:.2f}x", times(row.speed_up("megatron", "amp"))) for row in self.rows
         ]
+        shares = [(*_name(row), *row.distance_cells) for row in self.rows]
+        walls = [(*_name(row), f"{SEARCH_S[row.setting]:.0f} s", *row.wall_cells) for row in self.rows]
         named = ("setting", "strategies")
         return "\n\n".join(
             [
@@ -88,14 +72,14 @@ def _name(row: Row) -> tuple[str, str]:
     return row.setting, str(row.strategies)
 
 
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}x"
-
-
 def _plain(row: Row) -> dict[str, Any]:
-    distances = {each: row.distance(each) for each in row.step_s}
     published = {"speed_up": SPEED_UPS[row.setting], "search_s": SEARCH_S[row.setting]}
-    return {**asdict(row), "distance": distances, "speed_up": row.speed_up, "published": published}
+    return {
+        **asdict(row),
+        "distance": row.distances,
+        "speed_up": row.speed_up("megatron", "amp"),
+        "published": published,
+    }
 
 
 def reproduce_amp_searches(setting: str | None = None, limits: Limits | None = None) -> Table:
@@ -134,14 +118,4 @@ def _row(name: str, limits: Limits) -> Row:
     )
     problem = planning_problem(request)
     found = {each: method_of(each)(problem, limits, None) for each in BASELINES}
-    begun = perf_counter()
-    proven = search(problem, limits)
-    wall = perf_counter() - begun
-    plans = {**{each: outcome.incumbent for each, outcome in found.items()}, "taut": proven.incumbent}
-    return Row(
-        setting=name,
-        strategies=len(problem.candidates),
-        step_s={each: None if plan is None else plan.seconds for each, plan in plans.items()},
-        wall_s={**{each: outcome.wall_s for each, outcome in found.items()}, "taut": wall},
-        lower_bound_s=proven.lower_bound,
-    )
+    return Row(setting=name, strategies=len(problem.candidates), **with_bound(problem, found, limits))

@@ -15,7 +15,6 @@ a seed.
 """
 
 from dataclasses import asdict, dataclass
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -25,13 +24,13 @@ from taut.data.load import load_cluster
 from taut.formulations.problem import LatencyModel, PlanningProblem
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
-from taut.reports.text_table import percent, text_table
+from taut.reports.text_table import text_table
 from taut.reproduce.chosen import places_with
+from taut.reproduce.compared import Compared, times, with_bound
 from taut.solver.methods.baselines.trials import plain_candidates, tried
 from taut.solver.methods.named import method_of
 from taut.solver.methods.outcome import Outcome
 from taut.solver.result import Limits
-from taut.solver.search.search import search
 from taut.solver.simple_plans import simple_plan
 
 GLOBAL_BATCH = 512
@@ -66,23 +65,10 @@ SPEED_UPS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """Seconds a step and seconds of the search of every method, None where nothing fits, and the lower bound."""
+class Row(Compared):
+    """A setting and what every method finds."""
 
     setting: Setting
-    step_s: dict[str, float | None]
-    wall_s: dict[str, float]
-    lower_bound_s: float
-
-    def speed_up(self, over: str, of: str = "pipette") -> float | None:
-        """How much faster one method's plan is than another's."""
-        one, other = self.step_s[of], self.step_s[over]
-        return None if one is None or other is None else other / one
-
-    def distance(self, method: str) -> float | None:
-        """Distance of a method's plan from the bound."""
-        seconds = self.step_s[method]
-        return None if seconds is None else seconds / self.lower_bound_s - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +79,8 @@ class Table:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
-        found = []
-        for row in self.rows:
-            methods = list(row.step_s)
-            ratios = {name: row.speed_up(name) for name in methods}
-            found.append(
-                {**asdict(row), "speed_up": ratios, "distance": {name: row.distance(name) for name in methods}}
-            )
-        return {"global_batch": GLOBAL_BATCH, "rows": found}
+        rows = [{**asdict(row), "speed_up": _speed_ups(row), "distance": row.distances} for row in self.rows]
+        return {"global_batch": GLOBAL_BATCH, "rows": rows}
 
     def __str__(self) -> str:
         """Speed-ups, then distances, then seconds of the searches."""
@@ -108,11 +88,9 @@ class Table:
         speeds += [_speed_cells(row) for row in self.rows]
         methods = list(self.rows[0].step_s)
         distances: list[tuple[str, ...]] = [("setting", *methods)]
-        distances += [(_name(row.setting), *(percent(row.distance(name)) for name in methods)) for row in self.rows]
+        distances += [(_name(row.setting), *row.distance_cells) for row in self.rows]
         walls: list[tuple[str, ...]] = [("setting", "published", *methods)]
-        for row in self.rows:
-            times = (f"{row.wall_s[name]:.2f} s" for name in methods)
-            walls.append((_name(row.setting), f"{60 * row.setting.minutes:.0f} s", *times))
+        walls += [(_name(row.setting), f"{60 * row.setting.minutes:.0f} s", *row.wall_cells) for row in self.rows]
         return "\n\n".join(
             [
                 "speed-up of Pipette's plan over other methods', published and here\n" + text_table(speeds),
@@ -126,16 +104,17 @@ def _name(setting: Setting) -> str:
     return f"{setting.model}, {setting.nodes} nodes of {setting.cluster}"
 
 
-def _times(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}x"
+def _speed_ups(row: Row) -> dict[str, float | None]:
+    """Of Pipette's plan over every method's."""
+    return {name: row.speed_up(name, "pipette") for name in row.step_s}
 
 
 def _speed_cells(row: Row) -> tuple[str, ...]:
     setting = row.setting
     published = SPEED_UPS[setting.cluster] if setting.nodes == 16 else {}
     over_amp = f"{setting.amp_days / setting.pipette_days:.2f}x"
-    megatron = _times(published.get("megatron"))
-    ours = {name: _times(row.speed_up(name)) for name in ("amp", "megatron", "varuna")}
+    megatron = times(published.get("megatron"))
+    ours = {name: times(ratio) for name, ratio in _speed_ups(row).items()}
     return _name(setting), over_amp, ours["amp"], megatron, ours["megatron"], "-", ours["varuna"]
 
 
@@ -178,16 +157,7 @@ def _row(setting: Setting, limits: Limits, latency_model: LatencyModel, seed: in
     problem = planning_problem(request)
     found = {"megatron": _by_hand(problem, limits)}
     found |= {name: method_of(name)(problem, limits, None) for name in BASELINES}
-    begun = perf_counter()
-    proven = search(problem, limits)
-    wall = perf_counter() - begun
-    plans = {**{name: outcome.incumbent for name, outcome in found.items()}, "taut": proven.incumbent}
-    return Row(
-        setting=setting,
-        step_s={name: None if plan is None else plan.seconds for name, plan in plans.items()},
-        wall_s={**{name: outcome.wall_s for name, outcome in found.items()}, "taut": wall},
-        lower_bound_s=proven.lower_bound,
-    )
+    return Row(setting=setting, **with_bound(problem, found, limits))
 
 
 def _by_hand(problem: PlanningProblem, limits: Limits) -> Outcome:

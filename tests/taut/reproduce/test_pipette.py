@@ -44,7 +44,7 @@ def test_no_method_is_below_the_bound(table: Table) -> None:
         for name in row.step_s:
             distance = row.distance(name)
             assert distance is None or distance >= -1e-9
-        behind = row.speed_up("varuna")
+        behind = row.speed_up("varuna", "pipette")
         assert behind is not None and behind > 1.1
 
 

@@ -1,0 +1,83 @@
+"""Plans of several methods on one problem: seconds of each, of its search, and its distance from one lower bound."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TypedDict
+
+from taut.formulations.problem import PlanningProblem
+from taut.reports.text_table import percent
+from taut.solver.methods.outcome import Outcome
+from taut.solver.result import Limits
+from taut.solver.search.search import search
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Seconds a step and seconds of the search of every method, None where nothing fits, and the lower bound."""
+
+    step_s: dict[str, float | None]
+    wall_s: dict[str, float]
+    lower_bound_s: float
+
+    def speed_up(self, over: str, of: str) -> float | None:
+        """How much faster one method's plan is than another's."""
+        one, other = self.step_s[of], self.step_s[over]
+        return None if one is None or other is None else other / one
+
+    def distance(self, method: str) -> float | None:
+        """Distance J / L - 1 of a method's plan of J seconds from the bound L."""
+        seconds = self.step_s[method]
+        return None if seconds is None else seconds / self.lower_bound_s - 1
+
+    @property
+    def distances(self) -> dict[str, float | None]:
+        """Distance of every method's plan."""
+        return {method: self.distance(method) for method in self.step_s}
+
+    @property
+    def distance_cells(self) -> tuple[str, ...]:
+        """Distances in a table's words."""
+        return tuple(percent(distance) for distance in self.distances.values())
+
+    @property
+    def wall_cells(self) -> tuple[str, ...]:
+        """Seconds of the searches in a table's words."""
+        return tuple(f"{self.wall_s[method]:.2f} s" for method in self.step_s)
+
+
+class Figures(TypedDict):
+    """Fields of ``Compared``."""
+
+    step_s: dict[str, float | None]
+    wall_s: dict[str, float]
+    lower_bound_s: float
+
+
+def times(value: float | None) -> str:
+    """Ratio in a table's words, a dash for None."""
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def with_bound(problem: PlanningProblem, found: Mapping[str, Outcome], limits: Limits) -> Figures:
+    """
+    Set outcomes of methods beside the branch and bound, named ``taut``, and its lower bound.
+
+    Parameters
+    ----------
+    problem
+        What every method planned.
+    found
+        Outcomes by method.
+    limits
+        Of the branch and bound.
+    """
+    begun = perf_counter()
+    proven = search(problem, limits)
+    wall = perf_counter() - begun
+    plans = {**{name: outcome.incumbent for name, outcome in found.items()}, "taut": proven.incumbent}
+    return {
+        "step_s": {name: None if plan is None else plan.seconds for name, plan in plans.items()},
+        "wall_s": {**{name: outcome.wall_s for name, outcome in found.items()}, "taut": wall},
+        "lower_bound_s": proven.lower_bound,
+    }
