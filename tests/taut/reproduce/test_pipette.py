@@ -52,7 +52,7 @@ def test_the_command_prints_both_sides(table: Table, monkeypatch: pytest.MonkeyP
     """In words the published ratios, and as JSON every method's distance."""
     asked: list[str] = []
 
-    def priced(limits: Limits, *, latency_model: str, seed: int) -> Table:
+    def priced(limits: Limits, *, latency_model: str, seed: int, only: str) -> Table:
         asked.append(latency_model)
         return table
 
