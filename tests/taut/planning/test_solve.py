@@ -223,7 +223,8 @@ def test_progress_is_told_of_every_refinement() -> None:
         ({"fix": {"dp": 3}}, "fix: dp=3, expected a divisor of the 16 devices"),
         ({"fix": {"dp": 16}, "global_batch": 8}, "fix: dp=16, expected a divisor of the global batch 8"),
         ({"fix": {"micro_batch": 5}}, "fix: micro_batch=5, expected a divisor of the global batch 32"),
-        ({"fix": {"ep": 2}}, "fix: ep=2, unknown name, expected one of pp, tp, cp, dp"),
+        ({"fix": {"np": 2}}, "fix: np=2, unknown name, expected one of pp, tp, cp, dp"),
+        ({"fix": {"ep": 2}}, "fix: ep=2, gpt2-345m has no experts, expected 1"),
         ({"fix": {"vpp": 0}}, "fix: vpp=0, expected a number of chunks a device"),
         (
             {"fix": {"pp": 16, "tp": 2}},
