@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 warnings.simplefilter("ignore")
@@ -16,13 +17,10 @@ os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
 
 
 def megatron(case: dict[str, Any]) -> dict[str, Any]:
-    """Layers of every chunk by pipeline rank, and the groups of one rank."""
+    """Layers of every chunk by pipeline rank, and the groups of some ranks."""
     import torch
-    import torch.distributed as dist
-    from megatron.core import parallel_state
     from megatron.core.transformer.pipeline_parallel_layer_layout import PipelineParallelLayerLayout
     from megatron.core.transformer.transformer_config import TransformerConfig
-    from torch.testing._internal.distributed.fake_pg import FakeStore
 
     chosen = case["degrees"]
     found: dict[str, Any] = {}
@@ -32,25 +30,68 @@ def megatron(case: dict[str, Any]) -> dict[str, Any]:
         found["layers"] = [
             [sum(part.name == "decoder" for part in chunk) for chunk in chunks] for chunks in layout.layout
         ]
-    TransformerConfig(**case["config"], pipeline_dtype=torch.bfloat16 if chosen["pp"] > 1 else None)
-    dist.init_process_group("fake", rank=case["rank"], world_size=case["world"], store=FakeStore())
-    parallel_state.initialize_model_parallel(
-        chosen["tp"],
-        chosen["pp"],
-        context_parallel_size=chosen["cp"],
-        num_distributed_optimizer_instances=case["copies"],
-        create_gloo_process_groups=False,
-    )
-    groups = {
-        "tp": parallel_state.get_tensor_model_parallel_group(),
-        "pp": parallel_state.get_pipeline_model_parallel_group(),
-        "cp": parallel_state.get_context_parallel_group(),
-        "dp": parallel_state.get_data_parallel_group(with_context_parallel=False),
-    }
-    found["groups"] = {name: dist.get_process_group_ranks(group) for name, group in groups.items()}
-    parallel_state.destroy_model_parallel()
-    dist.destroy_process_group()
+    config = TransformerConfig(**case["config"], pipeline_dtype=torch.bfloat16 if chosen["pp"] > 1 else None)
+    found["groups"] = [_groups_of(rank, case, config) for rank in case["ranks"]]
     return found
+
+
+def _groups_of(rank: int, case: dict[str, Any], config: Any) -> dict[str, list[int]]:
+    """Every group of one rank by megatron-core's own builder, whose layers then ask how they share experts."""
+    import torch.distributed as dist
+    from megatron.core import parallel_state as state
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    chosen = case["degrees"]
+    dist.init_process_group("fake", rank=rank, world_size=case["world"], store=FakeStore())
+    try:
+        state.initialize_model_parallel(
+            chosen["tp"],
+            chosen["pp"],
+            context_parallel_size=chosen["cp"],
+            expert_model_parallel_size=chosen["ep"],
+            expert_tensor_parallel_size=chosen["etp"],
+            num_distributed_optimizer_instances=case["copies"],
+            create_gloo_process_groups=False,
+        )
+        groups = {
+            "tp": state.get_tensor_model_parallel_group(),
+            "pp": state.get_pipeline_model_parallel_group(),
+            "cp": state.get_context_parallel_group(),
+            "dp": state.get_data_parallel_group(with_context_parallel=False),
+            "dp_cp": state.get_data_parallel_group(with_context_parallel=True),
+            "etp": state.get_expert_tensor_parallel_group(),
+            "ep": state.get_expert_model_parallel_group(),
+            "expert": state.get_expert_tensor_and_model_parallel_group(),
+            "edp": state.get_expert_data_parallel_group(),
+        }
+        if config.num_moe_experts:
+            _build_layer_with_experts(config)
+        return {name: dist.get_process_group_ranks(group) for name, group in groups.items()}
+    finally:
+        state.destroy_model_parallel()
+        dist.destroy_process_group()
+
+
+def _build_layer_with_experts(config: Any) -> None:
+    """Have megatron-core's own class share the experts among the ranks, which it refuses where they do not divide."""
+    from megatron.core.process_groups_config import ProcessGroupCollection
+    from megatron.core.transformer.moe.moe_layer import BaseMoELayer
+
+    class Layer(BaseMoELayer):  # type: ignore[misc]
+        """Experts without weights."""
+
+        def forward(self, hidden_states: Any) -> Any:
+            return hidden_states
+
+    Layer(config, 1, ProcessGroupCollection.use_mpu_process_groups())
+
+
+def refused(ask: Callable[[dict[str, Any]], dict[str, Any]], case: dict[str, Any]) -> dict[str, Any]:
+    """What a package said, or the first line of its refusal."""
+    try:
+        return ask(case)
+    except (AssertionError, RuntimeError, ValueError) as error:
+        return {"refusal": (str(error) or type(error).__name__).splitlines()[0]}
 
 
 def deepspeed(case: dict[str, Any]) -> dict[str, Any]:
@@ -111,4 +152,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("package", choices=["megatron", "deepspeed", "torchrun", "torchtitan"])
     ask = globals()[parser.parse_args().package]
-    print("\n" + json.dumps([ask(case) for case in json.load(sys.stdin)]))
+    print("\n" + json.dumps([refused(ask, case) for case in json.load(sys.stdin)]))

@@ -1,8 +1,12 @@
 """Plans to launch: small ones of every kind, with placements of one's own."""
 
 import copy
+import json
+import subprocess
+import sys
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,7 @@ MODEL = taut.ModelSpec.parse(
     {"name": "small", "layers": 13, "hidden": 256, "heads": 8, "ffn_hidden": 1024, "seq": 128, "vocab": 1024}, "small"
 )
 BATCH = 16
+WORKER = Path(__file__).with_name("launcher_worker.py")
 
 
 def small_cluster(nodes: int = 2, gpus: int = 4, types: int = 1) -> taut.ClusterSpec:
@@ -80,3 +85,17 @@ def divided(job: Job, layers: tuple[int, ...]) -> Job:
     document, ends = copy.deepcopy(job.plan.document), np.cumsum((0, *layers)).tolist()
     document["strategy"]["stages"] = [list(each) for each in pairwise(ends)]
     return Job(taut.Plan(document), job.hosts)
+
+
+def asked(package: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a package said of every case."""
+    given = json.dumps(cases)
+    done = subprocess.run([sys.executable, WORKER, package], input=given, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-2000:]
+    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return answers
+
+
+def groups_of_rank(groups: dict[str, Ints], rank: int) -> dict[str, list[int]]:
+    """The group of every name that a process is in."""
+    return {name: rows[(rows == rank).any(axis=1)][0].tolist() for name, rows in groups.items()}

@@ -8,8 +8,14 @@ as ``LOCAL_RANK``, which frameworks take for the device to use. ``ranks.csv`` is
 import csv
 from io import StringIO
 
-from taut.exports.job import Job
+import numpy as np
 
+from taut.exports.job import Job
+from taut.exports.rank_groups import expert_grid
+
+DENSE = ("rank", "host", "gpu", "device", "stage", "replica", "context_rank", "tensor_rank")
+EXPERTS = ("expert_copy", "expert_rank", "expert_tensor_rank")
+"""Columns of ``ranks.csv``: of every plan, and further ones of models with experts."""
 WRAPPER = """\
 #!/usr/bin/env bash
 # Runs one process of the plan: bash process.sh COMMAND [ARGUMENTS], under srun or mpirun.
@@ -29,15 +35,15 @@ def gpu_lines(job: Job) -> dict[str, str]:
 
 
 def rank_table(job: Job) -> str:
-    """Every process with its host, GPU, device of the cluster, and ranks, as CSV."""
+    """Every process with its host, GPU, device of the cluster, and ranks, those of experts where there are some."""
     chosen, text = job.strategy, StringIO()
+    experts = expert_grid(chosen) if job.model.has_experts else ()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("rank", "host", "gpu", "device", "stage", "replica", "context_rank", "tensor_rank"))
+    writer.writerow((*DENSE, *(EXPERTS if experts else ())))
     for rank, (device, node, gpu) in enumerate(zip(job.devices, job.nodes, job.gpus, strict=True)):
-        rest, tensor = divmod(rank, chosen.tp)
-        rest, context = divmod(rest, chosen.cp)
-        stage, replica = divmod(rest, chosen.dp)
-        writer.writerow((rank, job.host_names[node], gpu, device, stage, replica, context, tensor))
+        dense = np.unravel_index(rank, (chosen.pp, chosen.dp, chosen.cp, chosen.tp))
+        routed = np.unravel_index(rank, (chosen.pp, *experts))[1:] if experts else ()
+        writer.writerow((rank, job.host_names[node], gpu, device, *dense, *routed))
     return text.getvalue()
 
 

@@ -214,6 +214,11 @@ def _no_candidate(problem: PlanningProblem, request: PlanRequest) -> DataError:
         f"pp*tp*cp*dp = {devices} devices, dp divides the global batch {space.global_batch}, "
         f"pp is at most {len(problem.model.blocks)} layers, tp divides the heads, ffn and node size{most}"
     )
+    if {"ep", "etp"} & set(space.fixed):
+        rule += (
+            "; etp is 1 or tp, and tp where ep=1; tp divides ep*etp; of ep*etp and tp*cp one divides the other, and "
+            "both divide the node size or are multiples of it"
+        )
     if space.fixed:
         fixed = ",".join(f"{field}={value}" for field, value in space.fixed.items())
         return FieldError("fix", fixed, f"no candidate has these values, expected {rule}")

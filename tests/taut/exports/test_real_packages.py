@@ -5,8 +5,6 @@ Packages that are not installed are skipped; ``pip install 'taut[launchers]'`` g
 """
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,23 +16,14 @@ from taut.errors import TautError
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.job import Job
 from taut.exports.megatron import megatron_flags
+from taut.exports.rank_groups import rank_groups
 from taut.exports.torchrun import torchrun_script
 from taut.exports.torchtitan import parallelism
-from tests.support.launches import divided, in_order, launched, shuffled
+from tests.support.launches import asked, divided, groups_of_rank, in_order, launched, shuffled
 
 pytestmark = pytest.mark.proof
 
 PLANS = 60
-WORKER = Path(__file__).parents[2] / "support" / "launcher_worker.py"
-
-
-def asked(package: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a package said of every case."""
-    given = json.dumps(cases)
-    done = subprocess.run([sys.executable, WORKER, package], input=given, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr[-2000:]
-    answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return answers
 
 
 def drawn(stack: str, schedules: list[str], recompute: list[str], count: int = PLANS) -> list[Job]:
@@ -73,15 +62,11 @@ def test_megatron_core_makes_the_plans_groups() -> None:
     )
     ranks = [int(rng.integers(8)) for _ in jobs]
     for job, rank, said in zip(jobs, ranks, asked("megatron", list(map(_megatron_case, jobs, ranks))), strict=True):
-        chosen, places = (
-            job.strategy,
-            np.arange(8).reshape(job.strategy.pp, job.strategy.dp, job.strategy.cp, job.strategy.tp),
-        )
-        x, z, c, t = np.argwhere(places == rank)[0]
-        groups = {"tp": places[x, z, c], "pp": places[:, z, c, t], "cp": places[x, z, :, t], "dp": places[x, :, c, t]}
-        assert said["groups"] == {name: group.tolist() for name, group in groups.items()}
+        chosen, groups = job.strategy, rank_groups(job.strategy)
+        assert said["groups"] == [groups_of_rank(groups, rank)]
+        x, z, c, _ = np.unravel_index(rank, (chosen.pp, chosen.dp, chosen.cp, chosen.tp))
         on_stage = np.array(job.plan.devices).reshape(chosen.pp, chosen.dp, chosen.cp, chosen.tp)
-        assert job.devices[said["groups"]["tp"]].tolist() == on_stage[x, z, c].tolist()
+        assert job.devices[said["groups"][0]["tp"]].tolist() == on_stage[x, z, c].tolist()
         if "layers" in said:
             assert said["layers"] == [list(job.layers[rank :: chosen.pp]) for rank in range(chosen.pp)]
 
@@ -103,11 +88,11 @@ def _megatron_case(job: Job, rank: int) -> dict[str, Any]:
         "virtual_pipeline_model_parallel_size": chosen.vpp if chosen.vpp > 1 else None,
     }
     layout = flags.get("--pipeline-model-parallel-layout")
-    degrees = {"tp": chosen.tp, "pp": chosen.pp, "cp": chosen.cp}
+    degrees = {"tp": chosen.tp, "pp": chosen.pp, "cp": chosen.cp, "ep": 1, "etp": chosen.tp}
     copies = int(flags.get("--num-distributed-optimizer-instances") or 1)
     return {
         "config": config,
-        **{"degrees": degrees, "layout": layout, "num_layers": 13, "rank": rank, "world": 8, "copies": copies},
+        **{"degrees": degrees, "layout": layout, "num_layers": 13, "ranks": [rank], "world": 8, "copies": copies},
     }
 
 

@@ -1,0 +1,157 @@
+"""
+Groups of processes that degrees imply, beside those that megatron-core builds.
+
+The package is asked where it is installed (``pip install 'taut[launchers]'``).
+"""
+
+import csv
+from importlib.util import find_spec
+from io import StringIO
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taut
+from taut.errors import TautError
+from taut.exports.processes import rank_table
+from taut.exports.rank_groups import rank_groups
+from taut.formulations.space import Candidate
+from tests.support.launches import asked, groups_of_rank, launched_on, small_cluster
+
+CONFIGURATIONS = 200
+RANKS = 3
+"""Processes of each configuration whose groups are compared."""
+BATCH = 1152
+SHAPES = [(1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (3, 6), (4, 8), (8, 8), (4, 12)]
+"""Nodes, and GPUs of each."""
+
+
+def model_with_experts(experts: int) -> taut.ModelSpec:
+    """Layers that one to twelve tensor ranks can share, with some experts each."""
+    routed = {"num_experts": experts, "experts_per_token": 2, "expert_ffn_hidden": 576}
+    shape = {"layers": 12, "hidden": 576, "heads": 24, "ffn_hidden": 1152, "seq": 576, "vocab": 1024}
+    return taut.ModelSpec.parse({"name": "routed", **shape, "experts": routed}, "routed")
+
+
+def drawn(rng: np.random.Generator) -> tuple[dict[str, int], int, int, int]:
+    """Degrees, number of experts, nodes, and GPUs of each; nine in ten times the degrees divide the devices."""
+    nodes, gpus = SHAPES[rng.integers(len(SHAPES))]
+    while True:
+        tp = int(rng.choice([1, 2, 3, 4]))
+        degrees = {
+            "pp": int(rng.choice([1, 1, 2, 3, 4])),
+            "tp": tp,
+            "cp": int(rng.choice([1, 1, 2, 3, 4])),
+            "ep": int(rng.choice([1, 2, 2, 3, 4, 4, 6, 8, 16])),
+            "etp": tp if rng.random() < 0.4 else int(rng.choice([1, 1, 1, 2, 4])),
+        }
+        sizes = [degrees["pp"] * tp * degrees["cp"], degrees["pp"] * degrees["ep"] * degrees["etp"]]
+        if not any(nodes * gpus % size for size in sizes) or rng.random() < 0.1:
+            return degrees, int(rng.choice([8, 12, 16, 48])), nodes, gpus
+
+
+def own_rule(degrees: dict[str, int], gpus: int) -> str:
+    """Which of the space's own rules rules out degrees that megatron-core builds groups for, or nothing."""
+    tp, replica, held = degrees["tp"], degrees["tp"] * degrees["cp"], degrees["ep"] * degrees["etp"]
+    if degrees["etp"] not in ((1, tp) if degrees["ep"] > 1 else (tp,)):
+        return "tensor ranks of experts"
+    if held % tp or (held % replica and replica % held):
+        return "nested blocks"
+    apart = degrees["ep"] > 1 or degrees["cp"] > 1
+    if gpus % tp and (apart or tp % gpus):
+        return "tensor groups on nodes"
+    if any(gpus % size and size % gpus for size in (replica, held)):
+        return "blocks on nodes"
+    return ""
+
+
+def taken(degrees: dict[str, int], experts: int, nodes: int, gpus: int) -> Candidate | None:
+    """The candidate of the degrees, or nothing where no candidate has them."""
+    request = taut.PlanRequest(
+        model_with_experts(experts), small_cluster(nodes, gpus), global_batch=BATCH, stack="any", seq=None,
+        max_tp=nodes * gpus, fix={**degrees, "micro_batch": 1, "recompute": "none", "schedule": "1f1b"},
+    )  # fmt: skip
+    try:
+        return taut.planning_problem(request).candidates[0]
+    except TautError:
+        return None
+
+
+def asked_of(degrees: dict[str, int], experts: int, world: int, ranks: list[int]) -> dict[str, Any]:
+    """The configuration in megatron-core's words."""
+    config = {
+        "num_layers": 12,
+        "hidden_size": 576,
+        "num_attention_heads": 24,
+        "num_moe_experts": experts,
+        "add_bias_linear": False,
+        "tensor_model_parallel_size": degrees["tp"],
+        "pipeline_model_parallel_size": degrees["pp"],
+        "context_parallel_size": degrees["cp"],
+        "expert_model_parallel_size": degrees["ep"],
+        "expert_tensor_parallel_size": degrees["etp"],
+        "sequence_parallel": degrees["tp"] > 1,
+    }
+    return {
+        "config": config,
+        "degrees": degrees,
+        "layout": None,
+        "num_layers": 12,
+        "ranks": ranks,
+        "world": world,
+        "copies": 1,
+    }
+
+
+@pytest.mark.proof
+@pytest.mark.skipif(find_spec("megatron") is None, reason="megatron-core is not installed")
+def test_megatron_core_builds_the_same_groups_and_refuses_the_same() -> None:
+    """200 random configurations: taken by both with equal groups, or refused by both, or by a rule of the space."""
+    rng = np.random.default_rng(24)
+    drawn_cases = [drawn(rng) for _ in range(CONFIGURATIONS)]
+    cases = [
+        asked_of(degrees, experts, nodes * gpus, rng.integers(nodes * gpus, size=RANKS).tolist())
+        for degrees, experts, nodes, gpus in drawn_cases
+    ]
+    counts = {"taken": 0, "refused by both": 0, "own rule": 0}
+    for given, case, said in zip(drawn_cases, cases, asked("megatron", cases), strict=True):
+        degrees, _, _, gpus = given
+        candidate = taken(*given)
+        if "refusal" in said:
+            assert candidate is None, (given, said)
+            counts["refused by both"] += 1
+        elif rule := own_rule(degrees, gpus):
+            assert candidate is None, (given, rule)
+            counts["own rule"] += 1
+        else:
+            assert candidate is not None, given
+            groups = rank_groups(candidate)
+            assert said["groups"] == [groups_of_rank(groups, rank) for rank in case["ranks"]], given
+            counts["taken"] += 1
+    print(counts)
+    assert min(counts.values()) >= 20, counts
+
+
+def test_every_process_is_in_one_group_of_each_name() -> None:
+    """Groups of a name are disjoint and hold all processes, and groups of copies and of experts share one process."""
+    chosen = Candidate(2, 2, 6, 1, 1, 4, "1f1b", 1, True, cp=2, ep=4, etp=2)
+    groups = rank_groups(chosen)
+    for rows in groups.values():
+        assert sorted(rows.ravel().tolist()) == list(range(48))
+    for rank in range(48):
+        mine = groups_of_rank(groups, rank)
+        assert set(mine["expert"]) & set(mine["edp"]) == {rank}
+        assert set(mine["tp"]) & set(mine["dp_cp"]) == {rank}
+        assert len(mine["expert"]) * len(mine["edp"]) == len(mine["tp"]) * len(mine["dp_cp"])
+
+
+def test_the_table_of_processes_holds_the_ranks_of_experts() -> None:
+    """Processes with the same copy and expert tensor rank on a stage are the groups that exchange tokens."""
+    fixed = {"pp": 2, "tp": 2, "ep": 4, "etp": 1, "micro_batch": 1, "schedule": "1f1b", "recompute": "none"}
+    job = launched_on(small_cluster(), model_with_experts(8), **fixed)
+    rows = list(csv.DictReader(StringIO(rank_table(job))))
+    for group in rank_groups(job.strategy)["ep"].tolist():
+        mine = [rows[rank] for rank in group]
+        assert len({(row["stage"], row["expert_copy"], row["expert_tensor_rank"]) for row in mine}) == 1
+        assert [int(row["expert_rank"]) for row in mine] == list(range(4))
