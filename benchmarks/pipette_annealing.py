@@ -29,7 +29,7 @@ from numba import njit
 from taut.data.arrays import Floats, Ints
 from taut.formulations.placement import PlacementProblem
 from taut.solver.placement.annealing.prices import Prices, pipeline_seconds, prices_of
-from taut.solver.placement.annealing.ring_prices import Scratch, ring_seconds
+from taut.solver.placement.annealing.ring_prices import Scratch, new_scratch, ring_seconds
 
 ALPHA = 0.999
 MOVES = 2_000
@@ -76,7 +76,8 @@ def pipette_annealing(
     stop
         Ends the run early where it is set.
     """
-    prices, scratch = prices_of(given), _scratch(given)
+    prices = prices_of(given)
+    scratch = new_scratch(prices, given.candidate.dp)
     rng, start = np.random.default_rng(seed), identity(given)
     chain = _chain(prices, scratch, start)
     best, found = (chain.figures[BEST], start), {}
@@ -92,11 +93,6 @@ def pipette_annealing(
                 chain = _chain(prices, scratch, rng.permutation(start))
         found[end] = given.cost(best[1])
     return [found[end] for end in seconds]
-
-
-def _scratch(given: PlacementProblem) -> Scratch:
-    dp, sites = given.candidate.dp, given.links.num_sites
-    return Scratch(np.zeros(dp, np.int64), np.zeros(dp, np.int64), np.zeros(dp), np.full(sites, -1, np.int64))
 
 
 def _chain(prices: Prices, scratch: Scratch, start: Ints) -> Chain:

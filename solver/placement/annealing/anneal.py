@@ -33,7 +33,7 @@ from taut.formulations.sharding import has_shards
 from taut.solver.placement.annealing.end_prices import Ends, find_ends, new_ends, placement_seconds
 from taut.solver.placement.annealing.moves import random_move
 from taut.solver.placement.annealing.prices import Prices, pipeline_seconds, prices_of
-from taut.solver.placement.annealing.ring_prices import Scratch, find_gathers, ring_seconds
+from taut.solver.placement.annealing.ring_prices import find_gathers, new_scratch, ring_seconds
 from taut.solver.placement.annealing.starts import starts
 from taut.solver.placement.result import FoundPlacement
 
@@ -145,7 +145,8 @@ def move_cost(problem: PlacementProblem) -> int:
     candidate = problem.candidate
     pipelines = 2 * candidate.pp * problem.ranks * (1 + problem.ranks)
     priced = problem.priced / candidate.pp if problem.gradients.any() else 0.0
-    ring = problem.ranks * min(candidate.pipelines, problem.links.num_sites) ** 2
+    members, blocks = candidate.pipelines, len(problem.links.rate.blocks.size)
+    ring = problem.ranks * (members + min(members, blocks) ** 2)
     if has_shards(problem.problem, candidate):
         # A move changes the gathers of two copies, on two stages each, and the pipelines of all their replicas.
         return GATHER_COST * int(pipelines * candidate.shards + 2 * (priced + 2.0) * ring) + 1
@@ -163,12 +164,7 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int) -> tuple[float, Ints]
     np.random.seed(seed)
     pp = prices.pp
     dp = len(pos) // pp
-    scratch = Scratch(
-        np.zeros(dp, np.int64),
-        np.zeros(dp, np.int64),
-        np.zeros(dp),
-        np.full(len(prices.node_of_site), -1, np.int64),
-    )
+    scratch = new_scratch(prices, dp)
     pipes, rings, ends = np.zeros(dp), np.zeros(pp), new_ends(prices, dp)
     size, gathers = prices.shards.replicas, np.zeros((pp, dp))
     for x in range(pp if size > 0 else 0):

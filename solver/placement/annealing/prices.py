@@ -47,7 +47,8 @@ class Prices(NamedTuple):
     Arrays that price a placement; S sites.
 
     ``micro_batches`` m and ``weight`` h of (1); ``site_seconds`` (pp, S) of a stage on one site, which include the
-    all-reduces where a site is a whole tensor group (``ring_bytes`` is then zero); ``node_of_site`` (S,);
+    all-reduces where a site is a whole tensor group (``ring_bytes`` is then zero); ``node_of_site`` (S,), and
+    ``node_of_block`` (B,) of the first sites of blocks, of which those of several sites are of whole nodes;
     ``ring_bytes`` and ``ring_steps`` (pp,) of (2), on links of ``inverse`` seconds per byte and ``latency`` seconds;
     hops of ``hop_latency`` seconds and ``hop_inverse`` seconds per byte for ``messages`` (pp - 1,) bytes;
     ``data_inverse`` seconds per byte of rings over ``gradients`` (pp,) bytes; ``flat`` for AMP's ring, whose latencies
@@ -64,6 +65,7 @@ class Prices(NamedTuple):
     weight: float
     site_seconds: Floats
     node_of_site: Ints
+    node_of_block: Ints
     ring_bytes: Floats
     ring_steps: Floats
     inverse: Pairs
@@ -122,6 +124,7 @@ def prices_of(problem: PlacementProblem) -> Prices:
         weight=planning.transfer_weight(problem.candidate),
         site_seconds=seconds,
         node_of_site=links.node_of_site,
+        node_of_block=links.node_of_site[planning.rings.inverse.blocks.first],
         ring_bytes=ring_bytes,
         ring_steps=problem.ring_steps,
         inverse=_pairs(inverse),

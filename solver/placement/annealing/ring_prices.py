@@ -1,11 +1,19 @@
 r"""
 Compiled price of one stage's data-parallel ring: ``taut.solver.placement.annealing.prices`` (3).
 
-Members of one ring are counted by site, sites by node; with their slowest links and shares of the cards the
-hierarchical all-reduce of ``taut.formulations.rings`` (2) and (3) follows, or AMP's flat ring.
+Sets: members of a ring; the sites, nodes and blocks of alike sites (``taut.formulations.pair_table``) that they are on.
+
+(1) Members are counted by site and by node, and sites by block, in one pass.
+(2) Links depend on the blocks of their ends alone, so the slowest is found over pairs of blocks: :math:`O(n + B^2)` for
+    n members in B blocks, where pairs of members would take :math:`O(n^2)`. Two sites of one block are two nodes.
+
+With the slowest links and shares of the cards the hierarchical all-reduce of ``taut.formulations.rings`` (2) and (3)
+follows, or AMP's flat ring.
 """
 
 from typing import NamedTuple
+
+import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
@@ -13,13 +21,46 @@ from taut.formulations.rings import inside_factor, ring_factor, ring_steps
 from taut.solver.placement.annealing.prices import Prices
 
 
-class Scratch(NamedTuple):
-    """Scratch of (3): distinct sites of one ring, replicas on each, slowest link inside; and each site's number."""
+class Counts(NamedTuple):
+    """Distinct things met, members of each, and by thing its number among them, -1 where it is not met."""
 
+    distinct: Ints
     members: Ints
-    replicas: Ints
+    number: Ints
+
+
+class Scratch(NamedTuple):
+    """Scratch of (1) and (2): what the members of one ring are on, and the slowest link inside each node."""
+
+    sites: Counts
+    nodes: Counts
+    blocks: Counts
     inside: Floats
-    where: Ints
+
+
+@jit
+def new_scratch(prices: Prices, dp: int) -> Scratch:
+    """
+    Make the scratch that rings of a placement problem share.
+
+    Parameters
+    ----------
+    prices
+        Arrays of the placement problem.
+    dp
+        Replicas.
+    """
+    return Scratch(
+        _new_counts(dp, len(prices.node_of_site)),
+        _new_counts(dp, len(prices.card)),
+        _new_counts(dp, len(prices.data_inverse.own)),
+        np.zeros(dp),
+    )
+
+
+@jit
+def _new_counts(most: int, things: int) -> Counts:
+    return Counts(np.zeros(most, np.int64), np.zeros(most, np.int64), np.full(things, -1, np.int64))
 
 
 @jit
@@ -50,10 +91,9 @@ def ring_seconds(prices: Prices, scratch: Scratch, pos: Ints, x: int) -> float:
     if prices.shards.several:
         return float(message * _between_copies(prices, scratch, pos, x))
     for y in range(pos.shape[1]):
-        distinct = _distinct(scratch, pos, x, y, prices.pp, 0, dp, 1)
-        inside, between, steps, touched = _slowest_links(prices, scratch, distinct)
+        inside, between, steps, touched = _slowest_links(prices, scratch, pos, x, y, 0, dp, 1)
         if prices.flat:
-            link = max(between, scratch.inside[:distinct].max())
+            link = max(between, scratch.inside[:touched].max())
             seconds = ring_factor(dp) * message * link + prices.flat_latency * ring_steps(dp) * steps
         else:
             seconds = message * (inside + ring_factor(touched) * between)
@@ -96,61 +136,103 @@ def _by_byte(prices: Prices, scratch: Scratch, pos: Ints, x: int, first: int, en
     """Seconds per byte of the ring of some replicas of a stage, that of its slowest tensor rank."""
     slowest = 0.0
     for y in range(pos.shape[1]):
-        distinct = _distinct(scratch, pos, x, y, prices.pp, first, end, step)
-        inside, between, _, touched = _slowest_links(prices, scratch, distinct)
+        inside, between, _, touched = _slowest_links(prices, scratch, pos, x, y, first, end, step)
         slowest = max(slowest, inside + ring_factor(touched) * between)
     return float(slowest)
 
 
 @jit
-def _distinct(scratch: Scratch, pos: Ints, x: int, y: int, pp: int, first: int, end: int, step: int) -> int:
-    """List the distinct sites of tensor rank y of stage x in some replicas, with these; returns how many."""
-    members, replicas, where = scratch.members, scratch.replicas, scratch.where
-    distinct = 0
-    for z in range(first, end, step):
-        site = pos[z * pp + x, y]
-        if where[site] < 0:
-            where[site] = distinct
-            members[distinct] = site
-            replicas[distinct] = 0
-            distinct += 1
-        replicas[where[site]] += 1
-    for a in range(distinct):
-        where[members[a]] = -1
-    return distinct
+def _slowest_links(
+    prices: Prices, scratch: Scratch, pos: Ints, x: int, y: int, first: int, end: int, step: int
+) -> tuple[float, float, float, int]:
+    """Largest 4 (g-1)/g / B inside a node, slowest link between nodes, latency, and nodes touched."""
+    sites, nodes, blocks = _count(prices, scratch, pos, x, y, first, end, step)
+    on_nodes, slowest = scratch.nodes, scratch.inside
+    steps = _own_links(prices, scratch, sites, nodes)
+    between, apart = _links_of_blocks(prices, scratch, blocks)
+    inside, cards = 0.0, 0.0
+    for a in range(nodes):
+        together = on_nodes.members[a]
+        inside = max(inside, inside_factor(together) * slowest[a])
+        cards = max(cards, prices.card[on_nodes.distinct[a]] / together)
+    _forget(scratch.sites, sites)
+    _forget(on_nodes, nodes)
+    _forget(scratch.blocks, blocks)
+    return inside, max(between, cards), max(steps, apart), nodes
 
 
 @jit
-def _slowest_links(prices: Prices, scratch: Scratch, distinct: int) -> tuple[float, float, float, float]:
-    """Largest 4 (g-1)/g / B inside a node, slowest link between nodes, latency, and nodes touched."""
-    members, replicas, slowest = scratch.members, scratch.replicas, scratch.inside
-    (block_of, inverse, own_inverse), (_, latency, own_latency) = prices.data_inverse, prices.latency
-    nodes = prices.node_of_site
-    inside, between, cards, steps, touched = 0.0, 0.0, 0.0, 0.0, 0.0
-    for a in range(distinct):
-        site, own = members[a], 0.0
-        k = block_of[site]
-        if replicas[a] > 1:
-            own = own_inverse[k]
+def _count(
+    prices: Prices, scratch: Scratch, pos: Ints, x: int, y: int, first: int, end: int, step: int
+) -> tuple[int, int, int]:
+    """Count (1) the members of tensor rank y of stage x in some replicas; returns sites, nodes and blocks met."""
+    node_of, block_of = prices.node_of_site, prices.data_inverse.block_of
+    on_sites, on_nodes, on_blocks = scratch.sites, scratch.nodes, scratch.blocks
+    number = on_sites.number
+    sites, nodes, blocks = 0, 0, 0
+    for z in range(first, end, step):
+        site = pos[z * prices.pp + x, y]
+        if number[site] < 0:
+            blocks = _meet(on_blocks, block_of[site], blocks)
+        sites = _meet(on_sites, site, sites)
+        nodes = _meet(on_nodes, node_of[site], nodes)
+    return sites, nodes, blocks
+
+
+@jit
+def _meet(counts: Counts, thing: int, met: int) -> int:
+    """Count one more on a thing; returns how many distinct things are met now."""
+    distinct, members, number = counts
+    if number[thing] < 0:
+        number[thing] = met
+        distinct[met] = thing
+        members[met] = 0
+        met += 1
+    members[number[thing]] += 1
+    return met
+
+
+@jit
+def _forget(counts: Counts, met: int) -> None:
+    """Leave no thing met."""
+    distinct, _, number = counts
+    for a in range(met):
+        number[distinct[a]] = -1
+
+
+@jit
+def _own_links(prices: Prices, scratch: Scratch, sites: int, nodes: int) -> float:
+    """Begin the slowest links inside nodes with those of sites with several members; returns their latency."""
+    (block_of, _, own_inverse), own_latency = prices.data_inverse, prices.latency.own
+    (distinct, members, _), number, slowest = scratch.sites, scratch.nodes.number, scratch.inside
+    slowest[:nodes] = 0.0
+    steps = 0.0
+    for a in range(sites):
+        if members[a] > 1:
+            k, node = block_of[distinct[a]], number[prices.node_of_site[distinct[a]]]
+            slowest[node] = max(slowest[node], own_inverse[k])
             steps = max(steps, own_latency[k])
-        for b in range(distinct):
-            other = members[b]
-            if b != a:
-                j = block_of[other]
-                steps = max(steps, latency[k, j])
-                if nodes[other] == nodes[site]:
-                    own = max(own, inverse[k, j])
-                else:
-                    between = max(between, inverse[k, j])
-        slowest[a] = own
-    for a in range(distinct):
-        # A node's slowest link is the slowest over its members, and its replicas are theirs together.
-        own, together = 0.0, 0
-        for b in range(distinct):
-            if nodes[members[b]] == nodes[members[a]]:
-                own = max(own, slowest[b])
-                together += replicas[b]
-        inside = max(inside, inside_factor(together) * own)
-        touched += replicas[a] / together
-        cards = max(cards, prices.card[nodes[members[a]]] / together)
-    return inside, max(between, cards), steps, touched
+    return steps
+
+
+@jit
+def _links_of_blocks(prices: Prices, scratch: Scratch, met: int) -> tuple[float, float]:
+    """Slowest link between nodes and largest latency between sites, (2); links inside nodes go to the scratch."""
+    _, inverse, _ = prices.data_inverse
+    latency, slowest = prices.latency.apart, scratch.inside
+    (blocks, sites, _), on = scratch.blocks, scratch.nodes.number
+    between, steps = 0.0, 0.0
+    for a in range(met):
+        k = blocks[a]
+        if sites[a] > 1:
+            between, steps = max(between, inverse[k, k]), max(steps, latency[k, k])
+        for b in range(a):
+            j = blocks[b]
+            link = max(inverse[k, j], inverse[j, k])
+            steps = max(steps, max(latency[k, j], latency[j, k]))
+            if prices.node_of_block[k] == prices.node_of_block[j]:
+                node = on[prices.node_of_block[k]]
+                slowest[node] = max(slowest[node], link)
+            else:
+                between = max(between, link)
+    return between, steps
