@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from taut.formulations.partition import partition_problem
-from taut.formulations.placement import placement_problem
+from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
@@ -42,15 +42,21 @@ from taut.solver.search.incumbent import Best
 from taut.solver.search.order_refinement import OrderRefining
 from taut.solver.search.standing import ABOVE, Stage, Standing, infeasible, placing
 from taut.solver.search.typed_plans import typed_plans
+from taut.solver.threads import Stopping
 
 
 class Refining:
     """All candidates of one search: what is known of them beyond their bounds, and the best plan that it led to."""
 
     def __init__(
-        self, problem: PlanningProblem, limits: Limits, best: Best, relaxations: dict[Candidate, float] | None = None
+        self,
+        problem: PlanningProblem,
+        limits: Limits,
+        best: Best,
+        stopping: Stopping,
+        relaxations: dict[Candidate, float] | None = None,
     ) -> None:
-        self._problem, self._limits, self._best = problem, limits, best
+        self._problem, self._limits, self._best, self._stopping = problem, limits, best, stopping
         self.ladder, self._covers = Ladder(problem, relaxations=relaxations), CoverCache()
         self._standing: dict[Candidate, Standing] = {}
         self._divided: dict[Candidate, tuple[float, dict[str, Any]]] = {}
@@ -139,7 +145,7 @@ class Refining:
             self._anneal(bound, found)
         if len(self._problem.device_types) > 1 and not candidate.is_order_priced:
             self._anneal_cautious(bound)
-            for plan in typed_plans(self._problem, candidate, self._limits):
+            for plan in typed_plans(self._problem, candidate, self._limits, self._stopping):
                 self._best.take(bound, plan.strategy, plan.devices)
         at.covering = covering
         return True
@@ -148,7 +154,8 @@ class Refining:
         """Better pipelines, then one refinement of the case distinction, (4)."""
         if not covering.annealed:
             problem = placing(self._problem, bound.candidate, covering.partition)
-            for positions in covering.anneal(self._limits.seed, self._limits.workers):
+            limits = self._limits
+            for positions in covering.anneal(limits.seed, limits.workers, stopping=self._stopping):
                 self._best.offer(bound, problem, FoundPlacement(seconds=problem.cost(positions), positions=positions))
         if not covering.begun:
             return True
@@ -165,15 +172,14 @@ class Refining:
             problem = placement_problem(self._problem, found.strategy)
             start = FoundPlacement(seconds=problem.cost(found.positions), positions=found.positions)
             self._best.offer(bound, problem, start)
-            runs = anneal_restarts(problem, start, seed=self._limits.seed, workers=self._limits.workers)
-            self._best.offer(bound, problem, runs)
+            self._best.offer(bound, problem, self._annealed(problem, start))
         return found
 
     def _anneal(self, bound: CandidateBound, found: Partition) -> None:
         """Offer the best of some annealing runs."""
         problem = placing(self._problem, bound.candidate, found)
         start = best_start(problem, found.patterns)
-        runs = anneal_restarts(problem, start, seed=self._limits.seed, workers=self._limits.workers)
+        runs = self._annealed(problem, start)
         if bound.candidate.is_order_priced or not bound.candidate.of_tensor_groups:
             # Annealing prices these by a guide alone (``taut.formulations.placement``).
             built = constructed(problem, found.patterns)
@@ -181,6 +187,11 @@ class Refining:
         if bound.candidate.is_order_priced:
             runs = improved(problem, runs, seed=self._limits.seed)
         self._best.offer(bound, problem, runs)
+
+    def _annealed(self, problem: PlacementProblem, start: FoundPlacement) -> FoundPlacement:
+        """The best of some annealing runs."""
+        limits = self._limits
+        return anneal_restarts(problem, start, seed=limits.seed, workers=limits.workers, stopping=self._stopping)
 
     def _anneal_cautious(self, bound: CandidateBound) -> None:
         """Stages that fit every device type, for when the relaxed ones fit no placement or place badly."""

@@ -104,7 +104,7 @@ class _Search:
     ) -> None:
         self._problem, self._limits, self._progress, self._every = problem, limits, progress, every
         self._best = Best(problem, incumbent)
-        self._refining = Refining(problem, limits, self._best, relaxations)
+        self._refining = Refining(problem, limits, self._best, self._is_stopping, relaxations)
         self._bounds: list[CandidateBound] = []
         self._unsolved = np.full(len(every), np.inf)
         self._heap: list[tuple[Priority, float, bool, int]] = []
@@ -209,7 +209,7 @@ class _Search:
 
     def _adapt(self) -> None:
         """Adapt an order to the most promising division; its candidates join the others."""
-        order = self._refining.orders.adapt_next(lambda: self._reason_to_stop() is not None)
+        order = self._refining.orders.adapt_next(self._is_stopping)
         if order is not None:
             self._orders.append(order)
             known = set(self._problem.candidates)
@@ -231,6 +231,9 @@ class _Search:
     def _tell(self, doing: str) -> None:
         if self._progress is not None:
             self._progress(self._elapsed, self._best.seconds, self._lower_bound(), doing)
+
+    def _is_stopping(self) -> bool:
+        return self._reason_to_stop() is not None
 
     def _reason_to_stop(self) -> StoppedBy | None:
         if self._interrupted():

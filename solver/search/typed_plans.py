@@ -30,6 +30,7 @@ from taut.solver.placement.result import found_placement
 from taut.solver.result import Incumbent, Limits
 from taut.solver.simple_plans import priced
 from taut.solver.stage_division import divide
+from taut.solver.threads import Stopping, never
 
 MOST_LAYOUTS = 36
 """Layouts (1) of a candidate that are tried, each some hundredths of a second: all of two types on 17 stages."""
@@ -37,7 +38,9 @@ ROUNDS = 3
 """Of (3); later ones seldom change the division."""
 
 
-def typed_plans(problem: PlanningProblem, candidate: Candidate, limits: Limits) -> Iterator[Incumbent]:
+def typed_plans(
+    problem: PlanningProblem, candidate: Candidate, limits: Limits, stopping: Stopping = never
+) -> Iterator[Incumbent]:
     """
     Plans of a candidate by (1) to (3), the best of each step.
 
@@ -47,6 +50,8 @@ def typed_plans(problem: PlanningProblem, candidate: Candidate, limits: Limits) 
         What is planned, on several types of device.
     limits
         Seed and threads of the annealing.
+    stopping
+        Ends the annealing early once it is true.
     """
     seconds = _of_types(problem, candidate)
     laid_out = (_divided(problem, candidate, devices, seconds) for devices in _layouts(problem, candidate))
@@ -55,7 +60,8 @@ def typed_plans(problem: PlanningProblem, candidate: Candidate, limits: Limits) 
         assert best is not None
         yield best
         given = placement_problem(problem, best.strategy)
-        runs = anneal_restarts(given, found_placement(given, best.devices), seed=limits.seed, workers=limits.workers)
+        start = found_placement(given, best.devices)
+        runs = anneal_restarts(given, start, seed=limits.seed, workers=limits.workers, stopping=stopping)
         moved = priced(problem, best.strategy, given.devices(runs.positions))
         again = None if moved is None else _divided(problem, candidate, moved.devices, seconds)
         better = [plan for plan in (moved, again) if plan is not None and plan.seconds < best.seconds]

@@ -22,11 +22,11 @@ Kirkpatrick, Gelatt and Vecchi (1983), Optimization by simulated annealing: (6).
 Yim et al. (2024), Pipette, section IV: moves (1) to (3).
 """
 
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
 from taut.formulations.placement import PlacementProblem
 from taut.formulations.sharding import has_shards
@@ -36,6 +36,7 @@ from taut.solver.placement.annealing.prices import Prices, pipeline_seconds, pri
 from taut.solver.placement.annealing.ring_prices import find_gathers, new_scratch, ring_seconds
 from taut.solver.placement.annealing.starts import starts
 from taut.solver.placement.result import FoundPlacement
+from taut.solver.threads import Stopping, never, run_in_threads, unraised
 
 PLATEAU = 1e-3
 """Weight of the mean pipeline time beside the step time: enough to order equal maxima, too little to order others."""
@@ -69,13 +70,16 @@ def best_start(problem: PlacementProblem, patterns: tuple[int, ...]) -> FoundPla
     FoundPlacement
         The fastest of ``taut.solver.placement.annealing.starts``.
     """
-    built = [_anneal(problem, positions, moves=0, seed=0) for positions in starts(problem, patterns)]
+    prices, stop = prices_of(problem), unraised()
+    built = (_improved(prices, positions, 0, 0, stop) for positions in starts(problem, patterns))
     return min(built, key=lambda start: start.seconds)
 
 
-def anneal(problem: PlacementProblem, start: FoundPlacement, *, moves: int, seed: int) -> FoundPlacement:
+def anneal(
+    problem: PlacementProblem, start: FoundPlacement, *, moves: int, seed: int, stop: Flags | None = None
+) -> FoundPlacement:
     """
-    Improve a placement by annealing; the same arguments give the same placement.
+    Improve a placement by annealing; the same arguments give the same placement unless it is stopped.
 
     Parameters
     ----------
@@ -87,6 +91,8 @@ def anneal(problem: PlacementProblem, start: FoundPlacement, *, moves: int, seed
         Number of moves.
     seed
         Of the random generator.
+    stop
+        A flag (1,) that ends the run once it is raised.
 
     Returns
     -------
@@ -95,10 +101,12 @@ def anneal(problem: PlacementProblem, start: FoundPlacement, *, moves: int, seed
     """
     if len(start.positions) * problem.ranks < 2:
         return start
-    return _anneal(problem, start.positions, moves=moves, seed=seed)
+    return _improved(prices_of(problem), start.positions, moves, seed, unraised() if stop is None else stop)
 
 
-def anneal_restarts(problem: PlacementProblem, start: FoundPlacement, *, seed: int, workers: int) -> FoundPlacement:
+def anneal_restarts(
+    problem: PlacementProblem, start: FoundPlacement, *, seed: int, workers: int, stopping: Stopping = never
+) -> FoundPlacement:
     """
     Improve a placement by ``RESTARTS`` annealing runs.
 
@@ -112,19 +120,22 @@ def anneal_restarts(problem: PlacementProblem, start: FoundPlacement, *, seed: i
         Of the random generators.
     workers
         Threads; the result does not depend on them.
+    stopping
+        Ends all runs early once it is true.
 
     Returns
     -------
     FoundPlacement
         The best of all runs.
     """
-    if problem.candidate.pp == 1 and not problem.candidate.dp_shard:
+    alone = problem.candidate.pp == 1 and not problem.candidate.dp_shard
+    if alone or len(start.positions) * problem.ranks < 2:
         # Replicas of a single stage are in one ring and are alike: whatever place each has, the price is the same.
         return start
     moves = min(MOVES_PER_POSITION * len(start.positions), MAX_MOVES, MAX_LOOK_UPS // move_cost(problem))
     seeds = [seed * RESTARTS + restart for restart in range(RESTARTS)]
-    with ThreadPoolExecutor(max_workers=max(workers, 1)) as pool:
-        runs = pool.map(lambda number: anneal(problem, start, moves=moves, seed=number), seeds)
+    improved = partial(_improved, prices_of(problem), start.positions, moves)
+    runs = run_in_threads(improved, seeds, workers=workers, stopping=stopping)
     return min(runs, key=lambda run: run.seconds)
 
 
@@ -153,14 +164,14 @@ def move_cost(problem: PlacementProblem) -> int:
     return int(pipelines + 2 * priced * ring) + 1
 
 
-def _anneal(problem: PlacementProblem, positions: Ints, *, moves: int, seed: int) -> FoundPlacement:
-    seconds, found = _run(prices_of(problem), positions.copy(), moves, seed)
+def _improved(prices: Prices, positions: Ints, moves: int, seed: int, stop: Flags) -> FoundPlacement:
+    seconds, found = _run(prices, positions.copy(), moves, seed, stop)
     return FoundPlacement(seconds=float(seconds), positions=found)
 
 
 @jit
-def _run(prices: Prices, pos: Ints, moves: int, seed: int) -> tuple[float, Ints]:
-    """Anneal the positions in place; returns the best seconds and positions."""
+def _run(prices: Prices, pos: Ints, moves: int, seed: int, stop: Flags) -> tuple[float, Ints]:
+    """Anneal the positions in place until the flag is raised; returns the best seconds and positions."""
     np.random.seed(seed)
     pp = prices.pp
     dp = len(pos) // pp
@@ -189,6 +200,8 @@ def _run(prices: Prices, pos: Ints, moves: int, seed: int) -> tuple[float, Ints]
     temperature = HOT * spread
     cooling = (COLD / HOT) ** (1.0 / max(moves, 1))
     for _ in range(moves):
+        if stop[0]:
+            break
         temperature *= cooling
         first, last, step = random_move(prices, pos)
         if step == 0:

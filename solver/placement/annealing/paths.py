@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
 from taut.solver.placement.annealing.path_moves import draw, move, share, swap_nodes
 from taut.solver.placement.annealing.path_prices import (
@@ -73,13 +73,13 @@ class PathAnnealing:
         """Whether all moves were made."""
         return self._done >= self._chunks
 
-    def advance(self) -> None:
-        """Make one chunk of moves."""
+    def advance(self, stop: Flags) -> None:
+        """Make one chunk of moves, less where a flag (1,) is raised."""
         cooling = (COLD / self._hot) ** (1.0 / self._chunks)
         hot = self._hot * self._scale * cooling**self._done
         schedule = _Schedule(self._moves, hot, hot * cooling, (self._seed * 7919 + self._done) % 1000003)
         rings = _rings(self._instance, self._paths)
-        seconds, best = _anneal(self._instance, self._paths, rings, schedule)
+        seconds, best = _anneal(self._instance, self._paths, rings, schedule, stop)
         if seconds < self.seconds:
             self.seconds, self.best = seconds, best
         self._done += 1
@@ -171,7 +171,7 @@ class _Value(NamedTuple):
 
 
 @jit
-def _anneal(instance: _Instance, paths: Ints, rings: _Rings, schedule: _Schedule) -> tuple[float, Ints]:
+def _anneal(instance: _Instance, paths: Ints, rings: _Rings, schedule: _Schedule, stop: Flags) -> tuple[float, Ints]:
     """Anneal the paths in place from one temperature to another; returns the best seconds and paths."""
     # Arrays are bound once: each look-up through the tuple would count a reference.
     hops, inverse, card, reductions, base, capacity = instance
@@ -196,6 +196,8 @@ def _anneal(instance: _Instance, paths: Ints, rings: _Rings, schedule: _Schedule
     temperature = schedule.hot
     shared = capacity.max() > 1
     for _ in range(schedule.moves):
+        if stop[0]:
+            break
         temperature *= cooling
         if shared and share(state) < WHOLE_NODES:
             a, b = draw(state) % len(capacity), draw(state) % len(capacity)

@@ -5,13 +5,12 @@ The candidate's pipelines are annealed (``taut.solver.placement.annealing.paths`
 columns. The case distinction is refined (``taut.solver.placement.path_cover.proving``) until bound and incumbent meet.
 """
 
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from taut.data.arrays import Ints
+from taut.data.arrays import Flags, Ints
 from taut.formulations.partition import partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -26,6 +25,7 @@ from taut.solver.placement.clusters import linkage_order
 from taut.solver.placement.path_cover.build import CaseSearch
 from taut.solver.placement.path_cover.proving import CoverCache, CoverProof
 from taut.solver.placement.slots import SlotGraph, slot_graph
+from taut.solver.threads import Stopping, never, run_in_threads, unraised
 
 CHUNKS = 4
 """Chunks of annealing moves between two refinements of the case distinction, so that both get about equal time."""
@@ -48,7 +48,7 @@ def load() -> None:
     for groups in (1, 2):
         graph = SlotGraph(hops=hops, inverse=hops, capacity=np.full(3, groups), pp=3, replicas=groups, card=np.zeros(3))
         paths = first_paths(graph, linkage_order(hops))
-        PathAnnealing(graph, first_stage(1.0), paths, moves=1, seed=0).advance()
+        PathAnnealing(graph, first_stage(1.0), paths, moves=1, seed=0).advance(unraised())
         search = CaseSearch(graph=graph, gradients=1.0, target=9.0, longest=9.0)
         search.add_routes(paths)
         for _ in range(4):
@@ -99,7 +99,7 @@ class CoverSearch:
     def _paused(self) -> bool:
         return all(run.finished for run in self._runs)
 
-    def anneal(self, seed: int, workers: int, *, moves: int | None = None) -> list[Ints]:
+    def anneal(self, seed: int, workers: int, *, moves: int | None = None, stopping: Stopping = never) -> list[Ints]:
         """
         Make some moves of every run.
 
@@ -109,6 +109,8 @@ class CoverSearch:
             Seed of all runs, and threads.
         moves
             Moves of a run at length, if not by the number of slots.
+        stopping
+            Ends the moves early once it is true.
 
         Returns
         -------
@@ -123,8 +125,7 @@ class CoverSearch:
             self._calls += 1
             turn, chunks = self._calls % max(TURNS_OF_NODES // len(self._graph.hops), 1) == 0, 1
         if turn:
-            with ThreadPoolExecutor(max_workers=max(workers, 1)) as pool:
-                list(pool.map(lambda run: _advance(run, chunks), self._runs))
+            run_in_threads(partial(_advance, chunks), self._runs, workers=workers, stopping=stopping)
         if not self._paused:
             return []
         for start, run in zip(self._begun, self._runs, strict=True):
@@ -185,7 +186,7 @@ class CoverSearch:
         return {} if self._proving is None else self._proving.witness()
 
 
-def _advance(run: PathAnnealing, chunks: int) -> None:
+def _advance(chunks: int, run: PathAnnealing, stop: Flags) -> None:
     for _ in range(chunks):
-        if not run.finished:
-            run.advance()
+        if not (run.finished or stop[0]):
+            run.advance(stop)

@@ -39,6 +39,7 @@ from taut.solver.placement.path_cover.witness import Certificates, witness_of, w
 from taut.solver.placement.slots import SlotGraph, between_cards
 from taut.solver.result import Limits
 from taut.solver.search.search import search
+from taut.solver.threads import unraised
 from tests.support.blocks import blocks
 from tests.support.oracle import enumerate_candidate
 from tests.support.small import cluster, costs, model, problem
@@ -464,7 +465,7 @@ def test_annealing_finds_the_optimum_of_small_instances() -> None:
         start = np.repeat(np.arange(len(graph.hops)), graph.capacity).reshape(-1, graph.pp)
         run = PathAnnealing(graph, first_stage(0.5), start, moves=60_000, seed=seed)
         while not run.finished:
-            run.advance()
+            run.advance(unraised())
         exact = optimum(graph, 0.5)
         assert sorted(run.best.ravel().tolist()) == sorted(start.ravel().tolist())
         assert run.seconds >= exact / ROUNDING
