@@ -234,11 +234,12 @@ def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
     if pp == 1:
         return edge, lambda k, hops=0: 0.0
     groups = groups_of_node(problem, candidate)
-    pairs = {float(message): best.hops(candidate.width, float(message), both_ways) for message in tables.message[1:-1]}
-    if groups == 1:
-        pairs = {message: (np.inf, apart) for message, (_, apart) in pairs.items()}
-    edge[1:-1] = [min(pairs[float(message)]) for message in tables.message[1:-1]]
-    further = min(apart - min(inside, apart) for inside, apart in pairs.values())
+    width, further = candidate.width, np.inf
+    for message in set(tables.message[1:-1].tolist()):
+        inside, apart = best.hops(width, float(message), both_ways)
+        least = apart if groups == 1 else min(inside, apart)
+        edge[1:-1][tables.message[1:-1] == message] = least
+        further = min(further, apart - least)
     if len(problem.device_types) > 1:
         # The slowest stage and the longest trip may lie in different pipelines: only what every trip takes counts.
         return edge, lambda k, hops=0: max(_hops_between(problem, candidate, k), hops) * further

@@ -24,7 +24,7 @@ The search, the margin-free bound and the diagnosis of infeasible problems compu
 
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from taut.formulations.problem import PlanningProblem
@@ -69,6 +69,7 @@ class Ladder:
         self.links = BestLinks(problem.links, problem.rings)
         self.subsets, self.placements, self.slots = SubsetCache(), EnumerationCache(), SlotCache()
         self.relaxations = {} if relaxations is None else relaxations
+        self._whole_devices: dict[Candidate, float] = {}
         self._latest: tuple[Candidate, Communication] | None = None
 
     def without_margin(self) -> "Ladder":
@@ -86,10 +87,17 @@ class Ladder:
     def relaxation(self, candidate: Candidate) -> float:
         """Bound ``relaxation`` in seconds, which does not depend on memory."""
         if candidate not in self.relaxations:
-            gather = least_gather(self.problem, candidate, self.links)
-            seconds = relaxation_bound(self.problem, candidate, self.communication(candidate), gather)
-            self.relaxations[candidate] = seconds
+            self.relaxations[candidate] = self._relaxed(candidate)
         return self.relaxations[candidate]
+
+    def _relaxed(self, candidate: Candidate) -> float:
+        """Bound ``relaxation``, in which chunks count where passes wait for gathers alone."""
+        gather = least_gather(self.problem, candidate, self.links)
+        alike = candidate if gather > 0.0 else replace(candidate, vpp=0)
+        if alike not in self._whole_devices:
+            seconds = relaxation_bound(self.problem, candidate, self.communication(candidate), gather)
+            self._whole_devices[alike] = seconds
+        return self._whole_devices[alike]
 
     def rungs(self, candidate: Candidate, through: Level = Level.PLACEMENT) -> "Iterator[Rung]":
         """The rungs that apply to a candidate, up to a level, the weakest first."""

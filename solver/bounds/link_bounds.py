@@ -48,6 +48,7 @@ class BestLinks:
     links: Links
     rings: RingRates
     _cores: dict[int, float] = field(default_factory=dict)
+    _telling: dict[tuple[int, range], list[int]] = field(default_factory=dict)
     _parts: dict[bytes, "BestLinks"] = field(default_factory=dict)
     _hops: dict[tuple[int, float, bool], tuple[float, float]] = field(default_factory=dict)
     _before: dict[tuple[int, float, float, float, bool], tuple[float, float]] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class BestLinks:
         return self._parts[key]
 
     def _restricted(self, kept: Flags) -> "BestLinks":
-        links, blocks, found = self.links, self.inverse.blocks, replace(self, _cores={}, _parts={})
+        links, blocks, found = self.links, self.inverse.blocks, replace(self, _cores={}, _telling={}, _parts={})
         nodes = links.node_of_site[blocks.first]
         among = kept[nodes] if links.by_node else kept
         found.card, found.num_nodes = float(self.rings.card[kept].min()), int(kept.sum())
@@ -124,8 +125,11 @@ class BestLinks:
 
     def telling(self, replicas: int, spreads: range) -> list[int]:
         """Of the numbers of nodes that a ring can touch, some of which one is the best for it, (6)."""
-        if not spreads:
-            return []
+        if (replicas, spreads) not in self._telling:
+            self._telling[replicas, spreads] = self._numbers(replicas, spreads) if spreads else []
+        return self._telling[replicas, spreads]
+
+    def _numbers(self, replicas: int, spreads: range) -> list[int]:
         numbers = np.arange(spreads.start, spreads.stop)
         shares = np.stack([-(-replicas // numbers), replicas // numbers])
         ends = [0, *(np.flatnonzero(np.diff(shares).any(axis=0)) + 1).tolist(), len(numbers)]

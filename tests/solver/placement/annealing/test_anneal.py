@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from taut.data.cluster import ClusterSpec
 from taut.formulations.latency import step_time, violations
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.strategy import Strategy
@@ -162,3 +163,23 @@ def test_pipelines_laid_out_in_order_cross_few_nodes() -> None:
         if len(set(positions[:, 0].reshape(8, 16)[:, 0].tolist())) == 1
     )
     assert best == 3
+
+
+def four_racks(bandwidth_gbps: float) -> PlacementProblem:
+    """Four stages and four replicas on sixteen nodes, four in a rack, whose numbers are not consecutive."""
+    given = cluster(16, 2)
+    racks = [{"nodes": list(range(r, 16, 4)), "bandwidth_gbps": 400.0} for r in range(4)]
+    values = {**given.model_dump(mode="json"), "network": {"bandwidth_gbps": bandwidth_gbps, "racks": racks}}
+    planned = problem(ClusterSpec.parse(values, "test"), model(8), global_batch=16, max_tp=2, latency_model="step")
+    return placement_problem(planned, strategy(candidate(4, 2, 4), 2, 4, 6, 8))
+
+
+def test_leading_stages_lie_inside_racks_in_some_start() -> None:
+    """One, two or all stages have a rack each: three leave one to the last. Every start takes every node once."""
+    confined = set()
+    for positions in starts(four_racks(4.0), (0,) * 4):
+        sites = positions[:, 0].reshape(4, 4)
+        assert sorted(sites.ravel().tolist()) == list(range(16))
+        alone = [len(set((sites[:, x] % 4).tolist())) == 1 for x in range(4)]
+        confined.add(alone.index(False) if False in alone else 4)
+    assert {1, 2, 4} <= confined
