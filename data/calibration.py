@@ -17,13 +17,14 @@ optimizer           optimizer traffic at the device's peak memory bandwidth     
 constant            one step                                                         seconds
 gather              gathers and scatters of shards over the stated links (ZeRO-2     1
                     and 3), before what computation hides
+exchange            tokens that expert ranks exchange over the stated links          1
 ==================  ===============================================================  =========================
 
 A calibration whose runs had no shards may leave ``gather`` out: it is then that of ``data_parallel``, but at least 1,
 since a smaller one stands for what these runs hid, and the step-time model hides gathers itself.
 
-Tokens that expert ranks exchange take ``exchange`` times what they take over the stated links: the coefficient of
-``tensor_parallel``, but at least 1, as a smaller one stands for what dense layers hid.
+One whose runs had no expert ranks leaves ``exchange`` out: it is then that of ``tensor_parallel``, but at least 1, as a
+smaller one stands for what dense layers hid.
 
 Beside the coefficients stand two properties of the software stack that the terms themselves depend on: ``launch_us``,
 what the host takes to launch one pass over one layer, and whether attention is fused.
@@ -53,8 +54,10 @@ TERMS = (
     "constant",
     "gather",
 )
-OPTIONAL = "gather"
-"""The term that a calibration may leave out."""
+EXPERT_TERMS = (*TERMS, "exchange")
+"""The terms of models with experts."""
+OPTIONAL = ("gather", "exchange")
+"""Terms that a calibration may leave out."""
 KEPT = ("fused_attention", "selective_products", "fp8_inputs")
 """What a stack keeps for the backward pass, of a calibration and of a memory model."""
 LOW, HIGH = 0.1, 0.9
@@ -90,22 +93,21 @@ class Calibration(Spec):
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":
         for term in TERMS:
-            if term not in self.coefficients and term != OPTIONAL:
+            if term not in self.coefficients and term not in OPTIONAL:
                 raise ValueError(f"coefficients.{term}: missing, expected a number of at least 0")
         for term in self.coefficients:
-            if term not in TERMS:
-                raise ValueError(f"coefficients.{term}: unknown term, expected one of {', '.join(TERMS)}")
+            if term not in EXPERT_TERMS:
+                raise ValueError(f"coefficients.{term}: unknown term, expected one of {', '.join(EXPERT_TERMS)}")
         for quantile, error in self.residuals.items():
             if not error > -1:
                 raise ValueError(f"residuals.{quantile}: is {error}, expected a relative error above -1")
         return self
 
     def __getitem__(self, term: str) -> float:
-        """Coefficient of a term, or of ``exchange``."""
-        if term == "exchange":
-            return max(1.0, self.coefficients["tensor_parallel"])
-        if term == OPTIONAL and term not in self.coefficients:
-            return max(1.0, self.coefficients["data_parallel"])
+        """Coefficient of a term."""
+        if term in OPTIONAL and term not in self.coefficients:
+            alike = "data_parallel" if term == "gather" else "tensor_parallel"
+            return max(1.0, self.coefficients[alike])
         return self.coefficients[term]
 
     @property

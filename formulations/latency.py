@@ -37,7 +37,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.reductions_in_papers import data_parallel_in_papers
 from taut.formulations.sharding import exposed_by_worker, has_shards
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.block_traffic import block_link
+from taut.formulations.tables.block_links import block_link
 from taut.formulations.tables.stage_tables import StageTables
 
 

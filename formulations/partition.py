@@ -49,15 +49,8 @@ from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import exposed_by_range, has_shards
 from taut.formulations.space import Candidate
-from taut.formulations.tables.block_traffic import (
-    ALONE,
-    BlockLink,
-    BlockSeconds,
-    Traffic,
-    best_block,
-    block_seconds,
-    blocks_of_nodes,
-)
+from taut.formulations.tables.block_links import BlockLink, best_block, blocks_of_nodes
+from taut.formulations.tables.block_traffic import ALONE, BlockSeconds, Traffic, block_seconds
 from taut.formulations.tables.stage_tables import StageTables
 
 

@@ -158,6 +158,7 @@ class PlanningProblem:
             precision=self.memory.precision,
             block=candidate.block,
             micro_batch=candidate.micro_batch,
+            node_size=int(self.links.gpus_per_node.max()),
         )
 
     def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:

@@ -39,7 +39,8 @@ from taut.formulations.gradient_reductions import by_copy, hierarchical_ring, ho
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.block_traffic import BlockSeconds, Traffic, block_link
+from taut.formulations.tables.block_links import block_link
+from taut.formulations.tables.block_traffic import BlockSeconds, Traffic
 
 
 class PassBytes(NamedTuple):

@@ -9,9 +9,12 @@ feed-forward part (3 if gated, else 2),
 (2) of t tensor ranks each has 1/t of the width of the shared experts and the whole router. Of the others it has 1/t of
     the width of each, or, with expert parallelism, 1/x of the width of 1/e of them: e = ep and x = etp, as Megatron-LM
     calls them;
-(3) tokens are routed evenly: :math:`k / E` of them to every expert, the imbalance factor 1. None is dropped.
+(3) tokens are routed evenly: :math:`k / E` of them to every expert, the imbalance factor 1. None is dropped;
+(4) of r ranks with E / r experts each, one takes a token with probability
+    :math:`1 - \binom{E - E / r}{k} / \binom{E}{k}`.
 """
 
+from math import comb
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -45,6 +48,18 @@ class ExpertsSpec(Spec):
     def used_width(self) -> int:
         """Width that one token passes through, :math:`k f_e + f_s`."""
         return self.experts_per_token * self.expert_ffn_hidden + self.shared_ffn_hidden
+
+    def reach(self, ranks: int) -> float:
+        """
+        Probability that one of ``ranks`` equal shares of the experts takes a token, (4).
+
+        Parameters
+        ----------
+        ranks
+            A divisor of the number of experts.
+        """
+        others = self.num_experts - self.num_experts // ranks
+        return 1.0 - comb(others, self.experts_per_token) / comb(self.num_experts, self.experts_per_token)
 
     def splits(self, tp: int) -> bool:
         """Whether ``tp`` tensor ranks can share the width of every expert evenly, (2)."""

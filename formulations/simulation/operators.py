@@ -25,7 +25,7 @@ from taut.data.costs import RECOMPUTE, LayerCost
 from taut.data.layers.layer import LayerSpec
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.tables.block_traffic import BlockLink
+from taut.formulations.tables.block_links import BlockLink
 
 KINDS = (
     "forward",

@@ -18,7 +18,7 @@ from taut.data.arrays import Floats, Ints
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import has_shards, shard_rates
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.block_traffic import BlockLink, block_link
+from taut.formulations.tables.block_links import BlockLink, block_link
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Replicas:
     types
         Whether a device type occurs in a block, (pp, n, types).
     links
-        Figures of ``BlockLink`` by pipeline rank, (6, pp, n).
+        Figures of ``BlockLink`` by pipeline rank, (7, pp, n).
     forth, back
         Seconds of transfers from every chunk to the next, and back (C - 1, n).
     rate

@@ -25,7 +25,7 @@ from taut.formulations.simulation.operators import (
 from taut.formulations.simulation.passes import Shards, Template, template
 from taut.formulations.simulation.replicas import Replicas
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.block_traffic import BlockLink
+from taut.formulations.tables.block_links import BlockLink
 
 KIND_OF = {INPUT_GRADIENT: operators.INPUT, WEIGHT_GRADIENT: operators.WEIGHT, BACKWARD: operators.BACKWARD}
 """Kind of the computation of a pass that yields gradients."""

@@ -14,15 +14,18 @@ rank,
     (Liu et al. 2023, arXiv 2310.01889);
 (3) seconds are bytes times the slowest inverse rate, plus steps times the largest latency, of the tensor group and of
     the context ring. Of its nodes' cards a context ring with g of G devices on a node gets g / G;
-(4) with several expert ranks each device has 1/tp of its context rank's tokens, :math:`T = b s / (cp\,tp)` of them, and
-    sends each to the k experts that take it: :math:`M = e k T h` bytes, of which all but 1/ep go to others, since
-    routing is even. They are dispatched and combined forward, and both once more backward, and where the layer is
-    recomputed as a whole. Of its ep - 1 peers a device has g - 1 on its own node, so with the slowest links of the
-    group inside nodes and between them, and of the cards N of a node with G devices the share N / G, an exchange takes
+(4) with several expert ranks each device has 1/tp of its context rank's tokens, :math:`T = b s / (cp\,tp)` of them of
+    :math:`e h` bytes. k of E experts take a token, and a share q of the experts gets it with probability
+    :math:`p(q) = 1 - \binom{E - qE}{k} / \binom{E}{k}`, since routing is even. A token crosses to a node once, whatever
+    the number of its experts there, and in a node goes once to each device that has some (DeepEP, HybridEP: the flex
+    dispatcher of Megatron-LM). A node has g of the group's ep devices, so with the slowest links of the group inside
+    nodes and between them, and of the cards N of a node with G devices the share N / G, an exchange takes
 
-    .. math:: \frac{M}{ep} \Big( \frac{g - 1}{B_{in}} + (ep - g) \max \big( \frac{1}{B_{out}}, \frac{G}{N} \big) \Big)
+    .. math:: e T h \Big( ep \frac{g - 1}{g} p \big( \tfrac{1}{ep} \big) \frac{1}{B_{in}} + \big( \tfrac{ep}{g} - 1
+        \big) p \big( \tfrac{g}{ep} \big) \max \big( \tfrac{1}{B_{out}}, \tfrac{G}{N} \big) \Big)
 
-    and the largest latency of the group once. The feed-forward part's all-reduce (1) is then that of the shared
+    and the largest latency of the group once. Tokens are dispatched and combined forward, and both once more backward,
+    and where the layer is recomputed as a whole. The feed-forward part's all-reduce (1) is then that of the shared
     experts, none without them; and where x is tp, one of the :math:`e k b s h / cp` bytes that the group's experts take
     (gathered before them and scattered after them);
 (5) none of it overlaps computation.
@@ -33,12 +36,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Flags, Floats, Ints
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.layers.layer import LayerSpec
 from taut.formulations.degrees import BlockShape
 from taut.formulations.links import Links
 from taut.formulations.rings import ring_factor, ring_steps
+from taut.formulations.tables.block_links import BlockLink, best_block
 from taut.formulations.tables.priced_layers import PricedLayers
 
 REDUCTIONS = {"forward": 2, "none": 4, "selective": 4, "full": 6}
@@ -47,25 +51,19 @@ PASSED = {"forward": 1, "none": 3, "selective": 4, "full": 4}
 """Times that keys and values pass their ring for a layer and micro-batch by recompute, (2)."""
 
 
-class BlockLink(NamedTuple):
-    """Seconds per byte and of latency of a block: of tensor groups, context rings and exchanges, (3) and (4)."""
-
-    inverse: Floats | float
-    latency: Floats | float
-    context_inverse: Floats | float
-    context_latency: Floats | float
-    expert_inverse: Floats | float = 0.0
-    expert_latency: Floats | float = 0.0
-
-
 class Traffic(NamedTuple):
-    """Bytes over the slowest link and steps, of tensor groups, context rings and exchanges, of one shape, (1, 2, 4)."""
+    """
+    Bytes over the slowest link and steps, of tensor groups, context rings and exchanges, of one shape, (1, 2, 4).
+
+    Those of exchanges are inside nodes and between them.
+    """
 
     group_bytes: Floats
     group_steps: Floats
     context_bytes: Floats
     context_steps: Floats
-    expert_bytes: Floats
+    near_bytes: Floats
+    far_bytes: Floats
     expert_steps: Floats
 
     def at(self, *index: Ints | int | slice) -> "Traffic":
@@ -101,12 +99,13 @@ class Traffic(NamedTuple):
             groups and exchanges are on the best links, and what context rings send counts between nodes.
         """
         if block.tp == block.width or block.width <= links.gpus_per_node.max():
-            moved = self.group_bytes + self.context_bytes + self.expert_bytes
+            moved = self.group_bytes + self.context_bytes + self.near_bytes
             return np.zeros_like(moved), moved, self.group_steps + self.context_steps + self.expert_steps
         link = best_block(links, np.ones(links.num_nodes, bool), block)
         inside = self.group_bytes * link.inverse + self.group_steps * link.latency
-        exchanged = self.expert_bytes * link.expert_inverse + self.expert_steps * link.expert_latency
-        return np.asarray(inside + exchanged), self.context_bytes, self.context_steps
+        exchanged = self.near_bytes * link.near_inverse + self.far_bytes * link.far_inverse
+        waits = self.expert_steps * link.expert_latency
+        return np.asarray(inside + exchanged + waits), self.context_bytes, self.context_steps
 
 
 class BlockSeconds(NamedTuple):
@@ -153,12 +152,14 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
     keys = np.array([layer.keys_and_values(tp) for layer in kinds])
     summed, chosen = np.array([_feed_forward(layer, block) for layer in kinds]).T
     wide = chosen * (block.etp > 1)
+    near, far = np.array([_copies(layer, block, priced.node_size) for layer in kinds]).T
     figures = (
         (ring_factor(tp) * (reductions * summed / 2) * output, ring_factor(tp) * (reductions * wide / 2) * output),
         (ring_steps(tp) * (reductions * summed / 2), ring_steps(tp) * (reductions * (wide > 0) / 2)),
         (turns * passes * (priced.element * np.array(tokens) * keys), 0 * keys),
         (np.full(len(kinds), turns * passes), 0 * keys),
-        (0 * keys, (block.ep - 1) / block.ep * reductions * (chosen * output / tp)),
+        (0 * keys, reductions * (near * output / tp)),
+        (0 * keys, reductions * (far * output / tp)),
         (0 * keys, reductions * (chosen > 0)),
     )
     each = [[priced.sums(part.astype(float).tolist(), 0, 0) for part in figure] for figure in figures]
@@ -172,112 +173,10 @@ def _feed_forward(layer: LayerSpec, block: BlockShape) -> tuple[int, int]:
     return 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
 
 
-def block_link(links: Links, devices: Ints, block: BlockShape) -> BlockLink:
-    """
-    Slowest links of blocks, (3) and (4).
-
-    Parameters
-    ----------
-    links
-        Links of the cluster.
-    devices
-        Devices of blocks, (..., width).
-    block
-        Degrees of a block.
-
-    Returns
-    -------
-    BlockLink
-        Figures (...).
-    """
-    groups = devices.reshape(*devices.shape[:-1], -1, block.tp)
-    inverse, latency = (figure.max(axis=-1) for figure in _slowest(links, groups))
-    context = expert = (np.zeros_like(inverse), np.zeros_like(latency))
-    if block.cp > 1:
-        rings = np.swapaxes(devices.reshape(*devices.shape[:-1], -1, block.cp, block.tp), -1, -2)
-        between, wait = _slowest(links, rings)
-        apart = np.maximum(between, _card(links, rings))
-        context = apart.max(axis=(-1, -2)), wait.max(axis=(-1, -2))
-    if block.ep > 1:
-        peers = np.swapaxes(devices.reshape(*devices.shape[:-1], -1, block.ep, block.etp), -1, -2)
-        inverse_, wait = _exchange(links, peers)
-        expert = inverse_.max(axis=(-1, -2)), wait.max(axis=(-1, -2))
-    return BlockLink(inverse, latency, *context, *expert)
-
-
-def _exchange(links: Links, peers: Ints) -> tuple[Floats, Floats]:
-    """Seconds per byte that a device sends to peers (..., ep), the slowest device's, and of latency, (4)."""
-    sites, nodes, ep = links.site_of[peers], links.node_of[peers], peers.shape[-1]
-    pairs = sites[..., :, None], sites[..., None, :]
-    same, inverse = nodes[..., :, None] == nodes[..., None, :], 1.0 / links.rate[pairs]
-    inside = np.where(same & ~np.eye(ep, dtype=bool), inverse, 0.0).max(axis=(-1, -2))[..., None]
-    between = np.where(same, 0.0, inverse).max(axis=(-1, -2))[..., None]
-    here = same.sum(axis=-1)
-    apart = np.maximum(between, links.gpus_per_node[nodes] / links.cards[nodes])
-    seconds = ((here - 1) * inside + (ep - here) * apart) / (ep - 1)
-    return np.asarray(seconds.max(axis=-1)), _slowest(links, peers)[1]
-
-
-def _slowest(links: Links, groups: Ints) -> tuple[Floats, Floats]:
-    """Seconds per byte and of latency of the slowest pair of every group (..., n)."""
-    sites = links.site_of[groups]
-    pairs = sites[..., :, None], sites[..., None, :]
-    apart = ~np.eye(groups.shape[-1], dtype=bool)
-    inverse = np.where(apart, 1.0 / links.rate[pairs], 0.0).max(axis=(-1, -2))
-    return inverse, np.where(apart, links.latency[pairs], 0.0).max(axis=(-1, -2))
-
-
-def _card(links: Links, rings: Ints) -> Floats:
-    """Seconds per byte of a ring's share of the cards of its nodes, 0 inside a node, (3)."""
-    nodes = links.node_of[rings]
-    members = (nodes[..., :, None] == nodes[..., None, :]).sum(axis=-1)
-    each = links.gpus_per_node[nodes] / (links.cards[nodes] * members)
-    return np.asarray(np.where(members < rings.shape[-1], each, 0.0).max(axis=-1))
-
-
-def best_block(links: Links, of_type: Flags, block: BlockShape) -> BlockLink:
-    """
-    Figures of (3) and (4) that no block on nodes of one type, or on several nodes of any type, has less of.
-
-    Parameters
-    ----------
-    links
-        Bandwidth and latency between sites.
-    of_type
-        Whether a node is of the type (nodes,).
-    block
-        Degrees of a block.
-
-    Returns
-    -------
-    BlockLink
-        Numbers.
-    """
-    size = int(links.gpus_per_node.max())
-    if block.width <= size:
-        return BlockLink(*blocks_of_nodes(links, block)[:, of_type].min(axis=1).tolist())
-    if block.tp == block.width and block.ep == 1:
-        return BlockLink(*links.best_spanning_group(block.tp), 0.0, 0.0)
-    within = block._replace(
-        cp=block.cp if block.replica <= size else 1, ep=block.ep if block.experts <= size else size // block.etp
-    )
-    found = BlockLink(*blocks_of_nodes(links, within).min(axis=1).tolist())
-    if block.replica > size:
-        apart, wait = links.best_nodes(block.replica // size)
-        apart = max(apart, float((block.tp / links.cards).min()))
-        found = found._replace(context_inverse=apart, context_latency=wait)
-    if block.experts > size:
-        apart, wait = links.best_nodes(block.experts // size)
-        outside = (block.ep - within.ep) * max(apart, float((links.gpus_per_node / links.cards).min()))
-        inside = (within.ep - 1) * float(found.expert_inverse)
-        found = found._replace(expert_inverse=(inside + outside) / (block.ep - 1), expert_latency=wait)
-    return found
-
-
-def blocks_of_nodes(links: Links, block: BlockShape) -> Floats:
-    """Figures of (3) and (4) that no block in a node beats (6, nodes); exact where devices are interchangeable."""
-    found = np.zeros((6, links.num_nodes))
-    for at, members in enumerate((block.tp, block.cp, block.ep)):
-        if members > 1:
-            found[2 * at : 2 * at + 2] = links.best_groups(members)
-    return found
+def _copies(layer: LayerSpec, block: BlockShape, node_size: int) -> tuple[float, float]:
+    """Copies of a token that a device sends inside nodes, and to other nodes, in an exchange, (4)."""
+    if not layer.experts or block.ep == 1:
+        return 0.0, 0.0
+    ep, here = block.ep, min(block.ep, node_size // block.etp)
+    near = ep * (here - 1) / here * layer.experts.reach(ep)
+    return near, (ep / here - 1) * layer.experts.reach(ep // here)

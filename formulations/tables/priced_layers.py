@@ -39,6 +39,8 @@ class PricedLayers:
         Number format of weights and activations.
     block, micro_batch
         Degrees and size that change a layer's cost.
+    node_size
+        Devices of a node, of the largest where they differ: expert groups then lie within nodes.
     """
 
     model: ModelSpec
@@ -47,6 +49,7 @@ class PricedLayers:
     precision: Precision
     block: BlockShape
     micro_batch: int
+    node_size: int
 
     @property
     def tp(self) -> int:

@@ -77,12 +77,14 @@ def _of_a_stack(seed: int, space: StrategySpace) -> StrategySpace:
 
 
 def _calibration(rng: np.random.Generator) -> Calibration:
-    """Random coefficients, some of them zero; in half of them gathers have one of their own."""
-    names = [term for term in TERMS if term != OPTIONAL]
+    """Random coefficients, some of them zero; in half of them gathers have one of their own, and exchanges."""
+    names = [term for term in TERMS if term not in OPTIONAL]
     values = np.where(rng.random(len(names)) < 0.2, 0.0, rng.uniform(0.1, 3, len(names)))
     coefficients = dict(zip(names, values.tolist(), strict=True)) | {"constant": float(rng.uniform(0, 0.01))}
     if values[0] < values[1]:
-        coefficients[OPTIONAL] = float(values[2])
+        coefficients["gather"] = float(values[2])
+    if values[1] < values[2]:
+        coefficients["exchange"] = float(values[3])
     return Calibration(name="random", coefficients=coefficients)
 
 

@@ -32,7 +32,7 @@ from taut.formulations import (
     sharding,
 )
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.tables import block_traffic, memory, stage_tables
+from taut.formulations.tables import block_links, block_traffic, memory, stage_tables
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.solver import layer_partition
 from taut.solver.bounds import candidate_bounds, communication, copies, least_rings, link_bounds
@@ -208,7 +208,7 @@ BUGS: dict[str, Patch] = {
     "orders 10 % short": _scaled(order_times, "spans", 0.9),
     "keys and values sent for nothing": _changed(block_traffic, "traffic_tables", _no_keys),
     "contexts of bounds at half the rate": _changed(
-        block_traffic, "best_block", lambda found, *_: found._replace(context_inverse=2 * found.context_inverse)
+        block_links, "best_block", lambda found, *_: found._replace(context_inverse=2 * found.context_inverse)
     ),
     "context ranks in rings forgotten": _changed(
         gradient_reductions, "holders", lambda found, choice, _: found[..., :: choice.cp, :]

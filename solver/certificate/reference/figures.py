@@ -13,11 +13,13 @@ consecutive tp cp ranks context rank c. In groups of ep etp consecutive ranks ev
     parallelism.
 (3) A backward pass takes the gradients by input and weights on the slowest type of the tensor group; where an order
     runs them apart, each on the slowest for it.
-(4) With ep > 1 a device of a layer with experts sends k of its b s / (cp tp) tokens' outputs to its peers, 1/ep to
-    each, twice forward, twice backward and twice more where all is computed again; one by one, at the slowest rate
-    among its group on its own node, and to other nodes at that between them or an equal share of its node's cards if
-    that is less; the latest counts, and the largest latency. All-reduces (1) are one for attention, one for shared
-    experts, and with etp > 1 one of k outputs.
+(4) With ep > 1 a device of a layer with experts sends its b s / (cp tp) tokens' outputs to its peers, twice forward,
+    twice backward and twice more where all is computed again. Each crosses once to every other node that has one of the
+    token's k of E experts, and within a node once to every device that has one, but from one of the node's g peers to
+    itself; none of n experts is among k with probability (E - n)! (E - k)! / ((E - n - k)! E!). Between nodes the rate
+    is the slowest between the group's, or an equal share of a node's cards if that is less, within nodes the slowest
+    there; both take their turn, and the largest latency. All-reduces (1) are one for attention, one for shared experts,
+    and with etp > 1 one of k outputs.
 """
 
 from functools import cached_property
@@ -48,7 +50,7 @@ class Figures:
         #: Seconds (3, types, layers), and (3, types, chunks).
         self.by_layer = self.layers.passes[:, :, row, np.arange(len(row))]
         self.passes = self.summed(self.by_layer)
-        #: Bytes and numbers of all-reduces, keys and values, and tokens of experts (6, chunks): forward, and all.
+        #: Bytes and numbers of all-reduces, keys and values, and tokens of experts (7, chunks): forward, and all.
         layers, one = self.layers, np.ones(len(row))
         outputs, chosen = self._summed_forward()
         usual, exchange = case.coefficient("tensor_parallel"), case.coefficient("exchange")
@@ -59,14 +61,15 @@ class Figures:
                 (outputs * usual + (wide > 0) * exchange) / 2,
                 layers.keys * usual,
                 one * usual,
-                chosen * layers.output * exchange,
+                *self._copies() * layers.output * exchange,
                 (chosen > 0) * exchange,
             ]
         )
-        self.sent, self.is_last = np.array([2, 2, 1, 1, 2, 2])[:, None] * each, np.isin(np.arange(len(row)), self.last)
+        self.sent = np.array([2, 2, 1, 1, 2, 2, 2])[:, None] * each
+        self.is_last = np.isin(np.arange(len(row)), self.last)
         self.parameters, self.experts = self.summed(layers.parameters), self.summed(layers.experts)
         whole = np.where(row == 2, 6, 4)
-        times = np.array([whole, whole, *[np.where(row > 0, 4, 3)] * 2, whole, whole])
+        times = np.array([whole, whole, *[np.where(row > 0, 4, 3)] * 2, whole, whole, whole])
         self.forward, self.every = self.summed(self.sent), self.summed(times * each)
 
     def _summed_forward(self) -> tuple[Floats, Floats]:
@@ -77,6 +80,20 @@ class Figures:
                 found[at] = 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
         outputs, chosen = np.array(found, dtype=float).T
         return outputs, chosen
+
+    def _copies(self) -> Floats:
+        """Copies of a token of each layer that its device sends within nodes and to other nodes, (2, L), (4)."""
+        found, ep = np.zeros((2, len(self.case.model.blocks))), self.choice.ep
+        for at, layer in enumerate(self.case.model.blocks):
+            if layer.experts is not None and ep > 1:
+                count, chosen = layer.experts.num_experts, layer.experts.experts_per_token
+                here = min(ep, int(self.network.size.max()) // self.choice.etp)
+                of_device, of_node = (
+                    1 - np.prod([(count - own - i) / (count - i) for i in range(chosen)])
+                    for own in (count // ep, count // ep * here)
+                )
+                found[:, at] = of_device * (ep - ep // here), of_node * (ep // here - 1)
+        return found
 
     def summed(self, figures: Floats | Ints) -> Floats:
         """Figures by layer (..., L), summed over the layers of every chunk."""
@@ -117,10 +134,10 @@ class Figures:
         return np.min(rates, axis=0), np.max(latencies, axis=0)
 
     @cached_property
-    def expert_link(self) -> tuple[Floats, Floats]:
-        """Seconds that a byte sent to each peer takes the slowest device, and largest latency, (n, pp, blocks), (4)."""
+    def expert_link(self) -> tuple[Floats, Floats, Floats]:
+        """Seconds of a byte within nodes and between them, and largest latency, (n, pp, blocks), (4)."""
         network, etp, group = self.network, self.choice.etp, self.choice.expert_group
-        seconds, waits = [], []
+        found = []
         for first in range(self.choice.block):
             if first % group >= etp:
                 continue
@@ -128,18 +145,20 @@ class Figures:
             a, b = peers[..., :, None], peers[..., None, :]
             here = network.node_of[a] == network.node_of[b]
             other, slow = ~np.eye(self.choice.ep, dtype=bool), 1 / network.rate(a, b)
-            near = np.where(here & other, slow, 0).max(axis=(-1, -2), keepdims=True)
-            far = np.where(here, 0, slow).max(axis=(-1, -2), keepdims=True)
             share = (network.size / network.cards)[network.node_of[a]]
-            each = np.where(here, near, np.maximum(far, share)) * other
-            seconds.append(each.sum(axis=-1).max(axis=-1))
-            waits.append(np.where(other, network.latency(a, b), 0).max(axis=(-1, -2)))
-        return np.max(seconds, axis=0), np.max(waits, axis=0)
+            parts = (
+                np.where(here & other, slow, 0),
+                np.where(here, 0, np.maximum(slow, share)),
+                np.where(other, network.latency(a, b), 0),
+            )
+            found.append([part.max(axis=(-1, -2)) for part in parts])
+        near, far, wait = np.max(found, axis=0)
+        return near, far, wait
 
     def rings(self, sent: Floats, rank: Ints) -> Floats:
-        """Seconds of what blocks of pipeline ranks (C,) exchange, of (6, C) bytes: (n, C, blocks), (1) and (4)."""
+        """Seconds of what blocks of pipeline ranks (C,) exchange, of (7, C) bytes: (n, C, blocks), (1) and (4)."""
         tp, cp, found = self.choice.tp, self.choice.cp, np.zeros((len(self.devices), len(rank), self.choice.blocks))
-        moved, steps, keys, turns, tokens, exchanges = sent[:, :, None]
+        moved, steps, keys, turns, near, far, exchanges = sent[:, :, None]
         if tp > 1:
             rate, latency = (figure[:, rank] for figure in self.group_link)
             found = found + 2 * (tp - 1) / tp * moved / rate + 2 * (tp - 1) * steps * latency
@@ -147,8 +166,8 @@ class Figures:
             rate, latency = (figure[:, rank] for figure in self.context_link)
             found = found + (cp - 1) * (keys / rate + turns * latency)
         if self.choice.ep > 1:
-            slow, latency = (figure[:, rank] for figure in self.expert_link)
-            found = found + tokens / tp / self.choice.ep * slow + exchanges * latency
+            inside, between, latency = (figure[:, rank] for figure in self.expert_link)
+            found = found + (near * inside + far * between) / tp + exchanges * latency
         return np.asarray(found)
 
     def alone(self, rank: Ints) -> Floats:

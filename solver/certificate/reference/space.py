@@ -45,7 +45,7 @@ class Case:
             return 0.0 if term == "constant" else 1.0
         known = self.calibration.coefficients
         # Shards that no run had are priced as gradients are, without what the runs hid of these.
-        if term == "exchange":
+        if term == "exchange" and term not in known:
             # Dense layers hid some of their traffic, of which nothing is known for experts.
             return max(known["tensor_parallel"], 1.0)
         return max(known["data_parallel"], 1.0) if term == "gather" and term not in known else known[term]

@@ -17,7 +17,8 @@ from taut.formulations.gradient_reductions import least_bytes, tied_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte, ring_factor, ring_steps
 from taut.formulations.space import Candidate
-from taut.formulations.tables.block_traffic import BlockLink, block_seconds, blocks_of_nodes
+from taut.formulations.tables.block_links import BlockLink, blocks_of_nodes
+from taut.formulations.tables.block_traffic import block_seconds
 from taut.solver.bounds.communication import fixed_seconds
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact.slot_labels import ALL_STAGES, FIRST_STAGE, SLOWEST_RING, Figures

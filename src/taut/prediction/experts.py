@@ -1,20 +1,23 @@
 """
 Rows with experts, priced one by one as plans: by the planner's own evaluator, workers in the order of the devices.
 
-A row's model has layers of its hidden size, the first ``dense_layers`` of them without experts. Where ``ep`` is above 1
-and ``etp`` is left out an expert lies on one GPU whole, and tensor ranks have sequence parallelism.
+A row's model has layers of its hidden size, the first ``dense_layers`` of them without experts. Where hidden size,
+heads and experts are those of a model of the catalog it is that model, at the row's number of layers and its sequence,
+since columns have no words for latent attention, windows and heads of another width. Where ``ep`` is above 1 and
+``etp`` is left out an expert lies on one GPU whole, and tensor ranks have sequence parallelism.
 """
 
 import numpy as np
 
 from taut.data.analytic.layer_costs import analytic_costs
-from taut.data.catalog.builtin import catalog_operators
+from taut.data.catalog.builtin import catalog_models, catalog_operators
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE
 from taut.data.model import ModelSpec
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError
+from taut.formulations.batch.configurations import even_division
 from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
@@ -49,6 +52,13 @@ def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -
     if torn := [words for words in violations(problem, strategy, devices) if "needs" not in words]:
         raise DataError(f"{torn[0]}, expected other degrees")
     return float(step_time(problem, strategy, devices).total), max(memory_bytes(problem, strategy))
+
+
+def division_of(row: ConfigurationRow) -> list[int]:
+    """Layers of every stage, or chunk, of a row: as stated, or even."""
+    chunks = row.pp * row.vpp
+    shape = np.array([row.layers]), np.array([chunks]), np.array([row.vpp > 1])
+    return row.stages or [int(layers) for layers in even_division(*shape)[0, :chunks]]
 
 
 def _candidate(row: ConfigurationRow, problem: PlanningProblem) -> Candidate:
@@ -98,6 +108,9 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
 
 
 def _model(row: ConfigurationRow) -> ModelSpec:
+    if (known := known_model(row)) is not None:
+        own = {"layers": row.layers, "seq": row.seq, "dense_layers": row.dense_layers or known.dense_layers}
+        return ModelSpec.parse({**known.model_dump(exclude_none=True), **own, "name": "row"}, "row")
     experts = {
         "num_experts": row.num_experts,
         "experts_per_token": row.experts_per_token,
@@ -108,6 +121,17 @@ def _model(row: ConfigurationRow) -> ModelSpec:
     shape |= {"heads": row.attention_heads, "kv_heads": row.key_value_heads, "ffn_hidden": row.ffn_hidden}
     shape |= {"vocab": row.vocab or None, "gated_mlp": True, "dropout": row.dropout, "experts": experts}
     return ModelSpec.parse({"name": "row", **{k: v for k, v in shape.items() if v is not None}}, "row")
+
+
+def known_model(row: ConfigurationRow) -> ModelSpec | None:
+    """The catalog's model whose hidden size, heads and experts a row has."""
+    mine = row.hidden, row.heads, row.num_experts, row.experts_per_token, row.expert_ffn_hidden
+    for model in catalog_models().values():
+        if (experts := model.experts) is not None:
+            sizes = experts.num_experts, experts.experts_per_token, experts.expert_ffn_hidden
+            if mine == (model.hidden, model.heads, *sizes):
+                return model
+    return None
 
 
 def _cluster(row: ConfigurationRow, setting: Setting) -> ClusterSpec:

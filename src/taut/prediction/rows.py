@@ -17,11 +17,11 @@ from taut.data.memory import MemoryModel, beyond
 from taut.data.samples import ConfigurationRow, network_features
 from taut.data.units import KIB
 from taut.errors import DataError, ExtrapolationWarning
-from taut.formulations.batch.configurations import Configurations, even_division
+from taut.formulations.batch.configurations import Configurations
 from taut.formulations.batch.memory import memory_bytes
 from taut.formulations.batch.step_time import step_form
 from taut.prediction.columns import columns_of, refusal
-from taut.prediction.experts import priced_alone
+from taut.prediction.experts import division_of, priced_alone
 from taut.prediction.settings import Given, Setting, setting_of
 
 SHARED = ("gpu", "gpus_per_node", "precision", "grad_precision", "stack", "cluster", "cuda_graphs")
@@ -85,11 +85,8 @@ def _of_setting(rows: list[ConfigurationRow], given: Given) -> list[Prediction]:
 
 def _with_experts(row: ConfigurationRow, setting: Setting) -> Prediction:
     """A row with experts, priced alone, or what is wrong with it."""
-    chunks = row.pp * row.vpp
-    shape = np.array([row.layers]), np.array([chunks]), np.array([row.vpp > 1])
-    division = row.stages or even_division(*shape)[0, :chunks].tolist()
     try:
-        seconds, needed = priced_alone(row, setting, division)
+        seconds, needed = priced_alone(row, setting, division_of(row))
     except DataError as error:
         return Prediction(error=str(error))
     return _prediction(seconds, needed, setting)

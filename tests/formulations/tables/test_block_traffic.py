@@ -12,7 +12,7 @@ from taut.formulations.latency import step_time
 from taut.formulations.links import links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.tables.block_traffic import best_block, block_link
+from taut.formulations.tables.block_links import best_block, block_link
 from tests.support.small import candidate, cluster, costs, problem, strategy
 
 LAYERS = 2
@@ -41,15 +41,15 @@ def test_a_layer_sends_outputs_and_keys_of_its_share_of_the_tokens() -> None:
     tables = with_contexts(nodes=1, size=4).tables(two_contexts(1, 1, 8))
     plain, full = (tables.traffic.at(r, 0, LAYERS) for r in (0, 2))
     # 2 (2-1)/2 = 1 of the output crosses each link, in 2 (2-1) = 2 steps; cp - 1 = 1 step for keys and values.
-    assert [float(figure) for figure in plain] == [8 * OUTPUT, 16, 6 * KEYS, 6, 0, 0]
-    assert [float(figure) for figure in full] == [12 * OUTPUT, 24, 8 * KEYS, 8, 0, 0]
-    assert [float(figure) for figure in tables.forward.at(0, LAYERS)] == [4 * OUTPUT, 8, 2 * KEYS, 2, 0, 0]
+    assert [float(figure) for figure in plain] == [8 * OUTPUT, 16, 6 * KEYS, 6, 0, 0, 0]
+    assert [float(figure) for figure in full] == [12 * OUTPUT, 24, 8 * KEYS, 8, 0, 0, 0]
+    assert [float(figure) for figure in tables.forward.at(0, LAYERS)] == [4 * OUTPUT, 8, 2 * KEYS, 2, 0, 0, 0]
 
 
 def test_selective_recompute_passes_keys_once_more_without_another_all_reduce() -> None:
     """Attention is computed again from the keys of all ranks."""
     tables = with_contexts(nodes=1, size=4).tables(two_contexts(1, 1, 8))
-    assert [float(figure) for figure in tables.traffic.at(1, 0, 1)] == [4 * OUTPUT, 8, 4 * KEYS, 4, 0, 0]
+    assert [float(figure) for figure in tables.traffic.at(1, 0, 1)] == [4 * OUTPUT, 8, 4 * KEYS, 4, 0, 0, 0]
 
 
 def test_a_block_in_a_node_waits_for_both() -> None:
@@ -79,6 +79,35 @@ def test_the_hop_of_a_block_carries_a_share_of_the_tokens() -> None:
     given, choice = with_contexts(nodes=2, size=4, nic_gbps=8), two_contexts(2, 1, 4)
     found = step_time(given, strategy(choice, 1, LAYERS), np.arange(8).reshape(2, 1, 4))
     assert float(found.pipeline_transfers) == pytest.approx(2 * 2 * OUTPUT / 0.25e9, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("size", "near", "far"),
+    [
+        # Of 8 experts 2 take a token. Of 4 ranks each reaches 1 - C(6,2)/C(8,2) = 13/28, 3 of them on other devices.
+        (4, 3 * 13 / 28, 0.0),
+        # Of 2 nodes each reaches 1 - C(4,2)/C(8,2) = 22/28; of the 2 devices of each the token is at one already.
+        (2, 2 * 13 / 28, 22 / 28),
+        # Of 4 nodes of one device the 3 others.
+        (1, 0.0, 3 * 13 / 28),
+    ],
+)
+def test_a_token_crosses_to_a_node_once(size: int, near: float, far: float) -> None:
+    """Four exchanges of a layer's output between four expert ranks on nodes of 4, 2 and 1 devices."""
+    experts = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 64}
+    spec = ModelSpec.parse(
+        {"name": "routed", "layers": LAYERS, "hidden": 64, "heads": 4, "seq": 100, "experts": experts}, "s"
+    )
+    rows = costs(spec)
+    table = rows.model_copy(
+        update={"rows": [row.model_copy(update={"ep": ep, "etp": int(ep > 1)}) for row in rows.rows for ep in (1, 4)]}
+    )
+    given = problem(cluster(4 // size, size), spec, table=table, latency_model="step", max_tp=1, max_ep=4)
+    found = given.tables(replace(candidate(1, 1, 4, m=1), ep=4, etp=1)).traffic.at(0, 0, LAYERS)
+    output = 2 * 100 * 64
+    assert float(found.near_bytes) == pytest.approx(LAYERS * 4 * near * output, rel=1e-12)
+    assert float(found.far_bytes) == pytest.approx(LAYERS * 4 * far * output, rel=1e-12)
+    assert float(found.expert_steps) == LAYERS * 4
 
 
 @pytest.mark.parametrize(("nodes", "size", "tp", "width"), [(1, 4, 2, 4), (2, 4, 1, 2), (2, 2, 2, 4), (2, 2, 1, 4)])

@@ -20,7 +20,7 @@ def priced(spec: ModelSpec, table: CostTable, micro_batch: int = 1) -> PricedLay
     """The model's layers on one type of device."""
     block = BlockShape(1)
     return PricedLayers(
-        model=spec, costs=table, device_types=["d"], precision="bf16", block=block, micro_batch=micro_batch
+        model=spec, costs=table, device_types=["d"], precision="bf16", block=block, micro_batch=micro_batch, node_size=1
     )
 
 

@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 
 import taut
+from taut.data.samples import ConfigurationRow
+from taut.prediction.expert_terms import expert_terms
+from taut.prediction.experts import known_model
 
 SHAPE = {"hidden": 1024, "layers": 6, "heads": 16, "ffn_hidden": 4096, "seq": 2048, "vocab": 32000}
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 1024, "shared_ffn_hidden": 1024}
@@ -46,3 +49,25 @@ def test_wrong_rows_have_an_error(changes: dict[str, Any], words: str) -> None:
     """One line in the row's place."""
     (said,) = taut.predict([{**ROW, "dp": 16, **changes}])
     assert words in said["error"]
+
+
+def test_a_row_of_a_known_model_has_its_attention() -> None:
+    """Hidden size, heads and experts of DeepSeek-V3 bring its latent attention, at the row's number of layers."""
+    shape = {"hidden": 7168, "layers": 4, "heads": 128, "dense_layers": 1, "vocab": 129280, "seq": 4096}
+    experts = {"num_experts": 256, "experts_per_token": 8, "expert_ffn_hidden": 2048, "shared_ffn_hidden": 2048}
+    row = ConfigurationRow.parse({"gpu": "h100", "n_gpus": 8, "dp": 8, "global_batch": 8, **shape, **experts}, "row")
+    known = known_model(row)
+    assert known is not None
+    assert known.name == "deepseek-v3"
+    assert known_model(row.model_copy(update={"expert_ffn_hidden": 1024})) is None
+    found, plain = taut.predict([row.model_dump(exclude_none=True), row.model_dump(exclude_none=True) | {"heads": 64}])
+    assert found["step_time_s"] > plain["step_time_s"]
+
+
+def test_terms_add_up_to_the_step() -> None:
+    """Each coefficient times its slope; pipelines on several nodes wait for all of them."""
+    degrees = {"tp": 2, "pp": 2, "dp": 4, "zero": 1, "ep": 4, "etp": 1, "global_batch": 64}
+    row = ConfigurationRow.parse({**ROW, **degrees}, "row")
+    found = expert_terms(row)
+    assert sum(found.values()) == pytest.approx(taut.predict([{**ROW, **degrees}])[0]["step_time_s"], rel=1e-6)
+    assert all(found[term] > 0 for term in ("gemm", "tensor_parallel", "pipeline", "data_parallel", "exchange"))

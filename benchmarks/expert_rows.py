@@ -1,0 +1,102 @@
+"""
+Megatron-Bridge's published runs of models with experts as rows that ``taut predict`` reads.
+
+Routing is forced to be even and no token is dropped. What the summaries do not state is an assumption, named here.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.mlperf import even_stages
+from benchmarks.runs import Line, accepted, lines_of
+from taut.data.catalog.builtin import catalog_model
+from taut.data.samples import ConfigurationRow
+
+RUNS, RECIPES = "megatron_bridge_h100_b200_gb200.csv", "megatron_bridge_recipes_config.csv"
+MODELS = {
+    "DeepSeekV3": "deepseek-v3",
+    "DeepSeekV3 (w/o MTP)": "deepseek-v3",
+    "DeepSeekV3 (w/ MTP)": "deepseek-v3",
+    "DeepSeekV3 (dropless)": "deepseek-v3",
+    "GPT OSS 120B": "gpt-oss-120b",
+    "Qwen3_30B_a3B": "qwen3-30b-a3b",
+    "Qwen3_235B_a22B": "qwen3-235b-a22b",
+    "Kimi_K2": "kimi-k2",
+}
+PRECISIONS = {"BF16": "bf16", "": "bf16", "FP8": "fp8", "FP8-CS": "fp8", "MXFP8": "mxfp8", "FP8-MX": "mxfp8"}
+WHOLE_GRAPHS = (26, 6)
+"""First container whose recipes record whole steps as CUDA graphs."""
+
+
+class ExpertRun(NamedTuple):
+    """A run: catalog model, software release, and the row."""
+
+    model: str
+    container: str
+    row: ConfigurationRow
+
+
+def expert_runs(folder: Path) -> list[ExpertRun]:
+    """
+    The runs of pre-training whose models the catalog has, in the order of the table.
+
+    Racks of GB200 and GB300 are nodes of 64 GPUs, what NVLink spans of a rack in Slurm's segments. DeepSeek-V3 counts
+    its layer for prediction of further tokens as one layer more where the run has it. Runs that NVIDIA marks with a
+    known regression are left out.
+    """
+    graphs = _whole_graphs(folder / RECIPES)
+    found = []
+    for line in lines_of(folder / RUNS):
+        if line["kind"] != "Pre-Training Performance" or line["model"] not in MODELS:
+            continue
+        if "[^" in line["tflops_per_gpu"] or not line["tp"].isdigit() or line["precision"] not in PRECISIONS:
+            continue
+        values = _row(line)
+        key = MODELS[line["model"]], values["gpu"], line["n_gpus"], values["precision"]
+        release = tuple(int(part) for part in line["container"].split("."))
+        values["cuda_graphs"] = release >= WHOLE_GRAPHS and key in graphs
+        rows, _ = accepted([values])
+        found += [ExpertRun(MODELS[line["model"]], line["container"], row) for row in rows]
+    return found
+
+
+def _row(line: Line) -> dict[str, Any]:
+    gpu, gpus = line["system"].removeprefix("DGX-").lower(), int(line["n_gpus"])
+    name = MODELS[line["model"]]
+    tp, pp, cp = (int(line[key]) for key in ("tp", "pp", "cp"))
+    vpp = int(line["vp"]) if line["vp"].isdigit() and pp > 1 else 1
+    shape = shape_of(name)
+    shape["layers"] += name == "deepseek-v3" and "w/o" not in line["model"]
+    tokens = float(line["tokens_per_s_per_gpu"].split()[0].replace(",", ""))
+    return {
+        "gpu": gpu,
+        "n_gpus": gpus,
+        "gpus_per_node": min(64, gpus) if gpu.startswith("gb") else 8,
+        **shape,
+        **{"tp": tp, "pp": pp, "cp": cp, "dp": gpus // (tp * pp * cp), "ep": line["ep"], "vpp": vpp},
+        "stages": " ".join(map(str, even_stages(shape["layers"], pp * vpp))) if pp > 1 else "",
+        "seq": line["seq"],
+        "micro_batch": line["mbs"],
+        "global_batch": line["gbs"],
+        "zero": 1,
+        "precision": PRECISIONS[line["precision"]],
+        "measured_s": int(line["gbs"]) * int(line["seq"]) / gpus / tokens,
+    }
+
+
+def shape_of(name: str) -> dict[str, Any]:
+    """Columns of a catalog model."""
+    model = catalog_model(name)
+    assert model.experts is not None
+    shape = {key: getattr(model, key) for key in ("hidden", "layers", "heads", "kv_heads", "ffn_hidden", "vocab")}
+    return {**shape, "dense_layers": model.dense_layers, **model.experts.model_dump()}
+
+
+def _whole_graphs(path: Path) -> set[tuple[str, str, str, str]]:
+    """Model, GPU, number of GPUs and precision of the recipes that record whole steps."""
+    names = {"gpt_oss_120b": "gpt-oss-120b", "qwen3_30b_a3b": "qwen3-30b-a3b", "qwen3_235b_a22b": "qwen3-235b-a22b"}
+    return {
+        (names[line["model"]], line["gpu"], line["n_gpus"], "mxfp8")
+        for line in lines_of(path)
+        if line["model"] in names and line["task"] == "pretrain" and "full_iter" in line["helpers"]
+    }
