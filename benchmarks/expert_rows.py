@@ -89,7 +89,7 @@ def shape_of(name: str) -> dict[str, Any]:
     model = catalog_model(name)
     assert model.experts is not None
     shape = {key: getattr(model, key) for key in ("hidden", "layers", "heads", "kv_heads", "ffn_hidden", "vocab")}
-    return {**shape, "dense_layers": model.dense_layers, **model.experts.model_dump()}
+    return {**shape, "dense_layers": model.dense_layers, **model.experts.model_dump(exclude={"biased"})}
 
 
 def _whole_graphs(path: Path) -> set[tuple[str, str, str, str]]:

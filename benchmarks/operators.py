@@ -49,14 +49,18 @@ def recipe_entries(folder: Path, table: str, device: str) -> dict[str, Any]:
     return entries
 
 
-def fit(terms: Floats, seconds: Floats) -> Floats:
-    """Non-negative coefficients of least relative error, reweighted from squares towards absolute values."""
+def fit(terms: Floats, seconds: Floats, target: Floats | float = 1.0) -> Floats:
+    """
+    Non-negative coefficients of least relative error, reweighted from squares towards absolute values.
+
+    ``target`` is the share of the seconds that the terms have to explain.
+    """
     relative = terms / seconds[:, None]
     scale = np.maximum(np.abs(relative).mean(axis=0), np.finfo(np.float64).tiny)
     weights = np.ones(len(seconds))
     for _ in range(ROUNDS):
-        coefficients, _ = nnls(relative / scale * weights[:, None], weights)
-        residuals = np.abs(relative / scale @ coefficients - 1)
+        coefficients, _ = nnls(relative / scale * weights[:, None], weights * target)
+        residuals = np.abs(relative / scale @ coefficients - target)
         weights = 1 / np.sqrt(np.maximum(residuals, SMALLEST_RESIDUAL))
     return np.asarray(coefficients / scale)
 

@@ -26,8 +26,9 @@ since a smaller one stands for what these runs hid, and the step-time model hide
 One whose runs had no expert ranks leaves ``exchange`` out: it is then that of ``tensor_parallel``, but at least 1, as a
 smaller one stands for what dense layers hid.
 
-Beside the coefficients stand two properties of the software stack that the terms themselves depend on: ``launch_us``,
-what the host takes to launch one pass over one layer, and whether attention is fused.
+Beside the coefficients stand properties of the software stack that the terms themselves depend on: ``launch_us``, what
+the host takes to launch one pass over one layer, whether attention is fused, and whether biases and activation of
+experts are part of their products' kernels (``fused_experts``).
 
 Since a calibration only multiplies terms, the planner's bounds hold with it as they do without.
 
@@ -83,6 +84,7 @@ class Calibration(Spec):
     fused_attention: bool = True
     selective_products: bool = False
     fp8_inputs: bool = False
+    fused_experts: bool = False
     cluster: str = ""
     coefficients: dict[str, NotNegative]
     residuals: dict[str, float] = {}

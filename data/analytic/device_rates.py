@@ -87,7 +87,8 @@ class Rates:
     ``product`` is the seconds of a FLOP in large matrix products, by which an unfused attention core's are priced;
     ``kept`` the bytes that products keep of ``KEPT_BLOCK`` inputs, (3); ``head`` the operators of the head where they
     are others than a layer's, (4). ``selective_products`` says what selective recompute keeps
-    (``taut.data.analytic.layer_costs`` (3)).
+    (``taut.data.analytic.layer_costs`` (3)), ``fused_experts`` that biases and activation of experts are part of their
+    products' kernels.
     """
 
     operators: Operators
@@ -100,6 +101,7 @@ class Rates:
     head: Operators | None = None
     fused_attention: bool = True
     selective_products: bool = False
+    fused_experts: bool = False
 
     @property
     def casts(self) -> bool:
@@ -116,6 +118,7 @@ def rates_of(
     fused_attention: bool = True,
     selective_products: bool = False,
     fp8_inputs: bool = False,
+    fused_experts: bool = False,
 ) -> Rates:
     """
     Rates of a device in a precision.
@@ -135,6 +138,8 @@ def rates_of(
         Whether selective recompute keeps every second product's output instead of all but the attention core.
     fp8_inputs
         Whether products in fp8 keep their inputs as cast, (3).
+    fused_experts
+        Whether biases and activation of experts are part of their products' kernels.
     """
     stated = stated_operators(device, precision)
     chosen, head = stated if operators is None else operators, None
@@ -154,6 +159,7 @@ def rates_of(
         head=head,
         fused_attention=fused_attention,
         selective_products=selective_products,
+        fused_experts=fused_experts,
     )
 
 
@@ -176,11 +182,11 @@ def _in_precision(model: OperatorModel, device: DeviceSpec, precision: Precision
     wider = ELEMENT_BYTES[precision] / ELEMENT
     gemm = {"product": 1 / faster, "sustained": 1 / faster, "output": wider, "inputs": wider, "launch": 1.0}
     attention = {"product": 1 / core, "scores": 1 / core, "traffic": wider, "launch": 1.0}
-    fitted = model.recipes.get(precision)
-    products = fitted.gemm if fitted else model.gemm
+    products = model.recipes.get(precision) or model
     return model.model_copy(
         update={
-            "gemm": {term: value * gemm[term] for term, value in products.items()},
+            "gemm": {term: value * gemm[term] for term, value in products.gemm.items()},
+            "grouped": {term: value * gemm[term] for term, value in products.grouped.items()},
             "attention": {term: value * attention[term] for term, value in model.attention.items()},
         }
     )

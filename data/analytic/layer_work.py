@@ -99,7 +99,9 @@ def block_passes(shape: LayerShape, rates: Rates) -> Passes:
     return passes_of(shape, rates, products, rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn))
 
 
-def passes_of(shape: LayerShape, rates: Rates, products: list[Product], moved: Floats) -> Passes:
+def passes_of(
+    shape: LayerShape, rates: Rates, products: list[Product], moved: Floats, more: Floats | float = 0.0
+) -> Passes:
     """
     Terms of the passes of a layer of other products, (1) to (4).
 
@@ -111,13 +113,14 @@ def passes_of(shape: LayerShape, rates: Rates, products: list[Product], moved: F
         Its matrix products forward.
     moved
         Bytes that norms, sums, functions and copies move forward, and again in the input gradient.
+    more
+        Bytes beside them that are moved forward, and twice in the input gradient.
     """
     forward, input_grad, weight_grad = _products(products, rates.operators)
     core, core_backward = _attention(shape, rates)
-    traffic = moved / rates.memory_bandwidth
     return Passes(
-        _terms(forward, core, traffic, rates),
-        _terms(input_grad, core_backward, traffic, rates),
+        _terms(forward, core, (moved + more) / rates.memory_bandwidth, rates),
+        _terms(input_grad, core_backward, (moved + 2 * more) / rates.memory_bandwidth, rates),
         _terms(weight_grad, 0.0, 0.0, rates),
     )
 

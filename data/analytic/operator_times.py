@@ -8,7 +8,8 @@ product of an :math:`m \times k` with a :math:`k \times n` matrix, :math:`F = 2 
 
 the time at the best rate; what long kernels lose to the power limit, with :math:`F_0 = 10^{12}`; the output; the
 inputs; and the launch. Several products of one size in one kernel take the terms of F, output and inputs of all of
-them, and one launch. What small sizes lose, :math:`2 m n k_0 / P` and its like, has the form of the traffic terms.
+them, and one launch, with coefficients of their own where grouped products were measured: few rows for each of many
+matrices fill tiles badly, which has the form of the inputs' term, as reading the matrices has. What small sizes lose, :math:`2 m n k_0 / P` and its like, has the form of the traffic terms.
 A causal attention core over :math:`b` samples of :math:`s` tokens with :math:`a` heads of :math:`d` channels,
 :math:`a_{kv}` key-value heads and window :math:`w` (:math:`s` unless stated) takes, forward,
 
@@ -73,20 +74,29 @@ def _check_terms(name: str, given: Mapping[str, float], terms: tuple[str, ...]) 
 
 
 class RecipeProducts(Spec):
-    """Coefficients of (1) for products in a narrower format, with the peak rate of that format in the place of P."""
+    """
+    Coefficients of (1) for products in a narrower format, with the peak rate of that format in the place of P.
+
+    ``grouped`` are those of several products in one kernel, those of one without a measurement.
+    """
 
     gemm: dict[str, NotNegative]
     gemm_error: FitError | None = None
     source: str = ""
     assumed: str = ""
+    grouped: dict[str, NotNegative] = {}
+    grouped_error: FitError | None = None
+    grouped_source: str = ""
 
     @model_validator(mode="after")
     def _complete(self) -> "RecipeProducts":
         _check_terms("gemm", self.gemm, GEMM_TERMS)
+        if self.grouped:
+            _check_terms("grouped", self.grouped, GEMM_TERMS)
         return self
 
 
-class OperatorModel(Spec):
+class OperatorModel(RecipeProducts):
     """
     Coefficients of (1) and (2) for one device, with the peak rates that they are relative to.
 
@@ -97,17 +107,12 @@ class OperatorModel(Spec):
     device: str
     peak_tflops: Positive
     memory_bandwidth_gbytes: Positive
-    gemm: dict[str, NotNegative]
     attention: dict[str, NotNegative]
-    gemm_error: FitError | None = None
     attention_error: FitError | None = None
     recipes: dict[Precision, RecipeProducts] = {}
-    source: str = ""
-    assumed: str = ""
 
     @model_validator(mode="after")
-    def _complete(self) -> "OperatorModel":
-        _check_terms("gemm", self.gemm, GEMM_TERMS)
+    def _complete_attention(self) -> "OperatorModel":
         _check_terms("attention", self.attention, ATTENTION_TERMS)
         return self
 
@@ -138,7 +143,11 @@ class OperatorModel(Spec):
             Seconds, in the common shape.
         """
         terms = gemm_terms(m, n, k, self.peak, self.memory_bandwidth, groups)
-        return _weighted(terms, [self.gemm[term] for term in GEMM_TERMS])
+        alone = _weighted(terms, [self.gemm[term] for term in GEMM_TERMS])
+        if not self.grouped or not np.any(np.asarray(groups) > 1):
+            return alone
+        together = _weighted(terms, [self.grouped[term] for term in GEMM_TERMS])
+        return np.where(np.asarray(groups) > 1, together, alone)
 
     def attention_seconds(
         self,

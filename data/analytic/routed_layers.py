@@ -15,6 +15,12 @@ A micro-batch has n tokens of hidden size h. Sizes of experts and latent attenti
     :math:`4 e n k h`: rows are read and written in the order of experts before them, and back behind them; the router
     12 n E bytes of scores in single precision. Latent attention moves :math:`e n (4 (r_q + r_{kv} + d_r) + 2 a (d_n +
     d_r) / t)` to norm what is compressed and put keys together. Counted, not fitted.
+    Biased experts (``taut.data.layers.experts`` (5)) whose biases and activation are not part of their products' kernels
+    take a kernel of PyTorch for every step, as in Megatron-LM (megatron/core/transformer/moe/experts.py). For each of
+    their k n rows these move :math:`e (30 f_e + 14 h)` bytes forward: 8 f to add the first bias and put rows together
+    again, 4 f to clamp gate and value, 12 f for x sigmoid(1.702 x) (1 + y), 6 f to weigh by the router's score in single
+    precision and cast back; 14 h to add the weighed second bias in single precision, put rows together and cast back.
+    Backward they move twice that: each kernel reads the gradient and its inputs and writes their gradients.
 (4) Kept: the inputs of the two norms and of attention and feed-forward part, scores of 12 n E bytes, what is
     compressed and its norm; by tensor ranks queries, keys, values, the attention's output, and the feed-forward parts
     before and after their function, :math:`(g - 1) (k f_e + f_s)` and :math:`k f_e + f_s` wide. The experts' inputs,
@@ -41,6 +47,9 @@ from taut.data.layers.layer import LayerSpec
 
 SCORE_BYTES = 12
 """Bytes of an expert's score of a token: logit, probability and choice in single precision."""
+
+BIASED_WIDTHS, BIASED_HIDDEN = 30, 14
+"""Numbers that biases and clamped activation move for a row, in widths of an expert and in hidden sizes, (3)."""
 
 
 class ExpertRanks(NamedTuple):
@@ -94,7 +103,17 @@ def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
         own, turns = (1.0, 1) if ranks.ep == 1 else (1.0 / tp, 1 + ranks.etp)
         rows = 4.0 * rates.element * layer.experts.experts_per_token * shape.hidden
         moved = moved + tokens * own * (rows * turns + SCORE_BYTES * layer.experts.num_experts)
-    return passes_of(shape, rates, products, moved)
+    return passes_of(shape, rates, products, moved, _biased(layer, tokens, tp, rates, ranks))
+
+
+def _biased(layer: LayerSpec, tokens: Floats, tp: int, rates: Rates, ranks: ExpertRanks) -> Floats | float:
+    """Bytes that biases and clamped activation of experts move forward, (3)."""
+    experts = layer.experts
+    if experts is None or not experts.biased or rates.fused_experts:
+        return 0.0
+    rows = experts.experts_per_token * tokens * ranks.share(tp)
+    width = experts.expert_ffn_hidden / (ranks.etp if ranks.ep > 1 else tp)
+    return np.asarray(rates.element * rows * (BIASED_WIDTHS * width + BIASED_HIDDEN * layer.hidden))
 
 
 def _attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:

@@ -11,7 +11,9 @@ feed-forward part (3 if gated, else 2),
     calls them;
 (3) tokens are routed evenly: :math:`k / E` of them to every expert, the imbalance factor 1. None is dropped;
 (4) of r ranks with E / r experts each, one takes a token with probability
-    :math:`1 - \binom{E - E / r}{k} / \binom{E}{k}`.
+    :math:`1 - \binom{E - E / r}{k} / \binom{E}{k}`;
+(5) ``biased`` experts add biases to their products and clamp what their activation function takes, as GPT-OSS does;
+    the biases' parameters are left out.
 """
 
 from math import comb
@@ -30,6 +32,7 @@ class ExpertsSpec(Spec):
     experts_per_token: Count
     expert_ffn_hidden: Count
     shared_ffn_hidden: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] = 0
+    biased: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> "ExpertsSpec":

@@ -105,7 +105,8 @@ def experts(values: Mapping[str, Any], where: str) -> dict[str, Any]:
         if chosen[name] is None:
             raise DataError(f"{where}: {names[0]}: missing, expected a value beside {shorten(count)} experts")
     dense = {} if llama4 is None else {"ffn_hidden": llama4}
-    return {"experts": {**chosen, "shared_ffn_hidden": shared}, **dense, **_places(values, where)}
+    biased = {"biased": True} if values.get("model_type") == "gpt_oss" else {}
+    return {"experts": {**chosen, "shared_ffn_hidden": shared, **biased}, **dense, **_places(values, where)}
 
 
 def _places(values: Mapping[str, Any], where: str) -> dict[str, Any]:

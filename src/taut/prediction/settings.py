@@ -88,7 +88,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     if known is None:
         chosen = chosen.model_copy(update=memory.kept)
     if row.cuda_graphs:
-        chosen = chosen.model_copy(update={"launch_us": 0.0})
+        chosen = chosen.model_copy(update={"launch_us": 0.0, "fused_experts": True})
     links = row.cluster or _cluster_of_runs(row, stack, given, chosen, device)
     return Setting(
         device=device,

@@ -1,0 +1,135 @@
+r"""
+Closed-form times of grouped products against aiconfigurator's tables of mixture-of-experts layers.
+
+Run ``python -m benchmarks.grouped_operators DATA [--write FILE]``. DATA is a folder with ``GPU-VERSION.parquet``, the
+``moe_perf.parquet`` of TensorRT-LLM by GPU of ai-dynamo/aiconfigurator (Apache-2.0); they are no part of the project.
+A row has the milliseconds of experts alone, forward: both products of every expert on a rank, with the traffic of rows
+around them. With n tokens, of which k E' / E n go to E' of E experts of width f (1/t of which a rank has), G = E' groups
+of :math:`m = k n / E` rows take
+
+(1) the terms of ``taut.data.analytic.operator_times`` (1) for :math:`m \times 2 f` and :math:`m \times h` products,
+    G in a kernel, whose coefficients are fitted; and
+(2) :math:`2 G m (4 h + 3 f)` bytes at the device's stated share of its memory bandwidth: rows put in order, the
+    activation function, and rows put back.
+
+Products are no faster than the peak, so that their coefficient is at least 1. Routing is even. Rows with less than 64
+tokens for an expert, tables of minimum latency and layers without gating are left out: training has more. The script
+prints the errors on shapes that the fit had not seen and with ``--write`` puts coefficients into the catalog's YAML.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks.operator_tables import RECIPES, TABLES, Rows
+from benchmarks.operators import _named, _Plain, fit, fit_error
+from taut.data.analytic.operator_times import GEMM_TERMS, gemm_terms
+from taut.data.arrays import Floats
+from taut.data.catalog.devices import catalog_devices
+from taut.data.device import Precision
+from taut.data.units import MILLISECOND
+
+FEWEST_ROWS, NARROWEST, FOLDS = 64, 512, 10
+FORMATS: dict[str, tuple[Precision, ...]] = {"bfloat16": ("bf16",), **RECIPES}
+SHAPE = ["hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"]
+SOURCE = "ai-dynamo/aiconfigurator (Apache-2.0), {table}: {format} MoE of TensorRT-LLM"
+
+
+def table_of(path: Path, kind: str) -> Any:
+    """Rows of one number format that count, the fastest kernel of each."""
+    import pandas as pd
+
+    table = pd.read_parquet(path)
+    kept = table[(table.moe_dtype == kind) & (table.distribution == "balanced")]
+    kept = kept[~kept.kernel_source.str.contains("nongated|min_latency")]
+    kept = kept.groupby([*SHAPE, "num_tokens"], as_index=False).latency.min()
+    enough = kept.num_tokens * kept.topk / kept.num_experts >= FEWEST_ROWS
+    wide = kept.inter_size / kept.moe_tp_size >= NARROWEST
+    return kept[enough & wide & (kept.num_experts > kept.moe_ep_size)]
+
+
+def rows_of(path: Path, kind: str, device_name: str, precision: Precision) -> tuple[Rows, Floats]:
+    """Measured layers, and the seconds of their traffic, (1) and (2)."""
+    table, device = table_of(path, kind), catalog_devices()[device_name]
+    peak = device.peak_flops(precision)
+    assert peak is not None
+    names = ("num_tokens", *SHAPE)
+    tokens, hidden, width, chosen, count, tp, ep = (table[name].to_numpy(float) for name in names)
+    rows, groups, width = tokens * chosen / count, count / ep, width / tp
+    both = ((2 * width, hidden), (hidden, width))
+    terms = sum(gemm_terms(rows, n, k, peak, device.memory_bandwidth, groups) for n, k in both)
+    traffic = 2 * groups * rows * (4 * hidden + 3 * width) / device.memory_bandwidth / device.memory_efficiency
+    shapes = np.unique(table[SHAPE[:4]].to_numpy(), axis=0, return_inverse=True)[1].ravel()
+    seconds = table.latency.to_numpy(float) * MILLISECOND
+    return Rows(np.asarray(terms), seconds, 6 * rows * groups * hidden * width, shapes), np.asarray(traffic)
+
+
+def fitted(rows: Rows, traffic: Floats) -> Floats:
+    """Coefficients above the peak's 1 for the products, and above 0, of what the traffic leaves."""
+    least = np.eye(len(GEMM_TERMS))[0]
+    relative = np.column_stack([rows.terms, rows.terms @ least + traffic])
+    # The last column is what is known; its share of the seconds is subtracted from both sides of the fit.
+    rest = 1 - relative[:, -1] / rows.seconds
+    return least + fit(rows.terms, rows.seconds, rest)
+
+
+def unseen_errors(rows: Rows, traffic: Floats) -> Floats:
+    """Relative errors of every row, predicted by a fit that has not seen its shape."""
+    shapes = np.random.default_rng(0).permutation(np.unique(rows.shapes))
+    errors = np.empty(len(rows.seconds))
+    for fold in range(FOLDS):
+        unseen = np.isin(rows.shapes, shapes[fold::FOLDS])
+        seen = Rows(*(part[~unseen] for part in rows))
+        predicted = rows.terms[unseen] @ fitted(seen, traffic[~unseen]) + traffic[unseen]
+        errors[unseen] = predicted / rows.seconds[unseen] - 1
+    return errors
+
+
+def entries_of(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Entries of grouped products by device and precision."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for table, devices in TABLES.items():
+        for path in sorted(folder.glob(f"{table}-*.parquet"))[-1:]:
+            for kind, precisions in FORMATS.items():
+                for device in devices:
+                    for precision in precisions:
+                        if catalog_devices()[device].peak_flops(precision) is None:
+                            continue
+                        rows, traffic = rows_of(path, kind, devices[0], precision)
+                        if len(rows.seconds):
+                            found.setdefault(device, {})[precision] = {
+                                "grouped": _named(GEMM_TERMS, fitted(rows, traffic)),
+                                "grouped_error": fit_error(rows, unseen_errors(rows, traffic)),
+                                "grouped_source": SOURCE.format(table=table, format=kind),
+                            }
+    return found
+
+
+def main() -> None:
+    """Fit, print, and write what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--write", type=Path)
+    options = parser.parse_args()
+    entries = entries_of(options.data)
+    for device, each in entries.items():
+        for precision, entry in each.items():
+            print(device, precision, entry["grouped"], entry["grouped_error"])
+    if options.write:
+        text = options.write.read_text(encoding="utf-8")
+        known = yaml.safe_load(text)
+        for device, each in entries.items():
+            for precision, entry in each.items():
+                home = known[device] if precision == "bf16" else known[device]["recipes"].get(precision)
+                if home is not None:
+                    home.update(entry)
+        head = text[: text.index("\n") + 1]
+        body = yaml.dump(known, Dumper=_Plain, sort_keys=False, default_flow_style=None, width=120)
+        options.write.write_text(head + body, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
