@@ -11,6 +11,7 @@ from benchmarks.mlperf import even_stages
 from benchmarks.runs import Line, accepted, lines_of
 from taut.data.catalog.builtin import catalog_model
 from taut.data.samples import ConfigurationRow
+from taut.prediction.expert_fitting import LAUNCHES_US
 
 RUNS, RECIPES = "megatron_bridge_h100_b200_gb200.csv", "megatron_bridge_recipes_config.csv"
 MODELS = {
@@ -24,6 +25,19 @@ MODELS = {
     "Kimi_K2": "kimi-k2",
 }
 PRECISIONS = {"BF16": "bf16", "": "bf16", "FP8": "fp8", "FP8-CS": "fp8", "MXFP8": "mxfp8", "FP8-MX": "mxfp8"}
+RECIPE_MODELS = {
+    "deepseek_v3": "deepseek-v3",
+    "gpt_oss_120b": "gpt-oss-120b",
+    "qwen3_30b_a3b": "qwen3-30b-a3b",
+    "qwen3_235b_a22b": "qwen3-235b-a22b",
+    "kimi_k2": "kimi-k2",
+}
+PLAN = (
+    "pipeline_model_parallel_size",
+    "virtual_pipeline_model_parallel_size",
+    "expert_model_parallel_size",
+    "micro_batch_size",
+)
 WHOLE_GRAPHS = (26, 6)
 """First container whose recipes record whole steps as CUDA graphs."""
 
@@ -38,25 +52,30 @@ class ExpertRun(NamedTuple):
 
 def expert_runs(folder: Path) -> list[ExpertRun]:
     """
-    The runs of pre-training whose models the catalog has, in the order of the table.
+    The runs of pre-training whose models the catalog has, in the order of the table, the newest of equal rows.
 
     Racks of GB200 and GB300 are nodes of 64 GPUs, what NVLink spans of a rack in Slurm's segments. DeepSeek-V3 counts
     its layer for prediction of further tokens as one layer more where the run has it. Runs that NVIDIA marks with a
     known regression are left out.
     """
     graphs = _whole_graphs(folder / RECIPES)
-    found = []
+    found: list[ExpertRun] = []
+    seen: list[ConfigurationRow] = []
     for line in lines_of(folder / RUNS):
         if line["kind"] != "Pre-Training Performance" or line["model"] not in MODELS:
             continue
         if "[^" in line["tflops_per_gpu"] or not line["tp"].isdigit() or line["precision"] not in PRECISIONS:
             continue
         values = _row(line)
-        key = MODELS[line["model"]], values["gpu"], line["n_gpus"], values["precision"]
+        key = MODELS[line["model"]], values["gpu"], line["n_gpus"], values["precision"], *_plan_of(values)
         release = tuple(int(part) for part in line["container"].split("."))
         values["cuda_graphs"] = release >= WHOLE_GRAPHS and key in graphs
         rows, _ = accepted([values])
-        found += [ExpertRun(MODELS[line["model"]], line["container"], row) for row in rows]
+        for row in rows:
+            of = row.model_copy(update={"measured_s": None})
+            if of not in seen:
+                found.append(ExpertRun(MODELS[line["model"]], line["container"], row))
+                seen.append(of)
     return found
 
 
@@ -84,6 +103,59 @@ def _row(line: Line) -> dict[str, Any]:
     }
 
 
+def left_out(run: ExpertRun) -> str:
+    """Why a run is no sample of a fit; empty where it is one."""
+    row = run.row
+    if row.gpu == "b200" and row.ep > row.gpus_per_node and row.vpp > 1:
+        return "exchanges over nodes hidden behind another micro-batch, which is not priced"
+    if run.model == "qwen3-30b-a3b" and row.gpu == "h100" and run.container < "26.02.01":
+        return "26.02.01 runs the same degrees 1.8 times as fast"
+    return ""
+
+
+class ExpertCampaign(NamedTuple):
+    """Runs of one kind of recipe on GPUs of one kind, and what a calibration from them says of itself."""
+
+    about: dict[str, Any]
+    launches: tuple[float, ...]
+    runs: list[ExpertRun]
+
+
+def campaigns(runs: list[ExpertRun]) -> list[ExpertCampaign]:
+    """
+    The campaigns that are fitted apart.
+
+    Recipes that record whole steps as CUDA graphs also fuse the experts' activation, compute attention in fp8 and hide
+    exchanges behind another micro-batch; they are one campaign, whatever the GPU. The others are one on machines of
+    eight GPUs, whose hosts launch kernels more slowly than Grace, for each generation of GPUs, and one on racks.
+    """
+    taken = [run for run in runs if not left_out(run)]
+    graphs = [run for run in taken if run.row.cuda_graphs]
+    parts = [run for run in taken if not run.row.cuda_graphs]
+    source = "NVIDIA-NeMo/Megatron-Bridge docs/performance-summary, models with experts"
+    every = [
+        ("h100", "any", LAUNCHES_US, [run for run in parts if run.row.gpu == "h100"]),
+        ("b200-b300", "any", LAUNCHES_US, [run for run in parts if run.row.gpu in ("b200", "b300")]),
+        ("graphs", "mxfp8", (0.0,), graphs),
+        ("gb200-gb300", "bf16", LAUNCHES_US, [run for run in parts if run.row.gpu.startswith("gb")]),
+    ]
+    return [
+        ExpertCampaign(
+            {
+                "name": f"megatron-experts-{name}",
+                "stack": f"megatron-experts-{name}",
+                "precision": None if precision == "any" else precision,
+                "source": f"{source}; {len({run.row.gpu for run in found})} GPUs together",
+                "fp8_inputs": True,
+                "fused_experts": name == "graphs",
+            },
+            launches,
+            found,
+        )
+        for name, precision, launches, found in every
+    ]
+
+
 def shape_of(name: str) -> dict[str, Any]:
     """Columns of a catalog model."""
     model = catalog_model(name)
@@ -92,11 +164,14 @@ def shape_of(name: str) -> dict[str, Any]:
     return {**shape, "dense_layers": model.dense_layers, **model.experts.model_dump(exclude={"biased"})}
 
 
-def _whole_graphs(path: Path) -> set[tuple[str, str, str, str]]:
-    """Model, GPU, number of GPUs and precision of the recipes that record whole steps."""
-    names = {"gpt_oss_120b": "gpt-oss-120b", "qwen3_30b_a3b": "qwen3-30b-a3b", "qwen3_235b_a22b": "qwen3-235b-a22b"}
+def _plan_of(values: dict[str, Any]) -> list[int]:
+    return [int(values[name]) for name in ("pp", "vpp", "ep", "micro_batch")]
+
+
+def _whole_graphs(path: Path) -> set[tuple[Any, ...]]:
+    """Model, GPU, number of GPUs, precision, degrees and micro-batch of the recipes that record whole steps."""
     return {
-        (names[line["model"]], line["gpu"], line["n_gpus"], "mxfp8")
+        (RECIPE_MODELS[line["model"]], line["gpu"], line["n_gpus"], "mxfp8", *(int(line[name] or 1) for name in PLAN))
         for line in lines_of(path)
-        if line["model"] in names and line["task"] == "pretrain" and "full_iter" in line["helpers"]
+        if line["model"] in RECIPE_MODELS and line["task"] == "pretrain" and "full_iter" in line["helpers"]
     }

@@ -72,7 +72,7 @@ class Calibration(Spec):
     ``nodes`` says whether the runs took one node or many, ``precision`` their number format where it matters;
     ``cluster`` is the catalog's cluster whose links the terms were priced with. ``selective_products`` says that
     selective recompute keeps every second product's output (torchtitan), ``fp8_inputs`` that products in fp8 keep
-    their inputs in fp8 (Transformer Engine).
+    their inputs in fp8 (Transformer Engine), ``experts`` that the runs were of models with experts.
     """
 
     name: str
@@ -85,6 +85,7 @@ class Calibration(Spec):
     selective_products: bool = False
     fp8_inputs: bool = False
     fused_experts: bool = False
+    experts: bool = False
     cluster: str = ""
     coefficients: dict[str, NotNegative]
     residuals: dict[str, float] = {}

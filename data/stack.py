@@ -20,7 +20,8 @@ rules                  the limits in words, each with its source
 
 The calibration of a plan is the first that was fitted on the cluster's device in the plan's precision, on as many
 nodes; where there is none, the losses that the stack has on another device, or in another recipe of narrow products,
-are taken over, and the plan says so.
+are taken over, and the plan says so. For a model with experts it is one whose runs had experts, where the device has
+one, and for others one of dense models.
 """
 
 import os
@@ -76,7 +77,12 @@ class Stack(Spec):
 
 
 def calibration_for(
-    known: Iterable[Calibration], devices: Iterable[str], precision: Precision, *, many_nodes: bool
+    known: Iterable[Calibration],
+    devices: Iterable[str],
+    precision: Precision,
+    *,
+    many_nodes: bool,
+    experts: bool = False,
 ) -> Calibration | None:
     """
     The calibration of a stack for a cluster: the first that was fitted there, or the losses known of another device.
@@ -91,6 +97,8 @@ def calibration_for(
         Number format of the plan.
     many_nodes
         Whether the cluster has several nodes.
+    experts
+        Whether the model has experts.
 
     Returns
     -------
@@ -101,6 +109,8 @@ def calibration_for(
     nodes, types = "many" if many_nodes else "one", set(devices)
     alike: tuple[Precision, ...] = HALF if precision in HALF else (precision,)
     known = list(known)
+    routed = [one for one in known if one.experts and one.device in types] if experts else []
+    known = routed or [one for one in known if not one.experts]
     own = [one for one in known if one.precision in (None, *alike)]
     # Recipes of narrow products differ in the products alone, whose seconds are those of the recipe anyway.
     every = own or [one for one in known if one.precision in QUANTIZED and precision in QUANTIZED]

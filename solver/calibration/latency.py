@@ -28,7 +28,7 @@ the device states, floors :math:`f_k`. Variables: coefficients :math:`c_k \ge f_
     devices whose operators were measured, less the mean error of their model on unseen shapes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,16 +70,17 @@ class Samples(NamedTuple):
     """
     Measured runs: their terms as a function of coefficients, and seconds (samples,).
 
-    ``floors`` (terms,) are the least coefficients, (5).
+    ``floors`` (terms,) are the least coefficients, (5); ``strength`` is lambda of (1).
     """
 
     terms: TermsAt
     seconds: Floats
     floors: Floats = FLOORS
+    strength: float = REGULARISATION
 
     def take(self, rows: Ints) -> "Samples":
         """Some of the samples."""
-        return Samples(lambda coefficients: self.terms(coefficients)[rows], self.seconds[rows], self.floors)
+        return self._replace(terms=lambda coefficients: self.terms(coefficients)[rows], seconds=self.seconds[rows])
 
 
 class Stack(NamedTuple):
@@ -138,7 +139,7 @@ def _descent(samples: Samples, scale: Floats, start: Floats) -> _Fit:
     best = _judged(samples, scale, start)
     weights = np.ones(len(samples.seconds))
     for _ in range(REWEIGHTINGS):
-        found = _least_squares(best.terms / samples.seconds[:, None], weights, scale, samples.floors)
+        found = _least_squares(samples, best.terms / samples.seconds[:, None], weights, scale)
         steps = (best.coefficients + share * (found - best.coefficients) for share in STEPS)
         tried = (_judged(samples, scale, coefficients) for coefficients in steps)
         better = next((fit for fit in tried if fit.merit < best.merit), None)
@@ -153,7 +154,7 @@ def _judged(samples: Samples, scale: Floats, coefficients: Floats) -> _Fit:
     terms = samples.terms(coefficients)
     residuals = np.abs(terms @ coefficients / samples.seconds - 1)
     weights = 1 / np.maximum(residuals, SMALLEST_RESIDUAL)
-    pull = REGULARISATION**2 * weights.mean() * ((coefficients / scale - 1) ** 2).sum()
+    pull = samples.strength**2 * weights.mean() * ((coefficients / scale - 1) ** 2).sum()
     merit = float((residuals**2 * weights).sum() + pull)
     return _Fit(coefficients, merit, terms, np.sqrt(weights / weights.mean()))
 
@@ -166,11 +167,11 @@ def _check(samples: Samples) -> None:
         raise FormulationError("samples need finite terms and measured seconds above 0, at least one of them")
 
 
-def _least_squares(relative: Floats, weights: Floats, scale: Floats, floors: Floats) -> Floats:
+def _least_squares(samples: Samples, relative: Floats, weights: Floats, scale: Floats) -> Floats:
     """Coefficients by (1), of terms relative to the measured seconds."""
-    strength = REGULARISATION * np.ones(len(scale))
+    strength = samples.strength * np.ones(len(scale))
     rows = np.vstack([relative * scale * weights[:, None], np.diag(strength)])
-    least = floors / scale
+    least = samples.floors / scale
     above, _ = nnls(rows, np.concatenate([weights, strength]) - rows @ least)
     return np.asarray((least + above) * scale)
 
@@ -200,12 +201,14 @@ def cross_validate(samples: Samples, stated: Floats, *, folds: int = 10, seed: i
     return errors
 
 
-def stated_coefficients(device: DeviceSpec) -> Floats:
-    """Coefficients that the device states, in the order of ``TERMS``."""
-    return np.array([uncalibrated(device)[term] for term in TERMS])
+def stated_coefficients(device: DeviceSpec, terms: Sequence[str] = TERMS) -> Floats:
+    """Coefficients of some terms that the device states."""
+    return np.array([uncalibrated(device)[term] for term in terms])
 
 
-def fit_calibration(samples: Mapping[Stack, Samples], device: DeviceSpec, about: Mapping[str, Any]) -> Calibration:
+def fit_calibration(
+    samples: Mapping[Stack, Samples], device: DeviceSpec, about: Mapping[str, Any], terms: Sequence[str] = TERMS
+) -> Calibration:
     """
     Calibration from samples, with the error band of ten-fold cross-validation.
 
@@ -217,6 +220,8 @@ def fit_calibration(samples: Mapping[Stack, Samples], device: DeviceSpec, about:
         What the samples ran on; what it states decides where the samples do not.
     about
         What the calibration says of itself: fields of ``Calibration`` such as its name and stack.
+    terms
+        Names of the terms.
 
     Returns
     -------
@@ -231,7 +236,7 @@ def fit_calibration(samples: Mapping[Stack, Samples], device: DeviceSpec, about:
     count = len(next(iter(samples.values())).seconds)
     if count < FEWEST:
         raise FormulationError(f"{count} samples, expected at least {FEWEST} for a fit with an error band")
-    stated = stated_coefficients(device)
+    stated = stated_coefficients(device, terms)
     unseen = {stack: cross_validate(runs, stated) for stack, runs in samples.items()}
     stack = _chosen({stack: float(np.abs(errors).mean()) for stack, errors in unseen.items()}, count)
     errors, coefficients = unseen[stack], fit_coefficients(samples[stack], stated)
@@ -240,7 +245,7 @@ def fit_calibration(samples: Mapping[Stack, Samples], device: DeviceSpec, about:
             **about,
             "device": device.name,
             **stack._asdict(),
-            "coefficients": dict(zip(TERMS, coefficients.tolist(), strict=True)),
+            "coefficients": dict(zip(terms, coefficients.tolist(), strict=True)),
             "residuals": {str(q): _outer_quantile(errors, q) for q in QUANTILES},
             "samples": count,
             "mape": float(np.abs(errors).mean()),

@@ -49,7 +49,7 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
         raise FieldError("latency_model", SIMULATED, reason)
     model, cluster, stack = _model(request), _cluster(request.cluster), stack_of(request)
     overlap = overlaps(request, stack)
-    calibration = calibration_of(request, cluster, stack, _precision(request, cluster))
+    calibration = calibration_of(request, model, cluster, stack, _precision(request, cluster))
     if overlap and calibration is not None:
         calibration = not_hidden_twice(calibration)
     memory = _memory_model(request, cluster, stack, calibration)

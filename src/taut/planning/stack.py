@@ -36,7 +36,7 @@ def stack_of(request: PlanRequest) -> Stack:
 
 
 def calibration_of(
-    request: PlanRequest, cluster: ClusterSpec, stack: Stack, precision: Precision
+    request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack: Stack, precision: Precision
 ) -> Calibration | None:
     """
     The calibration asked for, or the stack's for the cluster.
@@ -51,7 +51,8 @@ def calibration_of(
         if request.profile is not None:
             return None
         mine = [load_calibration(name) for name in stack.calibrations]
-        return calibration_for(mine, cluster.devices, precision, many_nodes=cluster.num_nodes > 1)
+        many = cluster.num_nodes > 1
+        return calibration_for(mine, cluster.devices, precision, many_nodes=many, experts=model.has_experts)
     found = load_calibration(given) if isinstance(given, str) else given
     if found.device and found.device not in cluster.devices:
         reason = f"is of {found.device}, expected one of {', '.join(cluster.devices)}, which {cluster.name} has"

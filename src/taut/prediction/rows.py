@@ -25,7 +25,7 @@ from taut.prediction.experts import division_of, priced_alone
 from taut.prediction.settings import Given, Setting, setting_of
 
 SHARED = ("gpu", "gpus_per_node", "precision", "grad_precision", "stack", "cluster", "cuda_graphs")
-"""Columns that choose a setting, beside whether a row takes one node or many."""
+"""Columns that choose a setting, beside whether a row takes one node or many and whether it has experts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def by_setting(rows: list[ConfigurationRow]) -> list[list[int]]:
     """Places of the rows that share a setting."""
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
-        key = *(getattr(row, name) for name in SHARED), row.n_gpus > row.gpus_per_node
+        key = *(getattr(row, name) for name in SHARED), row.n_gpus > row.gpus_per_node, row.num_experts is None
         groups[key].append(index)
     return list(groups.values())
 

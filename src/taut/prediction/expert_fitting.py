@@ -1,0 +1,109 @@
+"""
+Calibrations from measured runs of models with experts, of one stack on one device or on devices of one kind.
+
+The terms of a run are its slopes (``taut.prediction.expert_terms``), taken at the stated coefficients and once more at
+those that the first fit finds: between both hardly a maximum of the step time changes its winner.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from taut.data.arrays import Floats
+from taut.data.calibration import EXPERT_TERMS, KEPT, Calibration, uncalibrated
+from taut.data.samples import ConfigurationRow
+from taut.prediction.expert_terms import slopes
+from taut.prediction.settings import Given, find_device, setting_of
+from taut.solver.calibration.latency import (
+    SHOWN,
+    Samples,
+    Stack,
+    TermsAt,
+    fit_calibration,
+    fit_coefficients,
+    stated_coefficients,
+)
+
+LAUNCHES_US = (400.0, 800.0, 1600.0, 3000.0)
+"""Seconds of the host for a pass that a fit tries: a layer with experts launches several times a dense one's kernels."""
+HIDDEN = ("tensor_parallel", "pipeline", "data_parallel", "gather", "exchange")
+"""Terms of communication, of which computation may hide a part."""
+
+
+LEAST = {"gemm": 0.75, "attention": 0.5, "memory": 0.75, **dict.fromkeys(HIDDEN, SHOWN)}
+"""
+Least coefficients. Tables of products are 12 to 15 % off, and cast for each product what training casts in the kernels
+before it; attention in fp8 takes half the time of bf16 at best; kernels that are fused save a quarter of the traffic of
+their layer at most, the copy between each two of four.
+"""
+REGULARISATION = 0.1
+"""Weight of the stated coefficients: at 0.03, as for dense runs, the fewer kinds of runs leave terms to their noise."""
+
+
+def calibrate_experts(
+    rows: list[ConfigurationRow],
+    about: dict[str, Any],
+    launches: Sequence[float] = LAUNCHES_US,
+) -> list[Calibration]:
+    """
+    Calibration from runs with experts, once for each of their devices.
+
+    Parameters
+    ----------
+    rows
+        Runs of models with experts, with ``measured_s``.
+    about
+        What the calibration says of itself: fields of ``Calibration``; its name is followed by the device's where there
+        are several.
+    launches
+        Microseconds of the host for a pass that are tried.
+
+    Raises
+    ------
+    DataError
+        If no plan has a row's degrees.
+    FormulationError
+        If there are fewer than four runs.
+    """
+    devices = list({row.gpu: find_device(row.gpu) for row in rows}.values())
+    samples = expert_samples(rows, about, launches)
+    found = fit_calibration(samples, devices[0], {"nodes": "any", **about, "experts": True}, EXPERT_TERMS)
+    several = len(devices) > 1
+    return [
+        found.model_copy(
+            update={"device": one.name, "name": f"{found.name}-{one.name.split('-')[0]}" if several else found.name}
+        )
+        for one in devices
+    ]
+
+
+def expert_samples(
+    rows: list[ConfigurationRow], about: dict[str, Any], launches: Sequence[float]
+) -> dict[Stack, Samples]:
+    """Runs with experts under every launch time that a fit tries, of a calibration that says this of itself."""
+    return {stack: _samples(rows, about, stack) for stack in (Stack(launch, True) for launch in launches)}
+
+
+def _samples(rows: list[ConfigurationRow], about: dict[str, Any], stack: Stack) -> Samples:
+    seconds = np.array([row.measured_s for row in rows], dtype=float)
+    stated = stated_coefficients(find_device(rows[0].gpu), EXPERT_TERMS)
+    at, least = stated, np.array([LEAST.get(term, 0.0) for term in EXPERT_TERMS])
+    for _ in range(2):
+        runs = Samples(_constant(_slopes(rows, about, stack, at)), seconds, least, REGULARISATION)
+        at = fit_coefficients(runs, stated)
+    return runs
+
+
+def _constant(terms: Floats) -> TermsAt:
+    return lambda _: terms
+
+
+def _slopes(rows: list[ConfigurationRow], about: dict[str, Any], stack: Stack, at: Floats) -> Floats:
+    """Terms of all runs at some coefficients, (runs, terms)."""
+    kept = {name: about[name] for name in (*KEPT, "cluster", "fused_experts") if name in about}
+    found = []
+    for row in rows:
+        said = uncalibrated(find_device(row.gpu)).model_copy(update={**kept, **stack._asdict()})
+        found.append(slopes(row, setting_of(row, Given(calibration=said)), at))
+    return np.array(found)
