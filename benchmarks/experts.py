@@ -78,7 +78,8 @@ def study(campaign: ExpertCampaign) -> list[Calibration]:
     print(f"ten folds {100 * np.abs(unseen).mean():.1f} %, median {100 * np.median(np.abs(unseen)):.1f} %, ")
     print(f"other models {100 * np.abs(apart).mean():.1f} %")
     for run, error, other in zip(campaign.runs, unseen.mean(axis=0), apart, strict=True):
-        print(f"{described(run)}  {run.row.measured_s:7.3f} s  {100 * error:+6.1f} %  other models {100 * other:+6.1f} %")
+        words = f"{100 * error:+6.1f} %  other models {100 * other:+6.1f} %"
+        print(f"{described(run)}  {run.row.measured_s:7.3f} s  {words}")
     return found
 
 

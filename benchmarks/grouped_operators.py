@@ -3,9 +3,9 @@ Closed-form times of grouped products against aiconfigurator's tables of mixture
 
 Run ``python -m benchmarks.grouped_operators DATA [--write FILE]``. DATA is a folder with ``GPU-VERSION.parquet``, the
 ``moe_perf.parquet`` of TensorRT-LLM by GPU of ai-dynamo/aiconfigurator (Apache-2.0); they are no part of the project.
-A row has the milliseconds of experts alone, forward: both products of every expert on a rank, with the traffic of rows
-around them. With n tokens, of which k E' / E n go to E' of E experts of width f (1/t of which a rank has), G = E' groups
-of :math:`m = k n / E` rows take
+A row has the milliseconds of experts alone, forward: both products of every expert on a rank, with the traffic of
+rows around them. With n tokens, of which k E' / E n go to E' of E experts of width f (1/t of which a rank has), G = E'
+groups of :math:`m = k n / E` rows take
 
 (1) the terms of ``taut.data.analytic.operator_times`` (1) for :math:`m \times 2 f` and :math:`m \times h` products,
     G in a kernel, whose coefficients are fitted; and
@@ -38,42 +38,41 @@ SHAPE = ["hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe
 SOURCE = "ai-dynamo/aiconfigurator (Apache-2.0), {table}: {format} MoE of TensorRT-LLM"
 
 
-def table_of(path: Path, kind: str) -> Any:
-    """Rows of one number format that count, the fastest kernel of each."""
-    import pandas as pd
+def table_of(path: Path, kind: str) -> dict[tuple[float, ...], float]:
+    """Seconds of the fastest kernel by sizes, in the order of ``SHAPE`` and tokens, of one number format."""
+    import pyarrow.parquet
 
-    table = pd.read_parquet(path)
-    kept = table[(table.moe_dtype == kind) & (table.distribution == "balanced")]
-    kept = kept[~kept.kernel_source.str.contains("nongated|min_latency")]
-    kept = kept.groupby([*SHAPE, "num_tokens"], as_index=False).latency.min()
-    enough = kept.num_tokens * kept.topk / kept.num_experts >= FEWEST_ROWS
-    wide = kept.inter_size / kept.moe_tp_size >= NARROWEST
-    return kept[enough & wide & (kept.num_experts > kept.moe_ep_size)]
+    table, fastest = pyarrow.parquet.read_table(path).to_pylist(), dict[tuple[float, ...], float]()
+    for line in table:
+        slivers = line["num_tokens"] * line["topk"] < FEWEST_ROWS * line["num_experts"]
+        narrow = line["inter_size"] < NARROWEST * line["moe_tp_size"] or line["num_experts"] <= line["moe_ep_size"]
+        other = line["moe_dtype"] != kind or line["distribution"] != "balanced"
+        if slivers or narrow or other or any(word in line["kernel_source"] for word in ("nongated", "min_latency")):
+            continue
+        sizes = tuple(float(line[name]) for name in (*SHAPE, "num_tokens"))
+        fastest[sizes] = min(line["latency"] * MILLISECOND, fastest.get(sizes, np.inf))
+    return fastest
 
 
 def rows_of(path: Path, kind: str, device_name: str, precision: Precision) -> tuple[Rows, Floats]:
     """Measured layers, and the seconds of their traffic, (1) and (2)."""
     table, device = table_of(path, kind), catalog_devices()[device_name]
-    peak = device.peak_flops(precision)
+    peak, bandwidth = device.peak_flops(precision), device.memory_bandwidth
     assert peak is not None
-    names = ("num_tokens", *SHAPE)
-    tokens, hidden, width, chosen, count, tp, ep = (table[name].to_numpy(float) for name in names)
+    sizes = np.array(list(table)).reshape(-1, 7)
+    hidden, width, chosen, count, tp, ep, tokens = sizes.T
     rows, groups, width = tokens * chosen / count, count / ep, width / tp
-    both = ((2 * width, hidden), (hidden, width))
-    terms = sum(gemm_terms(rows, n, k, peak, device.memory_bandwidth, groups) for n, k in both)
-    traffic = 2 * groups * rows * (4 * hidden + 3 * width) / device.memory_bandwidth / device.memory_efficiency
-    shapes = np.unique(table[SHAPE[:4]].to_numpy(), axis=0, return_inverse=True)[1].ravel()
-    seconds = table.latency.to_numpy(float) * MILLISECOND
-    return Rows(np.asarray(terms), seconds, 6 * rows * groups * hidden * width, shapes), np.asarray(traffic)
+    terms = gemm_terms(rows, 2 * width, hidden, peak, bandwidth, groups)
+    terms = terms + gemm_terms(rows, hidden, width, peak, bandwidth, groups)
+    traffic = 2 * groups * rows * (4 * hidden + 3 * width) / bandwidth / device.memory_efficiency
+    shapes = np.unique(sizes[:, :4], axis=0, return_inverse=True)[1].ravel()
+    return Rows(terms, np.array(list(table.values())), 6 * rows * groups * hidden * width, shapes), traffic
 
 
 def fitted(rows: Rows, traffic: Floats) -> Floats:
     """Coefficients above the peak's 1 for the products, and above 0, of what the traffic leaves."""
     least = np.eye(len(GEMM_TERMS))[0]
-    relative = np.column_stack([rows.terms, rows.terms @ least + traffic])
-    # The last column is what is known; its share of the seconds is subtracted from both sides of the fit.
-    rest = 1 - relative[:, -1] / rows.seconds
-    return least + fit(rows.terms, rows.seconds, rest)
+    return np.asarray(least + fit(rows.terms, rows.seconds, 1 - (rows.terms @ least + traffic) / rows.seconds))
 
 
 def unseen_errors(rows: Rows, traffic: Floats) -> Floats:

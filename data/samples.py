@@ -48,8 +48,8 @@ class ConfigurationRow(Spec):
     the seconds of a step, ``measured_bytes`` the most memory that a device took: one of the given stage, or of all.
     Experts are those of every layer but the first ``dense_layers``; their ranks are ``ep`` and ``etp``.
     ``cuda_graphs`` says that passes are recorded once and launched as CUDA graphs, whose launch takes some microseconds
-    whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs", 2024); experts' biases
-    and activation are then taken to be part of their products' kernels, as recipes that record whole steps have them.
+    whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs", 2024); biases and
+    activation of experts are then part of their products' kernels, as in recipes that record whole steps.
     """
 
     gpu: str

@@ -143,9 +143,7 @@ def _priced(
     calibration: Calibration | None,
 ) -> _Priced:
     chosen = calibration or uncalibrated(device)
-    rates = rates_of(
-        device, precision, operators, launch=chosen.launch, fused_experts=chosen.fused_experts, **kept
-    )
+    rates = rates_of(device, precision, operators, launch=chosen.launch, fused_experts=chosen.fused_experts, **kept)
     return _Priced(device, rates, np.array([chosen[kind] for kind in KINDS]))
 
 

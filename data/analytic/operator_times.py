@@ -9,7 +9,8 @@ product of an :math:`m \times k` with a :math:`k \times n` matrix, :math:`F = 2 
 the time at the best rate; what long kernels lose to the power limit, with :math:`F_0 = 10^{12}`; the output; the
 inputs; and the launch. Several products of one size in one kernel take the terms of F, output and inputs of all of
 them, and one launch, with coefficients of their own where grouped products were measured: few rows for each of many
-matrices fill tiles badly, which has the form of the inputs' term, as reading the matrices has. What small sizes lose, :math:`2 m n k_0 / P` and its like, has the form of the traffic terms.
+matrices fill tiles badly, which has the form of the inputs' term, as reading the matrices has. What small sizes lose,
+:math:`2 m n k_0 / P` and its like, has the form of the traffic terms.
 A causal attention core over :math:`b` samples of :math:`s` tokens with :math:`a` heads of :math:`d` channels,
 :math:`a_{kv}` key-value heads and window :math:`w` (:math:`s` unless stated) takes, forward,
 

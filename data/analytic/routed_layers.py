@@ -15,11 +15,11 @@ A micro-batch has n tokens of hidden size h. Sizes of experts and latent attenti
     :math:`4 e n k h`: rows are read and written in the order of experts before them, and back behind them; the router
     12 n E bytes of scores in single precision. Latent attention moves :math:`e n (4 (r_q + r_{kv} + d_r) + 2 a (d_n +
     d_r) / t)` to norm what is compressed and put keys together. Counted, not fitted.
-    Biased experts (``taut.data.layers.experts`` (5)) whose biases and activation are not part of their products' kernels
+    Biased experts (``taut.data.layers.experts`` (5)) whose biases and activation are no part of their products' kernels
     take a kernel of PyTorch for every step, as in Megatron-LM (megatron/core/transformer/moe/experts.py). For each of
-    their k n rows these move :math:`e (30 f_e + 14 h)` bytes forward: 8 f to add the first bias and put rows together
-    again, 4 f to clamp gate and value, 12 f for x sigmoid(1.702 x) (1 + y), 6 f to weigh by the router's score in single
-    precision and cast back; 14 h to add the weighed second bias in single precision, put rows together and cast back.
+    their k n rows these move :math:`e (30 f_e + 14 h)` bytes forward: 8 f to add the first bias and join the rows,
+    4 f to clamp gate and value, 12 f for x sigmoid(1.702 x) (1 + y), 6 f to weigh by the router's score in single
+    precision and cast back; 14 h to add the weighed second bias in single precision, join the rows and cast back.
     Backward they move twice that: each kernel reads the gradient and its inputs and writes their gradients.
 (4) Kept: the inputs of the two norms and of attention and feed-forward part, scores of 12 n E bytes, what is
     compressed and its norm; by tensor ranks queries, keys, values, the attention's output, and the feed-forward parts

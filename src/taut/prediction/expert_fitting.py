@@ -26,11 +26,9 @@ from taut.solver.calibration.latency import (
 )
 
 LAUNCHES_US = (400.0, 800.0, 1600.0, 3000.0)
-"""Seconds of the host for a pass that a fit tries: a layer with experts launches several times a dense one's kernels."""
+"""Microseconds of the host for a pass that a fit tries: layers with experts launch more kernels than dense ones."""
 HIDDEN = ("tensor_parallel", "pipeline", "data_parallel", "gather", "exchange")
 """Terms of communication, of which computation may hide a part."""
-
-
 LEAST = {"gemm": 0.75, "attention": 0.5, "memory": 0.75, **dict.fromkeys(HIDDEN, SHOWN)}
 """
 Least coefficients. Tables of products are 12 to 15 % off, and cast for each product what training casts in the kernels

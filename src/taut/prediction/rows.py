@@ -22,7 +22,7 @@ from taut.formulations.batch.memory import memory_bytes
 from taut.formulations.batch.step_time import step_form
 from taut.prediction.columns import columns_of, refusal
 from taut.prediction.experts import division_of, priced_alone
-from taut.prediction.settings import Given, Setting, setting_of
+from taut.prediction.settings import Given, Setting, setting_of, within_domain
 
 SHARED = ("gpu", "gpus_per_node", "precision", "grad_precision", "stack", "cluster", "cuda_graphs")
 """Columns that choose a setting, beside whether a row takes one node or many and whether it has experts."""
@@ -50,6 +50,7 @@ def predict_rows(rows: list[ConfigurationRow], given: Given | None = None) -> li
     given
         Coefficients and memory model for all rows; without them each row's stack and device choose from the catalog.
     """
+    rows = [within_domain(row) for row in rows]
     results: list[Prediction] = [Prediction()] * len(rows)
     for indices in by_setting(rows):
         priced = _of_setting([rows[index] for index in indices], given or Given())

@@ -25,6 +25,7 @@ from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError
 from taut.formulations.batch.unit_seconds import Machine
+from taut.formulations.degrees import divisors
 from taut.planning.stack import DEFAULT_STACK, memory_model_for
 
 DEFAULT_CLUSTERS = {
@@ -52,6 +53,9 @@ ALIASES = {
     "v100": "v100-32gb",
     "t4": "t4-16gb",
 }
+
+TRAYS = (4, 8)
+"""GPUs of a machine of a rack, and of the machines that rows take by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +165,21 @@ def find_device(name: str) -> DeviceSpec:
     if lower not in devices:
         raise DataError(f"gpu is {name!r}, expected {one_of(lower, devices)}")
     return devices[lower]
+
+
+def within_domain(row: ConfigurationRow) -> ConfigurationRow:
+    """
+    A row whose nodes are what NVLink spans: on racks of such a domain rows often count trays of 4 or machines of 8.
+
+    The domain is then the largest number of GPUs that divides the row's and that the device's cluster spans.
+    """
+    try:
+        spanned = load_cluster(default_cluster(find_device(row.gpu))).nodes[0].gpus_per_node
+    except DataError:
+        return row
+    if spanned <= max(TRAYS) or row.gpus_per_node not in TRAYS:
+        return row
+    return row.model_copy(update={"gpus_per_node": max(d for d in divisors(row.n_gpus) if d <= spanned)})
 
 
 def default_cluster(device: DeviceSpec) -> str:

@@ -55,7 +55,8 @@ def test_a_row_of_a_known_model_has_its_attention() -> None:
     """Hidden size, heads and experts of DeepSeek-V3 bring its latent attention, at the row's number of layers."""
     shape = {"hidden": 7168, "layers": 4, "heads": 128, "dense_layers": 1, "vocab": 129280, "seq": 4096}
     experts = {"num_experts": 256, "experts_per_token": 8, "expert_ffn_hidden": 2048, "shared_ffn_hidden": 2048}
-    row = ConfigurationRow.parse({"gpu": "h100", "n_gpus": 8, "dp": 8, "global_batch": 8, **shape, **experts}, "row")
+    run = {"gpu": "h100", "n_gpus": 8, "dp": 8, "global_batch": 64, "micro_batch": 8}
+    row = ConfigurationRow.parse({**run, **shape, **experts}, "row")
     known = known_model(row)
     assert known is not None
     assert known.name == "deepseek-v3"

@@ -1,0 +1,97 @@
+"""Calibrations from runs with experts: what a fit finds again, and which one prices a row or a plan."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taut
+from taut.data.calibration import EXPERT_TERMS, uncalibrated
+from taut.data.catalog.builtin import catalog_calibrations
+from taut.data.samples import ConfigurationRow
+from taut.data.stack import calibration_for, load_stack
+from taut.prediction.expert_fitting import LEAST, calibrate_experts
+from taut.prediction.rows import predict_rows
+from taut.prediction.settings import Given, find_device, setting_of, within_domain
+
+SHAPE = {"hidden": 2048, "layers": 8, "heads": 16, "ffn_hidden": 8192, "seq": 4096, "vocab": 32000, "zero": 1}
+EXPERTS = {"num_experts": 32, "experts_per_token": 4, "expert_ffn_hidden": 1024}
+PLANS = ((16, 1, 8, 1), (16, 1, 16, 1), (16, 1, 8, 4), (16, 2, 8, 1), (16, 2, 4, 2), (32, 1, 16, 2), (32, 2, 16, 1))
+
+
+def row(gpus: int, pp: int, ep: int, micro_batch: int, gpu: str = "h100") -> ConfigurationRow:
+    degrees = {"n_gpus": gpus, "pp": pp, "dp": gpus // pp, "ep": ep, "micro_batch": micro_batch, "global_batch": 256}
+    return ConfigurationRow.parse({"gpu": gpu, "precision": "bf16", **SHAPE, **EXPERTS, **degrees}, "row")
+
+
+def test_a_fit_finds_what_made_its_runs() -> None:
+    """Runs of products at 1.3, exchanges at 1.6 and a launch of 800 us: unseen ones are predicted to 3 %."""
+    device, about = find_device("h100"), {"name": "made", "source": "made"}
+    coefficients = {term: uncalibrated(device)[term] for term in EXPERT_TERMS} | {"gemm": 1.3, "exchange": 1.6}
+    behind = uncalibrated(device).model_copy(update={"coefficients": coefficients, "launch_us": 800.0})
+    plain = [row(*plan) for plan in PLANS]
+    made = [one.step_time_s for one in predict_rows(plain, Given(calibration=behind))]
+    runs = [one.model_copy(update={"measured_s": seconds}) for one, seconds in zip(plain, made, strict=True)]
+    (found,) = calibrate_experts(runs, about, (800.0,))
+    assert found.experts and found.samples == len(PLANS) and found.device == device.name
+    assert found.mape is not None and found.mape < 0.03
+    assert found["exchange"] > found["tensor_parallel"] >= LEAST["tensor_parallel"]
+    unseen = row(64, 2, 16, 1)
+    said, true = (predict_rows([unseen], Given(calibration=one))[0].step_time_s for one in (found, behind))
+    assert said == pytest.approx(true, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "name"),
+    [
+        ("h100", "bf16", "megatron-experts-h100"),
+        ("b200", "mxfp8", "megatron-experts-hgx-b200"),
+        ("gb200", "bf16", "megatron-experts-rack-gb200"),
+        ("gb300", "mxfp8", "megatron-experts-graphs-gb300"),
+        ("h200", "bf16", "nemo-h100-bf16"),
+    ],
+)
+def test_runs_with_experts_speak_for_models_with_experts(gpu: str, precision: Any, name: str) -> None:
+    """Where a device has a calibration of such runs; dense models keep theirs."""
+    known = [catalog_calibrations()[each] for each in load_stack("megatron-core").calibrations]
+    device = find_device(gpu).name
+    taken = calibration_for(known, [device], precision, many_nodes=True, experts=True)
+    dense = calibration_for(known, [device], precision, many_nodes=True)
+    assert taken is not None and taken.name == name
+    assert dense is not None and not dense.experts
+
+
+def test_a_plan_is_priced_by_runs_with_experts() -> None:
+    """As the row of the same degrees is, with the band of these runs."""
+    shape: dict[str, Any] = {"name": "row", "gated_mlp": True, "experts": EXPERTS, **SHAPE}
+    del shape["zero"]
+    fixed: dict[str, Any] = {
+        "pp": 1,
+        "tp": 1,
+        "ep": 8,
+        "micro_batch": 1,
+        "schedule": "1f1b",
+        "recompute": "none",
+        "zero": 1,
+    }
+    spec = taut.ModelSpec.parse(shape, "row")
+    found = taut.plan(spec, "dgx-h100:2", global_batch=256, fix=fixed | {"sequence_parallel": False})
+    (said,) = predict_rows([row(16, 1, 8, 1)])
+    assert found.step_time_s == pytest.approx(said.step_time_s, rel=1e-9)
+    assert said.band is not None and said.band[0] < found.step_time_s < said.band[1]
+
+
+def test_trays_of_a_rack_share_its_links() -> None:
+    """GB200 counted by trays of four is one domain of 64; H100 keeps nodes of eight."""
+    trays = row(128, 1, 16, 1, "gb200").model_copy(update={"gpus_per_node": 4})
+    assert within_domain(trays).gpus_per_node == 64
+    assert within_domain(row(16, 1, 8, 1)).gpus_per_node == 8
+    inside, whole = predict_rows([trays, trays.model_copy(update={"gpus_per_node": 64})])
+    assert inside.step_time_s == whole.step_time_s
+
+
+def test_recorded_steps_fuse_the_activation_of_experts() -> None:
+    """No launch, and no kernels of their own for biases and activation."""
+    setting = setting_of(row(16, 1, 8, 1).model_copy(update={"cuda_graphs": True}), Given())
+    assert setting.calibration.launch_us == 0 and setting.calibration.fused_experts
+    assert np.isfinite(setting.calibration["exchange"])
