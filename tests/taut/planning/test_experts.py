@@ -27,7 +27,7 @@ def small(**parts: object) -> ModelSpec:
 @pytest.mark.parametrize("parts", [{}, {"dense_layers": 1, "latent": LATENT}, {"attention_window": 256}])
 def test_experts_are_planned_and_verified(parts: dict[str, object]) -> None:
     """Experts, dense layers before them, latent attention and windows: the checker derives the same bound."""
-    found = plan(small(**parts), "dgx-h100:2", global_batch=32)
+    found = plan(small(**parts), "dgx-h100:2", global_batch=32, calibration="nemo-h100-bf16")
     assert found.status == "optimal"
     assert LEFT_OUT in " ".join(str(found).split())
     checked = verify(found)
