@@ -36,9 +36,16 @@ it is exact when no stage is mixed. Where stages are mixed,
 (5) low of one of them is the slow class's: if the slowest stage is mixed, a pipeline that meets it takes a slow replica
     of it; and if it is not, all its replicas are alike, so every pipeline meets the slowest stage, among them one that
     takes a slow replica of a mixed stage.
+
+(6) Where a stage is all fast and another all slow, every pipeline makes a hop between blocks of both classes. What that
+    adds at least to hops of the least seconds comes on top of (1). Let y be the first stage of the class that comes
+    second. In (1') U_x takes it in full for x < y, and without its way back from y on. A mixed stage between the first
+    stages of both classes may have the hop before it, so it takes it without its way back, unless it is the only mixed
+    one and follows slow stages: by (5) the pipeline takes its slow replica, and the hop comes after it.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -107,6 +114,17 @@ class PartitionProblem:
         kinds, own = [0, 1, *classes], [0, 1, *(2 for _ in classes)]
         forward = None if self.forward is None else self.forward[kinds]
         return replace(self, low=self.low[kinds], forward=forward, high=self.high[own], budget=self.budget[own])
+
+
+class Crossing(NamedTuple):
+    """Seconds that a hop between two classes of device adds at least, in full and without its way back, (6)."""
+
+    whole: float
+    before: float
+
+
+NO_CROSSING = Crossing(0.0, 0.0)
+"""Where hops between classes are as quick as others."""
 
 
 @dataclass(frozen=True)

@@ -39,11 +39,12 @@ Lin and Zhang (2022), AMP: section 3.5 approximates the same problem in O(k L^4)
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.formulations.partition import LaterStages, PartitionProblem
+from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem
 from taut.formulations.strategy import Division
 from taut.solver.partition_labels import Ranges, least_division
 
@@ -78,12 +79,22 @@ class Partition:
         return bool(self.division.stages)
 
 
+class _Costs(NamedTuple):
+    """What a division costs beside its stages, as ``solve_partition`` takes it."""
+
+    edge: Floats
+    tail: Floats
+    later: LaterStages | None
+    crossing: Crossing
+
+
 def solve_partition(
     problem: PartitionProblem,
     edge: Floats,
     tail: Floats,
     *,
     later: LaterStages | None = None,
+    crossing: Crossing = NO_CROSSING,
     gradient_cap: float = np.inf,
     limit: float = np.inf,
 ) -> Partition:
@@ -98,6 +109,8 @@ def solve_partition(
         Seconds of a cut before layer j, and of stage 0 ending at layer j, (L+1,).
     later
         What stages after the first wait for; None where nothing.
+    crossing
+        What a hop between classes of device adds.
     gradient_cap
         Bytes of gradients that no stage may exceed, without ``later``.
     limit
@@ -110,21 +123,20 @@ def solve_partition(
     """
     if not np.isfinite(problem.high).any():
         return Partition(seconds=np.inf)
+    costs = _Costs(edge, tail, later, crossing)
     if later is None or later.optimizer == 0.0:
-        return _solved(problem, edge, tail, later, gradient_cap, limit)
-    return _with_optimizer(problem, edge, tail, later, limit)
+        return _solved(problem, costs, gradient_cap, limit)
+    return _with_optimizer(problem, costs, later, limit)
 
 
-def _with_optimizer(
-    problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterStages, limit: float
-) -> Partition:
+def _with_optimizer(problem: PartitionProblem, costs: _Costs, later: LaterStages, limit: float) -> Partition:
     """The division of least seconds with the optimizer of its largest stage, (5)."""
     best, cap, parameters = Partition(seconds=np.inf), np.inf, later.parameters
     layers = np.arange(problem.num_layers)
     even = float(max(parameters[0, -1] / problem.pp, parameters[layers, layers + 1].max()))
     floor = np.inf
     for _ in range(MOST_CAPS):
-        found = _solved(problem, edge, tail, later, cap, min(limit, best.seconds) - later.optimizer * even)
+        found = _solved(problem, costs, cap, min(limit, best.seconds) - later.optimizer * even)
         if not found.feasible:
             return best
         largest = float(parameters[found.division.starts, found.division.ends].max())
@@ -138,32 +150,24 @@ def _with_optimizer(
     return replace(best, seconds=min(best.seconds, floor))
 
 
-def _solved(
-    problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterStages | None, cap: float, limit: float
-) -> Partition:
+def _solved(problem: PartitionProblem, costs: _Costs, cap: float, limit: float) -> Partition:
     """The optimum (2) under a cap, without the optimizer of (5)."""
     if problem.low.shape[0] == 1 or problem.pp == 1:
-        return _with_mixed(problem, edge, tail, later, cap, limit, (0, problem.pp))
-    few = _with_mixed(problem.with_mixed(1), edge, tail, later, cap, limit, (0, 1))
+        return _with_mixed(problem, costs, cap, limit, (0, problem.pp))
+    few = _with_mixed(problem.with_mixed(1), costs, cap, limit, (0, 1))
     below, several = min(limit, few.seconds), (2, problem.pp)
-    many = _with_mixed(problem, edge, tail, later, cap, below, several)
+    many = _with_mixed(problem, costs, cap, below, several)
     if many.seconds < below:
         # Twice as many states: only where the quicker bound without (5) is not enough.
-        many = _with_mixed(problem.with_mixed(2, 1), edge, tail, later, cap, below, several)
+        many = _with_mixed(problem.with_mixed(2, 1), costs, cap, below, several)
     return many if many.seconds < few.seconds or not few.feasible else few
 
 
 def _with_mixed(
-    problem: PartitionProblem,
-    edge: Floats,
-    tail: Floats,
-    later: LaterStages | None,
-    cap: float,
-    limit: float,
-    mixed: tuple[int, int],
+    problem: PartitionProblem, costs: _Costs, cap: float, limit: float, mixed: tuple[int, int]
 ) -> Partition:
     """The optimum with so many mixed stages, at least and at most."""
-    ranges = _ranges(problem, edge, tail, later, cap)._replace(least_mixed=mixed[0], most_mixed=mixed[1])
+    ranges = _ranges(problem, costs, cap)._replace(least_mixed=mixed[0], most_mixed=mixed[1])
     seconds, picks = least_division(ranges, problem.micro_batches, _thresholds(problem.high), limit)
     if not np.isfinite(seconds):
         return Partition(seconds=np.inf)
@@ -174,7 +178,8 @@ def _with_mixed(
     )
 
 
-def _ranges(problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterStages | None, cap: float) -> Ranges:
+def _ranges(problem: PartitionProblem, costs: _Costs, cap: float) -> Ranges:
+    edge, tail, later, crossing = costs
     none, ends = np.zeros((1, 1)), tail[1 : problem.num_layers - problem.pp + 2]
     forward = np.zeros((1, 1, 1)) if later is None or problem.forward is None else problem.forward
     return Ranges(
@@ -203,6 +208,8 @@ def _ranges(problem: PartitionProblem, edge: Floats, tail: Floats, later: LaterS
         unhidden=none if later is None else later.unhidden,
         others=0.0 if later is None else later.others,
         least_wait=-np.inf if later is None else float(ends.min()) - later.others,
+        crossing=crossing.whole,
+        crossing_before=crossing.before,
         growing=problem.growing,
     )
 

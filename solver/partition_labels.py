@@ -31,8 +31,8 @@ class Ranges(NamedTuple):
 
     ``size`` (L+1, L+1) may not exceed ``cap``; ``slow`` blocks and up to ``more`` further ones are of the slow class,
     and from ``least_mixed`` to ``most_mixed`` stages are mixed; ``later`` says whether later stages are waited for,
-    ``later_edge`` is edge' and ``least_wait`` what stage 0 waits for beyond ``others``; with ``growing`` longer ranges
-    take longer.
+    ``later_edge`` is edge' and ``least_wait`` what stage 0 waits for beyond ``others``; ``crossing`` and
+    ``crossing_before`` are what a hop between classes adds, (6) there; with ``growing`` longer ranges take longer.
     """
 
     low: Floats
@@ -60,6 +60,8 @@ class Ranges(NamedTuple):
     unhidden: Floats
     others: float
     least_wait: float
+    crossing: float
+    crossing_before: float
     growing: bool
 
 
@@ -175,7 +177,7 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
     sums, waits, count, step = labels
     held, cap = ranges.in_flight[x], ranges.cap
     ring_of_stage, class_ring = ranges.ring[x] if ranges.later else 0.0, ranges.class_ring
-    last_end = layers - (pp - 1 - x)
+    last_end, ways_back = layers - (pp - 1 - x), ranges.crossing - ranges.crossing_before
     without = count.shape[2] // 2 if patterns > SLOW_MIXED else count.shape[2]
     for i in range(x, 1 if x == 0 else last_end):
         for j in range(layers if x == pp - 1 else i + 1, last_end + 1):
@@ -211,7 +213,10 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
                             a2 -= without
                         for k in range(count[x + 1, j, a2, b2]):
                             total = seconds + cut + sums[x + 1, j, a2, b2, k]
-                            longest = max(total + wait, ahead + waits[x + 1, j, a2, b2, k])
+                            back = ways_back if q >= 2 and _hop_may_lie_before(ranges, fasts, b) else 0.0
+                            longest = max(total - back + wait, ahead + waits[x + 1, j, a2, b2, k])
+                            if (q == 0 and fasts == 0 and b > 0) or (q == 1 and b == 0 and fasts > 0):
+                                total, longest = total + ranges.crossing, longest + ranges.crossing_before
                             if x == 0:
                                 total, longest = max(total + tail[j], longest + ranges.others), -np.inf
                             else:
@@ -225,6 +230,15 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
             if ranges.growing and not within:
                 # Longer ranges take longer still.
                 break
+
+
+@jit
+def _hop_may_lie_before(ranges: Ranges, fasts: int, slows: int) -> bool:
+    """Whether a hop between classes that later stages may have counted in full may lie before this mixed stage, (6)."""
+    if ranges.most_mixed > 1:
+        return (fasts > 0) != (slows > 0)
+    # With one mixed stage the slow groups fix how many stages are slow.
+    return fasts > 0 and slows == 0 and ranges.slow >= ranges.dp
 
 
 @jit

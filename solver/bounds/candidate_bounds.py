@@ -34,8 +34,9 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, SPLIT
 from taut.formulations.sharding import half_ring, pass_bytes
 from taut.formulations.space import Candidate
-from taut.solver.bounds.communication import Communication, fixed_seconds, least_edges
+from taut.solver.bounds.communication import Communication, fixed_seconds
 from taut.solver.bounds.copies import cases
+from taut.solver.bounds.least_hops import least_edges
 from taut.solver.bounds.least_rings import least_gather, least_mean_ring
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.ring_members import MemberBound, has_members
@@ -182,18 +183,18 @@ def partition_bound(
         return _of_copies(problem, candidate, comm, links, margin=margin, limit=limit)
     if comm.ring == 0.0:
         limit -= comm.ring_latency
-        found = solve_partition(stages, comm.edge, comm.tail, later=comm.later, limit=limit)
+        found = solve_partition(stages, comm.edge, comm.tail, later=comm.later, crossing=comm.crossing, limit=limit)
         if links is not None and found.seconds < limit and has_members(problem, candidate):
             found = MemberBound(problem, candidate, links, stages, comm).least(limit)
         return (found.seconds + comm.ring_latency) * (1 - ROUNDING), found
-    least = solve_partition(stages, comm.edge, comm.tail)
+    least = solve_partition(stages, comm.edge, comm.tail, crossing=comm.crossing)
     best, best_found = np.inf, least
     first, end = np.triu_indices(stages.gradients.shape[0], 1)
     for cap in np.unique(stages.gradients[first, end]):
         ring = comm.ring * cap + comm.ring_latency
         if least.seconds + ring >= best:
             break
-        found = solve_partition(stages, comm.edge, comm.tail, gradient_cap=float(cap))
+        found = solve_partition(stages, comm.edge, comm.tail, crossing=comm.crossing, gradient_cap=float(cap))
         if found.seconds + ring < best:
             best, best_found = found.seconds + ring, found
     return float(best * (1 - ROUNDING)), best_found

@@ -1,29 +1,20 @@
 r"""
 Least communication of a candidate, whatever its stages and placement.
 
-With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that stage 0's replicas touch, and
-:math:`g = \lceil dp / k \rceil` replicas on the fullest of them:
+With the hops of ``taut.solver.bounds.least_hops`` (1) to (4), for :math:`k` the nodes that stage 0's replicas touch:
 
-(1) some replica's first run of stages inside a node has at most :math:`\lfloor c / g \rfloor` of them and every later
-    run at most c, so it makes at least :math:`I(k) = \lceil (pp - \lfloor c/g \rfloor) / c \rceil` hops between nodes;
-(2) all pipelines together connect the nodes into at most dp pieces, so their hops between nodes weigh at least the
-    n - dp lightest edges of a minimum spanning tree of the n nodes, and the slowest pipeline at least the dp-th part;
-(3) T_DP is at least that of ``taut.solver.bounds.least_rings`` (2) on k nodes; the communication is the least over k of
-    (1) or (2) with it, and of a single stage that of (3) there.
-(4) Where every s replicas have a copy of weights and gradients, the nodes of a stage say nothing of its rings, and the
+(1) T_DP is at least that of ``taut.solver.bounds.least_rings`` (2) on k nodes; the communication is the least over k of
+    the hops with it, and of a single stage that of (3) there.
+(2) Where every s replicas have a copy of weights and gradients, the nodes of a stage say nothing of its rings, and the
     least of both is taken apart.
 
-In the latency model ``step``, stages after the first are waited for as well: the ring of (3) at the k that is best for
+In the latency model ``step``, stages after the first are waited for as well: the ring of (1) at the k that is best for
 it, over the bytes of stage x, after hops of which those before stage x count without their way back
-(``taut.formulations.partition`` (1')); of the hops between nodes of (1) each adds at least the less of both. A tied
+(``taut.formulations.partition`` (1')); of the hops between nodes each adds at least the less of both. A tied
 embedding adds its bytes over the best link of any two devices after the longest trip.
-
-With unlike devices the slowest stage and the longest trip may lie in different pipelines, so (1) and (2) are replaced
-by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between nodes.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,14 +26,14 @@ from taut.formulations.gradient_reductions import (
     overlaps,
     tied_bytes,
 )
-from taut.formulations.partition import LaterStages
+from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.solver.bounds.least_hops import Between, crossing, hops_before, hops_between, least_edges
 from taut.solver.bounds.least_rings import (
     every_device,
     exchanged_bytes,
     flat_ring,
-    groups_of_node,
     least_expert_ring,
     least_ring,
     least_rings_by_class,
@@ -59,7 +50,7 @@ class Communication:
 
     ``edge[j]`` for a cut before layer j, ``tail[j]`` for a stage 0 that ends at layer j (optimizer included, unless
     ``later`` has it). For ``amp``, whose ring is the slowest over all stages, ``ring`` seconds per gradient byte and
-    ``ring_latency`` come on top.
+    ``ring_latency`` come on top. ``crossing`` is what a hop between classes of device adds.
     """
 
     edge: Floats
@@ -67,10 +58,19 @@ class Communication:
     ring: float = 0.0
     ring_latency: float = 0.0
     later: LaterStages | None = None
+    crossing: Crossing = NO_CROSSING
 
 
 def communication(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
-    """Least communication of a candidate, whatever its stages and placement, (1) to (4)."""
+    """Least communication of a candidate, whatever its stages and placement, (1) and (2)."""
+    found = _of_one_class(problem, candidate, best)
+    if len(problem.device_types) == 1 or candidate.pp == 1 or candidate.is_order_priced:
+        return found
+    return replace(found, crossing=crossing(problem, candidate, best))
+
+
+def _of_one_class(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
+    """Least communication of a candidate without what a hop between classes adds."""
     weight = problem.transfer_weight(candidate)
     optimizer = fixed_seconds(problem, candidate)
     edge, between = least_edges(problem, candidate, best)
@@ -101,9 +101,9 @@ def communication(problem: PlanningProblem, candidate: Candidate, best: BestLink
 
 
 def _of_copies(
-    problem: PlanningProblem, candidate: Candidate, best: BestLinks, edge: Floats, between: "Between"
+    problem: PlanningProblem, candidate: Candidate, best: BestLinks, edge: Floats, between: Between
 ) -> Communication:
-    """Least communication where groups of replicas have a copy each, (4)."""
+    """Least communication where groups of replicas have a copy each, (2)."""
     weight, gradients = problem.transfer_weight(candidate), problem.gradient_bytes(candidate)[0]
     fixed, ring = fixed_seconds(problem, candidate), least_ring(problem, candidate, best)
     if candidate.pp == 1:
@@ -141,7 +141,7 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
     """What stages after the first wait for at least."""
     ring = least_ring(problem, candidate, best)
     edge, further = hops_before(problem, candidate, best)
-    hops = min(_hops_between(problem, candidate, k) for k in telling(problem, candidate, best))
+    hops = min(hops_between(problem, candidate, k) for k in telling(problem, candidate, best))
     # A group of several types may be slow in one pass and fast in the other, so what hides is not known.
     overlap = overlaps(problem, candidate)
     alike = len(problem.device_types) == 1
@@ -179,31 +179,6 @@ def _alone(problem: PlanningProblem, candidate: Candidate, ring: float, exchange
     )
 
 
-def hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, float]:
-    """Least seconds of a cut without its way back (L+1,), and the least that a hop between nodes adds to either."""
-    tables, width, links = problem.tables(candidate), candidate.width, problem.links
-    weight, coefficient = problem.transfer_weight(candidate), problem.coefficient("pipeline")
-    single = width == 1 or (links.by_node and width <= links.gpus_per_node.max())
-    edge, further = np.zeros(tables.num_layers + 1), np.inf
-    for message in np.unique(tables.message[1:-1]).tolist():
-        inside, apart = best.hops(width, message, True)
-        before = best.hops_before(width, message, weight, coefficient, single=single)
-        if groups_of_node(problem, candidate) == 1:
-            inside, before = np.inf, (np.inf, before[1])
-        edge[1:-1][tables.message[1:-1] == message] = min(before)
-        further = min(further, weight * (apart - min(inside, apart)), before[1] - min(before))
-    return edge, float(further)
-
-
-def _hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
-    """Hops between nodes that some pipeline makes at least, (1); of unlike devices, or wider blocks, every one."""
-    pp, groups = candidate.pp, groups_of_node(problem, candidate)
-    if len(problem.device_types) > 1 or not candidate.of_tensor_groups:
-        return -(-pp // groups) - 1
-    first_run = groups // (-(-candidate.dp // k))
-    return -(-(pp - first_run) // groups) if pp > first_run else 0
-
-
 def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Floats:
     """
     Least seconds of reduction and optimizer after the passes of an order, by the end of the first chunk, (L+1,).
@@ -217,46 +192,3 @@ def _after_order(problem: PlanningProblem, candidate: Candidate, best: BestLinks
     if problem.latency_model == "step":
         each = np.broadcast_to(np.diagonal(each, 1).min(), each.shape)
     return np.asarray(each[0] + problem.constant_seconds)
-
-
-class Between(Protocol):
-    """Least further seconds for the hops between nodes given k, (1) and (2), which are so many at least."""
-
-    def __call__(self, k: int, hops: int = 0) -> float:
-        """Seconds with k nodes and ``hops`` hops between them at least."""
-
-
-def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Between]:
-    """Least hop seconds by cut, and the least further seconds for hops between nodes."""
-    tables, pp = problem.tables(candidate), candidate.pp
-    both_ways = problem.latency_model != "amp"
-    edge = np.zeros(tables.num_layers + 1)
-    if pp == 1:
-        return edge, lambda k, hops=0: 0.0
-    groups = groups_of_node(problem, candidate)
-    width, further = candidate.width, np.inf
-    for message in set(tables.message[1:-1].tolist()):
-        inside, apart = best.hops(width, float(message), both_ways)
-        least = apart if groups == 1 else min(inside, apart)
-        edge[1:-1][tables.message[1:-1] == message] = least
-        further = min(further, apart - least)
-    if len(problem.device_types) > 1:
-        # The slowest stage and the longest trip may lie in different pipelines: only what every trip takes counts.
-        return edge, lambda k, hops=0: max(_hops_between(problem, candidate, k), hops) * further
-    forest = 0.0
-    if tables.equal_messages and candidate.width <= problem.links.gpus_per_node.max() and problem.links.num_nodes > 1:
-        forest = _forest(problem, candidate, best, float(tables.message[1]), float(edge[1]))
-
-    def between(k: int, hops: int = 0) -> float:
-        hops = max(_hops_between(problem, candidate, k), hops)
-        return max(hops * further, forest) if hops else forest
-
-    return edge, between
-
-
-def _forest(problem: PlanningProblem, candidate: Candidate, best: BestLinks, message: float, least: float) -> float:
-    """Seconds beyond pp - 1 least hops that the slowest pipeline takes at least, (2)."""
-    tree = best.tree(candidate.width, message, problem.latency_model != "amp")
-    joined = max(problem.links.num_nodes - candidate.pipelines, 0)
-    total = tree[:joined].sum() - joined * least
-    return max(float(total) / candidate.pipelines, 0.0)

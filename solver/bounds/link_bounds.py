@@ -95,6 +95,12 @@ class BestLinks:
         """Least figure of two devices of two nodes, infinite for one node."""
         return float(figures.apart[self._apart].min(initial=np.inf))
 
+    def least_across(self, figures: PairTable, some: Flags) -> float:
+        """Least figure of a device on one of some nodes (N,) and a device on another node, in either direction."""
+        of_block = some[self.links.node_of_site[self.links.rate.blocks.first]]
+        across = self._apart & (of_block[:, None] != of_block)
+        return float(figures.apart[across].min(initial=np.inf))
+
     @cached_property
     def _apart(self) -> Flags:
         """Whether two blocks of sites, or one, hold sites of two nodes."""
@@ -177,11 +183,11 @@ class BestLinks:
         """
         key = (tp, message, weight, coefficient, single)
         if key not in self._before:
-            seconds = self._seconds_before(*key)
+            seconds = self.seconds_before(*key)
             self._before[key] = self.least_inside(seconds), self.least_apart(seconds)
         return self._before[key]
 
-    def _seconds_before(self, tp: int, message: float, weight: float, coefficient: float, single: bool) -> PairTable:
+    def seconds_before(self, tp: int, message: float, weight: float, coefficient: float, single: bool) -> PairTable:
         """Seconds of a weighted hop without its way back, between sites."""
         back = (self.links.latency + message / self.links.pipeline_rate(tp)).T
         if not single:
@@ -200,7 +206,7 @@ class BestLinks:
             least = np.array([self.hops(tp, message, True), self.hops_before(*key[:4], single=single)])
             full, before = least.min(axis=1) if inside else least[:, 1]
             whole = weight * (self._by_node(self.links.hop_seconds(tp, message, both_ways=True)) - full)
-            first = np.minimum(whole, self._by_node(self._seconds_before(*key[:5])) - before)
+            first = np.minimum(whole, self._by_node(self.seconds_before(*key[:5])) - before)
             self._walks[key] = Walks(least_walks(whole, self.copies), least_walks(first, self.copies))
         return self._walks[key]
 

@@ -59,7 +59,7 @@ def _figures(data: PartitionData) -> list[Any]:
     stages, comm = data.stages, data.comm
     forward = [] if stages.forward is None else [stages.forward]
     held = [stages.fixed, stages.activation, stages.in_flight, -stages.budget]
-    sums = [stages.low, stages.high, *forward, comm.edge, comm.tail]
+    sums = [stages.low, stages.high, *forward, comm.edge, comm.tail, *comm.crossing]
     return [*sums, *held, *([] if comm.later is None else _waits(comm.later))]
 
 

@@ -38,7 +38,8 @@ from taut.formulations.partition import PartitionProblem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor
 from taut.formulations.space import Candidate
-from taut.solver.bounds.communication import Communication, fixed_seconds, hops_before, least_edges
+from taut.solver.bounds.communication import Communication, fixed_seconds
+from taut.solver.bounds.least_hops import hops_before, least_edges
 from taut.solver.bounds.least_rings import groups_of_node, spreads
 from taut.solver.bounds.link_bounds import BestLinks, Walks
 from taut.solver.layer_partition import Partition, solve_partition

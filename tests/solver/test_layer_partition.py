@@ -6,7 +6,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
+from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem, partition_problem
 from taut.solver.layer_partition import solve_partition
 from taut.solver.memory_excess import least_excess
 from tests.support.small import candidate, cluster, costs, model, problem
@@ -52,8 +52,10 @@ def random_partition(seed: int) -> tuple[PartitionProblem, np.ndarray, np.ndarra
     )
 
 
-def enumerated(given: PartitionProblem, edge: np.ndarray, tail: np.ndarray, cap: float) -> float:
-    """Least seconds over everything, by equations (1) to (5) of the formulation."""
+def enumerated(
+    given: PartitionProblem, edge: np.ndarray, tail: np.ndarray, cap: float, crossing: Crossing = NO_CROSSING
+) -> float:
+    """Least seconds over everything, by equations (1) to (6) of the formulation."""
     best, layers, pp = np.inf, given.num_layers, given.pp
     for inner in combinations(range(1, layers), pp - 1):
         ends = (*inner, layers)
@@ -68,8 +70,14 @@ def enumerated(given: PartitionProblem, edge: np.ndarray, tail: np.ndarray, cap:
             total = min(sum(given.low[index] for index in way) for way in one_slow(at))
             straggler = max(given.high[index] for index in at)
             total += (given.micro_batches - 1) * straggler + sum(edge[end] for end in inner) + tail[ends[0]]
+            total += crossing.whole if _crosses(patterns) else 0.0
             best = min(best, float(total))
     return best
+
+
+def _crosses(patterns: tuple[int, ...]) -> bool:
+    """Whether some stages are all fast and others all slow."""
+    return {0, 1} <= set(patterns)
 
 
 Index = tuple[int, int, int, int]
@@ -109,6 +117,28 @@ def test_partition_is_exact_on_random_instances(block: int) -> None:
         assert found.feasible == np.isfinite(wanted)
 
 
+@pytest.mark.parametrize("block", range(4))
+def test_partition_whose_pipelines_cross_between_classes(block: int) -> None:
+    """With a hop between classes it equals enumeration for stage 0, and where all stages wait is rarely less."""
+    crossed, instances, equal = 0, 0, 0
+    for seed in range(block * 100, block * 100 + 100):
+        given, edge, tail, cap = random_partition(seed)
+        if given.low.shape[0] == 1:
+            continue
+        whole = float(np.random.default_rng(seed).uniform(1, 60))
+        crossing = Crossing(whole, whole * 0.4)
+        found = solve_partition(given, edge, tail, crossing=crossing, gradient_cap=cap)
+        assert found.seconds == pytest.approx(enumerated(given, edge, tail, cap, crossing), rel=1e-12), seed
+        given, later = random_later(seed, given)
+        edge = np.maximum(edge, later.edge)
+        found = solve_partition(given, edge, tail, later=later, crossing=crossing)
+        wanted = enumerated_later(given, edge, tail, later, crossing)
+        assert found.seconds <= wanted * (1 + 1e-12), seed
+        crossed += _crosses(found.patterns)
+        instances, equal = instances + 1, equal + (found.seconds == pytest.approx(wanted, rel=1e-12))
+    assert crossed > 0 and equal >= 0.9 * instances
+
+
 def random_later(seed: int, given: PartitionProblem) -> tuple[PartitionProblem, LaterStages]:
     """The problem with forward seconds, and what its later stages wait for: reductions of every size, an optimizer."""
     rng = np.random.default_rng(seed + 10**6)
@@ -130,8 +160,10 @@ def random_later(seed: int, given: PartitionProblem) -> tuple[PartitionProblem, 
     return replace(given, forward=forward), later
 
 
-def enumerated_later(given: PartitionProblem, edge: np.ndarray, tail: np.ndarray, later: LaterStages) -> float:
-    """Least seconds over everything, by equations (1') and (5) of the formulation."""
+def enumerated_later(
+    given: PartitionProblem, edge: np.ndarray, tail: np.ndarray, later: LaterStages, crossing: Crossing = NO_CROSSING
+) -> float:
+    """Least seconds over everything, by equations (1'), (5) and (6) of the formulation."""
     best, layers, pp = np.inf, given.num_layers, given.pp
     assert given.forward is not None
     for inner in combinations(range(1, layers), pp - 1):
@@ -143,26 +175,42 @@ def enumerated_later(given: PartitionProblem, edge: np.ndarray, tail: np.ndarray
             at = list(zip(patterns, recompute, firsts, ends, strict=True))
             straggler = max(given.high[index] for index in at)
             largest = max(later.parameters[i, j] for i, j in zip(firsts, ends, strict=True))
-            waited = min(_longest_wait(given, edge, tail, later, way) for way in one_slow(at))
+            hops = _crossing_of(patterns, crossing)
+            waited = min(_longest_wait(given, edge, tail, later, way, hops) for way in one_slow(at))
             best = min(best, float((given.micro_batches - 1) * straggler + waited + later.optimizer * largest))
     return best
 
 
+def _crossing_of(patterns: tuple[int, ...], crossing: Crossing) -> list[float]:
+    """What the hop between classes adds for every stage that is waited for, (6)."""
+    if not _crosses(patterns):
+        return [0.0] * len(patterns)
+    first, second = sorted([patterns.index(0), patterns.index(1)])
+    behind = patterns.count(2) == 1 and patterns[first] == 1
+    either = [x >= second or (x > first and patterns[x] == 2 and not behind) for x in range(len(patterns))]
+    return [crossing.before if one else crossing.whole for one in either]
+
+
 def _longest_wait(
-    given: PartitionProblem, edge: np.ndarray, tail: np.ndarray, later: LaterStages, at: list[Index]
+    given: PartitionProblem,
+    edge: np.ndarray,
+    tail: np.ndarray,
+    later: LaterStages,
+    at: list[Index],
+    hops: list[float],
 ) -> float:
     assert given.forward is not None
     ends = [j for _, _, _, j in at]
     low = np.array([given.low[index] for index in at]) + np.array([edge[end] for end in ends[:-1]] + [0.0])
     ahead = np.array([given.forward[q, i, j] for q, _, i, j in at])
-    waits = [low.sum() + tail[ends[0]]]
+    waits = [low.sum() + tail[ends[0]] + hops[0]]
     for x, index in enumerate(at):
         q, _, i, j = index
         whole = later.ring[x] * later.exchanged[i, j]
         hidden = whole - given.low[index] + given.forward[q, i, j]
         wait = max(later.ring[x] * later.unhidden[i, j], hidden) if later.overlap else whole
         before = (ahead[:x] + [later.edge[end] for end in ends[:x]]).sum()
-        waits.append(before + low[x:].sum() + wait + later.others)
+        waits.append(before + low[x:].sum() + wait + later.others + hops[x])
     return float(max(waits))
 
 

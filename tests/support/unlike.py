@@ -34,6 +34,21 @@ def unlike_problem(seed: int, *, large: bool = False) -> PlanningProblem:
     return replace(found, cluster=tightened(rng, found))
 
 
+def slow_between_types(given: PlanningProblem, seed: int) -> PlanningProblem:
+    """The same problem with links between types of device some 3 to 30 times as slow as those within."""
+    rng, types = np.random.default_rng((seed, 5)), given.type_of_node
+    fast = float(rng.uniform(0.5, 2))
+    racks = [
+        {"nodes": np.flatnonzero(types == kind).tolist(), "bandwidth_gbps": fast} for kind in range(types.max() + 1)
+    ]
+    values = {
+        "name": "unlike",
+        "nodes": [group.model_dump() for group in given.cluster.nodes],
+        "network": {"bandwidth_gbps": fast / float(rng.uniform(3, 30)), "racks": racks},
+    }
+    return replace(given, cluster=ClusterSpec.parse(values, "unlike"))
+
+
 def unlike_cluster(rng: np.random.Generator, sizes: tuple[int, ...]) -> ClusterSpec:
     """Nodes of these sizes, each of a random type, at least two types; links by level, by node or by device."""
     types = int(rng.integers(2, min(len(sizes), 3) + 1))

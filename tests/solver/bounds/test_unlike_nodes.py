@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from taut.formulations.problem import LATENCY_MODELS
+from taut.solver.bounds.least_hops import crossing
+from taut.solver.bounds.link_bounds import BestLinks
 from tests.support.blocks import blocks
 from tests.support.ladder import check_candidates
-from tests.support.unlike import unlike_problem
+from tests.support.unlike import slow_between_types, unlike_problem
 
 pytestmark = pytest.mark.proof
 
@@ -27,3 +29,19 @@ def test_no_bound_on_unlike_nodes_is_above_the_optimum(block: int) -> None:
         wide += sum(candidate.width > sizes.max() for candidate in chosen)
         seed += 1
     assert unequal > 0 and three > 0 and wide > 0
+
+
+@pytest.mark.parametrize("block", blocks(10, 1))
+def test_no_bound_with_slow_links_between_types_is_above_the_optimum(block: int) -> None:
+    """A thousand candidates, a hundred a block, of at least two stages, where pipelines avoid hops between types."""
+    checked, dearer, seed = 0, 0, 30_000 * block
+    while checked < 100:
+        given = slow_between_types(unlike_problem(seed, large=seed % 17 == 0), seed)
+        models = ("step", "step", *LATENCY_MODELS)
+        given = replace(given, latency_model=models[seed % len(models)], overlap_grad_reduce=seed % 10 == 0)
+        staged = [candidate for candidate in given.candidates if candidate.pp > 1 and not candidate.is_order_priced]
+        chosen = check_candidates(given, staged, seed, 4)
+        links = BestLinks(given.links, given.rings)
+        dearer += sum(crossing(given, candidate, links).whole > 0 for candidate in chosen)
+        checked, seed = checked + len(chosen), seed + 1
+    assert dearer > 50

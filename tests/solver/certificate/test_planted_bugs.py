@@ -9,6 +9,7 @@ from taut.formulations.problem import PlanningProblem
 from tests.support.instances import random_problem
 from tests.support.planted_bugs import BUGS, Instance, instances, planted, table, tally
 from tests.support.small import cluster, costs, model, problem
+from tests.support.unlike import slow_between_types, unlike_problem
 
 pytestmark = pytest.mark.proof
 
@@ -40,6 +41,21 @@ def two_contexts(count: int) -> list[PlanningProblem]:
         space = given.space.model_copy(update={"fixed": {"cp": 2}})
         given = replace(given, space=space, latency_model="step")
         if given.candidates and given.cluster.num_devices <= 4:
+            found.append(given)
+        if len(found) == count:
+            break
+    return found
+
+
+def two_classes(count: int) -> list[PlanningProblem]:
+    """The first random problems on two or three types of device with slow links between, on at most four devices."""
+    found: list[PlanningProblem] = []
+    for seed in range(1000):
+        given = slow_between_types(unlike_problem(seed), seed)
+        fixed = {"pp": 2, "vpp": 1, "schedule": "1f1b"}
+        space = given.space.model_copy(update={"fixed": fixed, "recompute": ["none"]})
+        given = replace(given, space=space, latency_model="step")
+        if given.candidates and given.cluster.num_devices <= 4 and len(given.model.blocks) <= 5:
             found.append(given)
         if len(found) == count:
             break
@@ -78,6 +94,13 @@ def test_a_planted_bug_of_copies_is_refused(bug: str) -> None:
     """The same where four replicas on two nodes have two copies, which is faster than one that crosses nodes."""
     given = [Instance(several_copies(seed)) for seed in range(6)]
     found = tally(bug, given)
+    assert found.false > 0
+    assert found.refused == found.false
+
+
+def test_a_planted_bug_of_hops_between_classes_is_refused() -> None:
+    """The same on two types of device with slow links between, in two stages or more."""
+    found = tally("hops between classes tripled", [Instance(each) for each in two_classes(10)])
     assert found.false > 0
     assert found.refused == found.false
 

@@ -1,0 +1,121 @@
+r"""
+Least seconds of a candidate's hops between stages, whatever its stages and placement.
+
+With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that stage 0's replicas touch, and
+:math:`g = \lceil dp / k \rceil` replicas on the fullest of them:
+
+(1) some replica's first run of stages inside a node has at most :math:`\lfloor c / g \rfloor` of them and every later
+    run at most c, so it makes at least :math:`I(k) = \lceil (pp - \lfloor c/g \rfloor) / c \rceil` hops between nodes;
+(2) all pipelines together connect the nodes into at most dp pieces, so their hops between nodes weigh at least the
+    n - dp lightest edges of a minimum spanning tree of the n nodes, and the slowest pipeline at least the dp-th part.
+(3) With unlike devices the slowest stage and the longest trip may lie in different pipelines, so (1) and (2) are
+    replaced by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between nodes.
+(4) A hop between a node of the slowest type and one of another adds more (``taut.formulations.partition`` (6)): its
+    least seconds beyond those of the hop between nodes of (3) that it may be.
+"""
+
+from typing import Protocol
+
+import numpy as np
+
+from taut.data.arrays import Floats
+from taut.formulations.links import Links
+from taut.formulations.partition import NO_CROSSING, Crossing, slowest_type
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.solver.bounds.least_rings import groups_of_node
+from taut.solver.bounds.link_bounds import BestLinks
+
+
+class Between(Protocol):
+    """Least further seconds for the hops between nodes given k, (1) and (2), which are so many at least."""
+
+    def __call__(self, k: int, hops: int = 0) -> float:
+        """Seconds with k nodes and ``hops`` hops between them at least."""
+
+
+def least_edges(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Between]:
+    """Least hop seconds by cut, and the least further seconds for hops between nodes."""
+    tables, pp = problem.tables(candidate), candidate.pp
+    both_ways = problem.latency_model != "amp"
+    edge = np.zeros(tables.num_layers + 1)
+    if pp == 1:
+        return edge, lambda k, hops=0: 0.0
+    groups = groups_of_node(problem, candidate)
+    width, further = candidate.width, np.inf
+    for message in set(tables.message[1:-1].tolist()):
+        inside, apart = best.hops(width, float(message), both_ways)
+        least = apart if groups == 1 else min(inside, apart)
+        edge[1:-1][tables.message[1:-1] == message] = least
+        further = min(further, apart - least)
+    if len(problem.device_types) > 1:
+        # The slowest stage and the longest trip may lie in different pipelines: only what every trip takes counts.
+        return edge, lambda k, hops=0: max(hops_between(problem, candidate, k), hops) * further
+    forest = 0.0
+    if tables.equal_messages and candidate.width <= problem.links.gpus_per_node.max() and problem.links.num_nodes > 1:
+        forest = _forest(problem, candidate, best, float(tables.message[1]), float(edge[1]))
+
+    def between(k: int, hops: int = 0) -> float:
+        hops = max(hops_between(problem, candidate, k), hops)
+        return max(hops * further, forest) if hops else forest
+
+    return edge, between
+
+
+def _forest(problem: PlanningProblem, candidate: Candidate, best: BestLinks, message: float, least: float) -> float:
+    """Seconds beyond pp - 1 least hops that the slowest pipeline takes at least, (2)."""
+    tree = best.tree(candidate.width, message, problem.latency_model != "amp")
+    joined = max(problem.links.num_nodes - candidate.pipelines, 0)
+    total = tree[:joined].sum() - joined * least
+    return max(float(total) / candidate.pipelines, 0.0)
+
+
+def hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, float]:
+    """Least seconds of a cut without its way back (L+1,), and the least that a hop between nodes adds to either."""
+    tables, width, links = problem.tables(candidate), candidate.width, problem.links
+    weight, coefficient = problem.transfer_weight(candidate), problem.coefficient("pipeline")
+    single = _is_single(links, width)
+    edge, further = np.zeros(tables.num_layers + 1), np.inf
+    for message in np.unique(tables.message[1:-1]).tolist():
+        inside, apart = best.hops(width, message, True)
+        before = best.hops_before(width, message, weight, coefficient, single=single)
+        if groups_of_node(problem, candidate) == 1:
+            inside, before = np.inf, (np.inf, before[1])
+        edge[1:-1][tables.message[1:-1] == message] = min(before)
+        further = min(further, weight * (apart - min(inside, apart)), before[1] - min(before))
+    return edge, float(further)
+
+
+def hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
+    """Hops between nodes that some pipeline makes at least, (1); of unlike devices, or wider blocks, every one."""
+    pp, groups = candidate.pp, groups_of_node(problem, candidate)
+    if len(problem.device_types) > 1 or not candidate.of_tensor_groups:
+        return -(-pp // groups) - 1
+    first_run = groups // (-(-candidate.dp // k))
+    return -(-(pp - first_run) // groups) if pp > first_run else 0
+
+
+def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Crossing:
+    """What a hop between a node of the slowest type and one of another adds; nothing of blocks that span nodes."""
+    width, links, slow = candidate.width, problem.links, problem.type_of_node == slowest_type(problem, candidate)
+    if width > links.gpus_per_node.max():
+        return NO_CROSSING
+    weight, coefficient = problem.transfer_weight(candidate), problem.coefficient("pipeline")
+    edge, between = least_edges(problem, candidate, best)
+    edge_before, further = hops_before(problem, candidate, best)
+    whole, before = np.inf, np.inf
+    for message, cut in zip(*np.unique(problem.tables(candidate).message[1:-1], return_index=True), strict=True):
+        hop = links.hop_seconds(width, float(message), both_ways=problem.latency_model != "amp")
+        first = best.seconds_before(width, float(message), weight, coefficient, single=_is_single(links, width))
+        whole = min(whole, weight * (best.least_across(hop, slow) - edge[cut + 1]))
+        before = min(before, best.least_across(first, slow) - edge_before[cut + 1])
+    hops = hops_between(problem, candidate, 1)
+    # Hops between nodes are counted as the quickest, of which this is one.
+    counted = np.array([weight * between(1) / hops, further]) if hops else np.zeros(2)
+    whole, before = np.maximum([whole, before] - counted, 0.0).tolist()
+    return Crossing(whole, min(whole, before))
+
+
+def _is_single(links: Links, width: int) -> bool:
+    """Whether all tensor ranks of a hop take the same."""
+    return width == 1 or (links.by_node and width <= int(links.gpus_per_node.max()))
