@@ -42,6 +42,11 @@ it is exact when no stage is mixed. Where stages are mixed,
     second. In (1') U_x takes it in full for x < y, and without its way back from y on. A mixed stage between the first
     stages of both classes may have the hop before it, so it takes it without its way back, unless it is the only mixed
     one and follows slow stages: by (5) the pipeline takes its slow replica, and the hop comes after it.
+
+(7) The n_1 slow blocks lie on dp pipelines, so some pipeline has at least n_1 / dp of them, rounded up. It takes no
+    less than the least (1) or (1') of a single pipeline with so many slow stages or more, all others being fast: the
+    same problem with dp = 1. A stage that the pipeline passes on a slow replica is all slow or mixed, so its ring is
+    no quicker than the quicker of theirs; likewise of a fast one.
 """
 
 from dataclasses import dataclass, field, replace
@@ -109,6 +114,12 @@ class PartitionProblem:
         """Layers of the model."""
         return int(self.gradients.shape[0]) - 1
 
+    @property
+    def of_one_pipeline(self) -> "PartitionProblem":
+        """The problem of the pipeline with the most slow blocks, (7)."""
+        slow = -(-self.slow_groups // self.dp)
+        return replace(self, dp=1, slow_groups=slow, more_slow_groups=self.pp - slow)
+
     def with_mixed(self, *classes: int) -> "PartitionProblem":
         """The same with a pattern for every way of pricing a mixed stage, by its own low seconds or a class's, (5)."""
         kinds, own = [0, 1, *classes], [0, 1, *(2 for _ in classes)]
@@ -159,6 +170,11 @@ class LaterStages:
     parameters: Floats
     optimizer: float
     class_ring: Floats = field(default_factory=lambda: np.zeros(3))
+
+    @property
+    def of_one_pipeline(self) -> "LaterStages":
+        """What stages of one pipeline wait for, whatever the replicas of the others, (7)."""
+        return replace(self, class_ring=np.minimum(self.class_ring, self.class_ring[2]))
 
 
 def partition_problem(

@@ -24,6 +24,8 @@ are named by what they minimise exactly:
     layers, and at least the least seconds of all layers over :math:`\sum_i 1 / \rho_{i\,dp\,b}`.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from taut.data.arrays import Floats
@@ -183,7 +185,7 @@ def partition_bound(
         return _of_copies(problem, candidate, comm, links, margin=margin, limit=limit)
     if comm.ring == 0.0:
         limit -= comm.ring_latency
-        found = solve_partition(stages, comm.edge, comm.tail, later=comm.later, crossing=comm.crossing, limit=limit)
+        found = _of_every_pipeline(stages, comm, limit)
         if links is not None and found.seconds < limit and has_members(problem, candidate):
             found = MemberBound(problem, candidate, links, stages, comm).least(limit)
         return (found.seconds + comm.ring_latency) * (1 - ROUNDING), found
@@ -198,6 +200,18 @@ def partition_bound(
         if found.seconds + ring < best:
             best, best_found = found.seconds + ring, found
     return float(best * (1 - ROUNDING)), best_found
+
+
+def _of_every_pipeline(stages: PartitionProblem, comm: Communication, limit: float) -> Partition:
+    """The exact partition, with two classes of device also of the pipeline with the most slow blocks."""
+    found = solve_partition(stages, comm.edge, comm.tail, later=comm.later, crossing=comm.crossing, limit=limit)
+    if stages.low.shape[0] == 1 or min(stages.pp, stages.dp) == 1 or found.seconds >= limit:
+        return found
+    later = None if comm.later is None else comm.later.of_one_pipeline
+    slowest = solve_partition(
+        stages.of_one_pipeline, comm.edge, comm.tail, later=later, crossing=comm.crossing, limit=limit
+    )
+    return replace(found, seconds=max(found.seconds, slowest.seconds))
 
 
 def _of_copies(

@@ -288,3 +288,26 @@ def _least_excess(given: PartitionProblem) -> int:
         best = worst if best is None else min(best, worst)
     assert best is not None
     return best
+
+
+def test_one_pipeline_has_its_share_of_the_slow_blocks() -> None:
+    """Five slow blocks of eight on two pipelines of four stages: one has three of 2 s, and 9 x 2 s of waiting."""
+    sums = np.arange(5.0)
+    base = np.maximum(sums[None, :] - sums[:, None], 0.0)[None]
+    seconds, nothing = np.stack([base, 2 * base, base]), np.zeros((1, 5, 5), np.int64)
+    given = PartitionProblem(
+        pp=4,
+        dp=2,
+        micro_batches=10,
+        low=seconds,
+        high=np.stack([base, 2 * base, 2 * base]),
+        fixed=nothing,
+        activation=nothing,
+        in_flight=np.ones(4, np.int64),
+        budget=np.ones(3, np.int64),
+        gradients=base[0],
+        slow_groups=5,
+    )
+    whole = solve_partition(given, np.zeros(5), np.zeros(5)).seconds
+    one = solve_partition(given.of_one_pipeline, np.zeros(5), np.zeros(5), crossing=Crossing(0.5, 0.25)).seconds
+    assert (whole, one) == (6.0 + 9 * 2.0, 3 * 2.0 + 1.0 + 9 * 2.0 + 0.5)

@@ -46,14 +46,23 @@ def amp(
 @reproducer.command()
 def hethub(
     only: OnlyOption = "",
+    table: Annotated[
+        bool, typer.Option("--table", help="Llama 2 of 7 to 140 billion parameters on 96 to 768 devices instead.")
+    ] = False,
     time_limit: Annotated[float, typer.Option(help="Seconds of the search of each setting.", min=0)] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Plan Llama 2 70B on five mixed clusters, beside HETHUB's shares of the throughput that the types have apart."""
     from taut.reproduce.hethub import reproduce_hethub
+    from taut.reproduce.hethub_table import reproduce_hethub_table
     from taut.solver.result import Limits
 
-    found = reproduce_hethub(Limits(time_limit=time_limit), only=only)
+    limits = Limits(time_limit=time_limit)
+    if table:
+        planned = reproduce_hethub_table(limits, only=only, told=lambda words: typer.echo(words, err=True))
+        typer.echo(json.dumps(planned.as_dict()) if as_json else str(planned))
+        return
+    found = reproduce_hethub(limits, only=only)
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))
 
 

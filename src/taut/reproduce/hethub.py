@@ -32,7 +32,7 @@ from taut.reports.text_table import text_table
 from taut.reproduce.chosen import places_with
 from taut.solver.methods.baselines.hethub import arranged, hethub
 from taut.solver.methods.baselines.trials import plain_candidates, quickest
-from taut.solver.result import Limits
+from taut.solver.result import Incumbent, Limits
 from taut.solver.search.search import search
 from taut.solver.simple_plans import simple_plan
 
@@ -180,8 +180,7 @@ def _row(setting: Setting, limits: Limits) -> Row:
     apart = sum(kind.nodes * kind.tflops for kind in setting.types) / setting.num_nodes
     problem = _problem(_mixed(setting, devices), setting.global_batch, setting.stages)
     found, rule = search(problem, limits), hethub(problem, limits).incumbent
-    even = quickest(plan for each in plain_candidates(problem) for plan in arranged(problem, each, even=True))
-    plans = (None if plan is None else plan.seconds for plan in (even, rule, found.incumbent))
+    plans = (None if plan is None else plan.seconds for plan in (quickest_even(problem), rule, found.incumbent))
     shares = [None if seconds is None else _tflops(problem, seconds) / apart for seconds in plans]
     return Row(
         setting=setting,
@@ -191,6 +190,11 @@ def _row(setting: Setting, limits: Limits) -> Row:
         at_most=_tflops(problem, found.lower_bound) / apart,
         gap=found.gap,
     )
+
+
+def quickest_even(problem: PlanningProblem) -> Incumbent | None:
+    """The quickest plan with stages of as many layers as each other; None where none fits."""
+    return quickest(plan for each in plain_candidates(problem) for plan in arranged(problem, each, even=True))
 
 
 def _tflops(problem: PlanningProblem, seconds: float) -> float:

@@ -61,7 +61,7 @@ def test_global_bound_is_valid_on_eight_devices(seed: int) -> None:
 
 @pytest.mark.parametrize("block", blocks(10))
 def test_candidate_bounds_are_valid_and_ordered(block: int) -> None:
-    """Each of the three bounds of a candidate is at most its optimum, and the later are no weaker."""
+    """Each of the three bounds of a candidate is at most its optimum; of one or two types the later are no weaker."""
     for seed in range(block * 10, block * 10 + 10):
         given = random_problem(seed)
         best, cache = BestLinks(given.links, given.rings), SubsetCache()
@@ -70,7 +70,9 @@ def test_candidate_bounds_are_valid_and_ordered(block: int) -> None:
             comm = communication(given, choice, best)
             relaxed = relaxation_bound(given, choice, comm)
             exact = partition_bound(given, choice, comm)[0]
-            assert relaxed <= exact * TOLERANCE, (seed, choice)
+            # The relaxation knows every type of device, the partition two classes of them.
+            stronger = exact if len(given.device_types) <= 2 else optimum
+            assert relaxed <= stronger * TOLERANCE, (seed, choice)
             assert exact <= optimum * TOLERANCE, (seed, choice)
             if has_joint(given, choice, cache):
                 joint = solve_joint(given, choice, best, cache).lower_bound
