@@ -45,11 +45,20 @@ def published_plans(folder: Path) -> Iterator[PublishedPlan]:
         If there is none of them.
     """
     readers = {NVIDIA: _nvidia, MLPERF: _mlperf, BRIDGE: plans_with_experts}
-    found = [name for name in readers if (folder / name).is_file()]
+    found = _tables(folder)
     if not found:
         raise DataError(f"{folder}: no file that is known, expected {', '.join([*readers][:-1])} or {BRIDGE}")
     for name in found:
         yield from readers[name](lines_of(folder / name))
+
+
+def has_plans(folder: Path) -> bool:
+    """Whether a folder has one of the tables."""
+    return bool(_tables(folder))
+
+
+def _tables(folder: Path) -> list[str]:
+    return [name for name in (NVIDIA, MLPERF, BRIDGE) if (folder / name).is_file()]
 
 
 def _nvidia(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:

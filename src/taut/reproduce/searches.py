@@ -6,7 +6,8 @@ calibration for H100, of whose losses other devices have a copy: one with the pu
 the layers, and the best one that the search finds in the time (1F1B and interleaved 1F1B, context and expert ranks
 included). With the seconds J of the first and the lower bound L of the second its distance is J / L - 1, which says
 what the published choice of degrees can lose at most, at these prices. Calibrations were fitted on NVIDIA's runs among
-others, of dense models alone, and on MLPerf's not.
+others, of dense models alone, and on MLPerf's not. Searches whose costs are published are priced by those
+(``taut.reproduce.aceso``).
 """
 
 import shlex
@@ -19,8 +20,9 @@ from taut.errors import InfeasibleError, NothingFoundError
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
 from taut.reports.text_table import text_table
+from taut.reproduce.aceso import AcesoTable, reproduce_aceso, table_of_plans
 from taut.reproduce.published import PublishedPlan
-from taut.reproduce.published_plans import published_plans
+from taut.reproduce.published_plans import has_plans, published_plans
 
 SCHEDULES = ["1f1b", "interleaved-1f1b"]
 GPUS_PER_NODE = 8
@@ -58,16 +60,23 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All rows."""
+    """Plans that ran, at taut's prices, and searches with published costs, at their own."""
 
     rows: tuple[Row, ...]
+    aceso: AcesoTable | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return {"rows": [{**asdict(row), "distance": row.distance, "command": row.command} for row in self.rows]}
+        rows = [{**asdict(row), "distance": row.distance, "command": row.command} for row in self.rows]
+        return {"rows": rows} | ({} if self.aceso is None else {"aceso": self.aceso.as_dict()})
 
     def __str__(self) -> str:
         """One line for each plan."""
+        if self.aceso is not None and not self.rows:
+            return str(self.aceso)
+        return self._plans() if self.aceso is None else f"{self._plans()}\n\n{self.aceso}"
+
+    def _plans(self) -> str:
         head = ("plan of", "model", "GPUs", "batch", "measured", "its degrees", "predicted", "best plan", "predicted")
         lines = [(*head, "bound", "distance", "differs most in"), *(_cells(row) for row in self.rows)]
         return text_table(lines)
@@ -100,7 +109,7 @@ def reproduce_searches(
     Parameters
     ----------
     folder
-        Holds the tables (``taut.reproduce.published_plans``).
+        Holds tables of ``taut.reproduce.published_plans`` or of ``taut.reproduce.aceso``, or some of both.
     time_limit
         Seconds of each of the two searches of a plan.
     only
@@ -114,12 +123,15 @@ def reproduce_searches(
         If the folder has none of the tables, or a line of them is wrong.
     """
     rows = []
-    for given in published_plans(folder):
+    aceso = None
+    if table_of_plans(folder) is not None:
+        aceso = reproduce_aceso(folder, time_limit=time_limit, only=only, told=told)
+    for given in published_plans(folder) if aceso is None or has_plans(folder) else ():
         if only.lower() in f"{given.who} {given.model}".lower():
             if told is not None:
                 told(f"{given.who}: {given.model} on {given.gpus} GPUs")
             rows.append(_row(given, time_limit))
-    return Table(tuple(rows))
+    return Table(tuple(rows), aceso)
 
 
 def _row(given: PublishedPlan, time_limit: float) -> Row:
