@@ -25,6 +25,7 @@ from taut.formulations.aceso.price import AcesoPrice, price
 from taut.formulations.aceso.problem import AcesoProblem, AcesoStage
 from taut.formulations.aceso.rule import recomputed_by_rule
 from taut.reports.text_table import percent, text_table
+from taut.reproduce.aceso_at_our_prices import OurPrices, at_our_prices
 from taut.solver.aceso.search import AcesoResult, best_plan
 
 PLANS, PROFILES = "aceso_plans.csv", "profiled-time-mist-all-"
@@ -39,7 +40,11 @@ SLACK = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcesoRow:
-    """A search: its choice in words with seconds of the formula, of a run and of the search; the optimum, its bound."""
+    """
+    A search: its choice in words with seconds of the formula, of a run and of the search; the optimum and its bound.
+
+    ``ours`` has the choice at taut's prices, None where it does not map.
+    """
 
     gpu: str
     model: str
@@ -53,6 +58,7 @@ class AcesoRow:
     best_s: float
     lower_bound_s: float
     wall_s: float
+    ours: OurPrices | None = None
 
     @property
     def distance(self) -> float:
@@ -79,8 +85,9 @@ class AcesoTable:
 
     def __str__(self) -> str:
         """One line for each search."""
-        head = ("Aceso on", "model", "GPUs", "batch", "measured", "its plan", "its formula", "found in", "best plan")
-        lines = [(*head, "its formula", "bound", "found in", "distance"), *(_cells(row) for row in self.rows)]
+        job = ("Aceso on", "model", "GPUs", "batch", "measured", "its plan", "its formula", "found in")
+        head = (*job, "best plan", "its formula", "bound", "found in", "distance", "taut's prices", "bound", "distance")
+        lines = [head, *(_cells(row) for row in self.rows)]
         return text_table(lines)
 
 
@@ -89,7 +96,14 @@ def _cells(row: AcesoRow) -> tuple[str, ...]:
     job = row.gpu, row.model, str(row.gpus), str(row.global_batch), measured
     theirs = row.choice, f"{row.predicted_s:.2f} s", f"{row.search_s:.0f} s"
     ours = row.best, f"{row.best_s:.2f} s", f"{row.lower_bound_s:.2f} s", f"{row.wall_s:.0f} s"
-    return *job, *theirs, *ours, percent(row.distance)
+    return *job, *theirs, *ours, percent(row.distance), *_our_cells(row.ours)
+
+
+def _our_cells(ours: OurPrices | None) -> tuple[str, str, str]:
+    if ours is None:
+        return "unlike stages", "-", "-"
+    theirs, bound = ("-" if value is None else f"{value:.2f} s" for value in (ours.theirs_s, ours.lower_bound_s))
+    return theirs, bound, percent(ours.distance)
 
 
 def name_of(gpu: str, model: str) -> str:
@@ -152,6 +166,7 @@ def _row(folder: Path, plans: list[OperatorPlan], time_limit: float) -> AcesoRow
     theirs = price_of_plan(problem, choice).step
     begun = perf_counter()
     found = best_plan(problem, theirs * (1 + SLACK), time_limit)
+    wall = perf_counter() - begun
     return AcesoRow(
         gpu=choice.gpu,
         model=_model(choice),
@@ -164,7 +179,8 @@ def _row(folder: Path, plans: list[OperatorPlan], time_limit: float) -> AcesoRow
         best=_best_words(found),
         best_s=min(found.seconds, theirs),
         lower_bound_s=min(found.lower_bound, theirs),
-        wall_s=perf_counter() - begun,
+        wall_s=wall,
+        ours=at_our_prices(profiles_of(folder, choice), problem, choice, time_limit),
     )
 
 
@@ -174,20 +190,26 @@ def _best_words(found: AcesoResult) -> str:
 
 def problem_of(folder: Path, plan: OperatorPlan) -> AcesoProblem:
     """What Aceso's search was given for a plan: profiles, devices and the memory limit."""
-    places = sorted(path for depth in ("", "*/", "*/*/") for path in folder.glob(f"{depth}{PROFILES}{plan.gpu}"))
     memory = next((size for name, size in MEMORY_MIB.items() if plan.gpu.startswith(name)), None)
-    if not places or memory is None:
-        unknown = f"unknown device {plan.gpu}, expected {', '.join(MEMORY_MIB)}"
-        raise DataError(f"{folder}: {unknown if memory is None else f'no folder {PROFILES}{plan.gpu}'}")
+    if memory is None:
+        raise DataError(f"{folder}: unknown device {plan.gpu}, expected {', '.join(MEMORY_MIB)}")
     share, whole = SHARE
     return AcesoProblem(
-        profile=read_operator_profile(places[0], plan.size),
+        profile=read_operator_profile(profiles_of(folder, plan), plan.size),
         layers=plan.layers,
         gpus=plan.gpus,
         gpus_per_node=min(GPUS_PER_NODE, plan.gpus),
         global_batch=plan.global_batch,
         memory_limit=memory * share // whole * MIB,
     )
+
+
+def profiles_of(folder: Path, plan: OperatorPlan) -> Path:
+    """The folder of a device's profiles, in a folder or one up to two levels below it."""
+    places = sorted(path for depth in ("", "*/", "*/*/") for path in folder.glob(f"{depth}{PROFILES}{plan.gpu}"))
+    if not places:
+        raise DataError(f"{folder}: no folder {PROFILES}{plan.gpu}")
+    return places[0]
 
 
 def price_of_plan(problem: AcesoProblem, plan: OperatorPlan) -> AcesoPrice:

@@ -23,15 +23,23 @@ COLUMNS = "gpu,system,size,n_gpus,num_layers,hidden,heads,seq,gbs,mbs,ops_per_st
 COLUMNS += "recomputed_ops_by_stage,predicted_memory_mb,predicted_step_ms,search_cost_s,measured_step_ms"
 
 
+def _cells(line: str) -> list[str]:
+    return line.split(",")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A model of two layers on two L4, and a plan that leaves nearly all to the second stage."""
+    """A model of two layers on two L4, two samples slower than one twice, and a plan of uneven stages."""
     profiles = tmp_path / "profiles" / "profiled-time-mist-all-l4"
     profiles.mkdir(parents=True)
+    twice = [[name, *(f"{2.1 * float(cell):g}" for cell in cells)] for name, *cells in map(_cells, OPERATORS.split())]
     for tp in (1, 2):
         (profiles / f"gpt_1_3B_mbs1_tp{tp}_algo0.csv").write_text(f"{HEADER}\n{OPERATORS}", encoding="utf-8")
+        text = "\n".join([HEADER, *(",".join(line) for line in twice)])
+        (profiles / f"gpt_1_3B_mbs2_tp{tp}_algo0.csv").write_text(text, encoding="utf-8")
     for name in ("intra", "inter"):
         (profiles / f"p2p_{name}_node.csv").write_text("1,2,4,8\n8,8,8,8\n", encoding="utf-8")
+    (profiles / "prim_gpt_1_3B_all_reduce_2gpus.csv").write_text("data_size(MB),time(ms)\n8,1\n", encoding="utf-8")
     plan = "l4,aceso,1_3B,2,2,64,8,128,8,1,1 8,1x1 | 1x8,1x1 | 1x8,0 0,900 1900,280,2.5,300\n"
     (tmp_path / "aceso_plans.csv").write_text(f"{COLUMNS}\n{plan}", encoding="utf-8")
     return tmp_path
@@ -57,6 +65,29 @@ def test_a_better_plan_is_found_and_proven(folder: Path) -> None:
     assert row.best_s * (1 - 1e-4) <= row.lower_bound_s <= row.best_s
     assert row.distance == pytest.approx(284.125 / 148.5 - 1, rel=1e-4) and row.measured_s == pytest.approx(0.3)
     assert "Aceso on l4, gpt-1.3b" in row.command
+
+
+def test_equal_degrees_are_priced_by_taut_too(folder: Path) -> None:
+    """
+    Two stages of one layer: head 3 ms and layer 10, layer 10 and tail 14, and messages of a few microseconds.
+
+    Of the best plan, two replicas of the whole, a step takes four times 37 ms, and gradients are reduced.
+    """
+    (row,) = reproduce_aceso(folder, time_limit=5.0).rows
+    assert row.ours is not None and row.ours.theirs_s is not None and row.ours.best_s is not None
+    assert row.ours.theirs_s == pytest.approx((7 * 24 + 13 + 24) * 1e-3, rel=0.01)
+    assert row.ours.best_s == pytest.approx(4 * 37e-3, rel=0.05)
+    assert row.ours.distance is not None and row.ours.distance > 0.3
+
+
+def test_stages_of_unlike_degrees_are_not_priced_by_taut(folder: Path) -> None:
+    """Such a plan has no counterpart, and the table says so."""
+    path = folder / "aceso_plans.csv"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("1x1 | 1x8,1x1 | 1x8", "2x1 | 1x8,1x1 | 1x8"), encoding="utf-8"
+    )
+    table = reproduce_aceso(folder)
+    assert table.rows[0].ours is None and "unlike stages" in str(table)
 
 
 def test_the_command_prints_searches_beside_other_plans(folder: Path) -> None:
@@ -85,7 +116,7 @@ def test_a_row_without_a_better_plan_says_the_same() -> None:
         lower_bound_s=2.0,
         wall_s=1.0,
     )
-    assert row.distance == 0 and str(AcesoTable((row,))).splitlines()[1].endswith("0.00 %")
+    assert row.distance == 0 and str(AcesoTable((row,))).splitlines()[1].endswith("unlike stages  -      -")
 
 
 @pytest.mark.parametrize(
