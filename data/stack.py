@@ -10,6 +10,7 @@ schedules              pipeline schedules it runs
 recompute              kinds of recompute it has
 recompute_by_stage     whether stages may recompute differently
 zero, pipeline_zero    ZeRO stages it has, and those that go with a pipeline of several stages
+divisions              forms in which it states a division of the layers over stages (below)
 sequence_parallel      whether tensor ranks may, or must, share what lies between their blocks
 context_parallel       whether context ranks may share every sequence
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
@@ -17,6 +18,10 @@ calibrations           fitted coefficients of its step time, catalog names or fi
 memory_models          fitted models of its memory, catalog names or files, in the order of preference
 rules                  the limits in words, each with its source
 =====================  ============================================================================================
+
+Forms of division are ``even``, as many layers in every chunk; ``with-ends``, even where embedding, loss or both count
+as a layer; ``balanced``, even, and the layers that are left over one each on the first stages; ``first-last``, as many
+on all pipeline ranks but the first and the last; and ``layout``, any (``taut.formulations.divisions``).
 
 The calibration of a plan is the first that was fitted on the cluster's device in the plan's precision, on as many
 nodes; where there is none, the losses that the stack has on another device, or in another recipe of narrow products,
@@ -40,6 +45,8 @@ from taut.data.spec import Spec
 Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 ZeroStage = Literal[0, 1, 2, 3]
+Form = Literal["even", "with-ends", "balanced", "first-last", "layout"]
+ANY_DIVISION: Form = "layout"
 
 
 class Rule(Spec):
@@ -59,6 +66,7 @@ class Stack(Spec):
     recompute_by_stage: bool = True
     zero: Annotated[list[ZeroStage], Field(min_length=1)]
     pipeline_zero: Annotated[list[ZeroStage], Field(min_length=1)] | None = None
+    divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
     sequence_parallel: Annotated[list[bool], Field(min_length=1)] = [False, True]
     context_parallel: bool = False
     expert_parallel: bool = False

@@ -1,4 +1,4 @@
-"""Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (11)."""
+"""Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (12)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,12 +8,13 @@ from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.model import ModelSpec
 from taut.formulations.degrees import context_degrees, divisors, expert_degrees, tensor_degrees
+from taut.formulations.divisions import families
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace
 
 
 def candidates(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> list[Candidate]:
-    """Every candidate of the space, in a fixed order, (1) to (11)."""
+    """Every candidate of the space, in a fixed order, (1) to (12)."""
     own = [
         choice
         for choice in _all(space, model, cluster)
@@ -100,7 +101,15 @@ def shard_groups(space: StrategySpace, cluster: ClusterSpec, tp: int, dp: int) -
 
 
 def _schedules(space: StrategySpace, pp: int, m: int, layers: int) -> Iterator[tuple[str, int]]:
-    """Schedules with their chunks a device, (5)."""
+    """Schedules with their chunks a device, (5) and (12)."""
+    for schedule, vpp in _chunked(space, pp, m, layers):
+        given = families(space.divisions, layers, schedule, pp, vpp)
+        if given is None or len(given):
+            yield schedule, vpp
+
+
+def _chunked(space: StrategySpace, pp: int, m: int, layers: int) -> Iterator[tuple[str, int]]:
+    """Schedules with their chunks a device, however the layers are divided."""
     if pp == 1:
         yield "1f1b", 1
         return

@@ -31,6 +31,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
+from taut.formulations.divisions import is_stated
 from taut.formulations.gradient_reductions import end_of_step, optimizer_by_stage
 from taut.formulations.order_times import PipelineSeconds, chunk_pipelines
 from taut.formulations.problem import PlanningProblem
@@ -209,6 +210,9 @@ def _shape_violations(problem: PlanningProblem, strategy: Strategy, devices: Int
     count = candidate.pp * candidate.vpp
     if len(strategy.stages) != count or not (chained and rising and ends[-1] == len(problem.model.blocks)):
         found.append(f"stages {list(strategy.stages)} do not divide {len(problem.model.blocks)} layers in order")
+    elif not is_stated(strategy.division.layers, problem.families(candidate)):
+        forms = ", ".join(problem.space.divisions)
+        found.append(f"layers {strategy.division.layers.tolist()} of the stages are no division that is {forms}")
     allowed = set(problem.recompute_of(candidate))
     if len(strategy.recompute) != count or not set(strategy.recompute) <= allowed:
         found.append(f"recompute {list(strategy.recompute)} is not one of {sorted(allowed)} for each stage")

@@ -32,12 +32,12 @@ from taut.data.costs import RECOMPUTE
 from taut.data.units import KIB
 from taut.formulations.gradient_reductions import bucket_parameters, optimizer_shards, overlaps
 from taut.formulations.order_times import candidate_order
-from taut.formulations.partition import seconds_of_best
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order, in_flight_counts
 from taut.formulations.sharding import exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
+from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.formulations.tables.memory import HELD, budgets, held_bytes, kept_term
 
 
@@ -77,6 +77,8 @@ class ChunkProblem:
         Bytes of every device.
     budget
         Bytes of the largest device, in whole KiB.
+    stated
+        Layers of every chunk of the divisions that may be chosen (n, C); None where any may be, or too many.
     """
 
     order: Order
@@ -94,6 +96,7 @@ class ChunkProblem:
     logits: Floats
     always: float
     budget: float
+    stated: Ints | None = None
 
     @property
     def num_layers(self) -> int:
@@ -135,6 +138,11 @@ class ChunkProblem:
         if not self.waits_for_all:
             return float(ends.max() + (self.ring + self.optimizer) * parameters[0]) + self.constant
         return float((ends + self.ring * parameters).max() + self.optimizer * parameters.max()) + self.constant
+
+    @property
+    def recomputes(self) -> Ints:
+        """Indices of the recomputes that a chunk may choose."""
+        return np.flatnonzero(np.isfinite(self.passes[0, :, 0, -1]))
 
     @cached_property
     def _chunks(self) -> list[Ints]:
@@ -197,6 +205,7 @@ def chunk_problem(
         logits=np.asarray(memory.coefficient("logits") * tables.logits, dtype=float),
         always=memory.overhead_bytes + memory.coefficient("buffers") * float(tables.buffers[layers, layers + 1].min()),
         budget=float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB),
+        stated=problem.stated_divisions(candidate),
     )
 
 

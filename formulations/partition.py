@@ -49,21 +49,18 @@ it is exact when no stage is mixed. Where stages are mixed,
     no quicker than the quicker of theirs; likewise of a fast one.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Flags, Floats, Ints
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.degrees import BlockShape
-from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import exposed_by_range, has_shards
 from taut.formulations.space import Candidate
-from taut.formulations.tables.block_links import BlockLink, best_block, blocks_of_nodes
-from taut.formulations.tables.block_traffic import ALONE, BlockSeconds, Traffic, block_seconds
-from taut.formulations.tables.stage_tables import StageTables
+from taut.formulations.tables.least_traffic import seconds_within
 
 
 @dataclass(frozen=True)
@@ -90,6 +87,9 @@ class PartitionProblem:
         Blocks of the slow class, n_1 of (4), at least, and how many more there may be.
     forward
         Seconds of the forward pass of every range on the fastest class present, (patterns, L+1, L+1).
+    families
+        Least and most layers of every stage, (families, pp, 2), in one of which a division is
+        (``taut.formulations.divisions`` (6)); None where any division may be.
     growing
         Whether a range takes no less with a further layer at its end.
     """
@@ -108,6 +108,15 @@ class PartitionProblem:
     forward: Floats | None = None
     growing: bool = True
     more_slow_groups: int = 0
+    families: Ints | None = None
+
+    @property
+    def by_family(self) -> Iterator["PartitionProblem"]:
+        """The problems of each family alone; itself where any division may be."""
+        if self.families is None:
+            yield self
+            return
+        yield from (replace(self, families=one[None]) for one in self.families)
 
     @property
     def num_layers(self) -> int:
@@ -237,48 +246,8 @@ def partition_problem(
         more_slow_groups=slow[1] - slow[0],
         forward=forward,
         growing=not sharded,
+        families=None if candidate.is_order_priced else problem.families(candidate),
     )
-
-
-def seconds_within(problem: PlanningProblem, candidate: Candidate) -> BlockSeconds:
-    """
-    Seconds of the traffic within blocks of every range, over the best block that nodes of each type offer.
-
-    A single stage is on all blocks, so it is as slow as the best block of the slowest node.
-    """
-    if candidate.width == 1:
-        return ALONE
-    links, tables = problem.links, problem.tables(candidate)
-    kinds = [problem.type_of_node == kind for kind in range(len(problem.device_types))]
-    if candidate.pp == 1 and candidate.width <= links.gpus_per_node.max():
-        every = [_at_slowest(tables, links, of_type, candidate.block) for of_type in kinds]
-        return BlockSeconds(*(np.stack(figures) for figures in zip(*every, strict=True)))
-    return seconds_of_best(problem, candidate)
-
-
-def seconds_of_best(problem: PlanningProblem, candidate: Candidate) -> BlockSeconds:
-    """Seconds of the traffic within blocks of every range, over the best block that nodes of each type offer."""
-    if candidate.width == 1:
-        return ALONE
-    tables, kinds = problem.tables(candidate), range(len(problem.device_types))
-    each = [best_block(problem.links, problem.type_of_node == k, candidate.block) for k in kinds]
-    return block_seconds(tables.traffic, tables.forward, each)
-
-
-def least_within(problem: PlanningProblem, candidate: Candidate, traffic: Traffic) -> Floats:
-    """Seconds of some traffic within a block over the best block that nodes of any type offer."""
-    if candidate.width == 1:
-        return np.zeros(())
-    kinds = range(len(problem.device_types))
-    each = [best_block(problem.links, problem.type_of_node == k, candidate.block) for k in kinds]
-    return np.asarray(np.min([traffic.seconds(link) for link in each], axis=0))
-
-
-def _at_slowest(tables: StageTables, links: Links, of_type: Flags, block: BlockShape) -> tuple[Floats, Floats]:
-    """Seconds of the slowest block on nodes of one type at least, where they hold a stage each: the slowest node's."""
-    figures = np.unique(blocks_of_nodes(links, block).T[of_type], axis=0)
-    each = block_seconds(tables.traffic, tables.forward, (BlockLink(*figure) for figure in figures.tolist()))
-    return each.both.max(axis=0), each.forward.max(axis=0)
 
 
 def slowest_type(problem: PlanningProblem, candidate: Candidate) -> int:

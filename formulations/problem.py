@@ -20,6 +20,7 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.formulations.candidates import candidates, recompute_of
 from taut.formulations.degrees import BlockShape
+from taut.formulations.divisions import families, listed
 from taut.formulations.links import Links, links
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.schedules.plan_orders import ON_V
@@ -165,6 +166,16 @@ class PlanningProblem:
         """Recompute that a stage of a candidate may choose."""
         every = recompute_of(self.space, candidate.schedule)
         return tuple(name for name in every if candidate.uniform_recompute in ("", name))
+
+    def families(self, candidate: Candidate) -> Ints | None:
+        """Families of the divisions that the space states, of all chunks of a candidate; None where any are."""
+        layers = len(self.model.blocks)
+        return families(self.space.divisions, layers, candidate.schedule, candidate.pp, candidate.vpp)
+
+    def stated_divisions(self, candidate: Candidate) -> Ints | None:
+        """Layers of every chunk of all divisions that the space states (n, X); None where any are, or too many."""
+        layers = len(self.model.blocks)
+        return listed(self.space.divisions, layers, candidate.schedule, candidate.pp, candidate.vpp)
 
     def device_memory(self, candidate: Candidate) -> DeviceMemory:
         """Memory of a device with several chunks under a candidate."""

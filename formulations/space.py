@@ -36,6 +36,9 @@ cp, ep, etp). With D devices, global batch :math:`g` and L layers,
     ZeRO-1, or ZeRO-0 where 1 is not in the space or 0 is fixed, are priced by the latency model ``step`` alone, and
     where memory is a sum of terms.
 
+(12) the layers have a division into its chunks that ``divisions`` states (``taut.formulations.divisions``), and plans
+    have such a one.
+
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
 """
@@ -47,7 +50,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from taut.data.costs import RECOMPUTE, Recompute
 from taut.data.spec import Spec
-from taut.data.stack import Schedule, ZeroStage
+from taut.data.stack import ANY_DIVISION, Form, Schedule, ZeroStage
 from taut.data.suggest import one_of
 from taut.errors import FormulationError
 from taut.formulations.degrees import BlockShape
@@ -188,13 +191,14 @@ class StrategySpace(Spec):
     hybrid_sharding: bool = True
     recompute: list[Recompute] = list(RECOMPUTE)
     recompute_by_stage: bool = True
+    divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
     stack: str = ""
     fixed: dict[str, int | str | bool] = {}
     orders: list[GivenOrder] = []
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "max_ep")
+        return self.dumped(handler(self), "max_ep", "divisions")
 
     @field_validator("fixed")
     @classmethod

@@ -32,6 +32,9 @@ Where later stages are waited for as well (1'), a state has labels (S, W): S the
     F(c) + optimizer p, and the next cap is below p. As F rises while caps fall, it ends where
     :math:`F(c)` plus the optimizer of an even division is no better than the best.
 
+Where a framework states some divisions alone (``taut.formulations.divisions``), the optimum is the least over their
+families of one whose stages have the layers of the family: j ranges over those in (1).
+
 References
 ----------
 Minoux (1989), Solving combinatorial problems with combined min-max-min-sum objective and applications. Li, Wang, Ma,
@@ -123,10 +126,15 @@ def solve_partition(
     """
     if not np.isfinite(problem.high).any():
         return Partition(seconds=np.inf)
-    costs = _Costs(edge, tail, later, crossing)
-    if later is None or later.optimizer == 0.0:
-        return _solved(problem, costs, gradient_cap, limit)
-    return _with_optimizer(problem, costs, later, limit)
+    costs, best = _Costs(edge, tail, later, crossing), Partition(seconds=np.inf)
+    for family in problem.by_family:
+        below = min(limit, best.seconds)
+        if later is None or later.optimizer == 0.0:
+            found = _solved(family, costs, gradient_cap, below)
+        else:
+            found = _with_optimizer(family, costs, later, below)
+        best = found if found.seconds < best.seconds or not best.feasible else best
+    return best
 
 
 def _with_optimizer(problem: PartitionProblem, costs: _Costs, later: LaterStages, limit: float) -> Partition:
@@ -168,7 +176,10 @@ def _with_mixed(
 ) -> Partition:
     """The optimum with so many mixed stages, at least and at most."""
     ranges = _ranges(problem, costs, cap)._replace(least_mixed=mixed[0], most_mixed=mixed[1])
-    seconds, picks = least_division(ranges, problem.micro_batches, _thresholds(problem.high), limit)
+    thresholds = _thresholds(problem.high, int(ranges.layers[:, 0].min()), int(ranges.layers[:, 1].max()))
+    if not len(thresholds):
+        return Partition(seconds=np.inf)
+    seconds, picks = least_division(ranges, problem.micro_batches, thresholds, limit)
     if not np.isfinite(seconds):
         return Partition(seconds=np.inf)
     return Partition(
@@ -182,6 +193,9 @@ def _ranges(problem: PartitionProblem, costs: _Costs, cap: float) -> Ranges:
     edge, tail, later, crossing = costs
     none, ends = np.zeros((1, 1)), tail[1 : problem.num_layers - problem.pp + 2]
     forward = np.zeros((1, 1, 1)) if later is None or problem.forward is None else problem.forward
+    layers = np.array([[1, problem.num_layers]] * problem.pp)
+    if problem.families is not None:
+        layers = np.stack((problem.families[..., 0].min(axis=0), problem.families[..., 1].max(axis=0)), axis=1)
     return Ranges(
         low=problem.low,
         high=problem.high,
@@ -210,12 +224,14 @@ def _ranges(problem: PartitionProblem, costs: _Costs, cap: float) -> Ranges:
         least_wait=-np.inf if later is None else float(ends.min()) - later.others,
         crossing=crossing.whole,
         crossing_before=crossing.before,
+        layers=layers,
         growing=problem.growing,
     )
 
 
-def _thresholds(high: Floats) -> Floats:
-    """Distinct finite seconds of ranges that hold a layer, ascending."""
-    first, end = np.triu_indices(high.shape[-1], 1)
-    values = np.unique(high[:, :, first, end])
+def _thresholds(high: Floats, shortest: int, longest: int) -> Floats:
+    """Distinct finite seconds of ranges that hold so many layers, at least one, ascending."""
+    first, end = np.triu_indices(high.shape[-1], shortest)
+    held = end - first <= longest
+    values = np.unique(high[:, :, first[held], end[held]])
     return np.asarray(values[np.isfinite(values)])

@@ -1,7 +1,8 @@
 r"""
 Least excess of memory over divisions of the layers into stages: a bottleneck dynamic program.
 
-Sets, data and variables are those of ``taut.formulations.partition``; budgets are the largest of any class of device.
+Sets, data and variables are those of ``taut.formulations.partition``, the divisions of each family in turn; budgets
+are the largest of any class of device.
 
 (1) Minimise :math:`\max_x \text{fixed} + \text{in\_flight}_x \text{activation} - \text{budget}` over divisions of the
     layers into stages x with recompute. With E[x, i] the least worst excess of stages x..pp-1 on layers i..L-1,
@@ -35,12 +36,18 @@ def least_excess(problem: PartitionProblem) -> tuple[int, int]:
         Bytes, and number of the stage.
     """
     need = np.where(np.isfinite(problem.low.min(axis=0)), problem.fixed, np.iinfo(np.int64).max // 4)
-    excess, stage = _least_excess(need, problem.activation, problem.in_flight, problem.budget.max())
+    # Of a schedule with several chunks a device, chunks take the place of stages here.
+    free = np.array([[[1, problem.num_layers]] * len(problem.in_flight)])
+    each = (
+        _least_excess(need, problem.activation, problem.in_flight, problem.budget.max(), sizes)
+        for sizes in (free if problem.families is None else problem.families)
+    )
+    excess, stage = min(each, key=lambda found: found[0])
     return (int(excess), int(stage)) if excess > 0 else (0, -1)
 
 
 @jit
-def _least_excess(fixed: Ints, activation: Ints, in_flight: Ints, budget: int) -> tuple[int, int]:
+def _least_excess(fixed: Ints, activation: Ints, in_flight: Ints, budget: int, sizes: Ints) -> tuple[int, int]:
     """Least worst excess (1) in bytes, and the stage that has it."""
     pp, size = len(in_flight), fixed.shape[1]
     big = np.iinfo(np.int64).max // 2
@@ -49,7 +56,7 @@ def _least_excess(fixed: Ints, activation: Ints, in_flight: Ints, budget: int) -
     worst[pp, size - 1] = -big
     for x in range(pp - 1, -1, -1):
         for i in range(size - 1):
-            for j in range(i + 1, size):
+            for j in range(i + sizes[x, 0], min(i + sizes[x, 1], size - 1) + 1):
                 if worst[x + 1, j] == big:
                     continue
                 least = big

@@ -32,7 +32,8 @@ class Ranges(NamedTuple):
     ``size`` (L+1, L+1) may not exceed ``cap``; ``slow`` blocks and up to ``more`` further ones are of the slow class,
     and from ``least_mixed`` to ``most_mixed`` stages are mixed; ``later`` says whether later stages are waited for,
     ``later_edge`` is edge' and ``least_wait`` what stage 0 waits for beyond ``others``; ``crossing`` and
-    ``crossing_before`` are what a hop between classes adds, (6) there; with ``growing`` longer ranges take longer.
+    ``crossing_before`` are what a hop between classes adds, (6) there; stage x has ``layers[x]``, (pp, 2), at least and
+    at most; with ``growing`` longer ranges take longer.
     """
 
     low: Floats
@@ -62,6 +63,7 @@ class Ranges(NamedTuple):
     least_wait: float
     crossing: float
     crossing_before: float
+    layers: Ints
     growing: bool
 
 
@@ -99,8 +101,7 @@ def least_division(ranges: Ranges, m: int, thresholds: Floats, limit: float) -> 
         if np.isfinite(total):
             value = (m - 1) * _highest(ranges, picks) + total
             if value < best:
-                best = value
-                best_picks[:] = picks
+                best, best_picks[:] = value, picks
         if climbing or not np.isfinite(total):
             below = t + 1
         else:
@@ -175,12 +176,12 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
     low, high, fixed, activation = ranges.low, ranges.high, ranges.fixed, ranges.activation
     forward, exchanged, unhidden, later_edge = ranges.forward, ranges.exchanged, ranges.unhidden, ranges.later_edge
     sums, waits, count, step = labels
-    held, cap = ranges.in_flight[x], ranges.cap
+    held, cap, held_layers = ranges.in_flight[x], ranges.cap, ranges.layers[x]
     ring_of_stage, class_ring = ranges.ring[x] if ranges.later else 0.0, ranges.class_ring
     last_end, ways_back = layers - (pp - 1 - x), ranges.crossing - ranges.crossing_before
     without = count.shape[2] // 2 if patterns > SLOW_MIXED else count.shape[2]
     for i in range(x, 1 if x == 0 else last_end):
-        for j in range(layers if x == pp - 1 else i + 1, last_end + 1):
+        for j in range(max(i + held_layers[0], layers if x == pp - 1 else 0), min(last_end, i + held_layers[1]) + 1):
             if size[i, j] > cap:
                 break
             cut = edge[j] if x < pp - 1 else 0.0
@@ -205,8 +206,7 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
                         # Stages before x that are neither all fast nor all slow are mixed.
                         if patterns > 1 and x - fasts - b + (q >= 2) > ranges.most_mixed:
                             continue
-                        a2 = a + 1 if q == 0 and patterns > 1 else a
-                        b2 = b + 1 if q == 1 else b
+                        a2, b2 = a + int(q == 0 and patterns > 1), b + int(q == 1)
                         if (a2 - a + fasts) >= without or b2 >= count.shape[3]:
                             continue
                         if q == SLOW_MIXED:

@@ -36,6 +36,7 @@ import numpy as np
 from taut.data.arrays import Flags, Ints
 from taut.data.units import KIB
 from taut.errors import FormulationError
+from taut.formulations.divisions import stated_ranges
 from taut.formulations.partition import PartitionProblem
 from taut.formulations.program.later_stages import Waits, ends_of, nanoseconds, others, waits
 from taut.formulations.program.program import (
@@ -145,6 +146,9 @@ def _stage_columns(c: int, option: Option) -> StageColumns:
     """The variables a of one candidate, stage after stage."""
     problem = option.partition
     inside = windows(problem, option.edge, option.tail, option.most)
+    stated = stated_ranges(problem.families, problem.num_layers)
+    if stated is not None:
+        inside = [allowed & stated[x] for x, allowed in enumerate(inside)]
     found = [np.argwhere(allowed & _possible(option, x)) for x, allowed in enumerate(inside)]
     stage = np.repeat(np.arange(problem.pp), [len(part) for part in found])
     pattern, recompute, first, end = np.concatenate(found).T

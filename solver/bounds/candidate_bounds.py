@@ -31,11 +31,12 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
 from taut.formulations.order_division import ChunkProblem, chunk_problem
-from taut.formulations.partition import PartitionProblem, least_within, partition_problem
+from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, SPLIT
 from taut.formulations.sharding import half_ring, pass_bytes
 from taut.formulations.space import Candidate
+from taut.formulations.tables.least_traffic import least_within
 from taut.solver.bounds.communication import Communication, fixed_seconds
 from taut.solver.bounds.copies import cases
 from taut.solver.bounds.least_hops import least_edges

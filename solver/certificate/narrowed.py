@@ -64,6 +64,9 @@ def _choices(space: Mapping[str, Any], default: StrategySpace) -> Iterator[str]:
         left_out = [_word(value) for value in every if value not in kept]
         if left_out:
             yield f"{name}: {', '.join(map(_word, kept)) or 'nothing'} (left out: {', '.join(left_out)})"
+    forms = space.get("divisions", default.divisions)
+    if not set(default.divisions) <= set(forms):
+        yield f"divisions of the layers: {', '.join(forms)} (left out: all others)"
     if not space.get("recompute_by_stage", True):
         yield "recompute: one kind for all stages"
     if space.get("pipeline_zero") is not None and not set(space.get("zero", [])) <= set(space["pipeline_zero"]):

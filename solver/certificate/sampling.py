@@ -7,8 +7,9 @@ A bound b of a candidate is refuted by a plan of that candidate with step time T
 
 and a candidate that is said to be infeasible by any plan that breaks no rule. For every candidate, the plans are
 
-- divisions into equal numbers of layers, into equal seconds, that of the plan under examination, and random ones, each
-  with the least recompute that fits; all divisions and recomputes where they are few (2);
+- divisions into equal numbers of layers, into equal seconds, that of the plan under examination, and random ones, as
+  far as the space states them, and some that it states, each with the least recompute that fits; all divisions and
+  recomputes where they are few (2);
 - placements in the order of the nodes, stage by stage or replica by replica, that of the plan under examination in
   both orders, and random ones (3);
 - from the best of these, in the order of T / b, steepest descent over moved boundaries, changed recomputes and
@@ -22,13 +23,14 @@ import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations, pairwise, permutations, product
+from itertools import combinations, islice, pairwise, permutations, product
 
 import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.solver.certificate.published_orders import order_for
+from taut.solver.certificate.reference.divisions import ANY, forms_of, is_stated, stated
 from taut.solver.certificate.reference.memory import Stages, capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import price
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
@@ -46,6 +48,8 @@ WORKERS = 4096
 for more than one."""
 MOST_STRATEGIES = 24
 """Strategies of a candidate up to which all are priced rather than sampled."""
+MOST_LISTED, MOST_OF_FORMS = 10_000, 4
+"""Divisions that are listed where a space states some alone, and those of them that are sampled."""
 MOST_ORDERS = 720
 """Placements up to which the descent prices all: those of six tensor groups."""
 
@@ -228,13 +232,19 @@ class _Sampler:
         kinds = recomputes(self._case, choice)
         if math.comb(layers - 1, chunks - 1) * len(kinds) ** chunks <= MOST_STRATEGIES:
             for cuts in combinations(range(1, layers), chunks - 1):
-                yield from ((between(cuts, layers), each) for each in product(kinds, repeat=chunks))
+                if is_stated(self._case, choice, stages := between(cuts, layers)):
+                    yield from ((stages, each) for each in product(kinds, repeat=chunks))
             return
         divisions = [even(layers, chunks), balanced(self._case, choice)]
         if len(self._known.stages) == chunks:
             divisions.append(self._known.stages)
         drawn = self._rng.choice(np.arange(1, layers), chunks - 1, replace=False)
         divisions.append(between(sorted(drawn.tolist()), layers))
+        if ANY not in forms_of(self._case):
+            every = list(islice(stated(self._case, choice), MOST_LISTED))
+            picked = self._rng.choice(len(every), min(len(every), MOST_OF_FORMS), replace=False)
+            divisions += [between(np.cumsum(every[k])[:-1].tolist(), layers) for k in picked.tolist()]
+            divisions = [stages for stages in divisions if is_stated(self._case, choice, stages)]
         for stages in dict.fromkeys(divisions):
             yield stages, fitted(self._case, choice, stages, self._least)
 
@@ -270,6 +280,8 @@ class _Sampler:
                 near = [*cuts[:c], cuts[c] + step, *cuts[c + 1 :]]
                 if all(a < b for a, b in pairwise([0, *near])):
                     stages = between(near[:-1], near[-1])
+                    if not is_stated(self._case, best.choice, stages):
+                        continue
                     changed = fitted(self._case, best.choice, stages, self._least)
                     yield from ((stages, each) for each in dict.fromkeys([best.recompute, changed]))
         for c in self._rng.permutation(len(cuts)).tolist():

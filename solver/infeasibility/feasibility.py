@@ -26,6 +26,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.divisions import stated_ranges
 from taut.formulations.order_division import chunk_problem
 from taut.formulations.partition import PartitionProblem, partition_problem, slowest_type
 from taut.formulations.problem import PlanningProblem
@@ -156,6 +157,8 @@ def best_division(problem: PlanningProblem, candidate: Candidate, excess: int = 
     if candidate.is_order_priced:
         return _leanest_division(problem, candidate)
     stages = partition_problem(problem, candidate)
+    if len(stages.budget) == 1:
+        stages = min(stages.by_family, key=least_excess)
     need, types = _need(stages), _limiting_types(problem, candidate, len(stages.budget))
     if len(stages.budget) == 1:
         ends = _least_missing(need.min(axis=1) - int(stages.budget[0]))
@@ -206,6 +209,9 @@ def _need(stages: PartitionProblem) -> Ints:
     held = stages.in_flight[:, None, None, None] * stages.activation
     layers = np.arange(stages.num_layers + 1)
     allowed = np.isfinite(stages.low.min(axis=0)) & (layers[:, None] < layers[None, :])
+    stated = stated_ranges(stages.families, stages.num_layers)
+    if stated is not None:
+        return np.asarray(np.where(allowed & stated[:, None], stages.fixed + held, FORBIDDEN))
     return np.asarray(np.where(allowed, stages.fixed + held, FORBIDDEN))
 
 

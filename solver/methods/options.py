@@ -5,7 +5,8 @@ Candidates of a planning problem as options of the strategy program, with the le
     all options is the least of that bound over all candidates, but for what it gains by branching on members of rings.
 (2) AMP's flat ring is that of the stage with most gradients: it takes the place of the optimizer in
     ``taut.formulations.program.later_stages`` (3), which is the longest of all stages too.
-(3) A single stage with several copies of its weights has an option for every case of ``taut.solver.bounds.copies``,
+(3) Where divisions are stated in families (``taut.formulations.divisions``), a candidate has an option for each.
+(4) A single stage with several copies of its weights has an option for every case of ``taut.solver.bounds.copies``,
     one of which holds.
 """
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.units import NANOSECONDS_PER_SECOND
+from taut.formulations.divisions import is_stated
 from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
 from taut.formulations.program.program import SLOW, Option, kibibytes, option_cost
 from taut.formulations.sharding import half_ring
@@ -32,7 +34,7 @@ NEAR = 1.1
 
 def options_of(ladder: Ladder, candidate: Candidate, most: float = np.inf) -> Iterator[Option]:
     """
-    The options of a candidate, one but for (3).
+    The options of a candidate, one but for (3) and (4).
 
     Parameters
     ----------
@@ -53,7 +55,8 @@ def options_of(ladder: Ladder, candidate: Candidate, most: float = np.inf) -> It
     stages = partition_problem(problem, candidate, gather=least_gather(problem, candidate, ladder.links))
     if len(stages.budget) > 1 and candidate.pp > 1:
         stages = stages.with_mixed(2, 1)
-    yield Option(candidate, stages, comm.edge, comm.tail + comm.ring_latency, _later(comm, stages), most)
+    for family in stages.by_family:
+        yield Option(candidate, family, comm.edge, comm.tail + comm.ring_latency, _later(comm, stages), most)
 
 
 def cautious_option(ladder: Ladder, candidate: Candidate) -> Option:
@@ -128,6 +131,12 @@ class _Simple:
         ends = np.rint(layers * np.cumsum(1.0 / whole) / np.sum(1.0 / whole)).astype(np.int64)
         stage = self._stage
         ends = np.minimum(np.maximum.accumulate(np.maximum(ends - stage, 1)) + stage, layers - stage[::-1])
+        if problem.families is not None:
+            least = problem.families[0, :, 0]
+            ends = np.cumsum(least)
+            # First and last stage share what the others leave.
+            ends[:-1] += (layers - ends[-1]) // 2
+            ends[-1] = layers
         best = self._cost(ends)
         better = bool(np.isfinite(best.seconds)) and best.seconds < NEAR * known
         while better:
@@ -143,6 +152,8 @@ class _Simple:
     def _cost(self, ends: Ints) -> SimpleDivision:
         """The division with these ends, ``NOTHING`` where a stage fits with no recompute."""
         problem, starts = self._problem, np.concatenate([[0], ends[:-1]])
+        if not is_stated(ends - starts, problem.families):
+            return NOTHING
         fixed, activation = problem.fixed[:, starts, ends], problem.activation[:, starts, ends]
         fits = kibibytes(fixed + problem.in_flight * activation) <= kibibytes(problem.budget[self._pattern])
         low = np.where(fits, problem.low[self._pattern, :, starts, ends].T, np.inf)

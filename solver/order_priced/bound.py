@@ -8,6 +8,8 @@ Lower bound on every division of an order-priced candidate.
 (3) Elsewhere, or where there are too many options, the Lagrangian dual over chunks, with prices of memory
     (``taut.solver.order_priced.lagrangian``).
 
+(4) Where a framework states few divisions, all of them instead (``taut.solver.order_priced.stated``).
+
 The largest counts. The limit is lowered to little above the least makespan of a division that is known to fit.
 """
 
@@ -29,6 +31,7 @@ from taut.solver.order_priced.lagrangian import bounded_pricing, memory_dual
 from taut.solver.order_priced.master import least_excess
 from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 from taut.solver.order_priced.pricing import ROUNDING
+from taut.solver.order_priced.stated import by_busiest, is_listed, stated_missing, stated_seconds
 from taut.solver.order_priced.witness import price_witness
 
 SLACK = 1.02
@@ -63,7 +66,7 @@ class OrderBound:
 
 def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     """
-    Bound by (1) to (3), or proof that nothing fits.
+    Bound by (1) to (3), or by (4), or proof that nothing fits.
 
     Parameters
     ----------
@@ -77,6 +80,8 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     OrderBound
         The bound with its witness.
     """
+    if is_listed(given):
+        return _by_listing(given)
     simple = list(_simple(given))
     rows = MasterRows(given)
     fitting = [division for division in simple if (rows.excess(division) <= 0).all()]
@@ -97,6 +102,16 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     if by_dual.seconds >= by_devices.seconds:
         return by_dual
     return replace(by_dual, seconds=by_devices.seconds, witness=by_devices.witness)
+
+
+def _by_listing(given: ChunkProblem) -> OrderBound:
+    """Bound (4), or proof that nothing fits."""
+    assert given.stated is not None
+    witness = {"stated": len(given.stated)}
+    seconds, divisions = stated_seconds(given)
+    if seconds < np.inf:
+        return OrderBound(seconds=seconds, witness=witness, divisions=divisions)
+    return OrderBound(seconds=np.inf, witness=witness, missing=stated_missing(given))
 
 
 def _lowered_limit(given: ChunkProblem, limit: float, divisions: list[Division], *, known: bool) -> float:
@@ -147,6 +162,8 @@ def _fits(rows: MasterRows, memory_prices: Floats, found: list[Division]) -> boo
 
 def low_memory_divisions(given: ChunkProblem) -> list[Division]:
     """Divisions that need little memory: simple ones, and minimisers of bytes under some prices."""
+    if given.stated is not None:
+        return [division for r in given.recomputes.tolist() for _, division in by_busiest(given, r)]
     rows = MasterRows(given)
     memory_prices = [np.full(len(rows.memory_rows), 1.0 / len(rows.memory_rows)), *np.eye(len(rows.memory_rows))]
     answers = (memory_dual(rows, each)[1] for each in memory_prices)

@@ -6,10 +6,13 @@ the best is sought by the least pair (bytes beyond the budget on the worst devic
 with the exact memory of ``taut.formulations.tables.memory`` and the makespan at the best links
 (``taut.formulations.order_division`` (1)). A neighbour moves one cut by one layer or changes one chunk's recompute; the
 first that improves is taken. The search ends in a local optimum, after a number of neighbours, or where the makespan is
-too far beyond the limit for steps to come below it. The result fits; nothing is claimed of how good it is.
+too far beyond the limit for steps to come below it. The result fits; nothing is claimed of how good it is. Where
+divisions are listed (``ChunkProblem.stated``), the quickest of them that fits takes the place of all this.
 """
 
 from collections.abc import Iterator, Sequence
+from heapq import merge
+from operator import itemgetter
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from taut.formulations.strategy import Division
 from taut.solver.layer_partition import Partition
 from taut.solver.order_priced.division_annealing import DivisionAnnealing
 from taut.solver.order_priced.master_rows import least_makespan
+from taut.solver.order_priced.stated import by_busiest
 
 EFFORTS = (3_000, np.inf, 2e-2), (15_000, 0.02, 1e-3), (25_000, 0.01, 5e-3), (25_000, 0.01, 1e-3)
 """Moves of annealing runs, the distance of the makespan beyond the limit, relative, up to which each is made, and first
@@ -63,6 +67,8 @@ def improved_division(
     Partition or None
         The division with its makespan at the best links in seconds; None where no division was found that fits.
     """
+    if given.stated is not None:
+        return _best_stated(problem, candidate, given)
     memory, budget = problem.device_memory(candidate), int(given.budget)
 
     def excess(division: Division) -> int:
@@ -97,6 +103,20 @@ def improved_division(
     if value[0] > 0:
         return None
     return Partition(seconds=value[1], division=best, patterns=(0,) * candidate.pp)
+
+
+def _best_stated(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem) -> Partition | None:
+    """The quickest division of those that are listed, with one recompute for all chunks, that fits."""
+    memory, budget = problem.device_memory(candidate), int(given.budget)
+    best, seconds, left = None, np.inf, MOST_PASSES
+    for busiest, division in merge(*(by_busiest(given, r) for r in given.recomputes.tolist()), key=itemgetter(0)):
+        if busiest >= seconds or left <= 0:
+            break
+        if max(memory.bytes_of(*division.ranges)) <= budget:
+            left -= len(given.order.passes)
+            value = least_makespan(given, division)
+            best, seconds = (division, value) if value < seconds else (best, seconds)
+    return None if best is None else Partition(seconds=seconds, division=best, patterns=(0,) * candidate.pp)
 
 
 def _neighbours(given: ChunkProblem, division: Division) -> Iterator[Division]:

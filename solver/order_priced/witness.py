@@ -11,6 +11,9 @@ by one of
 (3) the limit, weights of paths and prices of memory (``taut.solver.order_priced.lagrangian`` (1) and (3)), which hold
     for any such weights and any prices that are not negative.
 
+Where divisions are listed one by one (``taut.solver.order_priced.stated``), a witness is their number, and the check
+prices them again.
+
 Missing memory is proven by prices (``taut.solver.order_priced.lagrangian`` (2)), or (4) by bytes with which, on every
 device, the devices still take too few layers.
 
@@ -32,6 +35,7 @@ from taut.solver.order_priced.device_chain import DeviceChain
 from taut.solver.order_priced.lagrangian import bounded_pricing, dual_value, memory_dual
 from taut.solver.order_priced.master_rows import MasterRows, MeanFigures
 from taut.solver.order_priced.pricing import ROUNDING
+from taut.solver.order_priced.stated import is_listed, stated_missing, stated_seconds
 
 Number = Annotated[int, Field(ge=0, le=2**31)]
 Amount = Annotated[float, Field(ge=0, le=1e30)]
@@ -109,6 +113,14 @@ class _ByCapacity(_Plain):
     limit_s: Limit
 
 
+class _ByListing(_Plain):
+    stated: Number
+
+
+class _MissingByListing(_ByListing):
+    missing_kib: int | None = None
+
+
 class _MissingByPrices(_Plain):
     prices: list[Amount]
     missing_kib: int | None = None
@@ -119,11 +131,11 @@ class _MissingByCapacity(_Plain):
     missing_kib: int | None = None
 
 
-class _Missing(RootModel[_MissingByCapacity | _MissingByPrices]):
+class _Missing(RootModel[_MissingByCapacity | _MissingByListing | _MissingByPrices]):
     pass
 
 
-class _Witness(RootModel[_ByCapacity | _ByBranches | _ByPrices]):
+class _Witness(RootModel[_ByCapacity | _ByBranches | _ByListing | _ByPrices]):
     pass
 
 
@@ -147,6 +159,8 @@ def rederived(given: ChunkProblem, witness: dict[str, Any]) -> float:
         parsed = _Witness.model_validate(witness).root
     except (ValidationError, RecursionError):
         return -np.inf
+    if isinstance(parsed, _ByListing):
+        return stated_seconds(given)[0] if _is_listed(given, parsed) else -np.inf
     if isinstance(parsed, _ByCapacity):
         value = parsed.limit_s if is_lower_bound(given, parsed.limit_s) else -np.inf
     elif isinstance(parsed, _ByBranches):
@@ -233,11 +247,19 @@ def missing_bytes(given: ChunkProblem, witness: dict[str, Any]) -> float:
         return -np.inf
     if isinstance(parsed, _MissingByCapacity):
         return float(parsed.missing) if is_too_small(DeviceChain(given), parsed.missing - 1) else -np.inf
+    if isinstance(parsed, _MissingByListing):
+        missing = stated_missing(given) if _is_listed(given, parsed) else 0.0
+        return missing if missing > 0 else -np.inf
     rows, memory_prices = MasterRows(given), np.array(parsed.prices)
     if len(memory_prices) != len(rows.memory_rows):
         return -np.inf
     missing = memory_dual(rows, memory_prices)[0]
     return missing if 0 < missing < np.inf else -np.inf
+
+
+def _is_listed(given: ChunkProblem, parsed: _ByListing) -> bool:
+    """Whether divisions are listed one by one, as many as a witness says."""
+    return is_listed(given) and given.stated is not None and len(given.stated) == parsed.stated
 
 
 def _figures(given: ChunkProblem, stated: _Critical) -> MeanFigures | None:

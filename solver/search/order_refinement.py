@@ -137,7 +137,7 @@ class OrderRefining:
         if not branching.is_branched and branching.limit > self._best.seconds * LOWERED:
             found = order(self._ladder, bound.candidate, self._best.seconds * ABOVE).order
             return found is not None and not self._bounded(bound, at, found) and at.branching is not None
-        if self._cool(bound, at, branching):
+        if branching.given.stated is None and self._cool(bound, at, branching):
             return True
         known, more = branching.incumbent[0], branching.branch()
         seconds = branching.seconds * (1 - ROUNDING)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from taut.formulations.divisions import is_stated
 from taut.formulations.partition import partition_problem
 from taut.formulations.placement import PlacementProblem, placement_problem
 from taut.formulations.problem import PlanningProblem
@@ -134,7 +135,8 @@ class Refining:
             exact = FoundPlacement(seconds=problem.cost(placed.positions), positions=placed.positions)
             self._best.offer(bound, problem, exact)
             # Where later stages are waited for, the exact longest pipeline and first ring are a bound alone.
-            found, closed = placed.partition, placed.exact and not waits_for_every_stage(self._problem, candidate)
+            if is_stated(placed.partition.division.layers, self._problem.families(candidate)):
+                found, closed = placed.partition, placed.exact and not waits_for_every_stage(self._problem, candidate)
         if bound.state is not State.OPEN:
             return False
         covering = None

@@ -18,11 +18,12 @@ import numpy as np
 
 from taut.data.arrays import Flags, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.partition import seconds_within
+from taut.formulations.divisions import stated_ranges
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.formulations.tables.least_traffic import seconds_within
 from taut.solver.placement.annealing.anneal import anneal_restarts
 from taut.solver.placement.result import found_placement
 from taut.solver.result import Incumbent, Limits
@@ -77,6 +78,7 @@ class _Divisions:
         seconds = problem.tables(candidate).seconds + seconds_within(problem, candidate).both
         # Of every range by type and recompute, infinite where it is not allowed, (types, recompute, L+1, L+1).
         self._seconds = np.where(allowed[None, :, None, None], seconds, np.inf)
+        self._stated = stated_ranges(problem.families(candidate), seconds.shape[-1] - 1)
         self._known: dict[bytes, Division | None] = {}
 
     def plan(self, devices: Ints) -> Incumbent | None:
@@ -102,7 +104,8 @@ class _Divisions:
             recompute.append(slowest.argmin(axis=0))
             chosen.append(slowest.min(axis=0))
         transfers = np.zeros((len(chosen) - 1, self._seconds.shape[-1]))
-        ends = divide(np.stack(chosen), transfers, self._candidate.num_micro_batches)
+        by_stage = np.stack(chosen) if self._stated is None else np.where(self._stated, np.stack(chosen), np.inf)
+        ends = divide(by_stage, transfers, self._candidate.num_micro_batches)
         if ends is None:
             return None
         starts = np.concatenate([[0], ends[:-1]])

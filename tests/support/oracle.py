@@ -7,7 +7,7 @@ of symmetry, so at most 8 of them are accepted.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import combinations, permutations, product
 
 import numpy as np
@@ -18,6 +18,9 @@ from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.solver.certificate.examined import case_of
+from taut.solver.certificate.reference.divisions import is_stated
+from taut.solver.certificate.reference.space import Choice
 
 MOST_DEVICES = 8
 
@@ -82,8 +85,16 @@ def _strategies(problem: PlanningProblem, candidate: Candidate) -> Iterator[Stra
     count = candidate.pp * candidate.vpp
     for inner in combinations(range(1, layers), count - 1):
         stages = tuple(zip((0, *inner), (*inner, layers), strict=True))
+        if not _is_stated(problem, candidate, stages):
+            continue
         for recompute in product(problem.recompute_of(candidate), repeat=count):
             yield Strategy(candidate=candidate, division=Division(stages, recompute))
+
+
+def _is_stated(problem: PlanningProblem, candidate: Candidate, stages: tuple[tuple[int, int], ...]) -> bool:
+    """Whether the space states a division, by the definition of its forms."""
+    choice = Choice(**{field.name: getattr(candidate, field.name) for field in fields(Choice)})
+    return is_stated(case_of(problem), choice, stages)
 
 
 def _fits(problem: PlanningProblem, strategy: Strategy, placements: Ints) -> Flags:

@@ -26,7 +26,8 @@ With D devices, global batch g and L layers a candidate has
     tensor ranks each: several only as in (10), with ZeRO-1, or 0 where 1 is not to be had or 0 is fixed, and, where
     tp > 1, sequence parallelism. Their ep etp devices are a multiple of tp, of tp cp devices one divides the other, and
     they divide tp cp dp; they, and the larger of both, are whole parts of nodes or whole nodes as in (2). The larger of
-    both run in step.
+    both run in step;
+(12) a division of the layers of one of the space's forms (``taut.solver.certificate.reference.divisions``).
 """
 
 from collections.abc import Iterator
@@ -37,12 +38,17 @@ from typing import Any
 from taut.data.costs import Key
 from taut.data.layers.layer import LayerSpec
 from taut.errors import DataError
+from taut.solver.certificate.reference.divisions import has_stated
 from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, WHOLE_STEP, Case, Choice
 
 
 def candidates(case: Case) -> list[Choice]:
-    """Every candidate of the space in ascending order, (1) to (11)."""
-    own = [choice for choice in _degrees(case) if all(_is(choice, k, v) for k, v in case.space["fixed"].items())]
+    """Every candidate of the space in ascending order, (1) to (12)."""
+    own = [
+        choice
+        for choice in _degrees(case)
+        if all(_is(choice, k, v) for k, v in case.space["fixed"].items()) and has_stated(case, choice)
+    ]
     given = [
         replace(choice, order=tuple(order["words"]))
         for order in case.space["orders"]

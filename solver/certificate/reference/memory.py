@@ -23,6 +23,7 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB, MOST_BYTES
+from taut.solver.certificate.reference.divisions import forms_of, is_stated
 from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of
 from taut.solver.certificate.reference.orders import Order
 from taut.solver.certificate.reference.space import CLOSED_FORM, SPLIT, Case, Choice
@@ -162,6 +163,10 @@ def violations(
     cut = all(first == before and first < end for (first, end), before in zip(stages, ends, strict=False))
     if len(stages) != chunks or not cut or ends[-1] != layers:
         yield f"stages {list(stages)} do not divide {layers} layers in order"
+        return
+    if not is_stated(case, choice, stages):
+        counts = [end - first for first, end in stages]
+        yield f"layers {counts} of the stages are no division that is {', '.join(forms_of(case))}"
         return
     allowed = set(case.space["recompute"]) - ({"full"} if choice.schedule in SPLIT else set())
     allowed &= {choice.uniform_recompute or kind for kind in allowed}

@@ -26,10 +26,10 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.latency import step_time
-from taut.formulations.partition import seconds_of_best
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
+from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.solver.methods.baselines.dominoes import sample_domino
 from taut.solver.methods.baselines.trials import configurations, plain_candidates, tried
 from taut.solver.methods.outcome import Outcome

@@ -14,6 +14,9 @@ bytes and an optimizer of :math:`o_j` seconds, for a stage 0 that ends at layer 
 (3) Placements are taken in order of (2) with the least of A over all columns, a lower bound, until that is no better
     than the least found.
 
+Where a framework states some divisions alone, a stage has the layers that some of them give it
+(``taut.formulations.divisions``).
+
 It is the optimum where there is one pipeline and one message size, and where there is one stage and one choice of
 recompute; several pipelines may want different divisions.
 """
@@ -25,6 +28,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.degrees import BlockShape
+from taut.formulations.divisions import stated_ranges
 from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
@@ -222,12 +226,13 @@ def _stage_seconds(
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     layers = np.arange(tables.num_layers + 1)
     possible = allowed[:, None, None] & (layers[:, None] < layers)
+    stated = stated_ranges(problem.families(candidate), tables.num_layers)
     least = np.empty((candidate.pp, *seconds.shape[:1], *seconds.shape[2:]))
     choice = np.empty(least.shape, np.int64)
     for x in range(candidate.pp):
         need = memory.fixed + memory.in_flight[x] * memory.activation
         fits = possible & (need <= memory.budget[listed.types][:, None, None, None])
-        priced = np.where(fits, seconds, np.inf)
+        priced = np.where(fits if stated is None else fits & stated[x], seconds, np.inf)
         least[x], choice[x] = priced.min(axis=1), priced.argmin(axis=1)
     return least, choice
 

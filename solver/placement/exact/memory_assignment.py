@@ -24,6 +24,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.divisions import is_stated, stated_ranges
 from taut.formulations.latency import memory_bytes
 from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
@@ -131,7 +132,8 @@ def _needs(problem: PlanningProblem, candidate: Candidate) -> tuple[Ints, Ints]:
     layers = np.arange(memory.fixed.shape[-1])
     possible = allowed[:, None, None] & (layers[:, None] < layers)
     held = memory.in_flight[:, None, None, None] * memory.activation
-    need = np.where(possible, memory.fixed + held, _NEVER)
+    stated = stated_ranges(problem.families(candidate), len(layers) - 1)
+    need = np.where(possible if stated is None else possible & stated[:, None], memory.fixed + held, _NEVER)
     return need.min(axis=1), need.argmin(axis=1)
 
 
@@ -172,7 +174,10 @@ def _least_of_all(problem: PlanningProblem, candidate: Candidate, groups: _Group
     if comb(layers - 1, chunks - 1) * len(allowed) ** chunks > MOST_DIVISIONS:
         return None
     best, fewest = None, np.inf
+    families = problem.families(candidate)
     for strategy in _strategies(candidate, layers, chunks, tuple(allowed)):
+        if not is_stated(strategy.division.layers, families):
+            continue
         lacking = (np.sort(memory_bytes(problem, strategy))[::-1] - caps).max()
         if lacking < fewest:
             best, fewest = strategy, lacking

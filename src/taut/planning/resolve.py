@@ -16,7 +16,7 @@ from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.load import load_cluster, load_costs, load_memory_model, load_model
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.data.stack import Stack
+from taut.data.stack import ANY_DIVISION, Stack
 from taut.errors import DataError, FieldError
 from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.problem import LATENCY_MODELS, WHOLE_STEP, LatencyModel, PlanningProblem
@@ -219,6 +219,8 @@ def _no_candidate(problem: PlanningProblem, request: PlanRequest) -> DataError:
             "; etp is 1 or tp, and tp where ep=1; tp divides ep*etp; of ep*etp and tp*cp one divides the other, and "
             "both divide the node size or are multiples of it"
         )
+    if ANY_DIVISION not in space.divisions:
+        rule += f"; the layers divide into chunks that are {' or '.join(space.divisions)}"
     if space.fixed:
         fixed = ",".join(f"{field}={value}" for field, value in space.fixed.items())
         return FieldError("fix", fixed, f"no candidate has these values, expected {rule}")

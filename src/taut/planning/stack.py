@@ -123,6 +123,7 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         hybrid_sharding=_alike(cluster),
         recompute=recompute,
         recompute_by_stage=stack.recompute_by_stage or len(recompute) == 1,
+        divisions=stack.divisions,
         stack="" if stack.name == WHOLE_SPACE else stack.name,
         fixed=fixed,
     )

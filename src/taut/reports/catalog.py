@@ -104,6 +104,7 @@ def _stacks() -> list[dict[str, Any]]:
             "name": name,
             "schedules": ", ".join(stack.schedules),
             "recompute": ", ".join(stack.recompute) + (" by stage" if stack.recompute_by_stage else ""),
+            "divisions": ", ".join(stack.divisions),
             "zero": ", ".join(map(str, stack.zero)),
             "zero_in_pipelines": ", ".join(map(str, stack.pipeline_zero or stack.zero)),
             "calibrations": ", ".join(stack.calibrations),
