@@ -9,7 +9,7 @@ from taut.data.stack import Form
 from taut.formulations.divisions import families, is_stated, listed, stated_ranges
 from taut.solver.certificate.examined import case_of
 from taut.solver.certificate.reference import divisions as reference
-from taut.solver.certificate.reference.space import Choice
+from taut.solver.certificate.reference.space import Case, Choice
 from tests.support.small import cluster, model, problem
 
 FORMS: list[list[Form]] = [["even"], ["with-ends"], ["balanced"], ["first-last"], ["even", "first-last"], ["layout"]]
@@ -44,7 +44,7 @@ def test_families_hold_what_the_forms_define(forms: list[Form], shape: tuple[str
             assert all(ranges[np.arange(pp * vpp), end[:-1], end[1:]].all() for end in ends)
 
 
-def stated(case: reference.Case, choice: Choice, sizes: tuple[int, ...]) -> bool:
+def stated(case: Case, choice: Choice, sizes: tuple[int, ...]) -> bool:
     """Whether a division has a form by its definition."""
     ends = np.cumsum([0, *sizes]).tolist()
     return reference.is_stated(case, choice, list(pairwise(ends)))
