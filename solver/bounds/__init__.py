@@ -1,7 +1,7 @@
 """
 Lower bounds on a candidate.
 
-``candidate_bounds`` holds the closed form and the exact partition, ``communication`` the least communication that both
-add, ``link_bounds`` the best that any placement can get from the links, ``margin_free`` the global bound with the
-memory margin set to zero.
+``relaxation`` holds the closed forms and ``candidate_bounds`` the exact partition, ``communication`` the least
+communication that both add, with ``least_hops`` and ``least_rings``, ``link_bounds`` the best that any placement can
+get from the links, ``margin_free`` the global bound with the memory margin set to zero.
 """

@@ -16,9 +16,10 @@ import numpy as np
 from taut.data.units import KIB
 from taut.formulations.partition import partition_problem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import ROUNDING, chunked, partition_bound
+from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.bounds.least_rings import least_gather
+from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_partition import Partition
 from taut.solver.memory_excess import least_excess
 from taut.solver.order_priced.bound import OrderBound, order_bound

@@ -4,7 +4,7 @@ The ladder of bounds: the lower bounds on a candidate, the weakest first, and wh
 ====================  ==============================================================  ============================
 source                what it is                                                      module
 ====================  ==============================================================  ============================
-``relaxation``        closed form: ideal balance, memory ignored                      ``bounds.candidate_bounds``
+``relaxation``        closed form: ideal balance, memory ignored                      ``bounds.relaxation``
 ``memory``            no division of the layers fits                                  ``layer_partition``
 ``partition``         exact division of the layers, least communication               ``bounds.candidate_bounds``
 ``order-memory``      no division into chunks fits, by priced memory                  ``order_priced.witness``
@@ -29,10 +29,10 @@ from enum import IntEnum
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import relaxation_bound
 from taut.solver.bounds.communication import Communication, communication
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.relaxation import relaxation_bound
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import SubsetCache, has_joint
 from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots

@@ -45,9 +45,9 @@ from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import best_block
-from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.least_rings import least_gather, least_ring
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.relaxation import ROUNDING
 
 
 def simulated_seconds(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> float:

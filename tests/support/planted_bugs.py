@@ -36,7 +36,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.tables import block_links, block_traffic, memory, stage_tables
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.solver import layer_partition
-from taut.solver.bounds import candidate_bounds, communication, copies, least_hops, least_rings, link_bounds
+from taut.solver.bounds import communication, copies, least_hops, least_rings, link_bounds, relaxation
 from taut.solver.certificate.examined import case_of
 from taut.solver.certificate.published_orders import order_for
 from taut.solver.certificate.reference.candidates import candidates
@@ -181,7 +181,7 @@ BUGS: dict[str, Patch] = {
     "node-slots bound +5 %": _changed(node_slots, "solve_by_slots", _raised),
     "full recompute without its all-reduces": _without_full_rings,
     "trip weight always 1": _method(PlanningProblem, "_trips", lambda found, *_: 1.0),
-    "relaxation +10 %": _scaled(candidate_bounds, "relaxation_bound", 1.1),
+    "relaxation +10 %": _scaled(relaxation, "relaxation_bound", 1.1),
     "network cards ignored": _method(links.Links, "_shared", lambda found, given, *_: given.rate),
     "last stage at half price": _changed(latency, "_stage_seconds", _half_last),
     "transfers at twice the rate": _method(links.Links, "pipeline_rate", lambda found, *_: found * 2),

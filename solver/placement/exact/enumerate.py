@@ -38,9 +38,9 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.formulations.tables.block_links import BlockLink, block_link
 from taut.formulations.tables.block_traffic import block_seconds
-from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_partition import Partition
 from taut.solver.placement.exact.all_placements import count_placements, placements
 from taut.solver.placement.exact.joint import Joint, further_edge

@@ -31,10 +31,10 @@ from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.communication import communication, fixed_seconds
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.slot_kinds import slot_kinds
 from taut.solver.placement.exact.subset import SecondPrice, SubsetSolver, few_multisets

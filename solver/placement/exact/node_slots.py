@@ -39,9 +39,9 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import has_shards
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.communication import optimizer_per_parameter, waits_for_every_stage
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_partition import Partition
 from taut.solver.placement.exact.joint import Joint
 from taut.solver.placement.exact.slot_figures import slot_figures

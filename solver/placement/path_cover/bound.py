@@ -33,10 +33,10 @@ from taut.formulations.pair_table import PairTable
 from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.communication import fixed_seconds
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_partition import Partition, solve_partition
 from taut.solver.placement.exact.joint import linked
 from taut.solver.placement.path_cover.cases import CommunicationBound

@@ -25,9 +25,9 @@ from taut.data.costs import RECOMPUTE
 from taut.formulations.partition import LaterStages, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_partition import Partition
 from taut.solver.placement.path_cover.bound import Covered, CoveredSeconds
 from taut.solver.placement.path_cover.build import CaseSearch

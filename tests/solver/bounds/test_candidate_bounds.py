@@ -10,9 +10,10 @@ from taut.data.calibration import TERMS, Calibration
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division, Strategy
-from taut.solver.bounds.candidate_bounds import partition_bound, relaxation_bound
+from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.relaxation import relaxation_bound
 from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
 from taut.solver.result import Limits
 from taut.solver.search.search import search

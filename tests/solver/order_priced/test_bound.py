@@ -18,11 +18,12 @@ from taut.formulations.schedules.plan_orders import order_of
 from taut.formulations.schedules.schedule import timetable
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.solver.bounds.candidate_bounds import chunked, relaxation_bound
+from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.margin_free import margin_free_bound
+from taut.solver.bounds.relaxation import relaxation_bound
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.memory_excess import least_excess

@@ -10,8 +10,8 @@ from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.formulations.problem import LATENCY_MODELS, PlanningProblem
 from taut.formulations.program.program import Option, StrategyProgram
 from taut.formulations.program.rows import strategy_program
-from taut.solver.bounds.candidate_bounds import ROUNDING
 from taut.solver.bounds.ladder import Ladder
+from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_partition import solve_partition
 from taut.solver.methods.options import options_of, rounded_off
 from taut.solver.program.cbc import solve_cbc

@@ -11,9 +11,10 @@ import pytest
 from taut.data.arrays import Ints
 from taut.formulations.links import Links
 from taut.formulations.space import Candidate
-from taut.solver.bounds.candidate_bounds import partition_bound, relaxation_bound
+from taut.solver.bounds.candidate_bounds import partition_bound
 from taut.solver.bounds.communication import communication
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.relaxation import relaxation_bound
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
 from taut.solver.placement.exact.all_placements import count_placements, placements
