@@ -3,7 +3,8 @@ What runs today beside the proven best, and which single changes gain most.
 
 (1) The current configuration is priced as it is (``taut.comparison.current``), by the evaluator.
 (2) The best plan is that of ``taut.plan`` in a space that holds the current schedule, so its bound L holds for the
-    current configuration of J seconds as well: its distance is J / L - 1.
+    current configuration of J seconds as well: its distance is J / L - 1. The search knows the current configuration
+    from the beginning, so the best plan is never slower than one that fits.
 (3) A single change lets one choice go: the degree or choice that gains most is taken, the number of replicas follows
     from the other degrees, and all else stays as it is, stages even and workers in the order of the devices. Stages
     and placement are let go together, by a search with everything else held.
@@ -20,7 +21,7 @@ from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.strategy import Strategy
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
-from taut.planning.solve import plan
+from taut.planning.solve import planned
 from taut.planning.stated import stated_configuration
 from taut.solver.result import Progress
 
@@ -89,7 +90,7 @@ def compare(
     if request.schedules is None:
         request = request.model_copy(update={"schedules": tuple(today.problem.space.schedules)})
     priced = Priced.of(today)
-    best = plan(request, progress=progress)
+    best = planned(request, progress=progress, start=today)
     found = [*_single(request, stated, today.strategy), *_placed(request, stated, today.strategy)]
     gains = [each for each in found if each.fits and each.gain(priced.step_time_s) > LEAST_GAIN]
     gains.sort(key=lambda each: each.step_time_s)
@@ -125,7 +126,7 @@ def _single(request: PlanRequest, current: Current, strategy: Strategy) -> Itera
 def _placed(request: PlanRequest, current: Current, strategy: Strategy) -> Iterator[Change]:
     """Stages and placement let go, by a search with all else held, (3)."""
     try:
-        found = plan(request.model_copy(update={"fix": _held(current, strategy)}))
+        found = planned(request.model_copy(update={"fix": _held(current, strategy)}))
     except (InfeasibleError, NothingFoundError):
         return
     layers = "even" if current.layers is None else "as stated"

@@ -21,13 +21,15 @@ from taut.formulations.tables.learned_memory import candidate_features
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.resolve import planning_problem, wider_costs
+from taut.planning.stated import Stated
 from taut.solver.certificate.write import plan_document
 from taut.solver.infeasibility.diagnosis import diagnose
 from taut.solver.methods.certified import Certified, certified
 from taut.solver.methods.named import NAMES, SEARCH, SIMULATED, method_of
 from taut.solver.methods.outcome import Outcome
-from taut.solver.result import Limits, Progress, SearchResult, Status, StoppedBy
+from taut.solver.result import Incumbent, Limits, Progress, SearchResult, Status, StoppedBy
 from taut.solver.search.search import search
+from taut.solver.simple_plans import priced
 
 _STOPPED = {
     StoppedBy.TIME: "the time limit came first",
@@ -140,7 +142,34 @@ def plan(
     >>> taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "micro_batch": 4})
     <Plan gpt2-345m on dgx-a100, pp=1 tp=1 dp=8 micro_batch=4 1f1b zero=3, 0.16 s a step, gap 0 %>
     """
-    request, method = scored_by_simulation(request_of(model, cluster, options), method)
+    return planned(request_of(model, cluster, options), method=method, processes=processes, progress=progress)
+
+
+def planned(
+    request: PlanRequest,
+    *,
+    method: str = SEARCH,
+    processes: int = 1,
+    progress: Progress | None = None,
+    start: Stated | None = None,
+) -> Plan:
+    """
+    What ``plan`` finds for a request.
+
+    Parameters
+    ----------
+    request, method, processes, progress
+        As of ``plan``.
+    start
+        A configuration that the branch and bound of one process knows from the beginning, where it fits and lies in the
+        space.
+
+    Raises
+    ------
+    DataError, InfeasibleError, NothingFoundError
+        As ``plan`` does.
+    """
+    request, method = scored_by_simulation(request, method)
     if processes < 1 or (processes > 1 and method != SEARCH):
         reason = f"expected a number above 0, and 1 with a method other than {SEARCH}"
         raise FieldError("processes", str(processes), reason)
@@ -148,7 +177,8 @@ def plan(
     tried = (
         None if method == SEARCH else certified(problem, _found_by(method, problem, limits, progress), limits, progress)
     )
-    result = _searched(problem, limits, processes, progress) if tried is None else tried.result
+    known = None if start is None else _known(problem, start)
+    result = _searched(problem, limits, processes, progress, known) if tried is None else tried.result
     if result.status is Status.INFEASIBLE:
         why_not = diagnose(problem, result, pricing=lambda max_tp: wider_costs(problem, request.profile, max_tp))
         raise InfeasibleError(str(why_not), why_not.as_dict())
@@ -177,10 +207,18 @@ def scored_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest
     return request.model_copy(update={"latency_model": "step"}), SIMULATED
 
 
-def _searched(problem: PlanningProblem, limits: Limits, processes: int, progress: Progress | None) -> SearchResult:
+def _known(problem: PlanningProblem, start: Stated) -> Incumbent | None:
+    """A configuration as a plan of the problem; None where it does not fit or is outside of the space."""
+    within = start.strategy.candidate in problem.candidates
+    return priced(problem, start.strategy, start.devices) if within else None
+
+
+def _searched(
+    problem: PlanningProblem, limits: Limits, processes: int, progress: Progress | None, known: Incumbent | None
+) -> SearchResult:
     """The branch and bound, on so many processes."""
     if processes == 1:
-        return search(problem, limits, progress)
+        return search(problem, limits, progress, incumbent=known)
     from taut.solver.search.shared import search_on
     from taut.sweeping.executors import local_executor
 

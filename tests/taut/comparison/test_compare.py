@@ -115,3 +115,10 @@ def test_layers_are_even_or_numbers() -> None:
 def test_chunks_mean_the_interleaved_schedule() -> None:
     """Stages in chunks without a schedule are interleaved 1F1B, as in Megatron-LM."""
     assert current_of({"vpp": 2}).fix == {"vpp": 2, "schedule": "interleaved-1f1b"}
+
+
+def test_the_best_plan_is_never_slower_than_one_that_runs() -> None:
+    """With no time to search at all the current configuration itself is the best plan known."""
+    found = taut.compare("gpt2-345m", "dgx-a100", global_batch=32, current=CURRENT, work_limit=1)
+    assert found.current.fits
+    assert found.best.step_time_s <= found.current.step_time_s * (1 + 1e-9)
