@@ -24,7 +24,6 @@ from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import half_ring
 from taut.formulations.space import Candidate
-from taut.formulations.tables.least_traffic import least_within
 from taut.solver.bounds.communication import Communication, fixed_seconds
 from taut.solver.bounds.copies import cases
 from taut.solver.bounds.least_hops import least_edges

@@ -21,11 +21,11 @@ import numpy as np
 
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
-from taut.formulations.partition import least_within
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, SPLIT
 from taut.formulations.sharding import pass_bytes
 from taut.formulations.space import Candidate
+from taut.formulations.tables.least_traffic import least_within
 from taut.solver.bounds.communication import Communication
 from taut.solver.order_priced.pricing import ROUNDING as ORDER_ROUNDING
 
