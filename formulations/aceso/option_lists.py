@@ -6,21 +6,28 @@ runs of at most P stand here, without those that another one equals or betters i
 
 (1) :math:`F_k(s) = \min_o c_o + F_{k-1}(s - s_o),\quad F_0(s) = 0` for :math:`s \le 0`, else :math:`\infty`
 
-is the least seconds in which k whole layers save at least s. Saved bytes are counted in units and runs in clusters.
-*Cautious* lists round what is saved down and runs up to the largest of the cluster, the others the opposite ways.
+is the least seconds in which k whole layers save at least s, kept apart by whether the first operator of the first
+layer is recomputed, and that of what follows the last. Saved bytes are counted in whole units, which divide the
+activations of nearly all operators, and runs in clusters, as the largest one by *cautious* lists and as the least by
+others. ``loss`` is the most that an option saves beyond its units, which lists that are not cautious allow every piece,
+with ``slack`` bytes of rounding in the whole.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.readers.aceso.operators import Operators
+from taut.data.units import MIB
 from taut.formulations.aceso.pieces import Options, piece_options
 from taut.formulations.compiled import jit
 
-UNITS = 30_000
-"""Units of the saved bytes of all whole layers of a stage, unless a layer has too few or too many."""
+UNITS = 2000
+"""The most units of the saved bytes of a layer."""
+TOLERANCE = 1.0
+"""Bytes by which sums of the same figures may differ."""
 CLUSTERS = 1000
 """Runs are in one cluster if they differ by at most this part of all activations of the list."""
 
@@ -29,8 +36,8 @@ class OptionLists(NamedTuple):
     """
     Options by run and piece: those of piece n among runs up to ``runs[c]`` begin at ``start[c, n]``.
 
-    Piece x < h is the rest of a layer from x on, and piece h + e x + y - 1 what ends a stage as [x, y), where a layer
-    with what follows the last one has e operators.
+    With f = 1 if a piece's first operator is recomputed, else 0, and c likewise for the next layer, a whole layer is
+    piece 2 f + c; ``rest_piece`` and ``end_piece`` number the others.
     """
 
     runs: Floats
@@ -38,17 +45,22 @@ class OptionLists(NamedTuple):
     seconds: Floats
     units: Ints
     bits: Ints
+    unit: float
+    loss: float
+    slack: float
 
 
-def unit_bytes(operators: Operators, layers: int) -> float:
-    """Bytes of a unit, where a stage has at most so many whole layers: 250 to 2,000 units a layer."""
-    layer = slice(operators.head, operators.head + operators.layer)
-    return max(float(operators.activations[layer].sum()) / min(max(UNITS // (layers + 1), 250), 2000), 1.0)
+def unit_bytes(operators: Operators) -> float:
+    """The largest number of half MiB that divides the activations of all operators, rounded down to half MiB."""
+    halves = np.floor(2 * operators.activations[operators.head :] / MIB + 1e-9).astype(np.int64)
+    layer = float(operators.activations[operators.head : operators.head + operators.layer].sum())
+    return max(math.gcd(*halves.tolist()) * MIB / 2, layer / UNITS, 1.0)
 
 
-def option_lists(operators: Operators, unit: float, *, cautious: bool) -> OptionLists:
-    """Options of every piece, once for every cluster of runs, with saved bytes in these units."""
-    pieces = _pieces(operators, cautious)
+def option_lists(operators: Operators, *, cautious: bool) -> OptionLists:
+    """Options of every piece, once for every cluster of runs."""
+    unit = unit_bytes(operators)
+    pieces = _pieces(operators)
     width = float(operators.activations.sum()) / CLUSTERS
     least, largest = _clusters(np.concatenate([each.run for each in pieces.values()]), width)
     numbers = max(pieces) + 1
@@ -59,23 +71,43 @@ def option_lists(operators: Operators, unit: float, *, cautious: bool) -> Option
         for number in range(numbers):
             start[cluster, number] = count
             if number in pieces:
-                lists.append(_staircase(pieces[number], top, unit, cautious))
+                lists.append(_staircase(pieces[number], top, unit))
                 count += len(lists[-1][0])
         start[cluster, numbers] = count
     seconds, units, bits = (np.concatenate(parts) for parts in zip(*lists, strict=True))
-    return OptionLists(largest if cautious else least, start, seconds, units, bits)
+    if cautious:
+        return OptionLists(largest, start, seconds, units, bits, unit, 0.0, 0.0)
+    loss = max(float((each.saved - _units(each.saved, unit) * unit).max(initial=0.0)) for each in pieces.values())
+    return OptionLists(least, start, seconds, units, bits, unit, loss, TOLERANCE)
 
 
-def _pieces(operators: Operators, cautious: bool) -> dict[int, Options]:
+@jit
+def rest_piece(first: int, follows: int) -> int:
+    """Number of the rest of a layer from an operator on, which is not the first, before another layer."""
+    return 2 + 2 * first + follows
+
+
+@jit
+def end_piece(layer: int, most: int, first: int, end: int, opens: int) -> int:
+    """Number of what ends a stage as [first, end), by the operators of a layer, and with what follows the last one."""
+    return 2 + 2 * layer + 2 * (most * first + end - 1) + opens
+
+
+def _pieces(operators: Operators) -> dict[int, Options]:
     """Options of every piece by its number."""
     layer, most = operators.layer, operators.layer + operators.tail
-    rests = {x: piece_options(operators, x, layer, ends=False, cautious=cautious) for x in range(layer)}
-    ends = {
-        layer + most * x + y - 1: piece_options(operators, x, y, ends=True, cautious=cautious)
-        for x in range(most)
-        for y in range(x + 1, most + 1)
-    }
-    return rests | ends
+    found: dict[int, Options] = {}
+    for follows in (False, True):
+        for opens in (False, True):
+            found[2 * opens + follows] = piece_options(operators, 0, layer, opens=opens, follows=follows)
+        for x in range(1, layer):
+            found[rest_piece(x, follows)] = piece_options(operators, x, layer, opens=None, follows=follows)
+    for y in range(1, most + 1):
+        for opens in (False, True):
+            found[end_piece(layer, most, 0, y, opens)] = piece_options(operators, 0, y, opens=opens, follows=None)
+        for x in range(1, y):
+            found[end_piece(layer, most, x, y, 0)] = piece_options(operators, x, y, opens=None, follows=None)
+    return found
 
 
 def _clusters(runs: Floats, width: float) -> tuple[Floats, Floats]:
@@ -89,35 +121,50 @@ def _clusters(runs: Floats, width: float) -> tuple[Floats, Floats]:
     return np.array([least for least, _ in ends]), np.array([largest for _, largest in ends])
 
 
-def _staircase(options: Options, top: float, unit: float, cautious: bool) -> tuple[Floats, Ints, Ints]:
+def _units(saved: Floats, unit: float) -> Ints:
+    return np.floor(saved / unit + 1e-9).astype(np.int64)
+
+
+def _staircase(options: Options, top: float, unit: float) -> tuple[Floats, Ints, Ints]:
     """Options with runs up to the top: seconds and saved units, both ascending, and their operators."""
     fits = options.run <= top
-    share = options.saved[fits] / unit
-    units = (np.floor(share + 1e-9) if cautious else np.ceil(share - 1e-9)).astype(np.int64)
+    units = _units(options.saved[fits], unit)
     better = units > np.concatenate([[-1], np.maximum.accumulate(units)[:-1]])
     return options.seconds[fits][better], units[better], options.bits[fits][better]
 
 
 @jit
-def whole_layers(lists: OptionLists, layers: int) -> tuple[Floats, Ints]:
-    """F of (1) by cluster, and where the part of k layers begins; saved units from 0 to k times the most of a layer."""
-    clusters = len(lists.runs)
+def layer_offsets(lists: OptionLists, cluster: int, layers: int) -> Ints:
+    """Where the part of k layers begins in ``whole_layers``: 0 to k times the most units that a layer saves."""
     most = 0
-    for cluster in range(clusters):
-        for place in range(lists.start[cluster, 0], lists.start[cluster, 1]):
-            most = max(most, lists.units[place])
+    for place in range(lists.start[cluster, 0], lists.start[cluster, 4]):
+        most = max(most, lists.units[place])
     offsets = np.zeros(layers + 2, np.int64)
     for k in range(layers + 1):
         offsets[k + 1] = offsets[k] + k * most + 1
-    found = np.full((clusters, offsets[layers + 1]), np.inf)
-    for cluster in range(clusters):
-        found[cluster, 0] = 0.0
+    return offsets
+
+
+@jit
+def whole_layers(lists: OptionLists, cluster: int, offsets: Ints) -> Floats:
+    """
+    F of (1) for runs of a cluster, by whether what follows and what begins the layers is recomputed, and saved units.
+
+    The units of k layers begin at ``offsets[k]``.
+    """
+    layers = len(offsets) - 2
+    found = np.full((2, 2, offsets[layers + 1]), np.inf)
+    for follows in range(2):
+        found[follows, follows, 0] = 0.0
         for k in range(1, layers + 1):
             before, here = offsets[k - 1], offsets[k]
-            for place in range(lists.start[cluster, 0], lists.start[cluster, 1]):
-                took, saved = lists.seconds[place], lists.units[place]
-                for units in range(min(k * most, (k - 1) * most + saved) + 1):
-                    seconds = took + found[cluster, before + max(0, units - saved)]
-                    if seconds < found[cluster, here + units]:
-                        found[cluster, here + units] = seconds
-    return found, offsets
+            reach, most = offsets[k] - offsets[k - 1], offsets[k + 1] - offsets[k]
+            for piece in range(4):
+                opens, behind = piece // 2, piece % 2
+                for place in range(lists.start[cluster, piece], lists.start[cluster, piece + 1]):
+                    took, saved = lists.seconds[place], lists.units[place]
+                    for units in range(min(most, reach + saved)):
+                        seconds = took + found[follows, behind, before + max(0, units - saved)]
+                        if seconds < found[follows, opens, here + units]:
+                            found[follows, opens, here + units] = seconds
+    return found

@@ -8,8 +8,8 @@ saved where a layer opens, seconds and saved bytes of ``taut.formulations.aceso.
 and the largest run is the largest of theirs; the head is never worth recomputing.
 
 Only one thing crosses from a piece to the next: if the last operator of a layer is recomputed and the first of the next
-layer too, the last one's activations lengthen the run. A *cautious* list always counts them, so what fits by it fits by
-the formula; the other never does, so what fits by the formula fits by it.
+layer too, the last one's activations lengthen the run. So options are listed by whether their first operator is
+recomputed and whether what follows them begins with one that is.
 
 An option of a piece is a set of operators; those stay that no other one equals or betters in seconds, saved bytes and
 run together. An operator recomputed without its neighbours saves nothing and is in none.
@@ -34,7 +34,7 @@ class Options:
     bits: Ints
 
 
-def piece_options(operators: Operators, first: int, end: int, *, ends: bool, cautious: bool) -> Options:
+def piece_options(operators: Operators, first: int, end: int, *, opens: bool | None, follows: bool | None) -> Options:
     """
     Options of a piece.
 
@@ -44,14 +44,14 @@ def piece_options(operators: Operators, first: int, end: int, *, ends: bool, cau
         At the stage's micro-batch and tensor degree.
     first, end
         The piece, counted from the start of a layer.
-    ends
-        Whether it ends the stage, rather than before another layer.
-    cautious
-        Whether the run counts the last operator's activations where the next layer may lengthen it.
+    opens
+        Whether the first operator is recomputed; None where it may be or not.
+    follows
+        Whether the first operator of the layer behind it is; None where it ends the stage.
     """
     kinds = np.arange(first, end) + operators.head
     arrays = operators.forward[kinds], operators.activations[kinds], operators.shares[kinds]
-    seconds, saved, run, bits = _patterns(*arrays, ends, cautious)
+    seconds, saved, run, bits = _patterns(*arrays, -1 if opens is None else int(opens), follows is None, bool(follows))
     order = np.lexsort((run, -saved, seconds))
     kept = _undominated(saved[order], run[order])
     return Options(seconds[order][kept], saved[order][kept], run[order][kept], bits[order][kept])
@@ -59,15 +59,15 @@ def piece_options(operators: Operators, first: int, end: int, *, ends: bool, cau
 
 @jit
 def _patterns(
-    forward: Floats, held: Floats, shares: Flags, ends: bool, cautious: bool
+    forward: Floats, held: Floats, shares: Flags, opens: int, ends: bool, follows: bool
 ) -> tuple[Floats, Floats, Floats, Ints]:
-    """Seconds, saved bytes and run of every set without isolated operators."""
+    """Seconds, saved bytes and run of every set without isolated operators: with the first, without, or (-1) both."""
     count = len(forward)
     seconds, saved = np.empty(1 << count), np.empty(1 << count)
     run, bits = np.empty(1 << count), np.empty(1 << count, np.int64)
     found = 0
     for pattern in range(1 << count):
-        if pattern & ~((pattern << 1) | (pattern >> 1)) & ((1 << count) - 1):
+        if (opens >= 0 and pattern & 1 != opens) or pattern & ~((pattern << 1) | (pattern >> 1)):
             continue
         took = kept_away = longest = length = 0.0
         for place in range(count):
@@ -85,7 +85,7 @@ def _patterns(
                 longest = max(longest, length)
                 length = 0.0
         if not ends:
-            if cautious and count and pattern >> (count - 1) & 1:
+            if follows and pattern >> (count - 1) & 1:
                 length += held[count - 1]
             longest = max(longest, length)
         seconds[found], saved[found], run[found], bits[found] = took, kept_away, longest, pattern

@@ -10,14 +10,19 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.readers.aceso.operators import Operators
-from taut.formulations.aceso.option_lists import OptionLists, option_lists, unit_bytes, whole_layers
+from taut.formulations.aceso.option_lists import (
+    OptionLists,
+    end_piece,
+    layer_offsets,
+    option_lists,
+    rest_piece,
+    whole_layers,
+)
 from taut.formulations.aceso.stage_needs import local_figures, needs
-from taut.formulations.aceso.stage_table import TOLERANCE, least_recomputation
+from taut.formulations.aceso.stage_table import least_recomputation
 
 
-def recomputed_at_best(
-    operators: Operators, layers: int, where: tuple[int, int, int], limit: float, most_layers: int
-) -> Flags:
+def recomputed_at_best(operators: Operators, layers: int, where: tuple[int, int, int], limit: float) -> Flags:
     """
     Which operators of a stage are recomputed; none where nothing helps it to fit.
 
@@ -31,27 +36,28 @@ def recomputed_at_best(
         Its first operator, the one behind its last, and the number of stages behind it.
     limit
         Bytes that a device may have.
-    most_layers
-        Whole layers that the table was made for, on which its units depend.
     """
     first, end, behind = where
     begins, whole, x, y = kind_of_stage(operators.layer, layers, first, end)
     if y == 0:
         return np.zeros(1, dtype=bool)
     need = needs(local_figures(operators), begins, whole, x, y, limit)
-    unit = unit_bytes(operators, most_layers)
-    lists = option_lists(operators, unit, cautious=True)
-    saved, offsets = whole_layers(lists, whole)
-    opens = begins if 0 < begins < operators.layer else -1
-    parts = opens, whole, operators.layer + (operators.layer + operators.tail) * x + y - 1
-    share = np.array([behind + 1.0, unit, TOLERANCE])
-    seconds, cluster, front, last, missing = least_recomputation(lists, saved, offsets, parts, need, share)
-    if not np.isfinite(seconds):
-        return np.zeros(end - first, dtype=bool)
-    bits = [*_bits(lists.bits[front], operators.layer - opens)] if opens > 0 else [False] * (begins == operators.layer)
-    for choice in _layer_choices(lists, saved[cluster], offsets, cluster, whole, missing):
-        bits += _bits(lists.bits[choice], operators.layer)
-    return np.array([*bits, *_bits(lists.bits[last], y - x)])
+    lists = option_lists(operators, cautious=True)
+    front = rest_piece(begins, 0) if 0 < begins < operators.layer else -1
+    parts = front, whole, end_piece(operators.layer, operators.layer + operators.tail, x, y, 0)
+    best: tuple[float, list[bool]] = (np.inf, [False] * (end - first))
+    for cluster in range(len(lists.runs)):
+        offsets = layer_offsets(lists, cluster, whole)
+        saved = whole_layers(lists, cluster, offsets)
+        found = least_recomputation(lists, cluster, saved, offsets, parts, need, behind + 1, best[0])
+        seconds, chosen, last, missing, follows, opens = found
+        if last >= 0:
+            bits = _bits(lists.bits[chosen], operators.layer - begins) if front >= 0 else []
+            bits += [False] * (begins == operators.layer)
+            for choice in _layer_choices(lists, saved[follows], offsets, cluster, (whole, missing, opens)):
+                bits += _bits(lists.bits[choice], operators.layer)
+            best = seconds, bits + _bits(lists.bits[last], y - x)
+    return np.array(best[1])
 
 
 def kind_of_stage(layer: int, layers: int, first: int, end: int) -> tuple[int, int, int, int]:
@@ -76,18 +82,21 @@ def kind_of_stage(layer: int, layers: int, first: int, end: int) -> tuple[int, i
 
 
 def _layer_choices(
-    lists: OptionLists, saved: Floats, offsets: Ints, cluster: int, layers: int, missing: int
+    lists: OptionLists, saved: Floats, offsets: Ints, cluster: int, state: tuple[int, int, int]
 ) -> list[int]:
-    """Options of the whole layers that together save the units in the least seconds."""
+    """Options of so many whole layers that together save the units, the first opening as told, in the least seconds."""
+    layers, missing, opens = state
     choices = []
     for k in range(layers, 0, -1):
-        places = np.arange(lists.start[cluster, 0], lists.start[cluster, 1])
-        left = np.maximum(0, missing - lists.units[places])
-        reach = left < offsets[k] - offsets[k - 1]
-        took = np.where(reach, lists.seconds[places] + saved[offsets[k - 1] + np.where(reach, left, 0)], np.inf)
-        best = int(took.argmin())
-        choices.append(int(places[best]))
-        missing = int(left[best])
+        options = []
+        for follows in range(2):
+            for place in range(*lists.start[cluster, 2 * opens + follows : 2 * opens + follows + 2]):
+                left = max(0, missing - int(lists.units[place]))
+                if left < offsets[k] - offsets[k - 1]:
+                    took = float(lists.seconds[place] + saved[follows, offsets[k - 1] + left])
+                    options.append((took, place, left, follows))
+        _, place, missing, opens = min(options)
+        choices.append(place)
     return choices
 
 

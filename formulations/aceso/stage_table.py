@@ -25,12 +25,16 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.readers.aceso.operators import Operators
 from taut.formulations.aceso.formula import BYTES_OF_WEIGHTS
-from taut.formulations.aceso.option_lists import OptionLists, option_lists, unit_bytes, whole_layers
+from taut.formulations.aceso.option_lists import (
+    OptionLists,
+    end_piece,
+    layer_offsets,
+    option_lists,
+    rest_piece,
+    whole_layers,
+)
 from taut.formulations.aceso.stage_needs import Local, local_figures, needs
 from taut.formulations.compiled import jit
-
-TOLERANCE = 1.0
-"""Bytes by which sums of the same figures may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,66 +69,82 @@ def stage_table(operators: Operators, limit: float, behind: int, layers: int, *,
     cautious
         Whether to round so that what fits by the table fits by the formula; else so that nothing takes less.
     """
-    unit = unit_bytes(operators, layers)
-    lists = option_lists(operators, unit, cautious=cautious)
-    whole, offsets = whole_layers(lists, layers)
-    share = np.array([1.0, unit, TOLERANCE if cautious else -TOLERANCE])
-    return StageTable(*_fill(local_figures(operators), lists, whole, offsets, limit, (behind, layers), share))
+    lists = option_lists(operators, cautious=cautious)
+    return StageTable(*_fill(local_figures(operators), lists, limit, (behind, layers)))
 
 
 @jit
 def least_recomputation(
     lists: OptionLists,
+    cluster: int,
     whole: Floats,
     offsets: Ints,
     parts: tuple[int, int, int],
     need: tuple[float, float],
-    share: Floats,
-) -> tuple[float, int, int, int, int]:
+    copies: int,
+    known: float,
+) -> tuple[float, int, int, int, int, int]:
     """
-    Minimum of (2), with its cluster, the options of the first and the last piece, and the units that layers save.
+    Minimum of (2) over the runs of a cluster, or what is known if that is less.
 
     Parameters
     ----------
-    lists, whole, offsets
-        Options and F.
+    lists, cluster, whole, offsets
+        Options, the cluster, and F for it.
     parts
-        The piece that begins the stage or -1, the number of whole layers, the piece that ends it.
+        The piece that begins the stage or -1, the number of whole layers, the piece that ends it, if its first operator
+        is not recomputed.
     need
         Bytes of activations, and bytes for them and the run.
-    share
-        Number of their copies, bytes of a unit, tolerance.
+    copies
+        Number of copies of what stays, j + 1.
+    known
+        Seconds of what is known.
+
+    Returns
+    -------
+    seconds
+        The minimum.
+    front, last, missing, follows, opens
+        Options of the first and the last piece, units that layers save, whether the last piece and the first layer open
+        with an operator that is recomputed; the options are -1 where nothing is better than what is known.
     """
     begins, layers, ends = parts
-    best, found = np.inf, (0, -1, -1, 0)
+    best, found = known, (-1, -1, 0, 0, 0)
     most = offsets[layers + 1] - offsets[layers] - 1
-    for cluster in range(len(lists.runs)):
-        if need[1] < lists.runs[cluster] + share[2]:
-            break
-        asked = need[0] - (need[1] - lists.runs[cluster]) / share[0] + share[2]
-        units = 0 if asked <= 0.0 else int(np.ceil(asked / share[1] - 1e-9))
-        for last in range(lists.start[cluster, ends], lists.start[cluster, ends + 1]):
+    free = need[1] - lists.runs[cluster] + lists.slack
+    if free < 0.0:
+        return best, *found
+    pieces = layers + (2 if begins >= 0 else 1)
+    asked = need[0] - free / copies - pieces * lists.loss
+    units = 0 if asked <= 0.0 else int(np.ceil(asked / lists.unit - 1e-9))
+    for follows in range(2):
+        for last in range(lists.start[cluster, ends + follows], lists.start[cluster, ends + follows + 1]):
             if lists.seconds[last] >= best:
                 break
-            first, end = (lists.start[cluster, begins], lists.start[cluster, begins + 1]) if begins >= 0 else (0, 1)
-            for place in range(first, end):
-                seconds, missing = lists.seconds[last], units - lists.units[last]
+            for opens in range(2):
+                if layers == 0 and opens != follows:
+                    continue
+                first, end = 0, 1
                 if begins >= 0:
-                    seconds += lists.seconds[place]
-                    missing -= lists.units[place]
-                if seconds >= best:
-                    break
-                missing = max(missing, 0)
-                if missing <= most and seconds + whole[cluster, offsets[layers] + missing] < best:
-                    best = seconds + whole[cluster, offsets[layers] + missing]
-                    found = cluster, place, last, missing
+                    first, end = lists.start[cluster, begins + opens], lists.start[cluster, begins + opens + 1]
+                for place in range(first, end):
+                    seconds, missing = lists.seconds[last], units - lists.units[last]
+                    if begins >= 0:
+                        seconds += lists.seconds[place]
+                        missing -= lists.units[place]
+                    if seconds >= best:
+                        break
+                    missing = max(missing, 0)
+                    if missing <= most:
+                        seconds += whole[follows, opens, offsets[layers] + missing]
+                        if seconds < best:
+                            best, found = seconds, (place, last, missing, follows, opens)
     return best, *found
 
 
 @jit
-def _fill(
-    local: Local, lists: OptionLists, whole: Floats, offsets: Ints, limit: float, shape: tuple[int, int], share: Floats
-) -> tuple[Floats, Floats, Floats]:
+def _fill(local: Local, lists: OptionLists, limit: float, shape: tuple[int, int]) -> tuple[Floats, Floats, Floats]:
     """Spans, singles and heads of the table; ``shape`` has the most stages behind and whole layers."""
     behind, layers = shape
     layer, most = local.layer, len(local.inputs) - 1
@@ -132,19 +152,38 @@ def _fill(
     singles = np.full((behind + 1, most, most + 1), np.inf)
     head = np.full(behind + 1, np.inf)
     for j in range(behind + 1):
-        share[0] = j + 1.0
-        alone = local.inputs[0] + local.activations[0] + share[2]
-        if (BYTES_OF_WEIGHTS + 1.0) * local.weights[0] + alone * (j + 1) <= limit:
+        alone = (local.inputs[0] + local.activations[0]) * (j + 1)
+        if (BYTES_OF_WEIGHTS + 1.0) * local.weights[0] + alone <= limit + lists.slack:
             head[j] = 0.0
-        for x in range(1, most):
+    for cluster in range(len(lists.runs)):
+        offsets = layer_offsets(lists, cluster, layers)
+        whole = whole_layers(lists, cluster, offsets)
+        for x in range(most):
             for y in range(x + 1, most + 1):
-                need = needs(local, 0, 0, x, y, limit)
-                parts = -1, 0, layer + most * x + y - 1
-                singles[j, x, y] = least_recomputation(lists, whole, offsets, parts, need, share)[0]
-        for x in range(layer + 1):
-            for y in range(1, most + 1):
-                for k in range(layers + 1):
-                    need = needs(local, x, k, 0, y, limit)
-                    parts = x if 0 < x < layer else -1, k, layer + y - 1
-                    spans[j, x, y, k] = least_recomputation(lists, whole, offsets, parts, need, share)[0]
+                ends = end_piece(layer, most, x, y, 0)
+                if x > 0:
+                    need, parts = needs(local, 0, 0, x, y, limit), (-1, 0, ends)
+                    _improve(singles[:, x, y], lists, cluster, whole, offsets, parts, need)
+                    continue
+                for begins in range(layer + 1):
+                    front = rest_piece(begins, 0) if 0 < begins < layer else -1
+                    for k in range(layers + 1):
+                        need, parts = needs(local, begins, k, 0, y, limit), (front, k, ends)
+                        _improve(spans[:, begins, y, k], lists, cluster, whole, offsets, parts, need)
     return spans, singles, head
+
+
+@jit
+def _improve(
+    figures: Floats,
+    lists: OptionLists,
+    cluster: int,
+    whole: Floats,
+    offsets: Ints,
+    parts: tuple[int, int, int],
+    need: tuple[float, float],
+) -> None:
+    """Lower the figures of a kind of stage, by stages behind, to the minimum over the runs of a cluster."""
+    for behind in range(len(figures)):
+        found = least_recomputation(lists, cluster, whole, offsets, parts, need, behind + 1, figures[behind])
+        figures[behind] = found[0]

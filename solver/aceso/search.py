@@ -31,6 +31,8 @@ from taut.solver.stopwatch import Stopwatch
 
 TOLERANCE = 1e-5
 """Share of a step to which (1) is solved."""
+ROUNDED = 1.0
+"""Bytes by which sums of the same figures may differ."""
 ROUNDING = 1e-9
 """Share by which sums of the same figures may differ."""
 
@@ -64,7 +66,9 @@ def best_plan(problem: AcesoProblem, known: float, time_limit: float = math.inf)
     time_limit
         Seconds of the searches for plan and bound together, without those of their tables and of compilations.
     """
-    sizes = [m for m in problem.micro_batches if problem.degrees(m) and problem.global_batch % m == 0]
+    # The largest first: few plans of theirs fit, and the time that they leave is for the others.
+    batches = sorted(problem.micro_batches, reverse=True)
+    sizes = [m for m in batches if problem.degrees(m) and problem.global_batch % m == 0]
     layers = max((most_layers(problem, m, known) for m in sizes), default=0)
     best = AcesoResult(seconds=known, lower_bound=known)
     bound = known
@@ -77,7 +81,7 @@ def best_plan(problem: AcesoProblem, known: float, time_limit: float = math.inf)
                 if not cautious:
                     bound = min(bound, best.seconds, least)
                 elif found is not None:
-                    best = min(best, _chosen_plan(problem, m, found, layers), key=lambda each: each.seconds)
+                    best = min(best, _chosen_plan(problem, m, found), key=lambda each: each.seconds)
     return replace(best, lower_bound=bound * (1 - ROUNDING))
 
 
@@ -124,16 +128,16 @@ def most_layers(problem: AcesoProblem, m: int, known: float) -> int:
     return int(min(problem.layers, threshold / least)) if least > 0 else problem.layers
 
 
-def _chosen_plan(problem: AcesoProblem, m: int, division: Division, layers: int) -> AcesoResult:
+def _chosen_plan(problem: AcesoProblem, m: int, division: Division) -> AcesoResult:
     """A division with what its stages recompute, priced by the formula."""
     flags = []
     for number, stage in enumerate(division.stages):
         operators = problem.profile.operators[m // stage.dp, stage.tp]
         behind = len(division.stages) - 1 - number
         where = stage.first, stage.end, behind
-        flags.append(recomputed_at_best(operators, problem.layers, where, problem.memory_limit, layers))
+        flags.append(recomputed_at_best(operators, problem.layers, where, problem.memory_limit))
     found = price(problem, m, division.stages, flags)
-    if found.memory.max() > problem.memory_limit:
+    if found.memory.max() > problem.memory_limit + ROUNDED:
         raise RuntimeError(f"a plan needs {found.memory.max():.0f} of {problem.memory_limit:.0f} bytes")
     return AcesoResult(
         seconds=found.step, lower_bound=0.0, micro_batch=m, stages=division.stages, recomputed=tuple(flags)

@@ -14,8 +14,17 @@ from taut.formulations.aceso.problem import AcesoProblem
 Random = np.random.Generator
 
 
-def operators(random: Random, layer: int, shares: Flags, scale: float) -> Operators:
-    """A head, a layer and a tail with random figures; activations of shared buffers count 1.5 times."""
+def even(seed: int) -> bool:
+    """Whether the activations of a problem are whole numbers of half MiB."""
+    return seed % 4 != 3
+
+
+def operators(random: Random, layer: int, shares: Flags, scale: float, fraction: float) -> Operators:
+    """
+    A head, a layer and a tail with random figures.
+
+    Activations are whole MiB with up to a fraction of one more; those of shared buffers count 1.5 times.
+    """
     count = len(shares)
 
     def drawn(low: int, high: int, unit: float) -> Floats:
@@ -25,6 +34,7 @@ def operators(random: Random, layer: int, shares: Flags, scale: float) -> Operat
         name: drawn(0, 40, MIB)
         for name in ("inputs", "outputs", "weights", "measured_activations", "reserved_forward", "reserved_backward")
     }
+    sizes["measured_activations"] += fraction * MIB * random.random(count)
     return Operators(
         names=tuple(f"operator {number}" for number in range(count)),
         head=1,
@@ -44,7 +54,8 @@ def problem(seed: int) -> AcesoProblem:
     layers = int(random.integers(1, 4 if layer == 2 else 3))
     shares = np.zeros(1 + layer + tail, dtype=bool)
     shares[1 + random.integers(0, layer)] = random.random() < 0.5
-    drawn = {(b, t): operators(random, layer, shares, 1e-3 * b / t) for b, t in product((1, 2), (1, 2))}
+    fraction = 0.0 if even(seed) else 0.4
+    drawn = {(b, t): operators(random, layer, shares, 1e-3 * b / t, fraction) for b, t in product((1, 2), (1, 2))}
     rates = random.integers(1, 50, (2, 5)) * 1e9
     gpus = int(random.choice([1, 2, 4]))
     return AcesoProblem(

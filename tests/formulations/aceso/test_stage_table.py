@@ -9,7 +9,7 @@ from taut.data.readers.aceso.operators import Operators
 from taut.formulations.aceso.formula import kinds_of, stage_bytes
 from taut.formulations.aceso.recompute import kind_of_stage, recomputed_at_best
 from taut.formulations.aceso.stage_table import StageTable, stage_table
-from tests.support.aceso import problem
+from tests.support.aceso import even, problem
 
 BEHIND = 1
 
@@ -35,7 +35,7 @@ def least(operators: Operators, layers: int, where: tuple[int, int, int], limit:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_tables_enclose_every_set_of_every_stage(seed: int) -> None:
-    """The plain table is never above the least seconds, the cautious one never below, and its choice fits."""
+    """No table is on the wrong side of the least seconds of all sets; where units divide activations both have them."""
     given = problem(seed)
     operators, layers, limit = given.profile.operators[1, 1], given.layers, given.memory_limit
     plain, cautious = (stage_table(operators, limit, BEHIND, layers, cautious=each) for each in (False, True))
@@ -47,9 +47,9 @@ def test_tables_enclose_every_set_of_every_stage(seed: int) -> None:
             assert low <= asked * (1 + 1e-12) and high >= asked * (1 - 1e-12), where
             if np.isfinite(high):
                 kinds = kinds_of(operators, layers)[first:end]
-                flags = recomputed_at_best(operators, layers, where, limit, layers)
+                flags = recomputed_at_best(operators, layers, where, limit)
                 assert float(operators.forward[kinds][flags].sum()) == pytest.approx(high, abs=1e-12)
-                assert stage_bytes(operators, kinds, flags, BEHIND) <= limit
+                assert stage_bytes(operators, kinds, flags, BEHIND) <= limit + 1
             finite += np.isfinite(asked)
             apart += np.isfinite(asked) and high > asked * (1 + 1e-9)
-    assert apart <= finite / 5
+    assert finite > 0 and (apart == 0 or not even(seed))

