@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from taut.exports.architecture import Flags
+from taut.exports.division import CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import megatron_flags
 
@@ -59,7 +60,8 @@ def flagscale_config(job: Job) -> dict[str, Any]:
                 f"{job.plan.source}: unlike devices with context or expert ranks or several chunks a stage, which "
                 "FlagScale refuses; plan with --fix cp=1,ep=1,schedule=1f1b"
             )
-        flags.pop("pipeline_model_parallel_layout", None)
+        for flag in (LAYOUT, CHUNKS, FIRST, LAST, EMBEDDING, LOSS):
+            flags.pop(flag.removeprefix("--").replace("-", "_"), None)
         runs = [(kind, len(list(run))) for kind, run in groupby(types)]
         flags["hetero"] = {
             "enable_hetero": True,
@@ -72,8 +74,8 @@ def flagscale_config(job: Job) -> dict[str, Any]:
 
 SYSTEM = (
     "tensor_model", "pipeline_model", "context_parallel", "sequence_parallel", "use_", "data_parallel", "overlap",
-    "num_layers_per", "num_distributed", "recompute", "ckpt", "expert_model", "expert_tensor", "accumulate",
-    "grad_reduce", "bf16", "fp16", "fp8", "fp4",
+    "num_layers_per", "num_virtual", "num_distributed", "recompute", "ckpt", "expert_model", "expert_tensor", "accumulate",
+    "grad_reduce", "bf16", "fp16", "fp8", "fp4", "decoder_first", "decoder_last", "account_for",
 )  # fmt: skip
 """Beginnings of the names that stand under ``system``."""
 

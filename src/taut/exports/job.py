@@ -19,6 +19,7 @@ from taut.data.arrays import Ints
 from taut.data.cluster import ClusterSpec
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
+from taut.data.stack import ANY_DIVISION
 from taut.errors import DataError
 from taut.planning.plan import Plan
 from taut.planning.tables import described_cluster, described_model
@@ -119,6 +120,12 @@ class Job:
     def layers(self) -> tuple[int, ...]:
         """Layers of every chunk, in the order in which a micro-batch visits them."""
         return tuple(end - first for first, end in self.strategy.stages)
+
+    @property
+    def forms(self) -> list[str]:
+        """Forms of division that the plan's stack states (``taut.data.stack``)."""
+        forms: list[str] = self.plan.certificate.space.get("divisions", [ANY_DIVISION])
+        return forms
 
     @property
     def is_even(self) -> bool:

@@ -2,15 +2,14 @@
 Megatron-LM: the flags of ``pretrain_gpt.py``.
 
 Data parallelism is what is left of the processes. ZeRO-1 is the distributed optimizer; ZeRO-2 and 3 are Megatron-FSDP,
-whose copies are "optimizer instances". An uneven division is a layout (``taut.exports.layout``), an even one needs
-none. Source of the names: megatron/training/arguments.py of August 2026.
+whose copies are "optimizer instances". Source of the names: megatron/training/arguments.py of August 2026.
 """
 
 from collections.abc import Iterator
 
 from taut.exports.architecture import Flags, architecture_flags
+from taut.exports.division import division_flags
 from taut.exports.job import ExportError, Job
-from taut.exports.layout import layout_of
 
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 RECIPES = {"fp8": "tensorwise", "fp8-blockwise": "blockwise", "mxfp8": "mxfp8"}
@@ -50,7 +49,7 @@ def megatron_flags(job: Job) -> Flags:
         "--micro-batch-size": str(chosen.micro_batch),
         "--global-batch-size": str(job.global_batch),
         **({"--sequence-parallel": None} if chosen.sequence_parallel else {}),
-        **dict(_division(job)),
+        **division_flags(job.layers, job.strategy.pp, job.forms),
         **dict(_precision(job)),
         **dict(_recompute(job)),
         **dict(_sharding(job)),
@@ -71,16 +70,6 @@ def check_schedule(job: Job) -> None:
             f"{job.plan.source}: schedule {job.strategy.schedule}, expected 1f1b or interleaved-1f1b for Megatron-LM; "
             "plan with --stack megatron-core, or export to torchtitan or torch-csv"
         )
-
-
-def _division(job: Job) -> Iterator[tuple[str, str | None]]:
-    chosen = job.strategy
-    if chosen.pp * chosen.vpp == 1:
-        return
-    if not job.is_even:
-        yield "--pipeline-model-parallel-layout", layout_of(job.layers)
-    elif chosen.vpp > 1:
-        yield "--num-layers-per-virtual-pipeline-stage", str(job.layers[0])
 
 
 def _precision(job: Job) -> Iterator[tuple[str, str | None]]:

@@ -1,0 +1,69 @@
+"""Megatron-LM's flags of a division state it, with a layout or without."""
+
+import pytest
+
+import taut
+from taut.data.stack import Form
+from taut.errors import DataError
+from taut.exports.division import division_flags, stated_division
+from taut.exports.job import Job
+from taut.exports.megatron import megatron_flags
+from taut.formulations.divisions import listed
+
+FORMS: tuple[Form, ...] = ("even", "with-ends", "first-last")
+SHAPES = [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (2, 3)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("pp", "vpp"), SHAPES)
+def test_stated_divisions_are_read_back_without_a_layout(form: Form, pp: int, vpp: int) -> None:
+    """Every division of 6 to 13 layers that a form states has flags, none of them a layout, that say it."""
+    for total in range(6, 14):
+        known = listed([form], total, "interleaved-1f1b" if vpp > 1 else "1f1b", pp, vpp)
+        for layers in map(tuple, [] if known is None else known.tolist()):
+            flags = division_flags(layers, pp, [form])
+            assert "--pipeline-model-parallel-layout" not in flags
+            assert stated_division({"--num-layers": str(total), **flags}, pp) in ((vpp, layers), (vpp, ()))
+            assert len(set(layers)) == 1 or stated_division({"--num-layers": str(total), **flags}, pp)[1]
+
+
+def test_a_stack_with_layouts_needs_no_other_flags() -> None:
+    """Where a layout can be stated it is, and so for a form that Megatron-LM has no flags of."""
+    assert list(division_flags((3, 4, 4, 3), 4, ["with-ends", "layout"])) == ["--pipeline-model-parallel-layout"]
+    assert list(division_flags((4, 4, 3, 3), 4, ["balanced"])) == ["--pipeline-model-parallel-layout"]
+
+
+def test_a_plan_of_a_stack_without_layouts_is_launched_without_one() -> None:
+    """The flags of its first and last rank are those of the plan."""
+    older = taut.Stack(
+        name="older",
+        description="without layouts",
+        schedules=["1f1b"],
+        recompute_by_stage=False,
+        divisions=["even", "first-last"],
+        zero=[0, 1],
+    )
+    fix = {"pp": 4, "tp": 1, "micro_batch": 2}
+    job = Job(taut.plan("gpt2-345m", "dgx-a100", global_batch=16, stack=older, fix=fix))
+    flags = megatron_flags(job)
+    own = flags["--decoder-first-pipeline-num-layers"], flags["--decoder-last-pipeline-num-layers"]
+    assert own == (str(job.layers[0]), str(job.layers[-1])) and not job.is_even
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"--num-layers": "10", "--account-for-loss-in-pipeline-split": None},
+        {"--num-layers": "10", "--decoder-first-pipeline-num-layers": "10"},
+        {"--num-layers": "10", "--decoder-first-pipeline-num-layers": "2", "--decoder-last-pipeline-num-layers": "3"},
+        {
+            "--num-layers": "12",
+            "--decoder-first-pipeline-num-layers": "3",
+            "--num-virtual-stages-per-pipeline-rank": "2",
+        },
+    ],
+)
+def test_flags_that_divide_nothing_are_refused(flags: dict[str, str | None]) -> None:
+    """Eleven layers on four ranks, none left for three, five for two, and odd ones for two chunks."""
+    with pytest.raises(DataError, match="expected"):
+        stated_division(flags, 4)
