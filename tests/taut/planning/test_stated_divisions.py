@@ -12,6 +12,7 @@ import taut
 from taut.errors import DataError
 from taut.planning.stack_price import stack_price
 from taut.solver.certificate.verify import verify_document
+from tests.taut.conftest import Run, refused
 
 pytestmark = pytest.mark.proof
 
@@ -107,3 +108,21 @@ def test_a_stack_file_states_its_divisions(tmp_path: Path) -> None:
     file.write_text("{description: ours, schedules: [1f1b], zero: [0], divisions: [odd]}\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"divisions.*odd"):
         taut.load_stack(file)
+
+
+def test_the_command_line_plans_prices_checks_and_refuses(run: Run, tmp_path: Path) -> None:
+    """A stack with even stages: a plan with its price, exit 0; a changed division, exit 1; a wrong form, exit 2."""
+    ours, wrong, file = tmp_path / "ours.yaml", tmp_path / "wrong.yaml", tmp_path / "plan.json"
+    text = "{description: ours, schedules: [1f1b], zero: [0, 1], recompute_by_stage: false, divisions: [%s]}\n"
+    ours.write_text(text % "even", encoding="utf-8")
+    wrong.write_text(text % "odd", encoding="utf-8")
+    asked = ["plan", "gpt2-345m", "dgx-a100", "--global-batch", 16, "--fix", "pp=4,tp=1,micro_batch=2", "--quiet"]
+    outcome = run(*asked, "--stack", ours, "--stack-price", "--out", file)
+    assert outcome.code == 0 and "ours's limits cost at most" in outcome.out
+    assert run("verify", file).code == 0
+    document = json.loads(file.read_text(encoding="utf-8"))
+    document["strategy"]["stages"] = [[0, 7], [7, 12], [12, 18], [18, 24]]
+    file.write_text(json.dumps(document), encoding="utf-8")
+    changed = run("verify", file)
+    assert changed.code == 1 and "are no division that is even" in changed.out + changed.err
+    refused(run(*asked, "--stack", wrong), "divisions")
