@@ -11,8 +11,9 @@ milliseconds), which a cost table must not hold:
 
 Activations are those that Aceso counts, all of them without recomputation; with ``selective`` those of the attention
 core stay away, whose forward seconds are added to the input gradient; with ``full`` the layer's input stays alone. The
-backward pass is split by FLOP (``taut.data.readers.measured_layer``). Attention is not fused, in fp16. There is no
-figure of the optimizer.
+backward pass is split by FLOP (``taut.data.readers.measured_layer``), which also says what is above the device's peak
+rate; a micro-batch and degree whose layer or head is stays out. Attention is not fused, in fp16. There is no figure of
+the optimizer.
 """
 
 from pathlib import Path
@@ -93,14 +94,21 @@ def read_operator_costs(folder: Path, size: str, model: ModelSpec, device: Devic
     profiled = Profiled(model=model, device=device, precision="fp16", fused_attention=False)
     rows: list[CostRow] = []
     lower: dict[int, tuple[int, Pass]] = {}
+    left = []
     for (batch, tp), operators in read_operator_profile(folder, size).operators.items():
         block = _block(profiled, operators, folder, size, (batch, tp), lower.get(batch))
-        lower[batch] = tp, block
-        rows += _rows(profiled, operators, batch, tp, block, f"{folder}: {size} at micro-batch {batch}, tp {tp}")
+        head = _passes(operators, operators.head + operators.layer, len(operators.names))
+        passes = {profiled.block.kind: block, HEAD: head}
+        if all(profiled.reachable(kind, tp, batch, seconds) for kind, seconds in passes.items()):
+            lower[batch] = tp, block
+            rows += _rows(profiled, operators, batch, tp, block, f"{folder}: {size} at micro-batch {batch}, tp {tp}")
+        else:
+            left.append(f"micro-batch {batch} at tp {tp}")
     lines = [
         f"Aceso's operators of {size} in {folder.name}: {model.name} on {device.name}, measured in fp16",
         "all-reduces of tensor groups taken out as measured; backward split by FLOP; activations as Aceso counts them",
     ]
+    lines += [f"left out, as above the peak rate: {', '.join(left)}"] if left else []
     return CostTable(name=f"aceso-{size}", basis=";\n".join(lines), rows=rows)
 
 

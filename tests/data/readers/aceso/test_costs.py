@@ -64,6 +64,18 @@ def test_all_reduces_are_taken_out_but_no_split_is_better_than_even(folder: Path
         assert row.input_grad_s + row.weight_grad_s == pytest.approx(backward)
 
 
+def test_layers_above_the_peak_rate_are_left_out(folder: Path) -> None:
+    """Operators of a nanosecond were not measured on this device; the others stay, and the basis says so."""
+    path = folder / "gpt_1_3B_mbs2_tp1_algo0.csv"
+    fast = "\n".join(
+        ",".join([cells.split(",")[0], "0.001", "0.001", *cells.split(",")[3:]]) for cells in LINES.split()
+    )
+    path.write_text(f"{HEADER}\n{fast}\n", encoding="utf-8")
+    table = read_operator_costs(folder, "1_3B", MODEL, DEVICE)
+    assert {(row.micro_batch, row.tp) for row in table.rows} == {(1, 1), (1, 2)}
+    assert "left out, as above the peak rate: micro-batch 2 at tp 1" in table.basis
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
