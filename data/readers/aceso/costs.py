@@ -37,8 +37,8 @@ PER_PASS = 2
 CORE = "enc-attention-"
 CORE_OPERATORS = tuple(CORE + name for name in ("score", "softmax", "dropout", "context"))
 """What ``selective`` recomputes."""
-LARGEST_MIB = 1e6
-"""Aceso ends its lists with a size that no message has."""
+NOT_RUN_MS = 1e9
+"""What stands for the time of an all-reduce that was not run."""
 
 
 class _Reduction(Spec):
@@ -62,7 +62,7 @@ def read_all_reduces(folder: Path, size: str, gpus: int) -> tuple[Floats, Floats
     names = dict(zip(columns, ("size", "time"), strict=False))
     cells = [{names.get(name, name): text for name, text in row.items()} for row in rows]
     lines = [_Reduction.parse_cells(each, f"{path} row {number}") for number, each in enumerate(cells, start=1)]
-    pairs = sorted((line.size * MIB, line.time * MILLISECOND) for line in lines if line.size < LARGEST_MIB)
+    pairs = sorted((line.size * MIB, line.time * MILLISECOND) for line in lines if line.time < NOT_RUN_MS)
     if not pairs:
         raise DataError(f"{path}: has no rows, expected {expected}")
     return np.array([bytes_ for bytes_, _ in pairs]), np.array([seconds for _, seconds in pairs])

@@ -27,12 +27,12 @@ DEVICE = DeviceSpec.parse(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Profiles at tensor degrees 1 and 2, and all-reduces of 1 and 3 MiB; the layer's output has one."""
+    """Profiles at tensor degrees 1 and 2, and all-reduces of 1 and 3 MiB, one of 4 not run; a layer's output has 1."""
     for tp in (1, 2):
         (tmp_path / f"gpt_1_3B_mbs1_tp{tp}_algo0.csv").write_text(f"{HEADER}\n{LINES}", encoding="utf-8")
     for name in ("intra", "inter"):
         (tmp_path / f"p2p_{name}_node.csv").write_text("1,2\n8,8\n", encoding="utf-8")
-    text = "data_size(MB),time(ms)\n3,1.5\n1,0.5\n10000000,1000000000.000\n"
+    text = "data_size(MB),time(ms)\n3,1.5\n1,0.5\n4,1000000000.000\n"
     (tmp_path / "prim_gpt_1_3B_all_reduce_2gpus.csv").write_text(text, encoding="utf-8")
     return tmp_path
 
