@@ -4,7 +4,8 @@ Simple plans: even divisions of the layers, workers in the order of the devices.
 With L layers and C chunks (stages, times chunks of a device),
 
 (1) every chunk has :math:`\lfloor L / C \rfloor` layers, and of the L mod C others the inner chunks have one each, from
-    the second on, since the first and the last also have embedding and head;
+    the second on, since the first and the last also have embedding and head; where a framework states other divisions
+    alone, the most even of those takes its place;
 (2) all chunks have one recompute, the quickest of those within memory unless it is given;
 (3) rank order: tensor ranks fastest, then context ranks, replicas and stages, as Megatron-LM numbers them.
 """
@@ -13,6 +14,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.divisions import is_stated
 from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -29,6 +31,14 @@ def even_chunks(layers: int, candidate: Candidate) -> Ints:
     return found
 
 
+def _stated_chunks(problem: PlanningProblem, candidate: Candidate) -> Ints:
+    """Layers of every chunk by (1), or of the most even division that the space states where that is none."""
+    found, known = even_chunks(len(problem.model.blocks), candidate), problem.stated_divisions(candidate)
+    if known is None or is_stated(found, problem.families(candidate)):
+        return found
+    return np.asarray(known[np.ptp(known, axis=1).argmin()])
+
+
 def rank_order(candidate: Candidate) -> Ints:
     """Device of every worker, (pp, pipelines, width), by (3)."""
     shape = candidate.pp, candidate.pipelines, candidate.width
@@ -37,7 +47,7 @@ def rank_order(candidate: Candidate) -> Ints:
 
 def even_strategy(problem: PlanningProblem, candidate: Candidate, recompute: str) -> Strategy:
     """The candidate with (1) and one recompute."""
-    ends = even_chunks(len(problem.model.blocks), candidate).cumsum()
+    ends = _stated_chunks(problem, candidate).cumsum()
     return Strategy(
         candidate=candidate, division=Division.of_ends(ends, np.full(len(ends), RECOMPUTE.index(recompute)))
     )

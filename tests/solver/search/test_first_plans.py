@@ -9,7 +9,7 @@ from taut.formulations.latency import violations
 from taut.formulations.space import Candidate
 from taut.solver.result import CandidateBound, Source
 from taut.solver.search.first_plans import MOST_PRICED, first_plans
-from taut.solver.simple_plans import even_chunks
+from taut.solver.simple_plans import even_chunks, even_strategy
 from tests.support.instances import random_problem
 from tests.support.small import cluster, model, problem
 
@@ -19,6 +19,16 @@ def test_what_is_left_over_goes_to_inner_chunks() -> None:
     choice = Candidate(2, 1, 1, 4, 1, 4, "interleaved-1f1b", 0, False)
     assert even_chunks(11, choice).tolist() == [1, 2, 2, 2, 1, 1, 1, 1]
     assert even_chunks(8, choice).tolist() == [1] * 8
+
+
+def test_the_most_even_stated_division_is_tried() -> None:
+    """Seven layers on four stages: the first three have two as DeepSpeed divides them, otherwise inner ones."""
+    free, stated = (
+        problem(cluster(1, 4), model(7), latency_model="step", divisions=forms, fixed={"pp": 4})
+        for forms in (["layout"], ["balanced"])
+    )
+    layers = [even_strategy(one, one.candidates[0], "none").division.layers.tolist() for one in (free, stated)]
+    assert layers == [[1, 2, 2, 2], [2, 2, 2, 1]]
 
 
 def test_first_plans_break_no_rule_and_come_by_ascending_bound() -> None:
