@@ -25,14 +25,12 @@ from taut.formulations.aceso.price import AcesoPrice, price
 from taut.formulations.aceso.problem import AcesoProblem, AcesoStage
 from taut.formulations.aceso.rule import recomputed_by_rule
 from taut.reports.text_table import percent, text_table
-from taut.reproduce.aceso_at_our_prices import OurPrices, at_our_prices
+from taut.reproduce.aceso_at_our_prices import OurPrices, at_our_prices, memory_bytes
 from taut.solver.aceso.search import AcesoResult, best_plan
 
 PLANS, PROFILES = "aceso_plans.csv", "profiled-time-mist-all-"
-MEMORY_MIB = {"l4": 23034, "a10g": 23028, "a100-sxm4-40gb": 40960}
-"""Memory as the driver states it, by the beginning of a device's name."""
 SHARE = 7, 8
-"""Share of it that the search was given."""
+"""Share of the memory that the driver states which the search was given."""
 GPUS_PER_NODE = 8
 SLACK = 1e-6
 """Predictions are printed with two decimals of a millisecond."""
@@ -190,17 +188,15 @@ def _best_words(found: AcesoResult) -> str:
 
 def problem_of(folder: Path, plan: OperatorPlan) -> AcesoProblem:
     """What Aceso's search was given for a plan: profiles, devices and the memory limit."""
-    memory = next((size for name, size in MEMORY_MIB.items() if plan.gpu.startswith(name)), None)
-    if memory is None:
-        raise DataError(f"{folder}: unknown device {plan.gpu}, expected {', '.join(MEMORY_MIB)}")
     share, whole = SHARE
+    memory = memory_bytes(plan.gpu) // MIB * share // whole
     return AcesoProblem(
         profile=read_operator_profile(profiles_of(folder, plan), plan.size),
         layers=plan.layers,
         gpus=plan.gpus,
         gpus_per_node=min(GPUS_PER_NODE, plan.gpus),
         global_batch=plan.global_batch,
-        memory_limit=memory * share // whole * MIB,
+        memory_limit=memory * MIB,
     )
 
 

@@ -2,10 +2,11 @@
 Plans of Aceso's search at taut's prices, where they map.
 
 Layer costs are the same operators, added up to layers without the all-reduces of tensor groups; inside a node rings run
-at the rate of the measured all-reduce of its GPUs, between nodes messages at the measured one. Memory is Aceso's
-limit. A plan maps if all its stages have one tensor degree and one number of replicas: its degrees and its micro-batch
-are fixed, while layers and recomputation are chosen, as Aceso cuts inside of layers and recomputes single operators,
-which taut's plans do not. So the step may be above Aceso's own: the bound is of taut's space.
+at the rate of the measured all-reduce of its GPUs, between nodes messages at the measured one. Memory is what the
+driver states, with nothing held back. A plan maps if all its stages have one tensor degree and one number of replicas:
+its degrees and its micro-batch are fixed, while layers and recomputation are chosen, as Aceso cuts inside of layers and
+recomputes single operators, which taut's plans do not. So the step may be above Aceso's own: the bound is of taut's
+space.
 """
 
 from dataclasses import dataclass
@@ -20,11 +21,13 @@ from taut.data.readers.aceso.costs import read_all_reduces, read_operator_costs
 from taut.data.readers.aceso.operators import MIB_IN_GIGABYTE, OperatorProfile
 from taut.data.readers.aceso.plans import OperatorPlan
 from taut.data.units import GIB, GIGABIT, GIGABYTE, MIB
-from taut.errors import InfeasibleError, NothingFoundError
+from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.aceso.problem import AcesoProblem
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
 
+MEMORY_MIB = {"l4": 23034, "a10g": 23028, "a100-sxm4-40gb": 40960}
+"""Memory as the driver states it, by the beginning of a device's name."""
 DEVICES = {"l4": ("l4-24gb", 100), "a10g": ("a10g-24gb", 100), "a100-sxm4-40gb": ("a100-40gb", 400)}
 """Catalog device, and Gb/s of a node's cards, by the beginning of a device's name."""
 VOCABULARY = 51200
@@ -71,6 +74,21 @@ def at_our_prices(profiles: Path, problem: AcesoProblem, given: OperatorPlan, ti
     )
 
 
+def memory_bytes(gpu: str) -> int:
+    """
+    Memory of a device as the driver states it.
+
+    Raises
+    ------
+    DataError
+        If the device is unknown.
+    """
+    memory = next((size for name, size in MEMORY_MIB.items() if gpu.startswith(name)), None)
+    if memory is None:
+        raise DataError(f"unknown device {gpu}, expected {', '.join(MEMORY_MIB)}")
+    return memory * MIB
+
+
 def _plan(
     profiles: Path, problem: AcesoProblem, given: OperatorPlan, time_limit: float, fixed: dict[str, int]
 ) -> Plan | None:
@@ -98,7 +116,7 @@ def _model(given: OperatorPlan) -> ModelSpec:
 
 
 def _cluster(profiles: Path, problem: AcesoProblem, given: OperatorPlan) -> ClusterSpec:
-    device, cards = _device(problem, given)
+    device, cards = _device(given)
     node: dict[str, Any] = {
         "count": given.gpus // problem.gpus_per_node,
         "device": device,
@@ -110,10 +128,10 @@ def _cluster(profiles: Path, problem: AcesoProblem, given: OperatorPlan) -> Clus
     return ClusterSpec.parse({"name": given.gpu, "nodes": [node], "network": network}, "a plan of Aceso")
 
 
-def _device(problem: AcesoProblem, given: OperatorPlan) -> tuple[DeviceSpec, float]:
+def _device(given: OperatorPlan) -> tuple[DeviceSpec, float]:
     name, cards = next(found for start, found in DEVICES.items() if given.gpu.startswith(start))
     device = device_named(name, "gpu")
-    return device.model_copy(update={"memory_gib": problem.memory_limit / GIB}), cards
+    return device.model_copy(update={"memory_gib": memory_bytes(given.gpu) / GIB}), cards
 
 
 def _ring_rate(profiles: Path, size: str, gpus: int) -> float:
