@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any, Unpack, overload
 
 from taut.data.units import GIB
-from taut.errors import FieldError, InfeasibleError, NothingFoundError, TautError
+from taut.errors import InfeasibleError, NothingFoundError, TautError
 from taut.formulations.problem import PlanningProblem
 from taut.frontier.frontier import Frontier, FrontierPoint
 from taut.frontier.limit_sweep import Sweep
@@ -95,11 +95,6 @@ def pareto(
     """
     request = request_of(model, cluster, options)
     problem = planning_problem(request)
-    if ordered := [choice.schedule for choice in problem.candidates if choice.is_order_priced]:
-        reason = "its least memory is not proven, expected 1f1b or gpipe"
-        if request.schedules is None:
-            raise FieldError("fix", f"schedule={ordered[0]}", reason)
-        raise FieldError("schedules", ordered[0], reason)
     return frontier_of(problem, request.limits, memory_limits=limits, points=points, progress=progress)
 
 

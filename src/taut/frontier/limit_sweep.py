@@ -9,7 +9,9 @@ limit fits every larger one (``taut.frontier.memory_limits``),
 (3) a plan that is optimal within M is so down to the least limit u that it fits, so the next limit that can make a
     difference is u - 1 KiB.
 
-With (1) and (2) step time and bound are monotone in the limit, whatever stopped the searches.
+With (1) and (2) step time and bound are monotone in the limit, whatever stopped the searches. An order of passes that a
+search adapted is part of the space of the smaller limits, and not of the larger ones: their bounds are not of it, so
+they do not take over its plans.
 """
 
 import math
@@ -58,6 +60,13 @@ def _fits(problem: PlanningProblem, plan: Incumbent) -> bool:
     return not violations(problem, plan.strategy, plan.devices)
 
 
+def _holds(entry: _Solved, plan: Incumbent) -> bool:
+    """Whether a plan is feasible within a limit, and its order, if it has one of its own, in the space there."""
+    order = plan.strategy.candidate.order
+    known = [tuple(each.words) for each in (*entry.problem.space.orders, *entry.result.orders)]
+    return (not order or order in known) and _fits(entry.problem, plan)
+
+
 @dataclass
 class Sweep:
     """
@@ -104,6 +113,8 @@ class Sweep:
     def _search(self, limit: float, started: float) -> bool:
         """Search one limit; returns whether the user interrupted."""
         problem = lowered(self.problem, limit)
+        for entry in self.solved:
+            problem = problem.with_orders(entry.result.orders)
         known = (entry.result.incumbent for entry in self.solved)
         start = min((plan for plan in known if plan and _fits(problem, plan)), key=_seconds, default=None)
         result = search(problem, self.limits, self._report(limit, started), incumbent=start)
@@ -125,7 +136,7 @@ class Sweep:
         """Give every limit the fastest plan of the smaller ones, (1)."""
         best: Incumbent | None = None
         for entry in reversed(self.solved):
-            if best is not None and best.seconds <= entry.seconds and _fits(entry.problem, best):
+            if best is not None and best.seconds <= entry.seconds and _holds(entry, best):
                 entry.result = _improved(entry.result, best)
             best = entry.result.incumbent or best
 

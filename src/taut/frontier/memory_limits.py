@@ -10,7 +10,12 @@ Data: capacity :math:`c_k` of device type k and a limit M, in KiB; the margin's 
     side does not fall when c grows;
 (3) the leanest plan has :math:`b^* = \min` over candidates, divisions into stages and recompute of the fullest stage's
     bytes, exact by dynamic programming. A limit below that of :math:`b^*` holds no plan; with unlike devices, where
-    stages and types must match as well, neither may one above.
+    stages and types must match as well, neither may one above;
+(4) of a candidate that is priced by its order a lower bound stands for its bytes: the mean over its devices of what a
+    parameter takes, times the model's P, and of what the layers keep for as many micro-batches as every chunk of a
+    device has in flight at once, at least, beside what every device has. With :math:`a` the least bytes that a range
+    keeps for each of its layers, :math:`q_d` those micro-batches and L layers,
+    :math:`b \ge always + (held\,P + a\,L \min_d q_d) / pp`.
 """
 
 import math
@@ -24,7 +29,9 @@ from taut.data.memory import MemoryModel
 from taut.data.spec import shorten
 from taut.data.units import GIB, KIB, MOST_GIB
 from taut.errors import FieldError
+from taut.formulations.order_division import chunk_problem
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
 from taut.solver.infeasibility.feasibility import least_need
 
 MOST_POINTS = 10_000
@@ -71,7 +78,7 @@ def limit_for(memory: MemoryModel, need_kib: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeastLimit:
-    """The least limit that holds a plan, (3): KiB that the leanest one needs, the limit, and which it is."""
+    """The least limit that may hold a plan, (3): KiB that the leanest one needs, the limit, and which it is."""
 
     need_kib: int
     limit_kib: int
@@ -83,11 +90,24 @@ class LeastLimit:
 
 
 def least_limit(problem: PlanningProblem) -> LeastLimit:
-    """The least limit that holds a plan, by the bytes of every candidate, (3)."""
-    need, candidate = min((least_need(problem, candidate), candidate) for candidate in problem.candidates)
+    """The least limit that holds a plan, by the bytes of every candidate, (3) and (4)."""
+    need, candidate = min((_least_bytes(problem, candidate), candidate) for candidate in problem.candidates)
     need_kib = -(-need // KIB)
     limit = limit_for(problem.memory, need_kib)
-    return LeastLimit(need_kib=need_kib, limit_kib=limit, leanest=str(candidate))
+    how = ", by a bound" if candidate.is_order_priced else ""
+    return LeastLimit(need_kib=need_kib, limit_kib=limit, leanest=f"{candidate}{how}")
+
+
+def _least_bytes(problem: PlanningProblem, candidate: Candidate) -> int:
+    """Bytes that the fullest device needs at least, by (3) or (4)."""
+    if not candidate.is_order_priced:
+        return least_need(problem, candidate)
+    given = chunk_problem(problem, candidate, np.zeros(problem.tables(candidate).num_layers + 1), 0.0)
+    first, end = np.triu_indices(given.num_layers + 1, 1)
+    kept = (given.activation[given.recomputes][:, first, end] / (end - first)).min()
+    flights = [counts.min(axis=1).max() for counts in given.counts]
+    whole = given.held * given.parameters[0, -1] + kept * given.num_layers * min(flights)
+    return int(given.always + whole / len(flights))
 
 
 def checked_limits(limits: Iterable[float]) -> list[float]:

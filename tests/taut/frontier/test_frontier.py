@@ -8,17 +8,19 @@ import signal
 import sys
 from dataclasses import replace
 from io import StringIO
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel
 from taut.errors import DataError, InfeasibleError, NothingFoundError, TautError
 from taut.formulations.latency import memory_bytes, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Strategy
+from taut.formulations.strategy import Division, Strategy
 from taut.frontier.epsilon_constraint import frontier_of, pareto
 from taut.frontier.frontier import Frontier
 from taut.frontier.limit_sweep import _improved
@@ -473,3 +475,41 @@ def test_sweep_of_a_single_candidate_names_it() -> None:
     assert frontier.leanest == str(Candidate(4, 1, 4, 1, 1, 8, "1f1b", 1, False))
     assert issubclass(InfeasibleError, TautError)
     assert {point.strategy.dp for point in frontier.planned if point.strategy} == {4}
+
+
+@pytest.mark.parametrize("seed", [5, 17, 41, 53])
+def test_no_order_priced_plan_needs_less_than_the_least_limit(seed: int) -> None:
+    """Every division and recompute of random candidates takes at least the bytes of the least limit."""
+    given = random_problem(seed)
+    space = given.space.model_copy(update={"schedules": ["interleaved-1f1b", "zb-h1", "v-half"], "max_vpp": 2})
+    asked = replace(given, space=space, latency_model="step")
+    assert any(candidate.is_order_priced for candidate in asked.candidates)
+    least = least_limit(asked)
+    for candidate in asked.candidates:
+        chunks, layers = candidate.pp * candidate.vpp, len(asked.model.blocks)
+        for inner in combinations(range(1, layers), chunks - 1):
+            for kind in asked.recompute_of(candidate):
+                kinds = np.full(chunks, RECOMPUTE.index(kind))
+                division = Division.of_ends(np.array([*inner, layers]), kinds)
+                held = max(memory_bytes(asked, Strategy(candidate=candidate, division=division)))
+                assert -(-held // 1024) >= least.need_kib, candidate
+
+
+def test_frontier_of_schedules_that_are_priced_by_their_order() -> None:
+    """With interleaved chunks and the V the curve is monotone, and every plan fits its limit."""
+    request = PlanRequest(
+        "gpt2-345m", "g4dn.12xlarge", global_batch=8, schedules="1f1b,interleaved-1f1b,v-half", stack="any"
+    )
+    limits = Limits(work_limit=60, workers=1)
+    frontier = frontier_of(planning_problem(request), limits, memory_limits=[3.0, 5.0, 8.0, 16.0])
+    assert monotone(frontier)
+    assert any(point.plan is not None for point in frontier.points)
+    for point in frontier.points:
+        assert point.needs_gib is None or point.needs_gib <= point.limit_gib
+
+
+def test_pareto_takes_every_schedule(run: Run) -> None:
+    """The command plans an interleaved schedule within a limit."""
+    made = run(*SMALL, "--schedules", "interleaved-1f1b", "--limits", "16", "--work-limit", "20")
+    assert made.code == 0
+    assert "16.00" in made.out
