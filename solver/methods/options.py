@@ -2,7 +2,9 @@ r"""
 Candidates of a planning problem as options of the strategy program, with the least communication of each.
 
 (1) The prices are those of the bound ``partition`` (``taut.solver.bounds.candidate_bounds``), so that the optimum over
-    all options is the least of that bound over all candidates, but for what it gains by branching on members of rings.
+    all options is the least of that bound over all candidates, but for what it gains by branching on members of rings,
+    by hops between classes of device and by the pipeline with the most slow blocks (``taut.formulations.partition``
+    (6) and (7)). The ladder's bound over the result has these.
 (2) AMP's flat ring is that of the stage with most gradients: it takes the place of the optimizer in
     ``taut.formulations.program.later_stages`` (3), which is the longest of all stages too.
 (3) Where divisions are stated in families (``taut.formulations.divisions``), a candidate has an option for each.
