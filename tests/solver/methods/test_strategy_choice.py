@@ -43,7 +43,7 @@ def closed_forms(given: PlanningProblem) -> list[Candidate]:
 
 
 def fast_optimum(ladder: Ladder, candidates: list[Candidate]) -> float:
-    """Least bound ``partition`` over candidates, without what the program leaves out (``solver.methods.options`` (1))."""
+    """Least bound ``partition`` over candidates, without what the program leaves out (``methods.options`` (1))."""
     return min((_fast(ladder, candidate) for candidate in candidates), default=math.inf)
 
 
