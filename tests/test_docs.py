@@ -70,8 +70,10 @@ def test_commands_are_told_from_their_output() -> None:
         (["...", "c"], ["a", "b", "c"], True),
         (["a", "...", "d"], ["a", "b", "c"], False),
         (["a"], ["a", "b"], False),
+        (["7 of ..., all"], ["7 of 12, all"], True),
+        (["7 of ..., all"], ["8 of 12, all"], False),
     ],
 )
 def test_output_is_compared_line_by_line(expected: list[str], actual: list[str], same: bool) -> None:
-    """Any change of a line that is shown is noticed, and lines left out by ``...`` are not."""
+    """Any change of a line that is shown is noticed, and lines or words left out by ``...`` are not."""
     assert agrees(expected, actual) is same

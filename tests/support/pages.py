@@ -6,7 +6,7 @@ A page's blocks run from top to bottom in one folder that is empty at first:
 - a block with a title (```` ```yaml title="cluster.yaml" ````) is written to the file of that name;
 - of a ``console`` block, every line that begins with ``$`` is a command; ``taut`` runs in this process, while what
   installs (``git``, ``cd``, ``pip``) and runs the tests is left to ``.ci/run``. The lines below a command are its
-  output on stdout; a line ``...`` stands for any lines;
+  output on stdout; a line ``...`` stands for any lines, and ``...`` within a line for any words;
 - a ``python`` block is executed, in the names that the blocks before it left.
 
 ``text``, ``sh`` and ``json`` blocks are shapes, or need what a test has not, and are only shown.
@@ -83,12 +83,16 @@ def outputs(command: str) -> Iterator[str]:
 
 
 def agrees(expected: list[str], actual: list[str]) -> bool:
-    """Whether output is as expected, where a line ``...`` stands for any lines, and spaces at the end for nothing."""
+    """Whether output is as expected, where ``...`` stands for any lines or words, and spaces at the end for nothing."""
     if not expected:
         return not actual
     if expected[0].strip() == "...":
         return any(agrees(expected[1:], actual[skip:]) for skip in range(len(actual) + 1))
-    return bool(actual) and expected[0].rstrip() == actual[0].rstrip() and agrees(expected[1:], actual[1:])
+    return bool(actual) and _same_line(expected[0].rstrip(), actual[0].rstrip()) and agrees(expected[1:], actual[1:])
+
+
+def _same_line(expected: str, actual: str) -> bool:
+    return re.fullmatch(".*".join(re.escape(part) for part in expected.split("...")), actual) is not None
 
 
 def renewed(expected: list[str], actual: list[str]) -> list[str]:
