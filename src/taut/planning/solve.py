@@ -219,8 +219,8 @@ def _searched(
     """The branch and bound, on so many processes."""
     if processes == 1:
         return search(problem, limits, progress, incumbent=known)
+    from taut.processes import local_executor
     from taut.solver.search.shared import search_on
-    from taut.sweeping.executors import local_executor
 
     with local_executor(processes) as executor:
         return search_on(executor, processes, problem, limits, progress)

@@ -31,8 +31,8 @@ from taut.data.spec import Spec, digest
 from taut.errors import DataError
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
+from taut.processes import cores
 from taut.solver.certificate.write import digest_of
-from taut.sweeping.executors import cores
 from taut.sweeping.journal import Journal
 from taut.sweeping.point import LOADERS, Point
 from taut.sweeping.row import LOST, Row

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from taut.errors import NothingFoundError
 from taut.files import write_atomically
-from taut.sweeping.executors import cores
+from taut.processes import cores
 from taut.sweeping.journal import Journal, journal_path
 from taut.sweeping.point import Point, points_of
 from taut.sweeping.row import LOST, Row

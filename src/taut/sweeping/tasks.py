@@ -13,7 +13,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 
 from taut.errors import SolverError
-from taut.sweeping.executors import local_executor
+from taut.processes import local_executor
 from taut.sweeping.point import Point
 from taut.sweeping.row import INTERRUPTED, Row, lost, solved, warm
 

@@ -19,12 +19,12 @@ from typing import Any
 
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
+from taut.processes import cores, local_executor
 from taut.reproduce.vtrain.plans import GLOBAL_BATCH, MT_NLG, gpus
 from taut.reproduce.vtrain.prices import BLOOM, MEMORY, STACK, Priced, priced
 from taut.reproduce.vtrain.step import NODE_SIZE, Plan, step_seconds
 from taut.solver.result import Limits, Status
 from taut.solver.search.search import search
-from taut.sweeping.executors import cores, local_executor
 from taut.sweeping.sweep import Told
 
 TENSOR, STAGES = (4, 8, 16), (3, 5, 7, 15, 21, 35, 105)
