@@ -1,13 +1,14 @@
 """Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (12)."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
 
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.model import ModelSpec
-from taut.formulations.degrees import context_degrees, divisors, expert_degrees, tensor_degrees
+from taut.formulations.degrees import BlockShape, context_degrees, divisors, expert_degrees, tensor_degrees
 from taut.formulations.divisions import families
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace
@@ -15,14 +16,22 @@ from taut.formulations.space import Candidate, GivenOrder, StrategySpace
 
 def candidates(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> list[Candidate]:
     """Every candidate of the space, in a fixed order, (1) to (12)."""
-    own = [
-        choice
-        for choice in _all(space, model, cluster)
-        if _allowed(choice, space.fixed) and priced(model, cluster, costs, choice)
-    ]
-    return sorted(
-        {*own, *(_in_order(choice, given) for given in space.orders for choice in own if _suits(choice, given))}
-    )
+    own = [*_priced(space, model, cluster, costs)]
+    adapted = (_in_order(choice, given) for given in space.orders for choice in own if _suits(choice, given))
+    # In the order of the fields, as candidates compare; thousands of comparisons would each make two tuples.
+    return sorted({*own, *adapted}, key=attrgetter(*(field.name for field in fields(Candidate))))
+
+
+def _priced(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> Iterator[Candidate]:
+    """The candidates that are allowed and have a price, (4), which depends on few of their degrees."""
+    known: dict[tuple[BlockShape, int], bool] = {}
+    for choice in _all(space, model, cluster):
+        if _allowed(choice, space.fixed):
+            key = choice.block, choice.micro_batch
+            if key not in known:
+                known[key] = priced(model, cluster, costs, choice)
+            if known[key]:
+                yield choice
 
 
 def _suits(choice: Candidate, given: GivenOrder) -> bool:

@@ -39,6 +39,7 @@ from taut.formulations.reductions_in_papers import data_parallel_in_papers
 from taut.formulations.sharding import exposed_by_worker, has_shards
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.block_links import block_link
+from taut.formulations.tables.memory import bytes_of_stages
 from taut.formulations.tables.stage_tables import StageTables
 
 
@@ -183,6 +184,10 @@ def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:
     """Predicted bytes of one device of every stage, or of every pipeline rank where it has several chunks."""
     if strategy.candidate.is_order_priced:
         return problem.device_memory(strategy.candidate).bytes_of(*strategy.ranges)
+    if problem.memory.network is None:
+        tables = problem.tables(strategy.candidate)
+        found = bytes_of_stages(tables, problem.memory, strategy.candidate, *strategy.ranges)
+        return [int(need) for need in found]
     memory = problem.stage_memory(strategy.candidate)
     return [
         memory.bytes_of(x, first, end, RECOMPUTE.index(recompute))
@@ -236,7 +241,7 @@ def _group_violations(problem: PlanningProblem, strategy: Strategy, devices: Int
 
 
 def _memory_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[str]:
-    budget = problem.stage_memory(strategy.candidate).budget
+    budget = problem.budget
     types = problem.type_of_node[problem.links.node_of[devices]]
     return [
         f"stage {x} needs {-(-need // KIB)} KiB, device type {problem.device_types[kind]} has {budget[kind] // KIB}"

@@ -25,8 +25,9 @@ from taut.formulations.links import Links, links
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace
+from taut.formulations.tables.block_traffic import Traffic, traffic_tables
 from taut.formulations.tables.learned_memory import network_stage_memory
-from taut.formulations.tables.memory import DeviceMemory, StageMemory, device_memory, stage_memory
+from taut.formulations.tables.memory import DeviceMemory, StageMemory, budgets, device_memory, stage_memory
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
 
@@ -57,6 +58,12 @@ class PlanningProblem:
         default_factory=dict, repr=False, compare=False
     )
     _passes: dict[tuple[BlockShape, int], PassTables] = field(default_factory=dict, repr=False, compare=False)
+    _priced: dict[tuple[BlockShape, int], PricedLayers] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
+    _traffic: dict[tuple[BlockShape, int], tuple[Traffic, Traffic]] = field(
+        init=False, default_factory=dict, repr=False, compare=False
+    )
     _latest: dict[tuple[Candidate, bool], StageMemory] = field(
         init=False, default_factory=dict, repr=False, compare=False
     )
@@ -113,6 +120,11 @@ class PlanningProblem:
         return [device.capacity_kib for device in self.cluster.devices.values()]
 
     @cached_property
+    def budget(self) -> Ints:
+        """Largest bytes of a device that leave the margin free, by device type."""
+        return budgets(self.memory, self.capacity_kib)
+
+    @cached_property
     def optimizer_seconds(self) -> Floats:
         """Optimizer seconds per parameter by device type; 0 in the printed latency models and where not priced."""
         priced = self.costs.optimizer_s_per_parameter if self.latency_model in WHOLE_STEP else {}
@@ -137,11 +149,18 @@ class PlanningProblem:
                 sequence_parallel=candidate.sequence_parallel,
                 single_stage=single,
                 shared_head=shared,
-                tensor_parallel=self.coefficient("tensor_parallel"),
-                exchange=self.coefficient("exchange"),
+                traffic=self.traffic(candidate),
                 shared_logits=self.memory.shared_logit_bytes,
             )
         return self._tables[key]
+
+    def traffic(self, candidate: Candidate) -> tuple[Traffic, Traffic]:
+        """Traffic within blocks of every range of layers, of both passes and of the forward pass."""
+        key = (candidate.block, candidate.micro_batch)
+        if key not in self._traffic:
+            coefficients = self.coefficient("tensor_parallel"), self.coefficient("exchange")
+            self._traffic[key] = traffic_tables(self.priced_layers(candidate), *coefficients)
+        return self._traffic[key]
 
     def passes(self, candidate: Candidate) -> PassTables:
         """Seconds of every range of layers by pass under a candidate."""
@@ -152,15 +171,18 @@ class PlanningProblem:
 
     def priced_layers(self, candidate: Candidate) -> PricedLayers:
         """Layers with their prices at a candidate's degrees."""
-        return PricedLayers(
-            model=self.model,
-            costs=self.costs,
-            device_types=self.device_types,
-            precision=self.memory.precision,
-            block=candidate.block,
-            micro_batch=candidate.micro_batch,
-            node_size=int(self.links.gpus_per_node.max()),
-        )
+        key = (candidate.block, candidate.micro_batch)
+        if key not in self._priced:
+            self._priced[key] = PricedLayers(
+                model=self.model,
+                costs=self.costs,
+                device_types=self.device_types,
+                precision=self.memory.precision,
+                block=candidate.block,
+                micro_batch=candidate.micro_batch,
+                node_size=int(self.links.gpus_per_node.max()),
+            )
+        return self._priced[key]
 
     def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:
         """Recompute that a stage of a candidate may choose."""

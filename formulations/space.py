@@ -43,7 +43,7 @@ Of choices that are equal by definition one stands for all: one stage is schedul
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
@@ -90,7 +90,7 @@ class Candidate:
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; those that have a default only where they differ from it."""
-        values = asdict(self)
+        values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         given = {name: values.pop(name) for name in ("order", "dp_shard", "uniform_recompute", "etp")}
         for name in ("cp", "ep"):
             if values[name] == 1:

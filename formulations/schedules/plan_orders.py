@@ -32,13 +32,13 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.errors import FormulationError
+from taut.formulations.schedules.in_flight import largest_counts
 from taut.formulations.schedules.orders.block import repeat, v_half, v_min
 from taut.formulations.schedules.orders.classic import interleaved
 from taut.formulations.schedules.orders.vshape import zb_v
 from taut.formulations.schedules.orders.words import orders_of
 from taut.formulations.schedules.orders.zero_bubble import zb_h1, zb_h2
 from taut.formulations.schedules.pipeline import unit_pipeline
-from taut.formulations.schedules.recurrence import FORWARD, INPUT_GRADIENT
 from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, round_robin, v_shape, violations
 
 _BUILD: dict[str, Callable[[ScheduleProblem], Schedule]] = {
@@ -130,23 +130,16 @@ def _given(pipeline: ScheduleProblem, schedule: str, orders: tuple[Ints, ...]) -
     return found
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def in_flight_counts(
     schedule: str, pp: int, vpp: int, num_micro_batches: int, words: tuple[str, ...] = ()
 ) -> tuple[Ints, ...]:
     """Counts of micro-batches in flight that every device goes through, (1): for each (states, vpp), none dominated."""
     passes, first, device = order_of(schedule, pp, vpp, num_micro_batches, words)
+    place = np.array([np.count_nonzero(device[:c] == d) for c, d in enumerate(device.tolist())])
     found = []
     for d in range(pp):
         rows = passes[first[d] : first[d + 1]]
-        change = np.where(rows[:, 0] == FORWARD, 1, np.where(rows[:, 0] == INPUT_GRADIENT, 0, -1))
-        hosted = np.flatnonzero(device == d)
-        counts = np.cumsum(change[:, None] * (rows[:, 1][:, None] == hosted), axis=0)
-        found.append(_undominated(np.unique(counts, axis=0)))
+        counts = largest_counts(np.ascontiguousarray(rows[:, 0]), place[rows[:, 1]], int((device == d).sum()))
+        found.append(np.unique(counts, axis=0))
     return tuple(found)
-
-
-def _undominated(counts: Ints) -> Ints:
-    """Rows that no other row reaches in every entry."""
-    kept = [row for row in counts if not ((counts >= row).all(axis=1) & (counts > row).any(axis=1)).any()]
-    return np.array(kept)

@@ -127,7 +127,7 @@ def block_seconds(both: Traffic, forward: Traffic, links: Iterable[BlockLink]) -
     )
 
 
-def traffic_tables(priced: PricedLayers, coefficient: float, exchange: float) -> tuple[Traffic, Traffic]:
+def traffic_tables(priced: PricedLayers, coefficient: float = 1.0, exchange: float = 1.0) -> tuple[Traffic, Traffic]:
     """
     Traffic of both passes of every range of layers (recompute, L+1, L+1), and of the forward pass (L+1, L+1).
 
@@ -162,8 +162,15 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
         (0 * keys, reductions * (far * output / tp)),
         (0 * keys, reductions * (chosen > 0)),
     )
-    each = [[priced.sums(part.astype(float).tolist(), 0, 0) for part in figure] for figure in figures]
-    return Traffic(*(coefficient * common + exchange * experts for common, experts in each))
+    weights = coefficient, exchange
+    return Traffic(*(_weighed_sums(priced, [*zip(weights, figure, strict=True)]) for figure in figures))
+
+
+def _weighed_sums(priced: PricedLayers, parts: list[tuple[float, Floats]]) -> Floats:
+    """Sums of figures by kind over every range, each times its coefficient."""
+    # Most blocks have no context ranks and no expert ranks.
+    some = [weight * priced.sums(figure.astype(float).tolist(), 0, 0) for weight, figure in parts if figure.any()]
+    return np.asarray(sum(some[1:], some[0]) if some else np.zeros_like(priced.first))
 
 
 def _feed_forward(layer: LayerSpec, block: BlockShape) -> tuple[int, int]:

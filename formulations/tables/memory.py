@@ -114,6 +114,28 @@ def stage_memory(
     return StageMemory(fixed, activation, flight, budget)
 
 
+def bytes_of_stages(
+    tables: StageTables, model: MemoryModel, candidate: Candidate, recompute: Ints, first: Ints, end: Ints
+) -> Ints:
+    """Bytes of every stage of a closed form (pp,), from its recompute and range, as ``stage_memory`` has them."""
+    held = held_bytes(
+        tables.parameters[first, end],
+        tables.largest[first, end],
+        model.held_parameter_bytes,
+        candidate,
+        tables.experts[first, end],
+    )
+    terms = [weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)]
+    passing = tables.workspace[recompute, first, end], tables.logits[first, end], tables.buffers[first, end]
+    terms += [weighed(model, term, figure) for term, figure in zip(PASSING, passing, strict=True)]
+    kept, flight = np.zeros_like(first), in_flight(candidate)
+    for k in np.unique(recompute).tolist():
+        some = recompute == k
+        kept[some] = weighed(model, kept_term(RECOMPUTE[k]), tables.activation[k, first[some], end[some]])
+    at_once = flight * np.minimum(kept, SATURATED_BYTES // int(flight.max()))
+    return np.asarray(np.sum(terms, axis=0) + model.overhead_bytes + at_once)
+
+
 def budgets(model: MemoryModel, capacity_kib: list[int], *, margin: bool = True) -> Ints:
     """Largest number of bytes that satisfies (5), by device type, from capacities in KiB (types,)."""
     free = [kib - (model.margin_kib(kib) if margin else 0) for kib in capacity_kib]

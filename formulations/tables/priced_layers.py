@@ -13,7 +13,7 @@ its gradient by the input takes the forward pass as well, and the layer's output
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -71,28 +71,29 @@ class PricedLayers:
         """One layer of each kind g."""
         return list(self.model.kinds.values())
 
-    @cached_property
+    @property
     def count(self) -> Floats:
         """Layers of a kind in a range, n (kinds, L+1, L+1)."""
-        of_kind = np.array(
-            [[layer.kind == kind.kind for layer in self.model.blocks] for kind in self.kinds], dtype=float
-        )
-        before = np.concatenate([np.zeros((len(self.kinds), 1)), np.cumsum(of_kind, axis=1)], axis=1)
-        return np.asarray(np.maximum(before[:, None, :] - before[:, :, None], 0.0))
+        return self._holds[0]
 
-    @cached_property
+    @property
     def first(self) -> Floats:
         """Whether a range holds the embedding (L+1, L+1)."""
-        holds = np.zeros(self.count.shape[1:])
-        holds[0, :] = 1.0
-        return holds
+        return self._holds[1]
 
-    @cached_property
+    @property
     def last(self) -> Floats:
         """Whether a range holds the head (L+1, L+1)."""
-        holds = np.zeros(self.count.shape[1:])
-        holds[:, -1] = 1.0
-        return holds
+        return self._holds[2]
+
+    @cached_property
+    def _holds(self) -> tuple[Floats, Floats, Floats]:
+        return _held_by_ranges(tuple(layer.kind for layer in self.model.blocks))
+
+    @cached_property
+    def whole_seconds(self) -> Floats:
+        """Sums of the costs of all passes over every range (types, recompute, L+1, L+1)."""
+        return self.seconds(lambda cost: cost.seconds)
 
     def sums(self, per_kind: Sequence[float], at_first: float, at_last: float) -> Floats:
         """Sum (1) of a figure of layers, embedding and head over every range."""
@@ -152,6 +153,19 @@ class PricedLayers:
         kept = self.output_bytes(layer)
         grad = plain.input_grad + plain.forward
         return LayerCost(plain.forward, grad, plain.weight_grad, kept, -(-kept // self.tp))
+
+
+@lru_cache(maxsize=16)
+def _held_by_ranges(kinds: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
+    """Layers of each kind that ranges hold (kinds, L+1, L+1), and whether they hold the first and the last layer."""
+    of_kind = np.array([[other == kind for other in kinds] for kind in dict.fromkeys(kinds)], dtype=float)
+    before = np.concatenate([np.zeros((len(of_kind), 1)), np.cumsum(of_kind, axis=1)], axis=1)
+    count = np.maximum(before[:, None, :] - before[:, :, None], 0.0)
+    first, last = np.zeros((2, *count.shape[1:]))
+    first[0, :], last[:, -1] = 1.0, 1.0
+    for figure in (count, first, last):
+        figure.setflags(write=False)
+    return count, first, last
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,7 @@ def stage_tables(
     sequence_parallel: bool,
     single_stage: bool,
     shared_head: bool | None = None,
-    tensor_parallel: float = 1.0,
-    exchange: float = 1.0,
+    traffic: tuple[Traffic, Traffic] | None = None,
     shared_logits: int = LOGIT_BYTES,
 ) -> StageTables:
     """
@@ -103,8 +102,8 @@ def stage_tables(
     shared_head
         Whether embedding and head share a device: a tied head then adds no parameters. By default as
         ``single_stage``.
-    tensor_parallel, exchange
-        Coefficients of the traffic inside blocks, and of that of experts.
+    traffic
+        Traffic of both passes and of the forward pass, where a calibration multiplies it or it is known already.
     shared_logits
         Bytes for an entry of the logits where tensor ranks share the vocabulary.
 
@@ -119,9 +118,9 @@ def stage_tables(
         If a cost is neither in the table nor between two entries.
     """
     model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
-    seconds = priced.seconds(lambda cost: cost.seconds)
+    seconds = priced.whole_seconds
     output = [float(priced.output_bytes(layer)) for layer in kinds]
-    traffic, forward = traffic_tables(priced, tensor_parallel, exchange)
+    both, forward = traffic or traffic_tables(priced)
     kept = {r: _most([priced.prices(d, r) for d in priced.device_types], sequence_parallel) for r in RECOMPUTE}
     at_edges = _most([priced.edges(device) for device in priced.device_types], sequence_parallel)
     parameters = ranges(
@@ -131,7 +130,7 @@ def stage_tables(
     )
     return StageTables(
         seconds=seconds,
-        traffic=traffic,
+        traffic=both,
         forward=forward,
         parameters=parameters.astype(np.int64),
         experts=ranges([priced.apart(layer) for layer in kinds], 0, 0).astype(np.int64),

@@ -73,6 +73,7 @@ def derived_margin_free(ladder: Ladder, proofs: Iterable[Proof]) -> float:
     known = {proof.candidate: proof for proof in proofs}
     if not known.keys() <= set(range(len(candidates))):
         return -math.inf
+    free.relax(candidates)
     least = math.inf
     for index, candidate in enumerate(candidates):
         proof = known.get(index)

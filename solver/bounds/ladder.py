@@ -22,17 +22,18 @@ The search, the margin-free bound and the diagnosis of infeasible problems compu
 (``taut.solver.bounds.computations``); a check derives them again (``taut.solver.bounds.checks``).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import Communication, communication
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.bounds.relaxation import relaxation_bound
+from taut.solver.bounds.relaxation import LayerSeconds, layer_seconds, relaxation_bound
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import SubsetCache, has_joint
 from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots
@@ -69,8 +70,9 @@ class Ladder:
         self.links = BestLinks(problem.links, problem.rings)
         self.subsets, self.placements, self.slots = SubsetCache(), EnumerationCache(), SlotCache()
         self.relaxations = {} if relaxations is None else relaxations
-        self._whole_devices: dict[Candidate, float] = {}
-        self._latest: tuple[Candidate, Communication] | None = None
+        self._whole_devices: dict[tuple[Hashable, ...], float] = {}
+        self._latest: tuple[tuple[Hashable, ...], Communication] | None = None
+        self._layers: dict[tuple[Hashable, ...], LayerSeconds] = {}
 
     def without_margin(self) -> "Ladder":
         """The same without a memory margin; links, placements and closed forms do not depend on it and are shared."""
@@ -79,10 +81,16 @@ class Ladder:
         return free
 
     def communication(self, candidate: Candidate) -> Communication:
-        """Least communication of a candidate; several rungs ask for that of the same candidate in a row."""
-        if self._latest is None or self._latest[0] != candidate:
-            self._latest = candidate, communication(self.problem, candidate, self.links)
+        """Least communication of a candidate; several rungs ask for that of the same or an alike candidate in a row."""
+        key = _degrees(candidate)
+        if self._latest is None or self._latest[0] != key:
+            self._latest = key, communication(self.problem, candidate, self.links)
         return self._latest[1]
+
+    def relax(self, candidates: Iterable[Candidate]) -> None:
+        """Compute bound ``relaxation`` of many candidates, alike ones in a row."""
+        for candidate in sorted(candidates, key=_degrees):
+            self.relaxation(candidate)
 
     def relaxation(self, candidate: Candidate) -> float:
         """Bound ``relaxation`` in seconds, which does not depend on memory."""
@@ -93,11 +101,18 @@ class Ladder:
     def _relaxed(self, candidate: Candidate) -> float:
         """Bound ``relaxation``, in which chunks count where passes wait for gathers alone."""
         gather = least_gather(self.problem, candidate, self.links)
-        alike = candidate if gather > 0.0 else replace(candidate, vpp=0)
+        alike = *_degrees(candidate), candidate.uniform_recompute, candidate.vpp if gather > 0.0 else 0
         if alike not in self._whole_devices:
-            seconds = relaxation_bound(self.problem, candidate, self.communication(candidate), gather)
-            self._whole_devices[alike] = seconds
+            comm, layers = self.communication(candidate), self._layer_seconds(candidate)
+            self._whole_devices[alike] = relaxation_bound(self.problem, candidate, comm, gather, layers)
         return self._whole_devices[alike]
+
+    def _layer_seconds(self, candidate: Candidate) -> LayerSeconds:
+        """Least seconds of single layers, which many candidates share."""
+        key = candidate.block, candidate.micro_batch, *self.problem.recompute_of(candidate)
+        if key not in self._layers:
+            self._layers[key] = layer_seconds(self.problem, candidate)
+        return self._layers[key]
 
     def rungs(self, candidate: Candidate, through: Level = Level.PLACEMENT) -> "Iterator[Rung]":
         """The rungs that apply to a candidate, up to a level, the weakest first."""
@@ -105,6 +120,13 @@ class Ladder:
 
 
 Applies = Callable[[Ladder, Candidate], bool]
+
+
+def _degrees(candidate: Candidate) -> tuple[Any, ...]:
+    """What the least communication of a candidate depends on: all but chunks, recompute and order."""
+    c = candidate
+    parallel = c.pp, c.tp, c.dp, c.micro_batch, c.num_micro_batches, c.schedule
+    return *parallel, c.zero, c.sequence_parallel, c.dp_shard, c.cp, c.ep, c.etp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

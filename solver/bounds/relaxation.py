@@ -17,6 +17,8 @@ Where a schedule is priced by its order, the step takes at least
 Reductions and optimizer after the last pass come on top.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from taut.data.arrays import Floats
@@ -33,20 +35,38 @@ ROUNDING = 1e-12
 """Relative allowance for the rounding of sums in floating point, taken off every bound."""
 
 
-def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Communication, gather: float = 0.0) -> float:
-    """
-    Bound ``relaxation``: perfect balance over the stages by (2), memory ignored, plus communication.
+class LayerSeconds(NamedTuple):
+    """Seconds of both passes of single layers: by type and recompute (types, recompute, L), and the least (L,)."""
 
-    A pass of sharded weights takes at least its gathers and scatters, ``gather`` seconds per byte.
-    """
-    tables, m = problem.tables(candidate), candidate.num_micro_batches
-    allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
-    # Layer by layer: one type may be the fastest for some layers, another for the others.
+    seconds: Floats
+    least: Floats
+
+
+def layer_seconds(problem: PlanningProblem, candidate: Candidate) -> LayerSeconds:
+    """Seconds of single layers under the recomputes of a candidate, on the best block that any type offers."""
+    tables, allowed = problem.tables(candidate), [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
     layers = np.arange(tables.num_layers)
     within = least_within(problem, candidate, tables.traffic.at(slice(None), layers, layers + 1))
     seconds = (tables.seconds[:, :, layers, layers + 1] + within)[:, allowed]
+    # Layer by layer: one type may be the fastest for some layers, another for the others.
+    return LayerSeconds(seconds, seconds.min(axis=(0, 1)))
+
+
+def relaxation_bound(
+    problem: PlanningProblem,
+    candidate: Candidate,
+    comm: Communication,
+    gather: float = 0.0,
+    layers: LayerSeconds | None = None,
+) -> float:
+    """
+    Bound ``relaxation``: perfect balance over the stages by (2), memory ignored, plus communication.
+
+    A pass of sharded weights takes at least its gathers and scatters, ``gather`` seconds per byte. Seconds of layers
+    are computed where they are not given.
+    """
+    m, (seconds, least) = candidate.num_micro_batches, layers or layer_seconds(problem, candidate)
     by_type = seconds.min(axis=1)
-    least = by_type.min(axis=0)
     whole = max(least.sum(), _whole_gathers(problem, candidate, gather))
     straggler = max(whole / candidate.pp, _slowest_stage(least, _paces(problem, candidate, by_type)), least.max())
     if candidate.is_order_priced:
@@ -65,7 +85,7 @@ def relaxation_bound(problem: PlanningProblem, candidate: Candidate, comm: Commu
 def _paces(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> Floats:
     """Seconds of every stage by the least seconds of its layers at least, the slowest stage first (pp,), (2)."""
     least = by_type.min(axis=0)
-    if not least.any():
+    if len(by_type) == 1 or not least.any():
         return np.ones(candidate.pp)
     ratio = (by_type[:, least > 0] / least[least > 0]).min(axis=1)
     of_device = np.repeat(ratio[problem.type_of_node], problem.links.gpus_per_node)
@@ -76,6 +96,9 @@ def _paces(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> F
 def _slowest_stage(least: Floats, paces: Floats) -> float:
     """Least seconds of the slowest stage, over whole layers in any groups, (2)."""
     within = np.cumsum(np.sort(least))
+    if paces[0] == 1.0:
+        # All stages are as fast, so the slowest has the mean of the layers, rounded up.
+        return float(max(within[-(-len(within) // len(paces)) - 1], least.sum() / len(paces)))
     steps = np.unique(within[:, None] * np.unique(paces))
     low, high = 0, len(steps) - 1
     while low < high:

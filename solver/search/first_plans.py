@@ -1,10 +1,13 @@
 r"""
-First plans of candidates that are priced by their order: simple ones (``taut.solver.simple_plans``).
+First plans of a search: simple ones (``taut.solver.simple_plans``).
 
-A good plan shortens the bounds of all candidates, which are of no use beyond it.
+A good plan shortens the bounds of all candidates that are priced by their order, which are of no use beyond it; where
+there are none of those, the first divisions come with plans of their own, and simple ones are the last resort of a
+search that was stopped before.
 
-On unlike devices rank order says nothing of which stage suits which, so that there are none. Of the candidates with the
-least bounds whose weights fit ``MOST_TRIED`` are looked at, and the first ``MOST_PRICED`` that fit are priced.
+On unlike devices rank order says nothing of which stage suits which, so that simple plans are that last resort alone.
+Of the candidates with the least bounds the first ``MOST_TRIED`` whose layers may fit are divided, and the first plans
+that fit are priced: ``MOST_PRICED``, and of large clusters fewer.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,15 +16,22 @@ from itertools import islice
 import numpy as np
 
 from taut.data.arrays import Ints
+from taut.data.costs import RECOMPUTE
+from taut.formulations.latency import memory_bytes, violations
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.memory import HELD, budgets, held_bytes, weighed
+from taut.formulations.tables.memory import HELD, held_bytes, kept_term, weighed
 from taut.solver.result import CandidateBound
-from taut.solver.simple_plans import fitting, rank_order
+from taut.solver.simple_plans import even_strategy, rank_order
 
-MOST_TRIED, MOST_PRICED = 400, 24
-"""Candidates whose memory is computed, and plans that are priced: on 576 devices together about a second."""
+MOST_TRIED, MOST_PRICED = 1000, 24
+"""Candidates whose memory is computed, and plans that are priced: of 576 devices together about a second."""
+MOST_DEVICES = 20_000
+"""Devices of all plans that are priced; one plan of 100,000 takes some tenths of a second."""
+LEAST_HELD = 3
+"""On the V an order holds at least one part in so many of what 1F1B holds (v-min)."""
 
 
 Plan = tuple[CandidateBound, Strategy, Ints]
@@ -29,23 +39,42 @@ Plan = tuple[CandidateBound, Strategy, Ints]
 
 
 def first_plans(problem: PlanningProblem, bounds: Iterable[CandidateBound]) -> Iterator[Plan]:
-    """Simple plans that break no rule, by ascending bound of their candidate; none on unlike devices."""
-    if len(problem.device_types) > 1:
+    """Simple plans to begin with, by ascending bound; none on unlike devices, nor where no order is priced."""
+    every = list(bounds)
+    if len(problem.device_types) > 1 or not any(bound.candidate.is_order_priced for bound in every):
         return iter(())
-    ordered = [bound for bound in bounds if bound.candidate.is_order_priced]
-    ordered.sort(key=lambda bound: (bound.lower_bound, bound.candidate))
+    return simplest_plans(problem, every)
+
+
+def simplest_plans(problem: PlanningProblem, bounds: Iterable[CandidateBound]) -> Iterator[Plan]:
+    """Simple plans that break no rule, by ascending bound of their candidate."""
+    ordered = sorted(bounds, key=lambda bound: (bound.lower_bound, bound.candidate))
     tried = islice((bound for bound in ordered if _may_fit(problem, bound.candidate)), MOST_TRIED)
-    return islice((plan for bound in tried if (plan := _plan(problem, bound)) is not None), MOST_PRICED)
+    most = min(MOST_PRICED, max(MOST_DEVICES // problem.cluster.num_devices, 1))
+    return islice((plan for bound in tried if (plan := _plan(problem, bound)) is not None), most)
 
 
 def _may_fit(problem: PlanningProblem, candidate: Candidate) -> bool:
-    """Whether weights, gradients and states of an even share of the layers fit some device."""
-    share = problem.tables(candidate).parameters[0, -1] // candidate.pp
-    held = held_bytes(np.array(share), np.array(0), problem.memory.held_parameter_bytes, candidate)
-    needed = sum(float(weighed(problem.memory, term, figure)) for term, figure in zip(HELD, held, strict=True))
-    return bool(needed <= budgets(problem.memory, problem.capacity_kib).max())
+    """Whether an even share of the layers, with about what the first stage keeps of them, fits some device."""
+    if problem.memory.network is not None:
+        return True
+    tables, memory = problem.tables(candidate), problem.memory
+    share = tables.parameters[0, -1] // candidate.pp
+    held = held_bytes(np.array(share), np.array(0), memory.held_parameter_bytes, candidate)
+    needed = sum(float(weighed(memory, term, figure)) for term, figure in zip(HELD, held, strict=True))
+    layers, recomputes = len(problem.model.blocks) // candidate.pp, problem.recompute_of(candidate)
+    # Without the embedding.
+    kept = [float(weighed(memory, kept_term(r), tables.activation[RECOMPUTE.index(r), 1, layers])) for r in recomputes]
+    at_once = min(candidate.pp, candidate.num_micro_batches) / (LEAST_HELD if candidate.schedule in ON_V else 1)
+    return bool(needed + at_once * max(min(kept), 0.0) <= problem.budget.max())
 
 
 def _plan(problem: PlanningProblem, bound: CandidateBound) -> Plan | None:
-    strategy = fitting(problem, bound.candidate)
-    return None if strategy is None else (bound, strategy, rank_order(bound.candidate))
+    """The simple plan with the quickest recompute that fits every device."""
+    for name in problem.recompute_of(bound.candidate):
+        strategy = even_strategy(problem, bound.candidate, name)
+        # Memory first: the rules of placement take long to check on many devices.
+        if max(memory_bytes(problem, strategy)) <= problem.budget.min():
+            devices = rank_order(bound.candidate)
+            return None if violations(problem, strategy, devices) else (bound, strategy, devices)
+    return None

@@ -11,7 +11,8 @@ joins the space, and its candidates the others.
 
 Where all of that leaves no plan, memory alone decides (``taut.solver.placement.exact.memory_assignment``).
 
-Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it.
+Global bound = min(incumbent, min over unsolved c of LB(c)). A limit or an interrupt leaves the incumbent with it; where
+there is none yet, simple plans are looked at even then.
 """
 
 import heapq
@@ -37,7 +38,7 @@ from taut.solver.result import (
     relative_gap,
 )
 from taut.solver.search.conclusion import concluded
-from taut.solver.search.first_plans import first_plans
+from taut.solver.search.first_plans import first_plans, simplest_plans
 from taut.solver.search.history import History, Moment
 from taut.solver.search.incumbent import Best
 from taut.solver.search.refinement import Refining, load_loops
@@ -54,6 +55,8 @@ class Priority(IntEnum):
     BRANCHING = 3
 
 
+MOST_RESORTED = 200
+"""Divisions that are tried once a limit came without a plan: a second or two, as each takes some milliseconds."""
 _OF_STAGE = {Stage.DIVIDE: Priority.ORDER_PRICED, Stage.BRANCH: Priority.BRANCHING}
 
 
@@ -118,6 +121,7 @@ class _Search:
         """Search until proven, stopped or interrupted."""
         stopped: StoppedBy | None = None
         with self._watch, interrupt_requested() as self._interrupted:
+            self._refining.ladder.relax(self._every)
             for candidate in self._every:
                 self._add(candidate)
             for plan in first_plans(self._problem, self._bounds):
@@ -127,7 +131,32 @@ class _Search:
                 stopped = self._step()
             if stopped is None and self._best.incumbent is None:
                 stopped = self._decide()
+            if stopped is not None and self._best.incumbent is None:
+                stopped = self._resort(stopped)
         return self._result(stopped)
+
+    def _resort(self, stopped: StoppedBy) -> StoppedBy | None:
+        """
+        Find a plan where a limit came before there was one: a simple one, or a first division of stages that fits.
+
+        Returns why the search stopped, None where nothing fits.
+        """
+        left = [bound for bound in self._bounds if bound.state is State.OPEN]
+        for plan in simplest_plans(self._problem, left):
+            self._best.take(*plan)
+        undivided = [index for index, bound in enumerate(self._bounds) if self._awaits_division(bound)]
+        undivided.sort(key=lambda index: self._bounds[index].lower_bound)
+        for index in undivided[:MOST_RESORTED]:
+            if self._best.incumbent is not None:
+                break
+            self._refining.refine(self._bounds[index])
+            self._note(index)
+        self._keep()
+        return None if all(bound.state is State.INFEASIBLE for bound in self._bounds) else stopped
+
+    def _awaits_division(self, bound: CandidateBound) -> bool:
+        at, is_open = self._refining.standing(bound.candidate), bound.state is State.OPEN
+        return is_open and not bound.candidate.is_order_priced and at.stage is Stage.DIVIDE
 
     def _decide(self) -> StoppedBy | None:
         """Find a plan of an open candidate by its memory alone, or the proof that none has any; returns why to stop."""

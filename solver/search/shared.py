@@ -206,8 +206,9 @@ def _unpacked(packed: bytes) -> PlanningProblem:
 
 def _relaxed(packed: bytes, candidates: Iterable[Candidate]) -> list[float]:
     """Task: relaxations of some candidates."""
-    ladder = Ladder(_unpacked(packed))
-    return [ladder.relaxation(candidate) for candidate in candidates]
+    ladder, every = Ladder(_unpacked(packed)), list(candidates)
+    ladder.relax(every)
+    return [ladder.relaxation(candidate) for candidate in every]
 
 
 def _searched(

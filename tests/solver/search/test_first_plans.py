@@ -6,12 +6,13 @@ import numpy as np
 
 from taut.data.stack import SCHEDULES
 from taut.formulations.latency import violations
+from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.result import CandidateBound, Source
-from taut.solver.search.first_plans import MOST_PRICED, first_plans
+from taut.solver.search.first_plans import MOST_PRICED, first_plans, simplest_plans
 from taut.solver.simple_plans import even_chunks, even_strategy
 from tests.support.instances import random_problem
-from tests.support.small import cluster, model, problem
+from tests.support.small import cluster, costs, model, problem
 
 
 def test_what_is_left_over_goes_to_inner_chunks() -> None:
@@ -32,7 +33,7 @@ def test_the_most_even_stated_division_is_tried() -> None:
 
 
 def test_first_plans_break_no_rule_and_come_by_ascending_bound() -> None:
-    """Of random problems with every schedule: whole groups, within memory, and of order-priced candidates alone."""
+    """Of random problems with every schedule: whole groups, and within memory."""
     checked = 0
     for seed in range(30):
         given = random_problem(seed)
@@ -46,11 +47,26 @@ def test_first_plans_break_no_rule_and_come_by_ascending_bound() -> None:
         found = list(first_plans(given, bounds))
         assert len(found) <= MOST_PRICED
         assert [bound.lower_bound for bound, _, _ in found] == sorted(bound.lower_bound for bound, _, _ in found)
-        for bound, strategy, devices in found:
-            assert bound.candidate.is_order_priced
+        for _, strategy, devices in found:
             assert not violations(given, strategy, devices)
         checked += len(found)
     assert checked > 50
+
+
+def relaxed(given: PlanningProblem) -> list[CandidateBound]:
+    """A bound of one second on every candidate."""
+    return [CandidateBound(candidate=c, lower_bound=1.0, source=Source.RELAXATION) for c in given.candidates]
+
+
+def test_a_search_begins_without_them_where_divisions_come_first() -> None:
+    """Closed forms alone, and unlike devices, have simple plans only as the last resort."""
+    classic = problem(cluster(2, 1), model(4), global_batch=4, latency_model="step")
+    nodes = cluster(2, 1, memory_gib=10.0, devices=("a", "b"))
+    table = costs(model(4), devices={"a": 1.0, "b": 2.0})
+    unlike = problem(nodes, model(4), table=table, latency_model="step", schedules=["1f1b", "interleaved-1f1b"])
+    for given in (classic, unlike):
+        assert not list(first_plans(given, relaxed(given)))
+        assert list(simplest_plans(given, relaxed(given)))
 
 
 def test_nothing_is_recomputed_with_room_and_nothing_planned_without() -> None:
@@ -58,6 +74,5 @@ def test_nothing_is_recomputed_with_room_and_nothing_planned_without() -> None:
     for memory, expected in ((10.0, {"none"}), (1e-6, set())):
         nodes = cluster(2, 1, memory_gib=memory)
         given = problem(nodes, model(4), global_batch=4, latency_model="step", schedules=["interleaved-1f1b"])
-        bounds = [CandidateBound(candidate=c, lower_bound=1.0, source=Source.RELAXATION) for c in given.candidates]
-        found = list(first_plans(given, bounds))
+        found = list(first_plans(given, relaxed(given)))
         assert {name for _, strategy, _ in found for name in strategy.recompute} == expected

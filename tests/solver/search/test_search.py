@@ -44,6 +44,33 @@ def test_work_limit_is_deterministic_and_leaves_a_valid_bound() -> None:
     assert one.lower_bound <= search(given, Limits()).lower_bound * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("schedules", [["1f1b"], ["interleaved-1f1b"]])
+def test_a_limit_that_leaves_no_refinement_leaves_a_plan(schedules: list[str]) -> None:
+    """Without time or work for a single division there is a simple plan, with the bounds by closed forms."""
+    given = problem(cluster(4, 1), model(8), latency_model="step", schedules=schedules, fixed={"pp": 4})
+    for limits in (Limits(work_limit=0), Limits(time_limit=0.0)):
+        result = search(given, limits)
+        assert result.incumbent is not None
+        assert 0 < result.lower_bound <= result.incumbent.seconds
+
+
+def test_a_limit_leaves_a_division_where_simple_plans_do_not_fit() -> None:
+    """With layers that keep 10 MB, 2 + 2 of them keep 40 MB in two micro-batches on the first stage, 1 + 3 keep 30."""
+    nodes, spec = cluster(2, 1, memory_gib=36e6 / 2**30), model(4)
+    fixed = {"pp": 2, "micro_batch": 1}
+    table = costs(spec, activation_bytes=10**7)
+    tight = problem(nodes, spec, table=table, latency_model="step", recompute=["none"], fixed=fixed)
+    result = search(tight, Limits(time_limit=0.0))
+    assert result.incumbent is not None
+    assert result.incumbent.strategy.division.layers.tolist() == [1, 3]
+
+
+def test_a_limit_is_no_excuse_where_nothing_fits() -> None:
+    """Without time for the search, three megabytes are proven to be too few for four layers of a megabyte."""
+    nodes = cluster(1, 1, memory_gib=3e6 / 2**30)
+    assert search(problem(nodes, model(4)), Limits(time_limit=0.0)).status == "infeasible"
+
+
 def test_gap_limit_stops_when_the_gap_is_small_enough() -> None:
     """A generous gap stops at once with status feasible or better."""
     result = search(problem(cluster(2, 2)), Limits(gap=0.9))
