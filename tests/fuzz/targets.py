@@ -11,7 +11,7 @@ from taut.data.calibration import TERMS
 from taut.data.catalog.devices import catalog_device
 from taut.data.load import load_calibration, load_cluster, load_costs, load_memory_model, load_model, read_matrix
 from taut.data.readers.amp import read_amp_profile
-from taut.data.readers.galvatron import read_galvatron
+from taut.data.readers.galvatron.costs import read_galvatron
 from taut.data.readers.mpigraph import cluster_from_mpigraph, read_mpigraph
 from taut.data.readers.nccl_cluster import cluster_from_nccltests
 from taut.data.readers.nccl_tests import read_nccltests
@@ -23,8 +23,8 @@ from taut.data.samples import read_samples
 from taut.schedules.reading import given_json
 from taut.schedules.torch_csv import read_torch_csv
 from taut.schedules.verify import verify_schedule
+from tests.data.readers.galvatron.test_costs import MODEL, TIMES
 from tests.data.readers.test_amp import SECONDS
-from tests.data.readers.test_galvatron import MODEL, TIMES
 from tests.data.readers.test_huggingface import LLAMA
 from tests.data.readers.test_huggingface_layers import DEEPSEEK3
 from tests.data.readers.test_mpigraph import CSV, RECV, SEND

@@ -26,6 +26,7 @@ from taut.formulations.aceso.problem import AcesoProblem, AcesoStage
 from taut.formulations.aceso.rule import recomputed_by_rule
 from taut.reports.text_table import percent, text_table
 from taut.reproduce.aceso_at_our_prices import OurPrices, at_our_prices, memory_bytes
+from taut.reproduce.places import places_of
 from taut.solver.aceso.search import AcesoResult, best_plan
 
 PLANS, PROFILES = "aceso_plans.csv", "profiled-time-mist-all-"
@@ -110,8 +111,8 @@ def name_of(gpu: str, model: str) -> str:
 
 
 def table_of_plans(folder: Path) -> Path | None:
-    """The table of plans in a folder or one of its folders, if there is one."""
-    found = sorted(path for pattern in (PLANS, f"*/{PLANS}") for path in folder.glob(pattern))
+    """The table of plans in a folder or up to two levels below it, if there is one."""
+    found = places_of(folder, PLANS)
     return found[0] if found else None
 
 
@@ -202,7 +203,7 @@ def problem_of(folder: Path, plan: OperatorPlan) -> AcesoProblem:
 
 def profiles_of(folder: Path, plan: OperatorPlan) -> Path:
     """The folder of a device's profiles, in a folder or one up to two levels below it."""
-    places = sorted(path for depth in ("", "*/", "*/*/") for path in folder.glob(f"{depth}{PROFILES}{plan.gpu}"))
+    places = places_of(folder, f"{PROFILES}{plan.gpu}")
     if not places:
         raise DataError(f"{folder}: no folder {PROFILES}{plan.gpu}")
     return places[0]

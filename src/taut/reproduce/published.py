@@ -1,14 +1,21 @@
 """A published plan with its measured step, and the lines of a table of such plans."""
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from taut.data.cluster import ClusterSpec
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedPlan:
-    """A plan, on DGX H100 unless stated: who ran it, the job, its measured step and the degrees that it fixes."""
+    """
+    A plan, on DGX H100 unless stated: who ran it, the job, its measured step and the degrees that it fixes.
+
+    ``priced`` are options of ``taut.plan`` for prices of its own, such as measured layer costs.
+    """
 
     who: str
     model: str
@@ -18,7 +25,14 @@ class PublishedPlan:
     precision: str
     measured_s: float
     fixed: dict[str, Any] = field(default_factory=dict)
-    cluster: str = ""
+    cluster: str | ClusterSpec = ""
+    priced: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, of a cluster its name."""
+        named = self.cluster if isinstance(self.cluster, str) else self.cluster.name
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "priced"}
+        return {**plain, "cluster": named}
 
 
 def lines_of(path: Path) -> list[dict[str, str]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from taut.data.load import load_model
-from taut.errors import DataError
+from taut.reproduce.places import places_of
 from taut.reproduce.published import PublishedPlan, lines_of
 from taut.reproduce.published_experts import plans_with_experts
 
@@ -36,20 +36,11 @@ MODELS = {
 
 
 def published_plans(folder: Path) -> Iterator[PublishedPlan]:
-    """
-    The plans of the tables in a folder.
-
-    Raises
-    ------
-    DataError
-        If there is none of them.
-    """
+    """The plans of the tables in a folder or up to two levels below it."""
     readers = {NVIDIA: _nvidia, MLPERF: _mlperf, BRIDGE: plans_with_experts}
     found = _tables(folder)
-    if not found:
-        raise DataError(f"{folder}: no file that is known, expected {', '.join([*readers][:-1])} or {BRIDGE}")
-    for name in found:
-        yield from readers[name](lines_of(folder / name))
+    for name, path in found.items():
+        yield from readers[name](lines_of(path))
 
 
 def has_plans(folder: Path) -> bool:
@@ -57,8 +48,9 @@ def has_plans(folder: Path) -> bool:
     return bool(_tables(folder))
 
 
-def _tables(folder: Path) -> list[str]:
-    return [name for name in (NVIDIA, MLPERF, BRIDGE) if (folder / name).is_file()]
+def _tables(folder: Path) -> dict[str, Path]:
+    found = {name: places_of(folder, name) for name in (NVIDIA, MLPERF, BRIDGE)}
+    return {name: paths[0] for name, paths in found.items() if paths}
 
 
 def _nvidia(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:

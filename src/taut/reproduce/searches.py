@@ -7,27 +7,42 @@ the layers, and the best one that the search finds in the time (1F1B and interle
 included). With the seconds J of the first and the lower bound L of the second its distance is J / L - 1, which says
 what the published choice of degrees can lose at most, at these prices. Calibrations were fitted on NVIDIA's runs among
 others, of dense models alone, and on MLPerf's not. Searches whose costs are published are priced by those
-(``taut.reproduce.aceso``).
+(``taut.reproduce.aceso``, ``taut.reproduce.galvatron``); runs that Sailor measured, by the profiles it planned with
+(``taut.reproduce.sailor``).
 """
 
 import shlex
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from taut.errors import InfeasibleError, NothingFoundError
+from taut.data.cluster import ClusterSpec
+from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
 from taut.reports.text_table import text_table
+from taut.reproduce.aceso import PLANS as ACESO
 from taut.reproduce.aceso import AcesoTable, reproduce_aceso, table_of_plans
+from taut.reproduce.galvatron import PLANS as GALVATRON
+from taut.reproduce.galvatron import GalvatronTable, galvatron_plans, reproduce_galvatron
 from taut.reproduce.published import PublishedPlan
-from taut.reproduce.published_plans import has_plans, published_plans
+from taut.reproduce.published_plans import BRIDGE, MLPERF, NVIDIA, has_plans, published_plans
+from taut.reproduce.sailor import RUNS, has_runs, sailor_runs
 
+TABLES = NVIDIA, MLPERF, BRIDGE, RUNS, ACESO, GALVATRON
 SCHEDULES = ["1f1b", "interleaved-1f1b"]
 GPUS_PER_NODE = 8
 MEMORY = {"overhead_gib": 2.0, "margin": 0.05, "grad_precision": "bf16"}
 """The analytic memory model with gradients in bf16."""
+
+
+class _Options(TypedDict):
+    """Options that all searches share."""
+
+    time_limit: float
+    only: str
+    told: Callable[[str], None] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +63,20 @@ class Row:
             return None
         return self.predicted_s / self.lower_bound_s - 1
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**plain, "published": self.published.as_dict(), "distance": self.distance, "command": self.command}
+
     @property
     def command(self) -> str:
-        """What prints the published degrees' figures alone."""
+        """What prints the published degrees' figures, alone where prices are the stack's own."""
         given = self.published
+        if given.priced:
+            only = f"{given.who} {given.model} on {given.gpus}"
+            return shlex.join(["taut", "reproduce", "searches", "--data", "DIR", "--only", only])
         fixed = ",".join(f"{name}={str(value).lower()}" for name, value in given.fixed.items())
-        words = ["taut", "plan", given.model, _cluster(given), "--global-batch", str(given.global_batch)]
+        words = ["taut", "plan", given.model, str(_cluster(given)), "--global-batch", str(given.global_batch)]
         words += ["--seq", str(given.seq), "--precision", given.precision, "--grad-precision", "bf16", "--fix", fixed]
         return shlex.join(words)
 
@@ -64,17 +87,18 @@ class Table:
 
     rows: tuple[Row, ...]
     aceso: AcesoTable | None = None
+    galvatron: GalvatronTable | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
-        rows = [{**asdict(row), "distance": row.distance, "command": row.command} for row in self.rows]
-        return {"rows": rows} | ({} if self.aceso is None else {"aceso": self.aceso.as_dict()})
+        found: dict[str, Any] = {"rows": [row.as_dict() for row in self.rows]}
+        others = {"aceso": self.aceso, "galvatron": self.galvatron}
+        return found | {name: table.as_dict() for name, table in others.items() if table is not None}
 
     def __str__(self) -> str:
-        """One line for each plan."""
-        if self.aceso is not None and not self.rows:
-            return str(self.aceso)
-        return self._plans() if self.aceso is None else f"{self._plans()}\n\n{self.aceso}"
+        """One line for each plan, searches with costs of their own in tables of their own."""
+        others = [table for table in (self.aceso, self.galvatron) if table is not None and table.rows]
+        return "\n\n".join([*([self._plans()] if self.rows or not others else []), *map(str, others)])
 
     def _plans(self) -> str:
         head = ("plan of", "model", "GPUs", "batch", "measured", "its degrees", "predicted", "best plan", "predicted")
@@ -109,29 +133,31 @@ def reproduce_searches(
     Parameters
     ----------
     folder
-        Holds tables of ``taut.reproduce.published_plans`` or of ``taut.reproduce.aceso``, or some of both.
+        Holds some of the files of ``taut.reproduce.published_plans``, ``taut.reproduce.sailor``,
+        ``taut.reproduce.aceso`` and ``taut.reproduce.galvatron``, itself or up to two levels below it.
     time_limit
         Seconds of each of the two searches of a plan.
     only
-        Part of the name of who published a plan, or of its model.
+        Part of the name of a plan, such as ``NVIDIA llama3-8b on 8 GPUs``.
     told
         Called with the job of a plan before it is priced.
 
     Raises
     ------
     DataError
-        If the folder has none of the tables, or a line of them is wrong.
+        If the folder has none of the files, or one of them is wrong.
     """
+    if not (has_plans(folder) or has_runs(folder) or table_of_plans(folder) or galvatron_plans(folder)):
+        raise DataError(f"{folder}: no file that is known, expected {', '.join([*TABLES][:-1])} or {TABLES[-1]}")
+    options: _Options = {"time_limit": time_limit, "only": only, "told": told}
     rows = []
-    aceso = None
-    if table_of_plans(folder) is not None:
-        aceso = reproduce_aceso(folder, time_limit=time_limit, only=only, told=told)
-    for given in published_plans(folder) if aceso is None or has_plans(folder) else ():
-        if only.lower() in f"{given.who} {given.model}".lower():
+    for given in [*published_plans(folder), *sailor_runs(folder)]:
+        if only.lower() in f"{given.who} {given.model} on {given.gpus} GPUs".lower():
             if told is not None:
                 told(f"{given.who}: {given.model} on {given.gpus} GPUs")
             rows.append(_row(given, time_limit))
-    return Table(tuple(rows), aceso)
+    aceso = None if table_of_plans(folder) is None else reproduce_aceso(folder, **options)
+    return Table(tuple(rows), aceso, reproduce_galvatron(folder, **options) if galvatron_plans(folder) else None)
 
 
 def _row(given: PublishedPlan, time_limit: float) -> Row:
@@ -161,15 +187,14 @@ def _plan(given: PublishedPlan, time_limit: float, **options: Any) -> Plan | Non
             global_batch=given.global_batch,
             seq=given.seq,
             precision=given.precision,
-            memory_model=MEMORY,
             time_limit=time_limit,
-            **options,
+            **({"memory_model": MEMORY} | dict(given.priced) | options),
         )
     except (InfeasibleError, NothingFoundError):
         return None
 
 
-def _cluster(given: PublishedPlan) -> str:
+def _cluster(given: PublishedPlan) -> str | ClusterSpec:
     if given.cluster:
         return given.cluster
     nodes = given.gpus // GPUS_PER_NODE

@@ -73,8 +73,8 @@ def test_newest_plans_with_experts_are_read(tmp_path: Path) -> None:
 
 def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:
     """One line names the files that are known."""
-    with pytest.raises(DataError, match=r"expected nvidia_dgxc_h100\.csv, mlperf_dense\.csv or megatron_bridge"):
-        list(published_plans(tmp_path))
+    with pytest.raises(DataError, match=r"expected nvidia_dgxc_h100\.csv, mlperf_dense\.csv, megatron_bridge"):
+        reproduce_searches(tmp_path)
 
 
 def test_the_command_names_every_degree(folder: Path) -> None:

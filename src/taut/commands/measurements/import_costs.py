@@ -105,7 +105,7 @@ def galvatron(
     """Build a cost table, for tensor degree 1, from a profile of Galvatron."""
     from taut.data.catalog.devices import device_named
     from taut.data.load import load_model
-    from taut.data.readers.galvatron import read_galvatron
+    from taut.data.readers.galvatron.costs import read_galvatron
 
     table = read_galvatron(
         path,

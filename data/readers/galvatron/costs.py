@@ -11,7 +11,7 @@ layers, :math:`p < q` the least and the greatest n:
     two n give a spread, the range of the slopes between neighbours over (1);
 (2) every backward pass takes twice its forward pass, as Galvatron's cost model has it (``bct_fct_coe = 2``), and is
     split by the FLOP of its parts (``taut.data.readers.measured_layer``);
-(3) activations that stay are measured if a memory profile is given (``taut.data.readers.galvatron_memory``), for full
+(3) activations that stay are measured if a memory profile is given (``taut.data.readers.galvatron.memory``), for full
     recomputation too; otherwise by formula.
 
 ``layertype_*`` entries repeat (1) and are not read. There is no figure of the optimizer.
@@ -26,7 +26,7 @@ from taut.data.device import DeviceSpec, Precision
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.model import ModelSpec
 from taut.data.read import read_json
-from taut.data.readers.galvatron_memory import Kept, read_galvatron_memory
+from taut.data.readers.galvatron.memory import Kept, read_galvatron_memory
 from taut.data.readers.measured_layer import Pass, Profiled
 from taut.data.spec import shorten
 from taut.data.units import MILLISECOND
