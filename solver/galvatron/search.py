@@ -49,7 +49,7 @@ class _Task:
     buffer: int
 
 
-def best_galvatron_plan(problem: GalvatronProblem, known: float = np.inf) -> GalvatronResult:
+def best_galvatron_plan(problem: GalvatronProblem, known: float = np.inf, *, alike: bool = False) -> GalvatronResult:
     """
     Search all settings.
 
@@ -59,11 +59,15 @@ def best_galvatron_plan(problem: GalvatronProblem, known: float = np.inf) -> Gal
         What is planned.
     known
         Seconds of a known plan; plans that are slower are not looked at.
+    alike
+        Of plans whose layers are all spread over the same ways, so that nothing is redistributed between layers.
     """
     best = GalvatronResult(seconds=known, lower_bound=known)
     bound = known
     # Settings without a pipeline are exact and bring the plan to which the bounds of the others are compared.
     tasks = sorted(_tasks(problem), key=lambda task: task.setting.pp)
+    if alike:
+        tasks = [part for task in tasks for part in _alike(task)]
     for task in tasks:
         found = (_without_pipeline if task.setting.pp == 1 else _with_pipeline)(problem, task, best)
         bound = min(bound, found.lower_bound)
@@ -81,6 +85,13 @@ def _tasks(problem: GalvatronProblem) -> list[_Task]:
             narrow, few = ([each for each in every if each.ways <= ways] for every in (splits, ends))
             found.append(_Task(setting, narrow, few, buffer_mib(problem, setting, ways)))
     return [task for task in found if task.splits and task.ends]
+
+
+def _alike(task: _Task) -> list[_Task]:
+    """A task for every way over which all layers may be spread."""
+    kinds = sorted({(split.ways, split.sequence) for split in task.splits})
+    splits = [[split for split in task.splits if (split.ways, split.sequence) == kind] for kind in kinds]
+    return [replace(task, splits=some) for some in splits]
 
 
 def _layers(problem: GalvatronProblem, task: _Task, stage: int) -> Layers:

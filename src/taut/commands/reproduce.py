@@ -94,7 +94,7 @@ def searches(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Price published plans beside the best plan of the same space, with their distance from the lower bound."""
-    from taut.reproduce.searches import reproduce_searches
+    from taut.reproduce.searches.table import reproduce_searches
 
     found = reproduce_searches(data, time_limit=time_limit, only=only, told=lambda words: typer.echo(words, err=True))
     typer.echo(json.dumps(found.as_dict()) if as_json else str(found))

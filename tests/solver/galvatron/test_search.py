@@ -44,6 +44,14 @@ def test_a_known_plan_that_is_the_best_stays() -> None:
     assert not found.layers and found.seconds == least and found.lower_bound == pytest.approx(least, rel=1e-8)
 
 
+def test_layers_that_are_alike_are_a_part_of_the_space() -> None:
+    """Their optimum is not below that of all plans, and its layers are spread over one number of ways."""
+    for seed in range(20):
+        given = problem(seed)
+        every, alike = best_galvatron_plan(given), best_galvatron_plan(given, alike=True)
+        assert alike.lower_bound >= every.lower_bound and len({split[:2] for split in alike.layers}) <= 1, seed
+
+
 def test_layers_are_packed_at_the_least_cost() -> None:
     """Three layers within 7 MiB: two of 3 MiB cost 1, and one of 1 MiB costs 5; within 2 MiB none fits."""
     mib, costs = np.array([3, 1]), np.array([1.0, 5.0])

@@ -12,7 +12,7 @@ single modules there, is left open.
 from collections.abc import Iterator
 from typing import Any
 
-from taut.reproduce.published import PublishedPlan
+from taut.reproduce.searches.published import PublishedPlan
 
 MODELS = {
     "DeepSeekV3": "deepseek-v3",

@@ -1,14 +1,13 @@
 """
 Published plans beside the best plan of the same space, and their distance from its lower bound.
 
-For every plan of ``taut.reproduce.published_plans`` two plans are made at the same prices, those of the default stack's
-calibration for H100, of whose losses other devices have a copy: one with the published degrees and the best division of
-the layers, and the best one that the search finds in the time (1F1B and interleaved 1F1B, context and expert ranks
-included). With the seconds J of the first and the lower bound L of the second its distance is J / L - 1, which says
-what the published choice of degrees can lose at most, at these prices. Calibrations were fitted on NVIDIA's runs among
-others, of dense models alone, and on MLPerf's not. Searches whose costs are published are priced by those
-(``taut.reproduce.aceso``, ``taut.reproduce.galvatron``); runs that Sailor measured, by the profiles it planned with
-(``taut.reproduce.sailor``).
+For every plan of ``published_plans`` two plans are made at the same prices, those of the default stack's calibration
+for H100, of whose losses other devices have a copy: one with the published degrees and the best division of the layers,
+and the best one that the search finds in the time (1F1B and interleaved 1F1B, context and expert ranks included). With
+the seconds J of the first and the lower bound L of the second its distance is J / L - 1, which says what the published
+choice of degrees can lose at most, at these prices. Calibrations were fitted on NVIDIA's runs among others, of dense
+models alone, and on MLPerf's not. Runs that Sailor measured are priced by the profiles that it planned with
+(``sailor``), searches whose costs are published by their own formulas first (``aceso``, ``galvatron``).
 """
 
 import shlex
@@ -22,13 +21,13 @@ from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
 from taut.reports.text_table import text_table
-from taut.reproduce.aceso import PLANS as ACESO
-from taut.reproduce.aceso import AcesoTable, reproduce_aceso, table_of_plans
-from taut.reproduce.galvatron import PLANS as GALVATRON
-from taut.reproduce.galvatron import GalvatronTable, galvatron_plans, reproduce_galvatron
-from taut.reproduce.published import PublishedPlan
-from taut.reproduce.published_plans import BRIDGE, MLPERF, NVIDIA, has_plans, published_plans
-from taut.reproduce.sailor import RUNS, has_runs, sailor_runs
+from taut.reproduce.searches.aceso import PLANS as ACESO
+from taut.reproduce.searches.aceso import AcesoTable, reproduce_aceso, table_of_plans
+from taut.reproduce.searches.galvatron import PLANS as GALVATRON
+from taut.reproduce.searches.galvatron import GalvatronTable, galvatron_plans, reproduce_galvatron
+from taut.reproduce.searches.published import PublishedPlan
+from taut.reproduce.searches.published_plans import BRIDGE, MLPERF, NVIDIA, has_plans, published_plans
+from taut.reproduce.searches.sailor import RUNS, has_runs, sailor_runs
 
 TABLES = NVIDIA, MLPERF, BRIDGE, RUNS, ACESO, GALVATRON
 SCHEDULES = ["1f1b", "interleaved-1f1b"]
@@ -133,8 +132,8 @@ def reproduce_searches(
     Parameters
     ----------
     folder
-        Holds some of the files of ``taut.reproduce.published_plans``, ``taut.reproduce.sailor``,
-        ``taut.reproduce.aceso`` and ``taut.reproduce.galvatron``, itself or up to two levels below it.
+        Holds some of the files that the modules of ``taut.reproduce.searches`` name, or folders up to two levels below
+        it do.
     time_limit
         Seconds of each of the two searches of a plan.
     only

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from taut.commands.app import app
 from taut.errors import DataError
-from taut.reproduce.published_plans import BRIDGE, MLPERF, NVIDIA, published_plans
-from taut.reproduce.searches import Row, reproduce_searches
+from taut.reproduce.searches.published_plans import BRIDGE, MLPERF, NVIDIA, published_plans
+from taut.reproduce.searches.table import Row, reproduce_searches
 
 NVIDIA_ROWS = """# a comment
 model,precision,n_gpus,tp,pp,cp,vp,mbs,gbs,layers_override,step_s

@@ -7,8 +7,8 @@ import pytest
 
 from taut.data.cluster import ClusterSpec
 from taut.errors import DataError
-from taut.reproduce.sailor import PROFILE, RUNS, sailor_runs
-from taut.reproduce.searches import reproduce_searches
+from taut.reproduce.searches.sailor import PROFILE, RUNS, sailor_runs
+from taut.reproduce.searches.table import reproduce_searches
 
 LINES = """# a comment
 campaign,nodes,gbs,dp,pp,mbs,stage,time

@@ -7,7 +7,7 @@ are taken, and of equal plans the median step. ``mlperf_dense.csv`` has MLPerf t
 ``submitter``, ``benchmark``, ``gpu``, ``n_gpus``, ``tp``, ``pp``, ``cp``, ``vpp``, ``mbs``, ``gbs``, ``seq``,
 ``precision``, ``step_s_median``; those on DGX H100 of GPT-3 and Llama 3.1 405B are taken. Lines that begin with # are
 comments. Both shard the optimizer over replicas, keep gradients in bf16 and recompute nothing. A third table has plans
-of models with experts (``taut.reproduce.published_experts``).
+of models with experts (``taut.reproduce.searches.published_experts``).
 """
 
 import statistics
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from taut.data.load import load_model
-from taut.reproduce.places import places_of
-from taut.reproduce.published import PublishedPlan, lines_of
-from taut.reproduce.published_experts import plans_with_experts
+from taut.reproduce.searches.places import places_of
+from taut.reproduce.searches.published import PublishedPlan, lines_of
+from taut.reproduce.searches.published_experts import plans_with_experts
 
 NVIDIA, MLPERF, BRIDGE = "nvidia_dgxc_h100.csv", "mlperf_dense.csv", "megatron_bridge_h100_b200_gb200.csv"
 MODELS = {

@@ -25,8 +25,8 @@ from taut.formulations.aceso.price import AcesoPrice, price
 from taut.formulations.aceso.problem import AcesoProblem, AcesoStage
 from taut.formulations.aceso.rule import recomputed_by_rule
 from taut.reports.text_table import percent, text_table
-from taut.reproduce.aceso_at_our_prices import OurPrices, at_our_prices, memory_bytes
-from taut.reproduce.places import places_of
+from taut.reproduce.searches.aceso_at_our_prices import OurPrices, at_our_prices, memory_bytes
+from taut.reproduce.searches.places import places_of
 from taut.solver.aceso.search import AcesoResult, best_plan
 
 PLANS, PROFILES = "aceso_plans.csv", "profiled-time-mist-all-"

@@ -7,8 +7,15 @@ import pytest
 
 from taut.data.readers.aceso.plans import read_operator_plans
 from taut.errors import DataError
-from taut.reproduce.aceso import AcesoRow, AcesoTable, price_of_plan, problem_of, reproduce_aceso, table_of_plans
-from taut.reproduce.searches import reproduce_searches
+from taut.reproduce.searches.aceso import (
+    AcesoRow,
+    AcesoTable,
+    price_of_plan,
+    problem_of,
+    reproduce_aceso,
+    table_of_plans,
+)
+from taut.reproduce.searches.table import reproduce_searches
 
 DATA = Path(os.environ.get("TAUT_SHARED_DATA", "absent"))
 HEADER = "op_name,forward-compute,backward-compute,input_size,output_size,weights,activations,fwd_reserved,bwd_reserved"

@@ -31,7 +31,7 @@ from taut.formulations.galvatron.step import price
 from taut.planning.plan import Plan
 from taut.planning.solve import plan
 from taut.reports.text_table import percent, text_table
-from taut.reproduce.places import places_of
+from taut.reproduce.searches.places import places_of
 from taut.solver.galvatron.search import best_galvatron_plan
 
 PLANS = "gpt_configs/galvatron_config_*.json"
@@ -45,6 +45,8 @@ class GalvatronRow:
     """
     A plan in words with seconds of the formula; the optimum and its bound; and seconds and bound at taut's prices.
 
+    ``alike_bound_s`` is the bound of plans whose layers are all spread over the same ways.
+
     Seconds at taut's prices are None where nothing fits, or where layers have different degrees.
     """
 
@@ -56,6 +58,7 @@ class GalvatronRow:
     best: str
     best_s: float
     lower_bound_s: float
+    alike_bound_s: float
     wall_s: float
     ours_s: float | None = None
     our_bound_s: float | None = None
@@ -64,6 +67,11 @@ class GalvatronRow:
     def distance(self) -> float:
         """Distance of the plan from the bound by the formula."""
         return self.predicted_s / self.lower_bound_s - 1
+
+    @property
+    def alike_distance(self) -> float:
+        """Distance of the plan from the bound of plans whose layers are all spread over the same ways."""
+        return self.predicted_s / self.alike_bound_s - 1
 
     @property
     def our_distance(self) -> float | None:
@@ -85,14 +93,23 @@ class GalvatronTable:
     def as_dict(self) -> list[dict[str, Any]]:
         """Plain values."""
         return [
-            {**asdict(row), "distance": row.distance, "our_distance": row.our_distance, "command": row.command}
+            {
+                **asdict(row),
+                "distance": row.distance,
+                "alike_distance": row.alike_distance,
+                "our_distance": row.our_distance,
+                "command": row.command,
+            }
             for row in self.rows
         ]
 
     def __str__(self) -> str:
         """One line for each plan."""
         head = ("Galvatron's", "GPUs", "batch", "its plan", "its formula", "best plan", "its formula", "bound")
-        lines = [(*head, "found in", "distance", "taut's prices", "bound", "distance"), *map(_cells, self.rows)]
+        lines = [
+            (*head, "found in", "distance", "layers alike", "taut's prices", "bound", "distance"),
+            *map(_cells, self.rows),
+        ]
         return text_table(lines)
 
 
@@ -100,7 +117,7 @@ def _cells(row: GalvatronRow) -> tuple[str, ...]:
     ours, bound = ("-" if value is None else f"{value:.4f} s" for value in (row.ours_s, row.our_bound_s))
     theirs = row.model, str(row.gpus), str(row.global_batch), row.choice, f"{row.predicted_s:.4f} s"
     best = row.best, f"{row.best_s:.4f} s", f"{row.lower_bound_s:.4f} s", f"{row.wall_s:.0f} s"
-    return *theirs, *best, percent(row.distance), ours, bound, percent(row.our_distance)
+    return *theirs, *best, percent(row.distance), percent(row.alike_distance), ours, bound, percent(row.our_distance)
 
 
 def galvatron_plans(folder: Path) -> list[Path]:
@@ -157,6 +174,7 @@ def _row(path: Path, given: GalvatronPlan, time_limit: float) -> GalvatronRow:
         best=_words(found.setting, found.layers, found.ends) if found.layers else "the same",
         best_s=min(found.seconds, theirs),
         lower_bound_s=min(found.lower_bound, theirs),
+        alike_bound_s=min(best_galvatron_plan(problem, theirs * (1 + SLACK), alike=True).lower_bound, theirs),
         wall_s=wall,
         ours_s=None if ours is None else ours.step_time_s,
         our_bound_s=None if best is None else best.lower_bound_s,
