@@ -29,6 +29,7 @@ from taut.solver.bounds.copies import cases
 from taut.solver.bounds.least_hops import least_edges
 from taut.solver.bounds.least_rings import least_gather, least_mean_ring
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.bounds.rack_cases import least_of_cases, rack_cases
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.bounds.ring_members import MemberBound, has_members
 from taut.solver.layer_partition import Partition, solve_partition
@@ -57,7 +58,8 @@ def partition_bound(
     Returns infinity where no division fits. For ``amp`` the largest stage's gradients are tried in ascending order
     as a cap, since the ring is priced by them: the least over caps of (partition under the cap, ring at the cap).
     A single stage with several copies is bounded by cases (``taut.solver.bounds.copies``), and
-    in ``step`` the members of rings are branched on (``taut.solver.bounds.ring_members``) where ``links`` are given.
+    in ``step`` the members of rings (``taut.solver.bounds.ring_members``), or the first stage that spans racks
+    (``taut.solver.bounds.rack_cases``), are branched on where ``links`` are given.
     Beyond a limit in seconds the bound is of no use and may be the limit.
     """
     if stages is None:
@@ -68,8 +70,8 @@ def partition_bound(
     if comm.ring == 0.0:
         limit -= comm.ring_latency
         found = _of_every_pipeline(stages, comm, limit)
-        if links is not None and found.seconds < limit and has_members(problem, candidate):
-            found = MemberBound(problem, candidate, links, stages, comm).least(limit)
+        if links is not None and found.seconds < limit:
+            found = _of_placements(problem, candidate, links, stages, comm, found, limit)
         return (found.seconds + comm.ring_latency) * (1 - ROUNDING), found
     least = solve_partition(stages, comm.edge, comm.tail, crossing=comm.crossing)
     best, best_found = np.inf, least
@@ -82,6 +84,24 @@ def partition_bound(
         if found.seconds + ring < best:
             best, best_found = found.seconds + ring, found
     return float(best * (1 - ROUNDING)), best_found
+
+
+def _of_placements(
+    problem: PlanningProblem,
+    candidate: Candidate,
+    links: BestLinks,
+    stages: PartitionProblem,
+    comm: Communication,
+    found: Partition,
+    limit: float,
+) -> Partition:
+    """A partition, or those of the members of rings or of the racks of stages that are branched on."""
+    if has_members(problem, candidate):
+        return MemberBound(problem, candidate, links, stages, comm).least(limit)
+    racks = rack_cases(problem, candidate, links)
+    if racks is None:
+        return found
+    return max(found, least_of_cases(stages, comm, racks, limit=limit), key=lambda one: one.seconds)
 
 
 def _of_every_pipeline(stages: PartitionProblem, comm: Communication, limit: float) -> Partition:

@@ -74,7 +74,7 @@ def hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
     """Least seconds of a cut without its way back (L+1,), and the least that a hop between nodes adds to either."""
     tables, width, links = problem.tables(candidate), candidate.width, problem.links
     weight, coefficient = problem.transfer_weight(candidate), problem.coefficient("pipeline")
-    single = _is_single(links, width)
+    single = is_single(links, width)
     edge, further = np.zeros(tables.num_layers + 1), np.inf
     for message in np.unique(tables.message[1:-1]).tolist():
         inside, apart = best.hops(width, message, True)
@@ -106,7 +106,7 @@ def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks) ->
     whole, before = np.inf, np.inf
     for message, cut in zip(*np.unique(problem.tables(candidate).message[1:-1], return_index=True), strict=True):
         hop = links.hop_seconds(width, float(message), both_ways=problem.latency_model != "amp")
-        first = best.seconds_before(width, float(message), weight, coefficient, single=_is_single(links, width))
+        first = best.seconds_before(width, float(message), weight, coefficient, single=is_single(links, width))
         whole = min(whole, weight * (best.least_across(hop, slow) - edge[cut + 1]))
         before = min(before, best.least_across(first, slow) - edge_before[cut + 1])
     hops = hops_between(problem, candidate, 1)
@@ -116,6 +116,6 @@ def crossing(problem: PlanningProblem, candidate: Candidate, best: BestLinks) ->
     return Crossing(whole, min(whole, before))
 
 
-def _is_single(links: Links, width: int) -> bool:
-    """Whether all tensor ranks of a hop take the same."""
+def is_single(links: Links, width: int) -> bool:
+    """Whether all devices of a block take the same for a hop."""
     return width == 1 or (links.by_node and width <= int(links.gpus_per_node.max()))

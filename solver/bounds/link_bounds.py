@@ -28,6 +28,7 @@ from taut.formulations.links import Links
 from taut.formulations.pair_table import PairTable, least_core
 from taut.formulations.rings import RingRates
 from taut.solver.bounds.node_walks import least_walks, tree_edges
+from taut.solver.placement.path_cover.racks.visits import fast_clusters
 
 
 class Walks(NamedTuple):
@@ -100,6 +101,17 @@ class BestLinks:
         of_block = some[self.links.node_of_site[self.links.rate.blocks.first]]
         across = self._apart & (of_block[:, None] != of_block)
         return float(figures.apart[across].min(initial=np.inf))
+
+    def least_between(self, figures: PairTable, rack: Ints) -> float:
+        """Least figure of two devices of nodes in different racks, ``rack`` by node (N,), in either direction."""
+        of_block = rack[self.links.node_of_site[self.links.rate.blocks.first]]
+        return float(figures.apart[self._apart & (of_block[:, None] != of_block)].min(initial=np.inf))
+
+    @cached_property
+    def racks(self) -> Ints | None:
+        """Rack of every node (N,), by the rates of rings; None where there are none."""
+        found = fast_clusters(self.between_nodes, self.copies)
+        return found if found is None or not self.links.by_node else np.asarray(found[self.links.rate.blocks.of])
 
     @cached_property
     def _apart(self) -> Flags:

@@ -2,9 +2,9 @@ r"""
 Dominance of bound ``partition`` between candidates that differ in ZeRO and sequence parallelism alone.
 
 (1) Let the data of two candidates (``taut.formulations.partition``, ``taut.solver.bounds.communication``) have the same
-    stages, replicas, micro-batches and blocks of the slow class, no figure of the first be larger, and its budgets be
-    no smaller. What a division takes by (1) or (1') there rises with every figure, overlap included, so the optimum of
-    the first is no larger, and a lower bound on it bounds the second.
+    stages, replicas, micro-batches, blocks of the slow class and hops between racks, no figure of the first be larger,
+    and its budgets be no smaller. What a division takes by (1) or (1') there rises with every figure, overlap included,
+    so the optimum of the first is no larger, and a lower bound on it bounds the second.
 
 One partition then serves up to four candidates. The figures are compared, whatever they come from. AMP's ring, copies
 of groups of replicas, and rings that are branched on by their members price more than these figures, and are left out.
@@ -20,6 +20,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import Communication
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.least_rings import least_gather
+from taut.solver.bounds.rack_cases import RackCases, rack_cases
 from taut.solver.bounds.ring_members import has_members
 
 
@@ -28,6 +29,7 @@ class PartitionData(NamedTuple):
 
     stages: PartitionProblem
     comm: Communication
+    racks: RackCases | None
 
 
 def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None:
@@ -36,7 +38,8 @@ def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None
     if candidate.is_order_priced or candidate.dp_shard or comm.ring or has_members(ladder.problem, candidate):
         return None
     gather = least_gather(ladder.problem, candidate, ladder.links)
-    return PartitionData(partition_problem(ladder.problem, candidate, margin=ladder.margin, gather=gather), comm)
+    stages = partition_problem(ladder.problem, candidate, margin=ladder.margin, gather=gather)
+    return PartitionData(stages, comm, rack_cases(ladder.problem, candidate, ladder.links))
 
 
 def dominates(one: PartitionData, other: PartitionData) -> bool:
@@ -51,7 +54,8 @@ def _same(data: PartitionData) -> tuple[Any, ...]:
     stages, later = data.stages, data.comm.later
     blocks = stages.slow_groups, stages.more_slow_groups
     waits = later is None, later is not None and later.overlap, stages.forward is None
-    return stages.pp, stages.dp, stages.micro_batches, *blocks, *waits
+    racks = None if data.racks is None else tuple(data.racks.crossings.tolist())
+    return stages.pp, stages.dp, stages.micro_batches, *blocks, *waits, racks
 
 
 def _figures(data: PartitionData) -> list[Any]:
@@ -60,7 +64,12 @@ def _figures(data: PartitionData) -> list[Any]:
     forward = [] if stages.forward is None else [stages.forward]
     held = [stages.fixed, stages.activation, stages.in_flight, -stages.budget]
     sums = [stages.low, stages.high, *forward, comm.edge, comm.tail, *comm.crossing]
-    return [*sums, *held, *([] if comm.later is None else _waits(comm.later))]
+    waits = [] if comm.later is None else _waits(comm.later)
+    return [*sums, *held, *waits, *([] if data.racks is None else _of_racks(data.racks))]
+
+
+def _of_racks(racks: RackCases) -> list[Any]:
+    return [racks.whole, racks.before, racks.ring, racks.confined, racks.spanning]
 
 
 def _waits(later: LaterStages) -> list[Any]:

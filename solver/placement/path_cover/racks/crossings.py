@@ -7,14 +7,10 @@ node once. A visit is a stretch of a path in one rack.
 
 (1) Two confined stages of one rack have 2 dp nodes there. So all hops between consecutive confined stages lead out of
     racks of fewer nodes: the first p - 1 hops of every path are crossings there.
-(2) A rack where a confined stage lies is visited by all dp paths, and every other rack once at least. p confined stages
-    take at least as many racks as those that hold most, :math:`\lfloor n_r / dp \rfloor` each.
-(3) Where all racks have fewer than 2 dp nodes, paths leave those of all confined stages but the last at once, and what
-    is left of such a rack beyond dp nodes is visited once more.
-(4) All paths together make as many crossings as visits, less dp, so some path makes at least the dp-th part c, rounded
-    up. The longest path is no shorter than the shortest of pp slots that makes c crossings or more. That is found by
-    dynamic programming over crossings, slots and nodes, where a visit takes the shortest path of so many different
-    nodes from its first to its last, or of racks of more than ``MAX_EXACT`` nodes the shortest walk.
+(2) Some path makes at least c crossings (``taut.solver.placement.path_cover.racks.visits``). The longest path is no
+    shorter than the shortest of pp slots that makes c crossings or more. That is found by dynamic programming over
+    crossings, slots and nodes, where a visit takes the shortest path of so many different nodes from its first to its
+    last, or of racks of more than ``MAX_EXACT`` nodes the shortest walk.
 
 References
 ----------
@@ -27,6 +23,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
+from taut.solver.placement.path_cover.racks.visits import fewest_crossings
 from taut.solver.placement.slots import SlotGraph
 
 MAX_EXACT = 10
@@ -78,7 +75,7 @@ def crosses(graph: SlotGraph, paths: Ints) -> Flags:
 @lru_cache(maxsize=16)
 def crossing_bound(graph: SlotGraph) -> float:
     """
-    Bound the longest path of a case, (4); kept for the latest graphs, since a witness may ask for it in every proof.
+    Bound the longest path of a case, (2); kept for the latest graphs, since a witness may ask for it in every proof.
 
     Parameters
     ----------
@@ -92,20 +89,12 @@ def crossing_bound(graph: SlotGraph) -> float:
     """
     if graph.rack is None:
         return -np.inf
-    total = _crossings(np.bincount(graph.rack), graph.replicas, graph.confined)
-    most = min(max(-(-total // graph.replicas), 0), graph.pp - 1)
+    most = fewest_crossings(np.bincount(graph.rack), graph.replicas, graph.confined, graph.pp)
     places, alone = crossed(graph)
     tied = places < len(places)
     visits = _visits(graph.hops, graph.rack, graph.pp)
     lengths = _shortest(graph.hops, graph.rack, visits, graph.pp, np.where(tied, alone, 0))
     return float(lengths[most:].min() * (1 - 1e-12))
-
-
-def _crossings(sizes: Ints, dp: int, confined: int) -> int:
-    """Crossings of all paths together at least, (2) to (4)."""
-    hosts = int(np.searchsorted(np.sort(sizes // dp)[::-1].cumsum(), confined)) + 1 if confined else 0
-    again = max(confined - 1 - int((sizes == dp).sum()), 0) if confined and (sizes < 2 * dp).all() else 0
-    return hosts * dp + max(len(sizes) - hosts, 0) + again - dp
 
 
 def _visits(hops: Floats, rack: Ints, pp: int) -> Floats:

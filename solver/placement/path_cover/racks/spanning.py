@@ -27,10 +27,9 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
 from taut.solver.placement.path_cover.cliques import shrink
+from taut.solver.placement.path_cover.racks.visits import fast_clusters
 from taut.solver.placement.slots import Box, SlotGraph
 
-FASTER = 1.6
-"""Links inside racks are so much faster than between them, by single linkage; other clusters have no racks."""
 MAX_NODES = 256
 """Nodes up to which cases are told apart: each takes proofs of its own, and larger clusters have no time for them."""
 
@@ -131,7 +130,7 @@ def has_racks(graph: SlotGraph) -> bool:
 
 def racks_of(graph: SlotGraph) -> Racks | None:
     """
-    Find the racks of a graph: the clusters by single linkage before the step between rates that is the largest.
+    Find the racks of a graph (``taut.solver.placement.path_cover.racks.visits``).
 
     Parameters
     ----------
@@ -141,15 +140,12 @@ def racks_of(graph: SlotGraph) -> Racks | None:
     Returns
     -------
     Racks or None
-        None where links differ by less than ``FASTER``, or no stage fits any rack.
+        None where there are none, or no stage fits any rack.
     """
     if not has_racks(graph):
         return None
-    merges, labels = _single_linkage(graph.inverse)
-    ratios = merges[1:] / np.maximum(merges[:-1], 1e-300)
-    if not len(ratios) or ratios.max() < FASTER:
-        return None
-    return known_racks(graph, labels[int(ratios.argmax()) + 1])
+    rack = fast_clusters(graph.inverse, np.ones(len(graph.inverse), np.int64))
+    return None if rack is None else known_racks(graph, rack)
 
 
 def known_racks(graph: SlotGraph, rack: Ints) -> Racks | None:
@@ -237,17 +233,3 @@ def _some_span(linked: Flags, apart: Flags, size: int) -> bool:
             if np.count_nonzero(common) >= size - 2:
                 return True
     return False
-
-
-def _single_linkage(inverse: Floats) -> tuple[Floats, list[Ints]]:
-    """Seconds per byte at which clusters merge, ascending, and the labels of the nodes before each merge."""
-    n = len(inverse)
-    labels, merges, before = np.arange(n), [], []
-    one, other = np.triu_indices(n, 1)
-    for edge in np.argsort(inverse[one, other], kind="stable"):
-        a, b = labels[one[edge]], labels[other[edge]]
-        if a != b:
-            merges.append(float(inverse[one[edge], other[edge]]))
-            before.append(labels.copy())
-            labels[labels == b] = a
-    return np.array(merges), before

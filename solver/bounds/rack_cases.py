@@ -1,0 +1,212 @@
+r"""
+Bound ``partition`` by the first stage that spans racks, of blocks that fill a node or several.
+
+Sets: racks, any division of the nodes, of :math:`n_r` nodes; stages of M nodes each, whole ones, as every block fills
+them. A stage is confined where all its nodes lie in one rack, and spans racks otherwise.
+Data: :math:`\hat\rho` seconds per byte of a ring on M nodes whose slowest link is no faster than the fastest between
+racks; :math:`\Delta` seconds that a hop between racks takes at least beyond the least of all hops, weighted, and
+:math:`\Delta' \le \Delta` beyond the least without its way back.
+
+(1) Stages 0..p-1 are confined and stage p spans racks, for some p < J, or stages 0..J-1 are confined: one of these
+    J + 1 cases holds, for every J. No case is needed beyond as many stages as racks can confine, or pp.
+(2) A device of every block hands its activations to one of the next stage's, so pipelines are paths of pp slots: of
+    whole nodes where a block is one, and otherwise of the tensor groups that nodes hold, of which a path takes one in
+    every stage. Some path makes c hops between racks at least, for p confined stages
+    (``taut.solver.placement.path_cover.racks.visits``). A trip takes as long as any path of its devices, so the longest
+    takes :math:`c \Delta` beyond the least hops.
+(3) If stage p spans racks, its ring takes :math:`\hat\rho` a byte, after the longest trip without the ways back of its
+    first p hops. Of c hops between racks those come first that are priced least, so the hops add at least
+
+    .. math:: H_p = \min(p, c) \Delta' + \max(c - p, 0) \Delta .
+
+    A stage before p loses fewer ways back, and waits no less for its hops. Those after p wait for less than stage p
+    without their own rings, which are left out.
+(4) Each case is an exact partition. With :math:`v_p` that of a stage p that spans racks, and :math:`r_J` that of J
+    confined stages, the bound is :math:`\max_J \min(\min_{p<J} v_p, r_J)`. As :math:`r_J` rises with J it ends where
+    that is no less than the least :math:`v_p`.
+
+Context rings over links between racks can only be slower than on the best links, with which every stage is priced.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypedDict
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.formulations.gradient_reductions import least_bytes
+from taut.formulations.partition import PartitionProblem
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.rings import inside_factor, ring_factor
+from taut.formulations.space import Candidate
+from taut.solver.bounds.communication import Communication, fixed_seconds, waits_for_every_stage
+from taut.solver.bounds.least_hops import hops_before, is_single, least_edges
+from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.layer_partition import Partition, solve_partition
+from taut.solver.placement.path_cover.racks.visits import fewest_crossings
+
+
+@dataclass(frozen=True, kw_only=True)
+class RackCases:
+    """
+    What the cases (1) of a candidate rest on.
+
+    Parameters
+    ----------
+    crossings
+        Hops between racks of some path at least by confined stages, (most + 1,), for as many as can be confined.
+    whole, before
+        Seconds that such a hop adds, in full and without its way back.
+    ring
+        Seconds per byte of a stage that spans racks.
+    confined, spanning
+        Seconds that stage 0 waits for beyond its hops where it ends at layer j, by whether it spans racks, (L+1,).
+    """
+
+    crossings: Ints
+    whole: float
+    before: float
+    ring: float
+    confined: Floats
+    spanning: Floats
+
+    def first(self, place: int, *, spans: bool) -> Floats:
+        """Seconds that stage 0 waits for at least with so many confined stages, (2), (L+1,)."""
+        alone = self.spanning if spans and place == 0 else self.confined
+        return alone + self.whole * int(self.crossings[place])
+
+    def before_ring(self, place: int) -> float:
+        """Seconds that hops add before the ring of a stage that spans racks, (3)."""
+        crossings = int(self.crossings[place])
+        return min(place, crossings) * self.before + max(crossings - place, 0) * self.whole
+
+
+class _Tails(TypedDict):
+    """Figures of ``RackCases`` that rest on rings."""
+
+    ring: float
+    confined: Floats
+    spanning: Floats
+
+
+class _Hop(NamedTuple):
+    """Seconds that a hop between racks adds at least, in full and without its way back."""
+
+    whole: float
+    before: float
+
+
+def rack_cases(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> RackCases | None:
+    """
+    Tell the racks of a candidate apart.
+
+    Parameters
+    ----------
+    problem, candidate
+        What is bounded.
+    best
+        Best links of the cluster.
+
+    Returns
+    -------
+    RackCases or None
+        None where there are no racks, or groups share nodes, or another stage than one after another is waited for.
+    """
+    if not _applies(problem, candidate) or (rack := best.racks) is None or not rack.any():
+        return None
+    tails = _tails(problem, candidate, best, rack)
+    hop = _hop(problem, candidate, best, rack)
+    return RackCases(crossings=_crossings(problem, candidate, rack), whole=hop.whole, before=hop.before, **tails)
+
+
+def _applies(problem: PlanningProblem, candidate: Candidate) -> bool:
+    """Whether stages are whole nodes, two or more, of tensor groups that lie in one each, and all are waited for."""
+    sizes = problem.links.gpus_per_node
+    return (
+        waits_for_every_stage(problem, candidate)
+        and candidate.ep == 1
+        and not candidate.dp_shard
+        and len(problem.device_types) == 1
+        and bool((sizes == sizes[0]).all())
+        and candidate.tp <= sizes[0]
+        and candidate.width % int(sizes[0]) == 0
+        and problem.links.num_nodes > candidate.pp
+    )
+
+
+def _crossings(problem: PlanningProblem, candidate: Candidate, rack: Ints) -> Ints:
+    """Hops between racks that some path makes at least by confined stages, (2)."""
+    size, members = int(problem.links.gpus_per_node[0]), problem.links.num_nodes // candidate.pp
+    sizes, held = np.bincount(rack), 1 if candidate.width == size else size // candidate.tp
+    most = min(int((sizes // members).sum()), candidate.pp)
+    each = [fewest_crossings(sizes * held, members * held, p, candidate.pp) for p in range(most + 1)]
+    return np.array(each, dtype=np.int64)
+
+
+def _tails(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints) -> "_Tails":
+    """Seconds per byte of a stage that spans racks, and what stage 0 waits for beyond its hops."""
+    nodes, fixed = problem.links.num_nodes // candidate.pp, fixed_seconds(problem, candidate)
+    held, gradients = candidate.dp_cp // nodes, least_bytes(problem, candidate)[0]
+    inside = inside_factor(held) * best.inside_inverse if held > 1 else 0.0
+    least = best.between(candidate.dp_cp, nodes)
+    slowest = max(least, best.least_between(problem.rings.inverse, rack))
+    within, ring = (inside + ring_factor(nodes) * rate for rate in (least, slowest))
+    return {"ring": ring, "confined": gradients * within + fixed, "spanning": gradients * ring + fixed}
+
+
+def _hop(problem: PlanningProblem, candidate: Candidate, best: BestLinks, rack: Ints) -> _Hop:
+    """What a hop between racks adds at least to the least hop of its message."""
+    links, width, tables = problem.links, candidate.width, problem.tables(candidate)
+    weight, coefficient = problem.transfer_weight(candidate), problem.coefficient("pipeline")
+    edge, edge_before = least_edges(problem, candidate, best)[0], hops_before(problem, candidate, best)[0]
+    whole, before = np.inf, np.inf
+    for message, cut in zip(*np.unique(tables.message[1:-1], return_index=True), strict=True):
+        hop = links.hop_seconds(width, float(message), both_ways=True)
+        first = best.seconds_before(width, float(message), weight, coefficient, single=is_single(links, width))
+        whole = min(whole, weight * (best.least_between(hop, rack) - edge[cut + 1]))
+        before = min(before, best.least_between(first, rack) - edge_before[cut + 1])
+    return _Hop(max(whole, 0.0), max(min(whole, before), 0.0))
+
+
+def least_of_cases(
+    stages: PartitionProblem, comm: Communication, racks: RackCases, *, limit: float = np.inf
+) -> Partition:
+    """
+    Solve the exact partitions of the cases, (4).
+
+    Parameters
+    ----------
+    stages, comm
+        Data of the candidate, whose stages all are waited for.
+    racks
+        Its cases.
+    limit
+        Seconds beyond which the bound is of no use.
+
+    Returns
+    -------
+    Partition
+        The least over the cases, or a bound beyond the limit.
+    """
+    least = Partition(seconds=np.inf)
+    for place in range(len(racks.crossings)):
+        rest = solved_case(stages, comm, racks, place, spans=False, limit=limit)
+        if rest.seconds >= min(least.seconds, limit) or place == stages.pp:
+            return min(least, rest, key=lambda found: found.seconds)
+        spanning = solved_case(stages, comm, racks, place, spans=True, limit=limit)
+        least = min(least, spanning, key=lambda found: found.seconds)
+    return least
+
+
+def solved_case(
+    stages: PartitionProblem, comm: Communication, racks: RackCases, place: int, *, spans: bool, limit: float
+) -> Partition:
+    """The exact partition of one case, whose stage ``place`` spans racks or may lie anywhere."""
+    later = comm.later
+    assert later is not None
+    if spans and place:
+        ring = np.where(np.arange(stages.pp) > place, 0.0, later.ring)
+        ring[place] = max(ring[place], racks.ring)
+        later = replace(later, ring=ring, others=later.others + racks.before_ring(place))
+    tail = np.maximum(comm.tail, racks.first(place, spans=spans))
+    return solve_partition(stages, comm.edge, tail, later=later, limit=limit)

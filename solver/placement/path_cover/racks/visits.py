@@ -1,0 +1,93 @@
+r"""
+Racks of nodes, and how often pipelines go from one to another: counts alone, whatever the links.
+
+Sets: racks r of :math:`n_r` slots, any division of the nodes; each of the first p stages confined to one; paths of pp
+slots, M of them, that take every slot once. A stage has M slots. A visit is a stretch of a path in one rack.
+
+(1) Two confined stages of one rack have 2 M slots there. So all hops between consecutive confined stages lead out of
+    racks of fewer slots.
+(2) A rack where a confined stage lies is visited by all M paths. p confined stages take at least as many racks as those
+    that hold most, :math:`\lfloor n_r / M \rfloor` each. A visit of any other rack takes slots of later stages alone,
+    pp - p of them at most, so that rack is visited :math:`\lceil n_r / (pp - p) \rceil` times at least; which is no
+    more than M, as later stages have M (pp - p) slots. So the total is least with the fewest racks of confined stages.
+(3) Where all racks have fewer than 2 M slots, paths leave those of all confined stages but the last at once, and the
+    :math:`n_r - M` slots that are left of such a rack are visited again, pp - p at a time.
+(4) All paths together make as many crossings as visits, less M, so some path makes at least the M-th part, rounded up.
+
+References
+----------
+Gower and Ross (1969), Minimum spanning trees and single linkage cluster analysis.
+"""
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
+
+from taut.data.arrays import Floats, Ints
+
+FASTER = 1.6
+"""Links inside racks are so much faster than between them, by single linkage; other clusters have no racks."""
+
+
+def fewest_crossings(sizes: Ints, members: int, confined: int, pp: int) -> int:
+    """
+    Count the hops from rack to rack that some path makes at least, (4).
+
+    Parameters
+    ----------
+    sizes
+        Slots of every rack.
+    members
+        M, slots of a stage.
+    confined
+        p, leading stages that lie in one rack each.
+    pp
+        Slots of a path.
+
+    Returns
+    -------
+    int
+        At most pp - 1.
+    """
+    later, hosts, again = max(pp - confined, 1), 0, 0
+    if confined:
+        hosts = int(np.searchsorted(np.sort(sizes // members)[::-1].cumsum(), confined)) + 1
+        left = np.sort(sizes[sizes >= members] - members)[: confined - 1]
+        again = int((-(-left // later)).sum()) if (sizes < 2 * members).all() else 0
+    others = np.sort(-(-sizes // later))[: max(len(sizes) - hosts, 0)]
+    crossings = hosts * members + int(others.sum()) + again - members
+    return min(max(-(-crossings // members), 0), pp - 1)
+
+
+def fast_clusters(inverse: Floats, copies: Ints) -> Ints | None:
+    """
+    Find racks: the clusters by single linkage before the step between rates that is the largest.
+
+    Parameters
+    ----------
+    inverse
+        Symmetric seconds per byte between two nodes of any two blocks, or of one, (B, B).
+    copies
+        Nodes of every block, (B,).
+
+    Returns
+    -------
+    array or None
+        Rack of every block, (B,); None where links differ by less than ``FASTER``, or nodes of a block lie apart.
+    """
+    several = np.diag(inverse)[copies > 1]
+    merges = np.sort(np.concatenate([_tree_links(inverse), several]))
+    ratios = merges[1:] / np.maximum(merges[:-1], 1e-300)
+    if not len(ratios) or ratios.max() < FASTER:
+        return None
+    fastest = merges[int(ratios.argmax())]
+    if several.max(initial=0.0) > fastest:
+        return None
+    return np.asarray(connected_components(inverse <= fastest, directed=False)[1], dtype=np.int64)
+
+
+def _tree_links(inverse: Floats) -> Floats:
+    """Links of a minimum spanning tree of the blocks, which are the merges of single linkage."""
+    # By rank: scipy reads what is nearly zero as a missing link.
+    values, rank = np.unique(inverse, return_inverse=True)
+    tree = minimum_spanning_tree(np.triu(rank.reshape(inverse.shape) + 1, 1))
+    return np.asarray(values[tree.data.astype(np.int64) - 1])
