@@ -10,6 +10,11 @@ from typing import Any
 
 from benchmarks.runs import SHAPES, Campaign, Line, accepted, lines_of
 
+SOURCED = "OVERLAP_GRAD_REDUCE=True;FULL_CUDA_GRAPH=1"
+"""
+What config_common.sh and config_common_cg.sh set, which three files of the University of Florida (v5.1) source: the
+flags of the rows are those of the files themselves, and lack the distributed optimizer, which all others state.
+"""
 BLACKWELL = {"B200": "b200", "B300": "b300", "GB200": "gb200", "GB300": "gb300"}
 
 
@@ -19,7 +24,8 @@ def mlperf(path: Path, kinds: dict[str, str]) -> Campaign:
 
     Racks of GB200 and GB300 count as nodes of 64 GPUs, what NVLink spans of a rack in most runs. GPT-3's embedding is
     tied. A precision that is not stated is taken as fp8, and fp4 as NVFP4; gradients are taken to be summed in bf16,
-    and passes to be launched as CUDA graphs where flags say so of the whole step or of layers.
+    and passes to be launched as CUDA graphs where flags say so of the whole step or of layers, or come from the files
+    that a configuration file sources.
     """
     rows = [values for line in lines_of(path) if (values := mlperf_row(line, kinds))]
     kept, left_out = accepted(rows)
@@ -36,7 +42,8 @@ def mlperf_row(line: Line, kinds: dict[str, str]) -> dict[str, Any] | None:
     if gpu is None:
         return None
     known = {"gpt3": "gpt_175b", "llama31_405b": "llama3.1_405b", "llama31_8b": "llama3.1_8b"}
-    shape, flags = SHAPES[known[line["benchmark"]]], line["flags"]
+    shape = SHAPES[known[line["benchmark"]]]
+    flags = line["flags"] if "USE_DIST_OPTIMIZER" in line["flags"] else f"{line['flags']};{SOURCED}"
     gpus, pp, vpp = int(line["n_gpus"]), int(line["pp"]), int(line["vpp"]) if int(line["pp"]) > 1 else 1
     sizes = even_stages(shape["layers"] + 2 * ("ASYM_PP_EMBED=True" in flags), pp * vpp)
     if "ASYM_PP_EMBED=True" in flags:

@@ -15,9 +15,9 @@ nvfp4          fitted, (2): one scale for 16, on Blackwell                 1/2 +
 =============  ==========================================================  ====================================
 
 (1) Coefficients of FLOP are multiplied by :math:`P_{16} / P`, and those of traffic by the width of a number. Nothing
-    was fitted, but three calibrations of training in fp8 on H100 find 0.83 to 1.10 times these seconds, where scales
-    are a step old and casts are fused into norms. Tables of inference in fp8, which find a scale for each product, are
-    1.6 times as long.
+    was fitted, but three calibrations of training in fp8 on H100 find 1.1 to 1.5 times these seconds, and 1.1 to 1.3
+    times those in bf16, where scales are a step old and casts are fused into norms. Tables of inference in fp8, which
+    find a scale for each product, are 1.6 times as long.
 (2) The coefficients of the operator model's products fitted to those of the recipe, with the cast of their inputs, and
     P in the place of :math:`P_{16}`. Without such a fit, (1).
 (3) What a product keeps for its weight gradient is its input as cast, beside what attention and the activation function
@@ -25,6 +25,9 @@ nvfp4          fitted, (2): one scale for 16, on Blackwell                 1/2 +
     stack with ``fp8_inputs`` keeps it as cast, 1 byte, as Transformer Engine does under every recipe.
 (4) The head multiplies in bf16 as frameworks have it; in fp8 at the layers' rate, with which the calibrations were
     fitted.
+(5) Where inputs are kept as cast in fp8, a cast reads 2 bytes and writes 1 twice: Hopper multiplies in fp8 only
+    matrices whose sums lie along the rows, so that the weight gradient takes a transposed copy (Transformer Engine,
+    ``cast_transpose``). In other recipes the casts are part of the products, (2).
 """
 
 from dataclasses import dataclass
@@ -49,6 +52,8 @@ KEPT_BLOCK = 128
 """Inputs in a block of which every recipe keeps a whole number of bytes."""
 FP8_KEPT = 128
 """Bytes of a block of inputs kept in fp8 with one scale for a whole tensor."""
+FP8_CAST = 4
+"""Bytes that a cast to fp8 moves for every number, (5)."""
 KEPT_BYTES: dict[Precision, int] = {
     **{precision: KEPT_BLOCK * element for precision, element in ELEMENT_BYTES.items()},
     "fp8-blockwise": 132,
@@ -85,10 +90,10 @@ class Rates:
     What a device makes of work: operators in the precision, bandwidth, launch seconds of a pass.
 
     ``product`` is the seconds of a FLOP in large matrix products, by which an unfused attention core's are priced;
-    ``kept`` the bytes that products keep of ``KEPT_BLOCK`` inputs, (3); ``head`` the operators of the head where they
-    are others than a layer's, (4). ``selective_products`` says what selective recompute keeps
-    (``taut.data.analytic.layer_costs`` (3)), ``fused_experts`` that biases and activation of experts are part of their
-    products' kernels.
+    ``kept`` the bytes that products keep of ``KEPT_BLOCK`` inputs, (3), and ``cast`` those that a cast moves for every
+    number, (5); ``head`` the operators of the head where they are others than a layer's, (4). ``selective_products``
+    says what selective recompute keeps (``taut.data.analytic.layer_costs`` (3)), ``fused_experts`` that biases and
+    activation of experts are part of their products' kernels.
     """
 
     operators: Operators
@@ -98,6 +103,7 @@ class Rates:
     launch: float
     element: int
     kept: int
+    cast: int = 0
     head: Operators | None = None
     fused_attention: bool = True
     selective_products: bool = False
@@ -137,7 +143,7 @@ def rates_of(
     selective_products
         Whether selective recompute keeps every second product's output instead of all but the attention core.
     fp8_inputs
-        Whether products in fp8 keep their inputs as cast, (3).
+        Whether products in fp8 keep their inputs as cast, (3) and (5).
     fused_experts
         Whether biases and activation of experts are part of their products' kernels.
     """
@@ -148,6 +154,7 @@ def rates_of(
     if isinstance(chosen, OperatorModel):
         chosen = _in_precision(chosen, device, precision)
     rated = chosen if isinstance(chosen, OperatorModel) else stated
+    as_cast = precision == "fp8" and fp8_inputs
     return Rates(
         operators=chosen,
         product=rated.gemm["product"] / rated.peak,
@@ -155,7 +162,8 @@ def rates_of(
         memory_efficiency=device.memory_efficiency,
         launch=device.launch if launch is None else launch,
         element=ELEMENT_BYTES[precision],
-        kept=FP8_KEPT if precision == "fp8" and fp8_inputs else KEPT_BYTES[precision],
+        kept=FP8_KEPT if as_cast else KEPT_BYTES[precision],
+        cast=FP8_CAST if as_cast else 0,
         head=head,
         fused_attention=fused_attention,
         selective_products=selective_products,

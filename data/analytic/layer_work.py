@@ -12,6 +12,9 @@ coefficient 1 of a calibration (``taut.data.calibration``):
     the rate of matrix products and 20 bytes of traffic for every score, backward twice that;
 (3) memory: :math:`\beta b s (10 h + 4 f) / W` for norms, dropout, residual sums and activation function, forward and
     in the input gradient, at the peak bandwidth W;
+    where inputs are cast to fp8 by kernels of their own (``taut.data.analytic.device_rates`` (5)), also the casts of
+    the attention's and the function's output forward, and of the four products' output gradients in the input
+    gradient; the norms write their output as cast;
 (4) launch: what launching the kernels adds, :math:`\sqrt{g^2 + l^2} - g`, with g the pass's work and l the time that
     the host takes to launch it: nothing beside long kernels, all there is beside short ones.
 
@@ -96,11 +99,22 @@ def block_passes(shape: LayerShape, rates: Rates) -> Passes:
         Product(tokens, shape.up * shape.ffn, shape.hidden),
         Product(tokens, shape.hidden, shape.ffn),
     ]
-    return passes_of(shape, rates, products, rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn))
+    moved = rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn)
+    if not rates.cast:
+        return passes_of(shape, rates, products, moved)
+    forward = query + shape.ffn
+    backward = query + 2 * kv + 2 * shape.hidden + shape.up * shape.ffn
+    casts = rates.cast * tokens * forward, rates.cast * tokens * backward
+    return passes_of(shape, rates, products, moved, casts=casts)
 
 
 def passes_of(
-    shape: LayerShape, rates: Rates, products: list[Product], moved: Floats, more: Floats | float = 0.0
+    shape: LayerShape,
+    rates: Rates,
+    products: list[Product],
+    moved: Floats,
+    more: Floats | float = 0.0,
+    casts: tuple[Floats | float, Floats | float] = (0.0, 0.0),
 ) -> Passes:
     """
     Terms of the passes of a layer of other products, (1) to (4).
@@ -115,12 +129,14 @@ def passes_of(
         Bytes that norms, sums, functions and copies move forward, and again in the input gradient.
     more
         Bytes beside them that are moved forward, and twice in the input gradient.
+    casts
+        Bytes that casts move forward and in the input gradient.
     """
     forward, input_grad, weight_grad = _products(products, rates.operators)
     core, core_backward = _attention(shape, rates)
     return Passes(
-        _terms(forward, core, (moved + more) / rates.memory_bandwidth, rates),
-        _terms(input_grad, core_backward, (moved + 2 * more) / rates.memory_bandwidth, rates),
+        _terms(forward, core, (moved + more + casts[0]) / rates.memory_bandwidth, rates),
+        _terms(input_grad, core_backward, (moved + 2 * more + casts[1]) / rates.memory_bandwidth, rates),
         _terms(weight_grad, 0.0, 0.0, rates),
     )
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from taut.data.analytic.device_rates import ELEMENT_BYTES
 from taut.data.analytic.layer_costs import analytic_costs
 from taut.data.analytic.micro_batch_scaling import LAW, growing, sequence_seconds
+from taut.data.calibration import RING_EFFICIENCY
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostRow, CostTable, Key
 from taut.data.device import DeviceSpec, Precision
@@ -41,7 +42,6 @@ from taut.errors import DataError
 COLUMNS = ("file", "layer", "seconds")
 INSTANCES = {"t4-16gb": "G4", "v100-16gb": "P3"}
 DEGREES = (1, 2, 4)
-RING_EFFICIENCY = 0.8
 LOSS_BYTES = (32, 8)
 """Per fp32 logit. Forward: maximum, difference, exponential, sum and quotient read it, and all but maximum and sum
 write it; backward: it is scaled in place."""

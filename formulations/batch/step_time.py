@@ -12,7 +12,7 @@ A configuration is a chain of L equal layers divided over the chunks of pp stage
     the units' terms (``taut.formulations.batch.unit_seconds``), with the largest optimizer of any device and a
     constant of 1.
 (3) A coefficient below 1 on gradient rings stands for what a stack hides. Reductions that overlap are hidden by the
-    model itself, so that they are priced at :math:`\max(1, c)`.
+    model itself, and then priced at the rate of NCCL's rings (``taut.data.calibration``).
 
 A fit takes the terms at its last coefficients, and fits again. The evaluator prices the same configuration to the
 digit, hundreds of times slower.
@@ -24,7 +24,7 @@ import numpy as np
 
 from taut.data.analytic.layer_costs import OPTIMIZER_TRAFFIC_BYTES
 from taut.data.arrays import Flags, Floats, Ints
-from taut.data.calibration import TERMS
+from taut.data.calibration import RING_EFFICIENCY, TERMS
 from taut.data.memory import ParameterBytes
 from taut.formulations.batch.configurations import (
     FOLDED,
@@ -52,7 +52,7 @@ class StepForm:
     The step time of configurations as a function of a calibration's coefficients, (1).
 
     ``passes`` (rows, 9, 5) and ``hops`` (rows, 2) hold the units' terms, ``optimizer`` (rows,) the seconds of the
-    largest; ``overlap`` says whose reductions overlap.
+    largest; ``overlap`` says whose reductions overlap, and ``rings_where_hidden`` is (3)'s coefficient.
     """
 
     rows: Rows
@@ -61,6 +61,7 @@ class StepForm:
     hops: Floats
     optimizer: Floats
     overlap: Flags
+    rings_where_hidden: float
 
     def seconds(self, coefficients: Floats) -> Floats:
         """Step time at coefficients in the order of ``TERMS``, (rows,)."""
@@ -83,7 +84,7 @@ class StepForm:
         prices, rings = np.empty((len(self.schedule), UNITS)), coefficients[DATA]
         prices[:, :INSIDE] = self.passes @ coefficients[COMPUTE]
         prices[:, [INSIDE, BETWEEN]] = coefficients[PIPELINE] * self.hops
-        prices[:, REDUCED] = np.where(self.overlap, max(1.0, rings), rings)
+        prices[:, REDUCED] = np.where(self.overlap & (rings < 1.0), self.rings_where_hidden, rings)
         prices[:, GATHERED] = coefficients[GATHER]
         return prices
 
@@ -95,7 +96,12 @@ class StepForm:
         return found
 
 
-def step_form(c: Configurations, machine: Machine, per_parameter: ParameterBytes) -> StepForm:
+def step_form(
+    c: Configurations,
+    machine: Machine,
+    per_parameter: ParameterBytes,
+    rings_where_hidden: float = 1.0 / RING_EFFICIENCY,
+) -> StepForm:
     """
     The step time of configurations on one machine.
 
@@ -107,13 +113,15 @@ def step_form(c: Configurations, machine: Machine, per_parameter: ParameterBytes
         Rates and links.
     per_parameter
         Bytes of a parameter's weight and gradient.
+    rings_where_hidden
+        Coefficient of overlapped gradient rings in the place of one below 1, (3).
     """
     held = device_parameters(c)
     shards = np.where(c.zero > 0, c.dp * c.cp, 1)
     optimizer = OPTIMIZER_TRAFFIC_BYTES * held.max(axis=1) / shards / machine.rates.memory_bandwidth
     passes = pass_terms(c, machine).reshape(len(c), INSIDE, -1)
     rows = _rows(c, layouts(c, machine), held, per_parameter)
-    return StepForm(rows, c.schedule, passes, hop_seconds(c, machine), optimizer, c.overlap == 1)
+    return StepForm(rows, c.schedule, passes, hop_seconds(c, machine), optimizer, c.overlap == 1, rings_where_hidden)
 
 
 def _rows(c: Configurations, lies: Layouts, held: Ints, each: ParameterBytes) -> Rows:

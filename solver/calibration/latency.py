@@ -36,7 +36,7 @@ from scipy.optimize import nnls
 
 from taut.data.arrays import Floats, Ints
 from taut.data.calibration import HIGH, LOW, TERMS, Calibration, uncalibrated
-from taut.data.device import DeviceSpec
+from taut.data.device import HALF, DeviceSpec
 from taut.errors import FormulationError
 
 REWEIGHTINGS = 8
@@ -45,6 +45,8 @@ SMALLEST_RESIDUAL = 0.02
 """Rho of (2), about run-to-run noise: smaller residuals weigh the same."""
 REGULARISATION = 0.03
 """Lambda of (1): a coefficient at twice the stated one costs as much as an error of 3 % on one run."""
+ALIKE = 0.1
+"""Lambda of (6), one of 0.03, 0.1 and 0.3: a coefficient at twice the stack's own costs as a run that is 10 % off."""
 STEPS = (1.0, 0.5, 0.2, 0.05)
 """Shares of the step to a fit that (2) tries."""
 LAUNCHES_US = (100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 800.0)
@@ -206,8 +208,27 @@ def stated_coefficients(device: DeviceSpec, terms: Sequence[str] = TERMS) -> Flo
     return np.array([uncalibrated(device)[term] for term in terms])
 
 
+def stack_of(calibration: Calibration) -> Stack:
+    """The stack's properties that a calibration states, (4)."""
+    return Stack(calibration.launch_us or 0.0, calibration.fused_attention)
+
+
+def speaks_for(calibration: Calibration) -> bool:
+    """Whether a stack's calibration in half precision has enough runs for its fits in narrower formats, (6)."""
+    return calibration.samples >= ENOUGH and calibration.precision in HALF
+
+
+def drawn_to(device: DeviceSpec, like: Calibration | None, terms: Sequence[str] = TERMS) -> Floats:
+    """Coefficients that a fit is pulled to: those that the device states, or those of another fit of the stack, (6)."""
+    return stated_coefficients(device, terms) if like is None else np.array([like[term] for term in terms])
+
+
 def fit_calibration(
-    samples: Mapping[Stack, Samples], device: DeviceSpec, about: Mapping[str, Any], terms: Sequence[str] = TERMS
+    samples: Mapping[Stack, Samples],
+    device: DeviceSpec,
+    about: Mapping[str, Any],
+    terms: Sequence[str] = TERMS,
+    like: Calibration | None = None,
 ) -> Calibration:
     """
     Calibration from samples, with the error band of ten-fold cross-validation.
@@ -222,6 +243,8 @@ def fit_calibration(
         What the calibration says of itself: fields of ``Calibration`` such as its name and stack.
     terms
         Names of the terms.
+    like
+        The stack's calibration in half precision, for runs in a narrower format, (6).
 
     Returns
     -------
@@ -236,7 +259,9 @@ def fit_calibration(
     count = len(next(iter(samples.values())).seconds)
     if count < FEWEST:
         raise FormulationError(f"{count} samples, expected at least {FEWEST} for a fit with an error band")
-    stated = stated_coefficients(device, terms)
+    if like is not None:
+        samples = {stack_of(like): samples[stack_of(like)]._replace(strength=ALIKE)}
+    stated = drawn_to(device, like, terms)
     unseen = {stack: cross_validate(runs, stated) for stack, runs in samples.items()}
     stack = _chosen({stack: float(np.abs(errors).mean()) for stack, errors in unseen.items()}, count)
     errors, coefficients = unseen[stack], fit_coefficients(samples[stack], stated)

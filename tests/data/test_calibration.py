@@ -2,7 +2,7 @@
 
 import pytest
 
-from taut.data.calibration import TERMS, Calibration, uncalibrated
+from taut.data.calibration import RING_EFFICIENCY, TERMS, Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.data.catalog.devices import catalog_devices
 from taut.data.load import load_calibration
@@ -20,6 +20,15 @@ def test_band_divides_by_one_plus_the_error_quantiles() -> None:
 def test_without_residuals_the_band_is_the_prediction() -> None:
     """A calibration that knows no errors claims none."""
     assert Calibration(name="c", coefficients=ONES).band(3.0) == (3.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("rings", "experts", "priced"), [(0.5, False, 1 / RING_EFFICIENCY), (0.5, True, 1.0), (1.1, False, 1.1)]
+)
+def test_overlapped_rings_run_at_the_rate_of_nccl(rings: float, experts: bool, priced: float) -> None:
+    """A coefficient below 1 says what is hidden, not how fast rings are; one above 1 is kept."""
+    known = Calibration(name="c", coefficients={**ONES, "data_parallel": rings}, experts=experts)
+    assert known.overlapped_rings == priced
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,11 @@ def not_hidden_twice(calibration: Calibration) -> Calibration:
 
     A coefficient below 1 on gradient rings stands for what the runs hid behind computation, which overlap hides itself.
     """
-    rings = calibration["data_parallel"]
-    if rings >= 1.0:
+    rings, shown = calibration["data_parallel"], calibration.overlapped_rings
+    if rings == shown:
         return calibration
-    words = f"{calibration.source}; gradient rings at the stated links, not {rings:g} of their time, as they overlap"
-    coefficients = {**calibration.coefficients, "data_parallel": 1.0}
+    words = f"{calibration.source}; gradient rings at {shown:g} of the stated time, not {rings:g}, as they overlap"
+    coefficients = {**calibration.coefficients, "data_parallel": shown}
     return calibration.model_copy(update={"coefficients": coefficients, "source": words})
 
 

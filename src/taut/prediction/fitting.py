@@ -57,8 +57,12 @@ def fit_latency(path: str | Path, *, name: str, source: str = "", cluster: str =
     return calibrate(rows, {"name": name, "stack": rows[0].stack, "source": source, "cluster": cluster})
 
 
-def calibrate(rows: list[ConfigurationRow], about: dict[str, Any]) -> Calibration:
-    """Calibration from runs of one device, node size and stack, with what it says of itself."""
+def calibrate(rows: list[ConfigurationRow], about: dict[str, Any], like: Calibration | None = None) -> Calibration:
+    """
+    Calibration from runs of one device, node size and stack, with what it says of itself.
+
+    ``like`` is the stack's calibration in half precision, for runs in a narrower format.
+    """
     device = find_device(rows[0].gpu)
     many = {row.n_gpus > row.gpus_per_node for row in rows}
     precisions = {row.precision for row in rows}
@@ -68,7 +72,7 @@ def calibrate(rows: list[ConfigurationRow], about: dict[str, Any]) -> Calibratio
         "nodes": "any" if len(many) > 1 else "many" if many == {True} else "one",
         "precision": precisions.pop() if len(precisions) == 1 else None,
     }
-    return fit_calibration(samples_by_stack(rows, device, about), device, about)
+    return fit_calibration(samples_by_stack(rows, device, about), device, about, like=like)
 
 
 def samples_by_stack(
@@ -79,7 +83,7 @@ def samples_by_stack(
 
 
 def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[str, Any], stack: Stack) -> Samples:
-    """Runs under one stack; where the model itself hides some of them, gradient rings cost no less than stated."""
+    """Runs under one stack; where the model itself hides all of them, gradient rings cost no less than stated."""
     kept = {name: about[name] for name in KEPT if name in about}
     said = uncalibrated(device).model_copy(update={**kept, "cluster": about["cluster"], **stack._asdict()})
     floors = _floors(device, {row.precision or usual_precision([device]) for row in rows})
@@ -92,7 +96,7 @@ def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[
             overlap=setting.overlap,
         )
         forms.append((members, step_form(columns, setting.machine, setting.per_parameter)))
-    overlap = any(form.overlap.any() for _, form in forms)
+    overlap = all(form.overlap.all() for _, form in forms)
     floors = np.where(np.array(TERMS) == "data_parallel", 1.0, floors) if overlap else floors
 
     def terms(coefficients: Floats) -> Floats:

@@ -49,6 +49,17 @@ def test_products_are_the_operator_models() -> None:
     assert weight_grad[0] == pytest.approx(39.3216e-6 + 2 * 49_152 / 1e12 + 4e-6)
 
 
+def test_casts_to_fp8_are_traffic_of_their_own() -> None:
+    """A stack that keeps inputs as cast reads 2 bytes and writes 1 twice of every input that no norm casts."""
+    device = DEVICE.model_copy(update={"peak_tflops": {"bf16": 1, "fp8": 2}})
+    plain, cast = (block_passes(SHAPE, rates_of(device, "fp8", MODEL, launch=0.0, fp8_inputs=own)) for own in (0, 1))
+    # Forward the attention's output, 64 wide, and the function's, 256: 200 x 320 x 4 bytes in 0.256 us.
+    assert cast.forward[2] - plain.forward[2] == pytest.approx(0.256e-6)
+    # Backward the output gradients of the four products: 200 x (192 + 64 + 256 + 64) x 4 bytes in 0.4608 us.
+    assert cast.input_grad[2] - plain.input_grad[2] == pytest.approx(0.4608e-6)
+    assert cast.weight_grad.tolist() == plain.weight_grad.tolist()
+
+
 def test_attention_backward_is_five_halves_forward() -> None:
     """A fused core is priced by the operator model, and its backward pass makes five products for two."""
     # 4 x 2 x 100 x 100 x 64 = 5.12 MFLOP, four times the peak time: 20.48 us; 80,000 scores of 2 bytes in 0.16 us.

@@ -78,7 +78,7 @@ def random_case(
     model = ModelSpec.parse({"name": "m", **shape, **given} | {"vocab": vocab["vocab"] or None}, "m")
     calibration, overlap = random_coefficients(rng), bool(rng.random() < 0.3)
     # As a plan does where reductions overlap.
-    rings = {"data_parallel": max(1.0, calibration["data_parallel"])} if overlap else {}
+    rings = {"data_parallel": calibration.overlapped_rings} if overlap else {}
     hiding = calibration.model_copy(update={"coefficients": calibration.coefficients | rings})
     problem = _problem(model, candidate, gpus, precision, hiding, overlap)
     full = candidate.schedule not in SPLIT

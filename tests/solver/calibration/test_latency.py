@@ -3,10 +3,18 @@
 import numpy as np
 import pytest
 
-from taut.data.calibration import TERMS, uncalibrated
+from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.catalog.devices import catalog_devices
 from taut.errors import FormulationError
-from taut.solver.calibration.latency import FLOORS, Samples, Stack, cross_validate, fit_calibration, fit_coefficients
+from taut.solver.calibration.latency import (
+    FLOORS,
+    Samples,
+    Stack,
+    cross_validate,
+    fit_calibration,
+    fit_coefficients,
+    speaks_for,
+)
 
 DEVICE = catalog_devices()["a100-80gb"]
 FAST, SLOW = Stack(100.0, True), Stack(800.0, False)
@@ -91,6 +99,20 @@ def test_cross_validation_sees_the_noise() -> None:
     low, high = np.array([calibration.band(value) for value in predicted]).T
     measured = terms @ true * np.exp(fresh)
     assert 0.72 < ((low <= measured) & (measured <= high)).mean() < 0.88
+
+
+def test_a_fit_in_a_narrower_format_leans_on_the_stacks_own() -> None:
+    """A term that the samples lack keeps the coefficient of the stack's other fit, whose launches are taken too."""
+    terms, _, seconds = samples(10, 0.01)
+    terms[:, 5] = 0.0
+    coefficients = dict.fromkeys(TERMS, 0.7)
+    like = Calibration(name="c", precision="bf16", samples=20, coefficients=coefficients, **SLOW._asdict())
+    runs = fixed(terms, seconds)
+    found = fit_calibration({FAST: runs, SLOW: runs}, DEVICE, {"name": "c", "precision": "fp8"}, like=like)
+    assert (found.launch_us, found.fused_attention) == SLOW
+    assert found["pipeline"] == pytest.approx(0.7)
+    assert speaks_for(like)
+    assert not speaks_for(like.model_copy(update={"samples": 19})) and not speaks_for(found)
 
 
 @pytest.mark.parametrize("count", [0, 3])
