@@ -52,6 +52,7 @@ class Campaign:
     left_out: int = 0
     selective_products: bool = False
     fp8_inputs: bool = False
+    fused_loss: bool = False
 
     @property
     def about(self) -> dict[str, Any]:

@@ -35,9 +35,9 @@ Since a calibration only multiplies terms, the planner's bounds hold with it as 
 ``residuals`` holds quantiles of prediction / measurement - 1 on runs that the fit had not seen (cross-validation).
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from taut.data.device import DeviceSpec, Precision
 from taut.data.spec import NotNegative, Spec
@@ -59,7 +59,7 @@ EXPERT_TERMS = (*TERMS, "exchange")
 """The terms of models with experts."""
 OPTIONAL = ("gather", "exchange")
 """Terms that a calibration may leave out."""
-KEPT = ("fused_attention", "selective_products", "fp8_inputs")
+KEPT = ("fused_attention", "selective_products", "fp8_inputs", "fused_loss")
 """What a stack keeps for the backward pass, of a calibration and of a memory model."""
 RING_EFFICIENCY = 0.8
 """
@@ -77,7 +77,8 @@ class Calibration(Spec):
     ``nodes`` says whether the runs took one node or many, ``precision`` their number format where it matters;
     ``cluster`` is the catalog's cluster whose links the terms were priced with. ``selective_products`` says that
     selective recompute keeps every second product's output (torchtitan), ``fp8_inputs`` that products in fp8 keep
-    their inputs in fp8 (Transformer Engine), ``experts`` that the runs were of models with experts.
+    their inputs in fp8 (Transformer Engine), ``fused_loss`` that the loss writes the logits' gradient in their place
+    and keeps no other copy (Transformer Engine's cross entropy), ``experts`` that the runs were of models with experts.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Calibration(Spec):
     selective_products: bool = False
     fp8_inputs: bool = False
     fused_experts: bool = False
+    fused_loss: bool = False
     experts: bool = False
     cluster: str = ""
     coefficients: dict[str, NotNegative]
@@ -97,6 +99,10 @@ class Calibration(Spec):
     samples: Annotated[int, Field(ge=0)] = 0
     mape: NotNegative | None = None
     source: str = ""
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self.dumped(handler(self), "fused_loss")
 
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":

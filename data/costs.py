@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
@@ -27,6 +27,9 @@ from taut.errors import DataError, ExtrapolationWarning, MissingProfileError
 
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
+Module = Literal["core_attn", "mla_up_proj", "layernorm", "moe_act", "shared_experts", "mlp", "moe"]
+MODULES: tuple[Module, ...] = get_args(Module)
+"""Parts of a layer that selective recompute may be of (``taut.data.analytic.recompute_modules``)."""
 Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES)]
 Degree = Annotated[int, Field(gt=0, le=10_000_000)]
 

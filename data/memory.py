@@ -21,9 +21,9 @@ are kept in (``grad_precision`` of a configuration, where it is not the table's)
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from taut.data.calibration import KEPT
 from taut.data.device import Precision
@@ -48,6 +48,8 @@ LOGIT_BYTES = 8
 """Bytes for an entry of the logits' passing copies: 2 of half precision and the gradient in single precision."""
 REMAINDER_BYTES = 2
 """Bytes of an fp32 weight beyond those that it shares with its bf16 copy."""
+MOMENTS_SAVED, MOMENTS_CAST = 4, 8
+"""Bytes of a parameter that moments in half precision save, and take in single precision while they are updated."""
 Coefficient = Annotated[float, Field(ge=0, le=1000)]
 
 
@@ -114,17 +116,19 @@ class MemoryModel(Spec):
     ``half_gradients`` those of the weights' format stay beside them where that is shorter, as in DeepSpeed's bf16
     optimizer (``deepspeed/runtime/bf16_optimizer.py``). With ``weight_remainders`` the optimizer keeps of its fp32
     weights the 2 bytes that their bf16 copies lack (Apex's ``distributed_fused_adam.py`` as NeMo sets it, Megatron-LM's
-    ``--use-precision-aware-optimizer``): 10 bytes of states instead of 12. ``shared_logit_bytes`` are the bytes
+    ``--use-precision-aware-optimizer``): 10 bytes of states instead of 12. With ``half_moments`` it keeps its two
+    moments in bf16, 4 bytes fewer, and has those of a parameter group in single precision besides while it updates its
+    weights (Transformer Engine's ``pytorch/optimizers/fused_adam.py``). ``shared_logit_bytes`` are the bytes
     for an entry of the logits' passing copies where tensor ranks share the vocabulary.
     ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, and ``coefficients`` multiply the other
     terms (1 where none is given). Because predictions err, ``margin`` is the share of a device's memory that stays
     free, and ``margin_gib`` stays free beside it. ``sequence_parallel`` says whether the stack's tensor ranks share
     what lies between their blocks, and ``fused_attention`` whether attention scores stay out of memory, where a
-    configuration or a cost table does not say; ``selective_products`` and ``fp8_inputs`` are those of
-    ``taut.data.calibration``. A fitted model says of which ``stack`` and ``device``, from how many samples, with which
-    mean error on unseen ones, and at which ``level`` the margin may be exceeded; ``excesses_gib`` are measurement less
-    prediction on unseen samples; ``ranges`` holds least and most of what the samples had. A ``network`` predicts in
-    place of the terms, with a margin of its own.
+    configuration or a cost table does not say; ``selective_products``, ``fp8_inputs`` and ``fused_loss``
+    are those of ``taut.data.calibration``. A fitted model says of which ``stack`` and ``device``, from how many
+    samples, with which mean error on unseen ones, and at which ``level`` the margin may be exceeded; ``excesses_gib``
+    are measurement less prediction on unseen samples; ``ranges`` holds least and most of what the samples had. A
+    ``network`` predicts in place of the terms, with a margin of its own.
     """
 
     name: str = "analytic"
@@ -132,6 +136,7 @@ class MemoryModel(Spec):
     grad_precision: GradPrecision | None = None
     half_gradients: bool = False
     weight_remainders: bool = False
+    half_moments: bool = False
     shared_logit_bytes: Annotated[int, Field(ge=1, le=64)] = LOGIT_BYTES
     overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
@@ -141,6 +146,7 @@ class MemoryModel(Spec):
     fused_attention: bool = True
     selective_products: bool = False
     fp8_inputs: bool = False
+    fused_loss: bool = False
     stack: str = ""
     device: str = ""
     level: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -150,6 +156,10 @@ class MemoryModel(Spec):
     ranges: dict[str, Annotated[tuple[float, float], BeforeValidator(as_tuple)]] = {}
     source: str = ""
     network: MemoryNetwork | None = None
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self.dumped(handler(self), "fused_loss", "half_moments")
 
     @model_validator(mode="after")
     def _known_terms(self) -> "MemoryModel":
@@ -161,6 +171,10 @@ class MemoryModel(Spec):
     def coefficient(self, term: str) -> float:
         """Coefficient of a term."""
         return self.coefficients.get(term, 1.0)
+
+    def logit_bytes(self, tp: int, fused_loss: bool) -> int:
+        """Bytes of an entry of the logits' passing copies on one of so many tensor ranks, none of a fused loss."""
+        return 0 if fused_loss else self.shared_logit_bytes if tp > 1 else LOGIT_BYTES
 
     @property
     def kept(self) -> dict[str, bool]:
@@ -177,7 +191,7 @@ class MemoryModel(Spec):
         """Bytes per parameter in these precisions."""
         each = parameter_bytes(self.precision, self.grad_precision)
         shared = self.weight_remainders and self.precision not in ("fp16", "fp32")
-        return each._replace(state=each.state - (4 - REMAINDER_BYTES) * shared)
+        return each._replace(state=each.state - (4 - REMAINDER_BYTES) * shared - MOMENTS_SAVED * self.half_moments)
 
     @property
     def held_parameter_bytes(self) -> ParameterBytes:

@@ -16,7 +16,15 @@ The vocabulary is padded as Megatron-LM does, to a multiple of 128 times the ten
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.layers.latent import LatentSpec
@@ -26,7 +34,7 @@ from taut.data.spec import Spec
 
 MOST_PARAMETERS = 10**15
 VOCABULARY_MULTIPLE = 128
-SHAPE = ("hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "experts", "latent", "attention_window")
+SHAPE = ("hidden", "heads", "kv_heads", "head_dim", "ffn_hidden", "qk_norm", "experts", "latent", "attention_window")
 """Fields of a number of layers that the entries of a list state for themselves."""
 
 
@@ -62,12 +70,17 @@ class ModelSpec(Spec):
     dropout: bool | None = None
     attention_window: Count | None = None
     full_attention_period: Count | None = None
+    qk_norm: bool = False
     experts: ExpertsSpec | None = None
     dense_layers: Annotated[int, Field(ge=0, le=MOST_LAYERS, strict=True)] = 0
     expert_period: Count = 1
     latent: LatentSpec | None = None
     tied_embedding: bool = False
     source: str = ""
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self.dumped(handler(self), "qk_norm")
 
     @field_validator("layers", mode="before")
     @classmethod

@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from taut.data.arrays import Floats
-from taut.data.costs import Recompute
+from taut.data.costs import MODULES, Module, Recompute
 from taut.data.device import Precision
 from taut.data.memory import GradPrecision
 from taut.data.memory_network import FEATURES
@@ -37,6 +37,15 @@ def _counts(value: object) -> object:
     if isinstance(words, list) and all(isinstance(word, str) and word.isdecimal() for word in words):
         return [int(word) for word in words]
     return words
+
+
+def _modules(value: object) -> object:
+    """Modules joined by plus signs, in the order of ``MODULES``."""
+    words = value.split("+") if isinstance(value, str) else value
+    if not isinstance(words, list) or any(word not in MODULES for word in words):
+        wrong = next((word for word in words if word not in MODULES), "") if isinstance(words, list) else words
+        raise ValueError(f"is {value!r}, expected modules joined by +, {one_of(str(wrong), MODULES)}")
+    return [module for module in MODULES if module in words]
 
 
 class ConfigurationRow(Spec):
@@ -74,6 +83,7 @@ class ConfigurationRow(Spec):
     schedule: Schedule = "1f1b"
     stages: Annotated[list[Whole], BeforeValidator(_counts)] | None = None
     recompute: Recompute = "none"
+    recompute_modules: Annotated[list[Module], BeforeValidator(_modules)] = []
     zero: Annotated[int, Field(ge=0, le=3)] = 0
     sequence_parallel: bool | None = None
     tied_embedding: bool = False
@@ -93,6 +103,16 @@ class ConfigurationRow(Spec):
     shared_ffn_hidden: Annotated[int, Field(ge=0)] = 0
     dense_layers: Annotated[int, Field(ge=0)] = 0
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named_modules(cls, values: Any) -> Any:
+        """``selective:moe_act+layernorm`` names modules beside the kind of recompute."""
+        kind = values.get("recompute") if isinstance(values, dict) else None
+        if not isinstance(kind, str) or ":" not in kind:
+            return values
+        name, _, modules = kind.partition(":")
+        return {**values, "recompute": name, "recompute_modules": modules}
+
     @model_validator(mode="after")
     def _consistent(self) -> "ConfigurationRow":
         degrees = self.tp * self.pp * self.dp * self.cp
@@ -109,6 +129,8 @@ class ConfigurationRow(Spec):
             raise ValueError(f"stage is {self.stage}, expected one below pp = {self.pp}")
         self._check_experts()
         self._check_division()
+        if self.recompute_modules and self.recompute != "selective":
+            raise ValueError(f"recompute is {self.recompute}, expected selective beside modules")
         if self.run_schedule == "interleaved-1f1b" and (self.pp == 1 or self.num_micro_batches % self.pp):
             raise ValueError(f"vpp is {self.vpp}, expected 1 unless pp > 1 divides the micro-batches")
         if self.hidden % self.attention_heads or self.attention_heads % self.key_value_heads:

@@ -8,6 +8,7 @@ field                  meaning
 =====================  ============================================================================================
 schedules              pipeline schedules it runs
 recompute              kinds of recompute it has
+recompute_modules      modules that selective recompute may name, none where it has one kind
 recompute_by_stage     whether stages may recompute differently
 zero, pipeline_zero    ZeRO stages it has, and those that go with a pipeline of several stages
 divisions              forms in which it states a division of the layers over stages (below)
@@ -37,7 +38,7 @@ from pydantic import Field, model_validator
 
 from taut.data.calibration import Calibration
 from taut.data.catalog.devices import catalog_section
-from taut.data.costs import RECOMPUTE, Recompute
+from taut.data.costs import RECOMPUTE, Module, Recompute
 from taut.data.device import HALF, QUANTIZED, Precision
 from taut.data.named import Name, values_of_file
 from taut.data.spec import Spec
@@ -63,6 +64,7 @@ class Stack(Spec):
     description: str
     schedules: Annotated[list[Schedule], Field(min_length=1)]
     recompute: Annotated[list[Recompute], Field(min_length=1)] = list(RECOMPUTE)
+    recompute_modules: list[Module] = []
     recompute_by_stage: bool = True
     zero: Annotated[list[ZeroStage], Field(min_length=1)]
     pipeline_zero: Annotated[list[ZeroStage], Field(min_length=1)] | None = None

@@ -139,6 +139,11 @@ class PlanningProblem:
         """Seconds of every step that no term explains; 0 without a calibration."""
         return 0.0 if self.calibration is None else self.calibration["constant"]
 
+    @property
+    def fused_loss(self) -> bool:
+        """Whether the loss keeps the logits once, by the calibration or, without one, by the memory model."""
+        return (self.calibration or self.memory).fused_loss
+
     def tables(self, candidate: Candidate) -> StageTables:
         """Seconds, bytes and messages of every range of layers under a candidate."""
         single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
@@ -150,7 +155,7 @@ class PlanningProblem:
                 single_stage=single,
                 shared_head=shared,
                 traffic=self.traffic(candidate),
-                shared_logits=self.memory.shared_logit_bytes,
+                logit_bytes=self.memory.logit_bytes(candidate.tp, self.fused_loss),
             )
         return self._tables[key]
 
@@ -181,6 +186,7 @@ class PlanningProblem:
                 block=candidate.block,
                 micro_batch=candidate.micro_batch,
                 node_size=int(self.links.gpus_per_node.max()),
+                modules=tuple(self.space.recompute_modules),
             )
         return self._priced[key]
 

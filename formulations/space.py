@@ -48,7 +48,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from taut.data.costs import RECOMPUTE, Recompute
+from taut.data.costs import RECOMPUTE, Module, Recompute
 from taut.data.spec import Spec
 from taut.data.stack import ANY_DIVISION, Form, Schedule, ZeroStage
 from taut.data.suggest import one_of
@@ -175,7 +175,9 @@ class StrategySpace(Spec):
     """
     What is varied and what is fixed; the plan carries it, and ``verify`` enumerates it again.
 
-    ``stack`` names the framework (``taut.data.stack``) whose limits the other fields state.
+    ``stack`` names the framework (``taut.data.stack``) whose limits the other fields state. ``recompute_modules`` are
+    those of selective recompute (``taut.data.analytic.recompute_modules``); none stands for the attention core, or for
+    what the stack recomputes.
     """
 
     global_batch: Annotated[int, Field(gt=0, le=MOST_SEQUENCES)]
@@ -190,6 +192,7 @@ class StrategySpace(Spec):
     pipeline_zero: list[ZeroStage] | None = None
     hybrid_sharding: bool = True
     recompute: list[Recompute] = list(RECOMPUTE)
+    recompute_modules: list[Module] = []
     recompute_by_stage: bool = True
     divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
     stack: str = ""
@@ -198,7 +201,7 @@ class StrategySpace(Spec):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "max_ep", "divisions")
+        return self.dumped(handler(self), "max_ep", "divisions", "recompute_modules")
 
     @field_validator("fixed")
     @classmethod

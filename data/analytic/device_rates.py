@@ -92,8 +92,9 @@ class Rates:
     ``product`` is the seconds of a FLOP in large matrix products, by which an unfused attention core's are priced;
     ``kept`` the bytes that products keep of ``KEPT_BLOCK`` inputs, (3), and ``cast`` those that a cast moves for every
     number, (5); ``head`` the operators of the head where they are others than a layer's, (4). ``selective_products``
-    says what selective recompute keeps (``taut.data.analytic.layer_costs`` (3)), ``fused_experts`` that biases and
-    activation of experts are part of their products' kernels.
+    says what selective recompute keeps (``taut.data.analytic.kept_activations`` (3)), ``fused_experts`` that biases and
+    activation of experts are part of their products' kernels, ``fused_loss`` that the logits' gradient takes their
+    place.
     """
 
     operators: Operators
@@ -108,6 +109,12 @@ class Rates:
     fused_attention: bool = True
     selective_products: bool = False
     fused_experts: bool = False
+    fused_loss: bool = False
+
+    @property
+    def logit_bytes(self) -> int:
+        """Bytes that the loss keeps for an entry of the logits: in single precision, or as computed if it is fused."""
+        return self.element if self.fused_loss else 4
 
     @property
     def casts(self) -> bool:
@@ -125,6 +132,7 @@ def rates_of(
     selective_products: bool = False,
     fp8_inputs: bool = False,
     fused_experts: bool = False,
+    fused_loss: bool = False,
 ) -> Rates:
     """
     Rates of a device in a precision.
@@ -146,6 +154,8 @@ def rates_of(
         Whether products in fp8 keep their inputs as cast, (3) and (5).
     fused_experts
         Whether biases and activation of experts are part of their products' kernels.
+    fused_loss
+        Whether the loss writes the logits' gradient in their place.
     """
     stated = stated_operators(device, precision)
     chosen, head = stated if operators is None else operators, None
@@ -168,6 +178,7 @@ def rates_of(
         fused_attention=fused_attention,
         selective_products=selective_products,
         fused_experts=fused_experts,
+        fused_loss=fused_loss,
     )
 
 

@@ -5,30 +5,20 @@ Seconds of a pass are the terms of ``taut.data.analytic.layer_work`` times a cal
 calibration, memory traffic runs at the device's stated share of its bandwidth and everything else as the operator model
 has it. Embedding and head are priced likewise, and the optimizer moves 30 bytes per parameter.
 
-Activations that stay for the backward pass (Korthikanti et al., arXiv 2205.05198, eqs. 1-6, stated there for 2-byte
-elements):
+Activations that stay for the backward pass are those of ``taut.data.analytic.kept_activations``.
 
-(1) without sequence parallelism :math:`s b h (10 + 24 / t)` for a plain layer, with it :math:`s b h \cdot 34 / t`;
-    where products keep their inputs in a narrower format, those of the four products take its bytes
-    (``taut.data.analytic.device_rates``), and the attention output is kept in both;
-    without a fused attention kernel also the scores, :math:`5 a w s b / t`, which selective recompute gives up (with
-    a fused one they never exist, and selective recompute costs time and saves nothing);
-(2) full recompute keeps the layer's input, :math:`2 s b h`, divided by :math:`t` with sequence parallelism;
-(3) where selective recompute keeps every second product's output, it keeps the layer's input, queries, values, the
-    attention's output, the first feed-forward product's and, gated, the last one's:
-    :math:`2 s b (h [+ h] + (2 h_q + h_{kv} + f) / t)`.
-
-Layers with experts or latent attention have the work and keep the bytes of ``taut.data.analytic.routed_layers``. Of
+Layers with experts, latent attention or norms of queries and keys have the work and keep the bytes of
+``taut.data.analytic.routed_layers``. The head keeps its logits in single precision, with a fused loss in half. Of
 context ranks each has 1/cp of every sequence, whose tokens attend to the whole window as before.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.analytic.device_rates import KEPT_BLOCK, Operators, Rates, rates_of
+from taut.data.analytic.device_rates import Operators, Rates, rates_of
+from taut.data.analytic.kept_activations import is_plain, kept_of
 from taut.data.analytic.layer_work import (
     KINDS,
     LayerShape,
@@ -40,10 +30,11 @@ from taut.data.analytic.layer_work import (
     selective_shares,
 )
 from taut.data.analytic.operator_times import OperatorModel
-from taut.data.analytic.routed_layers import TOGETHER, ExpertRanks, Kept, routed_kept, routed_passes
+from taut.data.analytic.recompute_modules import recomputed_terms
+from taut.data.analytic.routed_layers import TOGETHER, ExpertRanks, routed_passes
 from taut.data.arrays import Floats
 from taut.data.calibration import Calibration, uncalibrated
-from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key
+from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key, Module
 from taut.data.device import HALF, DeviceSpec, Precision
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
@@ -72,9 +63,11 @@ def analytic_costs(
     context_degrees: Iterable[int] = (1,),
     expert_degrees: Iterable[int] = (),
     operators: Mapping[str, Operators] | None = None,
+    recompute_modules: Collection[Module] = (),
     fused_attention: bool = True,
     selective_products: bool = False,
     fp8_inputs: bool = False,
+    fused_loss: bool = False,
     calibration: Calibration | None = None,
 ) -> CostTable:
     """
@@ -93,9 +86,12 @@ def analytic_costs(
         rank and on all tensor ranks.
     operators
         Operator models, or measured operators, by device name; a device without runs at its stated efficiencies.
+    recompute_modules
+        Modules of selective recompute (``taut.data.analytic.recompute_modules``); the attention core, or what the stack
+        does, where none is named.
     fused_attention
         Whether the attention scores stay out of memory, as FlashAttention keeps them; a calibration knows better.
-    selective_products, fp8_inputs
+    selective_products, fp8_inputs, fused_loss
         What else the stack keeps (``taut.data.analytic.device_rates.rates_of``); a calibration knows better.
     calibration
         Coefficients for every device; without it memory traffic at the stated efficiency, the rest as modelled.
@@ -116,12 +112,14 @@ def analytic_costs(
             known = ", ".join(device.peak_tflops)
             raise DataError(f"device {device.name}: no peak rate for precision {precision}, expected one of {known}")
     given = {"fused_attention": fused_attention, "selective_products": selective_products, "fp8_inputs": fp8_inputs}
+    given["fused_loss"] = fused_loss
     kept = calibration.kept if calibration else given
     models = {device.name: (operators or {}).get(device.name) for device in devices}
     priced = [_priced(device, precision, models[device.name], kept, calibration) for device in devices]
     shares = [(tp, batch, cp) for cp in sorted(set(context_degrees)) for tp in degrees for batch in batches]
     apart = sorted(set(expert_degrees) - {1})
-    rows = [row for one in priced for share in shares for row in _rows(model, one, *share, apart)]
+    modules = tuple(recompute_modules)
+    rows = [row for one in priced for share in shares for row in _rows(model, one, *share, apart, modules)]
     chosen = {device.name: calibration or uncalibrated(device) for device in devices}
     optimizer = {
         device.name: chosen[device.name]["optimizer"] * OPTIMIZER_TRAFFIC_BYTES / device.memory_bandwidth
@@ -190,20 +188,31 @@ def layer_shape(layer: LayerSpec, tp: int, batch: int, cp: int = 1) -> LayerShap
 
 
 def _rows(
-    model: ModelSpec, priced: _Priced, tp: int, batch: int, cp: int, expert_degrees: list[int]
+    model: ModelSpec,
+    priced: _Priced,
+    tp: int,
+    batch: int,
+    cp: int,
+    expert_degrees: list[int],
+    modules: tuple[Module, ...],
 ) -> Iterator[CostRow]:
     element, rates, device = priced.rates.element, priced.rates, priced.device.name
     for layer in model.kinds.values():
         if not layer.splits(tp) or layer.seq % cp:
             continue
         shape = layer_shape(layer, tp, batch, cp)
-        selective, tokens = selective_shares(shape, rates), batch * layer.seq // cp
+        tokens = batch * layer.seq // cp
         for ranks in _ranks_of_experts(layer, tp, expert_degrees):
             plain = _passes(layer, shape, tp, rates, ranks)
+            again = (
+                recomputed_terms(layer, shape, tp, rates, plain.forward, modules, ranks)
+                if modules
+                else plain.forward * selective_shares(shape, rates)
+            )
             for recompute in RECOMPUTE:
-                kept = _kept(layer, recompute, tokens, rates, ranks.share(tp))
+                kept = kept_of(layer, recompute, tokens, rates, ranks.share(tp), modules)
                 key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp, *ranks)
-                yield _row(priced, key, recomputed(plain, recompute, selective), kept)
+                yield _row(priced, key, recomputed(plain, recompute, again), kept)
     first, last = model.blocks[0], model.blocks[-1]
     if model.vocab and first.seq % cp == last.seq % cp == 0:
         tokens = batch * first.seq // cp
@@ -211,7 +220,7 @@ def _rows(
         yield _row(priced, Key(device, EMBEDDING, tp, batch, first.seq, "none", cp), copy, (tokens * first.hidden, 0))
         tokens = batch * last.seq // cp
         head = head_passes(tokens, last.hidden, model.padded_vocab(tp) // tp, rates)
-        held = 2 * element * tokens * last.hidden, 4 * tokens * model.padded_vocab(tp)
+        held = 2 * element * tokens * last.hidden, rates.logit_bytes * tokens * model.padded_vocab(tp)
         yield _row(priced, Key(device, HEAD, tp, batch, last.seq, "none", cp), head, held)
 
 
@@ -224,17 +233,9 @@ def _ranks_of_experts(layer: LayerSpec, tp: int, expert_degrees: list[int]) -> I
 
 
 def _passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ranks: ExpertRanks) -> Passes:
-    if layer.experts is None and layer.latent is None:
+    if is_plain(layer):
         return block_passes(shape, rates)
     return routed_passes(layer, shape, tp, rates, ranks)
-
-
-def _kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates, share: float) -> Kept:
-    """Bytes that a layer keeps, of whose experts' inputs a rank has a share."""
-    if layer.experts is None and layer.latent is None:
-        return Kept(*kept_bytes(layer, recompute, tokens, rates), 0)
-    kept = routed_kept(layer, recompute, tokens, rates)
-    return kept if share == 1.0 else kept._replace(whole=math.ceil(kept.whole * share))
 
 
 def _row(priced: _Priced, key: Key, passes: Passes, kept: tuple[int, ...]) -> CostRow:
@@ -250,33 +251,3 @@ def _row(priced: _Priced, key: Key, passes: Passes, kept: tuple[int, ...]) -> Co
             "activation_bytes_sp": min(whole + -(-(replicated + split) // tp), MOST_BYTES),
         }
     )
-
-
-def kept_bytes(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> tuple[int, int]:
-    """Bytes of a layer that every tensor rank keeps, and bytes that the ranks share, (1) to (3)."""
-    element = rates.element
-    if recompute == "selective" and rates.selective_products:
-        whole = (2 if layer.gated_mlp else 1) * layer.hidden
-        return element * tokens * whole, element * tokens * (2 * layer.query_hidden + layer.kv_hidden + layer.ffn)
-    return activation_bytes(layer, recompute, tokens, element, rates.fused_attention, rates.kept)
-
-
-def activation_bytes(
-    layer: LayerSpec, recompute: str, tokens: int, element: int, fused: bool, kept: int | None = None
-) -> tuple[int, int]:
-    """Bytes that every tensor rank keeps, and bytes that the ranks share, (1) and (2); ``kept`` as in ``Rates``."""
-    hidden = layer.hidden
-    if recompute == "full":
-        return element * tokens * hidden, 0
-    plain = KEPT_BLOCK * element
-    kept = plain if kept is None else kept
-    # Inputs of the two norms and, as products keep them, of the two blocks, and two dropout masks of one byte.
-    replicated = tokens * hidden * (2 * element + layer.masks) - (-2 * tokens * hidden * kept // KEPT_BLOCK)
-    # Queries, keys, values, attention output, and the feed-forward part before its function; as products keep them, the
-    # same after it and, if that is another copy, the attention output.
-    widths = 2 * layer.query_hidden + 2 * layer.kv_hidden + (2 if layer.gated_mlp else 1) * layer.ffn
-    inputs = layer.ffn + (layer.query_hidden if kept != plain else 0)
-    split = tokens * element * widths - (-tokens * inputs * kept // KEPT_BLOCK)
-    if recompute == "none" and not fused:
-        split += (2 * element + 1) * layer.heads * layer.window * tokens
-    return replicated, split

@@ -18,8 +18,9 @@ coefficient 1 of a calibration (``taut.data.calibration``):
 (4) launch: what launching the kernels adds, :math:`\sqrt{g^2 + l^2} - g`, with g the pass's work and l the time that
     the host takes to launch it: nothing beside long kernels, all there is beside short ones.
 
-Full recompute adds a forward pass, selective recompute the attention core's; where it keeps every second product's
-output (``selective_products`` of ``Rates``), all of a forward pass but the core and those products. The numbers of (2)
+Full recompute adds a forward pass, selective recompute the attention core's, or that of named modules
+(``taut.data.analytic.recompute_modules``); where it keeps every second product's output (``selective_products`` of
+``Rates``), all of a forward pass but the core and those products. The numbers of (2)
 for unfused cores come from per-operator profiles of V100 (Aceso), 18.5 to 20.5 bytes a score. Sizes are numbers or
 arrays that broadcast.
 """
@@ -133,7 +134,7 @@ def passes_of(
         Bytes that casts move forward and in the input gradient.
     """
     forward, input_grad, weight_grad = _products(products, rates.operators)
-    core, core_backward = _attention(shape, rates)
+    core, core_backward = attention_core(shape, rates), attention_core(shape, rates, backward=True)
     return Passes(
         _terms(forward, core, (moved + more + casts[0]) / rates.memory_bandwidth, rates),
         _terms(input_grad, core_backward, (moved + 2 * more + casts[1]) / rates.memory_bandwidth, rates),
@@ -203,7 +204,7 @@ def head_passes(tokens: ArrayLike, hidden: ArrayLike, vocab: ArrayLike, rates: R
     )
 
 
-def recomputed(passes: Passes, recompute: str, selective: Floats) -> Passes:
+def recomputed(passes: Passes, recompute: str, again: Floats) -> Passes:
     """
     The passes with what is recomputed before the input gradient added to it.
 
@@ -213,8 +214,8 @@ def recomputed(passes: Passes, recompute: str, selective: Floats) -> Passes:
         Passes of a layer that computes nothing again.
     recompute
         ``none``, ``selective`` or ``full``.
-    selective
-        Shares of the forward terms that selective recompute repeats (``selective_shares``), (..., 4).
+    again
+        Forward terms that selective recompute repeats, (..., 4).
 
     Returns
     -------
@@ -223,8 +224,7 @@ def recomputed(passes: Passes, recompute: str, selective: Floats) -> Passes:
     """
     if recompute == "none":
         return passes
-    again = passes.forward * (selective if recompute == "selective" else 1.0)
-    return passes._replace(input_grad=passes.input_grad + again)
+    return passes._replace(input_grad=passes.input_grad + (again if recompute == "selective" else passes.forward))
 
 
 def _products(products: list[Product], model: Operators) -> tuple[Floats, Floats, Floats]:
@@ -236,16 +236,21 @@ def _products(products: list[Product], model: Operators) -> tuple[Floats, Floats
     return np.asarray(forward), np.asarray(input_grad), np.asarray(weight_grad)
 
 
-def _attention(shape: LayerShape, rates: Rates) -> tuple[Floats, Floats]:
-    """Seconds of the attention core, forward and backward, (2)."""
+def attention_core(shape: LayerShape, rates: Rates, *, backward: bool = False) -> Floats:
+    """Seconds of the attention core, forward or backward, (2)."""
     sizes = (shape.batch, shape.seq, shape.heads, shape.kv_heads, shape.head_dim, shape.window)
     if rates.fused_attention:
         forward = rates.operators.attention_seconds(*sizes)
-        return forward, ATTENTION_BACKWARD * forward
+        return ATTENTION_BACKWARD * forward if backward else forward
     scores = shape.batch * shape.seq * shape.heads * shape.window
     product = rates.product * 4.0 * scores * shape.head_dim
     traffic = UNFUSED_BYTES_PER_SCORE / ELEMENT * rates.element * scores / rates.memory_bandwidth
-    return product + traffic, UNFUSED_BACKWARD * (product + traffic)
+    return np.asarray((UNFUSED_BACKWARD if backward else 1.0) * (product + traffic))
+
+
+def forward_terms(products: list[Product], core: ArrayLike, moved: ArrayLike, rates: Rates) -> Floats:
+    """Terms of forward work alone: products, seconds of an attention core, and bytes moved, (1) to (4)."""
+    return _terms(_products(products, rates.operators)[0], core, np.asarray(moved) / rates.memory_bandwidth, rates)
 
 
 def _terms(gemm: ArrayLike, attention: ArrayLike, memory: ArrayLike, rates: Rates) -> Floats:

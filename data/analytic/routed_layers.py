@@ -22,10 +22,10 @@ A micro-batch has n tokens of hidden size h. Sizes of experts and latent attenti
     precision and cast back; 14 h to add the weighed second bias in single precision, join the rows and cast back.
     Backward they move twice that: each kernel reads the gradient and its inputs and writes their gradients.
 (4) Kept: the inputs of the two norms and of attention and feed-forward part, scores of 12 n E bytes, what is
-    compressed and its norm; by tensor ranks queries, keys, values, the attention's output, and the feed-forward parts
-    before and after their function, :math:`(g - 1) (k f_e + f_s)` and :math:`k f_e + f_s` wide. The experts' inputs,
-    :math:`k h` a token, lie whole on every tensor rank, sequence parallelism or not: each has a part of every expert,
-    and so all of its tokens.
+    compressed and its norm; by tensor ranks queries and keys, both twice where they have a norm, values, the
+    attention's output, and the feed-forward parts before and after their function, :math:`(g - 1) (k f_e + f_s)` and
+    :math:`k f_e + f_s` wide. The experts' inputs, :math:`k h` a token, lie whole on every tensor rank, sequence
+    parallelism or not: each has a part of every expert, and so all of its tokens.
 
 Tokens are gathered before the experts and summed behind them as for a dense layer (Megatron-LM's all-gather
 dispatcher), so that tensor ranks exchange what they do for a dense one. With e > 1 expert ranks of x tensor ranks each
@@ -93,20 +93,26 @@ def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
         How experts are split over ranks.
     """
     tokens = shape.batch * shape.seq
-    products = [*_attention_products(layer, shape, tp, tokens), *_ffn_products(layer, shape, tp, tokens, ranks)]
-    moved = rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn)
+    products = [*attention_products(layer, shape, tp, tokens), *feed_forward_products(layer, shape, tp, tokens, ranks)]
+    moved = rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn + 4.0 * layer.normed_hidden / tp)
     if layer.latent:
         moved = moved + rates.element * tokens * (
             4.0 * layer.latent.compressed + 2.0 * layer.heads * layer.latent.key_dim / tp
         )
-    if layer.experts:
-        own, turns = (1.0, 1) if ranks.ep == 1 else (1.0 / tp, 1 + ranks.etp)
-        rows = 4.0 * rates.element * layer.experts.experts_per_token * shape.hidden
-        moved = moved + tokens * own * (rows * turns + SCORE_BYTES * layer.experts.num_experts)
-    return passes_of(shape, rates, products, moved, _biased(layer, tokens, tp, rates, ranks))
+    moved = moved + routing_bytes(layer, shape, tp, rates, ranks)
+    return passes_of(shape, rates, products, moved, biased_bytes(layer, tokens, tp, rates, ranks))
 
 
-def _biased(layer: LayerSpec, tokens: Floats, tp: int, rates: Rates, ranks: ExpertRanks) -> Floats | float:
+def routing_bytes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ranks: ExpertRanks) -> Floats | float:
+    """Bytes that putting rows in order and scores move forward, (3) and (5)."""
+    if layer.experts is None:
+        return 0.0
+    own, turns = (1.0, 1) if ranks.ep == 1 else (1.0 / tp, 1 + ranks.etp)
+    rows = 4.0 * rates.element * layer.experts.experts_per_token * shape.hidden
+    return np.asarray(shape.batch * shape.seq * own * (rows * turns + SCORE_BYTES * layer.experts.num_experts))
+
+
+def biased_bytes(layer: LayerSpec, tokens: Floats, tp: int, rates: Rates, ranks: ExpertRanks) -> Floats | float:
     """Bytes that biases and clamped activation of experts move forward, (3)."""
     experts = layer.experts
     if experts is None or not experts.biased or rates.fused_experts:
@@ -116,7 +122,7 @@ def _biased(layer: LayerSpec, tokens: Floats, tp: int, rates: Rates, ranks: Expe
     return np.asarray(rates.element * rows * (BIASED_WIDTHS * width + BIASED_HIDDEN * layer.hidden))
 
 
-def _attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
+def attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
     """Products of the attention but its core, (2)."""
     latent, hidden = layer.latent, shape.hidden
     if latent is None:
@@ -131,7 +137,9 @@ def _attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Fl
     return [Product(tokens, np.asarray(columns, float), np.asarray(sums, float)) for columns, sums in made]
 
 
-def _ffn_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats, ranks: ExpertRanks) -> list[Product]:
+def feed_forward_products(
+    layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats, ranks: ExpertRanks
+) -> list[Product]:
     """Products of router, shared experts and experts, or of the dense feed-forward part, (1) and (5)."""
     experts, hidden = layer.experts, shape.hidden
     if experts is None:
@@ -139,11 +147,17 @@ def _ffn_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats, 
     apart = ranks.ep > 1
     found = [Product(tokens / tp if apart else tokens, np.asarray(float(experts.num_experts)), hidden)]
     if experts.shared_ffn_hidden:
-        found += _up_and_down(tokens, shape, np.asarray(experts.shared_ffn_hidden / tp))
+        found += shared_products(layer, shape, tp, tokens)
     rows = experts.experts_per_token * tokens * ranks.share(tp)
     groups = np.minimum(experts.num_experts / ranks.ep, rows)
     width = np.asarray(experts.expert_ffn_hidden / (ranks.etp if apart else tp))
     return found + _up_and_down(rows / groups, shape, width, groups)
+
+
+def shared_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats) -> list[Product]:
+    """Products of the shared experts, (1)."""
+    width = layer.experts.shared_ffn_hidden if layer.experts else 0
+    return _up_and_down(tokens, shape, np.asarray(width / tp))
 
 
 def _up_and_down(rows: Floats, shape: LayerShape, width: Floats, groups: Floats | float = 1.0) -> list[Product]:
@@ -152,11 +166,11 @@ def _up_and_down(rows: Floats, shape: LayerShape, width: Floats, groups: Floats 
 
 def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> Kept:
     """
-    Bytes that a layer with experts or latent attention keeps of a micro-batch, (4).
+    Bytes that a layer with experts, latent attention or normed queries keeps of a micro-batch, (4).
 
     Under full recompute that is its input; where selective recompute keeps every second product's output
-    (``taut.data.analytic.layer_costs`` (3)), those of queries, values and the parts' first products, the attention's
-    output, the layer's input and, gated, the last products' outputs.
+    (``taut.data.analytic.kept_activations`` (3)), those of queries, values and the parts' first products, the
+    attention's output, the layer's input and, gated, the last products' outputs.
 
     Parameters
     ----------
@@ -173,7 +187,7 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> 
     chosen = layer.experts.experts_per_token if layer.experts else 0
     if recompute == "full":
         return Kept(element * tokens * hidden, 0, 0)
-    queries, keys, values = _widths(layer)
+    queries, keys, values = widths_of(layer)
     if recompute == "selective" and rates.selective_products:
         last = hidden * layer.gated_mlp
         whole, replicated = (chosen * last, hidden) if layer.experts else (0, hidden + last)
@@ -181,23 +195,25 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> 
         return Kept(*(element * tokens * width for width in (replicated, split, whole)))
     compressed, normed = (layer.latent.compressed, layer.latent.normed) if layer.latent else (0, 0)
     scores = SCORE_BYTES * layer.experts.num_experts if layer.experts else 0
-    inputs = _cast(tokens * (2 * hidden + normed), rates)
+    inputs = cast_bytes(tokens * (2 * hidden + normed), rates)
     replicated = tokens * (hidden * (2 * element + layer.masks) + element * compressed + scores) + inputs
-    widths = queries + keys + values + layer.query_hidden + (layer.ffn_matrices - 1) * layer.used_ffn
+    widths = (
+        layer.normed_hidden + queries + keys + values + layer.query_hidden + (layer.ffn_matrices - 1) * layer.used_ffn
+    )
     cast = layer.used_ffn + (layer.query_hidden if rates.casts else 0)
-    split = element * tokens * widths + _cast(tokens * cast, rates)
+    split = element * tokens * widths + cast_bytes(tokens * cast, rates)
     if recompute == "none" and not rates.fused_attention:
         split += (2 * element + 1) * layer.heads * layer.window * tokens
-    return Kept(replicated, split, _cast(tokens * chosen * hidden, rates))
+    return Kept(replicated, split, cast_bytes(tokens * chosen * hidden, rates))
 
 
-def _widths(layer: LayerSpec) -> tuple[int, int, int]:
+def widths_of(layer: LayerSpec) -> tuple[int, int, int]:
     """Widths of queries, keys and values over all tensor ranks."""
     if layer.latent is None:
         return layer.query_hidden, layer.kv_hidden, layer.kv_hidden
     return layer.heads * layer.latent.key_dim, layer.heads * layer.latent.key_dim, layer.query_hidden
 
 
-def _cast(numbers: int, rates: Rates) -> int:
+def cast_bytes(numbers: int, rates: Rates) -> int:
     """Bytes of so many inputs as products keep them, rounded up."""
     return -(-numbers * rates.kept // KEPT_BLOCK)

@@ -10,12 +10,15 @@ unless stated). With heads of :math:`h_a = h / a` channels unless stated,
     may be those of ``taut.data.layers.latent`` instead, and the feed-forward part's those of
     ``taut.data.layers.experts``;
 (2) small parameters: without gating two layer norms and all biases, with gating two RMS norms, as in GPT and Llama;
+    with ``qk_norm`` those of :math:`2 h_a` channels that norm every head's queries and keys, as in Qwen3;
 (3) forward FLOP: :math:`2 s` per matrix parameter that a token uses, and :math:`4 s w h_q` for the attention core
     (scores and values, the full square: causal masks are left to the efficiency of the kernel);
 (4) output of a layer: :math:`s h` elements, which a pipeline hop carries.
 """
 
-from pydantic import model_validator
+from typing import Any
+
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from taut.data.layers.experts import ExpertsSpec
 from taut.data.layers.latent import LatentSpec
@@ -39,15 +42,20 @@ class LayerSpec(Spec):
     gated_mlp: bool = False
     dropout: bool | None = None
     attention_window: Count | None = None
+    qk_norm: bool = False
     experts: ExpertsSpec | None = None
     latent: LatentSpec | None = None
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self.dumped(handler(self), "qk_norm")
 
     @model_validator(mode="after")
     def _consistent(self) -> "LayerSpec":
         if self.kind in (EMBEDDING, HEAD):
             raise ValueError(f"kind is {self.kind!r}, which is reserved; expected another name")
-        if self.latent is not None and (self.head_dim or self.key_value_heads != self.heads):
-            raise ValueError("latent attention has its own sizes of heads, expected neither head_dim nor kv_heads")
+        if self.latent is not None and (self.head_dim or self.key_value_heads != self.heads or self.qk_norm):
+            raise ValueError("latent attention has its own heads and norms, expected no head_dim, kv_heads or qk_norm")
         if self.latent is None and self.head_dim is None and self.hidden % self.heads:
             raise ValueError(f"hidden is {self.hidden}, expected a multiple of heads ({self.heads})")
         if self.heads % self.key_value_heads:
@@ -105,6 +113,11 @@ class LayerSpec(Spec):
         """Elements that one sample hands to the next layer, eq. (4)."""
         return self.seq * self.hidden
 
+    @property
+    def normed_hidden(self) -> int:
+        """Width of the queries and keys that a norm of their own takes before attention."""
+        return self.query_hidden + self.kv_hidden if self.qk_norm else 0
+
     def keys_and_values(self, tp: int) -> int:
         """Width of keys and values together on one of ``tp`` tensor ranks; few key-value heads are replicated."""
         if self.latent:
@@ -159,11 +172,11 @@ class LayerSpec(Spec):
         int
             Parameters of one rank.
         """
-        normed = self.latent.normed if self.latent else 0
+        normed = self.latent.normed if self.latent else 2 * (self.query_hidden // self.heads) * self.qk_norm
         if self.gated_mlp or self.experts or self.latent:
             return self.matrix_parameters(tp) + normed + (2 if self.gated_mlp else 4) * self.hidden
         biases = (self.query_hidden + self.ffn) // tp + self.keys_and_values(tp) + 2 * self.hidden
-        return self.matrix_parameters(tp) + biases + 4 * self.hidden
+        return self.matrix_parameters(tp) + biases + normed + 4 * self.hidden
 
     @property
     def routed_parameters(self) -> int:

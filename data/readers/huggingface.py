@@ -21,7 +21,14 @@ from typing import Any
 
 from taut.data.model import ModelSpec
 from taut.data.read import read_json
-from taut.data.readers.huggingface_families import is_gated, is_tied, refuse_others, special_shape, with_defaults
+from taut.data.readers.huggingface_families import (
+    is_gated,
+    is_normed,
+    is_tied,
+    refuse_others,
+    special_shape,
+    with_defaults,
+)
 from taut.data.readers.huggingface_layers import experts, latent, windows
 from taut.data.spec import shorten
 from taut.errors import DataError
@@ -81,7 +88,10 @@ def read_config(path: Path, *, seq: int | None = None) -> ModelSpec:
     reach, left_out = windows(values, shape["layers"], shape["seq"])
     shape |= experts(values, where) | latent(values) | reach
     model = ModelSpec.parse(
-        {"name": _name(values, path), **shape, "gated_mlp": is_gated(values), "tied_embedding": is_tied(values)},
+        {
+            **{"name": _name(values, path), **shape, "gated_mlp": is_gated(values), "tied_embedding": is_tied(values)},
+            **({"qk_norm": True} if is_normed(values) and not shape.get("latent") else {}),
+        },
         str(path),
     )
     _warn_of_approximations(values, left_out, where)

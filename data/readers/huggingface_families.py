@@ -60,6 +60,8 @@ _TIED = (
     *("RefinedWeb", "RefinedWebModel", "starcoder2", "cohere", "cohere2"),
 )
 """Model types whose files leave ``tie_word_embeddings`` out when it is true."""
+_NORMED = ("qwen3", "qwen3_moe", "gemma3_text", "olmo2", "olmoe", "olmo3")
+"""Model types that norm queries and keys; OLMo norms all heads together."""
 _GATED_ACTIVATIONS = ("silu", "swish", "swiglu", "geglu")
 _GATED_FAMILIES = ("gemma", "gemma2", "gemma3_text")
 """Model types that call their gated activation by the name of a plain one."""
@@ -108,6 +110,11 @@ def is_gated(values: Mapping[str, Any]) -> bool:
     """Whether the feed-forward part is gated."""
     activation = values.get("hidden_act") or values.get("hidden_activation") or values.get("activation_function")
     return values.get("model_type") in _GATED_FAMILIES or str(activation or "") in _GATED_ACTIVATIONS
+
+
+def is_normed(values: Mapping[str, Any]) -> bool:
+    """Whether queries and keys have a norm of their own."""
+    return values.get("model_type") in _NORMED or bool(values.get("use_qk_norm"))
 
 
 def special_shape(values: Mapping[str, Any], shape: Mapping[str, Any]) -> dict[str, Any]:

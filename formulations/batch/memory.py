@@ -17,7 +17,7 @@ import numpy as np
 
 from taut.data.analytic.device_rates import KEPT_BLOCK, Rates
 from taut.data.arrays import Flags, Floats, Ints
-from taut.data.memory import LOGIT_BYTES, MEMORY_TERMS, MemoryModel, ParameterBytes
+from taut.data.memory import MEMORY_TERMS, MOMENTS_CAST, MemoryModel, ParameterBytes
 from taut.data.stack import SCHEDULES
 from taut.formulations.batch.configurations import (
     FOLDED,
@@ -31,6 +31,9 @@ from taut.formulations.batch.configurations import (
     table_parameters,
 )
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
+
+HELD_TERMS = 3
+"""Weights, gradients and states, the first of the terms."""
 
 
 def memory_bytes(c: Configurations, rates: Rates, model: MemoryModel) -> Ints:
@@ -57,10 +60,15 @@ def stage_bytes(
     """Bytes of a device of the given stage, every term rounded up, at so many bytes a parameter."""
     weights = {term: model.coefficient(term) for term in MEMORY_TERMS}
     kept = weights["activations"], weights["checkpoints"]
-    terms = memory_terms(c, stage, rates, per_parameter, kept, model.shared_logit_bytes)
+    terms = memory_terms(c, stage, rates, per_parameter, kept, model)
     # What stays of a micro-batch is weighed before micro-batches are counted.
     others = np.array(list((weights | {"activations": 1.0, "checkpoints": 1.0}).values()))
-    return np.asarray(np.ceil(terms * others).sum(axis=1) + model.overhead_bytes, dtype=np.int64)
+    each = np.ceil(terms * others)
+    held, passes = each[:, :HELD_TERMS].sum(axis=1), each[:, HELD_TERMS:].sum(axis=1)
+    if model.half_moments:
+        own = device_parameters(c)[np.arange(len(c)), stage]
+        passes = np.maximum(passes, -(-own * MOMENTS_CAST // np.where(c.zero > 0, c.dp * c.cp, 1)))
+    return np.asarray(held + passes + model.overhead_bytes, dtype=np.int64)
 
 
 def memory_terms(
@@ -69,7 +77,7 @@ def memory_terms(
     rates: Rates,
     per_parameter: ParameterBytes,
     kept: tuple[float, float] = (1.0, 1.0),
-    shared_logits: int = LOGIT_BYTES,
+    model: MemoryModel | None = None,
 ) -> Floats:
     """
     Terms of a stage's memory at coefficient 1, (configurations, terms) in the order of ``MEMORY_TERMS``.
@@ -86,41 +94,41 @@ def memory_terms(
         Bytes of a weight, a gradient and an optimizer state.
     kept
         Coefficients that multiply what stays of a micro-batch, without and with full recompute.
-    shared_logits
-        Bytes of an entry of the logits that tensor ranks share (``taut.data.memory.MemoryModel``).
+    model
+        What says how the loss keeps the logits; the analytic model by default.
     """
     first, last = stage == 0, stage == np.where(FOLDED[c.schedule], 0, c.pp - 1)
     full, plain = c.recompute == 2, _activation(c, rates, np.zeros_like(c.recompute))
     left = _activation(c, rates, c.recompute)
-    at_once = _at_once(c, stage, rates.element, left, np.where(full, kept[1], kept[0]))
-    logits = np.where(
-        last, np.where(c.tp > 1, shared_logits, LOGIT_BYTES) * local_tokens(c) * (padded_vocabulary(c) // c.tp), 0
-    )
+    at_once = _at_once(c, stage, rates, left, np.where(full, kept[1], kept[0]))
+    alone, shared = ((model or MemoryModel()).logit_bytes(tp, rates.fused_loss) for tp in (1, 2))
+    entries = local_tokens(c) * (padded_vocabulary(c) // c.tp)
+    logits = np.where(last, np.where(c.tp > 1, shared, alone) * entries, 0)
     held = _held(c, device_parameters(c)[np.arange(len(c)), stage], first, per_parameter)
     passing = (np.maximum(plain - left, 0), logits, _buffers(c, rates.element))
     columns = (*held, np.where(full, 0, at_once), np.where(full, at_once, 0), *passing)
     return np.stack(np.broadcast_arrays(*columns), axis=1).astype(np.float64)
 
 
-def _at_once(c: Configurations, stage: Ints, element: int, layer: Floats, weight: Floats) -> Floats:
+def _at_once(c: Configurations, stage: Ints, rates: Rates, layer: Floats, weight: Floats) -> Floats:
     """Bytes of activations that the stage holds at once, of a layer's, weighed, (1)."""
     most = np.where(c.schedule == GPIPE, c.num_micro_batches, np.minimum(c.pp - stage, c.num_micro_batches))
-    found = most * np.ceil(weight * _chunk_activation(c, stage, element, layer))
+    found = most * np.ceil(weight * _chunk_activation(c, stage, rates, layer))
     keys = np.stack([c.schedule, c.pp, c.vpp, c.num_micro_batches, stage], axis=1)
     ordered = np.flatnonzero(ORDERED[c.schedule])
     for schedule, pp, vpp, m, device in np.unique(keys[ordered], axis=0).tolist():
         some = ordered[(keys[ordered] == (schedule, pp, vpp, m, device)).all(axis=1)]
         kind, rows = SCHEDULES[schedule], c.take(some)
         hosted = np.flatnonzero(device_of_chunk(kind, pp, vpp) == device)
-        each = [_chunk_activation(rows, np.full(len(some), j), element, layer[some]) for j in hosted.tolist()]
+        each = [_chunk_activation(rows, np.full(len(some), j), rates, layer[some]) for j in hosted.tolist()]
         counts = in_flight_counts(kind, pp, vpp, m)[device]
         found[some] = (counts @ np.ceil(weight[some] * np.array(each))).max(axis=0)
     return found
 
 
-def _chunk_activation(c: Configurations, chunk: Ints, element: int, layer: Floats) -> Floats:
+def _chunk_activation(c: Configurations, chunk: Ints, rates: Rates, layer: Floats) -> Floats:
     """Bytes that a chunk keeps of one micro-batch, where a layer keeps so many."""
-    head, mask = _edge_activation(c, element)
+    head, mask = _edge_activation(c, rates)
     layers = c.division[np.arange(len(c)), chunk]
     return np.asarray(layers * layer + np.where(chunk == 0, mask, 0) + np.where(chunk == c.pp * c.vpp - 1, head, 0))
 
@@ -168,11 +176,11 @@ def _activation(c: Configurations, rates: Rates, recompute: Ints) -> Floats:
     return np.asarray(np.where(c.sequence_parallel == 1, sharded, replicated + -(-split // c.tp)))
 
 
-def _edge_activation(c: Configurations, element: int) -> tuple[Floats, Floats]:
-    """Bytes of the head (inputs and fp32 logits) and of the embedding's dropout mask."""
+def _edge_activation(c: Configurations, rates: Rates) -> tuple[Floats, Floats]:
+    """Bytes of the head (inputs and logits) and of the embedding's dropout mask."""
     some, output = c.vocab > 0, local_tokens(c) * c.hidden
     shards = np.where(c.sequence_parallel == 1, c.tp, 1)
-    logits = 4 * local_tokens(c) * padded_vocabulary(c)
-    inputs = 2 * element * output
+    logits = rates.logit_bytes * local_tokens(c) * padded_vocabulary(c)
+    inputs = 2 * rates.element * output
     head = np.where(c.sequence_parallel == 1, -(-(inputs + logits) // c.tp), inputs + -(-logits // c.tp))
     return np.asarray(head * some), np.asarray(-(-output // shards) * some)

@@ -78,7 +78,8 @@ def _layer_passes(c: Configurations, rates: Rates) -> Passes:
         up=1 + c.gated,
     )
     plain, recompute = block_passes(shape, rates), c.recompute[:, None]
-    kinds = [recomputed(plain, kind, selective_shares(shape, rates)).input_grad for kind in RECOMPUTE]
+    again = plain.forward * selective_shares(shape, rates)
+    kinds = [recomputed(plain, kind, again).input_grad for kind in RECOMPUTE]
     return plain._replace(input_grad=np.where(recompute == 2, kinds[2], np.where(recompute == 1, kinds[1], kinds[0])))
 
 

@@ -71,8 +71,8 @@ def kept_bytes(problem: PlanningProblem, strategy: Strategy) -> Floats:
 def _base(problem: PlanningProblem, strategy: Strategy, kept: Floats) -> Floats:
     """Bytes that every rank holds throughout, (2)."""
     candidate = strategy.candidate
-    whole = np.array(memory_bytes(problem, strategy), dtype=float)
     if not candidate.is_order_priced:
-        return np.asarray(whole - problem.stage_memory(candidate).in_flight * kept)
+        return np.asarray(problem.stage_memory(candidate).held[*strategy.ranges], dtype=float)
+    whole = np.array(memory_bytes(problem, strategy), dtype=float)
     device, counts = problem.device_memory(candidate).device, in_flight_counts(*candidate.order_key)
     return np.asarray(whole - np.array([(count @ kept[device == d]).max() for d, count in enumerate(counts)]))

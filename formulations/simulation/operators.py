@@ -110,6 +110,8 @@ class Prices:
             r: [priced.prices(device, r) for device in types] for r in RECOMPUTE
         }
         self._edge = [priced.edges(device) for device in types]
+        #: Modules of selective recompute.
+        self.modules = frozenset(priced.modules or ("core_attn",))
         forward = self.tables.forward
         each = [figure.diagonal(1).tolist() for figure in forward]
         self._traffic = list(zip(*each, strict=True))
@@ -130,6 +132,10 @@ class Prices:
             reduce=float(group_bytes * link.inverse + group_steps * link.latency) / 2,
             ring=float(ring_bytes * link.context_inverse + ring_steps * link.context_latency),
         )
+
+    def sums_again(self, layer: int) -> bool:
+        """Whether recomputing modules of a layer sums its output again."""
+        return ("moe" if self.problem.model.blocks[layer].experts else "mlp") in self.modules
 
     def kind_of(self, layer: int) -> int:
         """Number of a layer's kind."""
@@ -203,8 +209,12 @@ def _recomputed(prices: Prices, own: LayerPrices, layer: int, recompute: str) ->
     if recompute == "full":
         yield from _forward(prices, silent, layer, RECOMPUTED, own.again)
     elif recompute == "selective":
-        yield from _ring(silent.ring, layer)
-        yield from _compute(own.again, RECOMPUTED, ATTENTION, layer)
+        modules = prices.modules
+        if "core_attn" in modules:
+            yield from _ring(silent.ring, layer)
+        yield from _compute(own.again, RECOMPUTED, ATTENTION if "core_attn" in modules else MLP, layer)
+        if prices.sums_again(layer) and silent.reduce > 0.0:
+            yield Operator(silent.reduce, TENSOR, MLP, layer, GROUP)
 
 
 def _of_kind(cost: LayerCost, kind: int) -> float:

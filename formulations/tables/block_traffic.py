@@ -28,16 +28,19 @@ rank,
     and where the layer is recomputed as a whole. The feed-forward part's all-reduce (1) is then that of the shared
     experts, none without them; and where x is tp, one of the :math:`e k b s h / cp` bytes that the group's experts take
     (gathered before them and scattered after them);
-(5) none of it overlaps computation.
+(5) none of it overlaps computation;
+(6) of named modules that are recomputed (``taut.data.analytic.recompute_modules``) ``core_attn`` passes keys and values
+    once more, ``mlp``, ``moe`` and, beside expert ranks, ``shared_experts`` sum their outputs once more, and ``moe``
+    dispatches and combines once more.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.data.costs import RECOMPUTE
+from taut.data.costs import RECOMPUTE, Module
 from taut.data.layers.layer import LayerSpec
 from taut.formulations.degrees import BlockShape
 from taut.formulations.links import Links
@@ -145,7 +148,12 @@ def traffic_tables(priced: PricedLayers, coefficient: float = 1.0, exchange: flo
 
 def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: str) -> Traffic:
     """Traffic of every range of layers under a recompute, or of its forward pass."""
-    block, kinds, reductions, passes = priced.block, priced.kinds, REDUCTIONS[kind], PASSED[kind]
+    block, kinds, passes = priced.block, priced.kinds, PASSED[kind]
+    modules = priced.modules if kind == "selective" else ()
+    if modules and "core_attn" not in modules:
+        passes = PASSED["none"]
+    repeated, exchanged = np.array([_again(layer, block, modules) for layer in kinds]).T
+    reductions, exchanges = REDUCTIONS[kind], REDUCTIONS[kind] + 2 * exchanged
     tp, turns = block.tp, block.cp - 1
     tokens = [priced.micro_batch * layer.seq // block.cp for layer in kinds]
     output = np.array([priced.element * count * layer.hidden for count, layer in zip(tokens, kinds, strict=True)])
@@ -154,13 +162,16 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
     wide = chosen * (block.etp > 1)
     near, far = np.array([_copies(layer, block, priced.node_size) for layer in kinds]).T
     figures = (
-        (ring_factor(tp) * (reductions * summed / 2) * output, ring_factor(tp) * (reductions * wide / 2) * output),
-        (ring_steps(tp) * (reductions * summed / 2), ring_steps(tp) * (reductions * (wide > 0) / 2)),
+        (
+            ring_factor(tp) * (reductions * summed / 2 + repeated) * output,
+            ring_factor(tp) * (exchanges * wide / 2) * output,
+        ),
+        (ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (exchanges * (wide > 0) / 2)),
         (turns * passes * (priced.element * np.array(tokens) * keys), 0 * keys),
         (np.full(len(kinds), turns * passes), 0 * keys),
-        (0 * keys, reductions * (near * output / tp)),
-        (0 * keys, reductions * (far * output / tp)),
-        (0 * keys, reductions * (chosen > 0)),
+        (0 * keys, exchanges * (near * output / tp)),
+        (0 * keys, exchanges * (far * output / tp)),
+        (0 * keys, exchanges * (chosen > 0)),
     )
     weights = coefficient, exchange
     return Traffic(*(_weighed_sums(priced, [*zip(weights, figure, strict=True)]) for figure in figures))
@@ -178,6 +189,15 @@ def _feed_forward(layer: LayerSpec, block: BlockShape) -> tuple[int, int]:
     if not layer.experts or block.ep == 1:
         return 2, 0
     return 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
+
+
+def _again(layer: LayerSpec, block: BlockShape, modules: Collection[Module]) -> tuple[int, int]:
+    """All-reduces, and exchanges to and fro, of a layer that recomputing modules repeats, (6)."""
+    if layer.experts is None:
+        return int("mlp" in modules), 0
+    if "moe" in modules:
+        return _feed_forward(layer, block)[0] - 1, int(block.ep > 1)
+    return int("shared_experts" in modules and layer.experts.shared_ffn_hidden > 0 and block.ep > 1), 0
 
 
 def _copies(layer: LayerSpec, block: BlockShape, node_size: int) -> tuple[float, float]:

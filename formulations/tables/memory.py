@@ -22,6 +22,11 @@ gradient and optimizer state for each, :math:`d_k` the devices that share one co
 Coefficients are 1 in the analytic model and fitted otherwise. Every term is rounded up to a whole byte, so a plan is
 feasible for every reader or for none.
 
+Where the memory model keeps the optimizer's moments in half precision, the optimizer's step has those of one parameter
+group, experts or all others, in single precision besides, when activations are gone. With :math:`P'` parameters of that
+group whose states a device has, a device needs no less than (7)
+:math:`\lceil P w / d_3 \rceil + \lceil P g / d_2 \rceil + \lceil P o / d_1 \rceil + 8 P'` and the overhead.
+
 A device with several chunks holds the weights, gradients, states and logits of all of them, the activations that its
 order keeps at once, and, as it runs one pass at a time, the largest workspace and buffers of any. (6)
 """
@@ -32,7 +37,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
-from taut.data.memory import MemoryModel, ParameterBytes
+from taut.data.memory import MOMENTS_CAST, MemoryModel, ParameterBytes
 from taut.data.units import KIB, SATURATED_BYTES
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate
@@ -58,17 +63,28 @@ class StageMemory:
         Most micro-batches in flight of every stage (X,).
     budget
         Largest number of bytes that satisfies (5), by device type.
+    update
+        Bytes of a stage in the optimizer's step, (7), (L+1, L+1), if they may be more. Where no device has so many,
+        ``fixed`` is no less, and ``during_passes`` what it is elsewhere.
     """
 
     fixed: Ints
     activation: Ints
     in_flight: Ints
     budget: Ints
+    update: Ints | None = None
+    during_passes: Ints | None = None
+
+    @property
+    def held(self) -> Ints:
+        """Bytes of a stage during the passes whatever is in flight, (recompute, L+1, L+1)."""
+        return self.fixed if self.during_passes is None else self.during_passes
 
     def bytes_of(self, stage: int, first: int, end: int, recompute: int) -> int:
         """Bytes of stage number ``stage`` on layers [first, end)."""
         per_micro_batch = self.activation[recompute, first, end]
-        return int(self.fixed[recompute, first, end] + self.in_flight[stage] * per_micro_batch)
+        passes = int(self.held[recompute, first, end] + self.in_flight[stage] * per_micro_batch)
+        return passes if self.update is None else max(passes, int(self.update[first, end]))
 
 
 def stage_memory(
@@ -111,7 +127,11 @@ def stage_memory(
     kept = np.stack([weighed(model, kept_term(r), tables.activation[k]) for k, r in enumerate(RECOMPUTE)])
     # Products with the micro-batches in flight must stay within 64 bits; what is cut off exceeds any device.
     activation = np.minimum(kept, SATURATED_BYTES // int(flight.max()))
-    return StageMemory(fixed, activation, flight, budget)
+    if not model.half_moments:
+        return StageMemory(fixed, activation, flight, budget)
+    update = np.sum(whole, axis=0) + cast_bytes(tables.parameters, candidate, tables.experts) + model.overhead_bytes
+    above = np.where(update > budget.max(), np.maximum(fixed, update), fixed)
+    return StageMemory(above, activation, flight, budget, update, fixed)
 
 
 def bytes_of_stages(
@@ -187,7 +207,9 @@ class DeviceMemory:
         kept = [weighed(model, kept_term(RECOMPUTE[r]), tables.activation[r, i, j]) for r, i, j in ranges]
         counts = self.counts[device]
         at_once = (counts @ np.minimum(kept, SATURATED_BYTES // int(counts.sum(axis=1).max()))).max()
-        return once + int(workspace) + int(logits) + int(buffers) + int(at_once) + model.overhead_bytes
+        passes = int(workspace) + int(logits) + int(buffers) + int(at_once)
+        cast = int(cast_bytes(whole, self.candidate, apart)) if model.half_moments else 0
+        return once + max(passes, cast) + model.overhead_bytes
 
 
 def device_memory(
@@ -256,6 +278,20 @@ def held_bytes(
     apart = experts * per_parameter.state
     states = -(-(state - apart) // first) - (-apart // (candidate.edp if zero else 1))
     return np.asarray(weights), np.asarray(gradients), np.asarray(states)
+
+
+def cast_bytes(parameters: Ints, candidate: Candidate, experts: Ints | int = 0) -> Ints:
+    """
+    Bytes of moments in single precision while the larger parameter group is updated, (7).
+
+    Parameters
+    ----------
+    parameters, candidate, experts
+        As of ``held_bytes``.
+    """
+    shards = candidate.shards if candidate.zero else 1
+    others = -(-(parameters - experts) * MOMENTS_CAST // shards)
+    return np.asarray(np.maximum(others, -(-experts * MOMENTS_CAST // (candidate.edp if candidate.zero else 1))))
 
 
 def in_flight(candidate: Candidate) -> Ints:

@@ -19,7 +19,7 @@ import numpy as np
 
 from taut.data.analytic.device_rates import ELEMENT_BYTES
 from taut.data.arrays import Floats
-from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost
+from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost, Module
 from taut.data.device import Precision
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
@@ -41,6 +41,8 @@ class PricedLayers:
         Degrees and size that change a layer's cost.
     node_size
         Devices of a node, of the largest where they differ: expert groups then lie within nodes.
+    modules
+        Modules of selective recompute; none stands for the attention core.
     """
 
     model: ModelSpec
@@ -50,6 +52,7 @@ class PricedLayers:
     block: BlockShape
     micro_batch: int
     node_size: int
+    modules: tuple[Module, ...] = ()
 
     @property
     def tp(self) -> int:

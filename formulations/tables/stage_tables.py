@@ -12,8 +12,7 @@ For every range, at the degrees of a block and one (micro_batch, sequence_parall
 (3) parameters[i, j] of one device, and experts[i, j], those of them that fewer devices of a stage hold than the rest
     (``taut.formulations.degrees`` (3));
 (4) activation[r, i, j] bytes kept per micro-batch in flight, workspace[r, i, j] bytes for the layer that is being
-    recomputed, logits[i, j] bytes of the loss's passing copies (``LOGIT_BYTES`` an entry, or what the stack takes where
-    tensor ranks share it),
+    recomputed, logits[i, j] bytes of the loss's passing copies (``LOGIT_BYTES`` an entry, or what the stack takes),
     buffers[i, j] bytes of messages under way (one received, one sent) and of the gathered input under sequence
     parallelism, and largest[i, j] parameters of the largest layer;
 (5) message[j] bytes between the stage that ends before layer j and the next one, on one tensor rank.
@@ -86,7 +85,7 @@ def stage_tables(
     single_stage: bool,
     shared_head: bool | None = None,
     traffic: tuple[Traffic, Traffic] | None = None,
-    shared_logits: int = LOGIT_BYTES,
+    logit_bytes: int = LOGIT_BYTES,
 ) -> StageTables:
     """
     Figures of every range of layers.
@@ -104,8 +103,8 @@ def stage_tables(
         ``single_stage``.
     traffic
         Traffic of both passes and of the forward pass, where a calibration multiplies it or it is known already.
-    shared_logits
-        Bytes for an entry of the logits where tensor ranks share the vocabulary.
+    logit_bytes
+        Bytes for an entry of the logits' passing copies.
 
     Returns
     -------
@@ -136,7 +135,7 @@ def stage_tables(
         experts=ranges([priced.apart(layer) for layer in kinds], 0, 0).astype(np.int64),
         activation=np.array([ranges(kept[r], *at_edges) for r in RECOMPUTE]).astype(np.int64),
         workspace=np.array([_largest(_brought_back(kept["none"], kept[r]), count) for r in RECOMPUTE]),
-        logits=((shared_logits if tp > 1 else LOGIT_BYTES) * _logits(priced) * priced.last).astype(np.int64),
+        logits=(logit_bytes * _logits(priced) * priced.last).astype(np.int64),
         buffers=_largest([_buffers(int(out), tp, sequence_parallel, single_stage) for out in output], count),
         largest=np.maximum(
             _largest([priced.parameters(layer) for layer in kinds], count),

@@ -67,6 +67,8 @@ def _choices(space: Mapping[str, Any], default: StrategySpace) -> Iterator[str]:
     forms = space.get("divisions", default.divisions)
     if not set(default.divisions) <= set(forms):
         yield f"divisions of the layers: {', '.join(forms)} (left out: all others)"
+    if modules := space.get("recompute_modules"):
+        yield f"selective recompute: of {', '.join(modules)} (left out: other modules)"
     if not space.get("recompute_by_stage", True):
         yield "recompute: one kind for all stages"
     if space.get("pipeline_zero") is not None and not set(space.get("zero", [])) <= set(space["pipeline_zero"]):

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from taut.data.costs import CostRow
+from taut.data.costs import CostRow, Module
 from taut.data.stack import SCHEDULES
 from taut.formulations.problem import PlanningProblem
 from tests.support.instances import random_problem
 
 DEGREES = (2, 4, 8)
+MODULES: list[list[Module]] = [[], ["moe"], ["shared_experts", "mlp"], ["core_attn", "moe"], ["moe_act"]]
+"""What selective recompute is of, in turn."""
 MOST_DEVICES = 4
 """Devices up to which orders of passes are enumerated: each placement runs its order."""
 
@@ -24,7 +26,10 @@ def with_expert_ranks(seed: int, *, orders: bool = True) -> PlanningProblem:
     rng, rows = np.random.default_rng((seed, 7)), list(given.costs.rows)
     rows += [more for row in rows if _routed(given, row) for more in _apart(row, rng)]
     space = given.space.model_copy(
-        update={"max_ep": 8, "zero": [[0, 1], [1], [0]][seed % 3], "sequence_parallel": [False, True]}
+        update={
+            **{"max_ep": 8, "zero": [[0, 1], [1], [0]][seed % 3], "sequence_parallel": [False, True]},
+            "recompute_modules": MODULES[seed % len(MODULES)],
+        }
     )
     if orders and seed % 3 == 0 and given.cluster.num_devices <= MOST_DEVICES:
         space = space.model_copy(update={"schedules": list(SCHEDULES), "max_vpp": 2})

@@ -20,6 +20,9 @@ consecutive tp cp ranks context rank c. In groups of ep etp consecutive ranks ev
     is the slowest between the group's, or an equal share of a node's cards if that is less, within nodes the slowest
     there; both take their turn, and the largest latency. All-reduces (1) are one for attention, one for shared experts,
     and with etp > 1 one of k outputs.
+(5) Selective recompute is of the attention core unless modules are named. Of those the core has keys and values sent
+    once more; a dense part (``mlp``), experts (``moe``) and, beside expert ranks, shared experts alone (which are part
+    of ``moe``) have their outputs summed once more; and ``moe`` has tokens sent to and fro once more.
 """
 
 from functools import cached_property
@@ -69,8 +72,11 @@ class Figures:
         self.is_last = np.isin(np.arange(len(row)), self.last)
         self.parameters, self.experts = self.summed(layers.parameters), self.summed(layers.experts)
         whole = np.where(row == 2, 6, 4)
-        times = np.array([whole, whole, *[np.where(row > 0, 4, 3)] * 2, whole, whole, whole])
-        self.forward, self.every = self.summed(self.sent), self.summed(times * each)
+        modules = set(case.space.get("recompute_modules", ()))
+        again = np.where((row == 2) | (row == 1) & (not modules or "core_attn" in modules), 4, 3)
+        times = np.array([whole, whole, *[again] * 2, whole, whole, whole])
+        more = (row == 1) * self._repeated(modules, each)
+        self.forward, self.every = self.summed(self.sent), self.summed(times * each + more)
 
     def _summed_forward(self) -> tuple[Floats, Floats]:
         """Outputs of each layer that are summed forward but its experts', and experts elsewhere for a token, (L,)."""
@@ -80,6 +86,21 @@ class Figures:
                 found[at] = 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
         outputs, chosen = np.array(found, dtype=float).T
         return outputs, chosen
+
+    def _repeated(self, modules: set[str], each: Floats) -> Floats:
+        """What recomputing modules sends again, of what layers send in half of their passes' times, (7, L), (5)."""
+        found, usual = np.zeros_like(each), self.case.coefficient("tensor_parallel")
+        for at, layer in enumerate(self.case.model.blocks):
+            one = usual * np.array([self.layers.output[at], 1, 0, 0, 0, 0, 0])
+            apart = layer.experts is not None and self.choice.ep > 1
+            shared = layer.experts is not None and layer.experts.shared_ffn_hidden > 0
+            if apart and "moe" in modules:
+                found[:, at] = 2 * each[:, at] * np.array([1, 1, 0, 0, 1, 1, 1]) - one
+            elif apart:
+                found[:, at] = one * (shared and "shared_experts" in modules)
+            else:
+                found[:, at] = one * (("mlp" if layer.experts is None else "moe") in modules)
+        return found
 
     def _copies(self) -> Floats:
         """Copies of a token of each layer that its device sends within nodes and to other nodes, (2, L), (4)."""

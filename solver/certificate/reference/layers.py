@@ -28,7 +28,7 @@ RECOMPUTE = ("none", "selective", "full")
 NUMBER_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 2, "fp8-blockwise": 2, "mxfp8": 2, "nvfp4": 2}
 LOGIT_BYTES = 8
 """Bytes that the loss holds for an entry of the logits: two copies in half precision and the fp32 gradient;
-where tensor ranks share it, what the memory model says."""
+where tensor ranks share it, what the memory model says, and none where the gradient takes their place."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,8 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     keys = number * tokens * np.array([_keys(layer, tp) for layer in blocks])
     held = kept.astype(int), brought_back.astype(int), output, keys
     entry = case.memory.shared_logit_bytes if tp > 1 else LOGIT_BYTES
+    if (case.calibration or case.memory).fused_loss:
+        entry = 0
     apart = experts if choice.expert_group > tp else 0 * experts
     return Layers(passes, *held, parameters, gathered, apart, embedding, entry * tokens[-1] * vocabulary)
 
@@ -135,6 +137,7 @@ def _parameters(layer: LayerSpec, tp: int, group: int) -> int:
     """Parameters of a layer on one device, whose group has all experts between them, (3)."""
     hidden, each = layer.hidden, 3 if layer.gated_mlp else 2
     count = _attention(layer, tp) + (2 if layer.gated_mlp else 4) * hidden
+    count += 2 * (layer.head_dim or hidden // layer.heads) if layer.qk_norm else 0
     if layer.experts is None:
         count += each * hidden * layer.ffn // tp
     else:

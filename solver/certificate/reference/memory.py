@@ -12,7 +12,9 @@ What a device of each pipeline rank holds, and which plans break a rule.
     with the gathered input under sequence parallelism, and the loss its logits.
 (4) Bytes are the sum of terms times coefficients, each rounded up, and the overhead. A network predicts them instead,
     for stages whose layers differ by one at most.
-(5) A plan fits if bytes <= 1024 (capacity - margin) on every device, both in KiB.
+(5) Moments in half precision take 4 bytes less, and 8 more of each parameter of a group, experts or all others, in the
+    optimizer's step, when nothing of (2) and (3) is there.
+(6) A plan fits if bytes <= 1024 (capacity - margin) on every device, both in KiB.
 """
 
 import math
@@ -71,15 +73,27 @@ def memory_bytes(
     kept = np.add.reduceat(layers.kept[row, each], first)
     full = np.array(recompute) == "full"
     kept = np.where(full, _times(memory, "checkpoints", kept), _times(memory, "activations", kept))
-    total = sum(_times(memory, term, figure) for term, figure in terms.items()) + _at_once(case, choice, kept, order)
-    found: list[int] = np.asarray(total + round(memory.overhead_gib * GIB)).tolist()
+    weighed = {term: _times(memory, term, figure) for term, figure in terms.items()}
+    held = sum(weighed.pop(term) for term in ("weights", "gradients", "states"))
+    passes = sum(weighed.values()) + _at_once(case, choice, kept, order)
+    if memory.half_moments:
+        passes = np.maximum(passes, _cast(choice, parameters, added(np.add.reduceat(layers.experts, first))))
+    found: list[int] = np.asarray(held + passes + round(memory.overhead_gib * GIB)).tolist()
     return found
+
+
+def _cast(choice: Choice, parameters: Ints, experts: Ints) -> Ints:
+    """Bytes of moments in single precision, of experts or of all other parameters, (5)."""
+    sharers = choice.tp * choice.cp * choice.dp // choice.expert_group if choice.zero else 1
+    others = -(-8 * (parameters - experts) // (choice.copy_of if choice.zero else 1))
+    return np.asarray(np.maximum(others, -(-8 * experts // sharers)))
 
 
 def parameter_bytes(memory: MemoryModel) -> tuple[int, int, int]:
     """Bytes of a parameter's weight, gradient and optimizer state, (1)."""
     weight, gradient, state = PARAMETER_BYTES[memory.precision]
     state -= 2 if memory.weight_remainders and (weight, gradient) == (2, 4) else 0
+    state -= 4 if memory.half_moments else 0
     return weight, GRADIENT_BYTES.get(memory.grad_precision or "", gradient), state
 
 
@@ -157,7 +171,7 @@ def margin_kib(case: Case, capacity: int) -> int:
 def violations(
     case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], devices: Ints, order: Order | None
 ) -> Iterator[str]:
-    """What is wrong with a plan: its shape, torn tensor groups, memory, (5)."""
+    """What is wrong with a plan: its shape, torn tensor groups, memory, (6)."""
     chunks, layers = choice.pp * choice.vpp, len(case.model.blocks)
     ends = [0, *(end for _, end in stages)]
     cut = all(first == before and first < end for (first, end), before in zip(stages, ends, strict=False))

@@ -160,6 +160,17 @@ class Job:
             )
         return kinds[0]
 
+    @property
+    def recompute_modules(self) -> list[str]:
+        """Modules of selective recompute; the attention core where the plan names none."""
+        return list(self.plan.certificate.space.get("recompute_modules", ())) or ["core_attn"]
+
+    @property
+    def fused_loss(self) -> bool:
+        """Whether the plan counts on a loss that keeps the logits once."""
+        section = self.plan.typed.inputs.get("calibration")
+        return bool(section.spec.get("fused_loss")) if section else self.memory.fused_loss
+
     def plain_layers(self, launcher: str) -> None:
         """
         Refuse layers of unlike shapes, which no flag of a launcher describes.

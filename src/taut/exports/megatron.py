@@ -51,6 +51,7 @@ def megatron_flags(job: Job) -> Flags:
         **({"--sequence-parallel": None} if chosen.sequence_parallel else {}),
         **division_flags(job.layers, job.strategy.pp, job.forms),
         **dict(_precision(job)),
+        **({"--cross-entropy-loss-fusion": None, "--cross-entropy-fusion-impl": "te"} if job.fused_loss else {}),
         **dict(_recompute(job)),
         **dict(_sharding(job)),
     }
@@ -85,6 +86,11 @@ def _precision(job: Job) -> Iterator[tuple[str, str | None]]:
         yield "--fp4-format", "e2m1"
     if precision != "fp32":
         single = job.memory.parameter_bytes.gradient == SINGLE
+        if job.memory.weight_remainders or job.memory.half_moments:
+            yield "--use-precision-aware-optimizer", None
+        if job.memory.half_moments:
+            yield "--exp-avg-dtype", "bf16"
+            yield "--exp-avg-sq-dtype", "bf16"
         yield ("--accumulate-allreduce-grads-in-fp32" if single else "--grad-reduce-in-bf16"), None
 
 
@@ -93,6 +99,8 @@ def _recompute(job: Job) -> Iterator[tuple[str, str | None]]:
     if kind == "none":
         return
     yield "--recompute-granularity", kind
+    if kind == "selective" and job.recompute_modules != ["core_attn"]:
+        yield "--recompute-modules", " ".join(job.recompute_modules)
     if kind == "full":
         yield "--recompute-method", "uniform"
         yield "--recompute-num-layers", "1"

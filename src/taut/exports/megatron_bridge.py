@@ -57,12 +57,24 @@ def bridge_settings(job: Job) -> dict[str, Any]:
         "model.seq_length": job.sequence,
         "dataset.seq_length": job.sequence,
         "model.recompute_granularity": None if kind == "none" else kind,
+        **({"model.recompute_modules": job.recompute_modules} if kind == "selective" else {}),
         "model.recompute_method": "uniform" if kind == "full" else None,
         "model.recompute_num_layers": 1 if kind == "full" else None,
         "train.micro_batch_size": chosen.micro_batch,
         "train.global_batch_size": job.global_batch,
         **_sharding(job),
+        **_formats(job),
     }
+
+
+def _formats(job: Job) -> dict[str, Any]:
+    """The loss's kernel, and formats of optimizer states where they are not the default."""
+    found: dict[str, Any] = {}
+    if job.fused_loss:
+        found |= {"model.cross_entropy_loss_fusion": True, "model.cross_entropy_fusion_impl": "te"}
+    if job.memory.weight_remainders or job.memory.half_moments:
+        found["optimizer.use_precision_aware_optimizer"] = True
+    return found
 
 
 def _sharding(job: Job) -> dict[str, Any]:

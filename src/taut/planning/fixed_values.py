@@ -7,14 +7,14 @@ They are refused where no candidate can have them whatever else is chosen; ``tau
 from collections.abc import Mapping
 
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import RECOMPUTE
+from taut.data.costs import MODULES, RECOMPUTE
 from taut.data.stack import SCHEDULES
 from taut.data.suggest import one_of
 from taut.errors import FieldError
 from taut.formulations.space import FIXABLE
 
-NAMES = (*FIXABLE, "recompute")
-"""What may be fixed: fields of a candidate, and the recompute of every stage."""
+NAMES = (*FIXABLE, "recompute", "recompute_modules")
+"""What may be fixed: fields of a candidate, the recompute of every stage, and modules of selective recompute."""
 
 
 def check_fixed(fixed: Mapping[str, object], global_batch: int, cluster: ClusterSpec) -> None:
@@ -39,6 +39,9 @@ def _expected(name: str, value: object, global_batch: int, devices: int) -> str 
         return None if value in SCHEDULES else one_of(str(value), SCHEDULES)
     if name == "recompute":
         return None if value in RECOMPUTE else one_of(str(value), RECOMPUTE)
+    if name == "recompute_modules":
+        wrong = [part for part in str(value).split("+") if part not in MODULES]
+        return f"modules joined by +, {one_of(wrong[0], MODULES)}" if wrong else None
     if name == "sequence_parallel":
         return None if isinstance(value, bool) else "true or false"
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -55,7 +58,8 @@ def _expected(name: str, value: object, global_batch: int, devices: int) -> str 
 
 def _shown(name: object, value: object) -> str:
     """``name=value``; text in quotes where a number or a truth value was expected."""
-    return f"{name}={value}" if name in ("schedule", "recompute") or not isinstance(value, str) else f"{name}={value!r}"
+    text = ("schedule", "recompute", "recompute_modules")
+    return f"{name}={value}" if name in text or not isinstance(value, str) else f"{name}={value!r}"
 
 
 def _divides(value: object, number: object) -> bool:

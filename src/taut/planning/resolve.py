@@ -188,6 +188,7 @@ def _costs(
         micro_batches=micro_batches,
         context_degrees=[cp for cp in divisors(cluster.num_devices) if cp <= space.max_cp],
         expert_degrees=_expert_degrees(model, cluster, space),
+        recompute_modules=space.recompute_modules,
         operators=operators,
         **memory.kept,
         calibration=calibration,

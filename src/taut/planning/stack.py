@@ -7,8 +7,10 @@ whole space at stated efficiencies unless it names a stack.
 
 from collections.abc import Iterable
 
+from taut.data.analytic.recompute_modules import usual_modules
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
+from taut.data.costs import MODULES, Module
 from taut.data.device import Precision
 from taut.data.load import load_calibration, load_memory_model
 from taut.data.memory import MemoryModel
@@ -105,7 +107,7 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         If it asks for a schedule that the stack does not run.
     """
     largest = max(group.gpus_per_node for group in cluster.nodes)
-    fixed = {name: value for name, value in request.fix.items() if name != "recompute"}
+    fixed = {name: value for name, value in request.fix.items() if name not in ("recompute", "recompute_modules")}
     recompute = [kind for kind in stack.recompute if request.fix.get("recompute", kind) == kind]
     if not recompute:
         reason = f"not in {stack.name}, expected one of {', '.join(stack.recompute)}, or stack any"
@@ -122,12 +124,32 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         sequence_parallel=stack.sequence_parallel,
         hybrid_sharding=_alike(cluster),
         recompute=recompute,
+        recompute_modules=_modules(request, model, stack),
         recompute_by_stage=stack.recompute_by_stage or len(recompute) == 1,
         divisions=stack.divisions,
         stack="" if stack.name == WHOLE_SPACE else stack.name,
         fixed=fixed,
     )
     return space.model_copy(update={"max_vpp": max(space.max_vpp, request.fix.get("vpp", 1))})
+
+
+def _modules(request: PlanRequest, model: ModelSpec, stack: Stack) -> list[Module]:
+    """Modules of selective recompute: asked for, or usual for the model's layers where the stack can name them."""
+    asked = request.fix.get("recompute_modules")
+    if asked is None:
+        named = stack.recompute_modules and request.profile is None and request.latency_model == "step"
+        latent = any(layer.latent for layer in model.kinds.values())
+        return usual_modules(latent, model.has_experts) if named and model.has_experts else []
+    if request.profile is not None:
+        reason = "selective recompute is what the profile measured, expected none beside a profile"
+        raise FieldError("fix", f"recompute_modules={asked}", reason)
+    wanted = [module for module in MODULES if module in str(asked).split("+")]
+    if lacking := [module for module in wanted if module not in stack.recompute_modules]:
+        expected = ", ".join(stack.recompute_modules) or "none, or stack any"
+        raise FieldError(
+            "fix", f"recompute_modules={asked}", f"{lacking[0]} is not in {stack.name}, expected {expected}"
+        )
+    return [] if wanted == ["core_attn"] else wanted
 
 
 def _schedules(request: PlanRequest, stack: Stack) -> list[Schedule]:

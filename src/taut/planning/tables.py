@@ -49,8 +49,10 @@ def stage_records(document: PlanDocument) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        One record a stage; memory in bytes of the fullest device.
+        One record a stage; memory in bytes of the fullest device. Selective recompute of named modules says which.
     """
+    modules = "+".join(document.certificate.space.get("recompute_modules", ()))
+    named = {"selective": f"selective:{modules}"} if modules else {}
     chosen, predicted = document.strategy, document.predicted
     devices = document.placement.devices
     rank = device_of_chunk(chosen.schedule, chosen.pp, chosen.vpp).tolist()
@@ -60,7 +62,9 @@ def stage_records(document: PlanDocument) -> list[dict[str, Any]]:
             "stage": x,
             "layers": ", ".join(f"{chosen.stages[c][0]}-{chosen.stages[c][1] - 1}" for c in chunks),
             "num_layers": sum(chosen.stages[c][1] - chosen.stages[c][0] for c in chunks),
-            "recompute": ", ".join(dict.fromkeys(chosen.recompute[c] for c in chunks)),
+            "recompute": ", ".join(
+                dict.fromkeys(named.get(kind, kind) for kind in (chosen.recompute[c] for c in chunks))
+            ),
             "device": ", ".join(sorted({kinds[d] for group in devices[x] for d in group})),
             "first_device": devices[x][0][0],
             "memory_bytes": predicted.memory_bytes[x],

@@ -1,5 +1,7 @@
 """
-Rows with experts, priced one by one as plans: by the planner's own evaluator, workers in the order of the devices.
+Rows priced one by one as plans: by the planner's own evaluator, workers in the order of the devices.
+
+These are rows with experts, and those with recompute of named modules.
 
 A row's model has layers of its hidden size, the first ``dense_layers`` of them without experts. Where hidden size,
 heads and experts are those of a model of the catalog it is that model, at the row's number of layers and its sequence,
@@ -33,7 +35,7 @@ def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -
     Parameters
     ----------
     row
-        A configuration with experts.
+        A configuration.
     setting
         What prices it.
     division
@@ -64,6 +66,8 @@ def division_of(row: ConfigurationRow) -> list[int]:
 def _candidate(row: ConfigurationRow, problem: PlanningProblem) -> Candidate:
     """The one candidate that the row is."""
     if not problem.candidates:
+        if row.num_experts is None:
+            raise DataError(f"tp={row.tp}, cp={row.cp}, zero={row.zero}: no plan has these degrees, expected others")
         raise DataError(
             f"tp={row.tp}, cp={row.cp}, ep={row.ep}, etp={row.expert_tp}, zero={row.zero}: no plan has these degrees, "
             f"expected ep to divide the {row.num_experts} experts, etp 1 or tp, groups within nodes or on whole ones, "
@@ -75,7 +79,11 @@ def _candidate(row: ConfigurationRow, problem: PlanningProblem) -> Candidate:
 def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
     model, memory, kept = _model(row), setting.memory, setting.calibration
     if memory.network is not None:
-        raise DataError(f"num_experts is {row.num_experts}, expected none, as {memory.network.name} knows no experts")
+        shown = (
+            f"num_experts is {row.num_experts}" if row.num_experts else f"recompute is of {row.recompute_modules[0]}"
+        )
+        raise DataError(f"{shown}, expected none, as {memory.network.name} does not know it")
+    modules = [] if row.recompute_modules == ["core_attn"] else row.recompute_modules
     said = memory.sequence_parallel if row.sequence_parallel is None else row.sequence_parallel
     sharded = row.tp > 1 and (said or row.ep > 1)
     fixed = {name: getattr(row, name) for name in ("pp", "tp", "cp", "dp", "ep", "vpp", "micro_batch", "zero")}
@@ -89,6 +97,7 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
         schedules=[row.run_schedule],
         zero=[row.zero],
         recompute=[row.recompute],
+        recompute_modules=modules,
         hybrid_sharding=False,
         fixed=fixed,
     )
@@ -100,6 +109,7 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
         micro_batches=[row.micro_batch],
         context_degrees=[row.cp],
         expert_degrees=[row.ep],
+        recompute_modules=modules,
         operators=catalog_operators(),
         calibration=kept,
     )
@@ -119,7 +129,8 @@ def _model(row: ConfigurationRow) -> ModelSpec:
     }
     shape = {name: getattr(row, name) for name in ("layers", "hidden", "seq", "dense_layers", "tied_embedding")}
     shape |= {"heads": row.attention_heads, "kv_heads": row.key_value_heads, "ffn_hidden": row.ffn_hidden}
-    shape |= {"vocab": row.vocab or None, "gated_mlp": True, "dropout": row.dropout, "experts": experts}
+    shape |= {"vocab": row.vocab or None, "dropout": row.dropout}
+    shape |= {"gated_mlp": row.gated} if row.num_experts is None else {"gated_mlp": True, "experts": experts}
     return ModelSpec.parse({"name": "row", **{k: v for k, v in shape.items() if v is not None}}, "row")
 
 

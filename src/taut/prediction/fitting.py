@@ -233,9 +233,7 @@ def stage_terms(rows: list[ConfigurationRow], model: MemoryModel) -> Floats:
     named = np.array([-1 if row.stage is None else row.stage for row in rows])
     stages = [np.where(named < 0, stage, named) for stage in edge_stages(columns)]
     each = model.held_parameter_bytes
-    return np.stack(
-        [memory_terms(columns, stage, rates, each, shared_logits=model.shared_logit_bytes) for stage in stages], axis=1
-    )
+    return np.stack([memory_terms(columns, stage, rates, each, model=model) for stage in stages], axis=1)
 
 
 def ranges_of(rows: list[ConfigurationRow]) -> dict[str, tuple[float, float]]:

@@ -76,16 +76,20 @@ def _of_setting(rows: list[ConfigurationRow], given: Given) -> list[Prediction]:
         return [Prediction(error=str(error))] * len(rows)
     wrong = [refusal(row, setting.memory) for row in rows]
     right = [row for row, words in zip(rows, wrong, strict=True) if not words]
-    dense = [row for row in right if row.num_experts is None]
-    priced = iter(_priced(dense, setting) if dense else [])
+    priced = iter(_priced(usual, setting) if (usual := [row for row in right if not _stands_alone(row)]) else [])
     return [
-        Prediction(error=words) if words else next(priced) if row.num_experts is None else _with_experts(row, setting)
+        Prediction(error=words) if words else _alone(row, setting) if _stands_alone(row) else next(priced)
         for row, words in zip(rows, wrong, strict=True)
     ]
 
 
-def _with_experts(row: ConfigurationRow, setting: Setting) -> Prediction:
-    """A row with experts, priced alone, or what is wrong with it."""
+def _stands_alone(row: ConfigurationRow) -> bool:
+    """Whether a row is priced as a plan: with experts, or with recompute of named modules."""
+    return row.num_experts is not None or bool(row.recompute_modules)
+
+
+def _alone(row: ConfigurationRow, setting: Setting) -> Prediction:
+    """A row priced alone, or what is wrong with it."""
     try:
         seconds, needed = priced_alone(row, setting, division_of(row))
     except DataError as error:

@@ -52,8 +52,9 @@ def test_keys_and_values_of_plain_attention_are_replicated_by_few_heads() -> Non
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"latent": LATENT, "kv_heads": 2}, "expected neither head_dim nor kv_heads"),
-        ({"latent": LATENT, "head_dim": 8}, "expected neither head_dim nor kv_heads"),
+        ({"latent": LATENT, "kv_heads": 2}, "expected no head_dim, kv_heads or qk_norm"),
+        ({"latent": LATENT, "qk_norm": True}, "expected no head_dim, kv_heads or qk_norm"),
+        ({"latent": LATENT, "head_dim": 8}, "expected no head_dim, kv_heads or qk_norm"),
         ({"latent": {**LATENT, "v_head_dim": 0}}, "latent.v_head_dim: is 0, expected to be greater than 0"),
         (
             {"experts": {**EXPERTS, "experts_per_token": 5}},

@@ -35,6 +35,7 @@ def test_experts_narrow_every_space() -> None:
     [
         ({"recompute": ["full"]}, "recompute: full (left out: none, selective)"),
         ({"sequence_parallel": [False]}, "sequence_parallel: false (left out: true)"),
+        ({"recompute_modules": ["moe"]}, "selective recompute: of moe (left out: other modules)"),
         ({"zero": [1]}, "zero: 1 (left out: 0)"),
         ({"schedules": ["gpipe"]}, "schedules: gpipe (left out: 1f1b)"),
         ({"max_tp": 2}, "max_tp: at most 2, not 4"),

@@ -288,6 +288,10 @@ def _true_for_one(plan: Document) -> None:
     entry["strategy"]["pp"] = True
 
 
+def _recompute_modules(plan: Document) -> None:
+    plan["certificate"]["space"]["recompute_modules"] = ["mlp"]
+
+
 def _unknown_fixed(plan: Document) -> None:
     plan["certificate"]["space"]["fixed"] = {"foo": 1}
 

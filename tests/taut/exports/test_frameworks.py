@@ -200,6 +200,20 @@ def test_what_cannot_run_is_refused_with_the_nearest_that_can(
     assert "\n" not in str(refusal.value)
 
 
+def test_modules_of_recompute_are_written_and_read_back() -> None:
+    """Megatron-LM's flag takes several words, Megatron-Bridge's setting a list; the core alone needs none."""
+    experts = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 512}
+    model = taut.ModelSpec.parse({**MODEL.model_dump(exclude_none=True), "experts": experts}, "small")
+    fixed = {"pp": 2, "tp": 2, "micro_batch": 1, "schedule": "1f1b", "recompute": "selective"}
+    job = launched_on(small_cluster(), model, **fixed, recompute_modules="moe_act+layernorm")
+    flags = megatron_flags(job)
+    assert flags["--recompute-modules"] == "layernorm moe_act"
+    assert bridge_settings(job)["model.recompute_modules"] == ["layernorm", "moe_act"]
+    assert settings_of_flags(flags_text(flags))["recompute_modules"] == "layernorm+moe_act"
+    alone = launched_on(small_cluster(), model, **fixed, recompute_modules="core_attn")
+    assert "--recompute-modules" not in megatron_flags(alone)
+
+
 @pytest.mark.parametrize("degrees", [{"ep": 4, "etp": 1}, {"ep": 2, "etp": 2}, {"ep": 1}])
 def test_expert_degrees_are_written_and_read_back(degrees: dict[str, int]) -> None:
     """Megatron-LM's flags and Megatron-Bridge's settings have them; frameworks without such ranks refuse the plan."""

@@ -36,9 +36,39 @@ def test_a_row_is_priced_as_the_plan(degrees: dict[str, int]) -> None:
     assert said["fits"]
 
 
+@pytest.mark.parametrize("modules", ["moe_act+layernorm", "moe", "mlp"])
+def test_a_row_with_modules_is_priced_as_the_plan(modules: str) -> None:
+    """Selective recompute of named modules in the column, as a plan has them fixed."""
+    shape: dict[str, Any] = {"name": "row", "gated_mlp": True, "dense_layers": 1, "experts": EXPERTS, **SHAPE}
+    degrees = {"tp": 2, "pp": 2, "dp": 4, "zero": 1, "ep": 4, "etp": 2}
+    fixed: dict[str, Any] = {"micro_batch": 1, "schedule": "1f1b", "sequence_parallel": True, **degrees}
+    fixed |= {"recompute": "selective", "recompute_modules": modules}
+    found = taut.plan(taut.ModelSpec.parse(shape, "row"), "dgx-h100:2", global_batch=32, fix=fixed)
+    stages = [end - first for first, end in found.strategy.stages]
+    row = {**ROW, **degrees, "dense_layers": 1, "sequence_parallel": True, "stages": stages}
+    (said,) = taut.predict([{**row, "recompute": f"selective:{modules}"}])
+    assert said["step_time_s"] == pytest.approx(found.step_time_s, rel=1e-9)
+    assert said["memory_bytes"] == max(found.predicted.memory_bytes)
+    assert found.verify().holds
+
+
+def test_dense_rows_have_modules_too() -> None:
+    """The attention core by name is selective recompute; a dense part in addition keeps less and takes longer."""
+    row = {"gpu": "h100", "n_gpus": 8, "tp": 2, "dp": 4, "global_batch": 64, **SHAPE}
+    core, named, more = (
+        taut.predict([{**row, "recompute": f"selective{modules}"}])[0]
+        for modules in ("", ":core_attn", ":core_attn+mlp")
+    )
+    assert named["step_time_s"] == pytest.approx(core["step_time_s"], rel=1e-9)
+    assert named["memory_bytes"] == core["memory_bytes"] > more["memory_bytes"]
+    assert more["step_time_s"] > core["step_time_s"]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
+        ({"recompute": "selective:moe_act+norm"}, "is 'moe_act+norm', expected modules joined by +, one of"),
+        ({"recompute": "full:moe"}, "recompute is full, expected selective beside modules"),
         ({"num_experts": None}, "expected num_experts beside it"),
         ({"experts_per_token": None}, "experts_per_token: missing, expected it beside num_experts"),
         ({"ep": 3}, "ep is 3 and etp 1, expected a divisor of the 8 experts"),

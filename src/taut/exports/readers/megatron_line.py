@@ -7,6 +7,7 @@ degrees of 1, experts on all tensor ranks, no distributed optimizer, no recomput
 
 import shlex
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
 from taut.errors import DataError
@@ -20,6 +21,8 @@ COUNTS = {
     "micro_batch": "--micro-batch-size",
 }
 STRATEGY, COPIES = "--data-parallel-sharding-strategy", "--num-distributed-optimizer-instances"
+MODULES = "--recompute-modules"
+"""The one flag of several values that is read."""
 SHARDS = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
@@ -42,6 +45,8 @@ def flags_of(text: str) -> Flags:
             continue
         name, equals, value = word.partition("=")
         after = words[place + 1] if place + 1 < len(words) else "--"
+        if name == MODULES and not equals:
+            after = " ".join(takewhile(lambda word: not word.startswith("--"), words[place + 1 :])) or "--"
         found[name] = value if equals else None if after.startswith("--") else after
     return found
 
@@ -76,6 +81,8 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     values["recompute"] = flags.get("--recompute-granularity") or "none"
     if "--recompute-activations" in flags:
         values["recompute"] = "selective"
+    if values["recompute"] == "selective" and flags.get(MODULES):
+        values["recompute_modules"] = "+".join(str(flags[MODULES]).split())
     if layers:
         values["layers"] = "|".join(map(str, layers))
     if "--global-batch-size" in flags:

@@ -38,6 +38,10 @@ def test_a_command_line_of_megatron() -> None:
         ("--micro-batch-size 2 --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", "zero", 2),
         ("--micro-batch-size 2 --use-torch-fsdp2", "zero", 3),
         ("--micro-batch-size 2 --recompute-granularity full", "recompute", "full"),
+        (
+            "--micro-batch-size 2 --recompute-granularity selective --recompute-modules moe_act layernorm --bf16",
+            *("recompute_modules", "moe_act+layernorm"),
+        ),
         ("--parallelism.pipeline_parallel_degree 4 --training.global_batch_size 64", "global_batch", 64),
         ("--parallelism.pipeline_parallel_degree 4 activation_checkpoint:full", "recompute", "full"),
         ("--parallelism.data_parallel_shard_degree 1 --training.local_batch_size 4", "zero", 0),
