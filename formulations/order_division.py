@@ -37,8 +37,9 @@ from taut.formulations.schedules.plan_orders import Order, in_flight_counts
 from taut.formulations.sharding import exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
+from taut.formulations.tables.held_bytes import held_bytes
 from taut.formulations.tables.least_traffic import seconds_of_best
-from taut.formulations.tables.memory import HELD, budgets, held_bytes, kept_term
+from taut.formulations.tables.memory import HELD, budgets, kept_term
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,8 @@ gradient and optimizer state for each, :math:`d_k` the devices that share one co
 Coefficients are 1 in the analytic model and fitted otherwise. Every term is rounded up to a whole byte, so a plan is
 feasible for every reader or for none.
 
-Where the memory model keeps the optimizer's moments in half precision, the optimizer's step has those of one parameter
-group, experts or all others, in single precision besides, when activations are gone. With :math:`P'` parameters of that
-group whose states a device has, a device needs no less than (7)
-:math:`\lceil P w / d_3 \rceil + \lceil P g / d_2 \rceil + \lceil P o / d_1 \rceil + 8 P'` and the overhead.
+In the optimizer's step, when activations are gone, a device needs no less than (1), the overhead, and what moments in
+half precision take for a moment (``taut.formulations.tables.held_bytes`` (2)). (7)
 
 A device with several chunks holds the weights, gradients, states and logits of all of them, the activations that its
 order keeps at once, and, as it runs one pass at a time, the largest workspace and buffers of any. (6)
@@ -37,10 +35,11 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.costs import RECOMPUTE
-from taut.data.memory import MOMENTS_CAST, MemoryModel, ParameterBytes
+from taut.data.memory import MemoryModel
 from taut.data.units import KIB, SATURATED_BYTES
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate
+from taut.formulations.tables.held_bytes import cast_bytes, held_bytes
 from taut.formulations.tables.stage_tables import StageTables
 
 HELD, PASSING = ("weights", "gradients", "states"), ("workspace", "logits", "buffers")
@@ -241,57 +240,6 @@ def weighed(model: MemoryModel, term: str, figure: Ints) -> Ints:
     """Coefficient times term, rounded up to whole bytes."""
     coefficient = model.coefficient(term)
     return figure if coefficient == 1.0 else np.ceil(coefficient * figure).astype(np.int64)
-
-
-def held_bytes(
-    parameters: Ints, largest: Ints, per_parameter: ParameterBytes, candidate: Candidate, experts: Ints | int = 0
-) -> tuple[Ints, Ints, Ints]:
-    """
-    Bytes of weights, gradients and optimizer states, (1).
-
-    Parameters
-    ----------
-    parameters
-        Parameters of ranges on a tensor rank, of any shape.
-    largest
-        Parameters of their largest layers, of the same shape.
-    per_parameter
-        Bytes of weight, gradient and state for a parameter.
-    candidate
-        Degrees and ZeRO stage.
-    experts
-        Parameters of experts that fewer devices hold than the others; such candidates have ZeRO-0 or 1.
-
-    Returns
-    -------
-    tuple
-        Three arrays of that shape, in bytes.
-    """
-    zero = candidate.zero
-    first, second, third = (candidate.shards if zero >= stage else 1 for stage in (1, 2, 3))
-    weight, gradient, state = (parameters * count for count in per_parameter)
-    weights, gradients = -(-weight // third), -(-gradient // second)
-    if zero == 3 and candidate.dp_cp > 1:
-        whole = candidate.pp > 1
-        weights = weights + (weight if whole else 2 * largest * per_parameter.weight)
-        gradients = gradients + (gradient if whole else 0)
-    apart = experts * per_parameter.state
-    states = -(-(state - apart) // first) - (-apart // (candidate.edp if zero else 1))
-    return np.asarray(weights), np.asarray(gradients), np.asarray(states)
-
-
-def cast_bytes(parameters: Ints, candidate: Candidate, experts: Ints | int = 0) -> Ints:
-    """
-    Bytes of moments in single precision while the larger parameter group is updated, (7).
-
-    Parameters
-    ----------
-    parameters, candidate, experts
-        As of ``held_bytes``.
-    """
-    shards = candidate.shards if candidate.zero else 1
-    others = -(-(parameters - experts) * MOMENTS_CAST // shards)
-    return np.asarray(np.maximum(others, -(-experts * MOMENTS_CAST // (candidate.edp if candidate.zero else 1))))
 
 
 def in_flight(candidate: Candidate) -> Ints:

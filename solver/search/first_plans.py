@@ -22,7 +22,8 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
-from taut.formulations.tables.memory import HELD, held_bytes, kept_term, weighed
+from taut.formulations.tables.held_bytes import held_bytes
+from taut.formulations.tables.memory import HELD, kept_term, weighed
 from taut.solver.result import CandidateBound
 from taut.solver.simple_plans import even_strategy, rank_order
 

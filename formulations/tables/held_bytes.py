@@ -1,0 +1,71 @@
+r"""
+Bytes of weights, gradients and optimizer states on a device.
+
+With P parameters of a range of layers on a device, P' of them of experts, :math:`w, g, o` bytes of weight, gradient and
+state for each, and :math:`d_k` the devices that share one copy under ZeRO stage k or above and 1 otherwise (of experts
+those that hold the same),
+
+(1) they take :math:`\lceil P w / d_3 \rceil`, :math:`\lceil P g / d_2 \rceil` and :math:`\lceil (P - P') o / d_1
+    \rceil + \lceil P' o / d'_1 \rceil`; under stage 3 beside them two of the largest layer's weights, and in a pipeline
+    the range's weights and gradients whole (``taut.formulations.tables.memory`` (1));
+(2) moments in half precision are updated in single precision, of one parameter group at a time, experts or all others:
+    :math:`8 \max(\lceil (P - P') / d_1 \rceil, \lceil P' / d'_1 \rceil)` bytes beside (1), when no activations are
+    kept.
+"""
+
+import numpy as np
+
+from taut.data.arrays import Ints
+from taut.data.memory import MOMENTS_CAST, ParameterBytes
+from taut.formulations.space import Candidate
+
+
+def held_bytes(
+    parameters: Ints, largest: Ints, per_parameter: ParameterBytes, candidate: Candidate, experts: Ints | int = 0
+) -> tuple[Ints, Ints, Ints]:
+    """
+    Bytes of weights, gradients and optimizer states, (1).
+
+    Parameters
+    ----------
+    parameters
+        Parameters of ranges on a tensor rank, of any shape.
+    largest
+        Parameters of their largest layers, of the same shape.
+    per_parameter
+        Bytes of weight, gradient and state for a parameter.
+    candidate
+        Degrees and ZeRO stage.
+    experts
+        Parameters of experts that fewer devices hold than the others; such candidates have ZeRO-0 or 1.
+
+    Returns
+    -------
+    tuple
+        Three arrays of that shape, in bytes.
+    """
+    zero = candidate.zero
+    first, second, third = (candidate.shards if zero >= stage else 1 for stage in (1, 2, 3))
+    weight, gradient, state = (parameters * count for count in per_parameter)
+    weights, gradients = -(-weight // third), -(-gradient // second)
+    if zero == 3 and candidate.dp_cp > 1:
+        whole = candidate.pp > 1
+        weights = weights + (weight if whole else 2 * largest * per_parameter.weight)
+        gradients = gradients + (gradient if whole else 0)
+    apart = experts * per_parameter.state
+    states = -(-(state - apart) // first) - (-apart // (candidate.edp if zero else 1))
+    return np.asarray(weights), np.asarray(gradients), np.asarray(states)
+
+
+def cast_bytes(parameters: Ints, candidate: Candidate, experts: Ints | int = 0) -> Ints:
+    """
+    Bytes of moments in single precision while the larger parameter group is updated, (2).
+
+    Parameters
+    ----------
+    parameters, candidate, experts
+        As of ``held_bytes``.
+    """
+    shards = candidate.shards if candidate.zero else 1
+    others = -(-(parameters - experts) * MOMENTS_CAST // shards)
+    return np.asarray(np.maximum(others, -(-experts * MOMENTS_CAST // (candidate.edp if candidate.zero else 1))))
