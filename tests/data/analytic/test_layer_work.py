@@ -52,7 +52,9 @@ def test_products_are_the_operator_models() -> None:
 def test_casts_to_fp8_are_traffic_of_their_own() -> None:
     """A stack that keeps inputs as cast reads 2 bytes and writes 1 twice of every input that no norm casts."""
     device = DEVICE.model_copy(update={"peak_tflops": {"bf16": 1, "fp8": 2}})
-    plain, cast = (block_passes(SHAPE, rates_of(device, "fp8", MODEL, launch=0.0, fp8_inputs=own)) for own in (False, True))
+    plain, cast = (
+        block_passes(SHAPE, rates_of(device, "fp8", MODEL, launch=0.0, fp8_inputs=own)) for own in (False, True)
+    )
     # Forward the attention's output, 64 wide, and the function's, 256: 200 x 320 x 4 bytes in 0.256 us.
     assert cast.forward[2] - plain.forward[2] == pytest.approx(0.256e-6)
     # Backward the output gradients of the four products: 200 x (192 + 64 + 256 + 64) x 4 bytes in 0.4608 us.
