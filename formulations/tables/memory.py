@@ -144,15 +144,18 @@ def bytes_of_stages(
         candidate,
         tables.experts[first, end],
     )
-    terms = [weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)]
+    whole = np.sum([weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)], axis=0)
     passing = tables.workspace[recompute, first, end], tables.logits[first, end], tables.buffers[first, end]
-    terms += [weighed(model, term, figure) for term, figure in zip(PASSING, passing, strict=True)]
+    passes = np.sum([weighed(model, term, figure) for term, figure in zip(PASSING, passing, strict=True)], axis=0)
     kept, flight = np.zeros_like(first), in_flight(candidate)
     for k in np.unique(recompute).tolist():
         some = recompute == k
         kept[some] = weighed(model, kept_term(RECOMPUTE[k]), tables.activation[k, first[some], end[some]])
-    at_once = flight * np.minimum(kept, SATURATED_BYTES // int(flight.max()))
-    return np.asarray(np.sum(terms, axis=0) + model.overhead_bytes + at_once)
+    passes = passes + flight * np.minimum(kept, SATURATED_BYTES // int(flight.max()))
+    if model.half_moments:
+        cast = cast_bytes(tables.parameters[first, end], candidate, tables.experts[first, end])
+        passes = np.maximum(passes, cast)
+    return np.asarray(whole + model.overhead_bytes + passes)
 
 
 def budgets(model: MemoryModel, capacity_kib: list[int], *, margin: bool = True) -> Ints:
