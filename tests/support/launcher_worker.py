@@ -27,12 +27,15 @@ def megatron(case: dict[str, Any]) -> dict[str, Any]:
     if case["layout"]:
         layout = PipelineParallelLayerLayout(case["layout"], chosen["pp"])
         layout.validate_layer_layout(case["num_layers"], 0)
-        found["layers"] = [
-            [sum(part.name == "decoder" for part in chunk) for chunk in chunks] for chunks in layout.layout
-        ]
+        found["layers"] = layers_of(layout)
     config = TransformerConfig(**case["config"], pipeline_dtype=torch.bfloat16 if chosen["pp"] > 1 else None)
     found["groups"] = [_groups_of(rank, case, config) for rank in case["ranks"]]
     return found
+
+
+def layers_of(layout: Any) -> list[list[int]]:
+    """Layers of every chunk by pipeline rank of a layout that megatron-core has read."""
+    return [[sum(part.name == "decoder" for part in chunk) for chunk in chunks] for chunks in layout.layout]
 
 
 def _groups_of(rank: int, case: dict[str, Any], config: Any) -> dict[str, list[int]]:

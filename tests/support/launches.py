@@ -19,7 +19,9 @@ MODEL = taut.ModelSpec.parse(
     {"name": "small", "layers": 13, "hidden": 256, "heads": 8, "ffn_hidden": 1024, "seq": 128, "vocab": 1024}, "small"
 )
 BATCH = 16
-WORKER = Path(__file__).with_name("launcher_worker.py")
+ROUTED_BATCH = 1152
+"""A batch that all degrees up to 12 and their products on 64 GPUs divide."""
+ROOT = Path(__file__).parents[2]
 
 
 def small_cluster(nodes: int = 2, gpus: int = 4, types: int = 1) -> taut.ClusterSpec:
@@ -38,6 +40,13 @@ def small_cluster(nodes: int = 2, gpus: int = 4, types: int = 1) -> taut.Cluster
         for node in range(nodes)
     ]
     return taut.ClusterSpec.parse({"name": "small", "nodes": groups, "network": {"bandwidth_gbps": 100}}, "small")
+
+
+def model_with_experts(experts: int) -> taut.ModelSpec:
+    """Layers that one to twelve tensor ranks can share, with some experts each."""
+    routed = {"num_experts": experts, "experts_per_token": 2, "expert_ffn_hidden": 576}
+    shape = {"layers": 12, "hidden": 576, "heads": 24, "ffn_hidden": 1152, "seq": 576, "vocab": 1024}
+    return taut.ModelSpec.parse({"name": "routed", **shape, "experts": routed}, "routed")
 
 
 @cache
@@ -65,15 +74,15 @@ def launched_on(cluster: taut.ClusterSpec, model: taut.ModelSpec, **fix: Any) ->
 
 def shuffled(job: Job, seed: int) -> Job:
     """The same with its devices drawn at random."""
-    return _placed(job, np.random.default_rng(seed).permutation(job.devices))
+    return placed(job, np.random.default_rng(seed).permutation(job.devices))
 
 
 def in_order(job: Job) -> Job:
     """The same with process r on device r."""
-    return _placed(job, np.arange(len(job.devices)))
+    return placed(job, np.arange(len(job.devices)))
 
 
-def _placed(job: Job, devices: Ints) -> Job:
+def placed(job: Job, devices: Ints) -> Job:
     document = copy.deepcopy(job.plan.document)
     shape = np.array(document["placement"]["devices"]).shape
     document["placement"]["devices"] = devices.reshape(shape).tolist()
@@ -87,10 +96,11 @@ def divided(job: Job, layers: tuple[int, ...]) -> Job:
     return Job(taut.Plan(document), job.hosts)
 
 
-def asked(package: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a package said of every case."""
+def asked(package: str, cases: list[dict[str, Any]], worker: str = "launcher_worker") -> list[dict[str, Any]]:
+    """What a package, or by ``checkout_worker`` a checkout, said of every case."""
     given = json.dumps(cases)
-    done = subprocess.run([sys.executable, WORKER, package], input=given, capture_output=True, text=True, timeout=500)
+    command = [sys.executable, "-m", f"tests.support.{worker}", package]
+    done = subprocess.run(command, cwd=ROOT, input=given, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-2000:]
     answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
     return answers

@@ -78,6 +78,8 @@ def _experts(job: Job, layer: LayerSpec) -> Iterator[tuple[str, str | None]]:
     if experts.shared_ffn_hidden:
         yield "--moe-shared-expert-intermediate-size", str(experts.shared_ffn_hidden)
     pattern = [int(block.experts is not None) for block in job.model.blocks]
+    # Megatron-LM has no biases of experts that several tensor ranks share, and the plan counts none.
+    yield "--disable-bias-linear", None
     if not all(pattern):
         yield "--moe-layer-freq", "([" + ",".join(map(str, pattern)) + "])"
     yield "--moe-token-dispatcher-type", "alltoall"

@@ -1,9 +1,12 @@
 """
 FlagScale: sections ``system`` and ``model`` of its training configuration, with meshes of unlike devices.
 
-A mesh is a run of stages on devices of one type: [tp, cp, ep, dp, pp]. Stages of several types within, and a device of
-the cluster that stages skip, are refused. Its heterogeneous mode has neither context ranks nor chunks. Source:
-FlagScale of November 2025, examples/aquila/conf/train/hetero.yaml and flagscale/train/hetero.
+A mesh is a run of stages on devices of one type: [tp, cp, ep, dp, pp]. FlagScale numbers processes by device type, in
+the order of ``hetero_device_types``, and those of a type as they were started. So stages of several types within, and
+stages of one type before and after those of another, are refused. Its heterogeneous mode has neither context ranks nor
+chunks. Its runner starts processes node by node, so a hostfile is written for plans that lie so; others are started by
+Slurm's, Open MPI's or torchrun's files. Source: FlagScale of November 2025, examples/aquila/conf/train/hetero.yaml,
+flagscale/train/hetero and flagscale/runner.
 """
 
 from itertools import groupby
@@ -12,6 +15,7 @@ from typing import Any
 import yaml
 
 from taut.exports.architecture import Flags
+from taut.exports.deepspeed import is_in_order
 from taut.exports.division import CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import megatron_flags
@@ -63,6 +67,7 @@ def flagscale_config(job: Job) -> dict[str, Any]:
         for flag in (LAYOUT, CHUNKS, FIRST, LAST, EMBEDDING, LOSS):
             flags.pop(flag.removeprefix("--").replace("-", "_"), None)
         runs = [(kind, len(list(run))) for kind, run in groupby(types)]
+        _check_runs(job, [kind for kind, _ in runs])
         flags["hetero"] = {
             "enable_hetero": True,
             "hetero_pipeline_layer_split": list(job.layers),
@@ -70,6 +75,15 @@ def flagscale_config(job: Job) -> dict[str, Any]:
             "hetero_device_types": [kind for kind, _ in runs],
         }
     return {"system": flags, "model": model}
+
+
+def _check_runs(job: Job, kinds: list[str]) -> None:
+    """Refuse a type that comes again after another."""
+    if again := [kind for place, kind in enumerate(kinds) if kind in kinds[:place]]:
+        raise ExportError(
+            f"{job.plan.source}: stages on {again[0]} lie before and after those on another type, which FlagScale "
+            "numbers one after the other; nearest: export to megatron, which asks for no types"
+        )
 
 
 SYSTEM = (
@@ -92,17 +106,17 @@ def _value(text: str | None) -> Any:
 
 def flagscale_files(job: Job) -> dict[str, str]:
     """
-    The configuration, and the hostfile with the type of every host.
+    The configuration, and the hostfile with the type of every host where its runner can place the processes.
 
     Parameters
     ----------
     job
         What is launched.
     """
+    files = {"train.yaml": yaml.safe_dump(flagscale_config(job), sort_keys=False, default_flow_style=None)}
+    if not is_in_order(job):
+        return files
     nodes = job.cluster.node_list
     counts = {node: int((job.nodes == node).sum()) for node in job.node_order()}
     hosts = [(job.host_names[node], count, nodes[node].device.name) for node, count in counts.items()]
-    return {
-        "train.yaml": yaml.safe_dump(flagscale_config(job), sort_keys=False, default_flow_style=None),
-        "hostfile": "".join(f"{name} slots={count} type={kind}\n" for name, count, kind in hosts),
-    }
+    return files | {"hostfile": "".join(f"{name} slots={count} type={kind}\n" for name, count, kind in hosts)}

@@ -22,7 +22,8 @@ CHECKS = {
     "megatron-bridge": "ranks are numbered tp-cp-ep-dp-pp: leave `cfg.dist.use_tp_pp_dp_mapping` false",
     "torchtitan": "the base configuration has the plan's layers, named tok_embeddings, layers.N, norm, lm_head",
     "deepspeed": "ds_config.json has no optimizer and no data; stages follow `marked` of taut_stages.py",
-    "flagscale": "the hostfile's order is that of the ranks",
+    "flagscale": "the hostfile, if there is one, lists nodes in the order of the ranks; FlagScale numbers processes by "
+    "device type",
     "torch-csv": "schedule.csv is read by _PipelineScheduleRuntime._load_csv(FILE, format='compute_only')",
 }
 

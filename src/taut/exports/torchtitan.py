@@ -27,6 +27,8 @@ RESHARD = {0: "default", 2: "never", 3: "always"}
 CONFIGURATION = '''\
 """A plan as a configuration of torchtitan: MODULE=taut_plan CONFIG=taut_plan ./run_train.sh."""
 
+from pathlib import Path
+
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
 
 PARALLELISM = {parallelism}
@@ -54,6 +56,8 @@ def taut_plan():
     for section, values in ((config.parallelism, PARALLELISM), (config.training, TRAINING)):
         for name, value in values.items():
             setattr(section, name, value)
+    if order := config.parallelism.pipeline_parallel_schedule_csv:
+        config.parallelism.pipeline_parallel_schedule_csv = str(Path(__file__).parent / order)
     if len(CHUNKS) > 1:
         config.parallelism.module_fqns_per_model_part = modules()
     config.activation_checkpoint = {checkpoint}
@@ -152,6 +156,8 @@ def torchtitan_files(job: Job) -> dict[str, str]:
         "num_tokens_per_microbatch_per_dp_rank": chosen.micro_batch * job.sequence,
         "num_tokens_per_train_step": job.global_batch * job.sequence,
         "max_context_length": job.sequence,
+        # torchtitan's graphs of kernels, its default, do not go with a pipeline.
+        **({"disable_cuda_graphs": True} if chosen.pp > 1 else {}),
     }
     kind = job.recompute("torchtitan")
     text = CONFIGURATION.format(
@@ -171,7 +177,8 @@ def _literal(values: object) -> str:
     """A dictionary of numbers and words, or a list of pairs, as Python that our formatter would leave as it is."""
     if not isinstance(values, dict):
         return pformat(values, width=110, compact=True)
-    return "{\n" + "".join(f"    {json.dumps(name)}: {json.dumps(value)},\n" for name, value in values.items()) + "}"
+    words = {name: json.dumps(value) if isinstance(value, str) else repr(value) for name, value in values.items()}
+    return "{\n" + "".join(f"    {json.dumps(name)}: {word},\n" for name, word in words.items()) + "}"
 
 
 def training_flags(job: Job) -> dict[str, int]:

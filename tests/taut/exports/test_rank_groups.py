@@ -17,21 +17,20 @@ from taut.errors import TautError
 from taut.exports.processes import rank_table
 from taut.exports.rank_groups import rank_groups
 from taut.formulations.space import Candidate
-from tests.support.launches import asked, groups_of_rank, launched_on, small_cluster
+from tests.support.launches import (
+    ROUTED_BATCH,
+    asked,
+    groups_of_rank,
+    launched_on,
+    model_with_experts,
+    small_cluster,
+)
 
 CONFIGURATIONS = 200
 RANKS = 3
 """Processes of each configuration whose groups are compared."""
-BATCH = 1152
 SHAPES = [(1, 4), (1, 8), (2, 4), (2, 8), (4, 4), (3, 6), (4, 8), (8, 8), (4, 12)]
 """Nodes, and GPUs of each."""
-
-
-def model_with_experts(experts: int) -> taut.ModelSpec:
-    """Layers that one to twelve tensor ranks can share, with some experts each."""
-    routed = {"num_experts": experts, "experts_per_token": 2, "expert_ffn_hidden": 576}
-    shape = {"layers": 12, "hidden": 576, "heads": 24, "ffn_hidden": 1152, "seq": 576, "vocab": 1024}
-    return taut.ModelSpec.parse({"name": "routed", **shape, "experts": routed}, "routed")
 
 
 def drawn(rng: np.random.Generator) -> tuple[dict[str, int], int, int, int]:
@@ -69,7 +68,7 @@ def own_rule(degrees: dict[str, int], gpus: int) -> str:
 def taken(degrees: dict[str, int], experts: int, nodes: int, gpus: int) -> Candidate | None:
     """The candidate of the degrees, or nothing where no candidate has them."""
     request = taut.PlanRequest(
-        model_with_experts(experts), small_cluster(nodes, gpus), global_batch=BATCH, stack="any", seq=None,
+        model_with_experts(experts), small_cluster(nodes, gpus), global_batch=ROUTED_BATCH, stack="any", seq=None,
         max_tp=nodes * gpus, fix={**degrees, "micro_batch": 1, "recompute": "none", "schedule": "1f1b"},
     )  # fmt: skip
     try:

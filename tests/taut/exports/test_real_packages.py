@@ -12,54 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taut.errors import TautError
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.job import Job
 from taut.exports.megatron import megatron_flags
 from taut.exports.rank_groups import rank_groups
 from taut.exports.torchrun import torchrun_script
 from taut.exports.torchtitan import parallelism
-from tests.support.launches import asked, divided, groups_of_rank, in_order, launched, shuffled
+from tests.support.drawn_launches import drawn, drawn_with_experts
+from tests.support.launches import asked, groups_of_rank, in_order
 
 pytestmark = pytest.mark.proof
-
-PLANS = 60
-
-
-def drawn(stack: str, schedules: list[str], recompute: list[str], count: int = PLANS) -> list[Job]:
-    """Plans: degrees, schedule, recompute, division and placement drawn at random, mixed devices in every third."""
-    rng = np.random.default_rng(11)
-    found: list[Job] = []
-    while len(found) < count:
-        pp, tp, cp = (int(size) for size in rng.choice([1, 2, 4], 3))
-        if pp * tp * cp > 8 or (cp > 1 and stack == "deepspeed"):
-            continue
-        fix = {"pp": pp, "tp": tp, "micro_batch": int(rng.choice([1, 2])), "recompute": str(rng.choice(recompute))}
-        schedule = str(rng.choice(schedules)) if pp > 1 else "1f1b"
-        fix |= {"schedule": schedule} | ({"cp": cp} if cp > 1 else {})
-        try:
-            job = launched(stack=stack, types=1 + (len(found) % 3 == 0), hosts=("alpha", "beta"), **fix)
-        except TautError:
-            continue
-        found.append(_changed(job, rng))
-    return found
-
-
-def _changed(job: Job, rng: np.random.Generator) -> Job:
-    """A plan with other layers of its chunks, in order or placed at random."""
-    chunks = len(job.layers)
-    cuts = np.sort(rng.choice(np.arange(1, 13), chunks - 1, replace=False)).tolist()
-    job = divided(job, tuple(np.diff([0, *cuts, 13]).tolist()))
-    return shuffled(job, int(rng.integers(1000))) if rng.random() < 0.5 else in_order(job)
 
 
 @pytest.mark.skipif(find_spec("megatron") is None, reason="megatron-core is not installed")
 def test_megatron_core_makes_the_plans_groups() -> None:
     """Its layout, its configuration and its group builder: layers of every chunk and groups of a random rank."""
-    jobs, rng = (
-        drawn("megatron-core", ["1f1b", "interleaved-1f1b"], ["none", "selective", "full"]),
-        np.random.default_rng(5),
-    )
+    dense = drawn("megatron-core", ["1f1b", "interleaved-1f1b"], ["none", "selective", "full"])
+    jobs, rng = [*dense, *drawn_with_experts()], np.random.default_rng(5)
     ranks = [int(rng.integers(8)) for _ in jobs]
     for job, rank, said in zip(jobs, ranks, asked("megatron", list(map(_megatron_case, jobs, ranks))), strict=True):
         chosen, groups = job.strategy, rank_groups(job.strategy)
@@ -77,6 +46,10 @@ def _megatron_case(job: Job, rank: int) -> dict[str, Any]:
         "num_layers": int(flags["--num-layers"] or 0),
         "hidden_size": int(flags["--hidden-size"] or 0),
         "num_attention_heads": int(flags["--num-attention-heads"] or 0),
+        "num_moe_experts": int(flags.get("--num-experts") or 0) or None,
+        "add_bias_linear": "--disable-bias-linear" not in flags,
+        "expert_model_parallel_size": chosen.ep,
+        "expert_tensor_parallel_size": chosen.etp or chosen.tp,
         "tensor_model_parallel_size": chosen.tp,
         "pipeline_model_parallel_size": chosen.pp,
         "context_parallel_size": chosen.cp,
@@ -88,11 +61,13 @@ def _megatron_case(job: Job, rank: int) -> dict[str, Any]:
         "virtual_pipeline_model_parallel_size": chosen.vpp if chosen.vpp > 1 else None,
     }
     layout = flags.get("--pipeline-model-parallel-layout")
-    degrees = {"tp": chosen.tp, "pp": chosen.pp, "cp": chosen.cp, "ep": 1, "etp": chosen.tp}
+    degrees = {"tp": chosen.tp, "pp": chosen.pp, "cp": chosen.cp, "ep": chosen.ep}
+    degrees["etp"] = chosen.etp or chosen.tp
     copies = int(flags.get("--num-distributed-optimizer-instances") or 1)
     return {
         "config": config,
-        **{"degrees": degrees, "layout": layout, "num_layers": 13, "ranks": [rank], "world": 8, "copies": copies},
+        **{"degrees": degrees, "layout": layout, "num_layers": sum(job.layers), "ranks": [rank]},
+        **{"world": 8, "copies": copies},
     }
 
 
