@@ -89,6 +89,12 @@ class DeviceSpec(Spec):
         return self.launch_us * MICROSECOND
 
 
+def core_inverse(devices: Iterable[DeviceSpec], precision: Precision) -> float:
+    """Seconds of a FLOP of attention cores on the fastest of some devices, as they state; 0 if they state no rate."""
+    fastest = max(device.attention_efficiency * device.attention_flops(precision) for device in devices)
+    return 1.0 / fastest if fastest > 0.0 else 0.0
+
+
 def usual_precision(devices: Iterable[DeviceSpec]) -> Precision:
     """The first of bf16, fp16 and fp32 in which every device computes; fp16 where there is none."""
     usual: tuple[Precision, ...] = ("bf16", "fp16", "fp32")

@@ -21,7 +21,7 @@ from taut.data.memory import GradPrecision
 from taut.data.memory_network import FEATURES
 from taut.data.read import read_text, rows_of
 from taut.data.spec import Positive, Spec, shorten
-from taut.data.stack import Schedule
+from taut.data.stack import ContextKind, Schedule
 from taut.data.suggest import one_of
 from taut.errors import DataError
 
@@ -56,6 +56,7 @@ class ConfigurationRow(Spec):
     without it the layers divide evenly. ``cluster`` is the catalog's whose links stand for the run's. ``measured_s`` is
     the seconds of a step, ``measured_bytes`` the most memory that a device took: one of the given stage, or of all.
     Experts are those of every layer but the first ``dense_layers``; their ranks are ``ep`` and ``etp``.
+    ``cp_comm`` is how context ranks share attention (``taut.formulations.degrees`` (4)); without it, the stack's first.
     ``cuda_graphs`` says that passes are recorded once and launched as CUDA graphs, whose launch takes some microseconds
     whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs", 2024); biases and
     activation of experts are then part of their products' kernels, as in recipes that record whole steps.
@@ -75,6 +76,7 @@ class ConfigurationRow(Spec):
     pp: Whole = 1
     dp: Whole = 1
     cp: Whole = 1
+    cp_comm: ContextKind | None = None
     ep: Whole = 1
     etp: Whole | None = None
     vpp: Whole = 1
@@ -128,6 +130,7 @@ class ConfigurationRow(Spec):
         if self.stage is not None and self.stage >= self.pp:
             raise ValueError(f"stage is {self.stage}, expected one below pp = {self.pp}")
         self._check_experts()
+        self._check_contexts()
         self._check_division()
         if self.recompute_modules and self.recompute != "selective":
             raise ValueError(f"recompute is {self.recompute}, expected selective beside modules")
@@ -157,6 +160,18 @@ class ConfigurationRow(Spec):
                 f"ep is {self.ep} and etp {self.expert_tp}, expected a divisor of the {self.num_experts} experts, "
                 f"and 1 or tp = {self.tp}"
             )
+
+    def _check_contexts(self) -> None:
+        """Refuse all-to-alls of context ranks among which the heads do not divide."""
+        here = min(self.cp, max(self.gpus_per_node // self.tp, 1))
+        ranks = {"a2a": self.cp, "a2a+p2p": here}.get(self.cp_comm or "", 1)
+        if self.cp > 1 and any(count % (self.tp * ranks) for count in (self.attention_heads, self.key_value_heads)):
+            raise ValueError(
+                f"cp_comm is {self.cp_comm}, expected heads and kv_heads to be multiples of tp times "
+                f"{ranks} context ranks"
+            )
+        if self.cp > 1 and self.cp_comm == "a2a+p2p" and here in (1, self.cp):
+            raise ValueError("cp_comm is a2a+p2p, expected a replica on several nodes, several context ranks on each")
 
     def _check_division(self) -> None:
         """Refuse stages that do not hold the layers."""

@@ -14,6 +14,8 @@ zero, pipeline_zero    ZeRO stages it has, and those that go with a pipeline of 
 divisions              forms in which it states a division of the layers over stages (below)
 sequence_parallel      whether tensor ranks may, or must, share what lies between their blocks
 context_parallel       whether context ranks may share every sequence
+cp_comm                how they share attention (``taut.formulations.degrees`` (4))
+overlap_context        whether a step of the ring of keys and values goes beside the attention of the step before
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
 calibrations           fitted coefficients of its step time, catalog names or files, in the order of preference
 memory_models          fitted models of its memory, catalog names or files, in the order of preference
@@ -46,6 +48,8 @@ from taut.data.spec import Spec
 Schedule = Literal["1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 ZeroStage = Literal[0, 1, 2, 3]
+ContextKind = Literal["p2p", "all_gather", "a2a", "a2a+p2p"]
+CONTEXT_KINDS: tuple[ContextKind, ...] = get_args(ContextKind)
 Form = Literal["even", "with-ends", "balanced", "first-last", "layout"]
 ANY_DIVISION: Form = "layout"
 
@@ -71,6 +75,8 @@ class Stack(Spec):
     divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
     sequence_parallel: Annotated[list[bool], Field(min_length=1)] = [False, True]
     context_parallel: bool = False
+    cp_comm: Annotated[list[ContextKind], Field(min_length=1)] = ["p2p"]
+    overlap_context: bool = False
     expert_parallel: bool = False
     overlap_grad_reduce: bool = False
     calibrations: list[str] = []

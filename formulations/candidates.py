@@ -8,24 +8,38 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.model import ModelSpec
+from taut.data.stack import ContextKind
+from taut.formulations.context_kinds import ContextKinds
 from taut.formulations.degrees import BlockShape, context_degrees, divisors, expert_degrees, tensor_degrees
 from taut.formulations.divisions import families
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace
 
 
-def candidates(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> list[Candidate]:
-    """Every candidate of the space, in a fixed order, (1) to (12)."""
-    own = [*_priced(space, model, cluster, costs)]
+def candidates(
+    space: StrategySpace,
+    model: ModelSpec,
+    cluster: ClusterSpec,
+    costs: CostTable,
+    kinds: ContextKinds | None = None,
+) -> list[Candidate]:
+    """
+    Every candidate of the space, in a fixed order, (1) to (12).
+
+    ``kinds`` of context ranks know the links; by default they leave out nothing on account of these.
+    """
+    own = [*_priced(space, model, cluster, costs, ContextKinds(space, model, cluster) if kinds is None else kinds)]
     adapted = (_in_order(choice, given) for given in space.orders for choice in own if _suits(choice, given))
     # In the order of the fields, as candidates compare; thousands of comparisons would each make two tuples.
     return sorted({*own, *adapted}, key=attrgetter(*(field.name for field in fields(Candidate))))
 
 
-def _priced(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable) -> Iterator[Candidate]:
+def _priced(
+    space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, costs: CostTable, kinds: ContextKinds
+) -> Iterator[Candidate]:
     """The candidates that are allowed and have a price, (4), which depends on few of their degrees."""
     known: dict[tuple[BlockShape, int], bool] = {}
-    for choice in _all(space, model, cluster):
+    for choice in _all(space, model, cluster, kinds):
         if _allowed(choice, space.fixed):
             key = choice.block, choice.micro_batch
             if key not in known:
@@ -44,8 +58,8 @@ def _in_order(choice: Candidate, given: GivenOrder) -> Candidate:
     return replace(choice, order=tuple(given.words))
 
 
-def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterator[Candidate]:
-    for tp, cp in _blocks(space, model, cluster):
+def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: ContextKinds) -> Iterator[Candidate]:
+    for tp, cp, kind in _blocks(space, model, cluster, kinds):
         for pp in divisors(cluster.num_devices // tp // cp):
             dp = cluster.num_devices // tp // cp // pp
             if pp > len(model.blocks) or space.global_batch % dp:
@@ -58,7 +72,7 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterat
                         for group in shard_groups(space, cluster, tp, dp) if zero >= 2 and cp == 1 else [0]:
                             for sharded in _sequence_parallel(space, model, tp * cp if tp > 1 else 1):
                                 for recompute in _uniform_recompute(space, schedule):
-                                    choice = Candidate(*degrees, zero, sharded, (), group, recompute, cp)
+                                    choice = Candidate(*degrees, zero, sharded, (), group, recompute, cp, cp_comm=kind)
                                     yield choice
                                     if zero == expert_zero(space, pp, dp * cp) and sharded == (tp > 1):
                                         yield from _with_experts(space, model, cluster, choice)
@@ -80,11 +94,14 @@ def _with_experts(
                 yield replace(choice, ep=shape.ep, etp=shape.etp)
 
 
-def _blocks(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec) -> Iterator[tuple[int, int]]:
-    """Tensor and context degrees, (3) and (10)."""
+def _blocks(
+    space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: ContextKinds
+) -> Iterator[tuple[int, int, ContextKind]]:
+    """Tensor and context degrees with how context ranks share attention, (3) and (10)."""
     for tp in tensor_degrees(model, cluster, space.max_tp):
         for cp in context_degrees(model, cluster, tp, space.max_cp):
-            yield tp, cp
+            for kind in kinds.of(tp, cp):
+                yield tp, cp, kind
 
 
 def zero_stages(space: StrategySpace, pp: int, dp_cp: int) -> list[int]:

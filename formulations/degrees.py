@@ -8,7 +8,12 @@ The devices of a stage are numbered tensor ranks first, then context ranks, then
 (2) the larger of both is a *block*: its devices exchange tokens in every layer, so they run in step. A stage of N
     devices has N / w blocks of w devices, which are pipelines of their own;
 (3) devices with the same place in their tensor group hold the same dense weights, those with the same place in their
-    expert group the same experts: N / tp and N / (x e) of them.
+    expert group the same experts: N / tp and N / (x e) of them;
+(4) context ranks share attention in one of four ways, Megatron-LM's ``--cp-comm-type``: ``p2p``, keys and values go
+    round a ring; ``all_gather``, every rank gathers all of them; ``a2a``, an all-to-all leaves each rank all tokens of
+    1/cp of the heads, where cp divides those of a tensor rank, and its heads of keys; ``a2a+p2p``, the all-to-all among
+    the context ranks of a node and the ring between nodes, where a replica fills several nodes and several of its
+    context ranks share one. All but the gather of all keys hold about what one layer keeps anyway.
 """
 
 from collections.abc import Iterator
@@ -16,15 +21,21 @@ from typing import NamedTuple
 
 from taut.data.cluster import ClusterSpec
 from taut.data.model import ModelSpec
+from taut.data.stack import ContextKind
 
 
 class BlockShape(NamedTuple):
-    """Degrees of a block, (1); ``etp`` is that of tensor ranks where ``ep`` is 1."""
+    """
+    Degrees of a block, (1); ``etp`` is that of tensor ranks where ``ep`` is 1.
+
+    ``cp_comm`` is how context ranks share attention, (4).
+    """
 
     tp: int
     cp: int = 1
     ep: int = 1
     etp: int = 1
+    cp_comm: ContextKind = "p2p"
 
     @property
     def replica(self) -> int:
@@ -67,6 +78,11 @@ def context_degrees(model: ModelSpec, cluster: ClusterSpec, tp: int, max_cp: int
     within = all(size % tp == 0 for size in sizes)
     shared = [cp for cp in several if within and all(layer.seq % (2 * cp) == 0 for layer in model.kinds.values())]
     return [1, *shared]
+
+
+def inner_contexts(tp: int, cp: int, node_size: int) -> int:
+    """Context ranks of a replica on one node."""
+    return min(cp, max(node_size // tp, 1))
 
 
 def expert_degrees(model: ModelSpec, cluster: ClusterSpec, replica: BlockShape, devices: int) -> Iterator[BlockShape]:

@@ -12,13 +12,16 @@ from typing import Literal
 
 import numpy as np
 
+from taut.data.analytic.device_rates import ELEMENT_BYTES
 from taut.data.arrays import Floats, Ints
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable, Recompute
+from taut.data.device import core_inverse
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.formulations.candidates import candidates, recompute_of
+from taut.formulations.context_kinds import ContextKinds
 from taut.formulations.degrees import BlockShape
 from taut.formulations.divisions import families, listed
 from taut.formulations.links import Links, links
@@ -81,7 +84,9 @@ class PlanningProblem:
     @cached_property
     def candidates(self) -> list[Candidate]:
         """Every candidate of the space."""
-        found = candidates(self.space, self.model, self.cluster, self.costs)
+        element = ELEMENT_BYTES[self.memory.precision]
+        kinds = ContextKinds(self.space, self.model, self.cluster, self.links, element, self._core_inverse)
+        found = candidates(self.space, self.model, self.cluster, self.costs, kinds)
         if not self.prices_groups:
             found = [choice for choice in found if not choice.dp_shard and choice.of_tensor_groups]
         return found if self.prices_orders else [choice for choice in found if not choice.is_order_priced]
@@ -187,8 +192,16 @@ class PlanningProblem:
                 micro_batch=candidate.micro_batch,
                 node_size=int(self.links.gpus_per_node.max()),
                 modules=tuple(self.space.recompute_modules),
+                core_inverse=self._core_inverse,
             )
         return self._priced[key]
+
+    @cached_property
+    def _core_inverse(self) -> float:
+        """Seconds of a FLOP of attention on the fastest device as stated, beside which rings of keys go; 0 if none."""
+        if not self.space.overlap_context:
+            return 0.0
+        return core_inverse(self.cluster.devices.values(), self.memory.precision)
 
     def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:
         """Recompute that a stage of a candidate may choose."""

@@ -139,7 +139,7 @@ def sharded_passes(problem: PlanningProblem, strategy: Strategy) -> ShardedPasse
     before = np.maximum(end - 1, first)
     # A range of one layer has none before its last.
     several = np.where(before > first, 1.0, 0.0)
-    forward = Traffic(*(several * figure for figure in tables.forward.at(first, before)))
+    forward = tables.forward.at(first, before).times(several)
     later = tables.traffic.at(recompute, first, end).less(tables.forward.at(first, end))
     backward = (passes.input_gradient + passes.weight_gradient)[:, recompute, first, end]
     return ShardedPasses(

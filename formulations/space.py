@@ -2,7 +2,7 @@ r"""
 The strategy space: every candidate that the planner considers.
 
 A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel, order, dp_shard, uniform_recompute,
-cp, ep, etp). With D devices, global batch :math:`g` and L layers,
+cp, ep, etp, cp_comm). With D devices, global batch :math:`g` and L layers,
 
 (1) pp * tp * cp * dp = D and pp <= L;
 (2) g = dp * micro_batch * m with m micro-batches a pipeline and step;
@@ -27,7 +27,8 @@ cp, ep, etp). With D devices, global batch :math:`g` and L layers,
 (10) cp context ranks are at most ``max_cp``, and 2 cp divides every sequence, of which each rank has a piece from both
     ends, so that all have like work under a causal mask. Tensor groups then lie in a node, and blocks of tp cp devices
     fit the nodes as tensor groups do in (3). They are priced by the latency model ``step`` alone, where memory is a sum
-    of terms, and have no groups of replicas with a copy each.
+    of terms, and have no groups of replicas with a copy each. They share attention in each way of ``cp_comm`` that
+    suits the heads, but those that another one is never slower than (``taut.formulations.context_kinds``).
 
 (11) ep expert ranks are at most ``max_ep``, divide the experts of every layer that has some, and have one tensor rank
     each or all tp of them: etp = 1 or tp. Expert groups and blocks are those of ``taut.formulations.degrees`` (1), fit
@@ -50,7 +51,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from taut.data.costs import RECOMPUTE, Module, Recompute
 from taut.data.spec import Spec
-from taut.data.stack import ANY_DIVISION, Form, Schedule, ZeroStage
+from taut.data.stack import ANY_DIVISION, ContextKind, Form, Schedule, ZeroStage
 from taut.data.suggest import one_of
 from taut.errors import FormulationError
 from taut.formulations.degrees import BlockShape
@@ -59,6 +60,7 @@ from taut.formulations.schedules.plan_orders import ORDER_PRICED, order_of
 MOST_SEQUENCES = 10_000_000
 FIXABLE = (
     *("pp", "tp", "cp", "dp", "ep", "etp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "dp_shard"),
+    "cp_comm",
 )
 
 
@@ -87,6 +89,7 @@ class Candidate:
     cp: int = 1
     ep: int = 1
     etp: int = 0
+    cp_comm: ContextKind = "p2p"
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; those that have a default only where they differ from it."""
@@ -95,10 +98,13 @@ class Candidate:
         for name in ("cp", "ep"):
             if values[name] == 1:
                 del values[name]
+        if self.cp == 1:
+            del values["cp_comm"]
         return values | {name: list(value) if name == "order" else value for name, value in given.items() if value}
 
     def __str__(self) -> str:
-        more = (f" cp={self.cp}" if self.cp > 1 else "") + (f" ep={self.ep} etp={self.etp}" if self.ep > 1 else "")
+        more = f" cp={self.cp}" + (f" {self.cp_comm}" if self.cp_comm != "p2p" else "") if self.cp > 1 else ""
+        more += f" ep={self.ep} etp={self.etp}" if self.ep > 1 else ""
         text = f"pp={self.pp} tp={self.tp}{more} dp={self.dp} micro_batch={self.micro_batch} {self.schedule}"
         text += f" vpp={self.vpp}" if self.schedule == "interleaved-1f1b" else ""
         text += " adapted" if self.order else ""
@@ -114,7 +120,7 @@ class Candidate:
     @property
     def block(self) -> BlockShape:
         """Degrees of a block."""
-        return BlockShape(self.tp, self.cp, self.ep, self.etp or self.tp)
+        return BlockShape(self.tp, self.cp, self.ep, self.etp or self.tp, self.cp_comm)
 
     @property
     def pipelines(self) -> int:
@@ -178,12 +184,16 @@ class StrategySpace(Spec):
     ``stack`` names the framework (``taut.data.stack``) whose limits the other fields state. ``recompute_modules`` are
     those of selective recompute (``taut.data.analytic.recompute_modules``); none stands for the attention core, or for
     what the stack recomputes.
+    ``overlap_context`` says whether steps of a ring of keys and values go beside attention
+    (``taut.formulations.tables.block_traffic`` (2)).
     """
 
     global_batch: Annotated[int, Field(gt=0, le=MOST_SEQUENCES)]
     max_tp: Annotated[int, Field(gt=0)]
     max_cp: Annotated[int, Field(gt=0)] = 1
     max_ep: Annotated[int, Field(gt=0)] = 1
+    cp_comm: Annotated[list[ContextKind], Field(min_length=1)] = ["p2p"]
+    overlap_context: bool = False
     schedules: list[Schedule] = ["1f1b", "gpipe"]
     max_vpp: Annotated[int, Field(gt=0)] = 4
     max_even_vpp: Annotated[int, Field(ge=0)] = 0
@@ -201,7 +211,8 @@ class StrategySpace(Spec):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "max_ep", "divisions", "recompute_modules")
+        usual = "max_ep", "divisions", "recompute_modules", "cp_comm", "overlap_context"
+        return self.dumped(handler(self), *usual)
 
     @field_validator("fixed")
     @classmethod
@@ -209,7 +220,7 @@ class StrategySpace(Spec):
         for name, value in fixed.items():
             if name not in FIXABLE:
                 raise ValueError(f"{name}: unknown name, expected {one_of(name, FIXABLE)}")
-            wanted = {"schedule": str, "sequence_parallel": bool}.get(name, int)
+            wanted = {"schedule": str, "cp_comm": str, "sequence_parallel": bool}.get(name, int)
             if type(value) is not wanted:
                 raise ValueError(f"{name}: is {value!r}, expected a value of type {wanted.__name__}")
         return fixed

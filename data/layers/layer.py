@@ -124,6 +124,14 @@ class LayerSpec(Spec):
             return self.heads * (self.latent.key_dim + self.latent.v_head_dim) // tp
         return 2 * (self.kv_hidden // min(tp, self.key_value_heads))
 
+    def queries(self, tp: int) -> int:
+        """Width of the queries on one of ``tp`` tensor ranks."""
+        return self.heads * self.latent.key_dim // tp if self.latent else self.query_hidden // tp
+
+    def output(self, tp: int) -> int:
+        """Width of the attention's output, before its last product, on one of ``tp`` tensor ranks."""
+        return self.query_hidden // tp
+
     def splits(self, tp: int) -> bool:
         """Whether ``tp`` tensor ranks can share the layer evenly, as Megatron-LM requires."""
         kv = self.key_value_heads

@@ -32,10 +32,10 @@ class Configurations:
     """
     Configurations as columns of equal length.
 
-    ``recompute`` is 0 for none, 1 for selective, 2 for full; ``schedule`` an index into ``SCHEDULES``; ``gated``,
-    ``dropout``, ``sequence_parallel``, ``tied`` (embedding) and ``overlap`` (of gradient reductions with the last
-    backward pass) are 0 or 1; ``kv_heads`` is the number of key-value heads; ``division`` (rows, most chunks) holds the
-    layers of every chunk, 0 beyond the last.
+    ``recompute`` is 0 for none, 1 for selective, 2 for full; ``schedule`` an index into ``SCHEDULES`` and ``cp_comm``
+    into ``CONTEXT_KINDS``; ``gated``, ``dropout``, ``sequence_parallel``, ``tied`` (embedding) and ``overlap`` (of
+    gradient reductions with the last backward pass) are 0 or 1; ``kv_heads`` is the number of key-value heads;
+    ``division`` (rows, most chunks) holds the layers of every chunk, 0 beyond the last.
     """
 
     hidden: Ints
@@ -60,6 +60,7 @@ class Configurations:
     sequence_parallel: Ints
     tied: Ints
     overlap: Ints
+    cp_comm: Ints
     division: Ints
 
     def __len__(self) -> int:

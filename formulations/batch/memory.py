@@ -18,7 +18,7 @@ import numpy as np
 from taut.data.analytic.device_rates import KEPT_BLOCK, Rates
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.memory import MEMORY_TERMS, MOMENTS_CAST, MemoryModel, ParameterBytes
-from taut.data.stack import SCHEDULES
+from taut.data.stack import CONTEXT_KINDS, SCHEDULES
 from taut.formulations.batch.configurations import (
     FOLDED,
     GPIPE,
@@ -148,11 +148,14 @@ def _held(c: Configurations, parameters: Ints, first: Flags, per_parameter: Para
 
 
 def _buffers(c: Configurations, element: int) -> Ints:
-    """Bytes of messages under way, and of the gathered input under sequence parallelism."""
+    """Bytes of messages under way, of the gathered input, and of keys and values that context ranks gather."""
     output = element * local_tokens(c) * c.hidden
     sharded = (c.sequence_parallel == 1) & (c.tp > 1)
     message = np.where(sharded, -(-output // c.tp), output)
-    return np.asarray(np.where(sharded, output, 0) + np.where(c.pp > 1, 2 * message, 0))
+    keys = 2 * (c.hidden // c.heads * c.kv_heads // np.minimum(c.tp, c.kv_heads))
+    gathers = (c.cp > 1) & (c.cp_comm == CONTEXT_KINDS.index("all_gather"))
+    gathered = np.where(gathers, 2 * element * c.micro_batch * c.seq * keys, 0)
+    return np.asarray(np.where(sharded, output, 0) + np.where(c.pp > 1, 2 * message, 0) + gathered)
 
 
 def _activation(c: Configurations, rates: Rates, recompute: Ints) -> Floats:

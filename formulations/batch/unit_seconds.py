@@ -4,9 +4,9 @@ What one unit of a configuration's work takes: a layer's passes, a hop, as terms
 (1) Passes of a layer, of the embedding and of the head: forward, gradient by the input, gradient by the weights, in the
     terms gemm, attention, memory and launch (``taut.data.analytic.layer_work``), what recompute repeats with the
     gradient by the input.
-(2) The fifth term, tensor_parallel: all-reduces of tensor groups, and keys and values that pass around the context
-    ranks (``taut.formulations.tables.block_traffic`` (1) to (3)); those that are not forward belong to the gradient by
-    the input.
+(2) The fifth term, tensor_parallel: all-reduces of tensor groups, and what context ranks exchange for attention and
+    attention does not hide (``taut.formulations.tables.block_traffic`` (1) to (3)); those that are not forward belong
+    to the gradient by the input.
 (3) A hop, one way, inside a node and between nodes: latency and message over the link, between nodes at most at the
     node's cards shared by the tensor and context ranks of a stage and replica.
 """
@@ -25,20 +25,26 @@ from taut.data.analytic.layer_work import (
     recomputed,
     selective_shares,
 )
-from taut.data.arrays import Floats
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.data.stack import CONTEXT_KINDS
 from taut.formulations.batch.configurations import Configurations, local_tokens, padded_vocabulary
 from taut.formulations.rings import ring_factor, ring_steps
-from taut.formulations.tables.block_traffic import PASSED, REDUCTIONS
+from taut.formulations.tables.block_traffic import EXCHANGED, PASSED, REDUCTIONS
 
 LAYER, EMBEDDING, HEAD = 0, 1, 2
+ALL_GATHER, ALL_TO_ALL, BETWEEN_NODES = (CONTEXT_KINDS.index(kind) for kind in ("all_gather", "a2a", "a2a+p2p"))
 FORWARD, BY_INPUT, BY_WEIGHT = 0, 1, 2
 """Axes of ``pass_terms``: what is passed, and in which pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a device makes of work, and rates of links in SI units; ``cards`` is a node's, infinite if not stated."""
+    """
+    What a device makes of work, and rates of links in SI units; ``cards`` is a node's, infinite if not stated.
+
+    ``core_inverse`` are seconds of a FLOP of attention, beside which rings of keys and values go, 0 if beside none.
+    """
 
     gpus_per_node: int
     rates: Rates
@@ -47,6 +53,7 @@ class Machine:
     between_rate: float
     between_latency: float
     cards: float
+    core_inverse: float = 0.0
 
 
 def pass_terms(c: Configurations, machine: Machine) -> Floats:
@@ -60,7 +67,7 @@ def pass_terms(c: Configurations, machine: Machine) -> Floats:
     for kind, passes in ((LAYER, _layer_passes(c, rates)), (EMBEDDING, edges[0]), (HEAD, edges[1])):
         for place, part in enumerate(passes):
             found[:, kind, place, :4] = part if kind == LAYER else part * some
-    found[:, LAYER, :2, 4] = _tensor_rings(c, machine) + _context_rings(c, machine)
+    found[:, LAYER, :2, 4] = _tensor_rings(c, machine) + _context_seconds(c, machine)
     return found
 
 
@@ -93,16 +100,35 @@ def _tensor_rings(c: Configurations, machine: Machine) -> Floats:
     return _times(ring, c, REDUCTIONS, 2)
 
 
-def _context_rings(c: Configurations, machine: Machine) -> Floats:
-    """Seconds to pass keys and values, and their gradients, around the context ranks, as ``_tensor_rings``, (2)."""
-    inside, members = c.tp * c.cp <= machine.gpus_per_node, np.maximum(machine.gpus_per_node // c.tp, 1)
-    across = np.maximum(1 / machine.between_rate, machine.gpus_per_node / machine.cards / members)
-    across = np.maximum(across, np.where(members > 1, 1 / machine.inside_rate, 0.0))
+def _context_seconds(c: Configurations, machine: Machine) -> Floats:
+    """Seconds of what context ranks exchange for the attention of one layer, as ``_tensor_rings``, (2)."""
+    inside, here = c.tp * c.cp <= machine.gpus_per_node, np.maximum(machine.gpus_per_node // c.tp, 1)
+    inner = np.minimum(c.cp, here)
     latency = np.where(inside, machine.inside_latency, max(machine.between_latency, machine.inside_latency))
     kv_width = c.hidden // c.heads * c.kv_heads // np.minimum(c.tp, c.kv_heads)
-    message = 2.0 * machine.rates.element * local_tokens(c) * kv_width
-    turn = (c.cp - 1) * (message * np.where(inside, 1 / machine.inside_rate, across) + latency)
-    return _times(turn, c, PASSED, 1)
+    number = machine.rates.element * local_tokens(c)
+    ring = _ring_seconds(c, machine, here, latency, 2.0 * number * kv_width)
+    near = 1 / machine.inside_rate
+    far = np.maximum(1 / machine.between_rate, machine.gpus_per_node / machine.cards)
+    ranks = np.where(c.cp_comm == ALL_TO_ALL, c.cp, inner)
+    moved = number * (2 * (c.hidden // c.tp) + 2 * kv_width) / ranks
+    whole = moved * ((inner - 1) * near + (ranks - inner) * far) + 2 * latency
+    exchanged = np.where((c.cp > 1) & (c.cp_comm >= ALL_TO_ALL), whole, 0.0)
+    return _times(ring, c, PASSED, 1) + _times(exchanged, c, EXCHANGED, 1)
+
+
+def _ring_seconds(c: Configurations, machine: Machine, here: Ints, latency: Floats, message: Floats) -> Floats:
+    """Seconds of one turn of keys and values, of a layer, that attention does not hide."""
+    between = c.cp_comm == BETWEEN_NODES
+    members = np.where(between, 1, here)
+    across = np.maximum(1 / machine.between_rate, machine.gpus_per_node / machine.cards / members)
+    across = np.maximum(across, np.where(members > 1, 1 / machine.inside_rate, 0.0))
+    inside = (c.tp * c.cp <= machine.gpus_per_node) & ~between
+    steps = np.select([c.cp_comm == ALL_TO_ALL, between], [1, c.cp // np.minimum(c.cp, here)], c.cp)
+    flops = 4.0 * c.micro_batch * c.seq * c.seq * c.hidden / c.tp / c.cp
+    beside = np.where(c.cp_comm == ALL_GATHER, 0.0, machine.core_inverse * flops / steps)
+    step = message * np.where(inside, 1 / machine.inside_rate, across) + latency
+    return np.asarray((steps - 1) * np.maximum(step - beside, 0.0))
 
 
 def _times(seconds: Floats, c: Configurations, every: dict[str, int], forward: int) -> Floats:

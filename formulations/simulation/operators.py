@@ -10,7 +10,8 @@ Data: seconds of a layer by pass (``taut.data.costs``), traffic within blocks
     both together take what the table says.
 (2) Each part ends in one all-reduce of the tensor group forward and one backward; under sequence parallelism in its
     place a gather before the part and a scatter after it, half as long each. Keys and values pass the context ring
-    once before attention forward, and twice, with their gradients, after it backward.
+    once before attention forward, and twice, with their gradients, after it backward, each for what attention does not
+    hide (``taut.formulations.tables.block_traffic`` (3)); all-to-alls of context ranks take their place, once each.
 (3) Recompute r adds :math:`I_r - I_{none}` seconds before the gradients of a layer: the whole forward pass with its
     all-reduces, or attention's core; both with the context ring. What a table's row has less than none is 0.
 
@@ -72,7 +73,7 @@ class LayerPrices(NamedTuple):
     What one layer costs a block.
 
     ``forward``, ``again`` (recompute), ``input`` and ``weight`` seconds; ``share`` of attention, (1); ``reduce``
-    seconds of one all-reduce and ``ring`` of one turn of keys and values, (2).
+    seconds of one all-reduce, ``ring`` of one turn of keys and values, ``exchange`` of the all-to-alls of a pass, (2).
     """
 
     forward: float
@@ -82,6 +83,7 @@ class LayerPrices(NamedTuple):
     share: float
     reduce: float
     ring: float
+    exchange: float
 
 
 class Prices:
@@ -112,9 +114,7 @@ class Prices:
         self._edge = [priced.edges(device) for device in types]
         #: Modules of selective recompute.
         self.modules = frozenset(priced.modules or ("core_attn",))
-        forward = self.tables.forward
-        each = [figure.diagonal(1).tolist() for figure in forward]
-        self._traffic = list(zip(*each, strict=True))
+        self._traffic = [self.tables.forward.at(layer, layer + 1) for layer in range(self.layers)]
 
     def layer(self, layer: int, recompute: str, types: tuple[int, ...], link: BlockLink) -> LayerPrices:
         """Prices of a layer on a block of some device types and links."""
@@ -122,15 +122,16 @@ class Prices:
         plain = [self._cost["none"][k][kind] for k in types]
         chosen = [self._cost[recompute][k][kind] for k in types]
         again = [max(c.input_grad - p.input_grad, 0.0) for c, p in zip(chosen, plain, strict=True)]
-        group_bytes, group_steps, ring_bytes, ring_steps, *_ = self._traffic[layer]
+        sent = self._traffic[layer]
         return LayerPrices(
             forward=max(cost.forward for cost in chosen),
             again=max(again),
             input=max(cost.input_grad - more for cost, more in zip(chosen, again, strict=True)),
             weight=max(cost.weight_grad for cost in chosen),
             share=self._share[kind],
-            reduce=float(group_bytes * link.inverse + group_steps * link.latency) / 2,
-            ring=float(ring_bytes * link.context_inverse + ring_steps * link.context_latency),
+            reduce=float(sent.group_bytes * link.inverse + sent.group_steps * link.latency) / 2,
+            ring=float(sent.ring_seconds(link)),
+            exchange=float(sent.all_to_all_seconds(link)),
         )
 
     def sums_again(self, layer: int) -> bool:
@@ -179,7 +180,7 @@ def forward_operators(
 
 
 def _forward(prices: Prices, own: LayerPrices, layer: int, kind: int, seconds: float) -> Iterator[Operator]:
-    yield from _ring(own.ring, layer)
+    yield from _contexts(own.ring + own.exchange, layer)
     yield from _part(prices, own.reduce, Operator(own.share * seconds, kind, ATTENTION, layer, COMPUTE))
     yield from _part(prices, own.reduce, Operator((1 - own.share) * seconds, kind, MLP, layer, COMPUTE))
 
@@ -198,20 +199,20 @@ def backward_operators(
     yield from _part(prices, reduce, Operator((1 - own.share) * seconds, kind, MLP, layer, COMPUTE))
     yield from _part(prices, reduce, Operator(own.share * seconds, kind, ATTENTION, layer, COMPUTE))
     if kind != WEIGHT:
-        yield from _ring(2 * own.ring, layer)
+        yield from _contexts(2 * own.ring + own.exchange, layer)
     if layer == 0:
         yield from _compute(_of_kind(prices.edge(EMBEDDING, types), kind), kind, EMBEDDING, layer)
 
 
 def _recomputed(prices: Prices, own: LayerPrices, layer: int, recompute: str) -> Iterator[Operator]:
     """What is computed again, (3)."""
-    silent = own if prices.recompute_communication else own._replace(reduce=0.0, ring=0.0)
+    silent = own if prices.recompute_communication else own._replace(reduce=0.0, ring=0.0, exchange=0.0)
     if recompute == "full":
         yield from _forward(prices, silent, layer, RECOMPUTED, own.again)
     elif recompute == "selective":
         modules = prices.modules
         if "core_attn" in modules:
-            yield from _ring(silent.ring, layer)
+            yield from _contexts(silent.ring + silent.exchange, layer)
         yield from _compute(own.again, RECOMPUTED, ATTENTION if "core_attn" in modules else MLP, layer)
         if prices.sums_again(layer) and silent.reduce > 0.0:
             yield Operator(silent.reduce, TENSOR, MLP, layer, GROUP)
@@ -234,7 +235,7 @@ def _part(prices: Prices, reduce: float, own: Operator) -> Iterator[Operator]:
         yield both._replace(seconds=reduce)
 
 
-def _ring(seconds: float, layer: int) -> Iterator[Operator]:
+def _contexts(seconds: float, layer: int) -> Iterator[Operator]:
     if seconds > 0.0:
         yield Operator(seconds, CONTEXT, ATTENTION, layer, GROUP)
 

@@ -35,7 +35,7 @@ class Replicas:
     types
         Whether a device type occurs in a block, (pp, n, types).
     links
-        Figures of ``BlockLink`` by pipeline rank, (7, pp, n).
+        Figures of ``BlockLink`` by pipeline rank, (9, pp, n).
     forth, back
         Seconds of transfers from every chunk to the next, and back (C - 1, n).
     rate

@@ -3,8 +3,9 @@ The links of a block: seconds per byte and of latency over which its groups exch
 
 (1) A tensor group, and a context ring, has its slowest inverse rate and its largest latency. Of its nodes' cards a
     context ring with g of G devices on a node gets g / G.
-(2) An expert group has its slowest link inside nodes, and between them its slowest or, of the cards N of a node with G
-    devices, the share N / G where that is less; and its largest latency.
+(2) An expert group, and context ranks that share attention by an all-to-all, have their slowest link inside nodes, and
+    between them the slowest or, of the cards N of a node with G devices, the share N / G where that is less; and the
+    largest latency. Where context ranks pass keys between nodes alone (``a2a+p2p``), a ring has that link between them.
 (3) Of a block the slowest of each kind of group counts, each kind for itself.
 """
 
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
+from taut.data.stack import ContextKind
 from taut.formulations.degrees import BlockShape
 from taut.formulations.links import Links
 
@@ -21,7 +23,7 @@ class BlockLink(NamedTuple):
     """
     Seconds per byte and of latency of a block: of tensor groups, context rings and exchanges.
 
-    An exchange has seconds per byte inside nodes and between them.
+    An exchange of experts, and of context ranks, has seconds per byte inside nodes and between them.
     """
 
     inverse: Floats | float
@@ -31,6 +33,11 @@ class BlockLink(NamedTuple):
     near_inverse: Floats | float = 0.0
     far_inverse: Floats | float = 0.0
     expert_latency: Floats | float = 0.0
+    context_near: Floats | float = 0.0
+    context_far: Floats | float = 0.0
+
+
+FIGURES = len(BlockLink._fields)
 
 
 def block_link(links: Links, devices: Ints, block: BlockShape) -> BlockLink:
@@ -53,17 +60,26 @@ def block_link(links: Links, devices: Ints, block: BlockShape) -> BlockLink:
     """
     groups = devices.reshape(*devices.shape[:-1], -1, block.tp)
     inverse, latency = (figure.max(axis=-1) for figure in _slowest(links, groups))
-    context, expert = (np.zeros_like(inverse),) * 2, (np.zeros_like(inverse),) * 3
+    context, expert, apart = (np.zeros_like(inverse),) * 2, (np.zeros_like(inverse),) * 3, (np.zeros_like(inverse),) * 2
     if block.cp > 1:
         rings = np.swapaxes(devices.reshape(*devices.shape[:-1], -1, block.cp, block.tp), -1, -2)
-        between, wait = _slowest(links, rings)
-        apart = np.maximum(between, _card(links, rings))
-        context = apart.max(axis=(-1, -2)), wait.max(axis=(-1, -2))
+        context, apart = _context(links, rings, block.cp_comm)
     if block.ep > 1:
         peers = np.swapaxes(devices.reshape(*devices.shape[:-1], -1, block.ep, block.etp), -1, -2)
         near, far, wait = (figure.max(axis=(-1, -2)) for figure in _exchange(links, peers))
         expert = near, far, wait
-    return BlockLink(inverse, latency, *context, *expert)
+    return BlockLink(inverse, latency, *context, *expert, *apart)
+
+
+def _context(links: Links, rings: Ints, kind: ContextKind) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
+    """Figures of context ranks (..., cp): of a ring, and of all-to-alls inside nodes and between them, (1) and (2)."""
+    if kind in ("p2p", "all_gather"):
+        between, wait = _slowest(links, rings)
+        ring = np.maximum(between, _card(links, rings)).max(axis=(-1, -2))
+        return (ring, wait.max(axis=(-1, -2))), (np.zeros_like(ring), np.zeros_like(ring))
+    near, far, wait = (figure.max(axis=(-1, -2)) for figure in _exchange(links, rings))
+    none = np.zeros_like(near)
+    return ((far, wait), (near, none)) if kind == "a2a+p2p" else ((none, wait), (near, far))
 
 
 def _exchange(links: Links, peers: Ints) -> tuple[Floats, Floats, Floats]:
@@ -118,14 +134,18 @@ def best_block(links: Links, of_type: Flags, block: BlockShape) -> BlockLink:
         return BlockLink(*blocks_of_nodes(links, block)[:, of_type].min(axis=1).tolist())
     if block.tp == block.width and block.ep == 1:
         return BlockLink(*links.best_spanning_group(block.tp), 0.0, 0.0)
+    exchanged = block.cp_comm in ("a2a", "a2a+p2p")
+    inner = max(size // block.tp, 1) if exchanged else 1
     within = block._replace(
-        cp=block.cp if block.replica <= size else 1, ep=block.ep if block.experts <= size else size // block.etp
+        cp=block.cp if block.replica <= size else inner, ep=block.ep if block.experts <= size else size // block.etp
     )
     found = BlockLink(*blocks_of_nodes(links, within).min(axis=1).tolist())
     if block.replica > size:
         apart, wait = links.best_nodes(block.replica // size)
-        apart = max(apart, float((block.tp / links.cards).min()))
-        found = found._replace(context_inverse=apart, context_latency=wait)
+        members = block.tp if not exchanged else links.gpus_per_node
+        apart = max(apart, float((members / links.cards).min()))
+        field = "context_far" if block.cp_comm == "a2a" else "context_inverse"
+        found = found._replace(**{field: apart, "context_latency": wait})
     if block.experts > size:
         apart, wait = links.best_nodes(block.experts // size)
         apart = max(apart, float((links.gpus_per_node / links.cards).min()))
@@ -134,9 +154,10 @@ def best_block(links: Links, of_type: Flags, block: BlockShape) -> BlockLink:
 
 
 def blocks_of_nodes(links: Links, block: BlockShape) -> Floats:
-    """Figures of (1) to (3) that no block in a node beats (7, nodes); exact where devices are interchangeable."""
-    found = np.zeros((7, links.num_nodes))
-    for at, members in (([0, 1], block.tp), ([2, 3], block.cp), ([4, 6], block.ep)):
+    """Figures of (1) to (3) that no block in a node beats (9, nodes); exact where devices are interchangeable."""
+    found = np.zeros((FIGURES, links.num_nodes))
+    context = [2, 3] if block.cp_comm in ("p2p", "all_gather") else [7, 3]
+    for at, members in (([0, 1], block.tp), (context, block.cp), ([4, 6], block.ep)):
         if members > 1:
             found[at] = links.best_groups(members)
     return found

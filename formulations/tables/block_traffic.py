@@ -9,11 +9,20 @@ rank,
 
 (1) a tensor group sums a layer's output 4 times for every micro-batch, twice of them forward, and twice more where the
     layer is recomputed as a whole, each by a ring (``taut.formulations.rings`` (1));
-(2) a context ring passes the keys and values of every rank, :math:`M = e b w s / cp` bytes, through all others in
-    cp - 1 steps: once forward, twice backward, with their gradients, and once more where attention is computed again
-    (Liu et al. 2023, arXiv 2310.01889);
-(3) seconds are bytes times the slowest inverse rate, plus steps times the largest latency, of the tensor group and of
-    the context ring. Of its nodes' cards a context ring with g of G devices on a node gets g / G;
+(2) context ranks share attention in one of four ways (``taut.formulations.degrees`` (4)). A ring passes the keys and
+    values of every rank, :math:`M = e b w s / cp` bytes, through all others in cp - 1 steps: once forward, twice
+    backward, with their gradients, and once more where attention is computed again (Liu et al. 2023, arXiv 2310.01889).
+    A gather of all keys forward, the same and a scatter of their gradients backward, move the same bytes. An
+    all-to-all moves queries, keys, values and the attention's output, :math:`e b (2 q + w) s / cp` bytes with queries q
+    wide on a tensor rank, of which each of the other ranks gets 1/cp (Jacobs et al. 2023, arXiv 2309.14509): as often
+    forward as backward, and once more where attention is computed again, in two steps. ``a2a+p2p`` has it among the g
+    context ranks of a node, and between nodes a ring of cp / g - 1 steps, each with M bytes (Fang and Zhao 2024, arXiv
+    2405.07719);
+(3) where a stack overlaps a ring, a step goes beside the attention of the step before, whose products over the full
+    square are :math:`4 b w_s q s / (cp \, n)` FLOP at n steps a turn and a window of :math:`w_s` tokens, at the rate
+    that the fastest of the devices states for attention. Of each step what takes longer shows. It goes beside forward
+    attention forward, and twice that backward, where keys pass with their gradients. Gathers and all-to-alls stand
+    before and after attention, and nothing hides them (Transformer Engine, ``context_parallel.py``);
 (4) with several expert ranks each device has 1/tp of its context rank's tokens, :math:`T = b s / (cp\,tp)` of them of
     :math:`e h` bytes. k of E experts take a token, and a share q of the experts gets it with probability
     :math:`p(q) = 1 - \binom{E - qE}{k} / \binom{E}{k}`, since routing is even. A token crosses to a node once, whatever
@@ -28,7 +37,9 @@ rank,
     and where the layer is recomputed as a whole. The feed-forward part's all-reduce (1) is then that of the shared
     experts, none without them; and where x is tp, one of the :math:`e k b s h / cp` bytes that the group's experts take
     (gathered before them and scattered after them);
-(5) none of it overlaps computation;
+(5) seconds are bytes times the slowest inverse rate, plus steps times the largest latency, of the tensor group and of
+    the context ranks. Of its nodes' cards a context ring with g of G devices on a node gets g / G. But for (3) none of
+    it overlaps computation;
 (6) of named modules that are recomputed (``taut.data.analytic.recompute_modules``) ``core_attn`` passes keys and values
     once more, ``mlp``, ``moe`` and, beside expert ranks, ``shared_experts`` sum their outputs once more, and ``moe``
     dispatches and combines once more.
@@ -42,7 +53,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, Module
 from taut.data.layers.layer import LayerSpec
-from taut.formulations.degrees import BlockShape
+from taut.formulations.degrees import BlockShape, inner_contexts
 from taut.formulations.links import Links
 from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.tables.block_links import BlockLink, best_block
@@ -52,22 +63,29 @@ REDUCTIONS = {"forward": 2, "none": 4, "selective": 4, "full": 6}
 """All-reduces of a layer and micro-batch in Megatron by recompute, (1); and exchanges of tokens, (4)."""
 PASSED = {"forward": 1, "none": 3, "selective": 4, "full": 4}
 """Times that keys and values pass their ring for a layer and micro-batch by recompute, (2)."""
+EXCHANGED = {"forward": 1, "none": 2, "selective": 3, "full": 3}
+"""Times that an all-to-all of context ranks goes to attention and back, by recompute, (2)."""
 
 
 class Traffic(NamedTuple):
     """
-    Bytes over the slowest link and steps, of tensor groups, context rings and exchanges, of one shape, (1, 2, 4).
+    Bytes over the slowest link and steps, of tensor groups, context ranks and exchanges, of one shape, (1, 2, 4).
 
-    Those of exchanges are inside nodes and between them.
+    Those of exchanges, and of all-to-alls of context ranks, are inside nodes and between them. Of context rings there
+    are bytes, steps and seconds of attention beside them, on a last axis for layers alike in these, (3).
     """
 
     group_bytes: Floats
     group_steps: Floats
-    context_bytes: Floats
-    context_steps: Floats
+    ring_bytes: Floats
+    ring_steps: Floats
+    ring_hidden: Floats
     near_bytes: Floats
     far_bytes: Floats
     expert_steps: Floats
+    context_near: Floats
+    context_far: Floats
+    context_steps: Floats
 
     def at(self, *index: Ints | int | slice) -> "Traffic":
         """The entries at an index."""
@@ -77,12 +95,40 @@ class Traffic(NamedTuple):
         """What remains without another traffic."""
         return Traffic(*(mine - its for mine, its in zip(self, other, strict=True)))
 
+    def times(self, share: Floats) -> "Traffic":
+        """So much of every entry."""
+        return Traffic(*(share[..., None] * f if name.startswith("ring") else share * f for name, f in self._named))
+
+    @property
+    def _named(self) -> Iterable[tuple[str, Floats]]:
+        return zip(self._fields, self, strict=True)
+
     def seconds(self, link: BlockLink) -> Floats:
-        """Seconds on the links of blocks, (3), of the shape that both broadcast to."""
-        every = list(zip(self, link, strict=True))
+        """Seconds on the links of blocks, (3) and (5), of the shape that both broadcast to."""
+        found = self.group_bytes * link.inverse + self.group_steps * link.latency
         # Blocks without contexts and experts, which are most, have links of 0 seconds for these.
-        priced = [every[0], *((figure, price) for figure, price in every[1:] if np.ndim(price) or price)]
-        return np.asarray(sum(figure * price for figure, price in priced))
+        if _some(link.context_inverse):
+            found = found + self.ring_seconds(link)
+        if _some(link.context_near) or _some(link.context_far):
+            found = found + self.all_to_all_seconds(link)
+        if _some(link.near_inverse) or _some(link.far_inverse):
+            found = found + self.near_bytes * link.near_inverse + self.far_bytes * link.far_inverse
+            found = found + self.expert_steps * link.expert_latency
+        return np.asarray(found)
+
+    def ring_seconds(self, link: BlockLink) -> Floats:
+        """Seconds of context rings that attention does not hide, (3)."""
+        return np.asarray(self._shown(link).sum(axis=-1))
+
+    def all_to_all_seconds(self, link: BlockLink) -> Floats:
+        """Seconds of the all-to-alls of context ranks, (2)."""
+        moved = self.context_near * link.context_near + self.context_far * link.context_far
+        return np.asarray(moved + self.context_steps * link.context_latency)
+
+    def _shown(self, link: BlockLink) -> Floats:
+        """Seconds of rings that attention does not hide, of layers alike, (3)."""
+        inverse, latency = np.asarray(link.context_inverse)[..., None], np.asarray(link.context_latency)[..., None]
+        return np.asarray(np.maximum(self.ring_bytes * inverse + self.ring_steps * latency - self.ring_hidden, 0.0))
 
     def by_place(self, links: Links, block: BlockShape) -> tuple[Floats, Floats, Floats]:
         """
@@ -99,16 +145,25 @@ class Traffic(NamedTuple):
         -------
         tuple
             Seconds wherever the block is, and bytes and steps over its slowest link. In blocks of several nodes tensor
-            groups and exchanges are on the best links, and what context rings send counts between nodes.
+            groups and exchanges are on the best links, and what context rings send counts between nodes. A ring that
+            is hidden on the best links counts as hidden everywhere.
         """
-        if block.tp == block.width or block.width <= links.gpus_per_node.max():
-            moved = self.group_bytes + self.context_bytes + self.near_bytes
-            return np.zeros_like(moved), moved, self.group_steps + self.context_steps + self.expert_steps
+        if block.tp == block.width:
+            return np.zeros_like(self.group_bytes), self.group_bytes, self.group_steps
         link = best_block(links, np.ones(links.num_nodes, bool), block)
-        inside = self.group_bytes * link.inverse + self.group_steps * link.latency
-        exchanged = self.near_bytes * link.near_inverse + self.far_bytes * link.far_inverse
-        waits = self.expert_steps * link.expert_latency
-        return np.asarray(inside + exchanged + waits), self.context_bytes, self.context_steps
+        shows = self._shown(link) > 0.0
+        sent, waits, hidden = (
+            np.where(shows, figure, 0.0).sum(axis=-1) for figure in (self.ring_bytes, self.ring_steps, self.ring_hidden)
+        )
+        if block.width <= links.gpus_per_node.max():
+            moved = self.group_bytes + sent + self.near_bytes + self.context_near
+            return -hidden, moved, self.group_steps + waits + self.expert_steps + self.context_steps
+        without = Traffic(*(np.zeros_like(f) if name.startswith("ring") else f for name, f in self._named))
+        return np.asarray(without.seconds(link) - hidden), sent, waits
+
+
+def _some(figure: Floats | float) -> bool:
+    return bool(np.ndim(figure) or figure)
 
 
 class BlockSeconds(NamedTuple):
@@ -148,33 +203,40 @@ def traffic_tables(priced: PricedLayers, coefficient: float = 1.0, exchange: flo
 
 def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: str) -> Traffic:
     """Traffic of every range of layers under a recompute, or of its forward pass."""
-    block, kinds, passes = priced.block, priced.kinds, PASSED[kind]
+    block, kinds = priced.block, priced.kinds
     modules = priced.modules if kind == "selective" else ()
-    if modules and "core_attn" not in modules:
-        passes = PASSED["none"]
+    attention = "none" if modules and "core_attn" not in modules else kind
     repeated, exchanged = np.array([_again(layer, block, modules) for layer in kinds]).T
     reductions, exchanges = REDUCTIONS[kind], REDUCTIONS[kind] + 2 * exchanged
-    tp, turns = block.tp, block.cp - 1
+    tp = block.tp
     tokens = [priced.micro_batch * layer.seq // block.cp for layer in kinds]
     output = np.array([priced.element * count * layer.hidden for count, layer in zip(tokens, kinds, strict=True)])
-    keys = np.array([layer.keys_and_values(tp) for layer in kinds])
     summed, chosen = np.array([_feed_forward(layer, block) for layer in kinds]).T
     wide = chosen * (block.etp > 1)
     near, far = np.array([_copies(layer, block, priced.node_size) for layer in kinds]).T
-    figures = (
-        (
+    none = np.zeros(len(kinds))
+
+    def sums(common: Floats, experts: Floats = none) -> Floats:
+        return _weighed_sums(priced, [(coefficient, common), (exchange, experts)])
+
+    rings = _rings(priced, np.array(tokens), PASSED[attention])
+    inside, outside, steps = _all_to_alls(priced, np.array(tokens), EXCHANGED[attention])
+    return Traffic(
+        sums(
             ring_factor(tp) * (reductions * summed / 2 + repeated) * output,
             ring_factor(tp) * (exchanges * wide / 2) * output,
         ),
-        (ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (exchanges * (wide > 0) / 2)),
-        (turns * passes * (priced.element * np.array(tokens) * keys), 0 * keys),
-        (np.full(len(kinds), turns * passes), 0 * keys),
-        (0 * keys, exchanges * (near * output / tp)),
-        (0 * keys, exchanges * (far * output / tp)),
-        (0 * keys, exchanges * (chosen > 0)),
+        sums(ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (exchanges * (wide > 0) / 2)),
+        coefficient * rings[0],
+        coefficient * rings[1],
+        coefficient * rings[2],
+        sums(none, exchanges * (near * output / tp)),
+        sums(none, exchanges * (far * output / tp)),
+        sums(none, exchanges * (chosen > 0)),
+        sums(inside),
+        sums(outside),
+        sums(steps),
     )
-    weights = coefficient, exchange
-    return Traffic(*(_weighed_sums(priced, [*zip(weights, figure, strict=True)]) for figure in figures))
 
 
 def _weighed_sums(priced: PricedLayers, parts: list[tuple[float, Floats]]) -> Floats:
@@ -182,6 +244,33 @@ def _weighed_sums(priced: PricedLayers, parts: list[tuple[float, Floats]]) -> Fl
     # Most blocks have no context ranks and no expert ranks.
     some = [weight * priced.sums(figure.astype(float).tolist(), 0, 0) for weight, figure in parts if figure.any()]
     return np.asarray(sum(some[1:], some[0]) if some else np.zeros_like(priced.first))
+
+
+def _rings(priced: PricedLayers, tokens: Ints, passes: int) -> Floats:
+    """Bytes, steps and hidden seconds of context rings of every range, (3, L+1, L+1, layers alike), (2) and (3)."""
+    block, inner = priced.block, inner_contexts(priced.tp, priced.cp, priced.node_size)
+    if priced.cp == 1:
+        return np.zeros((3, *priced.first.shape, 1))
+    turns = {"a2a": 0, "a2a+p2p": block.cp // inner - 1}.get(block.cp_comm, block.cp - 1)
+    sent = priced.element * tokens * np.array([layer.keys_and_values(block.tp) for layer in priced.kinds])
+    hides = priced.core_inverse if block.cp_comm != "all_gather" else 0.0
+    core = np.array([layer.attention_flops() for layer in priced.kinds]) * priced.micro_batch / block.tp / block.cp
+    each = np.stack([sent, np.ones(len(sent)), core / (turns + 1) * hides])
+    alike, of = np.unique(each, axis=1, return_inverse=True)
+    count = np.stack([priced.count[of.ravel() == k].sum(axis=0) for k in range(alike.shape[1])], axis=-1)
+    return np.asarray(turns * passes * count * alike[:, None, None])
+
+
+def _all_to_alls(priced: PricedLayers, tokens: Ints, times: int) -> tuple[Floats, Floats, Floats]:
+    """Bytes within nodes and between them, and steps, of the all-to-alls of context ranks of each layer kind, (2)."""
+    block, inner = priced.block, inner_contexts(priced.tp, priced.cp, priced.node_size)
+    if block.cp_comm not in ("a2a", "a2a+p2p"):
+        return (np.zeros(len(tokens)),) * 3
+    ranks = block.cp if block.cp_comm == "a2a" else inner
+    widths = [layer.queries(block.tp) + layer.output(block.tp) for layer in priced.kinds]
+    keys = [layer.keys_and_values(block.tp) for layer in priced.kinds]
+    moved = times * priced.element * tokens * (np.array(widths) + np.array(keys)) / ranks
+    return moved * (inner - 1), moved * (ranks - inner), np.full(len(tokens), 2.0 * times)
 
 
 def _feed_forward(layer: LayerSpec, block: BlockShape) -> tuple[int, int]:

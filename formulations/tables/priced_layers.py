@@ -43,6 +43,8 @@ class PricedLayers:
         Devices of a node, of the largest where they differ: expert groups then lie within nodes.
     modules
         Modules of selective recompute; none stands for the attention core.
+    core_inverse
+        Seconds of a FLOP of attention beside which steps of a ring of keys go, 0 where they go beside none.
     """
 
     model: ModelSpec
@@ -53,6 +55,7 @@ class PricedLayers:
     micro_batch: int
     node_size: int
     modules: tuple[Module, ...] = ()
+    core_inverse: float = 0.0
 
     @property
     def tp(self) -> int:

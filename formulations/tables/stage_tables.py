@@ -13,8 +13,9 @@ For every range, at the degrees of a block and one (micro_batch, sequence_parall
     (``taut.formulations.degrees`` (3));
 (4) activation[r, i, j] bytes kept per micro-batch in flight, workspace[r, i, j] bytes for the layer that is being
     recomputed, logits[i, j] bytes of the loss's passing copies (``LOGIT_BYTES`` an entry, or what the stack takes),
-    buffers[i, j] bytes of messages under way (one received, one sent) and of the gathered input under sequence
-    parallelism, and largest[i, j] parameters of the largest layer;
+    buffers[i, j] bytes of messages under way (one received, one sent), of the gathered input under sequence
+    parallelism, and of all keys and values with their gradients where context ranks gather them, and largest[i, j]
+    parameters of the largest layer;
 (5) message[j] bytes between the stage that ends before layer j and the next one, on one tensor rank.
 
 A range's figures are sums over layer kinds (``taut.formulations.tables.priced_layers``), so equal ranges get equal
@@ -28,6 +29,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, LayerCost
+from taut.data.layers.layer import LayerSpec
 from taut.data.memory import LOGIT_BYTES
 from taut.formulations.tables.block_traffic import Traffic, traffic_tables
 from taut.formulations.tables.priced_layers import PricedLayers
@@ -136,7 +138,13 @@ def stage_tables(
         activation=np.array([ranges(kept[r], *at_edges) for r in RECOMPUTE]).astype(np.int64),
         workspace=np.array([_largest(_brought_back(kept["none"], kept[r]), count) for r in RECOMPUTE]),
         logits=(logit_bytes * _logits(priced) * priced.last).astype(np.int64),
-        buffers=_largest([_buffers(int(out), tp, sequence_parallel, single_stage) for out in output], count),
+        buffers=_largest(
+            [
+                _buffers(int(out), tp, sequence_parallel, single_stage) + _gathered(priced, layer)
+                for layer, out in zip(kinds, output, strict=True)
+            ],
+            count,
+        ),
         largest=np.maximum(
             _largest([priced.parameters(layer) for layer in kinds], count),
             (model.embedding_parameters(tp) * priced.first).astype(np.int64),
@@ -173,6 +181,13 @@ def _buffers(output: int, tp: int, sequence_parallel: bool, single_stage: bool) 
     message = -(-output // tp) if sequence_parallel else output
     gathered = output if sequence_parallel and tp > 1 else 0
     return gathered + (0 if single_stage else 2 * message)
+
+
+def _gathered(priced: PricedLayers, layer: LayerSpec) -> int:
+    """Bytes of all keys and values of a layer with their gradients, where context ranks gather them, (4)."""
+    if priced.cp == 1 or priced.block.cp_comm != "all_gather":
+        return 0
+    return 2 * priced.element * priced.micro_batch * layer.seq * layer.keys_and_values(priced.tp)
 
 
 def _messages(priced: PricedLayers, output: list[float], shards: int) -> Floats:

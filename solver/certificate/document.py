@@ -16,6 +16,7 @@ from taut.data.costs import CostTable
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import digest, first_complaint
+from taut.data.stack import ContextKind
 from taut.errors import DataError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
@@ -62,6 +63,7 @@ class StrategySection(_Section):
     cp: Whole = 1
     ep: Whole = 1
     etp: Whole = 0
+    cp_comm: ContextKind = "p2p"
     stages: list[list[Whole]]
     recompute: list[str]
 

@@ -21,7 +21,13 @@ With D devices, global batch g and L layers a candidate has
 (9) a ZeRO stage that is listed for pipelines, if some are, where pp > 1;
 (10) cp context ranks up to the space's most, 2 cp dividing every sequence: several only with the latency model
     ``step``, memory that is a sum of terms, tensor groups within nodes, and tp cp devices that divide every node or are
-    a multiple of the one size of all; they have no copies of (7) but one;
+    a multiple of the one size of all; they have no copies of (7) but one. They share attention in each listed way: by
+    an all-to-all where cp divides the heads, and those of keys, of a tensor rank, or the ranks of a node do and a
+    replica is on several nodes with some of its ranks on each (a2a+p2p); by a gather of all keys, unless a ring (p2p)
+    is listed and the gather not fixed. With the ring listed and no other fixed there is no all-to-all where attention
+    beside each step of the ring, for one sequence, is at least as long as the step on the slowest link inside nodes,
+    or, where links were measured by device or a replica is on several nodes, of all links, and then at most at its
+    share of a node's cards;
 (11) ep expert ranks up to the space's most that divide the experts of every layer which has some, of etp = 1 or tp
     tensor ranks each: several only as in (10), with ZeRO-1, or 0 where 1 is not to be had or 0 is fixed, and, where
     tp > 1, sequence parallelism. Their ep etp devices are a multiple of tp, of tp cp devices one divides the other, and
@@ -35,10 +41,14 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from taut.data.costs import Key
 from taut.data.layers.layer import LayerSpec
 from taut.errors import DataError
 from taut.solver.certificate.reference.divisions import has_stated
+from taut.solver.certificate.reference.layers import attention_figures, attention_inverse
+from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, WHOLE_STEP, Case, Choice
 
 
@@ -92,7 +102,8 @@ def _degrees(case: Case) -> Iterator[Choice]:
                             for copy in _copies(case, tp, dp) if zero in (2, 3) and cp == 1 else [0]:
                                 for shared in _shared_recompute(case, schedule):
                                     choice = Choice(*head, zero, sharded, (), copy, shared, cp)
-                                    yield from (replace(choice, ep=ep, etp=etp) for ep, etp in _experts(case, choice))
+                                    for kind, (ep, etp) in product(_kinds(case, tp, cp), [*_experts(case, choice)]):
+                                        yield replace(choice, ep=ep, etp=etp, cp_comm=kind)
 
 
 def _contexts(case: Case, tp: int, cp: int) -> bool:
@@ -104,6 +115,52 @@ def _contexts(case: Case, tp: int, cp: int) -> bool:
     sizes = {node.gpus_per_node for node in case.cluster.nodes}
     whole = all(size % (tp * cp) == 0 for size in sizes) or (len(sizes) == 1 and tp * cp % min(sizes) == 0)
     return whole and all(size % tp == 0 for size in sizes) and all(b.seq % (2 * cp) == 0 for b in case.model.blocks)
+
+
+def _kinds(case: Case, tp: int, cp: int) -> Iterator[str]:
+    """How context ranks may share attention, (10)."""
+    if cp == 1:
+        yield "p2p"
+        return
+    listed = case.space.get("cp_comm", ["p2p"])
+    here = min(cp, max(max(node.gpus_per_node for node in case.cluster.nodes) // tp, 1))
+
+    def divides(ranks: int) -> bool:
+        each = [count for block in case.model.blocks for count in (block.heads, block.key_value_heads)]
+        return not any(count % (tp * ranks) for count in each)
+
+    fixed = case.space["fixed"].get("cp_comm")
+    if "p2p" in listed:
+        yield "p2p"
+    if "all_gather" in listed and ("p2p" not in listed or fixed == "all_gather"):
+        yield "all_gather"
+    if "p2p" in listed and fixed in (None, "p2p") and _hides_ring(case, tp, cp, here):
+        return
+    if "a2a" in listed and divides(cp):
+        yield "a2a"
+    if "a2a+p2p" in listed and here not in (1, cp) and divides(here):
+        yield "a2a+p2p"
+
+
+def _hides_ring(case: Case, tp: int, cp: int, here: int) -> bool:
+    """Whether attention hides each step of a ring of one sequence on the slowest link, (10)."""
+    if (attention := attention_inverse(case)) == 0.0:
+        return False
+    network, within = Network(case.cluster), tp * cp <= min(node.gpus_per_node for node in case.cluster.nodes)
+    if network.by_node:
+        starts = np.concatenate([[0], np.cumsum(network.size)])[network.telling(np.arange(len(network.size)))]
+        chosen = np.eye(len(starts), dtype=bool) if within else np.ones((len(starts),) * 2, dtype=bool)
+    else:
+        starts = np.arange(len(network.node_of))
+        chosen = ~np.eye(len(starts), dtype=bool)
+    pairs = starts[:, None], starts[None, :]
+    slow, wait = (1 / network.rate(*pairs))[chosen].max(), network.latency(*pairs)[chosen].max()
+    slow = slow if within else max(slow, (network.size / network.cards / here).max())
+    for layer in case.model.blocks:
+        keys, core = attention_figures(case, layer, tp, cp)
+        if keys * slow + wait > core / cp * attention:
+            return False
+    return True
 
 
 def _experts(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:

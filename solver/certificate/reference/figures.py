@@ -6,9 +6,7 @@ consecutive tp cp ranks context rank c. In groups of ep etp consecutive ranks ev
 
 (1) All-reduces of a tensor group, 4 of every layer's output and 6 under full recompute:
     ring(M, n, B) = 2 (n - 1)/n M/B + 2 (n - 1) latency on the group's slowest link. Half of those without recompute run
-    forward, all others backward. Each of cp context ranks sends keys and values to the next cp - 1 times, forward
-    once, backward twice, and once more where attention is computed again. Their link is the slowest of those with one
-    tensor rank, or between nodes the share of a node's cards of those of them that it holds.
+    forward, all others backward.
 (2) A hop takes latency + message/B either way; message is the last layer's output, divided by tp with sequence
     parallelism.
 (3) A backward pass takes the gradients by input and weights on the slowest type of the tensor group; where an order
@@ -20,7 +18,16 @@ consecutive tp cp ranks context rank c. In groups of ep etp consecutive ranks ev
     is the slowest between the group's, or an equal share of a node's cards if that is less, within nodes the slowest
     there; both take their turn, and the largest latency. All-reduces (1) are one for attention, one for shared experts,
     and with etp > 1 one of k outputs.
-(5) Selective recompute is of the attention core unless modules are named. Of those the core has keys and values sent
+(5) Each of cp context ranks sends keys and values to the next cp - 1 times (p2p), forward once, backward twice, and
+    once more where attention is computed again; as many where all gather them (all_gather). Their link is the slowest
+    of those with one tensor rank, or between nodes the share of a node's cards of those of them that it holds. Where
+    the space says that rings go beside attention, each step shows what it takes beyond 1/cp of the rank's forward
+    attention, at the rate that the fastest device type states. In an all-to-all (a2a) each rank sends 1/cp of its
+    queries, keys, values and outputs to every other, forward and backward once, and once more where attention is
+    computed again, with two latencies; links are those of (4). With g ranks of cp on a node and a2a+p2p the all-to-all
+    is among these, and the ring between nodes has cp/g - 1 steps, on the link between nodes of (4), each beside g/cp of
+    attention.
+(6) Selective recompute is of the attention core unless modules are named. Of those the core has keys and values sent
     once more; a dense part (``mlp``), experts (``moe``) and, beside expert ranks, shared experts alone (which are part
     of ``moe``) have their outputs summed once more; and ``moe`` has tokens sent to and fro once more.
 """
@@ -30,7 +37,7 @@ from functools import cached_property
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of
+from taut.solver.certificate.reference.layers import RECOMPUTE, attention_inverse, layers_of
 from taut.solver.certificate.reference.memory import Stages
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
@@ -53,8 +60,12 @@ class Figures:
         #: Seconds (3, types, layers), and (3, types, chunks).
         self.by_layer = self.layers.passes[:, :, row, np.arange(len(row))]
         self.passes = self.summed(self.by_layer)
-        #: Bytes and numbers of all-reduces, keys and values, and tokens of experts (7, chunks): forward, and all.
+        #: Bytes and numbers of all-reduces and tokens of experts, bytes and number of all-to-alls of context ranks, and
+        #: turns of keys by layers alike in these and in attention (7 + kinds, chunks): forward, and all.
         layers, one = self.layers, np.ones(len(row))
+        kinds, of_kind = np.unique(np.stack([layers.keys, layers.core]), axis=1, return_inverse=True)
+        self.turn_bytes, self.turn_flops = kinds
+        turns = (of_kind.ravel() == np.arange(kinds.shape[1])[:, None]).astype(float)
         outputs, chosen = self._summed_forward()
         usual, exchange = case.coefficient("tensor_parallel"), case.coefficient("exchange")
         wide = chosen * (self.choice.etp > 1) * exchange
@@ -62,19 +73,20 @@ class Figures:
             [
                 (outputs * usual + wide) / 2 * layers.output,
                 (outputs * usual + (wide > 0) * exchange) / 2,
-                layers.keys * usual,
-                one * usual,
                 *self._copies() * layers.output * exchange,
                 (chosen > 0) * exchange,
+                layers.moved * usual,
+                one * usual,
+                *turns * usual,
             ]
         )
-        self.sent = np.array([2, 2, 1, 1, 2, 2, 2])[:, None] * each
+        self.sent = np.array([2, 2, 2, 2, 2, *[1] * (2 + len(turns))])[:, None] * each
         self.is_last = np.isin(np.arange(len(row)), self.last)
         self.parameters, self.experts = self.summed(layers.parameters), self.summed(layers.experts)
         whole = np.where(row == 2, 6, 4)
         modules = set(case.space.get("recompute_modules", ()))
-        again = np.where((row == 2) | (row == 1) & (not modules or "core_attn" in modules), 4, 3)
-        times = np.array([whole, whole, *[again] * 2, whole, whole, whole])
+        again = np.where((row == 2) | (row == 1) & (not modules or "core_attn" in modules), 1, 0)
+        times = np.array([*[whole] * 5, *[2 + again] * 2, *[3 + again] * len(turns)])
         more = (row == 1) * self._repeated(modules, each)
         self.forward, self.every = self.summed(self.sent), self.summed(times * each + more)
 
@@ -88,14 +100,14 @@ class Figures:
         return outputs, chosen
 
     def _repeated(self, modules: set[str], each: Floats) -> Floats:
-        """What recomputing modules sends again, of what layers send in half of their passes' times, (7, L), (5)."""
+        """What recomputing modules sends again, of what layers send in half of their passes' times, (7 + kinds, L), (6)."""
         found, usual = np.zeros_like(each), self.case.coefficient("tensor_parallel")
         for at, layer in enumerate(self.case.model.blocks):
-            one = usual * np.array([self.layers.output[at], 1, 0, 0, 0, 0, 0])
+            one = usual * np.array([self.layers.output[at], 1, *[0] * (len(each) - 2)])
             apart = layer.experts is not None and self.choice.ep > 1
             shared = layer.experts is not None and layer.experts.shared_ffn_hidden > 0
             if apart and "moe" in modules:
-                found[:, at] = 2 * each[:, at] * np.array([1, 1, 0, 0, 1, 1, 1]) - one
+                found[:, at] = 2 * each[:, at] * (np.arange(len(each)) < 5) - one
             elif apart:
                 found[:, at] = one * (shared and "shared_experts" in modules)
             else:
@@ -139,13 +151,9 @@ class Figures:
 
     @cached_property
     def context_link(self) -> tuple[Floats, Floats]:
-        """Least rate and largest latency among the context ranks of every block, (n, pp, dp), (1)."""
-        network, (tp, cp), width = self.network, (self.choice.tp, self.choice.cp), self.choice.block
-        found = []
-        for first in range(width):
-            if first % (tp * cp) >= tp:
-                continue
-            ring = self.devices[..., first : first + tp * cp : tp]
+        """Least rate and largest latency among the context ranks of every block, (n, pp, dp), (5)."""
+        network, cp, found = self.network, self.choice.cp, []
+        for ring in self._peers(self.choice.tp, self.choice.tp * cp):
             rate, latency = network.slowest(ring)
             nodes = network.node_of[ring]
             here = np.stack([(nodes == nodes[..., c : c + 1]).sum(axis=-1) for c in range(cp)], axis=-1)
@@ -157,15 +165,24 @@ class Figures:
     @cached_property
     def expert_link(self) -> tuple[Floats, Floats, Floats]:
         """Seconds of a byte within nodes and between them, and largest latency, (n, pp, blocks), (4)."""
-        network, etp, group = self.network, self.choice.etp, self.choice.expert_group
-        found = []
-        for first in range(self.choice.block):
-            if first % group >= etp:
-                continue
-            peers = self.devices[..., first : first + group : etp]
+        return self._exchange_link(self.choice.etp, self.choice.expert_group)
+
+    @cached_property
+    def context_exchange(self) -> tuple[Floats, Floats, Floats]:
+        """The same of context ranks, (5)."""
+        return self._exchange_link(self.choice.tp, self.choice.tp * self.choice.cp)
+
+    def _peers(self, apart: int, group: int) -> list[Ints]:
+        """Devices of every block so far apart in its groups of so many, (n, pp, blocks, members) each."""
+        firsts = [first for first in range(self.choice.block) if first % group < apart]
+        return [self.devices[..., first : first + group : apart] for first in firsts]
+
+    def _exchange_link(self, apart: int, group: int) -> tuple[Floats, Floats, Floats]:
+        network, found = self.network, []
+        for peers in self._peers(apart, group):
             a, b = peers[..., :, None], peers[..., None, :]
             here = network.node_of[a] == network.node_of[b]
-            other, slow = ~np.eye(self.choice.ep, dtype=bool), 1 / network.rate(a, b)
+            other, slow = ~np.eye(peers.shape[-1], dtype=bool), 1 / network.rate(a, b)
             share = (network.size / network.cards)[network.node_of[a]]
             parts = (
                 np.where(here & other, slow, 0),
@@ -177,18 +194,35 @@ class Figures:
         return near, far, wait
 
     def rings(self, sent: Floats, rank: Ints) -> Floats:
-        """Seconds of what blocks of pipeline ranks (C,) exchange, of (7, C) bytes: (n, C, blocks), (1) and (4)."""
-        tp, cp, found = self.choice.tp, self.choice.cp, np.zeros((len(self.devices), len(rank), self.choice.blocks))
-        moved, steps, keys, turns, near, far, exchanges = sent[:, :, None]
+        """Seconds of what blocks of pipeline ranks (C,) exchange, (n, C, blocks), of (7 + kinds, C) figures."""
+        tp, found = self.choice.tp, np.zeros((len(self.devices), len(rank), self.choice.blocks))
+        moved, steps, near, far, exchanges, whole, times, *turns = sent[:, :, None]
         if tp > 1:
             rate, latency = (figure[:, rank] for figure in self.group_link)
             found = found + 2 * (tp - 1) / tp * moved / rate + 2 * (tp - 1) * steps * latency
-        if cp > 1:
-            rate, latency = (figure[:, rank] for figure in self.context_link)
-            found = found + (cp - 1) * (keys / rate + turns * latency)
+        if self.choice.cp > 1:
+            found = found + self._contexts(rank, whole, times, turns)
         if self.choice.ep > 1:
             inside, between, latency = (figure[:, rank] for figure in self.expert_link)
             found = found + (near * inside + far * between) / tp + exchanges * latency
+        return np.asarray(found)
+
+    def _contexts(self, rank: Ints, whole: Floats, times: Floats, turns: list[Floats]) -> Floats:
+        """Seconds of what context ranks exchange for attention, (5)."""
+        cp, kind, found = self.choice.cp, self.choice.cp_comm, np.zeros((len(self.devices), len(rank), 1))
+        here = self.choice.inner(int(self.network.size.max()))
+        count = {"a2a": 1, "a2a+p2p": cp // here}.get(kind, cp)
+        if kind.startswith("a2a"):
+            near, far, wait = (figure[:, rank] for figure in self.context_exchange)
+            peers = cp if kind == "a2a" else here
+            found = found + whole * ((here - 1) * near + (peers - here) * far) / peers + 2 * times * wait
+            slow = far
+        else:
+            rate, wait = (figure[:, rank] for figure in self.context_link)
+            slow = 1 / rate
+        hidden = attention_inverse(self.case) if kind != "all_gather" else 0.0
+        for number, keys, flops in zip(turns, self.turn_bytes, self.turn_flops, strict=True):
+            found = found + (count - 1) * number * np.maximum(keys * slow + wait - flops / count * hidden, 0.0)
         return np.asarray(found)
 
     def alone(self, rank: Ints) -> Floats:

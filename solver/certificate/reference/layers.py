@@ -11,7 +11,10 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     router; of latent attention they share what is made by heads and have whole what compresses. With ep expert ranks
     each has 1/ep of the experts, and etp tensor ranks share each.
 (4) Each of cp context ranks has 1/cp of the tokens. A layer's output has as many numbers of the precision's size for
-    each as its hidden size, and its keys and values twice as many as the keys are wide on a tensor rank.
+    each as its hidden size, and its keys and values twice as many as the keys are wide on a tensor rank; ``moved`` has
+    queries and the attention's output beside them. ``core`` are the FLOP of a rank's forward attention, 4 for each of
+    its tokens, tokens that this attends to, and channels of its heads, of latent attention the mean of the keys' and
+    the values'.
 """
 
 from dataclasses import astuple, dataclass
@@ -38,9 +41,9 @@ class Layers:
 
     ``passes`` (3, k, r, l) are seconds forward, by the input and by the weights. ``kept`` (r, l) and ``brought_back``
     (r, l) are bytes of activations that stay, and that recomputing brings back. ``output`` (l,) are bytes of the
-    layers' outputs, ``keys`` (l,) those of keys and values, ``parameters`` (l,) those of one rank, ``gathered`` (l,)
-    those that the largest gather takes; ``experts`` (l,) those of experts where fewer devices hold them than the rest;
-    ``embedding`` are those of the token embedding alone.
+    layers' outputs, ``keys`` (l,) those of keys and values, ``moved`` and ``core`` (l,) as in (4), ``parameters`` (l,)
+    those of one rank, ``gathered`` (l,) those that the largest gather takes; ``experts`` (l,) those of experts where
+    fewer devices hold them than the rest; ``embedding`` are those of the token embedding alone.
     """
 
     passes: Floats
@@ -48,6 +51,8 @@ class Layers:
     brought_back: Ints
     output: Ints
     keys: Ints
+    moved: Ints
+    core: Floats
     parameters: Ints
     gathered: Ints
     experts: Ints
@@ -93,7 +98,9 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     tokens = np.array([batch * layer.seq // choice.cp for layer in blocks])
     output = number * tokens * np.array([layer.hidden for layer in blocks])
     keys = number * tokens * np.array([_keys(layer, tp) for layer in blocks])
-    held = kept.astype(int), brought_back.astype(int), output, keys
+    widths, reach = np.array([_attention_widths(layer, tp) for layer in blocks]), [_window(layer) for layer in blocks]
+    moved, core = keys + number * tokens * widths[:, 0], 4 * tokens * np.array(reach) * widths[:, 1]
+    held = kept.astype(int), brought_back.astype(int), output, keys, moved, core
     entry = case.memory.shared_logit_bytes if tp > 1 else LOGIT_BYTES
     if (case.calibration or case.memory).fused_loss:
         entry = 0
@@ -169,6 +176,38 @@ def _attention(layer: LayerSpec, tp: int) -> int:
     if latent.q_lora_rank is None:
         return whole + own + layer.heads // tp * key * hidden
     return whole + own + latent.q_lora_rank * (hidden + 1 + layer.heads // tp * key)
+
+
+def attention_figures(case: Case, layer: LayerSpec, tp: int, cp: int) -> tuple[float, float]:
+    """Bytes of keys and values, and FLOP of forward attention, of one rank for one sequence, (4)."""
+    tokens = layer.seq // cp
+    keys = NUMBER_BYTES[case.memory.precision] * tokens * _keys(layer, tp)
+    return keys, 4 * tokens * _window(layer) * _attention_widths(layer, tp)[1]
+
+
+def attention_inverse(case: Case) -> float:
+    """Seconds of a FLOP of attention on the fastest device as stated; 0 where no ring goes beside it."""
+    if not case.space.get("overlap_context", False):
+        return 0.0
+    precision = case.memory.precision
+    number = "bf16" if precision.startswith(("fp8", "mxfp8", "nvfp4")) else precision
+    devices = case.cluster.devices.values()
+    rate = max(1e12 * device.peak_tflops.get(number, 0.0) * device.attention_efficiency for device in devices)
+    return 1 / rate if rate > 0 else 0.0
+
+
+def _attention_widths(layer: LayerSpec, tp: int) -> tuple[float, float]:
+    """Width of queries and the attention's output together, and of the products of attention, on one tensor rank."""
+    latent = layer.latent
+    if latent is None:
+        own = layer.heads * (layer.head_dim or layer.hidden // layer.heads) // tp
+        return 2 * own, own
+    key, value = layer.heads * (latent.qk_nope_head_dim + latent.qk_rope_head_dim), layer.heads * latent.v_head_dim
+    return key // tp + value // tp, (key + value) / 2 / tp
+
+
+def _window(layer: LayerSpec) -> int:
+    return min(layer.attention_window or layer.seq, layer.seq)
 
 
 def _keys(layer: LayerSpec, tp: int) -> int:

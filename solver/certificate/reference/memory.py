@@ -9,7 +9,8 @@ What a device of each pipeline rank holds, and which plans break a rule.
 (2) Stage x of 1F1B holds min(pp - x, m) micro-batches, GPipe m; other orders what their passes hold, until the whole
     backward pass or the gradient by the weights. Full recompute keeps checkpoints, otherwise activations.
 (3) For a moment a device holds the largest layer that recomputing brings back, the messages under way (one each way)
-    with the gathered input under sequence parallelism, and the loss its logits.
+    with the gathered input under sequence parallelism, all keys and values with their gradients where context ranks
+    gather them, and the loss its logits.
 (4) Bytes are the sum of terms times coefficients, each rounded up, and the overhead. A network predicts them instead,
     for stages whose layers differ by one at most.
 (5) Moments in half precision take 4 bytes less, and 8 more of each parameter of a group, experts or all others, in the
@@ -56,6 +57,8 @@ def memory_bytes(
     message = -(-layers.output // choice.tp) if choice.sequence_parallel else layers.output
     gathered = layers.output if choice.sequence_parallel and choice.tp > 1 else 0 * layers.output
     buffers = gathered + (2 * message if choice.pp > 1 else 0)
+    if choice.cp > 1 and choice.cp_comm == "all_gather":
+        buffers = buffers + 2 * choice.cp * layers.keys
 
     def added(figures: Ints) -> Ints:
         return np.bincount(rank, figures, choice.pp).astype(int)

@@ -70,6 +70,7 @@ class Choice:
     cp: int = 1
     ep: int = 1
     etp: int = 0
+    cp_comm: str = "p2p"
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; the order, copy, shared recompute and context ranks only where given."""
@@ -77,6 +78,8 @@ class Choice:
         given["etp"] = self.etp
         values = {name: value for name, value in asdict(self).items() if name not in given}
         values = {name: value for name, value in values.items() if name not in ("cp", "ep") or value > 1}
+        if self.cp == 1:
+            del values["cp_comm"]
         return values | {name: value for name, value in given.items() if value}
 
     @property
@@ -93,6 +96,10 @@ class Choice:
     def expert_group(self) -> int:
         """Devices that have all experts between them."""
         return self.ep * (self.etp or self.tp)
+
+    def inner(self, node_size: int) -> int:
+        """Context ranks of a replica on a node."""
+        return min(self.cp, max(node_size // self.tp, 1))
 
     @property
     def blocks(self) -> int:

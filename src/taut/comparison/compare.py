@@ -26,7 +26,7 @@ from taut.planning.stated import stated_configuration
 from taut.solver.result import Progress
 
 DEGREES = ("tp", "cp", "pp")
-CHOICES = (*DEGREES, "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "recompute")
+CHOICES = (*DEGREES, "cp_comm", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "recompute")
 """What may change alone, in the order in which equal gains are told."""
 LEAST_GAIN = 1e-6
 """Share of the step below which a change gains nothing."""
@@ -101,7 +101,7 @@ def _single(request: PlanRequest, current: Current, strategy: Strategy) -> Itera
     """The best of every choice with the others held, (3)."""
     held = _held(current, strategy)
     for what in CHOICES:
-        follows = {what, "dp"} if what in DEGREES else {what}
+        follows = {what, "dp", "cp_comm"} if what in DEGREES else {what}
         if what == "vpp":
             follows = {"vpp", "schedule"}
         fix = {name: value for name, value in held.items() if name not in follows}
@@ -145,6 +145,8 @@ def _held(current: Current, strategy: Strategy) -> dict[str, Any]:
     candidate = strategy.candidate
     held: dict[str, Any] = {name: getattr(candidate, name) for name in ("tp", "cp", "pp", "dp", "vpp", "micro_batch")}
     held |= {name: getattr(candidate, name) for name in ("ep", "schedule", "zero", "sequence_parallel")}
+    if candidate.cp > 1:
+        held["cp_comm"] = candidate.cp_comm
     if candidate.ep > 1:
         held["etp"] = candidate.etp
     if candidate.dp_shard or "dp_shard" in current.fix:

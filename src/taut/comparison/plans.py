@@ -29,6 +29,7 @@ def _figures(plan: Plan) -> dict[str, str]:
         "cluster": plan.cluster,
         "latency model": plan.certificate.latency_model,
         "pp, tp, cp, dp": ", ".join(str(each) for each in (chosen.pp, chosen.tp, chosen.cp, chosen.dp)),
+        **({"context ranks": chosen.cp_comm} if chosen.cp > 1 else {}),
         "micro-batch": f"{chosen.micro_batch}, {chosen.num_micro_batches} of them",
         "schedule": chosen.schedule + (f", {chosen.vpp} chunks" if chosen.vpp > 1 else ""),
         "ZeRO": str(chosen.zero),

@@ -49,6 +49,7 @@ def described(strategy: Strategy) -> dict[str, Any]:
     """Degrees and choices of a strategy, one recompute where all stages have it."""
     candidate = strategy.candidate
     named = ["tp", "cp", "pp", "dp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel"]
+    named += ["cp_comm"] if candidate.cp > 1 else []
     named += ["ep", "etp"] if candidate.ep > 1 else []
     kinds = sorted(set(strategy.recompute))
     return {name: getattr(candidate, name) for name in named} | {"recompute": kinds[0] if len(kinds) == 1 else "mixed"}

@@ -21,6 +21,7 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import ANY_DIVISION
 from taut.errors import DataError
+from taut.formulations.degrees import inner_contexts
 from taut.planning.plan import Plan
 from taut.planning.tables import described_cluster, described_model
 from taut.solver.certificate.document import StrategySection
@@ -110,6 +111,14 @@ class Job:
         """Sequences of a step."""
         chosen = self.strategy
         return chosen.dp * chosen.micro_batch * chosen.num_micro_batches
+
+    @property
+    def context_sizes(self) -> tuple[int, int]:
+        """Context ranks of a replica on a node, and nodes that it is on."""
+        inner = inner_contexts(
+            self.strategy.tp, self.strategy.cp, max(node.gpus_per_node for node in self.cluster.nodes)
+        )
+        return inner, self.strategy.cp // inner
 
     @property
     def sequence(self) -> int:

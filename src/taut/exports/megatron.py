@@ -14,6 +14,7 @@ from taut.exports.job import ExportError, Job
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 RECIPES = {"fp8": "tensorwise", "fp8-blockwise": "blockwise", "mxfp8": "mxfp8"}
 """Names of the recipes of narrow products in ``--fp8-recipe``."""
+HIERARCHICAL = "a2a+p2p"
 SINGLE = 4
 """Bytes of a gradient in single precision."""
 
@@ -46,6 +47,7 @@ def megatron_flags(job: Job) -> Flags:
         "--tensor-model-parallel-size": str(chosen.tp),
         "--pipeline-model-parallel-size": str(chosen.pp),
         "--context-parallel-size": str(chosen.cp),
+        **dict(_contexts(job)),
         "--micro-batch-size": str(chosen.micro_batch),
         "--global-batch-size": str(job.global_batch),
         **({"--sequence-parallel": None} if chosen.sequence_parallel else {}),
@@ -71,6 +73,13 @@ def check_schedule(job: Job) -> None:
             f"{job.plan.source}: schedule {job.strategy.schedule}, expected 1f1b or interleaved-1f1b for Megatron-LM; "
             "plan with --stack megatron-core, or export to torchtitan or torch-csv"
         )
+
+
+def _contexts(job: Job) -> Iterator[tuple[str, str | None]]:
+    if job.strategy.cp > 1:
+        yield "--cp-comm-type", job.strategy.cp_comm
+        if job.strategy.cp_comm == HIERARCHICAL:
+            yield "--hierarchical-context-parallel-sizes", " ".join(map(str, job.context_sizes))
 
 
 def _precision(job: Job) -> Iterator[tuple[str, str | None]]:

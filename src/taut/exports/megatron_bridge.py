@@ -9,7 +9,7 @@ from typing import Any
 
 from taut.exports.job import Job
 from taut.exports.layout import layout_of
-from taut.exports.megatron import SHARDING, SINGLE, check_schedule
+from taut.exports.megatron import HIERARCHICAL, SHARDING, SINGLE, check_schedule
 
 RECIPE = '''\
 """A plan as a recipe of Megatron-Bridge."""
@@ -51,6 +51,7 @@ def bridge_settings(job: Job) -> dict[str, Any]:
         "model.virtual_pipeline_model_parallel_size": chosen.vpp if chosen.vpp > 1 and not uneven else None,
         "model.pipeline_model_parallel_layout": layout_of(job.layers) if uneven else None,
         "model.context_parallel_size": chosen.cp,
+        **_contexts(job),
         "model.expert_model_parallel_size": chosen.ep,
         **({"model.expert_tensor_parallel_size": chosen.etp or chosen.tp} if job.model.has_experts else {}),
         "model.sequence_parallel": chosen.sequence_parallel,
@@ -75,6 +76,14 @@ def _formats(job: Job) -> dict[str, Any]:
     if job.memory.weight_remainders or job.memory.half_moments:
         found["optimizer.use_precision_aware_optimizer"] = True
     return found
+
+
+def _contexts(job: Job) -> dict[str, Any]:
+    if job.strategy.cp == 1:
+        return {}
+    kind = {"model.cp_comm_type": job.strategy.cp_comm}
+    several = job.strategy.cp_comm == HIERARCHICAL
+    return kind | ({"model.hierarchical_context_parallel_sizes": list(job.context_sizes)} if several else {})
 
 
 def _sharding(job: Job) -> dict[str, Any]:

@@ -117,6 +117,11 @@ def _check(job: Job) -> None:
             f"{source}: expert ranks (ep={chosen.ep}) without sharded weights, which torchtitan has not; "
             "plan with --stack torchtitan, or --fix ep=1"
         )
+    if chosen.cp > 1 and chosen.cp_comm != "all_gather":
+        raise ExportError(
+            f"{source}: context ranks that share attention by {chosen.cp_comm}, expected all_gather for torchtitan; "
+            "plan with --stack torchtitan, or --fix cp_comm=all_gather"
+        )
     if chosen.tp > 1 and not chosen.sequence_parallel:
         raise ExportError(
             f"{source}: tensor ranks without sequence parallelism, which torchtitan has not; "

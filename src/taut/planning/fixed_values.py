@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import MODULES, RECOMPUTE
-from taut.data.stack import SCHEDULES
+from taut.data.stack import CONTEXT_KINDS, SCHEDULES
 from taut.data.suggest import one_of
 from taut.errors import FieldError
 from taut.formulations.space import FIXABLE
@@ -42,6 +42,8 @@ def _expected(name: str, value: object, global_batch: int, devices: int) -> str 
     if name == "recompute_modules":
         wrong = [part for part in str(value).split("+") if part not in MODULES]
         return f"modules joined by +, {one_of(wrong[0], MODULES)}" if wrong else None
+    if name == "cp_comm":
+        return None if value in CONTEXT_KINDS else one_of(str(value), CONTEXT_KINDS)
     if name == "sequence_parallel":
         return None if isinstance(value, bool) else "true or false"
     whole = isinstance(value, int) and not isinstance(value, bool)
@@ -58,7 +60,7 @@ def _expected(name: str, value: object, global_batch: int, devices: int) -> str 
 
 def _shown(name: object, value: object) -> str:
     """``name=value``; text in quotes where a number or a truth value was expected."""
-    text = ("schedule", "recompute", "recompute_modules")
+    text = ("schedule", "recompute", "recompute_modules", "cp_comm")
     return f"{name}={value}" if name in text or not isinstance(value, str) else f"{name}={value!r}"
 
 

@@ -17,6 +17,7 @@ from taut.data.load import load_cluster, load_costs, load_memory_model, load_mod
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import ANY_DIVISION, Stack
+from taut.data.suggest import one_of
 from taut.errors import DataError, FieldError
 from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.problem import LATENCY_MODELS, WHOLE_STEP, LatencyModel, PlanningProblem
@@ -108,6 +109,10 @@ def _check_ranks(request: PlanRequest, model: ModelSpec, stack: Stack, memory: M
     """Refuse context and expert ranks that are asked for where nothing prices them or the stack has none."""
     if request.fix.get("ep", 1) > 1:
         _check_experts(request, model, stack, memory)
+    kind = request.fix.get("cp_comm")
+    if kind is not None and kind not in stack.cp_comm:
+        reason = f"not in {stack.name}, expected {one_of(str(kind), stack.cp_comm)}, or stack any"
+        raise FieldError("fix", f"cp_comm={kind}", reason)
     field, asked = ("fix", request.fix["cp"]) if "cp" in request.fix else ("max_cp", request.max_cp or 1)
     if asked == 1:
         return
@@ -219,6 +224,11 @@ def _no_candidate(problem: PlanningProblem, request: PlanRequest) -> DataError:
         rule += (
             "; etp is 1 or tp, and tp where ep=1; tp divides ep*etp; of ep*etp and tp*cp one divides the other, and "
             "both divide the node size or are multiples of it"
+        )
+    if space.fixed.get("cp_comm", "p2p") != "p2p":
+        rule += (
+            f"; cp is from 2 to {space.max_cp} (max_cp), in a2a a divisor of heads and kv_heads of a tensor rank, and "
+            "with a2a+p2p its ranks are on several nodes, several on each, which divide these heads"
         )
     if ANY_DIVISION not in space.divisions:
         rule += f"; the layers divide into chunks that are {' or '.join(space.divisions)}"

@@ -117,6 +117,8 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         max_tp=request.max_tp or largest,
         max_cp=_max_cp(request, model, stack),
         max_ep=_max_ep(request, model, stack),
+        cp_comm=stack.cp_comm,
+        overlap_context=stack.overlap_context,
         max_even_vpp=MOST_EVEN_CHUNKS,
         schedules=_schedules(request, stack),
         zero=_zero_stages(request, stack),

@@ -1,8 +1,8 @@
 """
 Rows of configurations as columns: what the batch form prices.
 
-What a row leaves open is its stack's: sequence parallelism of tensor ranks as its memory model was fitted, and the
-overlap of gradient reductions as the framework has it.
+What a row leaves open is its stack's: sequence parallelism of tensor ranks as its memory model was fitted, the overlap
+of gradient reductions and the kind of context ranks as the framework has them.
 """
 
 import numpy as np
@@ -11,13 +11,17 @@ from taut.data.arrays import Flags, Ints
 from taut.data.costs import RECOMPUTE
 from taut.data.memory import MemoryModel
 from taut.data.samples import ConfigurationRow
-from taut.data.stack import SCHEDULES
+from taut.data.stack import CONTEXT_KINDS, SCHEDULES, ContextKind
 from taut.formulations.batch.configurations import Configurations, even_division
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 
 
 def columns_of(
-    rows: list[ConfigurationRow], *, sequence_parallel: bool = False, overlap: bool = False
+    rows: list[ConfigurationRow],
+    *,
+    sequence_parallel: bool = False,
+    overlap: bool = False,
+    cp_comm: ContextKind = "p2p",
 ) -> Configurations:
     """
     Rows as columns.
@@ -26,7 +30,7 @@ def columns_of(
     ----------
     rows
         Configurations that ``refusal`` lets pass.
-    sequence_parallel, overlap
+    sequence_parallel, overlap, cp_comm
         What holds of rows that do not say.
     """
 
@@ -56,6 +60,7 @@ def columns_of(
         sequence_parallel=_said([row.sequence_parallel for row in rows], sequence_parallel) * (_tensor(rows) > 1),
         tied=column([row.tied_embedding and row.vocab > 0 for row in rows]),
         overlap=_said([row.overlap_grad_reduce for row in rows], overlap),
+        cp_comm=column([CONTEXT_KINDS.index(row.cp_comm or cp_comm) for row in rows]),
         division=_division(rows),
     )
 

@@ -11,6 +11,7 @@ differences to slightly larger coefficients, exact but for rounding where no max
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -63,12 +64,5 @@ def slopes(row: ConfigurationRow, setting: Setting, coefficients: Floats) -> Flo
 def _seconds(row: ConfigurationRow, setting: Setting, coefficients: Sequence[float] | Floats) -> float:
     known = setting.calibration.model_dump()
     known["coefficients"] = dict(zip(EXPERT_TERMS, map(float, coefficients), strict=True))
-    chosen = Setting(
-        device=setting.device,
-        machine=setting.machine,
-        calibration=Calibration.model_validate(known),
-        memory=setting.memory,
-        per_parameter=setting.per_parameter,
-        overlap=setting.overlap,
-    )
+    chosen = replace(setting, calibration=Calibration.model_validate(known))
     return priced_alone(row, chosen, division_of(row))[0]

@@ -87,12 +87,16 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
     said = memory.sequence_parallel if row.sequence_parallel is None else row.sequence_parallel
     sharded = row.tp > 1 and (said or row.ep > 1)
     fixed = {name: getattr(row, name) for name in ("pp", "tp", "cp", "dp", "ep", "vpp", "micro_batch", "zero")}
+    kind = row.cp_comm or setting.cp_comm
+    fixed |= {"cp_comm": kind} if row.cp > 1 else {}
     fixed |= {"etp": row.expert_tp, "schedule": row.run_schedule, "sequence_parallel": sharded}
     space = StrategySpace(
         global_batch=row.global_batch,
         max_tp=row.tp,
         max_cp=row.cp,
         max_ep=row.ep,
+        cp_comm=[kind],
+        overlap_context=setting.machine.core_inverse > 0.0,
         max_vpp=row.vpp,
         schedules=[row.run_schedule],
         zero=[row.zero],

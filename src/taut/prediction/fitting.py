@@ -94,6 +94,7 @@ def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[
             [rows[index] for index in members],
             sequence_parallel=setting.memory.sequence_parallel,
             overlap=setting.overlap,
+            cp_comm=setting.cp_comm,
         )
         forms.append((members, step_form(columns, setting.machine, setting.per_parameter)))
     overlap = all(form.overlap.all() for _, form in forms)

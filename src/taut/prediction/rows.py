@@ -108,7 +108,12 @@ def _warn_outside(rows: list[ConfigurationRow], memory: MemoryModel) -> None:
 
 def _priced(rows: list[ConfigurationRow], setting: Setting) -> list[Prediction]:
     _warn_outside(rows, setting.memory)
-    columns = columns_of(rows, sequence_parallel=setting.memory.sequence_parallel, overlap=setting.overlap)
+    columns = columns_of(
+        rows,
+        sequence_parallel=setting.memory.sequence_parallel,
+        overlap=setting.overlap,
+        cp_comm=setting.cp_comm,
+    )
     seconds, needed = price(columns, setting)
     if (network := setting.memory.network) is not None:
         needed = np.ceil(network.predict(network_features(rows, network.names))).astype(np.int64)

@@ -16,11 +16,11 @@ from taut.data.analytic.device_rates import rates_of
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations, catalog_operators, memory_model_of
 from taut.data.catalog.devices import catalog_devices, catalog_section
-from taut.data.device import DeviceSpec, Precision, usual_precision
+from taut.data.device import DeviceSpec, Precision, core_inverse, usual_precision
 from taut.data.load import load_cluster
 from taut.data.memory import MemoryModel, ParameterBytes, parameter_bytes
 from taut.data.samples import ConfigurationRow
-from taut.data.stack import Stack, calibration_for, load_stack
+from taut.data.stack import ContextKind, Stack, calibration_for, catalog_stacks, load_stack
 from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, MICROSECOND
 from taut.errors import DataError
@@ -76,6 +76,7 @@ class Setting:
     memory: MemoryModel
     per_parameter: ParameterBytes
     overlap: bool
+    cp_comm: ContextKind
 
 
 def setting_of(row: ConfigurationRow, given: Given) -> Setting:
@@ -93,14 +94,23 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         chosen = chosen.model_copy(update=memory.kept)
     if row.cuda_graphs:
         chosen = chosen.model_copy(update={"launch_us": 0.0, "fused_experts": True})
+    runs = stack or _framework_of_runs(row.stack)
     links = row.cluster or _cluster_of_runs(row, stack, given, chosen, device)
     return Setting(
         device=device,
-        machine=machine_of(links, device, row.gpus_per_node, precision, chosen),
+        machine=machine_of(
+            links,
+            device,
+            row.gpus_per_node,
+            precision,
+            chosen,
+            overlap_context=runs is not None and runs.overlap_context,
+        ),
         calibration=chosen,
         memory=memory,
         per_parameter=parameter_bytes(precision, row.grad_precision),
         overlap=stack is not None and stack.overlap_grad_reduce,
+        cp_comm=runs.cp_comm[0] if runs else "p2p",
     )
 
 
@@ -108,6 +118,12 @@ def _framework(row: ConfigurationRow) -> Stack | None:
     """The framework of a row, the default one where it names none; None where it names a calibration's runs."""
     name = row.stack or DEFAULT_STACK
     return load_stack(name) if name in catalog_section("stacks") else None
+
+
+def _framework_of_runs(name: str) -> Stack | None:
+    """The framework that a calibration of these runs speaks for, if any."""
+    known = {entry.name for entry in catalog_calibrations().values() if entry.stack == name}
+    return next((stack for stack in catalog_stacks().values() if known & set(stack.calibrations)), None)
 
 
 def _precision(row: ConfigurationRow, device: DeviceSpec, given: MemoryModel | None) -> Precision:
@@ -188,7 +204,13 @@ def default_cluster(device: DeviceSpec) -> str:
 
 
 def machine_of(
-    cluster: str, device: DeviceSpec, gpus_per_node: int, precision: Precision, calibration: Calibration
+    cluster: str,
+    device: DeviceSpec,
+    gpus_per_node: int,
+    precision: Precision,
+    calibration: Calibration,
+    *,
+    overlap_context: bool = False,
 ) -> Machine:
     """Rates of a device in nodes of this size under a calibration's stack, with the links of a catalog cluster."""
     spec = load_cluster(cluster)
@@ -207,4 +229,5 @@ def machine_of(
         between_rate=(network.bandwidth_gbps or node.intra_bandwidth_gbps) * GIGABIT,
         between_latency=network.latency_us * MICROSECOND,
         cards=(node.nic_bandwidth_gbps or np.inf) * GIGABIT,
+        core_inverse=core_inverse([device], precision) if overlap_context else 0.0,
     )

@@ -21,6 +21,13 @@ _STOPPED = {
     "work": "the work limit was reached",
     "interrupt": "it was interrupted",
 }
+CONTEXT_WORDS = {
+    "p2p": "a ring of keys",
+    "all_gather": "gathered keys",
+    "a2a": "all-to-all of heads",
+    "a2a+p2p": "all-to-all of heads in nodes, a ring of keys between them",
+}
+"""How context ranks share attention."""
 PARTS = {
     "compute": "computation",
     "tensor_parallel": "tensor-parallel all-reduces",
@@ -74,7 +81,7 @@ def _head(plan: "PlanDocument") -> list[str]:
 
 def strategy_words(strategy: "StrategySection") -> str:
     """Degrees, schedule and sharding in a line."""
-    contexts = f", context {strategy.cp}" if strategy.cp > 1 else ""
+    contexts = f", context {strategy.cp} ({CONTEXT_WORDS[strategy.cp_comm]})" if strategy.cp > 1 else ""
     wide = f" of {strategy.etp} tensor ranks each" if strategy.etp > 1 else ""
     experts = f", experts {strategy.ep}{wide}" if strategy.ep > 1 else ""
     degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}{contexts}, data {strategy.dp}{experts}"

@@ -26,6 +26,7 @@ RESULTS = (
     "pp",
     "tp",
     "cp",
+    "cp_comm",
     "dp",
     "dp_shard",
     "vpp",

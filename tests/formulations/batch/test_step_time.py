@@ -93,6 +93,7 @@ def random_case(
             "dropout": wet,
             "tied": given["tied_embedding"],
             "cp": 1,
+            "cp_comm": 0,
             "zero": candidate.zero,
         },
         **{"schedule": SCHEDULES.index(candidate.schedule), "recompute": recompute, "overlap": overlap},

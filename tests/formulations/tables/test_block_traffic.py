@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from taut.data.model import ModelSpec
+from taut.data.stack import ContextKind
 from taut.formulations.degrees import BlockShape
 from taut.formulations.latency import step_time
 from taut.formulations.links import links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.tables.block_links import best_block, block_link
+from taut.formulations.tables.block_links import BlockLink, best_block, block_link
+from taut.formulations.tables.block_traffic import Traffic
 from tests.support.small import candidate, cluster, costs, problem, strategy
 
 LAYERS = 2
@@ -36,20 +38,68 @@ def two_contexts(pp: int, dp: int, m: int) -> Candidate:
     return replace(candidate(pp, 2, dp, m=m), cp=2)
 
 
+def told(traffic: Traffic) -> list[float]:
+    """Bytes and steps of tensor groups and of rings of keys, where nothing else is sent and nothing hidden."""
+    assert not any(float(figure.sum()) for figure in traffic[4:])
+    return [float(figure.sum()) for figure in traffic[:4]]
+
+
+def of_kind(kind: ContextKind, *, nodes: int, size: int, cp: int, overlap: bool = False) -> tuple[Traffic, BlockLink]:
+    """Traffic of the small model's layers, all heads with keys of their own, and the links of a block of tp 1."""
+    shape = {"name": "small", "layers": LAYERS, "hidden": 64, "heads": 4, "seq": 128}
+    spec, base = ModelSpec.parse(shape, "s"), with_contexts(nodes=nodes, size=size, nic_gbps=16)
+    table = costs(spec)
+    table = table.model_copy(update={"rows": [row.model_copy(update={"cp": cp}) for row in table.rows]})
+    more = {"cp_comm": [kind], "overlap_context": overlap, "max_cp": cp}
+    given = replace(base, model=spec, costs=table, space=base.space.model_copy(update=more))
+    choice = replace(candidate(1, 1, nodes * size // cp, m=4), cp=cp, cp_comm=kind)
+    link = block_link(given.links, np.arange(nodes * size)[:cp], choice.block)
+    return given.tables(choice).traffic.at(0, 0, LAYERS), link
+
+
+def test_all_to_alls_send_a_share_to_every_rank() -> None:
+    """Queries, keys, values and outputs of 32 tokens: a quarter stays, the same goes to each of three others."""
+    # 4 ranks on two nodes of 2: 1 peer inside at 10 GB/s, 2 beyond at half of the cards' 2 GB/s for each device.
+    traffic, link = of_kind("a2a", nodes=2, size=2, cp=4)
+    moved = 2 * 32 * 4 * 64
+    wanted = LAYERS * 2 * (moved / 4 / 10e9 + 2 * moved / 4 / 1e9)
+    assert float(traffic.seconds(link)) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_a_ring_between_nodes_follows_all_to_alls_within_them() -> None:
+    """Two ranks of a node exchange half of what they have; one step of 32 tokens' keys goes to the other node."""
+    traffic, link = of_kind("a2a+p2p", nodes=2, size=2, cp=4)
+    # Three turns, forward and twice backward, of 2 x 64 numbers of 2 bytes for each of 32 tokens at 1 GB/s.
+    wanted = LAYERS * (2 * 2 * 32 * 4 * 64 / 2 / 10e9 + 3 * 2 * 32 * 128 / 1e9)
+    assert float(traffic.seconds(link)) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_attention_hides_steps_of_a_ring() -> None:
+    """Each of three steps shows what it takes beyond a quarter of the rank's forward attention; a gather all of it."""
+    # A step: 2 x 32 x 128 bytes at 1 GB/s = 8.192 us. Attention of 32 tokens to 128: 4 x 32 x 128 x 64 FLOP at
+    # 0.4 TFLOP/s, a quarter beside each step = 0.6554 us.
+    hidden, link = of_kind("p2p", nodes=2, size=2, cp=4, overlap=True)
+    step = 2 * 32 * 128 / 1e9
+    beside = 4 * 32 * 128 * 64 / 0.4e12 / 4
+    assert float(hidden.seconds(link)) == pytest.approx(LAYERS * 3 * 3 * (step - beside), rel=1e-12)
+    gathered, link = of_kind("all_gather", nodes=2, size=2, cp=4, overlap=True)
+    assert float(gathered.seconds(link)) == pytest.approx(LAYERS * 3 * 3 * step, rel=1e-12)
+
+
 def test_a_layer_sends_outputs_and_keys_of_its_share_of_the_tokens() -> None:
     """Four all-reduces of half the tokens on two ranks, and three turns of one rank's keys and values."""
     tables = with_contexts(nodes=1, size=4).tables(two_contexts(1, 1, 8))
     plain, full = (tables.traffic.at(r, 0, LAYERS) for r in (0, 2))
     # 2 (2-1)/2 = 1 of the output crosses each link, in 2 (2-1) = 2 steps; cp - 1 = 1 step for keys and values.
-    assert [float(figure) for figure in plain] == [8 * OUTPUT, 16, 6 * KEYS, 6, 0, 0, 0]
-    assert [float(figure) for figure in full] == [12 * OUTPUT, 24, 8 * KEYS, 8, 0, 0, 0]
-    assert [float(figure) for figure in tables.forward.at(0, LAYERS)] == [4 * OUTPUT, 8, 2 * KEYS, 2, 0, 0, 0]
+    assert told(plain) == [8 * OUTPUT, 16, 6 * KEYS, 6]
+    assert told(full) == [12 * OUTPUT, 24, 8 * KEYS, 8]
+    assert told(tables.forward.at(0, LAYERS)) == [4 * OUTPUT, 8, 2 * KEYS, 2]
 
 
 def test_selective_recompute_passes_keys_once_more_without_another_all_reduce() -> None:
     """Attention is computed again from the keys of all ranks."""
     tables = with_contexts(nodes=1, size=4).tables(two_contexts(1, 1, 8))
-    assert [float(figure) for figure in tables.traffic.at(1, 0, 1)] == [4 * OUTPUT, 8, 4 * KEYS, 4, 0, 0, 0]
+    assert told(tables.traffic.at(1, 0, 1)) == [4 * OUTPUT, 8, 4 * KEYS, 4]
 
 
 def test_a_block_in_a_node_waits_for_both() -> None:

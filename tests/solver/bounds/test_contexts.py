@@ -7,6 +7,7 @@ import pytest
 from taut.data.stack import SCHEDULES
 from taut.formulations.problem import PlanningProblem
 from tests.support.blocks import blocks
+from tests.support.contexts import all_context_kinds
 from tests.support.instances import random_problem
 from tests.support.ladder import check_candidates
 
@@ -17,12 +18,12 @@ MOST_DEVICES = 4
 
 
 def with_contexts(seed: int) -> PlanningProblem:
-    """Every third random problem has costs for context ranks; in turn with every schedule, ZeRO stage, and overlap."""
+    """Random problems with costs for context ranks; in turn with every schedule, ZeRO stage, overlap and kind."""
     given = random_problem(3 * seed + 1, measured=seed % 5 == 0, large=seed % 7 == 0)
     space = given.space.model_copy(update={"zero": [[0, 1], [2], [3], [1]][seed % 4]})
     if seed % 3 == 0 and given.cluster.num_devices <= MOST_DEVICES:
         space = space.model_copy(update={"schedules": list(SCHEDULES), "max_vpp": 2})
-    return replace(given, space=space, latency_model="step", overlap_grad_reduce=seed % 2 == 0)
+    return all_context_kinds(replace(given, space=space, latency_model="step", overlap_grad_reduce=seed % 2 == 0), seed)
 
 
 @pytest.mark.parametrize("block", blocks(10))

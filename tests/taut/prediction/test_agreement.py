@@ -36,6 +36,8 @@ def random_row(rng: np.random.Generator) -> dict[str, Any]:
     layers = sum(sizes) if sizes else pp * vpp * 2 + int(rng.integers(0, pp)) - 2 * int(vpp > 1 and rng.random() < 0.5)
     zero = [stage for stage in stack.zero if pp == 1 or stage in (stack.pipeline_zero or stack.zero)]
     kinds = [kind for kind in stack.recompute if kind != "full" or schedule not in SPLIT]
+    ways = [kind for kind in stack.cp_comm if kind in ("p2p", "all_gather") or 8 % (tp * cp) == 0]
+    ways = [kind for kind in ways if kind != "a2a+p2p" or 1 < 8 // tp < cp]
     row = {
         **{"gpu": str(rng.choice(list(CLUSTERS))), "n_gpus": nodes * 8, "hidden": 2048, "heads": 16, "layers": layers},
         **{
@@ -55,6 +57,7 @@ def random_row(rng: np.random.Generator) -> dict[str, Any]:
         "sequence_parallel": bool(rng.choice(stack.sequence_parallel)) and tp > 1,
         "overlap_grad_reduce": bool(rng.random() < 0.3) or None,
         "stack": stack.name if rng.random() < 0.7 or stack.name != "megatron-core" else "",
+        "cp_comm": str(rng.choice(ways)) if cp > 1 and rng.random() < 0.6 else None,
         "grad_precision": [None, None, "bf16", "fp32"][int(rng.integers(4))],
     }
     return {name: value for name, value in row.items() if value is not None}
@@ -67,6 +70,7 @@ def planned(row: ConfigurationRow) -> tuple[float, int]:
     zero = row.zero if row.dp * row.cp > 1 else 0
     fix = {name: getattr(row, name) for name in ("tp", "pp", "cp", "dp", "vpp", "micro_batch", "recompute")}
     fix |= {"schedule": row.run_schedule, "zero": zero, "sequence_parallel": bool(row.sequence_parallel)}
+    fix |= {"cp_comm": row.cp_comm or taut.load_stack(row.stack or "megatron-core").cp_comm[0]} if row.cp > 1 else {}
     cluster = CLUSTERS[row.gpu] + (f":{row.n_gpus // 8}" if row.n_gpus > 8 else "")
     request = taut.PlanRequest(
         {"name": "m", **shape},

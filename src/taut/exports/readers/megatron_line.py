@@ -73,6 +73,8 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     values: dict[str, Any] = {name: count(flags, flag) for name, flag in COUNTS.items()}
     chunks, layers = stated_division(flags, values["pp"])
     values |= {"vpp": chunks, "schedule": "interleaved-1f1b" if chunks > 1 else "1f1b"}
+    if values["cp"] > 1:
+        values["cp_comm"] = flags.get("--cp-comm-type") or "p2p"
     values |= {"sequence_parallel": "--sequence-parallel" in flags and values["tp"] > 1, "zero": _zero(flags)}
     if "--num-experts" in flags:
         values["ep"] = count(flags, "--expert-model-parallel-size")

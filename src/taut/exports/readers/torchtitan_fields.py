@@ -107,6 +107,8 @@ def torchtitan_values(fields: Mapping[str, Any]) -> dict[str, Any]:
     values |= {"zero": _zero(fields), "sequence_parallel": values["tp"] > 1, "recompute": _recompute(fields)}
     if len(layers) > 1:
         values["layers"] = "|".join(map(str, layers))
+    if values["cp"] > 1:
+        values["cp_comm"] = "all_gather"
     return values | _batch(fields, values["pp"])
 
 

@@ -127,6 +127,7 @@ def _strategy(plan: "Plan") -> str:
         "pipeline": strategy.pp,
         "tensor": strategy.tp,
         "context": strategy.cp,
+        **({"context ranks": strategy.cp_comm} if strategy.cp > 1 else {}),
         "data": strategy.dp,
         **({"experts": strategy.ep, "experts' tensor": strategy.etp} if strategy.ep > 1 else {}),
         "chunks a device": strategy.vpp,

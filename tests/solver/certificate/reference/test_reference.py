@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
-from taut.data.stack import SCHEDULES
+from taut.data.stack import CONTEXT_KINDS, SCHEDULES
 from taut.errors import DataError, ExtrapolationWarning
 from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.formulations.problem import PlanningProblem
@@ -22,6 +22,7 @@ from taut.solver.certificate.reference.memory import memory_bytes as reference_b
 from taut.solver.certificate.reference.memory import violations as reference_violations
 from taut.solver.certificate.reference.orders import check, device_ends
 from taut.solver.certificate.reference.prices import price
+from tests.support.contexts import all_context_kinds
 from tests.support.expert_ranks import with_expert_ranks
 from tests.support.instances import random_problem
 from tests.support.reference import case_of, choice_of, random_placement, random_strategy
@@ -110,6 +111,24 @@ def test_evaluators_agree_on_experts(block: int) -> None:
         if given.model.has_experts or any(layer.latent for layer in given.model.blocks):
             checked += agree(given if seed % 2 else replace(given, latency_model="step"), rng, 5)
     assert checked > 80
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_evaluators_agree_on_kinds_of_context_ranks(block: int) -> None:
+    """Rings beside attention and not, gathers, all-to-alls and both, with experts at times, also by orders."""
+    rng, checked, kinds = np.random.default_rng(400 + block), 0, set[str]()
+    for seed in range(block * 80, (block + 1) * 80):
+        given = random_problem(3 * seed + 1, large=seed % 2 == 0, experts=seed % 3 == 0)
+        more: dict[str, Any] = {"zero": [0, 1, 2, 3]}
+        if seed % 4 == 0:
+            more |= {"schedules": ["1f1b", "interleaved-1f1b", "zb-h1", "v-half"], "max_vpp": 2}
+        given = replace(given, latency_model="step", space=given.space.model_copy(update=more))
+        given = all_context_kinds(given, seed)
+        found = {each.cp_comm for each in given.candidates if each.cp > 1}
+        kinds |= found
+        checked += agree(given, rng, 6) if found else 0
+    assert checked > 150
+    assert kinds == set(CONTEXT_KINDS)
 
 
 def random_network(rng: np.random.Generator) -> MemoryNetwork:
