@@ -113,7 +113,7 @@ def _without_full_rings(patch: pytest.MonkeyPatch) -> None:
 
 
 def _no_keys(found: Any, *_: Any) -> Any:
-    return tuple(each._replace(context_bytes=0 * each.context_bytes) for each in found)
+    return tuple(each._replace(ring_bytes=0 * each.ring_bytes) for each in found)
 
 
 def _first_alone(figures: Any, *_: Any) -> Any:

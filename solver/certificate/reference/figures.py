@@ -100,7 +100,7 @@ class Figures:
         return outputs, chosen
 
     def _repeated(self, modules: set[str], each: Floats) -> Floats:
-        """What recomputing modules sends again, of what layers send in half of their passes' times, (7 + kinds, L), (6)."""
+        """What recomputing modules sends again, of what layers send in half of their passes' times, by layer, (6)."""
         found, usual = np.zeros_like(each), self.case.coefficient("tensor_parallel")
         for at, layer in enumerate(self.case.model.blocks):
             one = usual * np.array([self.layers.output[at], 1, *[0] * (len(each) - 2)])

@@ -398,6 +398,41 @@ def test_corruption_of_several_copies_is_refused(copies: Document, corrupt: Call
     assert not _accepted(resigned(changed))
 
 
+@pytest.fixture(scope="module")
+def contexts() -> Document:
+    """A plan of two context ranks on two nodes, whose ring attention hides in part."""
+    rows = [[0.0, 1.0], [1.0, 0.0]]
+    table = costs(model(), seconds={"block": 1e-4})
+    table = table.model_copy(update={"rows": [row.model_copy(update={"cp": 2}) for row in table.rows]})
+    given = problem(cluster(2, 1, rows=rows), table=table, latency_model="step", max_tp=1, max_cp=2, fixed={"cp": 2})
+    kinds = {"cp_comm": ["p2p", "all_gather", "a2a"], "overlap_context": True}
+    made = document(replace(given, space=given.space.model_copy(update=kinds)))
+    assert made["strategy"]["cp_comm"] in ("p2p", "a2a")
+    return made
+
+
+def _other_kind(plan: Document) -> None:
+    plan["strategy"]["cp_comm"] = "a2a" if plan["strategy"]["cp_comm"] == "p2p" else "p2p"
+
+
+def _no_overlap(plan: Document) -> None:
+    del plan["certificate"]["space"]["overlap_context"]
+
+
+def _gathers(plan: Document) -> None:
+    plan["certificate"]["space"]["cp_comm"] = ["all_gather"]
+
+
+@pytest.mark.parametrize("corrupt", [_other_kind, _gathers, _no_overlap, _objective_everywhere])
+def test_corruption_of_context_ranks_is_refused(contexts: Document, corrupt: Callable[[Document], None]) -> None:
+    """How context ranks share attention, and what it hides, is part of the plan and of its space."""
+    assert verify_document(contexts).holds
+    changed = copy.deepcopy(contexts)
+    corrupt(changed)
+    assert not _accepted(changed)
+    assert not _accepted(resigned(changed))
+
+
 def test_workload_stands_first(overlapping: Document) -> None:
     """A plan begins with what is planned: batch, sequence length and latency model, as the inputs say."""
     assert list(overlapping)[:3] == ["format", "status", "workload"]

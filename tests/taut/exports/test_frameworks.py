@@ -42,6 +42,7 @@ MEGATRON = {
     "even chunks": lambda: divided(launched(pp=1, tp=2, micro_batch=2, schedule="1f1b", recompute="selective"), (13,)),
     "sharded": lambda: launched(pp=1, tp=1, micro_batch=1, zero=3, recompute="none"),
     "contexts": lambda: launched(pp=2, tp=2, cp=2, micro_batch=1, schedule="1f1b", recompute="none"),
+    "all-to-all": lambda: launched(pp=1, tp=1, cp=2, cp_comm="a2a", micro_batch=1, recompute="none"),
     "copies": lambda: launched(pp=1, tp=1, micro_batch=1, zero=2, dp_shard=4, recompute="none"),
     "shuffled": lambda: shuffled(launched(pp=4, tp=2, micro_batch=1, schedule="1f1b", recompute="none"), 1),
 }
@@ -53,12 +54,27 @@ def test_megatrons_flags_are_read_back(made: Made) -> None:
     job = made()
     text = flags_text(megatron_flags(job))
     found = settings_of_flags(text)
-    wanted = said(job, *KNOWN, "vpp")
+    wanted = said(job, *KNOWN, "vpp", *(["cp_comm"] if job.strategy.cp > 1 else []))
     assert {name: found[name] for name in wanted} == wanted
     if not job.is_even:
         assert found["layers"] == "|".join(map(str, job.layers))
     if job.strategy.dp_shard:
         assert "--num-distributed-optimizer-instances 2\n" in text
+
+
+def test_context_ranks_on_two_levels_state_their_sizes() -> None:
+    """A replica of four context ranks on two nodes of two: all-to-alls of two, and a ring of two."""
+    job = launched_on(small_cluster(4, 2), MODEL, pp=1, tp=1, cp=4, cp_comm="a2a+p2p", micro_batch=1, recompute="none")
+    flags, settings = megatron_flags(job), bridge_settings(job)
+    assert (flags["--cp-comm-type"], flags["--hierarchical-context-parallel-sizes"]) == ("a2a+p2p", "2 2")
+    assert settings["model.cp_comm_type"] == "a2a+p2p"
+    assert settings["model.hierarchical_context_parallel_sizes"] == [2, 2]
+
+
+def test_torchtitan_gathers_keys() -> None:
+    """A ring is refused with the plan that torchtitan can run."""
+    with pytest.raises(ExportError, match="cp_comm=all_gather"):
+        torchtitan_files(launched(pp=1, tp=2, cp=2, micro_batch=1, zero=3, recompute="none", sequence_parallel=True))
 
 
 @pytest.mark.parametrize("made", MEGATRON.values(), ids=MEGATRON)
