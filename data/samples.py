@@ -55,11 +55,11 @@ class ConfigurationRow(Spec):
     ``stages`` holds the layers of every stage, of every chunk in the order of the layers where a stage has several;
     without it the layers divide evenly. ``cluster`` is the catalog's whose links stand for the run's. ``measured_s`` is
     the seconds of a step, ``measured_bytes`` the most memory that a device took: one of the given stage, or of all.
-    Experts are those of every layer but the first ``dense_layers``; their ranks are ``ep`` and ``etp``.
-    ``cp_comm`` is how context ranks share attention (``taut.formulations.degrees`` (4)); without it, the stack's first.
-    ``cuda_graphs`` says that passes are recorded once and launched as CUDA graphs, whose launch takes some microseconds
-    whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA Graphs", 2024); biases and
-    activation of experts are then part of their products' kernels, as in recipes that record whole steps.
+    Experts are those of every layer but the first ``dense_layers``; their ranks are ``ep`` and ``etp``. ``cp_comm`` is
+    how context ranks share attention, if not the stack's first way. ``cuda_graphs`` says that passes are recorded once
+    and launched as CUDA graphs, whose launch takes some microseconds whatever their number of kernels (NVIDIA,
+    "Constant Time Launch for Straight-Line CUDA Graphs", 2024); biases and activation of experts are then part of their
+    products' kernels, as in recipes that record whole steps.
     """
 
     gpu: str
@@ -164,14 +164,11 @@ class ConfigurationRow(Spec):
     def _check_contexts(self) -> None:
         """Refuse all-to-alls of context ranks among which the heads do not divide."""
         here = min(self.cp, max(self.gpus_per_node // self.tp, 1))
-        ranks = {"a2a": self.cp, "a2a+p2p": here}.get(self.cp_comm or "", 1)
-        if self.cp > 1 and any(count % (self.tp * ranks) for count in (self.attention_heads, self.key_value_heads)):
-            raise ValueError(
-                f"cp_comm is {self.cp_comm}, expected heads and kv_heads to be multiples of tp times "
-                f"{ranks} context ranks"
-            )
-        if self.cp > 1 and self.cp_comm == "a2a+p2p" and here in (1, self.cp):
-            raise ValueError("cp_comm is a2a+p2p, expected a replica on several nodes, several context ranks on each")
+        each = self.tp * {"a2a": self.cp, "a2a+p2p": here}.get(self.cp_comm or "", 1)
+        if each > self.tp and (self.attention_heads % each or self.key_value_heads % each):
+            raise ValueError(f"cp_comm is {self.cp_comm}, expected heads and kv_heads in multiples of {each}")
+        if self.cp_comm == "a2a+p2p" and here in (1, self.cp):
+            raise ValueError("cp_comm is a2a+p2p, expected several nodes, and context ranks on each")
 
     def _check_division(self) -> None:
         """Refuse stages that do not hold the layers."""

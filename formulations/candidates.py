@@ -9,11 +9,11 @@ from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.model import ModelSpec
 from taut.data.stack import ContextKind
-from taut.formulations.context_kinds import ContextKinds
 from taut.formulations.degrees import BlockShape, context_degrees, divisors, expert_degrees, tensor_degrees
 from taut.formulations.divisions import families
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace
+from taut.formulations.tables.context_kinds import ContextKinds
 
 
 def candidates(

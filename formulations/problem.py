@@ -21,7 +21,6 @@ from taut.data.device import core_inverse
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.formulations.candidates import candidates, recompute_of
-from taut.formulations.context_kinds import ContextKinds
 from taut.formulations.degrees import BlockShape
 from taut.formulations.divisions import families, listed
 from taut.formulations.links import Links, links
@@ -29,6 +28,7 @@ from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace
 from taut.formulations.tables.block_traffic import Traffic, traffic_tables
+from taut.formulations.tables.context_kinds import ContextKinds
 from taut.formulations.tables.learned_memory import network_stage_memory
 from taut.formulations.tables.memory import DeviceMemory, StageMemory, budgets, device_memory, stage_memory
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables

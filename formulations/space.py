@@ -28,7 +28,7 @@ cp, ep, etp, cp_comm). With D devices, global batch :math:`g` and L layers,
     ends, so that all have like work under a causal mask. Tensor groups then lie in a node, and blocks of tp cp devices
     fit the nodes as tensor groups do in (3). They are priced by the latency model ``step`` alone, where memory is a sum
     of terms, and have no groups of replicas with a copy each. They share attention in each way of ``cp_comm`` that
-    suits the heads, but those that another one is never slower than (``taut.formulations.context_kinds``).
+    suits the heads, but those that another one is never slower than (``taut.formulations.tables.context_kinds``).
 
 (11) ep expert ranks are at most ``max_ep``, divide the experts of every layer that has some, and have one tensor rank
     each or all tp of them: etp = 1 or tp. Expert groups and blocks are those of ``taut.formulations.degrees`` (1), fit

@@ -27,7 +27,6 @@ CONTEXT_WORDS = {
     "a2a": "all-to-all of heads",
     "a2a+p2p": "all-to-all of heads in nodes, a ring of keys between them",
 }
-"""How context ranks share attention."""
 PARTS = {
     "compute": "computation",
     "tensor_parallel": "tensor-parallel all-reduces",
