@@ -1,8 +1,8 @@
 """
 Training configurations as rows of a CSV file, with or without a measured step time.
 
-The columns are the fields of ``ConfigurationRow``; an empty cell takes the default. A row that is wrong keeps its
-place and carries its complaint, so that one bad row does not cost the others.
+The columns are the fields of ``ConfigurationRow``; an empty cell takes the default. A wrong row keeps its place and
+carries its complaint, so that it does not cost the others.
 """
 
 import math
@@ -52,14 +52,14 @@ class ConfigurationRow(Spec):
     """
     One run: device, model shape, degrees, batch, schedule, and the stack whose calibration applies.
 
-    ``stages`` holds the layers of every stage, of every chunk in the order of the layers where a stage has several;
-    without it the layers divide evenly. ``cluster`` is the catalog's whose links stand for the run's. ``measured_s`` is
-    the seconds of a step, ``measured_bytes`` the most memory that a device took: one of the given stage, or of all.
-    Experts are those of every layer but the first ``dense_layers``; their ranks are ``ep`` and ``etp``. ``cp_comm`` is
-    how context ranks share attention, if not the stack's first way. ``cuda_graphs`` says that passes are recorded once
-    and launched as CUDA graphs, whose launch takes some microseconds whatever their number of kernels (NVIDIA,
-    "Constant Time Launch for Straight-Line CUDA Graphs", 2024); biases and activation of experts are then part of their
-    products' kernels, as in recipes that record whole steps.
+    ``stages`` holds the layers of every stage, or chunk in their order; else they divide evenly. ``cluster`` is the
+    catalog's whose links stand for the run's. ``measured_s`` is the seconds of a step, ``measured_bytes`` the most
+    memory that a device took: one of the given stage, or of all. Experts are those of every layer but the first
+    ``dense_layers``; their ranks are ``ep`` and ``etp``. ``cp_comm`` is how context ranks share attention, if not the
+    stack's first way. ``cuda_graphs`` says that passes are recorded once and launched as CUDA graphs, whose launch
+    takes some microseconds whatever their number of kernels (NVIDIA, "Constant Time Launch for Straight-Line CUDA
+    Graphs", 2024); biases and activation of experts are then part of their products' kernels, as in recipes of whole
+    steps.
     """
 
     gpu: str
@@ -127,7 +127,7 @@ class ConfigurationRow(Spec):
                 f"global_batch is {self.global_batch}, expected a multiple of dp*micro_batch = "
                 f"{self.dp * self.micro_batch}"
             )
-        if self.stage is not None and self.stage >= self.pp:
+        if (self.stage or 0) >= self.pp:
             raise ValueError(f"stage is {self.stage}, expected one below pp = {self.pp}")
         self._check_experts()
         self._check_contexts()
@@ -163,9 +163,9 @@ class ConfigurationRow(Spec):
 
     def _check_contexts(self) -> None:
         """Refuse all-to-alls of context ranks among which the heads do not divide."""
-        here = min(self.cp, max(self.gpus_per_node // self.tp, 1))
+        here = max(min(self.cp, self.gpus_per_node // self.tp), 1)
         each = self.tp * {"a2a": self.cp, "a2a+p2p": here}.get(self.cp_comm or "", 1)
-        if each > self.tp and (self.attention_heads % each or self.key_value_heads % each):
+        if each > self.tp and math.gcd(self.attention_heads, self.key_value_heads) % each:
             raise ValueError(f"cp_comm is {self.cp_comm}, expected heads and kv_heads in multiples of {each}")
         if self.cp_comm == "a2a+p2p" and here in (1, self.cp):
             raise ValueError("cp_comm is a2a+p2p, expected several nodes, and context ranks on each")
@@ -213,7 +213,7 @@ class ConfigurationRow(Spec):
     @property
     def gated(self) -> bool:
         """Whether the feed-forward part is taken to be gated: it is stated and not four times the hidden size."""
-        return self.ffn_hidden is not None and self.ffn_hidden != 4 * self.hidden
+        return self.ffn_hidden not in (None, 4 * self.hidden)
 
 
 @dataclass(frozen=True, slots=True)
