@@ -165,10 +165,10 @@ class ConfigurationRow(Spec):
         """Refuse all-to-alls of context ranks among which the heads do not divide."""
         here = max(min(self.cp, self.gpus_per_node // self.tp), 1)
         each = self.tp * {"a2a": self.cp, "a2a+p2p": here}.get(self.cp_comm or "", 1)
-        if each > self.tp and math.gcd(self.attention_heads, self.key_value_heads) % each:
-            raise ValueError(f"cp_comm is {self.cp_comm}, expected heads and kv_heads in multiples of {each}")
-        if self.cp_comm == "a2a+p2p" and here in (1, self.cp):
-            raise ValueError("cp_comm is a2a+p2p, expected several nodes, and context ranks on each")
+        uneven = each > self.tp and math.gcd(self.attention_heads, self.key_value_heads) % each
+        if uneven or (self.cp_comm == "a2a+p2p" and here in (1, self.cp)):
+            on = ", on several nodes with several ranks each" if self.cp_comm == "a2a+p2p" else ""
+            raise ValueError(f"cp_comm is {self.cp_comm}, expected heads and kv_heads in multiples of {each}{on}")
 
     def _check_division(self) -> None:
         """Refuse stages that do not hold the layers."""
