@@ -117,8 +117,7 @@ class ConfigurationRow(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> "ConfigurationRow":
-        degrees = self.tp * self.pp * self.dp * self.cp
-        if degrees != self.n_gpus:
+        if (degrees := self.tp * self.pp * self.dp * self.cp) != self.n_gpus:
             raise ValueError(f"n_gpus is {self.n_gpus}, expected tp*pp*dp*cp = {degrees}")
         if self.seq % self.cp:
             raise ValueError(f"cp is {self.cp}, expected a divisor of seq {self.seq}")
@@ -165,10 +164,10 @@ class ConfigurationRow(Spec):
         """Refuse all-to-alls of context ranks among which the heads do not divide."""
         here = max(min(self.cp, self.gpus_per_node // self.tp), 1)
         each = self.tp * {"a2a": self.cp, "a2a+p2p": here}.get(self.cp_comm or "", 1)
-        uneven = each > self.tp and math.gcd(self.attention_heads, self.key_value_heads) % each
-        if uneven or (self.cp_comm == "a2a+p2p" and here in (1, self.cp)):
-            on = ", on several nodes with several ranks each" if self.cp_comm == "a2a+p2p" else ""
-            raise ValueError(f"cp_comm is {self.cp_comm}, expected heads and kv_heads in multiples of {each}{on}")
+        if each > self.tp and math.gcd(self.attention_heads, self.key_value_heads) % each:
+            raise ValueError(f"cp_comm is {self.cp_comm}, expected heads and kv_heads in multiples of {each}")
+        if self.cp_comm == "a2a+p2p" and here in (1, self.cp):
+            raise ValueError("cp_comm is a2a+p2p, expected several nodes, and context ranks on each")
 
     def _check_division(self) -> None:
         """Refuse stages that do not hold the layers."""
