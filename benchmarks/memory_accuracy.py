@@ -20,18 +20,18 @@ from benchmarks.accuracy import as_table, rounded
 from benchmarks.memory_campaigns import MemoryCampaign, memory_campaigns
 from taut.data.arrays import Floats
 from taut.data.device import usual_precision
-from taut.data.memory import MEMORY_TERMS, MemoryModel
+from taut.data.memory import MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB, KIB
 from taut.prediction.fitting import memory_model, stage_terms
 from taut.prediction.settings import find_device
 from taut.solver.calibration.margin import conformal_margin, pooled_margin
-from taut.solver.calibration.memory import FOLDS, REGULARISATIONS, cross_validated_errors, predicted
+from taut.solver.calibration.memory import FOLDS, REGULARISATIONS, cross_validated_errors, predicted, weights_of
 
 SEEDS, LEVEL = range(5), 0.05
 FEW, DRAWS = (4, 6, 8), 400
 """Runs of a campaign that are taken for all there are, and how often."""
-ANALYTIC = np.array([*(1.0 for _ in MEMORY_TERMS), MemoryModel().overhead_bytes])
+ANALYTIC = weights_of(MemoryModel())
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def few_runs(every: list[Fitted]) -> list[dict[str, Any]]:
 def _within(campaign: MemoryCampaign, rows: list[ConfigurationRow], model: MemoryModel, margins: float) -> int:
     """How many of the rows a device of the campaign holds with so many margins, as the model predicts."""
     terms, device = stage_terms(rows, model), find_device(campaign.device or model.device)
-    weights = np.array([*(model.coefficient(term) for term in MEMORY_TERMS), model.overhead_bytes])
+    weights = weights_of(model)
     most = (device.capacity_kib - margins * model.margin_kib(device.capacity_kib)) * KIB
     return int((predicted(terms, weights) <= most).sum())
 

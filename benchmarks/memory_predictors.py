@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from benchmarks.synthetic_memory import CAPACITY, Runs, formula_terms
 from taut.data.arrays import Floats
-from taut.data.memory import MEMORY_TERMS, MemoryModel
+from taut.data.memory import MemoryModel
 from taut.data.samples import network_features
 from taut.data.units import GIB
-from taut.solver.calibration.memory import fit_memory, predicted
+from taut.solver.calibration.memory import fit_memory, predicted, weights_of
 from taut.solver.calibration.memory_network import fit_network
 
 Guess = tuple[Floats, Floats]
@@ -30,7 +28,7 @@ def fit_physics(seen: Runs, seed: int) -> Model:
 
 
 def _weighed(model: MemoryModel) -> Model:
-    weights = np.array([*(model.coefficient(term) for term in MEMORY_TERMS), model.overhead_bytes])
+    weights = weights_of(model)
 
     def guess(runs: Runs) -> Guess:
         found = predicted(formula_terms(runs.rows), weights)

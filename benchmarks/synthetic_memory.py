@@ -86,7 +86,7 @@ def measured_runs(gpus: tuple[int, ...], count: int, seed: int, *, mixed: bool, 
         Whether bytes have what the formulas lack, (2).
     """
     rng, rows = np.random.default_rng(seed), list(configurations(gpus, mixed=mixed))
-    true = np.array([*(TRUTH.get(term, 1.0) for term in MEMORY_TERMS), OVERHEAD_GIB * GIB])
+    true = np.array([*(TRUTH.get(term, 1.0) for term in MEMORY_TERMS), 0.0, OVERHEAD_GIB * GIB])
     clean = predicted(formula_terms(rows), true) + (_unmodelled(rows) if effects else 0.0)
     measured = clean * np.exp(rng.normal(0, NOISE, len(rows)))
     fitting = np.flatnonzero(measured <= CAPACITY)

@@ -120,8 +120,10 @@ class MemoryModel(Spec):
     moments in bf16, 4 bytes fewer, and has those of a parameter group in single precision besides while it updates its
     weights (Transformer Engine's ``pytorch/optimizers/fused_adam.py``). ``shared_logit_bytes`` are the bytes
     for an entry of the logits' passing copies where tensor ranks share the vocabulary.
-    ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, and ``coefficients`` multiply the other
-    terms (1 where none is given). Because predictions err, ``margin`` is the share of a device's memory that stays
+    ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, ``group_overhead_gib`` what
+    communicators and their buffers hold beside it for the pipeline and for the replicas, for each where there are
+    several of them, and ``coefficients`` multiply the other terms (1 where none is given). Because predictions err,
+    ``margin`` is the share of a device's memory that stays
     free, and ``margin_gib`` stays free beside it. ``sequence_parallel`` says whether the stack's tensor ranks share
     what lies between their blocks, and ``fused_attention`` whether attention scores stay out of memory, where a
     configuration or a cost table does not say; ``selective_products``, ``fp8_inputs`` and ``fused_loss``
@@ -139,6 +141,7 @@ class MemoryModel(Spec):
     half_moments: bool = False
     shared_logit_bytes: Annotated[int, Field(ge=1, le=64)] = LOGIT_BYTES
     overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
+    group_overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 0.0
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
     margin_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 0.0
     coefficients: dict[str, Coefficient] = {}
@@ -204,6 +207,11 @@ class MemoryModel(Spec):
     def overhead_bytes(self) -> int:
         """Bytes that the framework holds on every device."""
         return round(self.overhead_gib * GIB)
+
+    @property
+    def group_bytes(self) -> int:
+        """Bytes that the framework holds for the pipeline, and for the replicas, where there are several of them."""
+        return round(self.group_overhead_gib * GIB)
 
     def margin_kib(self, capacity_kib: int) -> int:
         """

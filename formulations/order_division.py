@@ -39,7 +39,7 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.formulations.tables.held_bytes import held_bytes
 from taut.formulations.tables.least_traffic import seconds_of_best
-from taut.formulations.tables.memory import HELD, budgets, kept_term
+from taut.formulations.tables.memory import HELD, budgets, kept_term, overhead
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,8 @@ def chunk_problem(
         held=held * (1 - 1e-8),
         activation=np.array(kept, dtype=float),
         logits=np.asarray(memory.coefficient("logits") * tables.logits, dtype=float),
-        always=memory.overhead_bytes + memory.coefficient("buffers") * float(tables.buffers[layers, layers + 1].min()),
+        always=overhead(memory, candidate)
+        + memory.coefficient("buffers") * float(tables.buffers[layers, layers + 1].min()),
         budget=float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB),
         stated=problem.stated_divisions(candidate),
     )

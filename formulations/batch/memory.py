@@ -68,7 +68,13 @@ def stage_bytes(
     if model.half_moments:
         own = device_parameters(c)[np.arange(len(c)), stage]
         passes = np.maximum(passes, -(-own * MOMENTS_CAST // np.where(c.zero > 0, c.dp * c.cp, 1)))
-    return np.asarray(held + passes + model.overhead_bytes, dtype=np.int64)
+    overhead = model.overhead_bytes + groups(c) * model.group_bytes
+    return np.asarray(held + passes + overhead, dtype=np.int64)
+
+
+def groups(c: Configurations) -> Ints:
+    """Groups of several stages, and of several replicas or context ranks: none, one or both."""
+    return np.asarray((c.pp > 1) * 1 + (c.dp * c.cp > 1))
 
 
 def memory_terms(

@@ -16,7 +16,8 @@ gradient and optimizer state for each, :math:`d_k` the devices that share one co
 (3) workspace, logits, buffers: what recomputing, the loss and messages hold for a moment
     (``taut.formulations.tables.stage_tables``).
 
-(4) bytes = sum over terms of coefficient times term + overhead;
+(4) bytes = sum over terms of coefficient times term + overhead, that of groups included: of stages, and of replicas
+    (those of contexts too), where there are several;
 (5) feasible on a device type: ceil(bytes / 1024) + margin <= capacity, in KiB.
 
 Coefficients are 1 in the analytic model and fitted otherwise. Every term is rounded up to a whole byte, so a plan is
@@ -120,7 +121,7 @@ def stage_memory(
     whole = [weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)]
     passing = [weighed(model, term, getattr(tables, term)) for term in PASSING]
     workspace, logits, buffers = passing
-    fixed = workspace + (np.sum(whole, axis=0) + logits + buffers)[None] + model.overhead_bytes
+    fixed = workspace + (np.sum(whole, axis=0) + logits + buffers)[None] + overhead(model, candidate)
     budget = budgets(model, capacity_kib, margin=margin)
     flight = in_flight(candidate)
     kept = np.stack([weighed(model, kept_term(r), tables.activation[k]) for k, r in enumerate(RECOMPUTE)])
@@ -155,7 +156,13 @@ def bytes_of_stages(
     if model.half_moments:
         cast = cast_bytes(tables.parameters[first, end], candidate, tables.experts[first, end])
         passes = np.maximum(passes, cast)
-    return np.asarray(whole + model.overhead_bytes + passes)
+    return np.asarray(whole + overhead(model, candidate) + passes)
+
+
+def overhead(model: MemoryModel, candidate: Candidate) -> int:
+    """Bytes that the framework holds on every device under a candidate, (4)."""
+    groups = (candidate.pp > 1) + (candidate.dp_cp > 1)
+    return model.overhead_bytes + groups * model.group_bytes
 
 
 def budgets(model: MemoryModel, capacity_kib: list[int], *, margin: bool = True) -> Ints:
@@ -211,7 +218,7 @@ class DeviceMemory:
         at_once = (counts @ np.minimum(kept, SATURATED_BYTES // int(counts.sum(axis=1).max()))).max()
         passes = int(workspace) + int(logits) + int(buffers) + int(at_once)
         cast = int(cast_bytes(whole, self.candidate, apart)) if model.half_moments else 0
-        return once + max(passes, cast) + model.overhead_bytes
+        return once + max(passes, cast) + overhead(model, self.candidate)
 
 
 def device_memory(

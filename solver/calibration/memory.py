@@ -2,8 +2,9 @@ r"""
 Fitting a memory model: regularised non-negative least squares on relative error, with a margin.
 
 Sets: samples i, terms k, stages s that may be the fullest (the one that was measured, if the sample says which).
-Data: terms :math:`x_{isk}` in bytes (``taut.formulations.batch.memory``), one byte of overhead among them, measured
-bytes :math:`y_i`, the analytic model's coefficients :math:`p_k`. Variables: coefficients :math:`c_k \ge 0`.
+Data: terms :math:`x_{isk}` in bytes (``taut.formulations.batch.memory``), a GiB for every group and a byte of overhead
+among them, measured bytes :math:`y_i`, the analytic model's coefficients :math:`p_k`. Variables: coefficients
+:math:`c_k \ge 0`.
 
 (1) Minimise :math:`\sum_i w_i (\sum_k c_k x_{i s_i k} / y_i - 1)^2 + \lambda^2 \sum_k (c_k / p_k - 1)^2`: the formulas
     hold until samples contradict them (Tikhonov regularisation; Lawson and Hanson 1974).
@@ -28,11 +29,14 @@ from taut.solver.calibration.margin import pooled_margin
 
 REGULARISATIONS = (0.05, 0.1, 0.2, 0.4)
 """Lambda of (1): at 0.1 a coefficient at twice the analytic one costs as much as an error of 10 % on one sample."""
-OVERHEAD_GIB = 4.0
-"""Overhead of the analytic model, p of (1): context, communicators and a fragmented allocator."""
+OVERHEAD_GIB, GROUP_GIB = 2.0, 2.0
+"""
+Overheads, p of (1): CUDA's context and a fragmented allocator, and what several stages, and several replicas, take for
+communicators and buckets. Left apart, both were fitted to 2.1 GiB on BLOOM's trials, and all other coefficients to 1.
+"""
 FEWEST, FOLDS = 4, 10
 """Samples below which there is no fit, and folds of (3)."""
-PRIOR = np.array([*(1.0 for _ in MEMORY_TERMS), OVERHEAD_GIB * GIB])
+PRIOR = np.array([*(1.0 for _ in MEMORY_TERMS), GROUP_GIB, OVERHEAD_GIB * GIB])
 
 
 def fit_memory(
@@ -50,7 +54,7 @@ def fit_memory(
     Parameters
     ----------
     terms
-        Terms at coefficient 1, (samples, stages, terms) in the order of ``MEMORY_TERMS``.
+        Terms at coefficient 1, (samples, stages, terms + 1): those of ``MEMORY_TERMS``, and a GiB for every group.
     measured
         Bytes, (samples,).
     about
@@ -89,7 +93,8 @@ def fit_memory(
         {
             **about,
             "overhead_gib": coefficients[-1] / GIB,
-            "coefficients": dict(zip(MEMORY_TERMS, coefficients[:-1].tolist(), strict=True)),
+            "group_overhead_gib": float(coefficients[-2]),
+            "coefficients": dict(zip(MEMORY_TERMS, coefficients[:-2].tolist(), strict=True)),
             "margin": 0.0,
             "margin_gib": margin,
             "excesses_gib": np.sort(excesses).tolist(),
@@ -100,8 +105,13 @@ def fit_memory(
     )
 
 
+def weights_of(model: MemoryModel) -> Floats:
+    """What a memory model multiplies terms with, in their order, the overheads of a group and of all last."""
+    return np.array([*(model.coefficient(t) for t in MEMORY_TERMS), model.group_overhead_gib, model.overhead_bytes])
+
+
 def predicted(terms: Floats, coefficients: Floats) -> Floats:
-    """Bytes of the fullest stage (samples,), from terms (samples, stages, terms) and coefficients (terms + 1,)."""
+    """Bytes of the fullest stage (samples,), from terms (samples, stages, terms + 1) and their weights (terms + 2,)."""
     return np.asarray((terms @ coefficients[:-1] + coefficients[-1]).max(axis=1))
 
 
@@ -119,7 +129,7 @@ def memory_coefficients(terms: Floats, measured: Floats, strength: float) -> Flo
     Returns
     -------
     array
-        Coefficients, none negative, with the overhead's bytes last, (terms + 1,).
+        Coefficients, none negative, with a group's GiB and the overhead's bytes last, (terms + 2,).
     """
     coefficients, weights = PRIOR, np.ones(len(measured))
     rows, strengths = np.arange(len(measured)), np.full(len(PRIOR), strength)

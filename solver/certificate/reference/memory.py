@@ -11,8 +11,9 @@ What a device of each pipeline rank holds, and which plans break a rule.
 (3) For a moment a device holds the largest layer that recomputing brings back, the messages under way (one each way)
     with the gathered input under sequence parallelism, all keys and values with their gradients where context ranks
     gather them, and the loss its logits.
-(4) Bytes are the sum of terms times coefficients, each rounded up, and the overhead. A network predicts them instead,
-    for stages whose layers differ by one at most.
+(4) Bytes are the sum of terms times coefficients, each rounded up, the overhead, and that of groups: once for several
+    stages, once for several replicas or context ranks. A network predicts them instead, for stages whose layers differ
+    by one at most.
 (5) Moments in half precision take 4 bytes less, and 8 more of each parameter of a group, experts or all others, in the
     optimizer's step, when nothing of (2) and (3) is there.
 (6) A plan fits if bytes <= 1024 (capacity - margin) on every device, both in KiB.
@@ -81,7 +82,9 @@ def memory_bytes(
     passes = sum(weighed.values()) + _at_once(case, choice, kept, order)
     if memory.half_moments:
         passes = np.maximum(passes, _cast(choice, parameters, added(np.add.reduceat(layers.experts, first))))
-    found: list[int] = np.asarray(held + passes + round(memory.overhead_gib * GIB)).tolist()
+    groups = (choice.pp > 1) + (choice.dp * choice.cp > 1)
+    overhead = round(memory.overhead_gib * GIB) + groups * round(memory.group_overhead_gib * GIB)
+    found: list[int] = np.asarray(held + passes + overhead).tolist()
     return found
 
 

@@ -14,8 +14,9 @@ from taut.data.device import DeviceSpec, Precision, usual_precision
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
 from taut.data.samples import ConfigurationRow, SampleLine, network_features, read_samples
+from taut.data.units import GIB
 from taut.errors import DataError
-from taut.formulations.batch.memory import edge_stages, memory_terms
+from taut.formulations.batch.memory import edge_stages, groups, memory_terms
 from taut.formulations.batch.step_time import step_form
 from taut.prediction.columns import columns_of, refusal
 from taut.prediction.rows import by_setting
@@ -228,13 +229,19 @@ def memory_model(
 
 
 def stage_terms(rows: list[ConfigurationRow], model: MemoryModel) -> Floats:
-    """Memory terms of the stages that may be the fullest, (rows, 2, terms): the row's own twice if it names one."""
+    """
+    Memory terms of the stages that may be the fullest, (rows, 2, terms + 1): the row's own twice if it names one.
+
+    The last is the bytes of a GiB for every group of several stages or replicas.
+    """
     columns, precision = columns_of(rows, sequence_parallel=model.sequence_parallel), model.precision
     rates = rates_of(find_device(model.device), precision, None, **model.kept)
     named = np.array([-1 if row.stage is None else row.stage for row in rows])
     stages = [np.where(named < 0, stage, named) for stage in edge_stages(columns)]
     each = model.held_parameter_bytes
-    return np.stack([memory_terms(columns, stage, rates, each, model=model) for stage in stages], axis=1)
+    found = np.stack([memory_terms(columns, stage, rates, each, model=model) for stage in stages], axis=1)
+    held = np.broadcast_to(GIB * groups(columns)[:, None, None], (*found.shape[:2], 1))
+    return np.concatenate([found, held], axis=2)
 
 
 def ranges_of(rows: list[ConfigurationRow]) -> dict[str, tuple[float, float]]:

@@ -275,7 +275,8 @@ def _memory_words(spec: dict[str, Any]) -> str:
         network = spec["network"]
         words = f"{formats}, network of {len(network['layers'])} layers for even partitions"
         return f"{words}, trained on {network['samples']} runs, margin {network['margin']:.1%} of the capacity"
-    words = f"{formats}, overhead {spec['overhead_gib']:.3g} GiB"
+    groups = f" and {each:.3g} a group" if (each := spec.get("group_overhead_gib")) else ""
+    words = f"{formats}, overhead {spec['overhead_gib']:.3g} GiB{groups}"
     if not spec["samples"]:
         return f"{words}, margin {spec['margin']:.0%} of the capacity"
     return (

@@ -11,7 +11,7 @@ from taut.data.memory import MEMORY_TERMS, PARAMETER_BYTES, MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB
 from taut.formulations.batch.configurations import Configurations, layer_parameters, matrix_parameters
-from taut.formulations.batch.memory import memory_terms, stage_bytes
+from taut.formulations.batch.memory import groups, memory_terms, stage_bytes
 from taut.prediction.columns import columns_of
 
 SHAPES = {
@@ -113,3 +113,11 @@ def test_coefficients_weigh_the_terms() -> None:
     found = terms(c)
     wanted = np.ceil(1.25 * found["states"]) + np.ceil(0.5 * found["activations"]) + GIB
     assert stage_bytes(c, np.array([0]), rates, model, model.parameter_bytes)[0] == wanted
+
+
+@pytest.mark.parametrize(("degrees", "held"), [((1, 1, 1), 0), ((2, 1, 1), 2), ((1, 4, 1), 2), ((2, 1, 2), 4)])
+def test_stages_and_replicas_hold_communicators(degrees: tuple[int, int, int], held: int) -> None:
+    """Several stages hold 2 GiB beside the overhead, and so do several replicas or context ranks."""
+    pp, dp, cp = (np.array([degree]) for degree in degrees)
+    c = replace(configuration("22b"), pp=pp, dp=dp, cp=cp)
+    assert groups(c)[0] * MemoryModel(group_overhead_gib=2.0).group_bytes == held * GIB

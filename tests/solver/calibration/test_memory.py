@@ -12,6 +12,7 @@ from taut.solver.calibration.memory import (
     fit_memory,
     memory_coefficients,
     predicted,
+    weights_of,
 )
 
 
@@ -19,7 +20,7 @@ def samples(seed: int, noise: float, count: int = 80) -> tuple[np.ndarray, np.nd
     """Random terms of two stages, the coefficients behind them, and bytes with relative noise."""
     rng = np.random.default_rng(seed)
     true = PRIOR * rng.uniform(0.8, 1.3, len(PRIOR))
-    terms = rng.lognormal(1, 0.8, (count, 2, len(MEMORY_TERMS))) * GIB
+    terms = rng.lognormal(1, 0.8, (count, 2, len(MEMORY_TERMS) + 1)) * GIB
     return terms, true, predicted(terms, true) * np.exp(rng.normal(0, noise, count))
 
 
@@ -38,10 +39,13 @@ def test_without_evidence_the_formulas_hold() -> None:
 
 def test_the_fullest_stage_counts() -> None:
     """Hand value: stages of 10 and 6 GiB of weights and 1 GiB of overhead need 11 GiB."""
-    terms = np.zeros((1, 2, len(MEMORY_TERMS)))
+    terms = np.zeros((1, 2, len(MEMORY_TERMS) + 1))
     terms[0, :, 0] = [10 * GIB, 6 * GIB]
-    coefficients = np.array([1.0] * len(MEMORY_TERMS) + [1.0 * GIB])
+    coefficients = np.array([1.0] * len(MEMORY_TERMS) + [2.0, 1.0 * GIB])
     assert predicted(terms, coefficients)[0] == 11 * GIB
+    # Several stages and several replicas hold 2 GiB each.
+    terms[0, :, -1] = 2 * GIB
+    assert predicted(terms, coefficients)[0] == 15 * GIB
 
 
 def test_unseen_samples_exceed_the_margin_at_most_at_the_level() -> None:
@@ -50,8 +54,7 @@ def test_unseen_samples_exceed_the_margin_at_most_at_the_level() -> None:
     for seed in range(20):
         terms, _, measured = samples(seed, 0.08, 120)
         model = fit_memory(terms[:60], measured[:60], {"name": "m"})
-        weights = np.array([*(model.coefficient(term) for term in MEMORY_TERMS), model.overhead_bytes])
-        shares.append((measured[60:] > predicted(terms[60:], weights) + model.margin_gib * GIB).mean())
+        shares.append((measured[60:] > predicted(terms[60:], weights_of(model)) + model.margin_gib * GIB).mean())
     assert np.mean(shares) < 0.07
 
 

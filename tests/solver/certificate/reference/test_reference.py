@@ -165,7 +165,7 @@ def test_memory_coefficients_and_precisions() -> None:
     for seed in range(60):
         given = by_order(seed) if seed % 2 else random_problem(seed)
         more = {"weights": 0.9, "activations": 1.7, "checkpoints": 0.3, "buffers": 2.5, "logits": 0.01}
-        update = {"coefficients": more, "margin_gib": 1e-4, "overhead_gib": 1e-5}
+        update = {"coefficients": more, "margin_gib": 1e-4, "overhead_gib": 1e-5, "group_overhead_gib": 2e-5}
         kept = {"precision": "fp32", "grad_precision": [None, "bf16", "fp32"][seed % 3]}
         memory = given.memory.model_copy(update=update | kept)
         cluster = given.cluster.model_copy(deep=True)
