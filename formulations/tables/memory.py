@@ -129,7 +129,8 @@ def stage_memory(
     activation = np.minimum(kept, SATURATED_BYTES // int(flight.max()))
     if not model.half_moments:
         return StageMemory(fixed, activation, flight, budget)
-    update = np.sum(whole, axis=0) + cast_bytes(tables.parameters, candidate, tables.experts) + model.overhead_bytes
+    cast = cast_bytes(tables.parameters, candidate, tables.experts)
+    update = np.sum(whole, axis=0) + cast + overhead(model, candidate)
     above = np.where(update > budget.max(), np.maximum(fixed, update), fixed)
     return StageMemory(above, activation, flight, budget, update, fixed)
 
