@@ -258,9 +258,8 @@ def _simulated(method: dict[str, Any]) -> list[str]:
     if not isinstance(found, dict) or (step := _figure(found.get("step_time_s"))) is None:
         return []
     count, bound, gap = method.get("candidates"), _figure(found.get("lower_bound_s")), _figure(found.get("gap"))
-    words = f"            simulated {step:.6g} s, the least of {count} plans"
     known = "" if bound is None else f"; no plan of the space simulates faster than {bound:.6g} s, gap {percent(gap)}"
-    return [words + known]
+    return [f"            simulated {step:.6g} s, the least of {count} plans{known}"]
 
 
 def _figure(value: object) -> float | None:
@@ -275,8 +274,8 @@ def _memory_words(spec: dict[str, Any]) -> str:
         network = spec["network"]
         words = f"{formats}, network of {len(network['layers'])} layers for even partitions"
         return f"{words}, trained on {network['samples']} runs, margin {network['margin']:.1%} of the capacity"
-    groups = f" and {each:.3g} a group" if (each := spec.get("group_overhead_gib")) else ""
-    words = f"{formats}, overhead {spec['overhead_gib']:.3g} GiB{groups}"
+    group = f" and {each:.3g} a group" if (each := spec.get("group_overhead_gib")) else ""
+    words = f"{formats}, overhead {spec['overhead_gib']:.3g} GiB{group}"
     if not spec["samples"]:
         return f"{words}, margin {spec['margin']:.0%} of the capacity"
     return (
