@@ -12,6 +12,8 @@ recompute_modules      modules that selective recompute may name, none where it 
 recompute_by_stage     whether stages may recompute differently
 zero, pipeline_zero    ZeRO stages it has, and those that go with a pipeline of several stages
 divisions              forms in which it states a division of the layers over stages (below)
+empty_ends             whether the first and the last of several chunks a device may have no layers, the embedding or
+                       the loss alone
 sequence_parallel      whether tensor ranks may, or must, share what lies between their blocks
 context_parallel       whether context ranks may share every sequence
 cp_comm                how they share attention (``taut.formulations.degrees`` (4))
@@ -73,6 +75,7 @@ class Stack(Spec):
     zero: Annotated[list[ZeroStage], Field(min_length=1)]
     pipeline_zero: Annotated[list[ZeroStage], Field(min_length=1)] | None = None
     divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
+    empty_ends: bool = False
     sequence_parallel: Annotated[list[bool], Field(min_length=1)] = [False, True]
     context_parallel: bool = False
     cp_comm: Annotated[list[ContextKind], Field(min_length=1)] = ["p2p"]

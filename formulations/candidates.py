@@ -8,7 +8,7 @@ from taut.data.cluster import ClusterSpec
 from taut.data.costs import RECOMPUTE, CostTable, Key, Recompute
 from taut.data.layers.layer import EMBEDDING, HEAD
 from taut.data.model import ModelSpec
-from taut.data.stack import ContextKind
+from taut.data.stack import ANY_DIVISION, ContextKind
 from taut.formulations.degrees import BlockShape, context_degrees, divisors, expert_degrees, tensor_degrees
 from taut.formulations.divisions import families
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
@@ -66,13 +66,24 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: Co
                 continue
             for micro_batch in divisors(space.global_batch // dp):
                 m = space.global_batch // dp // micro_batch
-                for schedule, vpp in _schedules(space, pp, m, len(model.blocks)):
+                for schedule, vpp in _schedules(space, pp, m, model):
+                    apart = has_empty_ends(space, model, vpp)
                     degrees = pp, tp, dp, vpp, micro_batch, m, schedule
                     for zero in zero_stages(space, pp, dp * cp):
                         for group in shard_groups(space, cluster, tp, dp) if zero >= 2 and cp == 1 else [0]:
                             for sharded in _sequence_parallel(space, model, tp * cp if tp > 1 else 1):
                                 for recompute in _uniform_recompute(space, schedule):
-                                    choice = Candidate(*degrees, zero, sharded, (), group, recompute, cp, cp_comm=kind)
+                                    choice = Candidate(
+                                        *degrees,
+                                        zero,
+                                        sharded,
+                                        (),
+                                        group,
+                                        recompute,
+                                        cp,
+                                        cp_comm=kind,
+                                        empty_ends=apart,
+                                    )
                                     yield choice
                                     if zero == expert_zero(space, pp, dp * cp) and sharded == (tp > 1):
                                         yield from _with_experts(space, model, cluster, choice)
@@ -126,15 +137,20 @@ def shard_groups(space: StrategySpace, cluster: ClusterSpec, tp: int, dp: int) -
     return [0, *sorted(s for s in wanted if 1 < s < dp and dp % s == 0)]
 
 
-def _schedules(space: StrategySpace, pp: int, m: int, layers: int) -> Iterator[tuple[str, int]]:
+def has_empty_ends(space: StrategySpace, model: ModelSpec, vpp: int) -> bool:
+    """Whether the first and the last chunk of a candidate may have no layers, (13)."""
+    return space.empty_ends and vpp > 1 and bool(model.vocab) and ANY_DIVISION in space.divisions
+
+
+def _schedules(space: StrategySpace, pp: int, m: int, model: ModelSpec) -> Iterator[tuple[str, int]]:
     """Schedules with their chunks a device, (5) and (12)."""
-    for schedule, vpp in _chunked(space, pp, m, layers):
-        given = families(space.divisions, layers, schedule, pp, vpp)
+    for schedule, vpp in _chunked(space, pp, m, model):
+        given = families(space.divisions, len(model.blocks), schedule, pp, vpp)
         if given is None or len(given):
             yield schedule, vpp
 
 
-def _chunked(space: StrategySpace, pp: int, m: int, layers: int) -> Iterator[tuple[str, int]]:
+def _chunked(space: StrategySpace, pp: int, m: int, model: ModelSpec) -> Iterator[tuple[str, int]]:
     """Schedules with their chunks a device, however the layers are divided."""
     if pp == 1:
         yield "1f1b", 1
@@ -145,7 +161,9 @@ def _chunked(space: StrategySpace, pp: int, m: int, layers: int) -> Iterator[tup
         if schedule not in ORDER_PRICED:
             yield schedule, 1
         elif is_defined(schedule, pp, m):
-            yield from ((schedule, vpp) for vpp in _chunks(space, schedule, pp, layers) if pp * vpp <= layers)
+            for vpp in _chunks(space, schedule, pp, len(model.blocks)):
+                if pp * vpp <= len(model.blocks) + 2 * has_empty_ends(space, model, vpp):
+                    yield schedule, vpp
 
 
 def _chunks(space: StrategySpace, schedule: str, pp: int, layers: int) -> list[int]:

@@ -213,8 +213,8 @@ def _shape_violations(problem: PlanningProblem, strategy: Strategy, devices: Int
     chained = all(first == before for (first, _), before in zip(strategy.stages, ends, strict=False))
     rising = all(first < end for first, end in strategy.stages)
     count = candidate.pp * candidate.vpp
-    if len(strategy.stages) != count or not (chained and rising and ends[-1] == len(problem.model.blocks)):
-        found.append(f"stages {list(strategy.stages)} do not divide {len(problem.model.blocks)} layers in order")
+    if len(strategy.stages) != count or not (chained and rising and ends[-1] == problem.num_layers(candidate)):
+        found.append(f"stages {list(strategy.layer_stages)} do not divide {len(problem.model.blocks)} layers in order")
     elif not is_stated(strategy.division.layers, problem.families(candidate)):
         forms = ", ".join(problem.space.divisions)
         found.append(f"layers {strategy.division.layers.tolist()} of the stages are no division that is {forms}")

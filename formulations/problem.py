@@ -57,14 +57,14 @@ class PlanningProblem:
     latency_model: LatencyModel = "step"
     calibration: Calibration | None = None
     overlap_grad_reduce: bool = False
-    _tables: dict[tuple[BlockShape, int, bool, bool, bool], StageTables] = field(
+    _tables: dict[tuple[BlockShape, int, bool, bool, bool, bool], StageTables] = field(
         default_factory=dict, repr=False, compare=False
     )
-    _passes: dict[tuple[BlockShape, int], PassTables] = field(default_factory=dict, repr=False, compare=False)
-    _priced: dict[tuple[BlockShape, int], PricedLayers] = field(
+    _passes: dict[tuple[BlockShape, int, bool], PassTables] = field(default_factory=dict, repr=False, compare=False)
+    _priced: dict[tuple[BlockShape, int, bool], PricedLayers] = field(
         init=False, default_factory=dict, repr=False, compare=False
     )
-    _traffic: dict[tuple[BlockShape, int], tuple[Traffic, Traffic]] = field(
+    _traffic: dict[tuple[BlockShape, int, bool], tuple[Traffic, Traffic]] = field(
         init=False, default_factory=dict, repr=False, compare=False
     )
     _latest: dict[tuple[Candidate, bool], StageMemory] = field(
@@ -152,7 +152,14 @@ class PlanningProblem:
     def tables(self, candidate: Candidate) -> StageTables:
         """Seconds, bytes and messages of every range of layers under a candidate."""
         single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
-        key = (candidate.block, candidate.micro_batch, candidate.sequence_parallel, single, shared)
+        key = (
+            candidate.block,
+            candidate.micro_batch,
+            candidate.empty_ends,
+            candidate.sequence_parallel,
+            single,
+            shared,
+        )
         if key not in self._tables:
             self._tables[key] = stage_tables(
                 self.priced_layers(candidate),
@@ -166,7 +173,7 @@ class PlanningProblem:
 
     def traffic(self, candidate: Candidate) -> tuple[Traffic, Traffic]:
         """Traffic within blocks of every range of layers, of both passes and of the forward pass."""
-        key = (candidate.block, candidate.micro_batch)
+        key = (candidate.block, candidate.micro_batch, candidate.empty_ends)
         if key not in self._traffic:
             coefficients = self.coefficient("tensor_parallel"), self.coefficient("exchange")
             self._traffic[key] = traffic_tables(self.priced_layers(candidate), *coefficients)
@@ -174,14 +181,14 @@ class PlanningProblem:
 
     def passes(self, candidate: Candidate) -> PassTables:
         """Seconds of every range of layers by pass under a candidate."""
-        key = (candidate.block, candidate.micro_batch)
+        key = (candidate.block, candidate.micro_batch, candidate.empty_ends)
         if key not in self._passes:
             self._passes[key] = pass_tables(self.priced_layers(candidate))
         return self._passes[key]
 
     def priced_layers(self, candidate: Candidate) -> PricedLayers:
         """Layers with their prices at a candidate's degrees."""
-        key = (candidate.block, candidate.micro_batch)
+        key = (candidate.block, candidate.micro_batch, candidate.empty_ends)
         if key not in self._priced:
             self._priced[key] = PricedLayers(
                 model=self.model,
@@ -193,6 +200,7 @@ class PlanningProblem:
                 node_size=int(self.links.gpus_per_node.max()),
                 modules=tuple(self.space.recompute_modules),
                 core_inverse=self._core_inverse,
+                ends=candidate.empty_ends,
             )
         return self._priced[key]
 
@@ -203,6 +211,10 @@ class PlanningProblem:
             return 0.0
         return core_inverse(self.cluster.devices.values(), self.memory.precision)
 
+    def num_layers(self, candidate: Candidate) -> int:
+        """What a candidate divides: layers, with embedding and head where the end chunks may have none."""
+        return len(self.model.blocks) + 2 * candidate.empty_ends
+
     def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:
         """Recompute that a stage of a candidate may choose."""
         every = recompute_of(self.space, candidate.schedule)
@@ -210,12 +222,12 @@ class PlanningProblem:
 
     def families(self, candidate: Candidate) -> Ints | None:
         """Families of the divisions that the space states, of all chunks of a candidate; None where any are."""
-        layers = len(self.model.blocks)
+        layers = self.num_layers(candidate)
         return families(self.space.divisions, layers, candidate.schedule, candidate.pp, candidate.vpp)
 
     def stated_divisions(self, candidate: Candidate) -> Ints | None:
         """Layers of every chunk of all divisions that the space states (n, X); None where any are, or too many."""
-        layers = len(self.model.blocks)
+        layers = self.num_layers(candidate)
         return listed(self.space.divisions, layers, candidate.schedule, candidate.pp, candidate.vpp)
 
     def device_memory(self, candidate: Candidate) -> DeviceMemory:

@@ -40,6 +40,10 @@ cp, ep, etp, cp_comm). With D devices, global batch :math:`g` and L layers,
 (12) the layers have a division into its chunks that ``divisions`` states (``taut.formulations.divisions``), and plans
     have such a one.
 
+(13) with ``empty_ends`` and ``layout`` among the divisions, candidates of a model with a vocabulary that have several
+    chunks a device divide the embedding, the layers and the head: the first chunk may have the embedding alone, and the
+    last the head, so that pp * vpp <= L + 2.
+
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
 """
@@ -90,11 +94,12 @@ class Candidate:
     ep: int = 1
     etp: int = 0
     cp_comm: ContextKind = "p2p"
+    empty_ends: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; those that have a default only where they differ from it."""
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        given = {name: values.pop(name) for name in ("order", "dp_shard", "uniform_recompute", "etp")}
+        given = {name: values.pop(name) for name in ("order", "dp_shard", "uniform_recompute", "etp", "empty_ends")}
         for name in ("cp", "ep"):
             if values[name] == 1:
                 del values[name]
@@ -205,13 +210,14 @@ class StrategySpace(Spec):
     recompute_modules: list[Module] = []
     recompute_by_stage: bool = True
     divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
+    empty_ends: bool = False
     stack: str = ""
     fixed: dict[str, int | str | bool] = {}
     orders: list[GivenOrder] = []
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        usual = "max_ep", "divisions", "recompute_modules", "cp_comm", "overlap_context"
+        usual = "max_ep", "divisions", "recompute_modules", "cp_comm", "overlap_context", "empty_ends"
         return self.dumped(handler(self), *usual)
 
     @field_validator("fixed")

@@ -7,10 +7,14 @@ layers where a schedule has several chunks a device; recompute kinds (``taut.dat
 (1) A division is the layer ranges :math:`[i_x, j_x)` of the stages, :math:`i_0 = 0`, :math:`i_x < j_x = i_{x+1}` and
     :math:`j_{X-1} = L`, and a recompute :math:`r_x` for each.
 
+(2) Where the first and the last chunk may have no layers (``Candidate.empty_ends``), a division is that of L + 2 parts,
+    embedding, layers and head, and layer l is part l + 1. A part is in a stage by (1), so no other stage is empty.
+
 Everything that solves for a division (the integer program, the exact partition, the bounds of order-priced candidates)
 returns this one value. It states (1) and does not check it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -87,6 +91,23 @@ class Division:
         return self.recompute_index, self.starts, self.ends
 
 
+def with_ends(stages: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Stages of layers as stages of parts, (2): embedding to the first, head to the last."""
+    parts = [(first + 1, end + 1) for first, end in stages]
+    parts[0] = (stages[0][0], parts[0][1])
+    parts[-1] = (parts[-1][0], stages[-1][1] + 2)
+    return tuple(parts)
+
+
+def division_of_layers(candidate: Candidate, layers: Sequence[int], recompute_index: Ints) -> Division:
+    """The division with so many layers in every chunk, of which embedding and head may be parts, (1) and (2)."""
+    ends = np.cumsum(layers)
+    if candidate.empty_ends:
+        ends = ends + 1
+        ends[-1] += 1
+    return Division.of_ends(ends, recompute_index)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """A candidate with its division of the layers; with vpp chunks a device these are the pp vpp chunks."""
@@ -98,6 +119,14 @@ class Strategy:
     def stages(self) -> tuple[tuple[int, int], ...]:
         """First layer and end (exclusive) of every stage."""
         return self.division.stages
+
+    @property
+    def layer_stages(self) -> tuple[tuple[int, int], ...]:
+        """First layer and end of every stage; a first or last one without layers has none between them, (2)."""
+        if not self.candidate.empty_ends:
+            return self.stages
+        last = self.stages[-1][1] - 2
+        return tuple((min(max(first - 1, 0), last), min(end - 1, last)) for first, end in self.stages)
 
     @property
     def recompute(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from taut.formulations.divisions import is_stated
 from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
-from taut.formulations.strategy import Division, Strategy
+from taut.formulations.strategy import Strategy, division_of_layers
 from taut.solver.result import Incumbent
 
 
@@ -47,10 +47,9 @@ def rank_order(candidate: Candidate) -> Ints:
 
 def even_strategy(problem: PlanningProblem, candidate: Candidate, recompute: str) -> Strategy:
     """The candidate with (1) and one recompute."""
-    ends = _stated_chunks(problem, candidate).cumsum()
-    return Strategy(
-        candidate=candidate, division=Division.of_ends(ends, np.full(len(ends), RECOMPUTE.index(recompute)))
-    )
+    layers = _stated_chunks(problem, candidate)
+    kinds = np.full(len(layers), RECOMPUTE.index(recompute))
+    return Strategy(candidate=candidate, division=division_of_layers(candidate, layers.tolist(), kinds))
 
 
 def fitting(

@@ -101,11 +101,13 @@ class Prices:
     def __init__(self, problem: PlanningProblem, candidate: Candidate, *, recompute_communication: bool = True) -> None:
         self.problem, self.candidate = problem, candidate
         self.recompute_communication = recompute_communication
-        self.layers = len(problem.model.blocks)
+        #: Layers, with embedding and head where the end chunks may have none; the first of them is ``ahead`` parts on.
+        self.layers, self.ahead = problem.num_layers(candidate), int(candidate.empty_ends)
         self.tables = problem.tables(candidate)
         priced = problem.priced_layers(candidate)
         names = [layer.kind for layer in priced.kinds]
-        self._kind = [names.index(layer.kind) for layer in problem.model.blocks]
+        at_ends = [None] * self.ahead
+        self._kind = [*at_ends, *(names.index(layer.kind) for layer in problem.model.blocks), *at_ends]
         self._share = [attention_share(layer) for layer in priced.kinds]
         types = problem.device_types
         self._cost: dict[str, list[list[LayerCost]]] = {
@@ -116,9 +118,11 @@ class Prices:
         self.modules = frozenset(priced.modules or ("core_attn",))
         self._traffic = [self.tables.forward.at(layer, layer + 1) for layer in range(self.layers)]
 
-    def layer(self, layer: int, recompute: str, types: tuple[int, ...], link: BlockLink) -> LayerPrices:
-        """Prices of a layer on a block of some device types and links."""
+    def layer(self, layer: int, recompute: str, types: tuple[int, ...], link: BlockLink) -> LayerPrices | None:
+        """Prices of a layer on a block of some device types and links, None of embedding and head."""
         kind = self._kind[layer]
+        if kind is None:
+            return None
         plain = [self._cost["none"][k][kind] for k in types]
         chosen = [self._cost[recompute][k][kind] for k in types]
         again = [max(c.input_grad - p.input_grad, 0.0) for c, p in zip(chosen, plain, strict=True)]
@@ -136,9 +140,9 @@ class Prices:
 
     def sums_again(self, layer: int) -> bool:
         """Whether recomputing modules of a layer sums its output again."""
-        return ("moe" if self.problem.model.blocks[layer].experts else "mlp") in self.modules
+        return ("moe" if self.problem.model.blocks[layer - self.ahead].experts else "mlp") in self.modules
 
-    def kind_of(self, layer: int) -> int:
+    def kind_of(self, layer: int) -> int | None:
         """Number of a layer's kind."""
         return self._kind[layer]
 
@@ -149,10 +153,12 @@ class Prices:
 
     def parameters(self, layer: int) -> list[tuple[int, int]]:
         """Parts of a layer with their parameters on one tensor rank, in the order of the forward pass."""
-        spec, tp = self.problem.model.blocks[layer], self.candidate.tp
-        mlp = spec.ffn_parameters(tp)
-        found = [(ATTENTION, spec.parameters(tp) - mlp), (MLP, mlp)]
-        rest = int(self.tables.parameters[layer, layer + 1]) - spec.parameters(tp)
+        tp, found, rest = self.candidate.tp, [], int(self.tables.parameters[layer, layer + 1])
+        if self._kind[layer] is not None:
+            spec = self.problem.model.blocks[layer - self.ahead]
+            mlp = spec.ffn_parameters(tp)
+            found = [(ATTENTION, spec.parameters(tp) - mlp), (MLP, mlp)]
+            rest -= spec.parameters(tp)
         if layer == 0:
             own = min(self.problem.model.embedding_parameters(tp), rest)
             found.insert(0, (EMBEDDING, own))
@@ -174,7 +180,8 @@ def forward_operators(
     own = prices.layer(layer, recompute, types, link)
     if layer == 0:
         yield from _compute(prices.edge(EMBEDDING, types).forward, FORWARD, EMBEDDING, layer)
-    yield from _forward(prices, own, layer, FORWARD, own.forward)
+    if own is not None:
+        yield from _forward(prices, own, layer, FORWARD, own.forward)
     if layer == prices.layers - 1:
         yield from _compute(prices.edge(HEAD, types).forward, FORWARD, HEAD, layer)
 
@@ -190,9 +197,17 @@ def backward_operators(
 ) -> Iterator[Operator]:
     """Operators of a layer's gradients by input, by weights (W alone has no traffic) or both, in order, (2) and (3)."""
     own = prices.layer(layer, recompute, types, link)
-    seconds = {INPUT: own.input, WEIGHT: own.weight, BACKWARD: own.input + own.weight}[kind]
     if layer == prices.layers - 1:
         yield from _compute(_of_kind(prices.edge(HEAD, types), kind), kind, HEAD, layer)
+    if own is not None:
+        yield from _backward(prices, own, layer, recompute, kind)
+    if layer == 0:
+        yield from _compute(_of_kind(prices.edge(EMBEDDING, types), kind), kind, EMBEDDING, layer)
+
+
+def _backward(prices: Prices, own: LayerPrices, layer: int, recompute: str, kind: int) -> Iterator[Operator]:
+    """What is computed again of a layer, and its gradients."""
+    seconds = {INPUT: own.input, WEIGHT: own.weight, BACKWARD: own.input + own.weight}[kind]
     if kind != WEIGHT:
         yield from _recomputed(prices, own, layer, recompute)
     reduce = 0.0 if kind == WEIGHT else own.reduce
@@ -200,8 +215,6 @@ def backward_operators(
     yield from _part(prices, reduce, Operator(own.share * seconds, kind, ATTENTION, layer, COMPUTE))
     if kind != WEIGHT:
         yield from _contexts(2 * own.ring + own.exchange, layer)
-    if layer == 0:
-        yield from _compute(_of_kind(prices.edge(EMBEDDING, types), kind), kind, EMBEDDING, layer)
 
 
 def _recomputed(prices: Prices, own: LayerPrices, layer: int, recompute: str) -> Iterator[Operator]:

@@ -7,8 +7,10 @@ layers of kind g in a range, a figure x of layers, y of the embedding and z of t
 
 .. math:: X_{ij} = y [i = 0] + z [j = L] + \sum_g n_{gij} x_g, \tag{1}
 
-so equal ranges get equal floats. Figures are the cost table's; where it has no row, full recompute follows from none:
-its gradient by the input takes the forward pass as well, and the layer's output is kept; selective is then none (2).
+so equal ranges get equal floats. Where the first and the last chunk may have no layers (``ends``), ranges are of L + 2
+parts in their place, embedding, layers and head. Figures are the cost table's; where it has no row, full recompute
+follows from none: its gradient by the input takes the forward pass as well, and the layer's output is kept; selective
+is then none (2).
 """
 
 from collections.abc import Callable, Sequence
@@ -45,6 +47,8 @@ class PricedLayers:
         Modules of selective recompute; none stands for the attention core.
     core_inverse
         Seconds of a FLOP of attention beside which steps of a ring of keys go, 0 where they go beside none.
+    ends
+        Whether embedding and head are parts of their own.
     """
 
     model: ModelSpec
@@ -56,6 +60,7 @@ class PricedLayers:
     node_size: int
     modules: tuple[Module, ...] = ()
     core_inverse: float = 0.0
+    ends: bool = False
 
     @property
     def tp(self) -> int:
@@ -94,7 +99,7 @@ class PricedLayers:
 
     @cached_property
     def _holds(self) -> tuple[Floats, Floats, Floats]:
-        return _held_by_ranges(tuple(layer.kind for layer in self.model.blocks))
+        return _held_by_ranges(tuple(layer.kind for layer in self.model.blocks), self.ends)
 
     @cached_property
     def whole_seconds(self) -> Floats:
@@ -162,9 +167,10 @@ class PricedLayers:
 
 
 @lru_cache(maxsize=16)
-def _held_by_ranges(kinds: tuple[str, ...]) -> tuple[Floats, Floats, Floats]:
+def _held_by_ranges(kinds: tuple[str, ...], ends: bool) -> tuple[Floats, Floats, Floats]:
     """Layers of each kind that ranges hold (kinds, L+1, L+1), and whether they hold the first and the last layer."""
     of_kind = np.array([[other == kind for other in kinds] for kind in dict.fromkeys(kinds)], dtype=float)
+    of_kind = np.pad(of_kind, ((0, 0), (int(ends), int(ends))))
     before = np.concatenate([np.zeros((len(of_kind), 1)), np.cumsum(of_kind, axis=1)], axis=1)
     count = np.maximum(before[:, None, :] - before[:, :, None], 0.0)
     first, last = np.zeros((2, *count.shape[1:]))

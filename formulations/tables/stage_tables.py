@@ -22,7 +22,7 @@ A range's figures are sums over layer kinds (``taut.formulations.tables.priced_l
 floats.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -144,6 +144,7 @@ def stage_tables(
                 for layer, out in zip(kinds, output, strict=True)
             ],
             count,
+            _at_ends(priced, [_buffers(int(out), tp, sequence_parallel, single_stage) for out in output]),
         ),
         largest=np.maximum(
             _largest([priced.parameters(layer) for layer in kinds], count),
@@ -164,10 +165,22 @@ def _brought_back(plain: list[int], kept: list[int]) -> list[int]:
     return [max(a - b, 0) for a, b in zip(plain, kept, strict=True)]
 
 
-def _largest(per_kind: list[int], count: Floats) -> Ints:
-    """The largest figure of any layer kind in a range."""
+def _largest(per_kind: list[int], count: Floats, at_ends: Iterable[Ints] = ()) -> Ints:
+    """The largest figure of any layer kind in a range, and of what embedding and head have of their own."""
     figures = np.array(per_kind, dtype=np.int64)
-    return np.asarray(np.max(np.where(count > 0, figures[:, None, None], 0), axis=0), dtype=np.int64)
+    found = np.asarray(np.max(np.where(count > 0, figures[:, None, None], 0), axis=0), dtype=np.int64)
+    for own in at_ends:
+        found = np.maximum(found, own)
+    return found
+
+
+def _at_ends(priced: PricedLayers, per_kind: list[int]) -> list[Ints]:
+    """Figures of the layers beside embedding and head, for ranges that hold these, where they are parts."""
+    if not priced.ends:
+        return []
+    names, blocks = [layer.kind for layer in priced.kinds], priced.model.blocks
+    beside = (priced.first, blocks[0]), (priced.last, blocks[-1])
+    return [holds.astype(np.int64) * per_kind[names.index(layer.kind)] for holds, layer in beside]
 
 
 def _logits(priced: PricedLayers) -> int:
@@ -192,4 +205,5 @@ def _gathered(priced: PricedLayers, layer: LayerSpec) -> int:
 
 def _messages(priced: PricedLayers, output: list[float], shards: int) -> Floats:
     by_kind = {layer.kind: out / shards for layer, out in zip(priced.kinds, output, strict=True)}
-    return np.array([0.0, *(by_kind[layer.kind] for layer in priced.model.blocks)])
+    sent = [by_kind[layer.kind] for layer in priced.model.blocks]
+    return np.array([0.0, *sent[:1], *sent, sent[-1]] if priced.ends else [0.0, *sent])

@@ -115,7 +115,7 @@ def _shards(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> 
     """Seconds of gathers and scatters of a micro-batch on every range that stand alone, and of all, (L+1, L+1)."""
     gather = least_gather(problem, candidate, best)
     if gather == 0.0:
-        none = np.zeros((len(problem.model.blocks) + 1,) * 2)
+        none = np.zeros((problem.num_layers(candidate) + 1,) * 2)
         return none, none
     sent = pass_bytes(problem, candidate)
     alone = sent.forward_alone + sent.backward_alone

@@ -20,7 +20,7 @@ from taut.data.stack import ContextKind
 from taut.errors import DataError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
-from taut.formulations.strategy import Division, Strategy
+from taut.formulations.strategy import Division, Strategy, with_ends
 
 FORMAT = "taut-plan/1"
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
@@ -64,6 +64,7 @@ class StrategySection(_Section):
     ep: Whole = 1
     etp: Whole = 0
     cp_comm: ContextKind = "p2p"
+    empty_ends: bool = False
     stages: list[list[Whole]]
     recompute: list[str]
 
@@ -241,7 +242,7 @@ def _latency_model(name: str, source: str) -> LatencyModel:
 
 def strategy_values(strategy: Strategy) -> dict[str, Any]:
     """The strategy section."""
-    stages = [list(stage) for stage in strategy.stages]
+    stages = [list(stage) for stage in strategy.layer_stages]
     return {**strategy.candidate.as_dict(), "stages": stages, "recompute": list(strategy.recompute)}
 
 
@@ -258,6 +259,8 @@ def strategy_of(section: StrategySection, source: str) -> Strategy:
     values = section.model_dump(exclude={"stages", "recompute", "order"})
     stages = tuple((first, end) for first, end in section.stages)
     candidate = Candidate(**values, order=tuple(section.order))
+    if candidate.empty_ends and stages:
+        stages = with_ends(stages)
     return Strategy(candidate=candidate, division=Division(stages, tuple(section.recompute)))
 
 

@@ -18,7 +18,14 @@ from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
 from taut.solver.certificate.document import StrategySection
 from taut.solver.certificate.published_orders import order_for
-from taut.solver.certificate.reference.memory import Stages, capacity_kib, margin_kib, memory_bytes, violations
+from taut.solver.certificate.reference.memory import (
+    Stages,
+    capacity_kib,
+    margin_kib,
+    memory_bytes,
+    of_parts,
+    violations,
+)
 from taut.solver.certificate.reference.orders import Order
 from taut.solver.certificate.reference.prices import Price, price
 from taut.solver.certificate.reference.space import Case, Choice
@@ -42,7 +49,7 @@ def case_of(problem: PlanningProblem) -> Case:
 
 @dataclass(frozen=True)
 class Examined:
-    """A plan: candidate, layer ranges and recompute of the stages, and devices (pp, dp, tp)."""
+    """A plan: candidate, ranges of parts and recompute of the stages, and devices (pp, dp, tp)."""
 
     case: Case
     choice: Choice
@@ -55,7 +62,8 @@ class Examined:
         """The plan that a strategy section and its devices state."""
         values = section.model_dump(exclude={"stages", "recompute", "order"})
         stages = tuple((first, end) for first, end in section.stages)
-        return cls(case, Choice(**values, order=tuple(section.order)), stages, tuple(section.recompute), devices)
+        choice = Choice(**values, order=tuple(section.order))
+        return cls(case, choice, of_parts(choice, stages), tuple(section.recompute), devices)
 
     @property
     def violations(self) -> list[str]:

@@ -31,7 +31,7 @@ def even(layers: int, chunks: int) -> Stages:
 
 def balanced(case: Case, choice: Choice) -> Stages:
     """A division into about equal seconds on the first device type."""
-    layers, chunks = len(case.model.blocks), choice.pp * choice.vpp
+    layers, chunks = choice.parts(case), choice.pp * choice.vpp
     seconds = np.cumsum(layers_of(case, choice).passes[:, 0, 0].sum(axis=0))
     cuts: list[int] = []
     for c in range(1, chunks):

@@ -228,7 +228,7 @@ class _Sampler:
 
     def _strategies(self, choice: Choice) -> Iterator[tuple[Stages, Recompute]]:
         """Divisions with their recompute, (2)."""
-        layers, chunks = len(self._case.model.blocks), choice.pp * choice.vpp
+        layers, chunks = choice.parts(self._case), choice.pp * choice.vpp
         kinds = recomputes(self._case, choice)
         if math.comb(layers - 1, chunks - 1) * len(kinds) ** chunks <= MOST_STRATEGIES:
             for cuts in combinations(range(1, layers), chunks - 1):
@@ -236,7 +236,7 @@ class _Sampler:
                     yield from ((stages, each) for each in product(kinds, repeat=chunks))
             return
         divisions = [even(layers, chunks), balanced(self._case, choice)]
-        if len(self._known.stages) == chunks:
+        if len(self._known.stages) == chunks and self._known.stages[-1][1] == layers:
             divisions.append(self._known.stages)
         drawn = self._rng.choice(np.arange(1, layers), chunks - 1, replace=False)
         divisions.append(between(sorted(drawn.tolist()), layers))

@@ -77,7 +77,7 @@ class Infeasibility:
             "status": "infeasible",
             "candidate": {
                 **strategy.candidate.as_dict(),
-                "stages": [list(stage) for stage in strategy.stages],
+                "stages": [list(stage) for stage in strategy.layer_stages],
                 "recompute": list(strategy.recompute),
             },
             "devices": [asdict(shortfall) for shortfall in self.shortfalls],

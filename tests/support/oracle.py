@@ -81,7 +81,7 @@ def _placements(problem: PlanningProblem, candidate: Candidate) -> Ints:
 
 
 def _strategies(problem: PlanningProblem, candidate: Candidate) -> Iterator[Strategy]:
-    layers = len(problem.model.blocks)
+    layers = problem.num_layers(candidate)
     count = candidate.pp * candidate.vpp
     for inner in combinations(range(1, layers), count - 1):
         stages = tuple(zip((0, *inner), (*inner, layers), strict=True))

@@ -45,8 +45,8 @@ def choice_of(candidate: Candidate) -> Choice:
 def random_strategy(problem: PlanningProblem, candidate: Candidate, rng: np.random.Generator) -> Strategy:
     """Random stages and recompute of a candidate."""
     chunks = candidate.pp * candidate.vpp
-    cuts = sorted(rng.choice(np.arange(1, len(problem.model.blocks)), chunks - 1, replace=False).tolist())
-    ends = [*cuts, len(problem.model.blocks)]
+    cuts = sorted(rng.choice(np.arange(1, problem.num_layers(candidate)), chunks - 1, replace=False).tolist())
+    ends = [*cuts, problem.num_layers(candidate)]
     recompute = rng.choice(problem.recompute_of(candidate), chunks).tolist()
     stages = tuple(zip([0, *cuts], ends, strict=True))
     return Strategy(candidate=candidate, division=Division(stages, tuple(map(str, recompute))))

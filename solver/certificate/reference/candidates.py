@@ -33,7 +33,9 @@ With D devices, global batch g and L layers a candidate has
     tp > 1, sequence parallelism. Their ep etp devices are a multiple of tp, of tp cp devices one divides the other, and
     they divide tp cp dp; they, and the larger of both, are whole parts of nodes or whole nodes as in (2). The larger of
     both run in step;
-(12) a division of the layers of one of the space's forms (``taut.solver.certificate.reference.divisions``).
+(12) a division of the layers of one of the space's forms (``taut.solver.certificate.reference.divisions``);
+(13) where the space lets end chunks be empty and names the form ``layout``, embedding and head as two layers more to be
+    divided, if the model has a vocabulary and a device several chunks: of these there may then be L + 2.
 """
 
 from collections.abc import Iterator
@@ -96,14 +98,14 @@ def _degrees(case: Case) -> Iterator[Choice]:
                     continue
                 m = batch // dp // micro_batch
                 for schedule, vpp in _schedules(case, pp, m):
-                    head = pp, tp, dp, vpp, micro_batch, m, schedule
+                    head, apart = (pp, tp, dp, vpp, micro_batch, m, schedule), _empty_ends(case, vpp)
                     for zero in _zero(case, pp) if dp * cp > 1 else [0]:
                         for sharded in case.space["sequence_parallel"] if _shards(case, tp, cp) else [False]:
                             for copy in _copies(case, tp, dp) if zero in (2, 3) and cp == 1 else [0]:
                                 for shared in _shared_recompute(case, schedule):
                                     choice = Choice(*head, zero, sharded, (), copy, shared, cp)
                                     for kind, (ep, etp) in product(_kinds(case, tp, cp), [*_experts(case, choice)]):
-                                        yield replace(choice, ep=ep, etp=etp, cp_comm=kind)
+                                        yield replace(choice, ep=ep, etp=etp, cp_comm=kind, empty_ends=apart)
 
 
 def _contexts(case: Case, tp: int, cp: int) -> bool:
@@ -279,7 +281,13 @@ def _schedules(case: Case, pp: int, m: int) -> Iterator[tuple[str, int]]:
                 more = range(2, case.space.get("max_even_vpp", 0) + 1)
                 chunks = [v for v in more if not layers % (pp * v) or not (layers + 2) % (pp * v)]
                 chunks = sorted({*chunks, *range(2, case.space["max_vpp"] + 1)})
-            yield from ((schedule, vpp) for vpp in chunks if pp * vpp <= layers)
+            yield from ((schedule, vpp) for vpp in chunks if pp * vpp <= layers + 2 * _empty_ends(case, vpp))
+
+
+def _empty_ends(case: Case, vpp: int) -> bool:
+    """Whether end chunks may have no layers, (13)."""
+    allowed = case.space.get("empty_ends", False) and "layout" in case.space.get("divisions", ["layout"])
+    return bool(allowed and vpp > 1 and case.model.vocab)
 
 
 def _shards(case: Case, tp: int, cp: int) -> bool:

@@ -37,6 +37,7 @@ from functools import cached_property
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
+from taut.data.layers.layer import LayerSpec
 from taut.solver.certificate.reference.layers import RECOMPUTE, attention_inverse, layers_of
 from taut.solver.certificate.reference.memory import Stages
 from taut.solver.certificate.reference.network import Network
@@ -62,10 +63,10 @@ class Figures:
         self.passes = self.summed(self.by_layer)
         #: Bytes and numbers of all-reduces and tokens of experts, bytes and number of all-to-alls of context ranks, and
         #: turns of keys by layers alike in these and in attention (7 + kinds, chunks): forward, and all.
-        layers, one = self.layers, np.ones(len(row))
+        layers, one = self.layers, np.array([layer is not None for layer in self.blocks], dtype=float)
         kinds, of_kind = np.unique(np.stack([layers.keys, layers.core]), axis=1, return_inverse=True)
         self.turn_bytes, self.turn_flops = kinds
-        turns = (of_kind.ravel() == np.arange(kinds.shape[1])[:, None]).astype(float)
+        turns = one * (of_kind.ravel() == np.arange(kinds.shape[1])[:, None])
         outputs, chosen = self._summed_forward()
         usual, exchange = case.coefficient("tensor_parallel"), case.coefficient("exchange")
         wide = chosen * (self.choice.etp > 1) * exchange
@@ -90,11 +91,17 @@ class Figures:
         more = (row == 1) * self._repeated(modules, each)
         self.forward, self.every = self.summed(self.sent), self.summed(times * each + more)
 
+    @property
+    def blocks(self) -> list[LayerSpec | None]:
+        """Layers, with None for embedding and head where these are parts."""
+        ends: list[LayerSpec | None] = [None] * self.choice.empty_ends
+        return [*ends, *self.case.model.blocks, *ends]
+
     def _summed_forward(self) -> tuple[Floats, Floats]:
         """Outputs of each layer that are summed forward but its experts', and experts elsewhere for a token, (L,)."""
-        found = [(2, 0) for _ in self.case.model.blocks]
-        for at, layer in enumerate(self.case.model.blocks):
-            if layer.experts is not None and self.choice.ep > 1:
+        found = [(2 * int(layer is not None), 0) for layer in self.blocks]
+        for at, layer in enumerate(self.blocks):
+            if layer is not None and layer.experts is not None and self.choice.ep > 1:
                 found[at] = 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
         outputs, chosen = np.array(found, dtype=float).T
         return outputs, chosen
@@ -102,7 +109,9 @@ class Figures:
     def _repeated(self, modules: set[str], each: Floats) -> Floats:
         """What recomputing modules sends again, of what layers send in half of their passes' times, by layer, (6)."""
         found, usual = np.zeros_like(each), self.case.coefficient("tensor_parallel")
-        for at, layer in enumerate(self.case.model.blocks):
+        for at, layer in enumerate(self.blocks):
+            if layer is None:
+                continue
             one = usual * np.array([self.layers.output[at], 1, *[0] * (len(each) - 2)])
             apart = layer.experts is not None and self.choice.ep > 1
             shared = layer.experts is not None and layer.experts.shared_ffn_hidden > 0
@@ -116,9 +125,9 @@ class Figures:
 
     def _copies(self) -> Floats:
         """Copies of a token of each layer that its device sends within nodes and to other nodes, (2, L), (4)."""
-        found, ep = np.zeros((2, len(self.case.model.blocks))), self.choice.ep
-        for at, layer in enumerate(self.case.model.blocks):
-            if layer.experts is not None and ep > 1:
+        found, ep = np.zeros((2, len(self.blocks))), self.choice.ep
+        for at, layer in enumerate(self.blocks):
+            if layer is not None and layer.experts is not None and ep > 1:
                 count, chosen = layer.experts.num_experts, layer.experts.experts_per_token
                 here = min(ep, int(self.network.size.max()) // self.choice.etp)
                 of_device, of_node = (

@@ -15,9 +15,12 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     queries and the attention's output beside them. ``core`` are the FLOP of a rank's forward attention, 4 for each of
     its tokens, tokens that this attends to, and channels of its heads, of latent attention the mean of the keys' and
     the values'.
+(5) Where end chunks may have no layers, embedding and head are parts before and behind the layers: what they add to the
+    first and the last layer in (1) and (3) is theirs alone, and both hand on as many bytes as the layers beside them.
 """
 
 from dataclasses import astuple, dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -63,7 +66,8 @@ class Layers:
 def layers_of(case: Case, choice: Choice) -> Layers:
     """Figures of all layers at the degrees of a candidate."""
     shared = choice.pp == 1 or choice.schedule in ON_V
-    key = "layers", *(choice.tp, choice.cp, choice.ep, choice.etp, choice.micro_batch, choice.sequence_parallel), shared
+    degrees = choice.tp, choice.cp, choice.ep, choice.etp, choice.micro_batch, choice.sequence_parallel
+    key = "layers", *degrees, choice.empty_ends, shared
     if key not in case.kept:
         case.kept[key] = _layers(case, choice, shared)
     found: Layers = case.kept[key]
@@ -83,13 +87,18 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     vocabulary = -(-(case.model.vocab or 0) // (128 * tp)) * 128
     parameters = np.array([_parameters(layer, tp, choice.expert_group) for layer in kinds.values()])[of]
     experts = np.array([_routed(layer, choice.expert_group) for layer in kinds.values()])[of]
+    passes, kept, brought_back, parameters, experts = (
+        _with_ends(figures, choice) for figures in (passes, kept, brought_back, parameters, experts)
+    )
     gathered, embedding = parameters.copy(), 0
     if case.model.vocab:
         for name, at in (("embedding", 0), ("head", -1)):
             where = tp, batch, blocks[at].seq, "none", choice.cp
             edge = np.array([_measured(case, Key(device, name, *where)) for device in _devices(case)])
             passes[..., at] += edge[:, :3].T[:, :, None]
-            kept = kept + edge[:, 4 if choice.sequence_parallel else 3].max() * (np.arange(len(of)) == at % len(of))
+            kept = kept + edge[:, 4 if choice.sequence_parallel else 3].max() * (
+                np.arange(kept.shape[1]) == at % kept.shape[1]
+            )
         embedding, head = (vocabulary * blocks[at].hidden for at in (0, -1))
         parameters[0] += embedding
         parameters[-1] += (1 if case.model.gated_mlp else 2) * blocks[-1].hidden
@@ -100,12 +109,20 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     keys = number * tokens * np.array([_keys(layer, tp) for layer in blocks])
     widths, reach = np.array([_attention_widths(layer, tp) for layer in blocks]), [_window(layer) for layer in blocks]
     moved, core = keys + number * tokens * widths[:, 0], 4 * tokens * np.array(reach) * widths[:, 1]
+    output = _with_ends(output, choice, mode="edge")
+    keys, moved, core = (_with_ends(figures, choice) for figures in (keys, moved, core))
     held = kept.astype(int), brought_back.astype(int), output, keys, moved, core
     entry = case.memory.shared_logit_bytes if tp > 1 else LOGIT_BYTES
     if (case.calibration or case.memory).fused_loss:
         entry = 0
     apart = experts if choice.expert_group > tp else 0 * experts
     return Layers(passes, *held, parameters, gathered, apart, embedding, entry * tokens[-1] * vocabulary)
+
+
+def _with_ends(figures: Any, choice: Choice, mode: Literal["constant", "edge"] = "constant") -> Any:
+    """Figures by layer (..., L), with those of embedding and head where these are parts, (5)."""
+    more = int(choice.empty_ends)
+    return np.pad(figures, [(0, 0)] * (figures.ndim - 1) + [(more, more)], mode=mode)
 
 
 def _devices(case: Case) -> list[str]:

@@ -45,6 +45,23 @@ GRADIENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 Stages = tuple[tuple[int, int], ...]
 
 
+def of_parts(choice: Choice, stages: Stages) -> Stages:
+    """Stages of layers as stages of parts, embedding before the first layer and head behind the last."""
+    if not choice.empty_ends or not stages:
+        return stages
+    ends = [*(end + 1 for _, end in stages[:-1]), stages[-1][1] + 2]
+    firsts = [stages[0][0], *(first + 1 for first, _ in stages[1:])]
+    return tuple(zip(firsts, ends, strict=True))
+
+
+def of_layers(choice: Choice, stages: Stages) -> Stages:
+    """Stages of parts as stages of layers."""
+    if not choice.empty_ends or not stages:
+        return stages
+    last = stages[-1][1] - 2
+    return tuple((min(max(first - 1, 0), last), min(end - 1, last)) for first, end in stages)
+
+
 def memory_bytes(
     case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], order: Order | None
 ) -> list[int]:
@@ -181,8 +198,8 @@ def violations(
     chunks, layers = choice.pp * choice.vpp, len(case.model.blocks)
     ends = [0, *(end for _, end in stages)]
     cut = all(first == before and first < end for (first, end), before in zip(stages, ends, strict=False))
-    if len(stages) != chunks or not cut or ends[-1] != layers:
-        yield f"stages {list(stages)} do not divide {layers} layers in order"
+    if len(stages) != chunks or not cut or ends[-1] != choice.parts(case):
+        yield f"stages {list(of_layers(choice, stages))} do not divide {layers} layers in order"
         return
     if not is_stated(case, choice, stages):
         counts = [end - first for first, end in stages]

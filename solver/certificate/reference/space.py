@@ -71,11 +71,12 @@ class Choice:
     ep: int = 1
     etp: int = 0
     cp_comm: str = "p2p"
+    empty_ends: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; the order, copy, shared recompute and context ranks only where given."""
         given = {"order": list(self.order), "dp_shard": self.dp_shard, "uniform_recompute": self.uniform_recompute}
-        given["etp"] = self.etp
+        given |= {"etp": self.etp, "empty_ends": self.empty_ends}
         values = {name: value for name, value in asdict(self).items() if name not in given}
         values = {name: value for name, value in values.items() if name not in ("cp", "ep") or value > 1}
         if self.cp == 1:
@@ -100,6 +101,10 @@ class Choice:
     def inner(self, node_size: int) -> int:
         """Context ranks of a replica on a node."""
         return min(self.cp, max(node_size // self.tp, 1))
+
+    def parts(self, case: Case) -> int:
+        """What is divided: layers, and embedding and head where end chunks may have no layers."""
+        return len(case.model.blocks) + 2 * self.empty_ends
 
     @property
     def blocks(self) -> int:

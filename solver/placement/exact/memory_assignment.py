@@ -170,7 +170,7 @@ def _traced(reached: list[dict[tuple[int, Counts], int]], above: Ints) -> list[i
 def _least_of_all(problem: PlanningProblem, candidate: Candidate, groups: _Groups, caps: Ints) -> Assignment | None:
     """The division that lacks least, of all that there are."""
     allowed, chunks = problem.recompute_of(candidate), candidate.pp * candidate.vpp
-    layers = len(problem.model.blocks)
+    layers = problem.num_layers(candidate)
     if comb(layers - 1, chunks - 1) * len(allowed) ** chunks > MOST_DIVISIONS:
         return None
     best, fewest = None, np.inf

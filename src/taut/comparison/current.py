@@ -13,7 +13,7 @@ import numpy as np
 
 from taut.data.costs import RECOMPUTE
 from taut.errors import FieldError
-from taut.formulations.strategy import Division, Strategy
+from taut.formulations.strategy import Strategy, division_of_layers
 from taut.planning.request import PlanRequest
 from taut.planning.stated import Stated, stated_configuration
 
@@ -52,7 +52,9 @@ def current_of(values: Mapping[str, Any]) -> Current:
     if stated == EVEN:
         return Current(fix, None)
     parts = stated.split("|")
-    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+    if not all(
+        part.isdecimal() and (int(part) > 0 or place in (0, len(parts) - 1)) for place, part in enumerate(parts)
+    ):
         raise FieldError("current", f"layers={stated}", "expected even, or layers of every stage such as 7|8|8|9")
     return Current(fix, tuple(int(part) for part in parts))
 
@@ -83,10 +85,13 @@ def priced_as_is(request: PlanRequest, current: Current) -> Stated:
     chunks, shown = len(strategy.stages), "|".join(map(str, current.layers))
     if len(current.layers) != chunks or sum(current.layers) != total:
         raise FieldError("current", f"layers={shown}", f"expected {chunks} numbers that add up to {total} layers")
+    if not (all(current.layers) or strategy.candidate.empty_ends):
+        reason = "expected layers in every stage, and in every chunk unless the stack may leave end chunks without"
+        raise FieldError("current", f"layers={shown}", reason)
     return stated._replace(strategy=_divided(strategy, current.layers))
 
 
 def _divided(strategy: Strategy, layers: tuple[int, ...]) -> Strategy:
     """The strategy with these layers, each chunk with the recompute that it had."""
     kinds = np.array([RECOMPUTE.index(name) for name in strategy.recompute])
-    return Strategy(candidate=strategy.candidate, division=Division.of_ends(np.cumsum(layers), kinds))
+    return Strategy(candidate=strategy.candidate, division=division_of_layers(strategy.candidate, layers, kinds))

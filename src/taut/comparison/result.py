@@ -33,7 +33,7 @@ class Priced:
         faults = violations(problem, strategy, devices)
         return cls(
             strategy=described(strategy),
-            layers=tuple(end - first for first, end in strategy.stages),
+            layers=tuple(end - first for first, end in strategy.layer_stages),
             step_time_s=stated.seconds,
             memory_bytes=tuple(memory_bytes(problem, strategy)),
             fits=not faults,

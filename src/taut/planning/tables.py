@@ -60,7 +60,7 @@ def stage_records(document: PlanDocument) -> list[dict[str, Any]]:
     return [
         {
             "stage": x,
-            "layers": ", ".join(f"{chosen.stages[c][0]}-{chosen.stages[c][1] - 1}" for c in chunks),
+            "layers": ", ".join(_layers(chosen.stages[c], at_first=c == 0) for c in chunks),
             "num_layers": sum(chosen.stages[c][1] - chosen.stages[c][0] for c in chunks),
             "recompute": ", ".join(
                 dict.fromkeys(named.get(kind, kind) for kind in (chosen.recompute[c] for c in chunks))
@@ -74,6 +74,12 @@ def stage_records(document: PlanDocument) -> list[dict[str, Any]]:
         for x in range(chosen.pp)
         for chunks in [[c for c, d in enumerate(rank) if d == x]]
     ]
+
+
+def _layers(stage: list[int], *, at_first: bool) -> str:
+    """The layers of a chunk in words; an end chunk may have none."""
+    first, end = stage
+    return f"{first}-{end - 1}" if first < end else "embedding" if at_first else "head"
 
 
 def worker_records(document: PlanDocument) -> list[dict[str, Any]]:

@@ -157,7 +157,7 @@ class Simulation:
             "utilisation": self.utilisation,
             "strategy": {
                 **self.strategy.candidate.as_dict(),
-                "stages": [list(stage) for stage in self.strategy.stages],
+                "stages": [list(stage) for stage in self.strategy.layer_stages],
                 "recompute": list(self.strategy.recompute),
             },
             "simulated_replicas": self.graph.replicas.simulated.tolist(),

@@ -127,7 +127,7 @@ def _simulated(fields: Fields) -> Row:
     return {
         "status": "simulated",
         **{name: getattr(candidate, name) for name in DEGREES},
-        **_division(division.stages, division.recompute),
+        **_division(found.strategy.layer_stages, division.recompute),
         "step_time_s": found.step_time_s,
         "memory_bytes": max(found.memory_bytes),
         "fits": found.fits,

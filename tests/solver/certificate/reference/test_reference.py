@@ -131,6 +131,20 @@ def test_evaluators_agree_on_kinds_of_context_ranks(block: int) -> None:
     assert kinds == set(CONTEXT_KINDS)
 
 
+@pytest.mark.parametrize("block", range(2))
+def test_evaluators_agree_where_end_chunks_have_no_layers(block: int) -> None:
+    """Embedding or head alone in the first or the last chunk, with context ranks, experts and shards at times."""
+    rng, checked = np.random.default_rng(500 + block), 0
+    for seed in range(block * 60, (block + 1) * 60):
+        given = random_problem(seed, large=seed % 2 == 0, experts=seed % 3 == 0)
+        schedules = ["1f1b", "interleaved-1f1b", "zb-v", "v-half", "v-min"]
+        more: dict[str, Any] = {"empty_ends": True, "schedules": schedules, "max_vpp": 3, "zero": [0, 1, 2, 3]}
+        given = replace(given, latency_model="step", space=given.space.model_copy(update=more))
+        given = all_context_kinds(given, seed)
+        checked += agree(given, rng, 6) if any(each.empty_ends for each in given.candidates) else 0
+    assert checked > 60
+
+
 def random_network(rng: np.random.Generator) -> MemoryNetwork:
     """A network of two layers with random weights, some features by their logarithm."""
     names = [str(name) for name in rng.permutation(ALL_FEATURES)[:8]]

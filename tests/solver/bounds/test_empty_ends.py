@@ -1,0 +1,49 @@
+"""No bound on a candidate whose end chunks may have no layers is above its enumerated optimum."""
+
+from dataclasses import replace
+
+import pytest
+
+from taut.data.stack import SCHEDULES
+from taut.formulations.problem import PlanningProblem
+from tests.support.blocks import blocks
+from tests.support.contexts import all_context_kinds
+from tests.support.instances import random_problem
+from tests.support.ladder import check_candidates
+from tests.support.oracle import enumerate_candidate
+
+pytestmark = pytest.mark.proof
+
+MOST_DEVICES = 4
+"""Devices up to which orders of passes are enumerated: each placement runs its order."""
+
+
+def with_empty_ends(seed: int) -> PlanningProblem:
+    """Random problems with several chunks a device that may leave the first and the last without layers."""
+    given = random_problem(seed, measured=seed % 5 == 0)
+    space = given.space.model_copy(
+        update={
+            "empty_ends": True,
+            "zero": [[0, 1], [2], [3], [1]][seed % 4],
+            "schedules": [kind for kind in SCHEDULES if kind not in ("1f1b", "gpipe")],
+            "max_vpp": 2,
+        }
+    )
+    given = replace(given, space=space, latency_model="step", overlap_grad_reduce=seed % 2 == 0)
+    return all_context_kinds(given, seed)
+
+
+@pytest.mark.parametrize("block", blocks(10, every_run=1))
+def test_no_bound_with_empty_ends_is_above_the_optimum(block: int) -> None:
+    """A thousand candidates, a hundred a block: interleaved and on the V, context ranks in some, every ZeRO stage."""
+    checked, empty, seed = 0, 0, 10_000 * block
+    while checked < 100:
+        given = with_empty_ends(seed)
+        if given.cluster.num_devices <= MOST_DEVICES:
+            chosen = [each for each in given.candidates if each.empty_ends]
+            for candidate in check_candidates(given, chosen, seed, 3):
+                best = enumerate_candidate(given, candidate).strategy
+                checked += 1
+                empty += best is not None and any(first == end for first, end in best.layer_stages)
+        seed += 1
+    assert empty > 3
