@@ -62,12 +62,12 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: Co
     for tp, cp, kind in _blocks(space, model, cluster, kinds):
         for pp in divisors(cluster.num_devices // tp // cp):
             dp = cluster.num_devices // tp // cp // pp
-            if pp > len(model.blocks) or space.global_batch % dp:
+            if pp > len(model.blocks) + 2 * has_empty_ends(space, model, pp, 1) or space.global_batch % dp:
                 continue
             for micro_batch in divisors(space.global_batch // dp):
                 m = space.global_batch // dp // micro_batch
                 for schedule, vpp in _schedules(space, pp, m, model):
-                    apart = has_empty_ends(space, model, vpp)
+                    apart = has_empty_ends(space, model, pp, vpp)
                     degrees = pp, tp, dp, vpp, micro_batch, m, schedule
                     for zero in zero_stages(space, pp, dp * cp):
                         for group in shard_groups(space, cluster, tp, dp) if zero >= 2 and cp == 1 else [0]:
@@ -137,9 +137,10 @@ def shard_groups(space: StrategySpace, cluster: ClusterSpec, tp: int, dp: int) -
     return [0, *sorted(s for s in wanted if 1 < s < dp and dp % s == 0)]
 
 
-def has_empty_ends(space: StrategySpace, model: ModelSpec, vpp: int) -> bool:
+def has_empty_ends(space: StrategySpace, model: ModelSpec, pp: int, vpp: int) -> bool:
     """Whether the first and the last chunk of a candidate may have no layers, (13)."""
-    return space.empty_ends and vpp > 1 and bool(model.vocab) and ANY_DIVISION in space.divisions
+    asked = bool(space.fixed.get("empty_ends", vpp > 1))
+    return asked and space.empty_ends and pp > 1 and bool(model.vocab) and ANY_DIVISION in space.divisions
 
 
 def _schedules(space: StrategySpace, pp: int, m: int, model: ModelSpec) -> Iterator[tuple[str, int]]:
@@ -162,7 +163,7 @@ def _chunked(space: StrategySpace, pp: int, m: int, model: ModelSpec) -> Iterato
             yield schedule, 1
         elif is_defined(schedule, pp, m):
             for vpp in _chunks(space, schedule, pp, len(model.blocks)):
-                if pp * vpp <= len(model.blocks) + 2 * has_empty_ends(space, model, vpp):
+                if pp * vpp <= len(model.blocks) + 2 * has_empty_ends(space, model, pp, vpp):
                     yield schedule, vpp
 
 

@@ -41,8 +41,8 @@ cp, ep, etp, cp_comm). With D devices, global batch :math:`g` and L layers,
     have such a one.
 
 (13) with ``empty_ends`` and ``layout`` among the divisions, candidates of a model with a vocabulary that have several
-    chunks a device divide the embedding, the layers and the head: the first chunk may have the embedding alone, and the
-    last the head, so that pp * vpp <= L + 2.
+    chunks a device, or several stages where ``empty_ends`` is fixed, divide the embedding, the layers and the head: the
+    first chunk may have the embedding alone, and the last the head, so that pp * vpp <= L + 2.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
@@ -65,6 +65,7 @@ MOST_SEQUENCES = 10_000_000
 FIXABLE = (
     *("pp", "tp", "cp", "dp", "ep", "etp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "dp_shard"),
     "cp_comm",
+    "empty_ends",
 )
 
 
@@ -226,7 +227,7 @@ class StrategySpace(Spec):
         for name, value in fixed.items():
             if name not in FIXABLE:
                 raise ValueError(f"{name}: unknown name, expected {one_of(name, FIXABLE)}")
-            wanted = {"schedule": str, "cp_comm": str, "sequence_parallel": bool}.get(name, int)
+            wanted = {"schedule": str, "cp_comm": str, "sequence_parallel": bool, "empty_ends": bool}.get(name, int)
             if type(value) is not wanted:
                 raise ValueError(f"{name}: is {value!r}, expected a value of type {wanted.__name__}")
         return fixed

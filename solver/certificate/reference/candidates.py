@@ -35,7 +35,8 @@ With D devices, global batch g and L layers a candidate has
     both run in step;
 (12) a division of the layers of one of the space's forms (``taut.solver.certificate.reference.divisions``);
 (13) where the space lets end chunks be empty and names the form ``layout``, embedding and head as two layers more to be
-    divided, if the model has a vocabulary and a device several chunks: of these there may then be L + 2.
+    divided, if the model has a vocabulary and a device several chunks, or several stages with this fixed: of chunks
+    there may then be L + 2.
 """
 
 from collections.abc import Iterator
@@ -93,12 +94,14 @@ def _degrees(case: Case) -> Iterator[Choice]:
             continue
         for pp in _divisors(devices // tp // cp):
             dp = devices // tp // cp // pp
-            for micro_batch in _divisors(batch // dp) if batch % dp == 0 and pp <= layers else []:
+            for micro_batch in (
+                _divisors(batch // dp) if batch % dp == 0 and pp <= layers + 2 * _empty_ends(case, pp, 1) else []
+            ):
                 if not _priced(case, tp, micro_batch, cp):
                     continue
                 m = batch // dp // micro_batch
                 for schedule, vpp in _schedules(case, pp, m):
-                    head, apart = (pp, tp, dp, vpp, micro_batch, m, schedule), _empty_ends(case, vpp)
+                    head, apart = (pp, tp, dp, vpp, micro_batch, m, schedule), _empty_ends(case, pp, vpp)
                     for zero in _zero(case, pp) if dp * cp > 1 else [0]:
                         for sharded in case.space["sequence_parallel"] if _shards(case, tp, cp) else [False]:
                             for copy in _copies(case, tp, dp) if zero in (2, 3) and cp == 1 else [0]:
@@ -281,13 +284,14 @@ def _schedules(case: Case, pp: int, m: int) -> Iterator[tuple[str, int]]:
                 more = range(2, case.space.get("max_even_vpp", 0) + 1)
                 chunks = [v for v in more if not layers % (pp * v) or not (layers + 2) % (pp * v)]
                 chunks = sorted({*chunks, *range(2, case.space["max_vpp"] + 1)})
-            yield from ((schedule, vpp) for vpp in chunks if pp * vpp <= layers + 2 * _empty_ends(case, vpp))
+            yield from ((schedule, vpp) for vpp in chunks if pp * vpp <= layers + 2 * _empty_ends(case, pp, vpp))
 
 
-def _empty_ends(case: Case, vpp: int) -> bool:
+def _empty_ends(case: Case, pp: int, vpp: int) -> bool:
     """Whether end chunks may have no layers, (13)."""
     allowed = case.space.get("empty_ends", False) and "layout" in case.space.get("divisions", ["layout"])
-    return bool(allowed and vpp > 1 and case.model.vocab)
+    wanted = case.space["fixed"].get("empty_ends", vpp > 1)
+    return bool(allowed and wanted and pp > 1 and case.model.vocab)
 
 
 def _shards(case: Case, tp: int, cp: int) -> bool:

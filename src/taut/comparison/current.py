@@ -56,7 +56,9 @@ def current_of(values: Mapping[str, Any]) -> Current:
         part.isdecimal() and (int(part) > 0 or place in (0, len(parts) - 1)) for place, part in enumerate(parts)
     ):
         raise FieldError("current", f"layers={stated}", "expected even, or layers of every stage such as 7|8|8|9")
-    return Current(fix, tuple(int(part) for part in parts))
+    layers = tuple(int(part) for part in parts)
+    # One chunk a device has layers unless it is said.
+    return Current(fix if all(layers) or fix.get("vpp", 1) > 1 else {"empty_ends": True, **fix}, layers)
 
 
 def priced_as_is(request: PlanRequest, current: Current) -> Stated:

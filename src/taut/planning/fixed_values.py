@@ -44,7 +44,7 @@ def _expected(name: str, value: object, global_batch: int, devices: int) -> str 
         return f"modules joined by +, {one_of(wrong[0], MODULES)}" if wrong else None
     if name == "cp_comm":
         return None if value in CONTEXT_KINDS else one_of(str(value), CONTEXT_KINDS)
-    if name == "sequence_parallel":
+    if name in ("sequence_parallel", "empty_ends"):
         return None if isinstance(value, bool) else "true or false"
     whole = isinstance(value, int) and not isinstance(value, bool)
     if name == "zero":

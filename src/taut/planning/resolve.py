@@ -109,6 +109,9 @@ def _check_ranks(request: PlanRequest, model: ModelSpec, stack: Stack, memory: M
     """Refuse context and expert ranks that are asked for where nothing prices them or the stack has none."""
     if request.fix.get("ep", 1) > 1:
         _check_experts(request, model, stack, memory)
+    if request.fix.get("empty_ends") and not (stack.empty_ends and request.latency_model == "step"):
+        reason = f"no part of {stack.name} under {request.latency_model}, expected false, or stack any and step"
+        raise FieldError("fix", "empty_ends=true", reason)
     kind = request.fix.get("cp_comm")
     if kind is not None and kind not in stack.cp_comm:
         reason = f"not in {stack.name}, expected {one_of(str(kind), stack.cp_comm)}, or stack any"

@@ -41,7 +41,7 @@ def both(given: PlanningProblem, plan: Strategy, devices: Ints) -> tuple[float, 
 def random_strategy(rng: np.random.Generator, given: PlanningProblem) -> Strategy:
     """Any candidate with any division and recompute."""
     choice = given.candidates[rng.integers(len(given.candidates))]
-    count, layers = choice.pp * choice.vpp, len(given.model.blocks)
+    count, layers = choice.pp * choice.vpp, given.num_layers(choice)
     ends = np.append(np.sort(rng.choice(np.arange(1, layers), size=count - 1, replace=False)), layers)
     kinds = [RECOMPUTE.index(name) for name in given.recompute_of(choice)]
     return Strategy(candidate=choice, division=Division.of_ends(ends, rng.choice(kinds, size=count)))
@@ -53,13 +53,16 @@ def devices_of(plan: Strategy) -> Ints:
     return np.arange(choice.pp * choice.dp * choice.width).reshape(choice.pp, choice.dp, choice.width)
 
 
-def random_case(seed: int, *, schedules: tuple[str, ...], one_type: bool = True) -> tuple[PlanningProblem, Strategy]:
+def random_case(
+    seed: int, *, schedules: tuple[str, ...], one_type: bool = True, empty_ends: bool = False
+) -> tuple[PlanningProblem, Strategy]:
     """A random problem in ``step`` with a random strategy, of one device type if so asked."""
     rng = np.random.default_rng(seed)
     while True:
         given = random_problem(int(rng.integers(1 << 20)))
         fixed = {"schedule": schedules[0]} if len(schedules) == 1 else {}
-        space = given.space.model_copy(update={"schedules": list(schedules), "fixed": fixed})
+        update = {"schedules": list(schedules), "fixed": fixed, "empty_ends": empty_ends}
+        space = given.space.model_copy(update=update)
         given = replace(given, latency_model="step", space=space)
         if given.candidates and not (one_type and len(given.device_types) > 1):
             return given, random_strategy(rng, given)
@@ -111,12 +114,17 @@ def test_a_single_stage_takes_what_the_closed_form_says(seed: int) -> None:
     pytest.fail("no instance has a single stage")
 
 
-@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name not in ("1f1b", "gpipe")])
-def test_order_priced_schedules_follow_the_recurrence(schedule: str) -> None:
+ORDERED = [name for name in SCHEDULES if name not in ("1f1b", "gpipe")]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "ends"), [*((name, False) for name in ORDERED), ("interleaved-1f1b", True), ("zb-v", True)]
+)
+def test_order_priced_schedules_follow_the_recurrence(schedule: str, ends: bool) -> None:
     """On links that are as fast both ways, without shards, the graph ends when the order's recurrence does, to 1e-9."""
     compared = 0
     for seed in range(12):
-        given, plan = random_case(seed, schedules=(schedule,))
+        given, plan = random_case(seed, schedules=(schedule,), empty_ends=ends)
         rates = given.links.rate.dense()
         even = np.allclose(rates, rates.T) and np.allclose(given.links.latency.dense(), given.links.latency.dense().T)
         if plan.candidate.pp > 1 and plan.candidate.zero < 2 and even and not _queues(given, plan):

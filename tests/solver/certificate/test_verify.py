@@ -436,6 +436,50 @@ def test_corruption_of_context_ranks_is_refused(contexts: Document, corrupt: Cal
     assert not _accepted(resigned(changed))
 
 
+@pytest.fixture(scope="module")
+def ends() -> Document:
+    """A plan of two devices with two chunks each, embedding and head as slow as a layer."""
+    spec = ModelSpec.parse({"name": "m", "layers": 3, "hidden": 64, "heads": 4, "seq": 128, "vocab": 256}, "m")
+    plain = [row for row in costs(spec).rows if row.recompute == "none"]
+    alike = [row.model_copy(update={"kind": kind}) for row in plain for kind in ("embedding", "head")]
+    table = costs(spec).model_copy(update={"rows": [*costs(spec).rows, *alike]})
+    given = problem(cluster(1, 2), spec, table=table, latency_model="step", max_tp=1, fixed={"pp": 2})
+    update = {"schedules": ["interleaved-1f1b"], "max_vpp": 2, "empty_ends": True}
+    made = document(replace(given, space=given.space.model_copy(update=update)))
+    assert made["strategy"]["empty_ends"]
+    assert made["strategy"]["stages"][-1][1] == 3
+    return made
+
+
+def _no_ends(plan: Document) -> None:
+    del plan["strategy"]["empty_ends"]
+
+
+def _no_ends_in_the_space(plan: Document) -> None:
+    del plan["certificate"]["space"]["empty_ends"]
+
+
+def _no_ends_in_candidates(plan: Document) -> None:
+    for entry in plan["certificate"]["candidates"]:
+        entry["strategy"].pop("empty_ends", None)
+
+
+def _one_layer_more(plan: Document) -> None:
+    plan["strategy"]["stages"][-1][1] += 1
+
+
+@pytest.mark.parametrize(
+    "corrupt", [_no_ends, _no_ends_in_the_space, _no_ends_in_candidates, _one_layer_more, _objective_everywhere]
+)
+def test_corruption_of_end_chunks_is_refused(ends: Document, corrupt: Callable[[Document], None]) -> None:
+    """Whether end chunks may have no layers is part of the plan, of its candidates and of the space."""
+    assert verify_document(ends).holds
+    changed = copy.deepcopy(ends)
+    corrupt(changed)
+    assert not _accepted(changed)
+    assert not _accepted(resigned(changed))
+
+
 def test_workload_stands_first(overlapping: Document) -> None:
     """A plan begins with what is planned: batch, sequence length and latency model, as the inputs say."""
     assert list(overlapping)[:3] == ["format", "status", "workload"]

@@ -11,7 +11,7 @@ from taut.comparison.compare import compare, compare_plans
 from taut.comparison.current import current_of, priced_as_is
 from taut.comparison.result import Comparison
 from taut.errors import FieldError
-from taut.formulations.latency import memory_bytes, step_time
+from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.planning.request import PlanRequest
 from tests.taut.conftest import Run, refused
 
@@ -102,6 +102,17 @@ def test_the_command_prints_json_and_words(run: Run) -> None:
 def test_wrong_configurations_are_refused_in_one_line(run: Run, current: str, words: str) -> None:
     """The value and what was expected, exit code 2."""
     refused(run("compare", MODEL, CLUSTER, "--global-batch", "32", "--current", current), words)
+
+
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_end_stages_may_have_no_layers(chunks: int) -> None:
+    """Embedding and head alone beside 24 layers on the inner two of four chunks, on four stages or on two."""
+    values = {"tp": 1, "pp": 4 // chunks, "vpp": chunks, "micro_batch": 1, "layers": "0|12|12|0"}
+    stated = priced_as_is(PlanRequest(MODEL, CLUSTER, global_batch=BATCH), current_of(values))
+    assert stated.strategy.layer_stages == ((0, 0), (0, 12), (12, 24), (24, 24))
+    assert not [words for words in violations(stated.problem, stated.strategy, stated.devices) if "layers" in words]
+    with pytest.raises(FieldError, match=r"layers=12\|0\|12"):
+        current_of({"tp": 1, "pp": 3, "layers": "12|0|12"})
 
 
 def test_layers_are_even_or_numbers() -> None:

@@ -62,6 +62,19 @@ def test_megatrons_flags_are_read_back(made: Made) -> None:
         assert "--num-distributed-optimizer-instances 2\n" in text
 
 
+def test_end_chunks_without_layers_are_stated() -> None:
+    """Embedding and loss alone: Megatron-LM's layout, which is read back, and torchtitan's modules."""
+    job = divided(launched(stack="torchtitan", pp=2, tp=2, micro_batch=1, schedule="interleaved-1f1b"), (0, 6, 7, 0))
+    flags = megatron_flags(job)
+    assert flags["--pipeline-model-parallel-layout"] == "E|t*6|t*7|L"
+    assert settings_of_flags(flags_text(flags))["layers"] == "0|6|7|0"
+    names: dict[str, Any] = {}
+    text = torchtitan_files(job)["taut_plan.py"].replace("from torchtitan", "# from torchtitan")
+    exec(text.split("def base()")[0] + "def modules" + text.split("def modules")[1].split("def taut_plan")[0], names)
+    assert names["modules"]()[0] == ["tok_embeddings"]
+    assert names["modules"]()[-1] == ["norm", "lm_head"]
+
+
 def test_context_ranks_on_two_levels_state_their_sizes() -> None:
     """A replica of four context ranks on two nodes of two: all-to-alls of two, and a ring of two."""
     job = launched_on(small_cluster(4, 2), MODEL, pp=1, tp=1, cp=4, cp_comm="a2a+p2p", micro_batch=1, recompute="none")

@@ -139,6 +139,7 @@ def test_evaluators_agree_where_end_chunks_have_no_layers(block: int) -> None:
         given = random_problem(seed, large=seed % 2 == 0, experts=seed % 3 == 0)
         schedules = ["1f1b", "interleaved-1f1b", "zb-v", "v-half", "v-min"]
         more: dict[str, Any] = {"empty_ends": True, "schedules": schedules, "max_vpp": 3, "zero": [0, 1, 2, 3]}
+        more |= {"fixed": {"empty_ends": seed % 2 == 1}} if seed % 3 else {}
         given = replace(given, latency_model="step", space=given.space.model_copy(update=more))
         given = all_context_kinds(given, seed)
         checked += agree(given, rng, 6) if any(each.empty_ends for each in given.candidates) else 0
