@@ -1,13 +1,14 @@
 r"""
 Local search for a division that fits: annealing, then first improvement over single steps.
 
-Of the given divisions, those that annealing finds (``taut.solver.order_priced.division_annealing``), and neighbours,
-the best is sought by the least pair (bytes beyond the budget on the worst device, makespan) in lexicographic order,
-with the exact memory of ``taut.formulations.tables.memory`` and the makespan at the best links
-(``taut.formulations.order_division`` (1)). A neighbour moves one cut by one layer or changes one chunk's recompute; the
-first that improves is taken. The search ends in a local optimum, after a number of neighbours, or where the makespan is
-too far beyond the limit for steps to come below it. The result fits; nothing is claimed of how good it is. Where
-divisions are listed (``ChunkProblem.stated``), the quickest of them that fits takes the place of all this.
+Of the given divisions, those whose larger chunks lie in a row (``taut.solver.order_priced.bands``), those that
+annealing finds (``taut.solver.order_priced.division_annealing``), and neighbours, the best is sought by the least pair
+(bytes beyond the budget on the worst device, makespan) in lexicographic order, with the exact memory of
+``taut.formulations.tables.memory`` and the makespan at the best links (``taut.formulations.order_division`` (1)). A
+neighbour moves one cut by one layer or changes one chunk's recompute; the first that improves is taken. The search ends
+in a local optimum, after a number of neighbours, or where the makespan is too far beyond the limit for steps to come
+below it. The result fits; nothing is claimed of how good it is. Where divisions are listed (``ChunkProblem.stated``),
+the quickest of them that fits takes the place of all this.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.layer_partition import Partition
+from taut.solver.order_priced.bands import quickest_bands
 from taut.solver.order_priced.division_annealing import DivisionAnnealing
 from taut.solver.order_priced.master_rows import least_makespan
 from taut.solver.order_priced.stated import by_busiest
@@ -80,7 +82,9 @@ def improved_division(
         seconds = [least_makespan(given, division) for division in leanest]
         return leanest[int(np.argmin(seconds))], (min(lacking), min(seconds))
 
-    best, value = least(divisions)
+    # Later runs begin with what the first one began with.
+    more = quickest_bands(given, excess, limit * (1 + REACH)) if turns.start == 0 else ()
+    best, value = least([*divisions, *more])
     for seed in turns:
         moves, reach, hot = EFFORTS[seed]
         if reach < np.inf and (value[0] > 0 or value[1] >= limit * (1 + reach)):
