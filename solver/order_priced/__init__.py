@@ -4,6 +4,5 @@ Order-priced candidates, whose pipeline time is the makespan of their order of p
 Begin with ``bound``. It bounds every division by ``capacity`` (a destructive bound) and by Lagrangian relaxation:
 ``lagrangian`` is the dual function, ``dual_ascent`` maximises it with the restricted ``master``, ``pricing`` and
 ``device_chain`` solve the pricing problem, and ``branch_and_bound`` raises the bound in branches. By ``dominance`` one
-bound serves several candidates; ``witness`` checks bounds. ``bands`` and ``local_search`` find divisions, and ``adapt``
-orders.
+bound serves several candidates; ``witness`` checks bounds. ``divisions`` finds good ones, ``adapt`` orders.
 """

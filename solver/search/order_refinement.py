@@ -3,7 +3,7 @@ Refinements of a candidate that is priced by its order.
 
 (1) ``order``: what its devices can take, and weighted paths through the order (``taut.solver.order_priced.bound``),
     with a short local search for a division and a constructed placement;
-(2) a long local search from that division (``taut.solver.order_priced.local_search``), for the most promising
+(2) a long local search from that division (``taut.solver.order_priced.divisions.local_search``), for the most promising
     candidates first and after (1) of all: a good division of one shortens or saves that of the others, and bounds cost
     less than divisions;
 (3) placement as for any candidate (``taut.solver.search.refinement``);
@@ -25,9 +25,9 @@ from taut.solver.bounds.ladder import Ladder
 from taut.solver.layer_partition import Partition
 from taut.solver.order_priced.bound import OrderBound
 from taut.solver.order_priced.branch_and_bound import BranchAndBound
-from taut.solver.order_priced.division_annealing import DivisionAnnealing
+from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
+from taut.solver.order_priced.divisions.local_search import LONG, REACH, SHORT, improved_division
 from taut.solver.order_priced.dominance import dominates, inherited, likely_dominating
-from taut.solver.order_priced.local_search import LONG, REACH, SHORT, improved_division
 from taut.solver.order_priced.placing import constructed
 from taut.solver.order_priced.pricing import ROUNDING
 from taut.solver.result import CandidateBound, Limits, Source

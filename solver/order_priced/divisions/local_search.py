@@ -1,9 +1,9 @@
 r"""
 Local search for a division that fits: annealing, then first improvement over single steps.
 
-Of the given divisions, those whose larger chunks lie in a row (``taut.solver.order_priced.bands``), those that
-annealing finds (``taut.solver.order_priced.division_annealing``), and neighbours, the best is sought by the least pair
-(bytes beyond the budget on the worst device, makespan) in lexicographic order, with the exact memory of
+Of the given divisions, those whose larger chunks lie in a row (``taut.solver.order_priced.divisions.bands``), those
+that annealing finds (``taut.solver.order_priced.divisions.annealing``), and neighbours, the best is sought by the least
+pair (bytes beyond the budget on the worst device, makespan) in lexicographic order, with the exact memory of
 ``taut.formulations.tables.memory`` and the makespan at the best links (``taut.formulations.order_division`` (1)). A
 neighbour moves one cut by one layer or changes one chunk's recompute; the first that improves is taken. The search ends
 in a local optimum, after a number of neighbours, or where the makespan is too far beyond the limit for steps to come
@@ -22,8 +22,8 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.layer_partition import Partition
-from taut.solver.order_priced.bands import quickest_bands
-from taut.solver.order_priced.division_annealing import DivisionAnnealing
+from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
+from taut.solver.order_priced.divisions.bands import quickest_bands
 from taut.solver.order_priced.master_rows import least_makespan
 from taut.solver.order_priced.stated import by_busiest
 

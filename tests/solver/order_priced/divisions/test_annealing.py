@@ -9,7 +9,7 @@ from taut.data.stack import SCHEDULES
 from taut.formulations.strategy import Division
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
-from taut.solver.order_priced.division_annealing import DivisionAnnealing
+from taut.solver.order_priced.divisions.annealing import DivisionAnnealing
 from taut.solver.order_priced.master_rows import least_makespan
 from tests.solver.order_priced.test_bound import enumerable, random_orders
 from tests.solver.order_priced.test_capacity import divisions
