@@ -70,6 +70,8 @@ def planned(row: ConfigurationRow) -> tuple[float, int]:
     zero = row.zero if row.dp * row.cp > 1 else 0
     fix = {name: getattr(row, name) for name in ("tp", "pp", "cp", "dp", "vpp", "micro_batch", "recompute")}
     fix |= {"schedule": row.run_schedule, "zero": zero, "sequence_parallel": bool(row.sequence_parallel)}
+    # Rows hold embedding and head beside layers.
+    fix |= {"empty_ends": False}
     fix |= {"cp_comm": row.cp_comm or taut.load_stack(row.stack or "megatron-core").cp_comm[0]} if row.cp > 1 else {}
     cluster = CLUSTERS[row.gpu] + (f":{row.n_gpus // 8}" if row.n_gpus > 8 else "")
     request = taut.PlanRequest(
