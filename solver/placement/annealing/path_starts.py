@@ -3,7 +3,8 @@ Where annealing of pipelines begins: runs in phases, short ones first.
 
 Pipelines that take near nodes are short; stages that take near nodes have fast rings. Where stage 0 alone is waited
 for, the best runs begin with either, with nodes in random order, or with stage 0 on a set of fast links. Where several
-stages are, a run that begins with stages across racks seldom leaves them, so most begin with every stage on near nodes.
+stages are, a run that begins with stages across racks seldom leaves them, so most begin with every stage on near nodes;
+without racks none is near, and those with stage 0 alone on fast links come first.
 Few placements have fast rings on all of them and results vary, so more runs follow from the starts that led farthest.
 """
 
@@ -14,6 +15,7 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.solver.placement.annealing.paths import HOT, MILD, WARM
 from taut.solver.placement.clusters import fast_link_sets, linkage_order
+from taut.solver.placement.path_cover.racks.visits import fast_clusters
 from taut.solver.placement.slots import SlotGraph
 
 MAX_FAST_SETS = 8
@@ -124,4 +126,6 @@ def stagewise(graph: SlotGraph) -> list[list[PathStart]]:
     brief = [PathStart(True, every, WARM, 0.1), PathStart(True, every, WARM, 0.1, sets[0])]
     apart = [PathStart(True, 1, MILD, 1.0, sets[0]), PathStart(False, 0, WARM, 1.0)]
     whole = [PathStart(True, every, MILD, 1.0), *(PathStart(True, every, WARM, 1.0, first) for first in sets)]
-    return [brief, whole[:2], apart, [*whole[2:], PathStart(True, every, HOT, 1.0)]]
+    racked = fast_clusters(graph.inverse, graph.capacity) is not None
+    at_length = [whole[:2], apart] if racked else [apart, whole[:2]]
+    return [brief, *at_length, [*whole[2:], PathStart(True, every, HOT, 1.0)]]

@@ -145,7 +145,7 @@ def test_no_case_is_above_the_optimum_of_its_placements(block: int) -> None:
     """800 instances: stage p spans racks, or may lie anywhere, after p confined ones; blocks of one node or two."""
     shares = np.array([share for seed in range(20 * block, 20 * block + 20) for share in check(seed)])
     assert len(shares) > 30
-    assert (shares > 0.9).mean() > 0.2
+    assert (shares > 0.8).mean() > 0.25
 
 
 def one_crossing_more(racks: RackCases) -> RackCases:

@@ -36,3 +36,12 @@ def test_stages_lie_in_racks_where_several_are_waited_for() -> None:
         if start.first is not None:
             assert set(start.options(graph, 0)[0][:, 0].tolist()) == set(start.first)
             assert len({v % 2 for v in start.first}) == 1
+
+
+def test_fast_links_of_the_first_stage_come_first_without_racks() -> None:
+    """Of nodes with links that hardly differ, the first run at length takes the slots of one stage stage by stage."""
+    rate = np.random.default_rng(0).uniform(1.0, 1.2, (12, 12))
+    hops = np.maximum(rate, rate.T)
+    graph = SlotGraph(hops=hops, inverse=hops, capacity=np.ones(12, np.int64), pp=4, replicas=3, card=np.zeros(12))
+    assert [start.leading for start in stagewise(graph)[1]] == [1, 0]
+    assert [start.leading for start in stagewise(racks(1))[1]] == [4, 4]
