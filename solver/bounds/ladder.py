@@ -109,7 +109,7 @@ class Ladder:
 
     def _layer_seconds(self, candidate: Candidate) -> LayerSeconds:
         """Least seconds of single layers, which many candidates share."""
-        key = candidate.block, candidate.micro_batch, *self.problem.recompute_of(candidate)
+        key = candidate.block, candidate.micro_batch, candidate.empty_ends, *self.problem.recompute_of(candidate)
         if key not in self._layers:
             self._layers[key] = layer_seconds(self.problem, candidate)
         return self._layers[key]
@@ -126,7 +126,7 @@ def _degrees(candidate: Candidate) -> tuple[Any, ...]:
     """What the least communication of a candidate depends on: all but chunks, recompute and order."""
     c = candidate
     parallel = c.pp, c.tp, c.dp, c.micro_batch, c.num_micro_batches, c.schedule
-    return *parallel, c.zero, c.sequence_parallel, c.dp_shard, c.cp, c.ep, c.etp
+    return *parallel, c.zero, c.sequence_parallel, c.dp_shard, c.cp, c.ep, c.etp, c.cp_comm, c.empty_ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
