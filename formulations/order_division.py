@@ -80,6 +80,8 @@ class ChunkProblem:
         Bytes of the largest device, in whole KiB.
     stated
         Layers of every chunk of the divisions that may be chosen (n, C); None where any may be, or too many.
+    ends
+        1 where embedding and head are divided beside the layers, of which the first and the last chunk may have none.
     """
 
     order: Order
@@ -98,11 +100,18 @@ class ChunkProblem:
     always: float
     budget: float
     stated: Ints | None = None
+    ends: int = 0
 
     @property
     def num_layers(self) -> int:
         """Layers of the model."""
         return int(self.parameters.shape[0]) - 1
+
+    def ends_of(self, layers: Ints) -> Ints:
+        """Ends of a division with so many layers of the model in every chunk (C,)."""
+        parts = layers.copy()
+        parts[[0, -1]] += self.ends
+        return np.asarray(parts.cumsum())
 
     @property
     def num_chunks(self) -> int:
@@ -208,6 +217,7 @@ def chunk_problem(
         + memory.coefficient("buffers") * float(tables.buffers[layers, layers + 1].min()),
         budget=float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB),
         stated=problem.stated_divisions(candidate),
+        ends=int(candidate.empty_ends),
     )
 
 

@@ -24,8 +24,9 @@ The search, the margin-free bound and the diagnosis of infeasible problems compu
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any
 
 from taut.formulations.problem import PlanningProblem
@@ -109,7 +110,8 @@ class Ladder:
 
     def _layer_seconds(self, candidate: Candidate) -> LayerSeconds:
         """Least seconds of single layers, which many candidates share."""
-        key = candidate.block, candidate.micro_batch, candidate.empty_ends, *self.problem.recompute_of(candidate)
+        recompute = self.problem.recompute_of(candidate)
+        key = candidate.block, candidate.micro_batch, candidate.empty_ends, recompute
         if key not in self._layers:
             self._layers[key] = layer_seconds(self.problem, candidate)
         return self._layers[key]
@@ -122,11 +124,10 @@ class Ladder:
 Applies = Callable[[Ladder, Candidate], bool]
 
 
-def _degrees(candidate: Candidate) -> tuple[Any, ...]:
-    """What the least communication of a candidate depends on: all but chunks, recompute and order."""
-    c = candidate
-    parallel = c.pp, c.tp, c.dp, c.micro_batch, c.num_micro_batches, c.schedule
-    return *parallel, c.zero, c.sequence_parallel, c.dp_shard, c.cp, c.ep, c.etp, c.cp_comm, c.empty_ends
+INSIDE = {"vpp", "order", "uniform_recompute"}
+"""Fields that the least communication of a candidate does not depend on: chunks, order and recompute."""
+OUTSIDE = [field.name for field in fields(Candidate) if field.name not in INSIDE]
+_degrees: Callable[[Candidate], tuple[Any, ...]] = attrgetter(*OUTSIDE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -199,12 +199,16 @@ def _alike(given: ChunkProblem) -> Iterator[Ints]:
     """
     devices, device = len(given.counts), given.order.device
     rounds = given.num_chunks // devices
-    most = -(-given.num_layers // devices)
+    layers = given.num_layers - 2 * given.ends
+    most = -(-layers // devices)
     least, more = divmod(most, rounds)
     leaner = list(dict.fromkeys([int(device[-1]), int(device[0]), *range(devices - 1, -1, -1)]))
     for larger in combinations(range(rounds), more):
         chunks = np.repeat([least + (k in larger) for k in range(rounds)], devices)
-        for d in leaner[: devices * most - given.num_layers]:
+        for d in leaner[: devices * most - layers]:
             hosted = given.hosted(d)
             chunks[hosted[int(chunks[hosted].argmax())]] -= 1
-        yield chunks.cumsum()
+        ends = given.ends_of(chunks)
+        # With as few layers as chunks that must have some, rounds cannot be alike.
+        if np.diff(ends, prepend=0).min() >= 1:
+            yield ends

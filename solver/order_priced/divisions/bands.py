@@ -29,20 +29,21 @@ def bands(given: ChunkProblem, recompute: int) -> Iterator[Division]:
     every = list(dict.fromkeys(_bands(given)))
     most = max(MOST_PASSES // len(given.order.passes), 1)
     for layers in every[:: -(-len(every) // most)]:
-        yield Division.of_ends(np.array(layers).cumsum(), np.full(len(layers), recompute, dtype=np.int64))
+        yield Division.of_ends(given.ends_of(np.array(layers)), np.full(len(layers), recompute, dtype=np.int64))
 
 
 def _bands(given: ChunkProblem) -> Iterator[tuple[int, ...]]:
-    """Layers of every chunk of (1)."""
-    chunks = given.num_chunks
+    """Layers of every chunk of (1); none in the first or the last where these have embedding or head alone."""
+    chunks, least = given.num_chunks, np.ones(given.num_chunks, dtype=np.int64)
+    least[[0, -1]] -= given.ends
     for a, b in ((0, 0), (1, 0), (0, 1), (1, 1)):
-        each, more = divmod(given.num_layers + a + b, chunks)
+        each, more = divmod(given.num_layers - 2 * given.ends + a + b, chunks)
         for s in range(chunks - more + 1 if more else 1):
             layers = np.full(chunks, each)
             layers[s : s + more] += 1
             layers[0] -= a
             layers[-1] -= b
-            if layers.min() >= 1:
+            if (layers >= least).all():
                 yield tuple(layers.tolist())
 
 

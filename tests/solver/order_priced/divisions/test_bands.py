@@ -1,5 +1,7 @@
 """Divisions with larger chunks in a row: by hand, and as a start that annealing needs long for."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from taut.formulations.order_division import ChunkProblem
@@ -23,6 +25,7 @@ def interleaved(layers: int, pp: int, vpp: int, micro_batches: int) -> ChunkProb
         fixed=fixed,
         recompute=["none"],
     )
+
     (choice,) = given.candidates
     return chunked(given, choice, BestLinks(given.links, given.rings))
 
@@ -31,6 +34,15 @@ def test_five_layers_in_four_chunks() -> None:
     """One chunk has two layers, or two have where first or last has one fewer; a chunk never has none."""
     found = [division.layers.tolist() for division in bands(interleaved(5, 2, 2, 4), 0)]
     assert found == [[2, 1, 1, 1], [1, 2, 1, 1], [1, 1, 2, 1], [1, 1, 1, 2]]
+
+
+def test_end_chunks_may_have_no_layers_where_embedding_and_head_are_parts() -> None:
+    """Of five layers between embedding and head the first or last chunk may have none, an inner one has one or more."""
+    given = replace(interleaved(7, 2, 2, 4), ends=1)
+    found = [division.layers.tolist() for division in bands(given, 0)]
+    # With one layer fewer at both ends, 7 = 4 + 3 in four chunks: 1 + 1, 2, 2, 1 - 1 layers, and so on.
+    assert [2, 2, 2, 1] in found and [1, 2, 2, 2] in found
+    assert all(sum(parts) == 7 and min(parts) >= 1 for parts in found)
 
 
 def test_layers_that_divide_evenly_are_one_division_without_ends() -> None:

@@ -1,0 +1,24 @@
+"""The ladder shares what candidates have in common, and nothing else."""
+
+from dataclasses import replace
+
+from taut.data.stack import SCHEDULES
+from taut.solver.bounds.ladder import Ladder
+from tests.support.contexts import all_context_kinds
+from tests.support.instances import random_problem
+
+
+def test_candidates_relaxed_together_have_the_bounds_of_each_alone() -> None:
+    """Of random problems with every schedule, ZeRO stage and kind of context ranks, end chunks empty or not."""
+    checked = 0
+    for seed in (0, 1, 4, 5):
+        given = random_problem(seed)
+        update = {"empty_ends": True, "zero": [0, 1, 2, 3], "schedules": list(SCHEDULES), "max_vpp": 2}
+        given = replace(given, space=given.space.model_copy(update=update), latency_model="step")
+        given = all_context_kinds(given, seed)
+        together = Ladder(given)
+        together.relax(given.candidates)
+        for candidate in given.candidates[::7]:
+            assert together.relaxation(candidate) == Ladder(given).relaxation(candidate), str(candidate)
+            checked += 1
+    assert checked > 50
