@@ -6,9 +6,9 @@ Everything public is a name of this package, loaded when it is first used, so th
 ========================  ==========================================================================================
 to plan                   ``plan``, ``pareto``, ``resource_front``, ``predict``, ``sweep``, ``place``,
                           ``place_strategy``, ``verify``, ``provision``, ``compare``, ``compare_plans``,
-                          ``load_plan``, ``export``; ``Provision``, ``Comparison``, ``Plan``, ``PlanRequest``,
-                          ``Frontier``, ``FrontierPoint``, ``ResourceFront``, ``Verification``,
-                          ``AssignmentResult``, ``StrategyPlacement``
+                          ``load_plan``, ``export``, ``regret``, ``break_even``; ``Provision``, ``Comparison``,
+                          ``Plan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``, ``ResourceFront``,
+                          ``Verification``, ``AssignmentResult``, ``StrategyPlacement``
 inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
                           ``load_calibration``, ``load_stack``; ``ModelSpec``, ``LayerSpec``, ``ClusterSpec``,
                           ``NodeSpec``, ``NetworkSpec``, ``DeviceSpec``, ``CostTable``, ``MemoryModel``,
@@ -99,6 +99,8 @@ if TYPE_CHECKING:
     from taut.schedules.portfolio import ScheduleSearch as ScheduleSearch
     from taut.schedules.portfolio import best_schedule as best_schedule
     from taut.schedules.portfolio import published_schedule as published_schedule
+    from taut.sensitivity.box import regret as regret
+    from taut.sensitivity.break_even import break_even as break_even
     from taut.sharing.jobs import jobs as jobs
     from taut.sharing.result import JobsSchedule as JobsSchedule
     from taut.simulation.result import Simulation as Simulation
@@ -201,6 +203,8 @@ _HOMES = {
         "simulate",
         "simulate_strategy",
     ),
+    "taut.sensitivity.box": ("regret",),
+    "taut.sensitivity.break_even": ("break_even",),
     "taut.sharing.jobs": ("jobs",),
     "taut.sharing.result": ("JobsSchedule",),
     "taut.plots.jobs": ("plot_jobs",),

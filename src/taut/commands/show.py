@@ -1,13 +1,19 @@
 """``taut show``, ``taut report`` and ``taut catalog``: a plan in words, as a page, and what is built in."""
 
 import json
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from taut.commands.options import JsonFlag, check_file, text_width
+from taut.commands.options import JsonFlag, QuietFlag, check_file, text_width
 from taut.errors import DataError
+
+if TYPE_CHECKING:
+    from taut.planning.plan import Plan
+    from taut.sensitivity.box import Box
 
 
 def show_command(
@@ -15,6 +21,16 @@ def show_command(
     sensitive: Annotated[
         bool, typer.Option("--sensitivity", help="Add how wrong the prices may be before another plan is better.")
     ] = False,
+    within: Annotated[
+        str,
+        typer.Option(help="Add how much slower than the best it is while terms err, such as links=0.2,memory=0.05."),
+    ] = "",
+    break_even: Annotated[
+        bool, typer.Option("--break-even", help="Add at which factor of links or memory another plan wins.")
+    ] = False,
+    time_limit: Annotated[
+        float | None, typer.Option(min=0, help="Seconds of each search of --within and --break-even.")
+    ] = 10.0,
     run: Annotated[
         Path | None,
         typer.Option(
@@ -23,6 +39,7 @@ def show_command(
         ),
     ] = None,
     as_json: JsonFlag = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Print a plan in words: where time and memory go, its timeline, the nearest alternatives, bound and gap."""
     from taut.planning.plan import load_plan
@@ -31,8 +48,10 @@ def show_command(
     from taut.reports.plan import summary
     from taut.reports.plan_details import details
     from taut.reports.sensitivity import sensitivity, sensitivity_text
+    from taut.sensitivity.box import Box
 
-    plan, beside = load_plan(path), {}
+    plan, box = load_plan(path), Box.stated(within) if within else None
+    beside: dict[str, Any] = {}
     measured = None if run is None else read_run(run)
     try:
         more = details(plan, width=text_width())
@@ -40,12 +59,37 @@ def show_command(
         if sensitive:
             words += f"\n\n{sensitivity_text(plan.typed, width=text_width())}"
             beside["sensitivity"] = sensitivity(plan.typed).as_dict()
+        if box is not None or break_even:
+            for name, text, value in _searched(plan, box, break_even, time_limit, quiet):
+                words, beside[name] = f"{words}\n\n{text}", value
         if run is not None and measured is not None:
             words += f"\n\n{first_run_text(plan.typed, measured, run, width=text_width())}"
             beside["run"] = first_run(plan.typed, measured).as_dict()
+    except DataError:
+        raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{path}: lacks or contradicts a figure ({error!r}), expected a plan written by taut") from None
     typer.echo(json.dumps(plan.document | beside) if as_json else words)
+
+
+def _searched(
+    plan: "Plan", box: "Box | None", break_even: bool, time_limit: float | None, quiet: bool
+) -> Iterator[tuple[str, str, Any]]:
+    """Name, words and values of what searches at other prices say."""
+    from taut.commands.progress import live_lines
+    from taut.sensitivity.box import box_regret
+    from taut.sensitivity.break_even import break_even_rows
+    from taut.sensitivity.points import Points
+    from taut.sensitivity.words import box_text, break_even_text
+
+    with live_lines(quiet) as say:
+        points = Points.of(plan.typed, plan.source, time_limit, say)
+        if box is not None:
+            found = box_regret(points, box)
+            yield "within", box_text(found, width=text_width()), asdict(found)
+        if break_even:
+            rows = break_even_rows(points)
+            yield "break_even", break_even_text(rows, width=text_width()), [asdict(row) for row in rows]
 
 
 def report_command(
