@@ -18,7 +18,7 @@ from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_all
 
-SECONDS = 0.3
+SECONDS = 0.1
 """Seconds of a search: its bound holds wherever it stops."""
 
 
