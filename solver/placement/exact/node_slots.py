@@ -18,7 +18,9 @@ Some pipeline z meets the slowest stage of all. It passes each stage on one of t
 (4) Where all nodes are alike every pipeline takes as long but for its hops, so the mean hop of all replicas counts
     (``taut.solver.placement.exact.slot_figures`` (2)). A single stage is a whole pipeline on one node, so low(u) is the
     largest :math:`t_n` there.
-(5) As :math:`D_\theta \ge D_\infty`, no :math:`\theta` with :math:`(m - 1) \theta + D_\infty` above the best is tried.
+(5) Where first and last stage exchange the gradient of a tied embedding, each vector of the first stage is a case, and
+    so is what the exchange takes at least (``taut.solver.placement.exact.slot_ties``).
+(6) As :math:`D_\theta \ge D_\infty`, no :math:`\theta` with :math:`(m - 1) \theta + D_\infty` above the best is tried.
 
 It applies where the devices of a node are interchangeable, and is the optimum where every vector is on one node or on
 nodes alike, but for the optimizer in ``step`` and what overlaps. Dynamic programming over the capacity that is left is
@@ -53,6 +55,7 @@ from taut.solver.placement.exact.slot_labels import (
 )
 from taut.solver.placement.exact.slot_positions import slot_positions
 from taut.solver.placement.exact.slot_states import SlotStates, interchangeable, slot_states
+from taut.solver.placement.exact.slot_ties import tied_cases
 
 
 @dataclass
@@ -135,8 +138,12 @@ def solve_by_slots(
     listed = cache.listed(problem, candidate)
     assert listed is not None
     figures = slot_figures(problem, candidate, best, listed.vectors, margin=margin)
-    states = States(listed.first, listed.vector, listed.begin, listed.following, listed.onto)
-    value, picks = _least(figures, states, candidate.num_micro_batches)
+    value, picks = np.inf, np.zeros((candidate.pp, 3), np.int64)
+    for each, some in tied_cases(problem, candidate, figures, listed, *_slots(problem, candidate)):
+        states = States(some.first, some.vector, some.begin, some.following, some.onto)
+        found, chosen = _least(each, states, candidate.num_micro_batches, value)
+        if found < value:
+            value, picks, listed = found, chosen, some
     if not np.isfinite(value):
         none = Partition(seconds=np.inf)
         return Joint(lower_bound=np.inf, partition=none, positions=np.zeros((0, 1), np.int64), exact=False)
@@ -151,14 +158,14 @@ def solve_by_slots(
     return Joint(lower_bound=value * (1 - ROUNDING), partition=partition, positions=positions, exact=False)
 
 
-def _least(figures: Figures, states: States, m: int) -> tuple[float, Ints]:
-    """The least of (2) over the thresholds, and end, recompute and state of every stage."""
+def _least(figures: Figures, states: States, m: int, known: float) -> tuple[float, Ints]:
+    """The least of (2) over the thresholds, or infinity if it is above what is known, and picks of every stage."""
     labels, pp = room(figures, states), len(figures.in_flight)
     picks, best_picks = np.zeros((pp, 3), np.int64), np.zeros((pp, 3), np.int64)
     least = least_sum(figures, states, np.inf, best_picks, labels)
     if not np.isfinite(least):
         return np.inf, best_picks
-    best = (m - 1) * _slowest(figures, states, best_picks) + least
+    best = min((m - 1) * _slowest(figures, states, best_picks) + least, known)
     first, end = np.triu_indices(figures.high.shape[-1], 1)
     steps = np.unique(figures.high[:, :, first, end])
     steps = steps[np.isfinite(steps)]

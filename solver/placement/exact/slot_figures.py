@@ -71,6 +71,7 @@ def slot_figures(
         tied=message_tied * min(best.inside_inverse, apart) if message_tied else 0.0,
         tail=fixed_seconds(problem, candidate),
         waits=waits,
+        ends=np.ones(len(vectors), dtype=bool),
     )
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
 from taut.solver.partition_labels import MOST_LABELS, Labels, cheapest, place_label
 
@@ -25,7 +25,8 @@ class Figures(NamedTuple):
     every vector. ``hop`` and ``before`` (messages, V, V) are the least seconds of a cut between two vectors, in full
     and without the way back; ``message`` (L+1,) is the number of a cut's message. ``ring`` (V,) seconds per byte of
     ``exchanged`` (L+1, L+1) and ``ring_latency`` (V,) seconds; ``tied`` is what stage 0 waits for at least, ``tail``
-    (L+1,) what comes after the reductions of a stage 0 that ends at layer j.
+    (L+1,) what comes after the reductions of a stage 0 that ends at layer j. ``ends`` (V,) are the vectors that the
+    last stage may take.
     """
 
     low: Floats
@@ -45,6 +46,7 @@ class Figures(NamedTuple):
     tied: float
     tail: Floats
     waits: int
+    ends: Flags
 
 
 class States(NamedTuple):
@@ -125,7 +127,7 @@ def _put_in_front(
     for state in range(states.first[x], states.first[x + 1]):
         s, v = state - states.first[x], states.vector[state]
         q = figures.kinds[v]
-        if recompute[q] < 0:
+        if recompute[q] < 0 or (last and not figures.ends[v]):
             continue
         ring = figures.ring[v] * figures.exchanged[i, j] + figures.ring_latency[v]
         for at in range(states.begin[state], states.begin[state + 1]):

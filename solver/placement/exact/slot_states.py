@@ -42,7 +42,7 @@ class SlotStates:
     onto: Ints
 
 
-def slot_states(slots: Ints, kinds: Ints, pp: int, dp: int) -> SlotStates | None:
+def slot_states(slots: Ints, kinds: Ints, pp: int, dp: int, start: Ints | None = None) -> SlotStates | None:
     """
     List the states of a pipeline.
 
@@ -54,6 +54,8 @@ def slot_states(slots: Ints, kinds: Ints, pp: int, dp: int) -> SlotStates | None
         Class of interchangeable nodes of every node, (N,).
     pp, dp
         Stages, and blocks of each.
+    start
+        Vector of stage 0, (N,); any without one.
 
     Returns
     -------
@@ -64,7 +66,7 @@ def slot_states(slots: Ints, kinds: Ints, pp: int, dp: int) -> SlotStates | None
         return None
     vectors = [each for each in product(*(range(min(count, dp) + 1) for count in slots)) if sum(each) == dp]
     listing = _Listing(vectors, [np.flatnonzero(kinds == kind).tolist() for kind in np.unique(kinds)])
-    return listing.of(tuple(slots.tolist()), pp)
+    return listing.of(tuple(slots.tolist()), pp, None if start is None else tuple(start.tolist()))
 
 
 def interchangeable(links: Links, type_of_node: Ints) -> Ints:
@@ -84,8 +86,9 @@ class _Listing:
         self._vectors, self._classes = vectors, [nodes for nodes in classes if len(nodes) > 1]
         self._number = {vector: number for number, vector in enumerate(vectors)}
 
-    def of(self, slots: Vector, pp: int) -> SlotStates | None:
-        at = list(dict.fromkeys(self._ordered(slots, u) for u in self._within(slots)))
+    def of(self, slots: Vector, pp: int, start: Vector | None) -> SlotStates | None:
+        starts = self._within(slots) if start is None else [start]
+        at = list(dict.fromkeys(self._ordered(slots, u) for u in starts))
         first, vector, begin, following, onto = [0], [], [0], [], []
         for x in range(pp):
             known: dict[tuple[Vector, Vector], int] = {}
