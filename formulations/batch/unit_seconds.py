@@ -127,8 +127,8 @@ def _ring_seconds(c: Configurations, machine: Machine, here: Ints, latency: Floa
     steps = np.select([c.cp_comm == ALL_TO_ALL, between], [1, c.cp // np.minimum(c.cp, here)], c.cp)
     flops = 4.0 * c.micro_batch * c.seq * c.seq * c.hidden / c.tp / c.cp
     beside = np.where(c.cp_comm == ALL_GATHER, 0.0, machine.core_inverse * flops / steps)
-    step = message * np.where(inside, 1 / machine.inside_rate, across) + latency
-    return np.asarray((steps - 1) * np.maximum(step - beside, 0.0))
+    step = message * np.where(inside, 1 / machine.inside_rate, across)
+    return np.asarray((steps - 1) * (np.maximum(step - beside, 0.0) + latency))
 
 
 def _times(seconds: Floats, c: Configurations, every: dict[str, int], forward: int) -> Floats:

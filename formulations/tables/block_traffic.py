@@ -20,7 +20,8 @@ rank,
     2405.07719);
 (3) where a stack overlaps a ring, a step goes beside the attention of the step before, whose products over the full
     square are :math:`4 b w_s q s / (cp \, n)` FLOP at n steps a turn and a window of :math:`w_s` tokens, at the rate
-    that the fastest of the devices states for attention. Of each step what takes longer shows. It goes beside forward
+    that the fastest of the devices states for attention. Of each step the bytes that take longer show, and its latency,
+    as the streams of both meet once a step. It goes beside forward
     attention forward, and twice that backward, where keys pass with their gradients. Gathers and all-to-alls stand
     before and after attention, and nothing hides them (Transformer Engine, ``context_parallel.py``);
 (4) with several expert ranks each device has 1/tp of its context rank's tokens, :math:`T = b s / (cp\,tp)` of them of
@@ -118,7 +119,8 @@ class Traffic(NamedTuple):
 
     def ring_seconds(self, link: BlockLink) -> Floats:
         """Seconds of context rings that attention does not hide, (3)."""
-        return np.asarray(self._shown(link).sum(axis=-1))
+        waits = self.ring_steps.sum(axis=-1) * link.context_latency
+        return np.asarray(self._shown(link).sum(axis=-1) + waits)
 
     def all_to_all_seconds(self, link: BlockLink) -> Floats:
         """Seconds of the all-to-alls of context ranks, (2)."""
@@ -126,9 +128,9 @@ class Traffic(NamedTuple):
         return np.asarray(moved + self.context_steps * link.context_latency)
 
     def _shown(self, link: BlockLink) -> Floats:
-        """Seconds of rings that attention does not hide, of layers alike, (3)."""
-        inverse, latency = np.asarray(link.context_inverse)[..., None], np.asarray(link.context_latency)[..., None]
-        return np.asarray(np.maximum(self.ring_bytes * inverse + self.ring_steps * latency - self.ring_hidden, 0.0))
+        """Seconds of bytes of rings that attention does not hide, of layers alike, (3)."""
+        inverse = np.asarray(link.context_inverse)[..., None]
+        return np.asarray(np.maximum(self.ring_bytes * inverse - self.ring_hidden, 0.0))
 
     def by_place(self, links: Links, block: BlockShape) -> tuple[Floats, Floats, Floats]:
         """
@@ -152,9 +154,8 @@ class Traffic(NamedTuple):
             return np.zeros_like(self.group_bytes), self.group_bytes, self.group_steps
         link = best_block(links, np.ones(links.num_nodes, bool), block)
         shows = self._shown(link) > 0.0
-        sent, waits, hidden = (
-            np.where(shows, figure, 0.0).sum(axis=-1) for figure in (self.ring_bytes, self.ring_steps, self.ring_hidden)
-        )
+        sent, hidden = (np.where(shows, figure, 0.0).sum(axis=-1) for figure in (self.ring_bytes, self.ring_hidden))
+        waits = self.ring_steps.sum(axis=-1)
         if block.width <= links.gpus_per_node.max():
             moved = self.group_bytes + sent + self.near_bytes + self.context_near
             return -hidden, moved, self.group_steps + waits + self.expert_steps + self.context_steps

@@ -4,11 +4,14 @@ How context ranks of a candidate may share attention: ``taut.formulations.degree
 Of what suits the heads two kinds are left out where another is at least as fast on any placement, and holds no more:
 
 (1) the gather of all keys beside a ring, which sends the same bytes in as many steps and may go beside attention;
-(2) all-to-alls beside a ring that attention hides on every link that it may have: with m bytes of a layer's keys and
-    values on a rank, seconds per byte :math:`\beta`, latency :math:`\lambda` and :math:`\alpha` seconds of attention
-    beside a step, :math:`\beta m + \lambda \le \alpha` for every layer. Bytes and attention grow with the micro-batch,
-    so one sequence decides. The ring's links are within nodes where a replica is in one, and otherwise any of the
-    cluster's, with the ring's share of the cards of its nodes.
+(2) all-to-alls beside a ring of c steps and ranks whose bytes attention hides on every link that it may have: with m
+    bytes of a layer's keys and values on a rank, seconds per byte :math:`\beta` and :math:`\alpha` seconds of attention
+    beside a step, :math:`\beta m \le \alpha` for every layer; and whose latencies are no longer than those of the
+    all-to-all and its bytes M on the fastest link. In each of the passes, and most of all backward,
+    :math:`2 (c - 1) \lambda \le 2 (n - 1) \lambda + 2 \lambda + M \beta_0` with n steps of the ring beside the
+    all-to-all, n = 1 of a whole one. Bytes and attention grow with the micro-batch, so one sequence decides. The ring's
+    links are within nodes where a replica is in one, and otherwise any of the cluster's, with the ring's share of the
+    cards of its nodes.
 
 What is fixed is never left out.
 """
@@ -59,15 +62,17 @@ class ContextKinds:
             yield "p2p"
             return
         listed, fixed = self._space.cp_comm, self._space.fixed.get("cp_comm")
-        hidden = "p2p" in listed and fixed in (None, "p2p") and self._hidden(tp, cp)
+        beside = "p2p" in listed and fixed in (None, "p2p")
         inner = inner_contexts(tp, cp, self._node)
         if "p2p" in listed:
             yield "p2p"
         if "all_gather" in listed and ("p2p" not in listed or fixed == "all_gather"):
             yield "all_gather"
-        if "a2a" in listed and not hidden and self._split(tp, cp):
+        if "a2a" in listed and self._split(tp, cp) and not (beside and self._hidden(tp, cp, cp)):
             yield "a2a"
-        if "a2a+p2p" in listed and not hidden and 1 < inner < cp and self._split(tp, inner):
+        if "a2a+p2p" not in listed or not 1 < inner < cp or not self._split(tp, inner):
+            return
+        if not (beside and self._hidden(tp, cp, inner)):
             yield "a2a+p2p"
 
     def _split(self, tp: int, ranks: int) -> bool:
@@ -76,25 +81,29 @@ class ContextKinds:
             layer.heads % (tp * ranks) == 0 and layer.key_value_heads % (tp * ranks) == 0 for layer in self._layers
         )
 
-    def _hidden(self, tp: int, cp: int) -> bool:
-        """Whether attention hides a ring on every link, (2)."""
+    def _hidden(self, tp: int, cp: int, ranks: int) -> bool:
+        """Whether a ring is never slower than an all-to-all among so many ranks, (2)."""
         if self._links is None or self._core_inverse == 0.0:
             return False
-        slow, wait = self._slowest(self._links, tp, cp)
+        slow, fast, wait = self._slowest(self._links, tp, cp)
+        beside, waits = self._core_inverse / tp / cp / cp, 2 * (cp - cp // ranks) - 2
 
-        def step(layer: LayerSpec) -> float:
-            return self._element * (layer.seq // cp) * layer.keys_and_values(tp) * slow + wait
+        def hides(layer: LayerSpec) -> bool:
+            keys, tokens = layer.keys_and_values(tp), self._element * (layer.seq // cp)
+            moved = tokens * (layer.queries(tp) + layer.output(tp) + keys) * (ranks - 1) / ranks
+            return tokens * keys * slow <= layer.attention_flops() * beside and waits * wait <= moved * fast
 
-        beside = self._core_inverse / tp / cp / cp
-        return all(step(layer) <= layer.attention_flops() * beside for layer in self._layers)
+        return all(hides(layer) for layer in self._layers)
 
-    def _slowest(self, links: Links, tp: int, cp: int) -> tuple[float, float]:
-        """Seconds per byte and of latency of the slowest link that a ring may have, (2)."""
+    def _slowest(self, links: Links, tp: int, cp: int) -> tuple[float, float, float]:
+        """Seconds per byte of the slowest and the fastest link that a ring may have, and the largest latency, (2)."""
         inverse, latency = 1.0 / links.rate, links.latency
         inside = tp * cp <= int(links.gpus_per_node.min())
         if inside and links.by_node:
-            return float(inverse.own.max()), float(latency.own.max())
-        slow = max(float(inverse.present().max(initial=0.0)), float(inverse.own.max()))
+            return float(inverse.own.max()), float(inverse.own.min()), float(latency.own.max())
+        # Where links were measured by device, that of a device to itself is none.
+        own = inverse.own if links.by_node else inverse.present()
+        every = np.concatenate([inverse.present(), own])
         wait = max(float(latency.present().max(initial=0.0)), float(latency.own.max()))
         share = 0.0 if inside else links.gpus_per_node / (links.cards * inner_contexts(tp, cp, self._node))
-        return max(slow, float(np.max(share))), wait
+        return max(float(every.max()), float(np.max(share))), float(every.min()), wait

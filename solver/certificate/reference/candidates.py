@@ -24,10 +24,11 @@ With D devices, global batch g and L layers a candidate has
     a multiple of the one size of all; they have no copies of (7) but one. They share attention in each listed way: by
     an all-to-all where cp divides the heads, and those of keys, of a tensor rank, or the ranks of a node do and a
     replica is on several nodes with some of its ranks on each (a2a+p2p); by a gather of all keys, unless a ring (p2p)
-    is listed and the gather not fixed. With the ring listed and no other fixed there is no all-to-all where attention
-    beside each step of the ring, for one sequence, is at least as long as the step on the slowest link inside nodes,
+    is listed and the gather not fixed. With the ring listed and no other fixed there is no all-to-all where, for one
+    sequence, attention beside each step of the ring is at least as long as its bytes on the slowest link inside nodes,
     or, where links were measured by device or a replica is on several nodes, of all links, and then at most at its
-    share of a node's cards;
+    share of a node's cards; and where 2 (cp - 1) latencies, the longest of these links, are at most those of the
+    all-to-all, 2, with 2 of each step between nodes of a2a+p2p, and its bytes on the fastest of these links;
 (11) ep expert ranks up to the space's most that divide the experts of every layer which has some, of etp = 1 or tp
     tensor ranks each: several only as in (10), with ZeRO-1, or 0 where 1 is not to be had or 0 is fixed, and, where
     tp > 1, sequence parallelism. Their ep etp devices are a multiple of tp, of tp cp devices one divides the other, and
@@ -139,16 +140,16 @@ def _kinds(case: Case, tp: int, cp: int) -> Iterator[str]:
         yield "p2p"
     if "all_gather" in listed and ("p2p" not in listed or fixed == "all_gather"):
         yield "all_gather"
-    if "p2p" in listed and fixed in (None, "p2p") and _hides_ring(case, tp, cp, here):
-        return
-    if "a2a" in listed and divides(cp):
+    ring = "p2p" in listed and fixed in (None, "p2p")
+    if "a2a" in listed and divides(cp) and not (ring and _hides_ring(case, tp, cp, here, cp)):
         yield "a2a"
-    if "a2a+p2p" in listed and here not in (1, cp) and divides(here):
+    several = "a2a+p2p" in listed and here not in (1, cp) and divides(here)
+    if several and not (ring and _hides_ring(case, tp, cp, here, here)):
         yield "a2a+p2p"
 
 
-def _hides_ring(case: Case, tp: int, cp: int, here: int) -> bool:
-    """Whether attention hides each step of a ring of one sequence on the slowest link, (10)."""
+def _hides_ring(case: Case, tp: int, cp: int, here: int, ranks: int) -> bool:
+    """Whether a ring of one sequence is never slower than an all-to-all among so many ranks, (10)."""
     if (attention := attention_inverse(case)) == 0.0:
         return False
     network, within = Network(case.cluster), tp * cp <= min(node.gpus_per_node for node in case.cluster.nodes)
@@ -159,11 +160,12 @@ def _hides_ring(case: Case, tp: int, cp: int, here: int) -> bool:
         starts = np.arange(len(network.node_of))
         chosen = ~np.eye(len(starts), dtype=bool)
     pairs = starts[:, None], starts[None, :]
-    slow, wait = (1 / network.rate(*pairs))[chosen].max(), network.latency(*pairs)[chosen].max()
+    each, wait = (1 / network.rate(*pairs))[chosen], network.latency(*pairs)[chosen].max()
+    slow, fast, waits = each.max(), each.min(), 2 * (cp - 1) - 2 * (cp // ranks - 1) - 2
     slow = slow if within else max(slow, (network.size / network.cards / here).max())
     for layer in case.model.blocks:
-        keys, core = attention_figures(case, layer, tp, cp)
-        if keys * slow + wait > core / cp * attention:
+        keys, moved, core = attention_figures(case, layer, tp, cp)
+        if keys * slow > core / cp * attention or waits * wait > moved * (ranks - 1) / ranks * fast:
             return False
     return True
 

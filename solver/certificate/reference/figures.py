@@ -21,12 +21,12 @@ consecutive tp cp ranks context rank c. In groups of ep etp consecutive ranks ev
 (5) Each of cp context ranks sends keys and values to the next cp - 1 times (p2p), forward once, backward twice, and
     once more where attention is computed again; as many where all gather them (all_gather). Their link is the slowest
     of those with one tensor rank, or between nodes the share of a node's cards of those of them that it holds. Where
-    the space says that rings go beside attention, each step shows what it takes beyond 1/cp of the rank's forward
-    attention, at the rate that the fastest device type states. In an all-to-all (a2a) each rank sends 1/cp of its
-    queries, keys, values and outputs to every other, forward and backward once, and once more where attention is
-    computed again, with two latencies; links are those of (4). With g ranks of cp on a node and a2a+p2p the all-to-all
-    is among these, and the ring between nodes has cp/g - 1 steps, on the link between nodes of (4), each beside g/cp of
-    attention.
+    the space says that rings go beside attention, each step shows its latency and what its bytes take beyond 1/cp of
+    the rank's forward attention, at the rate that the fastest device type states. In an all-to-all (a2a) each rank
+    sends 1/cp of its queries, keys, values and outputs to every other, forward and backward once, and once more where
+    attention is computed again, with two latencies; links are those of (4). With g ranks of cp on a node and a2a+p2p
+    the all-to-all is among these, and the ring between nodes has cp/g - 1 steps, on the link between nodes of (4), each
+    beside g/cp of attention.
 (6) Selective recompute is of the attention core unless modules are named. Of those the core has keys and values sent
     once more; a dense part (``mlp``), experts (``moe``) and, beside expert ranks, shared experts alone (which are part
     of ``moe``) have their outputs summed once more; and ``moe`` has tokens sent to and fro once more.
@@ -231,7 +231,7 @@ class Figures:
             slow = 1 / rate
         hidden = attention_inverse(self.case) if kind != "all_gather" else 0.0
         for number, keys, flops in zip(turns, self.turn_bytes, self.turn_flops, strict=True):
-            found = found + (count - 1) * number * np.maximum(keys * slow + wait - flops / count * hidden, 0.0)
+            found = found + (count - 1) * number * (np.maximum(keys * slow - flops / count * hidden, 0.0) + wait)
         return np.asarray(found)
 
     def alone(self, rank: Ints) -> Floats:

@@ -195,11 +195,12 @@ def _attention(layer: LayerSpec, tp: int) -> int:
     return whole + own + latent.q_lora_rank * (hidden + 1 + layer.heads // tp * key)
 
 
-def attention_figures(case: Case, layer: LayerSpec, tp: int, cp: int) -> tuple[float, float]:
-    """Bytes of keys and values, and FLOP of forward attention, of one rank for one sequence, (4)."""
+def attention_figures(case: Case, layer: LayerSpec, tp: int, cp: int) -> tuple[float, float, float]:
+    """Bytes of keys and values, with queries and outputs, and FLOP of attention, of one rank and sequence, (4)."""
     tokens = layer.seq // cp
-    keys = NUMBER_BYTES[case.memory.precision] * tokens * _keys(layer, tp)
-    return keys, 4 * tokens * _window(layer) * _attention_widths(layer, tp)[1]
+    number, (moved, core) = NUMBER_BYTES[case.memory.precision] * tokens, _attention_widths(layer, tp)
+    keys = number * _keys(layer, tp)
+    return keys, keys + number * moved, 4 * tokens * _window(layer) * core
 
 
 def attention_inverse(case: Case) -> float:
