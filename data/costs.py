@@ -30,6 +30,17 @@ RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 Module = Literal["core_attn", "mla_up_proj", "layernorm", "moe_act", "shared_experts", "mlp", "moe"]
 MODULES: tuple[Module, ...] = get_args(Module)
 """Parts of a layer that selective recompute may be of (``taut.data.analytic.recompute_modules``)."""
+
+
+def named_modules(value: object) -> object:
+    """Modules joined by plus signs, or a list of some, in the order of ``MODULES``; for pydantic."""
+    words = value.split("+") if isinstance(value, str) else value
+    if not isinstance(words, list) or any(word not in MODULES for word in words):
+        wrong = next((word for word in words if word not in MODULES), "") if isinstance(words, list) else words
+        raise ValueError(f"is {value!r}, expected modules joined by +, {one_of(str(wrong), MODULES)}")
+    return [module for module in MODULES if module in words]
+
+
 Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES)]
 Degree = Annotated[int, Field(gt=0, le=10_000_000)]
 

@@ -159,6 +159,11 @@ class ModelSpec(Spec):
         return any(layer.experts for layer in self.kinds.values())
 
     @property
+    def has_alike_experts(self) -> bool:
+        """Whether the layers with experts exchange alike tokens: as many, as wide, among as many experts."""
+        return len({(layer.experts, layer.hidden, layer.seq) for layer in self.kinds.values() if layer.experts}) == 1
+
+    @property
     def expert_counts(self) -> set[int]:
         """Numbers of experts that layers have, of those that have some."""
         return {layer.experts.num_experts for layer in self.kinds.values() if layer.experts}

@@ -15,12 +15,13 @@ import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
 from taut.data.arrays import Floats
-from taut.data.costs import MODULES, Module, Recompute
+from taut.data.costs import Module, Recompute, named_modules
 from taut.data.device import Precision
+from taut.data.layers.dispatch import USUAL_DISPATCH, Dispatcher, DispatchSpec
 from taut.data.memory import GradPrecision
 from taut.data.memory_network import FEATURES
 from taut.data.read import read_text, rows_of
-from taut.data.spec import Positive, Spec, shorten
+from taut.data.spec import Positive, Spec, cell_counts, shorten
 from taut.data.stack import ContextKind, Schedule
 from taut.data.suggest import one_of
 from taut.errors import DataError
@@ -29,23 +30,6 @@ Whole = Annotated[int, Field(gt=0, le=100_000_000)]
 CHANNELS_OF_A_HEAD = 128
 DEFAULT_VOCABULARY = 51200
 """GPT-2's vocabulary as Megatron-LM pads it."""
-
-
-def _counts(value: object) -> object:
-    """Whole numbers with blanks or bars between them, as a cell holds them."""
-    words = value.replace("|", " ").split() if isinstance(value, str) else value
-    if isinstance(words, list) and all(isinstance(word, str) and word.isdecimal() for word in words):
-        return [int(word) for word in words]
-    return words
-
-
-def _modules(value: object) -> object:
-    """Modules joined by plus signs, in the order of ``MODULES``."""
-    words = value.split("+") if isinstance(value, str) else value
-    if not isinstance(words, list) or any(word not in MODULES for word in words):
-        wrong = next((word for word in words if word not in MODULES), "") if isinstance(words, list) else words
-        raise ValueError(f"is {value!r}, expected modules joined by +, {one_of(str(wrong), MODULES)}")
-    return [module for module in MODULES if module in words]
 
 
 class ConfigurationRow(Spec):
@@ -83,14 +67,18 @@ class ConfigurationRow(Spec):
     micro_batch: Whole = 1
     global_batch: Whole
     schedule: Schedule = "1f1b"
-    stages: Annotated[list[Whole], BeforeValidator(_counts)] | None = None
+    stages: Annotated[list[Whole], BeforeValidator(cell_counts)] | None = None
     recompute: Recompute = "none"
-    recompute_modules: Annotated[list[Module], BeforeValidator(_modules)] = []
+    recompute_modules: Annotated[list[Module], BeforeValidator(named_modules)] = []
     zero: Annotated[int, Field(ge=0, le=3)] = 0
     sequence_parallel: bool | None = None
     tied_embedding: bool = False
     dropout: bool | None = None
     overlap_grad_reduce: bool | None = None
+    overlap_moe_expert_parallel_comm: bool | None = None
+    moe_token_dispatcher: Dispatcher | None = None
+    fp8_dispatch: bool | None = None
+    imbalance: Annotated[float, Field(ge=1, le=1000)] | None = None
     cuda_graphs: bool = False
     precision: Precision | None = None
     grad_precision: GradPrecision | None = None
@@ -194,6 +182,12 @@ class ConfigurationRow(Spec):
     def expert_tp(self) -> int:
         """Tensor ranks that share an expert: unless stated one, or all where every replica has all experts."""
         return self.etp or (self.tp if self.ep == 1 else 1)
+
+    def dispatch(self, usual: DispatchSpec = USUAL_DISPATCH) -> DispatchSpec:
+        """How expert ranks exchange tokens, where the row does not say as usual."""
+        said: dict[str, Any] = {"dispatcher": self.moe_token_dispatcher, "fp8": self.fp8_dispatch}
+        said |= {"overlap": self.overlap_moe_expert_parallel_comm, "imbalance": self.imbalance}
+        return usual.model_copy(update={name: value for name, value in said.items() if value is not None})
 
     @property
     def attention_heads(self) -> int:

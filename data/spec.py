@@ -214,3 +214,11 @@ def shorten_text(text: str, limit: int = 60) -> str:
     """
     words = " ".join(text.split())
     return words if len(words) <= limit else words[: limit - 3] + "..."
+
+
+def cell_counts(value: object) -> object:
+    """Whole numbers with blanks or bars between them, as a cell holds them."""
+    words = value.replace("|", " ").split() if isinstance(value, str) else value
+    if isinstance(words, list) and all(isinstance(word, str) and word.isdecimal() for word in words):
+        return [int(word) for word in words]
+    return words

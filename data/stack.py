@@ -18,6 +18,7 @@ sequence_parallel      whether tensor ranks may, or must, share what lies betwee
 context_parallel       whether context ranks may share every sequence
 cp_comm                how they share attention (``taut.formulations.degrees`` (4))
 overlap_context        whether a step of the ring of keys and values goes beside the attention of the step before
+dispatch               how expert ranks exchange tokens unless a user says otherwise (``taut.data.layers.dispatch``)
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
 calibrations           fitted coefficients of its step time, catalog names or files, in the order of preference
 memory_models          fitted models of its memory, catalog names or files, in the order of preference
@@ -44,6 +45,7 @@ from taut.data.calibration import Calibration
 from taut.data.catalog.devices import catalog_section
 from taut.data.costs import RECOMPUTE, Module, Recompute
 from taut.data.device import HALF, QUANTIZED, Precision
+from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.named import Name, values_of_file
 from taut.data.spec import Spec
 
@@ -81,6 +83,7 @@ class Stack(Spec):
     cp_comm: Annotated[list[ContextKind], Field(min_length=1)] = ["p2p"]
     overlap_context: bool = False
     expert_parallel: bool = False
+    dispatch: DispatchSpec = USUAL_DISPATCH
     overlap_grad_reduce: bool = False
     calibrations: list[str] = []
     memory_models: list[str] = []

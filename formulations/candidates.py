@@ -1,4 +1,4 @@
-"""Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (12)."""
+"""Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (14)."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -24,7 +24,7 @@ def candidates(
     kinds: ContextKinds | None = None,
 ) -> list[Candidate]:
     """
-    Every candidate of the space, in a fixed order, (1) to (12).
+    Every candidate of the space, in a fixed order, (1) to (14).
 
     ``kinds`` of context ranks know the links; by default they leave out nothing on account of these.
     """
@@ -102,7 +102,26 @@ def _with_experts(
     if space.max_ep > 1:
         for shape in expert_degrees(model, cluster, choice.block, choice.dp * choice.width):
             if shape.ep <= space.max_ep:
-                yield replace(choice, ep=shape.ep, etp=shape.etp)
+                found = replace(choice, ep=shape.ep, etp=shape.etp)
+                kept = beside_overlap(space, model, found, recompute_of(space, choice.schedule))
+                if choice.uniform_recompute in kept or (kept and not choice.uniform_recompute):
+                    yield found
+
+
+def hides_exchange(space: StrategySpace, model: ModelSpec, choice: Candidate) -> bool:
+    """Whether exchanges of a candidate overlap another micro-batch, (14)."""
+    alternate = choice.schedule == "interleaved-1f1b" or (choice.pp == 1 and choice.num_micro_batches > 1)
+    return space.dispatch.overlap and choice.ep > 1 and alternate and model.has_alike_experts
+
+
+def beside_overlap(
+    space: StrategySpace, model: ModelSpec, choice: Candidate, every: tuple[Recompute, ...]
+) -> tuple[Recompute, ...]:
+    """Those kinds of recompute that go with a candidate's overlap of exchanges, (14)."""
+    if not hides_exchange(space, model, choice):
+        return every
+    moe = "moe" in space.recompute_modules
+    return tuple(name for name in every if name == "none" or (name == "selective" and not moe))
 
 
 def _blocks(

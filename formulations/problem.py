@@ -20,19 +20,20 @@ from taut.data.costs import CostTable, Recompute
 from taut.data.device import core_inverse
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.formulations.candidates import candidates, recompute_of
+from taut.formulations.candidates import beside_overlap, candidates, hides_exchange, recompute_of
 from taut.formulations.degrees import BlockShape
 from taut.formulations.divisions import families, listed
 from taut.formulations.links import Links, links
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace
-from taut.formulations.tables.block_traffic import Traffic, traffic_tables
+from taut.formulations.tables.block_traffic import Traffic
 from taut.formulations.tables.context_kinds import ContextKinds
 from taut.formulations.tables.learned_memory import network_stage_memory
 from taut.formulations.tables.memory import DeviceMemory, StageMemory, budgets, device_memory, stage_memory
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
+from taut.formulations.tables.traffic_tables import traffic_tables
 
 LatencyModel = Literal["step", "pipette", "pipette-printed", "amp"]
 LATENCY_MODELS: tuple[LatencyModel, ...] = ("step", "pipette", "pipette-printed", "amp")
@@ -57,14 +58,14 @@ class PlanningProblem:
     latency_model: LatencyModel = "step"
     calibration: Calibration | None = None
     overlap_grad_reduce: bool = False
-    _tables: dict[tuple[BlockShape, int, bool, bool, bool, bool], StageTables] = field(
+    _tables: dict[tuple[BlockShape, int, bool, bool, bool, bool, bool], StageTables] = field(
         default_factory=dict, repr=False, compare=False
     )
     _passes: dict[tuple[BlockShape, int, bool], PassTables] = field(default_factory=dict, repr=False, compare=False)
     _priced: dict[tuple[BlockShape, int, bool], PricedLayers] = field(
         init=False, default_factory=dict, repr=False, compare=False
     )
-    _traffic: dict[tuple[BlockShape, int, bool], tuple[Traffic, Traffic]] = field(
+    _traffic: dict[tuple[BlockShape, int, bool, bool], tuple[Traffic, Traffic]] = field(
         init=False, default_factory=dict, repr=False, compare=False
     )
     _latest: dict[tuple[Candidate, bool], StageMemory] = field(
@@ -152,6 +153,7 @@ class PlanningProblem:
     def tables(self, candidate: Candidate) -> StageTables:
         """Seconds, bytes and messages of every range of layers under a candidate."""
         single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
+        hides = self.hides_exchange(candidate)
         key = (
             candidate.block,
             candidate.micro_batch,
@@ -159,6 +161,7 @@ class PlanningProblem:
             candidate.sequence_parallel,
             single,
             shared,
+            hides,
         )
         if key not in self._tables:
             self._tables[key] = stage_tables(
@@ -173,10 +176,11 @@ class PlanningProblem:
 
     def traffic(self, candidate: Candidate) -> tuple[Traffic, Traffic]:
         """Traffic within blocks of every range of layers, of both passes and of the forward pass."""
-        key = (candidate.block, candidate.micro_batch, candidate.empty_ends)
+        hides = self.hides_exchange(candidate)
+        key = (candidate.block, candidate.micro_batch, candidate.empty_ends, hides)
         if key not in self._traffic:
             coefficients = self.coefficient("tensor_parallel"), self.coefficient("exchange")
-            self._traffic[key] = traffic_tables(self.priced_layers(candidate), *coefficients)
+            self._traffic[key] = traffic_tables(self.priced_layers(candidate), *coefficients, hides=hides)
         return self._traffic[key]
 
     def passes(self, candidate: Candidate) -> PassTables:
@@ -201,6 +205,7 @@ class PlanningProblem:
                 modules=tuple(self.space.recompute_modules),
                 core_inverse=self._core_inverse,
                 ends=candidate.empty_ends,
+                dispatch=self.space.dispatch,
             )
         return self._priced[key]
 
@@ -218,7 +223,12 @@ class PlanningProblem:
     def recompute_of(self, candidate: Candidate) -> tuple[Recompute, ...]:
         """Recompute that a stage of a candidate may choose."""
         every = recompute_of(self.space, candidate.schedule)
+        every = beside_overlap(self.space, self.model, candidate, every)
         return tuple(name for name in every if candidate.uniform_recompute in ("", name))
+
+    def hides_exchange(self, candidate: Candidate) -> bool:
+        """Whether exchanges of expert ranks run beside another micro-batch (``taut.formulations.space`` (14))."""
+        return self.space.dispatch.overlap and hides_exchange(self.space, self.model, candidate)
 
     def families(self, candidate: Candidate) -> Ints | None:
         """Families of the divisions that the space states, of all chunks of a candidate; None where any are."""
@@ -232,7 +242,8 @@ class PlanningProblem:
 
     def device_memory(self, candidate: Candidate) -> DeviceMemory:
         """Memory of a device with several chunks under a candidate."""
-        return device_memory(self.tables(candidate), self.memory, candidate, self.capacity_kib)
+        ahead = self.hides_exchange(candidate)
+        return device_memory(self.tables(candidate), self.memory, candidate, self.capacity_kib, ahead=ahead)
 
     def stage_memory(self, candidate: Candidate, *, margin: bool = True) -> StageMemory:
         """Memory of every range of layers under a candidate; that of the last one is kept, as it is asked for often."""

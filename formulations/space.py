@@ -43,6 +43,9 @@ cp, ep, etp, cp_comm). With D devices, global batch :math:`g` and L layers,
 (13) with ``empty_ends`` and ``layout`` among the divisions, candidates of a model with a vocabulary that have several
     chunks a device, or several stages where ``empty_ends`` is fixed, divide the embedding, the layers and the head: the
     first chunk may have the embedding alone, and the last the head, so that pp * vpp <= L + 2.
+(14) where exchanges overlap another micro-batch, they do in candidates with several expert ranks whose passes alternate
+    between micro-batches: interleaved 1F1B, and one stage with more than one micro-batch. Their layers with experts are
+    alike, and recompute is neither full nor of the module ``moe``.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
@@ -54,6 +57,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from taut.data.costs import RECOMPUTE, Module, Recompute
+from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.spec import Spec
 from taut.data.stack import ANY_DIVISION, ContextKind, Form, Schedule, ZeroStage
 from taut.data.suggest import one_of
@@ -189,7 +193,7 @@ class StrategySpace(Spec):
 
     ``stack`` names the framework (``taut.data.stack``) whose limits the other fields state. ``recompute_modules`` are
     those of selective recompute (``taut.data.analytic.recompute_modules``); none stands for the attention core, or for
-    what the stack recomputes.
+    what the stack recomputes. ``dispatch`` says how expert ranks exchange tokens, (14).
     ``overlap_context`` says whether steps of a ring of keys and values go beside attention
     (``taut.formulations.tables.block_traffic`` (2)).
     """
@@ -209,6 +213,7 @@ class StrategySpace(Spec):
     hybrid_sharding: bool = True
     recompute: list[Recompute] = list(RECOMPUTE)
     recompute_modules: list[Module] = []
+    dispatch: DispatchSpec = USUAL_DISPATCH
     recompute_by_stage: bool = True
     divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
     empty_ends: bool = False
@@ -219,7 +224,10 @@ class StrategySpace(Spec):
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         usual = "max_ep", "divisions", "recompute_modules", "cp_comm", "overlap_context", "empty_ends"
-        return self.dumped(handler(self), *usual)
+        values = self.dumped(handler(self), *usual)
+        if self.dispatch == USUAL_DISPATCH:
+            del values["dispatch"]
+        return values
 
     @field_validator("fixed")
     @classmethod

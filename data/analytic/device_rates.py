@@ -94,7 +94,7 @@ class Rates:
     number, (5); ``head`` the operators of the head where they are others than a layer's, (4). ``selective_products``
     says what selective recompute keeps (``taut.data.analytic.kept_activations`` (3)), ``fused_experts`` that biases and
     activation of experts are part of their products' kernels, ``fused_loss`` that the logits' gradient takes their
-    place.
+    place, ``imbalance`` the load of the fullest rank's experts over the mean.
     """
 
     operators: Operators
@@ -110,6 +110,7 @@ class Rates:
     selective_products: bool = False
     fused_experts: bool = False
     fused_loss: bool = False
+    imbalance: float = 1.0
 
     @property
     def logit_bytes(self) -> int:
@@ -133,6 +134,7 @@ def rates_of(
     fp8_inputs: bool = False,
     fused_experts: bool = False,
     fused_loss: bool = False,
+    imbalance: float = 1.0,
 ) -> Rates:
     """
     Rates of a device in a precision.
@@ -156,6 +158,8 @@ def rates_of(
         Whether biases and activation of experts are part of their products' kernels.
     fused_loss
         Whether the loss writes the logits' gradient in their place.
+    imbalance
+        Rows of the fullest rank's experts over the mean.
     """
     stated = stated_operators(device, precision)
     chosen, head = stated if operators is None else operators, None
@@ -179,6 +183,7 @@ def rates_of(
         selective_products=selective_products,
         fused_experts=fused_experts,
         fused_loss=fused_loss,
+        imbalance=imbalance,
     )
 
 

@@ -13,6 +13,7 @@ context ranks each has 1/cp of every sequence, whose tokens attend to the whole 
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -64,6 +65,7 @@ def analytic_costs(
     expert_degrees: Iterable[int] = (),
     operators: Mapping[str, Operators] | None = None,
     recompute_modules: Collection[Module] = (),
+    imbalance: float = 1.0,
     fused_attention: bool = True,
     selective_products: bool = False,
     fp8_inputs: bool = False,
@@ -89,6 +91,8 @@ def analytic_costs(
     recompute_modules
         Modules of selective recompute (``taut.data.analytic.recompute_modules``); the attention core, or what the stack
         does, where none is named.
+    imbalance
+        Rows of the fullest expert rank over the mean.
     fused_attention
         Whether the attention scores stay out of memory, as FlashAttention keeps them; a calibration knows better.
     selective_products, fp8_inputs, fused_loss
@@ -115,7 +119,7 @@ def analytic_costs(
     given["fused_loss"] = fused_loss
     kept = calibration.kept if calibration else given
     models = {device.name: (operators or {}).get(device.name) for device in devices}
-    priced = [_priced(device, precision, models[device.name], kept, calibration) for device in devices]
+    priced = [_priced(device, precision, models[device.name], kept, calibration, imbalance) for device in devices]
     shares = [(tp, batch, cp) for cp in sorted(set(context_degrees)) for tp in degrees for batch in batches]
     apart = sorted(set(expert_degrees) - {1})
     modules = tuple(recompute_modules)
@@ -139,9 +143,18 @@ def _priced(
     operators: Operators | None,
     kept: Mapping[str, bool],
     calibration: Calibration | None,
+    imbalance: float,
 ) -> _Priced:
     chosen = calibration or uncalibrated(device)
-    rates = rates_of(device, precision, operators, launch=chosen.launch, fused_experts=chosen.fused_experts, **kept)
+    rates = rates_of(
+        device,
+        precision,
+        operators,
+        launch=chosen.launch,
+        fused_experts=chosen.fused_experts,
+        imbalance=imbalance,
+        **kept,
+    )
     return _Priced(device, rates, np.array([chosen[kind] for kind in KINDS]))
 
 
@@ -197,20 +210,22 @@ def _rows(
     modules: tuple[Module, ...],
 ) -> Iterator[CostRow]:
     element, rates, device = priced.rates.element, priced.rates, priced.device.name
+    even = replace(rates, imbalance=1.0)
     for layer in model.kinds.values():
         if not layer.splits(tp) or layer.seq % cp:
             continue
         shape = layer_shape(layer, tp, batch, cp)
         tokens = batch * layer.seq // cp
         for ranks in _ranks_of_experts(layer, tp, expert_degrees):
-            plain = _passes(layer, shape, tp, rates, ranks)
+            own = rates if ranks.ep > 1 else even
+            plain = _passes(layer, shape, tp, own, ranks)
             again = (
-                recomputed_terms(layer, shape, tp, rates, plain.forward, modules, ranks)
+                recomputed_terms(layer, shape, tp, own, plain.forward, modules, ranks)
                 if modules
                 else plain.forward * selective_shares(shape, rates)
             )
             for recompute in RECOMPUTE:
-                kept = kept_of(layer, recompute, tokens, rates, ranks.share(tp), modules)
+                kept = kept_of(layer, recompute, tokens, own, ranks.share(tp), modules)
                 key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp, *ranks)
                 yield _row(priced, key, recomputed(plain, recompute, again), kept)
     first, last = model.blocks[0], model.blocks[-1]

@@ -118,7 +118,7 @@ def _work(
     if "moe" in modules:
         moved = unit * 4.0 * shape.ffn + routing_bytes(layer, shape, tp, rates, ranks)
         moved = moved + biased_bytes(layer, tokens, tp, rates, ranks)
-        yield "moe", feed_forward_products(layer, shape, tp, tokens, ranks), moved, 0.0
+        yield "moe", feed_forward_products(layer, shape, tp, tokens, ranks, rates.imbalance), moved, 0.0
         return
     if "moe_act" in modules:
         yield "moe_act", [], unit * 4.0 * chosen, 0.0
@@ -148,6 +148,7 @@ def dropped(layer: LayerSpec, modules: Collection[Module], tokens: int, rates: R
         What the stack and the precision keep.
     """
     element, experts = rates.element, layer.experts
+    routed = experts.experts_per_token * experts.expert_ffn_hidden if experts else 0
 
     def inner(width: int) -> int:
         """Bytes of a feed-forward part's first output and its function's."""
@@ -162,11 +163,12 @@ def dropped(layer: LayerSpec, modules: Collection[Module], tokens: int, rates: R
         if "mlp" in modules:
             replicated, split = replicated + cast_bytes(tokens * layer.hidden, rates), split + inner(layer.ffn)
     elif "moe" in modules:
-        replicated, split = replicated + SCORE_BYTES * experts.num_experts * tokens, split + inner(layer.used_ffn)
-        whole = cast_bytes(tokens * experts.experts_per_token * layer.hidden, rates)
+        replicated += SCORE_BYTES * experts.num_experts * tokens
+        split += inner(experts.shared_ffn_hidden) + int(rates.imbalance * inner(routed))
+        whole = int(rates.imbalance * cast_bytes(tokens * experts.experts_per_token * layer.hidden, rates))
     else:
         if "moe_act" in modules:
-            split += cast_bytes(tokens * experts.experts_per_token * experts.expert_ffn_hidden, rates)
+            split += int(rates.imbalance * cast_bytes(tokens * routed, rates))
         if "shared_experts" in modules:
             split += inner(experts.shared_ffn_hidden)
     return Kept(replicated, split, whole)

@@ -7,7 +7,9 @@ A micro-batch has n tokens of hidden size h. Sizes of experts and latent attenti
 
 (1) Products, of rows x sums with sums x columns: the router's n x h with h x E on every rank; the shared experts' two
     of width :math:`f_s / t`; and the experts' two of width :math:`f_e / t`, in one kernel each: of
-    :math:`G = \min(E, k n)` experts each takes :math:`k n / G` tokens. Routing is even: an imbalance factor of 1.
+    :math:`G = \min(E, k n)` experts each takes :math:`k n / G` tokens. Routing is even unless an imbalance factor is
+    stated: rows of experts, and what is kept of them, are then times that factor on the fullest of several expert
+    ranks.
 (2) Latent attention has :math:`h \times (r_q + r_{kv} + d_r)` on every rank, and by heads
     :math:`r_q \times (d_n + d_r) a / t`, :math:`r_{kv} \times (d_n + d_v) a / t` and :math:`d_v a / t \times h`. Ranks
     that repeat a product repeat it for all tokens, as without sequence parallelism.
@@ -36,6 +38,7 @@ dispatcher), so that tensor ranks exchange what they do for a dense one. With e 
     experts' inputs a rank keeps x / t. What else is kept does not change: ranks trade tokens for tokens.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -93,7 +96,8 @@ def routed_passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
         How experts are split over ranks.
     """
     tokens = shape.batch * shape.seq
-    products = [*attention_products(layer, shape, tp, tokens), *feed_forward_products(layer, shape, tp, tokens, ranks)]
+    ffn = feed_forward_products(layer, shape, tp, tokens, ranks, rates.imbalance)
+    products = [*attention_products(layer, shape, tp, tokens), *ffn]
     moved = rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn + 4.0 * layer.normed_hidden / tp)
     if layer.latent:
         moved = moved + rates.element * tokens * (
@@ -117,7 +121,7 @@ def biased_bytes(layer: LayerSpec, tokens: Floats, tp: int, rates: Rates, ranks:
     experts = layer.experts
     if experts is None or not experts.biased or rates.fused_experts:
         return 0.0
-    rows = experts.experts_per_token * tokens * ranks.share(tp)
+    rows = rates.imbalance * experts.experts_per_token * tokens * ranks.share(tp)
     width = experts.expert_ffn_hidden / (ranks.etp if ranks.ep > 1 else tp)
     return np.asarray(rates.element * rows * (BIASED_WIDTHS * width + BIASED_HIDDEN * layer.hidden))
 
@@ -138,7 +142,7 @@ def attention_products(layer: LayerSpec, shape: LayerShape, tp: int, tokens: Flo
 
 
 def feed_forward_products(
-    layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats, ranks: ExpertRanks
+    layer: LayerSpec, shape: LayerShape, tp: int, tokens: Floats, ranks: ExpertRanks, imbalance: float = 1.0
 ) -> list[Product]:
     """Products of router, shared experts and experts, or of the dense feed-forward part, (1) and (5)."""
     experts, hidden = layer.experts, shape.hidden
@@ -148,7 +152,7 @@ def feed_forward_products(
     found = [Product(tokens / tp if apart else tokens, np.asarray(float(experts.num_experts)), hidden)]
     if experts.shared_ffn_hidden:
         found += shared_products(layer, shape, tp, tokens)
-    rows = experts.experts_per_token * tokens * ranks.share(tp)
+    rows = imbalance * experts.experts_per_token * tokens * ranks.share(tp)
     groups = np.minimum(experts.num_experts / ranks.ep, rows)
     width = np.asarray(experts.expert_ffn_hidden / (ranks.etp if apart else tp))
     return found + _up_and_down(rows / groups, shape, width, groups)
@@ -204,7 +208,11 @@ def routed_kept(layer: LayerSpec, recompute: str, tokens: int, rates: Rates) -> 
     split = element * tokens * widths + cast_bytes(tokens * cast, rates)
     if recompute == "none" and not rates.fused_attention:
         split += (2 * element + 1) * layer.heads * layer.window * tokens
-    return Kept(replicated, split, cast_bytes(tokens * chosen * hidden, rates))
+    if rates.imbalance > 1.0 and layer.experts:
+        inner = tokens * chosen * layer.experts.expert_ffn_hidden
+        more = element * (layer.ffn_matrices - 1) * inner + cast_bytes(inner, rates)
+        split += math.ceil((rates.imbalance - 1) * more)
+    return Kept(replicated, split, math.ceil(rates.imbalance * cast_bytes(tokens * chosen * hidden, rates)))
 
 
 def widths_of(layer: LayerSpec) -> tuple[int, int, int]:

@@ -38,34 +38,29 @@ rank,
     and where the layer is recomputed as a whole. The feed-forward part's all-reduce (1) is then that of the shared
     experts, none without them; and where x is tp, one of the :math:`e k b s h / cp` bytes that the group's experts take
     (gathered before them and scattered after them);
+    With the dispatcher ``alltoall`` (``taut.data.layers.dispatch``) its k rows go each to its own expert instead,
+    :math:`k (g - 1) / ep` of them inside the node and :math:`k (ep - g) / ep` to others. Bytes are times the imbalance
+    factor, and of what is dispatched forward, or again, those in its format. Where a candidate hides exchanges
+    (``taut.formulations.space`` (14)), a layer's E seconds of them take :math:`\max(0, E - H)`, with H the least
+    seconds of both passes of a layer with experts, of which half hide what is exchanged forward. Such layers are
+    alike, so ranges have sums of both;
 (5) seconds are bytes times the slowest inverse rate, plus steps times the largest latency, of the tensor group and of
-    the context ranks. Of its nodes' cards a context ring with g of G devices on a node gets g / G. But for (3) none of
-    it overlaps computation;
+    the context ranks. Of its nodes' cards a context ring with g of G devices on a node gets g / G. But for (3) and (4)
+    none of it overlaps computation;
 (6) of named modules that are recomputed (``taut.data.analytic.recompute_modules``) ``core_attn`` passes keys and values
     once more, ``mlp``, ``moe`` and, beside expert ranks, ``shared_experts`` sum their outputs once more, and ``moe``
     dispatches and combines once more.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.data.costs import RECOMPUTE, Module
-from taut.data.layers.layer import LayerSpec
-from taut.formulations.degrees import BlockShape, inner_contexts
+from taut.formulations.degrees import BlockShape
 from taut.formulations.links import Links
-from taut.formulations.rings import ring_factor, ring_steps
 from taut.formulations.tables.block_links import BlockLink, best_block
-from taut.formulations.tables.priced_layers import PricedLayers
-
-REDUCTIONS = {"forward": 2, "none": 4, "selective": 4, "full": 6}
-"""All-reduces of a layer and micro-batch in Megatron by recompute, (1); and exchanges of tokens, (4)."""
-PASSED = {"forward": 1, "none": 3, "selective": 4, "full": 4}
-"""Times that keys and values pass their ring for a layer and micro-batch by recompute, (2)."""
-EXCHANGED = {"forward": 1, "none": 2, "selective": 3, "full": 3}
-"""Times that an all-to-all of context ranks goes to attention and back, by recompute, (2)."""
 
 
 class Traffic(NamedTuple):
@@ -74,6 +69,7 @@ class Traffic(NamedTuple):
 
     Those of exchanges, and of all-to-alls of context ranks, are inside nodes and between them. Of context rings there
     are bytes, steps and seconds of attention beside them, on a last axis for layers alike in these, (3).
+    ``expert_hidden`` are seconds of exchanges that another micro-batch hides, 0 where it hides none, (4).
     """
 
     group_bytes: Floats
@@ -87,6 +83,7 @@ class Traffic(NamedTuple):
     context_near: Floats
     context_far: Floats
     context_steps: Floats
+    expert_hidden: Floats
 
     def at(self, *index: Ints | int | slice) -> "Traffic":
         """The entries at an index."""
@@ -115,7 +112,13 @@ class Traffic(NamedTuple):
         if _some(link.near_inverse) or _some(link.far_inverse):
             found = found + self.near_bytes * link.near_inverse + self.far_bytes * link.far_inverse
             found = found + self.expert_steps * link.expert_latency
+            found = found - self._behind(link) if self.expert_hidden.any() else found
         return np.asarray(found)
+
+    def _behind(self, link: BlockLink) -> Floats:
+        """Seconds of exchanges that another micro-batch hides, (4)."""
+        exchanged = self.near_bytes * link.near_inverse + self.far_bytes * link.far_inverse
+        return np.asarray(np.minimum(exchanged + self.expert_steps * link.expert_latency, self.expert_hidden))
 
     def ring_seconds(self, link: BlockLink) -> Floats:
         """Seconds of context rings that attention does not hide, (3)."""
@@ -148,8 +151,15 @@ class Traffic(NamedTuple):
         tuple
             Seconds wherever the block is, and bytes and steps over its slowest link. In blocks of several nodes tensor
             groups and exchanges are on the best links, and what context rings send counts between nodes. A ring that
-            is hidden on the best links counts as hidden everywhere.
+            is hidden on the best links counts as hidden everywhere. Exchanges of which some are hidden are on the best
+            links as well.
         """
+        if self.expert_hidden.any():
+            nothing, best = np.zeros_like(self.expert_hidden), best_block(links, np.ones(links.num_nodes, bool), block)
+            none = {"near_bytes": nothing, "far_bytes": nothing, "expert_steps": nothing, "expert_hidden": nothing}
+            rest = self._replace(**none)
+            anywhere, moved, steps = rest.by_place(links, block)
+            return anywhere + self.seconds(best) - rest.seconds(best), moved, steps
         if block.tp == block.width:
             return np.zeros_like(self.group_bytes), self.group_bytes, self.group_steps
         link = best_block(links, np.ones(links.num_nodes, bool), block)
@@ -184,116 +194,3 @@ def block_seconds(both: Traffic, forward: Traffic, links: Iterable[BlockLink]) -
     return BlockSeconds(
         np.stack([both.seconds(link) for link in each]), np.stack([forward.seconds(link)[None] for link in each])
     )
-
-
-def traffic_tables(priced: PricedLayers, coefficient: float = 1.0, exchange: float = 1.0) -> tuple[Traffic, Traffic]:
-    """
-    Traffic of both passes of every range of layers (recompute, L+1, L+1), and of the forward pass (L+1, L+1).
-
-    Parameters
-    ----------
-    priced
-        The layers at the degrees of a block, and one micro-batch.
-    coefficient, exchange
-        What a calibration multiplies it by, and what it multiplies the traffic of experts by.
-    """
-    both = [_traffic(priced, coefficient, exchange, kind) for kind in RECOMPUTE]
-    forward = _traffic(priced, coefficient, exchange, "forward")
-    return Traffic(*(np.stack(figures) for figures in zip(*both, strict=True))), forward
-
-
-def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: str) -> Traffic:
-    """Traffic of every range of layers under a recompute, or of its forward pass."""
-    block, kinds = priced.block, priced.kinds
-    modules = priced.modules if kind == "selective" else ()
-    attention = "none" if modules and "core_attn" not in modules else kind
-    repeated, exchanged = np.array([_again(layer, block, modules) for layer in kinds]).T
-    reductions, exchanges = REDUCTIONS[kind], REDUCTIONS[kind] + 2 * exchanged
-    tp = block.tp
-    tokens = [priced.micro_batch * layer.seq // block.cp for layer in kinds]
-    output = np.array([priced.element * count * layer.hidden for count, layer in zip(tokens, kinds, strict=True)])
-    summed, chosen = np.array([_feed_forward(layer, block) for layer in kinds]).T
-    wide = chosen * (block.etp > 1)
-    near, far = np.array([_copies(layer, block, priced.node_size) for layer in kinds]).T
-    none = np.zeros(len(kinds))
-
-    def sums(common: Floats, experts: Floats = none) -> Floats:
-        return _weighed_sums(priced, [(coefficient, common), (exchange, experts)])
-
-    rings = _rings(priced, np.array(tokens), PASSED[attention])
-    inside, outside, steps = _all_to_alls(priced, np.array(tokens), EXCHANGED[attention])
-    return Traffic(
-        sums(
-            ring_factor(tp) * (reductions * summed / 2 + repeated) * output,
-            ring_factor(tp) * (exchanges * wide / 2) * output,
-        ),
-        sums(ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (exchanges * (wide > 0) / 2)),
-        coefficient * rings[0],
-        coefficient * rings[1],
-        coefficient * rings[2],
-        sums(none, exchanges * (near * output / tp)),
-        sums(none, exchanges * (far * output / tp)),
-        sums(none, exchanges * (chosen > 0)),
-        sums(inside),
-        sums(outside),
-        sums(steps),
-    )
-
-
-def _weighed_sums(priced: PricedLayers, parts: list[tuple[float, Floats]]) -> Floats:
-    """Sums of figures by kind over every range, each times its coefficient."""
-    # Most blocks have no context ranks and no expert ranks.
-    some = [weight * priced.sums(figure.astype(float).tolist(), 0, 0) for weight, figure in parts if figure.any()]
-    return np.asarray(sum(some[1:], some[0]) if some else np.zeros_like(priced.first))
-
-
-def _rings(priced: PricedLayers, tokens: Ints, passes: int) -> Floats:
-    """Bytes, steps and hidden seconds of context rings of every range, (3, L+1, L+1, layers alike), (2) and (3)."""
-    block, inner = priced.block, inner_contexts(priced.tp, priced.cp, priced.node_size)
-    if priced.cp == 1:
-        return np.zeros((3, *priced.first.shape, 1))
-    turns = {"a2a": 0, "a2a+p2p": block.cp // inner - 1}.get(block.cp_comm, block.cp - 1)
-    sent = priced.element * tokens * np.array([layer.keys_and_values(block.tp) for layer in priced.kinds])
-    hides = priced.core_inverse if block.cp_comm != "all_gather" else 0.0
-    core = np.array([layer.attention_flops() for layer in priced.kinds]) * priced.micro_batch / block.tp / block.cp
-    each = np.stack([sent, np.ones(len(sent)), core / (turns + 1) * hides])
-    alike, of = np.unique(each, axis=1, return_inverse=True)
-    count = np.stack([priced.count[of.ravel() == k].sum(axis=0) for k in range(alike.shape[1])], axis=-1)
-    return np.asarray(turns * passes * count * alike[:, None, None])
-
-
-def _all_to_alls(priced: PricedLayers, tokens: Ints, times: int) -> tuple[Floats, Floats, Floats]:
-    """Bytes within nodes and between them, and steps, of the all-to-alls of context ranks of each layer kind, (2)."""
-    block, inner = priced.block, inner_contexts(priced.tp, priced.cp, priced.node_size)
-    if block.cp_comm not in ("a2a", "a2a+p2p"):
-        return (np.zeros(len(tokens)),) * 3
-    ranks = block.cp if block.cp_comm == "a2a" else inner
-    widths = [layer.queries(block.tp) + layer.output(block.tp) for layer in priced.kinds]
-    keys = [layer.keys_and_values(block.tp) for layer in priced.kinds]
-    moved = times * priced.element * tokens * (np.array(widths) + np.array(keys)) / ranks
-    return moved * (inner - 1), moved * (ranks - inner), np.full(len(tokens), 2.0 * times)
-
-
-def _feed_forward(layer: LayerSpec, block: BlockShape) -> tuple[int, int]:
-    """All-reduces forward of a layer but its experts', and experts on other ranks that take a token, (1) and (4)."""
-    if not layer.experts or block.ep == 1:
-        return 2, 0
-    return 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
-
-
-def _again(layer: LayerSpec, block: BlockShape, modules: Collection[Module]) -> tuple[int, int]:
-    """All-reduces, and exchanges to and fro, of a layer that recomputing modules repeats, (6)."""
-    if layer.experts is None:
-        return int("mlp" in modules), 0
-    if "moe" in modules:
-        return _feed_forward(layer, block)[0] - 1, int(block.ep > 1)
-    return int("shared_experts" in modules and layer.experts.shared_ffn_hidden > 0 and block.ep > 1), 0
-
-
-def _copies(layer: LayerSpec, block: BlockShape, node_size: int) -> tuple[float, float]:
-    """Copies of a token that a device sends inside nodes, and to other nodes, in an exchange, (4)."""
-    if not layer.experts or block.ep == 1:
-        return 0.0, 0.0
-    ep, here = block.ep, min(block.ep, node_size // block.etp)
-    near = ep * (here - 1) / here * layer.experts.reach(ep)
-    return near, (ep / here - 1) * layer.experts.reach(ep // here)

@@ -187,6 +187,8 @@ class DeviceMemory:
         For every device the micro-batches in flight of its chunks that its order goes through, (n, chunks).
     budget
         Largest bytes of each device type that satisfy (5).
+    ahead
+        Whether a device holds its largest chunk's activations once more, for a pass that runs beside another one.
     """
 
     tables: StageTables
@@ -195,6 +197,7 @@ class DeviceMemory:
     device: Ints
     counts: tuple[Ints, ...]
     budget: Ints
+    ahead: bool = False
 
     def bytes_of(self, recompute: Ints, first: Ints, end: Ints) -> list[int]:
         """Bytes of every device (pp), from index of recompute, first layer and end of every chunk, each (C,)."""
@@ -217,13 +220,13 @@ class DeviceMemory:
         kept = [weighed(model, kept_term(RECOMPUTE[r]), tables.activation[r, i, j]) for r, i, j in ranges]
         counts = self.counts[device]
         at_once = (counts @ np.minimum(kept, SATURATED_BYTES // int(counts.sum(axis=1).max()))).max()
-        passes = int(workspace) + int(logits) + int(buffers) + int(at_once)
+        passes = int(workspace) + int(logits) + int(buffers) + int(at_once) + self.ahead * int(max(kept))
         cast = int(cast_bytes(whole, self.candidate, apart)) if model.half_moments else 0
         return once + max(passes, cast) + overhead(model, self.candidate)
 
 
 def device_memory(
-    tables: StageTables, model: MemoryModel, candidate: Candidate, capacity_kib: list[int]
+    tables: StageTables, model: MemoryModel, candidate: Candidate, capacity_kib: list[int], *, ahead: bool = False
 ) -> DeviceMemory:
     """
     Memory of the devices of an order-priced candidate, (6).
@@ -232,6 +235,8 @@ def device_memory(
     ----------
     tables, model, candidate, capacity_kib
         As of ``stage_memory``.
+    ahead
+        Whether passes of two micro-batches run side by side.
 
     Returns
     -------
@@ -239,7 +244,7 @@ def device_memory(
         With the budgets of every device type, margin kept free.
     """
     device, counts = device_of_chunk(*candidate.order_key[:3]), in_flight_counts(*candidate.order_key)
-    return DeviceMemory(tables, model, candidate, device, counts, budgets(model, capacity_kib))
+    return DeviceMemory(tables, model, candidate, device, counts, budgets(model, capacity_kib), ahead)
 
 
 def kept_term(recompute: str) -> str:

@@ -23,6 +23,7 @@ from taut.data.analytic.device_rates import ELEMENT_BYTES
 from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE, CostTable, Key, LayerCost, Module
 from taut.data.device import Precision
+from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
 from taut.formulations.degrees import BlockShape
@@ -49,6 +50,8 @@ class PricedLayers:
         Seconds of a FLOP of attention beside which steps of a ring of keys go, 0 where they go beside none.
     ends
         Whether embedding and head are parts of their own.
+    dispatch
+        How expert ranks exchange tokens.
     """
 
     model: ModelSpec
@@ -61,6 +64,7 @@ class PricedLayers:
     modules: tuple[Module, ...] = ()
     core_inverse: float = 0.0
     ends: bool = False
+    dispatch: DispatchSpec = USUAL_DISPATCH
 
     @property
     def tp(self) -> int:
@@ -129,6 +133,12 @@ class PricedLayers:
     def prices(self, device: str, recompute: str) -> list[LayerCost]:
         """Cost of a layer of each kind."""
         return [self._price(device, layer, recompute) for layer in self.kinds]
+
+    @property
+    def hiding(self) -> float:
+        """Least seconds of both passes of a layer with experts, without recompute, on any device type."""
+        every = (zip(self.kinds, self.prices(device, "none"), strict=True) for device in self.device_types)
+        return min(cost.seconds for each in every for layer, cost in each if layer.experts)
 
     def edges(self, device: str) -> tuple[LayerCost, LayerCost]:
         """Costs of embedding and head; nothing for a model without vocabulary."""

@@ -31,8 +31,9 @@ from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE, LayerCost
 from taut.data.layers.layer import LayerSpec
 from taut.data.memory import LOGIT_BYTES
-from taut.formulations.tables.block_traffic import Traffic, traffic_tables
+from taut.formulations.tables.block_traffic import Traffic
 from taut.formulations.tables.priced_layers import PricedLayers
+from taut.formulations.tables.traffic_tables import traffic_tables
 
 
 @dataclass(frozen=True)

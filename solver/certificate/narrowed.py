@@ -69,10 +69,22 @@ def _choices(space: Mapping[str, Any], default: StrategySpace) -> Iterator[str]:
         yield f"divisions of the layers: {', '.join(forms)} (left out: all others)"
     if modules := space.get("recompute_modules"):
         yield f"selective recompute: of {', '.join(modules)} (left out: other modules)"
+    if dispatch := space.get("dispatch"):
+        yield f"exchanges of experts: {_dispatched(dispatch)}"
     if not space.get("recompute_by_stage", True):
         yield "recompute: one kind for all stages"
     if space.get("pipeline_zero") is not None and not set(space.get("zero", [])) <= set(space["pipeline_zero"]):
         yield f"zero in pipelines: {', '.join(map(_word, space['pipeline_zero']))}"
+
+
+def _dispatched(dispatch: Mapping[str, Any]) -> str:
+    """How tokens are dispatched, in words."""
+    words = [str(dispatch.get("dispatcher", "flex"))]
+    words += ["dispatched in fp8"] * bool(dispatch.get("fp8"))
+    factor = float(dispatch.get("imbalance", 1.0))
+    words += [f"imbalance factor {factor:g}"] * (factor > 1)
+    words += ["hidden behind another micro-batch where passes alternate"] * bool(dispatch.get("overlap"))
+    return ", ".join(words)
 
 
 def _word(value: object) -> str:

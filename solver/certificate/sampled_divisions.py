@@ -8,15 +8,14 @@ import numpy as np
 from taut.solver.certificate.published_orders import order_for
 from taut.solver.certificate.reference.layers import layers_of
 from taut.solver.certificate.reference.memory import Stages, memory_bytes
-from taut.solver.certificate.reference.space import SPLIT, Case, Choice
+from taut.solver.certificate.reference.space import Case, Choice
 
 Recompute = tuple[str, ...]
 
 
 def recomputes(case: Case, choice: Choice) -> list[str]:
     """Recomputes that a stage of a candidate may choose."""
-    every = [kind for kind in case.space["recompute"] if not (kind == "full" and choice.schedule in SPLIT)]
-    return [kind for kind in every if choice.uniform_recompute in ("", kind)]
+    return case.recomputes(choice)
 
 
 def between(cuts: Sequence[int], layers: int) -> Stages:

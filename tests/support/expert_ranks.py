@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from taut.data.costs import CostRow, Module
+from taut.data.layers.dispatch import DISPATCHERS, DispatchSpec
 from taut.data.stack import SCHEDULES
 from taut.formulations.problem import PlanningProblem
 from tests.support.instances import random_problem
@@ -29,6 +30,9 @@ def with_expert_ranks(seed: int, *, orders: bool = True) -> PlanningProblem:
         update={
             **{"max_ep": 8, "zero": [[0, 1], [1], [0]][seed % 3], "sequence_parallel": [False, True]},
             "recompute_modules": MODULES[seed % len(MODULES)],
+            "dispatch": DispatchSpec(
+                dispatcher=DISPATCHERS[seed % 2], fp8=seed % 3 == 1, imbalance=1.0 + seed % 4 / 4, overlap=seed % 4 < 2
+            ),
         }
     )
     if orders and seed % 3 == 0 and given.cluster.num_devices <= MOST_DEVICES:

@@ -33,7 +33,7 @@ from taut.formulations import (
 )
 from taut.formulations.partition import Crossing
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.tables import block_links, block_traffic, memory, stage_tables
+from taut.formulations.tables import block_links, memory, stage_tables, traffic_tables
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.solver import layer_partition
 from taut.solver.bounds import communication, copies, least_hops, least_rings, link_bounds, relaxation
@@ -109,7 +109,7 @@ def _one_less(pipelines: Any, problem: PlanningProblem, strategy: Any, tables: A
 
 
 def _without_full_rings(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(block_traffic.REDUCTIONS, "full", 4)
+    patch.setitem(traffic_tables.REDUCTIONS, "full", 4)
 
 
 def _no_keys(found: Any, *_: Any) -> Any:
@@ -207,7 +207,7 @@ BUGS: dict[str, Patch] = {
     "nodes hold half of the groups": _changed(least_rings, "groups_of_node", lambda found, *_: max(found // 2, 1)),
     "ring of bounds +30 %": _scaled(least_rings, "ring_per_byte", 1.3),
     "orders 10 % short": _scaled(order_times, "spans", 0.9),
-    "keys and values sent for nothing": _changed(block_traffic, "traffic_tables", _no_keys),
+    "keys and values sent for nothing": _changed(traffic_tables, "traffic_tables", _no_keys),
     "contexts of bounds at half the rate": _changed(
         block_links, "best_block", lambda found, *_: found._replace(context_inverse=2 * found.context_inverse)
     ),

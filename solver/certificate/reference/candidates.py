@@ -37,7 +37,8 @@ With D devices, global batch g and L layers a candidate has
 (12) a division of the layers of one of the space's forms (``taut.solver.certificate.reference.divisions``);
 (13) where the space lets end chunks be empty and names the form ``layout``, embedding and head as two layers more to be
     divided, if the model has a vocabulary and a device several chunks, or several stages with this fixed: of chunks
-    there may then be L + 2.
+    there may then be L + 2;
+(14) where exchanges overlap (``Case.hides``), some recompute that goes with it.
 """
 
 from collections.abc import Iterator
@@ -185,7 +186,8 @@ def _experts(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
             all(size % count == 0 for size in sizes) or (len(sizes) == 1 and count % min(sizes) == 0)
             for count in (held, max(held, replica))
         )
-        if fits and not any(count % ep for count in numbers) and _expert_costs(case, choice, ep, etp):
+        fits = fits and not any(count % ep for count in numbers) and _expert_costs(case, choice, ep, etp)
+        if fits and case.recomputes(replace(choice, ep=ep, etp=etp)):
             yield ep, etp
 
 
@@ -198,9 +200,8 @@ def _least_held(case: Case, choice: Choice) -> int:
 
 def _expert_costs(case: Case, choice: Choice, ep: int, etp: int) -> bool:
     """Whether the layers with experts have a cost, (3), at some expert ranks."""
-    where = choice.tp, 0
     for device, layer in product(case.cluster.devices, case.model.blocks):
-        key = Key(device, layer.kind, *where, layer.seq, "none", choice.cp, ep, etp)
+        key = Key(device, layer.kind, choice.tp, 0, layer.seq, "none", choice.cp, ep, etp)
         measured = case.costs.micro_batches.get(key, [])
         if layer.experts and not (measured and measured[0] <= choice.micro_batch <= measured[-1]):
             return False

@@ -17,7 +17,9 @@ consecutive tp cp ranks context rank c. In groups of ep etp consecutive ranks ev
     itself; none of n experts is among k with probability (E - n)! (E - k)! / ((E - n - k)! E!). Between nodes the rate
     is the slowest between the group's, or an equal share of a node's cards if that is less, within nodes the slowest
     there; both take their turn, and the largest latency. All-reduces (1) are one for attention, one for shared experts,
-    and with etp > 1 one of k outputs.
+    and with etp > 1 one of k outputs. Of exchanges that overlap, what a layer's passes take at least without recompute
+    is hidden, half of it forward. A plain all-to-all sends k rows of a token, each to one of ep devices. A row is times
+    the imbalance factor, and the first of two exchanges forward in the dispatch's format.
 (5) Each of cp context ranks sends keys and values to the next cp - 1 times (p2p), forward once, backward twice, and
     once more where attention is computed again; as many where all gather them (all_gather). Their link is the slowest
     of those with one tensor rank, or between nodes the share of a node's cards of those of them that it holds. Where
@@ -61,8 +63,9 @@ class Figures:
         #: Seconds (3, types, layers), and (3, types, chunks).
         self.by_layer = self.layers.passes[:, :, row, np.arange(len(row))]
         self.passes = self.summed(self.by_layer)
-        #: Bytes and numbers of all-reduces and tokens of experts, bytes and number of all-to-alls of context ranks, and
-        #: turns of keys by layers alike in these and in attention (7 + kinds, chunks): forward, and all.
+        #: Bytes and numbers of all-reduces and tokens of experts, seconds of these that another micro-batch hides,
+        #: bytes and number of all-to-alls of context ranks, and turns of keys by layers alike in these and in attention
+        #: (8 + kinds, chunks): forward, and all.
         layers, one = self.layers, np.array([layer is not None for layer in self.blocks], dtype=float)
         kinds, of_kind = np.unique(np.stack([layers.keys, layers.core]), axis=1, return_inverse=True)
         self.turn_bytes, self.turn_flops = kinds
@@ -74,20 +77,25 @@ class Figures:
             [
                 (outputs * usual + wide) / 2 * layers.output,
                 (outputs * usual + (wide > 0) * exchange) / 2,
-                *self._copies() * layers.output * exchange,
+                *self._copies() * layers.output * exchange * case.dispatch.imbalance,
                 (chosen > 0) * exchange,
+                (chosen > 0) * layers.hiding * case.hides(choice) / 2,
                 layers.moved * usual,
                 one * usual,
                 *turns * usual,
             ]
         )
-        self.sent = np.array([2, 2, 2, 2, 2, *[1] * (2 + len(turns))])[:, None] * each
+        #: Of two exchanges, to experts and back, the first is in the dispatch's own format.
+        self.both_ways = 1 + case.dispatch.dispatched
+        self.sent = np.array([2, 2, *[self.both_ways] * 2, 2, *[1] * (3 + len(turns))])[:, None] * each
         self.is_last = np.isin(np.arange(len(row)), self.last)
         self.parameters, self.experts = self.summed(layers.parameters), self.summed(layers.experts)
         whole = np.where(row == 2, 6, 4)
         modules = set(case.space.get("recompute_modules", ()))
         again = np.where((row == 2) | (row == 1) & (not modules or "core_attn" in modules), 1, 0)
-        times = np.array([*[whole] * 5, *[2 + again] * 2, *[3 + again] * len(turns)])
+        moved = np.where(row == 2, 2 * self.both_ways, self.both_ways) + 2
+        contexts = [*[2 + again] * 2, *[3 + again] * len(turns)]
+        times = np.array([whole, whole, moved, moved, whole, 0 * row + 2, *contexts])
         more = (row == 1) * self._repeated(modules, each)
         self.forward, self.every = self.summed(self.sent), self.summed(times * each + more)
 
@@ -116,7 +124,8 @@ class Figures:
             apart = layer.experts is not None and self.choice.ep > 1
             shared = layer.experts is not None and layer.experts.shared_ffn_hidden > 0
             if apart and "moe" in modules:
-                found[:, at] = 2 * each[:, at] * (np.arange(len(each)) < 5) - one
+                times = np.array([2, 2, *[self.both_ways] * 2, 2, *[0] * (len(each) - 5)])
+                found[:, at] = times * each[:, at] - one
             elif apart:
                 found[:, at] = one * (shared and "shared_experts" in modules)
             else:
@@ -130,6 +139,9 @@ class Figures:
             if layer is not None and layer.experts is not None and ep > 1:
                 count, chosen = layer.experts.num_experts, layer.experts.experts_per_token
                 here = min(ep, int(self.network.size.max()) // self.choice.etp)
+                if self.case.dispatch.dispatcher == "alltoall":
+                    found[:, at] = chosen / ep * (here - 1), chosen / ep * (ep - here)
+                    continue
                 of_device, of_node = (
                     1 - np.prod([(count - own - i) / (count - i) for i in range(chosen)])
                     for own in (count // ep, count // ep * here)
@@ -203,9 +215,9 @@ class Figures:
         return near, far, wait
 
     def rings(self, sent: Floats, rank: Ints) -> Floats:
-        """Seconds of what blocks of pipeline ranks (C,) exchange, (n, C, blocks), of (7 + kinds, C) figures."""
+        """Seconds of what blocks of pipeline ranks (C,) exchange, (n, C, blocks), of (8 + kinds, C) figures."""
         tp, found = self.choice.tp, np.zeros((len(self.devices), len(rank), self.choice.blocks))
-        moved, steps, near, far, exchanges, whole, times, *turns = sent[:, :, None]
+        moved, steps, near, far, exchanges, hidden, whole, times, *turns = sent[:, :, None]
         if tp > 1:
             rate, latency = (figure[:, rank] for figure in self.group_link)
             found = found + 2 * (tp - 1) / tp * moved / rate + 2 * (tp - 1) * steps * latency
@@ -213,7 +225,7 @@ class Figures:
             found = found + self._contexts(rank, whole, times, turns)
         if self.choice.ep > 1:
             inside, between, latency = (figure[:, rank] for figure in self.expert_link)
-            found = found + (near * inside + far * between) / tp + exchanges * latency
+            found = found + np.maximum((near * inside + far * between) / tp + exchanges * latency - hidden, 0)
         return np.asarray(found)
 
     def _contexts(self, rank: Ints, whole: Floats, times: Floats, turns: list[Floats]) -> Floats:

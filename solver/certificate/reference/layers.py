@@ -46,7 +46,8 @@ class Layers:
     (r, l) are bytes of activations that stay, and that recomputing brings back. ``output`` (l,) are bytes of the
     layers' outputs, ``keys`` (l,) those of keys and values, ``moved`` and ``core`` (l,) as in (4), ``parameters`` (l,)
     those of one rank, ``gathered`` (l,) those that the largest gather takes; ``experts`` (l,) those of experts where
-    fewer devices hold them than the rest; ``embedding`` are those of the token embedding alone.
+    fewer devices hold them than the rest; ``embedding`` are those of the token embedding alone. ``hiding`` are the
+    least seconds of all passes of a layer with experts, without recompute.
     """
 
     passes: Floats
@@ -61,6 +62,7 @@ class Layers:
     experts: Ints
     embedding: int
     logits: int
+    hiding: float
 
 
 def layers_of(case: Case, choice: Choice) -> Layers:
@@ -82,6 +84,8 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     costs = np.array(
         [[[_cost(case, choice, d, layer, r) for layer in kinds.values()] for r in RECOMPUTE] for d in _devices(case)]
     )[:, :, of]
+    routed = np.array([layer.experts is not None for layer in blocks])
+    hiding = float(costs[:, 0, routed, :3].sum(axis=-1).min(initial=np.inf))
     passes, kept = np.moveaxis(costs[..., :3], -1, 0), costs[..., 4 if choice.sequence_parallel else 3].max(axis=0)
     brought_back = np.maximum(kept[0] - kept, 0)
     vocabulary = -(-(case.model.vocab or 0) // (128 * tp)) * 128
@@ -116,7 +120,8 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     if (case.calibration or case.memory).fused_loss:
         entry = 0
     apart = experts if choice.expert_group > tp else 0 * experts
-    return Layers(passes, *held, parameters, gathered, apart, embedding, entry * tokens[-1] * vocabulary)
+    edges = embedding, entry * tokens[-1] * vocabulary
+    return Layers(passes, *held, parameters, gathered, apart, *edges, hiding if routed.any() else 0.0)
 
 
 def _with_ends(figures: Any, choice: Choice, mode: Literal["constant", "edge"] = "constant") -> Any:

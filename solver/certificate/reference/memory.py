@@ -7,7 +7,8 @@ What a device of each pipeline rank holds, and which plans break a rule.
     ZeRO-3 gathers two of the largest layers, and in a pipeline holds weights and gradients whole beside its shares.
     The states of experts that a group of w devices has between them are divided by tp cp dp / w.
 (2) Stage x of 1F1B holds min(pp - x, m) micro-batches, GPipe m; other orders what their passes hold, until the whole
-    backward pass or the gradient by the weights. Full recompute keeps checkpoints, otherwise activations.
+    backward pass or the gradient by the weights; where exchanges overlap, the largest chunk's once more. Full
+    recompute keeps checkpoints, otherwise activations.
 (3) For a moment a device holds the largest layer that recomputing brings back, the messages under way (one each way)
     with the gathered input under sequence parallelism, all keys and values with their gradients where context ranks
     gather them, and the loss its logits.
@@ -30,7 +31,7 @@ from taut.data.units import GIB, KIB, MOST_BYTES
 from taut.solver.certificate.reference.divisions import forms_of, is_stated
 from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of
 from taut.solver.certificate.reference.orders import Order
-from taut.solver.certificate.reference.space import CLOSED_FORM, SPLIT, Case, Choice
+from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 
 PARAMETER_BYTES = {
     "bf16": (2, 4, 12),
@@ -97,6 +98,8 @@ def memory_bytes(
     weighed = {term: _times(memory, term, figure) for term, figure in terms.items()}
     held = sum(weighed.pop(term) for term in ("weights", "gradients", "states"))
     passes = sum(weighed.values()) + _at_once(case, choice, kept, order)
+    if case.hides(choice) and choice.schedule not in CLOSED_FORM:
+        passes = passes + np.array([kept[rank == d].max() for d in range(choice.pp)])
     if memory.half_moments:
         passes = np.maximum(passes, _cast(choice, parameters, added(np.add.reduceat(layers.experts, first))))
     groups = (choice.pp > 1) + (choice.dp * choice.cp > 1)
@@ -205,8 +208,7 @@ def violations(
         counts = [end - first for first, end in stages]
         yield f"layers {counts} of the stages are no division that is {', '.join(forms_of(case))}"
         return
-    allowed = set(case.space["recompute"]) - ({"full"} if choice.schedule in SPLIT else set())
-    allowed &= {choice.uniform_recompute or kind for kind in allowed}
+    allowed = set(case.recomputes(choice))
     if len(recompute) != chunks or not set(recompute) <= allowed:
         yield f"recompute {list(recompute)} is not one of {sorted(allowed)} for each stage"
         return

@@ -11,6 +11,7 @@ from typing import Any
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
+from taut.data.layers.dispatch import DispatchSpec
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 
@@ -38,6 +39,26 @@ class Case:
     calibration: Calibration | None = None
     overlap_grad_reduce: bool = False
     kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def dispatch(self) -> DispatchSpec:
+        """How expert ranks exchange tokens."""
+        return DispatchSpec.model_validate(self.space.get("dispatch", {}))
+
+    def hides(self, choice: "Choice") -> bool:
+        """Whether exchanges of a candidate overlap another micro-batch, (14)."""
+        alternate = choice.schedule == "interleaved-1f1b" or (choice.pp == 1 and choice.num_micro_batches > 1)
+        shapes = [(layer.experts, layer.hidden, layer.seq) for layer in self.model.blocks if layer.experts]
+        return self.dispatch.overlap and choice.ep > 1 and alternate and all(each == shapes[0] for each in shapes)
+
+    def recomputes(self, choice: "Choice") -> list[str]:
+        """What stages of a candidate may recompute: no whole layers where a schedule splits passes or (14) forbids."""
+        found = [kind for kind in self.space["recompute"] if not (kind == "full" and choice.schedule in SPLIT)]
+        found = [kind for kind in found if choice.uniform_recompute in ("", kind)]
+        if not self.hides(choice):
+            return found
+        named = "moe" in self.space.get("recompute_modules", ())
+        return [kind for kind in found if kind == "none" or (kind == "selective" and not named)]
 
     def coefficient(self, term: str) -> float:
         """Coefficient of a term of the step time; without a calibration 1, and 0 seconds for the constant."""

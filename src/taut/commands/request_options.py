@@ -37,6 +37,21 @@ def _request(
     overlap_grad_reduce: Annotated[
         bool, typer.Option("--overlap-grad-reduce", help="Reduce gradients during the last backward pass.")
     ] = False,
+    overlap_moe_expert_parallel_comm: Annotated[
+        bool,
+        typer.Option(
+            "--overlap-moe-expert-parallel-comm", help="Hide exchanges of experts behind another micro-batch."
+        ),
+    ] = False,
+    moe_token_dispatcher: Annotated[
+        str | None, typer.Option(help="Of expert ranks: flex (DeepEP, HybridEP; default) or alltoall.")
+    ] = None,
+    fp8_dispatch: Annotated[
+        bool, typer.Option("--fp8-dispatch", help="Dispatch tokens to experts in fp8, forward.")
+    ] = False,
+    imbalance: Annotated[
+        float | None, typer.Option(help="Tokens of the fullest expert rank over the mean; default: 1, even routing.")
+    ] = None,
     calibration: Annotated[str | None, typer.Option(help="Fitted coefficients: catalog name or YAML file.")] = None,
     stack: Annotated[
         str | None, typer.Option(help="Framework: catalog name or YAML file; default: megatron-core.")

@@ -82,7 +82,14 @@ def _experts(job: Job, layer: LayerSpec) -> Iterator[tuple[str, str | None]]:
     yield "--disable-bias-linear", None
     if not all(pattern):
         yield "--moe-layer-freq", "([" + ",".join(map(str, pattern)) + "])"
-    yield "--moe-token-dispatcher-type", "alltoall"
+    yield from _dispatch(job)
     # Megatron-LM takes the tensor degree where no other is given; it is written so that a change of default is seen.
     yield "--expert-tensor-parallel-size", str(job.strategy.etp or job.strategy.tp)
     yield "--expert-model-parallel-size", str(job.strategy.ep)
+
+
+def _dispatch(job: Job) -> Iterator[tuple[str, str | None]]:
+    """The dispatcher that every installation has, and overlap with another micro-batch where the plan counts on it."""
+    yield "--moe-token-dispatcher-type", "alltoall"
+    if job.hides_exchange:
+        yield "--overlap-moe-expert-parallel-comm", None

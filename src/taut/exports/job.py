@@ -175,6 +175,12 @@ class Job:
         return list(self.plan.certificate.space.get("recompute_modules", ())) or ["core_attn"]
 
     @property
+    def hides_exchange(self) -> bool:
+        """Whether the plan counts on exchanges of experts beside another micro-batch."""
+        chosen, dispatch = self.strategy, self.plan.certificate.space.get("dispatch", {})
+        return bool(dispatch.get("overlap")) and chosen.ep > 1 and (chosen.pp == 1 or chosen.vpp > 1)
+
+    @property
     def fused_loss(self) -> bool:
         """Whether the plan counts on a loss that keeps the logits once."""
         section = self.plan.typed.inputs.get("calibration")

@@ -73,6 +73,8 @@ def _formats(job: Job) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if job.fused_loss:
         found |= {"model.cross_entropy_loss_fusion": True, "model.cross_entropy_fusion_impl": "te"}
+    if job.hides_exchange:
+        found["comm_overlap.overlap_moe_expert_parallel_comm"] = True
     if job.memory.weight_remainders or job.memory.half_moments:
         found["optimizer.use_precision_aware_optimizer"] = True
     return found

@@ -6,7 +6,6 @@ one frozen value whose fields are checked. The command line builds the same valu
 which it names by the flag.
 """
 
-import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
@@ -18,6 +17,7 @@ from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.device import Precision
+from taut.data.layers.dispatch import DISPATCHERS, Dispatcher
 from taut.data.memory import GradPrecision, MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import Spec, shorten
@@ -26,6 +26,7 @@ from taut.data.suggest import nearest, one_of
 from taut.errors import DataError, FieldError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel
 from taut.formulations.space import MOST_SEQUENCES
+from taut.planning.accepted import flag, number, one_of_names, optional, whole
 from taut.solver.methods.named import SIMULATED
 from taut.solver.result import OPTIMALITY_GAP, Limits
 
@@ -47,6 +48,10 @@ class PlanOptions(TypedDict, total=False):
     memory_model: MemoryModel | Name | Mapping[str, Any] | None
     latency_model: str
     overlap_grad_reduce: bool
+    overlap_moe_expert_parallel_comm: bool
+    moe_token_dispatcher: str | None
+    fp8_dispatch: bool
+    imbalance: float | None
     calibration: Calibration | Name | Mapping[str, Any] | None
     stack: Stack | Name | Mapping[str, Any] | None
     precision: str | None
@@ -78,52 +83,6 @@ def _spec(kind: type[S], role: str) -> Callable[[object], S | str]:
         raise ValueError(f"expected a catalog name, a file or a {kind.__name__}")
 
     return accept
-
-
-def _whole(expected: str, least: int = 1, most: float = math.inf) -> Callable[[object], int]:
-    """Accept a whole number within limits; numpy's are whole numbers as well, truth values are not."""
-
-    def accept(value: object) -> int:
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise ValueError(expected)
-        number = operator.index(value)
-        if not least <= number <= most:
-            raise ValueError(expected)
-        return number
-
-    return accept
-
-
-def _number(expected: str, holds: Callable[[float], bool]) -> Callable[[object], float]:
-    """Accept a number that holds; not a number holds nothing."""
-
-    def accept(value: object) -> float:
-        if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__") or not holds(float(value)):
-            raise ValueError(expected)
-        return float(value)
-
-    return accept
-
-
-def _one_of(known: Iterable[str]) -> Callable[[object], str]:
-    names = tuple(known)
-
-    def accept(value: object) -> str:
-        if value not in names:
-            raise ValueError(f"expected {one_of(str(value), names)}")
-        return str(value)
-
-    return accept
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("expected true or false")
-    return value
-
-
-def _optional(accept: Callable[[object], object]) -> BeforeValidator:
-    return BeforeValidator(lambda value: None if value is None else accept(value))
 
 
 def _fixed(value: object) -> dict[str, int | str | bool]:
@@ -164,7 +123,7 @@ def _schedules(value: object) -> tuple[Schedule, ...]:
     return tuple(found)
 
 
-Positive = _whole("expected a whole number above 0")
+Positive = whole("expected a whole number above 0")
 
 
 class PlanRequest(BaseModel):
@@ -192,30 +151,36 @@ class PlanRequest(BaseModel):
     model: Annotated[ModelSpec | str, BeforeValidator(_spec(ModelSpec, "model"))]
     cluster: Annotated[ClusterSpec | str, BeforeValidator(_spec(ClusterSpec, "cluster"))]
     global_batch: Annotated[
-        int, BeforeValidator(_whole(f"expected a number of sequences from 1 to {MOST_SEQUENCES}", most=MOST_SEQUENCES))
+        int, BeforeValidator(whole(f"expected a number of sequences from 1 to {MOST_SEQUENCES}", most=MOST_SEQUENCES))
     ]
-    seq: Annotated[int | None, _optional(_whole("expected a number of tokens above 0"))] = None
-    profile: Annotated[CostTable | str | None, _optional(_spec(CostTable, "profile"))] = None
-    memory_model: Annotated[MemoryModel | str | None, _optional(_spec(MemoryModel, "memory_model"))] = None
+    seq: Annotated[int | None, optional(whole("expected a number of tokens above 0"))] = None
+    profile: Annotated[CostTable | str | None, optional(_spec(CostTable, "profile"))] = None
+    memory_model: Annotated[MemoryModel | str | None, optional(_spec(MemoryModel, "memory_model"))] = None
     latency_model: Annotated[
-        LatencyModel | Literal["simulated"], BeforeValidator(_one_of((*LATENCY_MODELS, SIMULATED)))
+        LatencyModel | Literal["simulated"], BeforeValidator(one_of_names((*LATENCY_MODELS, SIMULATED)))
     ] = "step"
-    overlap_grad_reduce: Annotated[bool, BeforeValidator(_flag)] = False
-    calibration: Annotated[Calibration | str | None, _optional(_spec(Calibration, "calibration"))] = None
-    stack: Annotated[Stack | str | None, _optional(_spec(Stack, "stack"))] = None
-    precision: Annotated[Precision | None, _optional(_one_of(get_args(Precision)))] = None
-    grad_precision: Annotated[GradPrecision | None, _optional(_one_of(get_args(GradPrecision)))] = None
+    overlap_grad_reduce: Annotated[bool, BeforeValidator(flag)] = False
+    overlap_moe_expert_parallel_comm: Annotated[bool, BeforeValidator(flag)] = False
+    moe_token_dispatcher: Annotated[Dispatcher | None, optional(one_of_names(DISPATCHERS))] = None
+    fp8_dispatch: Annotated[bool, BeforeValidator(flag)] = False
+    imbalance: Annotated[
+        float | None, optional(number("expected a factor of 1 to 1000", lambda factor: 1 <= factor <= 1000))
+    ] = None
+    calibration: Annotated[Calibration | str | None, optional(_spec(Calibration, "calibration"))] = None
+    stack: Annotated[Stack | str | None, optional(_spec(Stack, "stack"))] = None
+    precision: Annotated[Precision | None, optional(one_of_names(get_args(Precision)))] = None
+    grad_precision: Annotated[GradPrecision | None, optional(one_of_names(get_args(GradPrecision)))] = None
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)] = {}
-    max_tp: Annotated[int | None, _optional(Positive)] = None
-    max_cp: Annotated[int | None, _optional(Positive)] = None
-    schedules: Annotated[tuple[Schedule, ...] | None, _optional(_schedules)] = None
-    time_limit: Annotated[float | None, _optional(_number("expected a number above 0", lambda s: s > 0))] = None
-    work_limit: Annotated[int | None, _optional(Positive)] = None
+    max_tp: Annotated[int | None, optional(Positive)] = None
+    max_cp: Annotated[int | None, optional(Positive)] = None
+    schedules: Annotated[tuple[Schedule, ...] | None, optional(_schedules)] = None
+    time_limit: Annotated[float | None, optional(number("expected a number above 0", lambda s: s > 0))] = None
+    work_limit: Annotated[int | None, optional(Positive)] = None
     gap: Annotated[
-        float, BeforeValidator(_number("expected a share from 0 to 1, such as 0.01", lambda gap: 0 <= gap < 1))
+        float, BeforeValidator(number("expected a share from 0 to 1, such as 0.01", lambda gap: 0 <= gap < 1))
     ] = OPTIMALITY_GAP
     seed: Annotated[
-        int, BeforeValidator(_whole(f"expected a whole number from 0 to {MOST_SEED}", least=0, most=MOST_SEED))
+        int, BeforeValidator(whole(f"expected a whole number from 0 to {MOST_SEED}", least=0, most=MOST_SEED))
     ] = 0
     workers: Annotated[int, BeforeValidator(Positive)] = 2
 

@@ -12,6 +12,7 @@ from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import MODULES, Module
 from taut.data.device import Precision
+from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.load import load_calibration, load_memory_model
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
@@ -127,6 +128,7 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         hybrid_sharding=_alike(cluster),
         recompute=recompute,
         recompute_modules=_modules(request, model, stack),
+        dispatch=_dispatch(request, model, stack),
         recompute_by_stage=stack.recompute_by_stage or len(recompute) == 1,
         divisions=stack.divisions,
         empty_ends=stack.empty_ends and request.latency_model == "step",
@@ -153,6 +155,37 @@ def _modules(request: PlanRequest, model: ModelSpec, stack: Stack) -> list[Modul
             "fix", f"recompute_modules={asked}", f"{lacking[0]} is not in {stack.name}, expected {expected}"
         )
     return [] if wanted == ["core_attn"] else wanted
+
+
+def _dispatch(request: PlanRequest, model: ModelSpec, stack: Stack) -> DispatchSpec:
+    """
+    How expert ranks exchange tokens: as asked for, or as the stack does.
+
+    Raises
+    ------
+    FieldError
+        If it is asked for where no expert ranks are, or overlap where layers with experts differ.
+    """
+    own = stack.dispatch
+    asked = {
+        "overlap_moe_expert_parallel_comm": ("overlap", request.overlap_moe_expert_parallel_comm or None),
+        "moe_token_dispatcher": ("dispatcher", request.moe_token_dispatcher),
+        "fp8_dispatch": ("fp8", request.fp8_dispatch or None),
+        "imbalance": ("imbalance", request.imbalance),
+    }
+    given = {field: (name, value) for field, (name, value) in asked.items() if value is not None}
+    for field, (_, value) in given.items():
+        shown = str(value).lower()
+        if not model.has_experts or not stack.expert_parallel or request.latency_model != "step":
+            reason = f"is of expert ranks, which {stack.name} has not for {model.name} in {request.latency_model}"
+            raise FieldError(field, shown, f"{reason}, expected none")
+        if field == "imbalance" and request.profile is not None:
+            raise FieldError(field, shown, "products are those that the profile measured, expected none beside it")
+    found = own.model_copy(update=dict(given.values()))
+    if found.overlap and not model.has_alike_experts:
+        reason = f"layers with experts of {model.name} differ, expected layers that are alike"
+        raise FieldError("overlap_moe_expert_parallel_comm", "true", reason)
+    return found if model.has_experts else USUAL_DISPATCH
 
 
 def _schedules(request: PlanRequest, stack: Stack) -> list[Schedule]:

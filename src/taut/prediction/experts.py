@@ -102,6 +102,7 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
         zero=[row.zero],
         recompute=[row.recompute],
         recompute_modules=modules,
+        dispatch=row.dispatch(),
         hybrid_sharding=False,
         fixed=fixed,
     )
@@ -114,6 +115,7 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
         context_degrees=[row.cp],
         expert_degrees=[row.ep],
         recompute_modules=modules,
+        imbalance=row.dispatch().imbalance,
         operators=catalog_operators(),
         calibration=kept,
     )

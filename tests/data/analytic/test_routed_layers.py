@@ -10,7 +10,7 @@ from taut.data.analytic.kept_activations import kept_bytes
 from taut.data.analytic.layer_costs import analytic_costs, layer_shape
 from taut.data.analytic.layer_work import block_passes
 from taut.data.analytic.operator_times import OperatorModel
-from taut.data.analytic.routed_layers import Kept, routed_kept, routed_passes
+from taut.data.analytic.routed_layers import ExpertRanks, Kept, routed_kept, routed_passes
 from taut.data.costs import Key
 from taut.data.device import DeviceSpec, Precision
 from taut.data.layers.layer import LayerSpec
@@ -98,3 +98,16 @@ def test_experts_read_their_weights_once_each() -> None:
     found = model.gemm_seconds(4, 128, 64, 8)
     assert found == pytest.approx(8 * 65_536 / 1e14 + 8 * 2 * 132 * 64 / 1e12 + 1e-6)
     assert model.gemm_seconds(4, 128, 64) == model.gemm_seconds(4, 128, 64, 1)
+
+
+def test_the_fullest_of_several_ranks_has_more_rows_of_experts_alone() -> None:
+    """At 50 TFLOP/s half as many rows more: 0.5 * 2 experts of width 128 for 96 tokens, three matrices 64 wide."""
+    given, ranks = layer(experts=EXPERTS), ExpertRanks(4, 1)
+    even, uneven = (rates_of(DEVICE, "bf16", None, imbalance=factor) for factor in (1.0, 1.5))
+    shape = layer_shape(given, 1, 3)
+    more = routed_passes(given, shape, 1, uneven, ranks).forward - routed_passes(given, shape, 1, even, ranks).forward
+    assert more[0] == pytest.approx(0.5 * 2 * 2 * 96 * 3 * 64 * 128 / 50e12)
+    kept = [routed_kept(given, "none", 96, rates) for rates in (even, uneven)]
+    # Half as much again of inputs, and of three times the inner width, in 2 bytes.
+    assert kept[1].whole - kept[0].whole == 0.5 * 2 * 96 * 64 * 2
+    assert kept[1].split - kept[0].split == 0.5 * 2 * 96 * 3 * 128 * 2

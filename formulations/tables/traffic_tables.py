@@ -1,0 +1,150 @@
+"""
+Traffic of every range of layers within a block: ``taut.formulations.tables.block_traffic`` (1) to (6), as tables.
+
+A layer's bytes, steps and hidden seconds are sums over its kinds (``taut.formulations.tables.priced_layers`` (1)).
+"""
+
+from collections.abc import Collection
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.data.costs import RECOMPUTE, Module
+from taut.data.layers.layer import LayerSpec
+from taut.formulations.degrees import BlockShape, inner_contexts
+from taut.formulations.rings import ring_factor, ring_steps
+from taut.formulations.tables.block_traffic import Traffic
+from taut.formulations.tables.priced_layers import PricedLayers
+
+REDUCTIONS = {"forward": 2, "none": 4, "selective": 4, "full": 6}
+"""All-reduces of a layer and micro-batch in Megatron by recompute, (1); and exchanges of tokens, (4)."""
+PASSED = {"forward": 1, "none": 3, "selective": 4, "full": 4}
+"""Times that keys and values pass their ring for a layer and micro-batch by recompute, (2)."""
+EXCHANGED = {"forward": 1, "none": 2, "selective": 3, "full": 3}
+"""Times that an all-to-all of context ranks goes to attention and back, by recompute, (2)."""
+
+
+def traffic_tables(
+    priced: PricedLayers, coefficient: float = 1.0, exchange: float = 1.0, *, hides: bool = False
+) -> tuple[Traffic, Traffic]:
+    """
+    Traffic of both passes of every range of layers (recompute, L+1, L+1), and of the forward pass (L+1, L+1).
+
+    Parameters
+    ----------
+    priced
+        The layers at the degrees of a block, and one micro-batch.
+    coefficient, exchange
+        What a calibration multiplies it by, and what it multiplies the traffic of experts by.
+    hides
+        Whether the computation of another micro-batch hides exchanges, (4).
+    """
+    hiding = priced.hiding if hides else 0.0
+    both = [_traffic(priced, coefficient, exchange, kind, hiding) for kind in RECOMPUTE]
+    forward = _traffic(priced, coefficient, exchange, "forward", hiding / 2)
+    return Traffic(*(np.stack(figures) for figures in zip(*both, strict=True))), forward
+
+
+def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: str, hiding: float) -> Traffic:
+    """Traffic of every range of layers under a recompute, or of its forward pass, of experts some of it hidden."""
+    block, kinds = priced.block, priced.kinds
+    modules = priced.modules if kind == "selective" else ()
+    attention = "none" if modules and "core_attn" not in modules else kind
+    repeated, exchanged = np.array([_again(layer, block, modules) for layer in kinds]).T
+    reductions, exchanges = REDUCTIONS[kind], REDUCTIONS[kind] + 2 * exchanged
+    # Every second exchange forward, or of what is computed again, is a dispatch in its own format.
+    spared = (1 - priced.dispatch.dispatched) * ((2 if kind == "full" else 1) + exchanged)
+    exchanged_bytes = priced.dispatch.imbalance * (exchanges - spared)
+    tp = block.tp
+    tokens = [priced.micro_batch * layer.seq // block.cp for layer in kinds]
+    output = np.array([priced.element * count * layer.hidden for count, layer in zip(tokens, kinds, strict=True)])
+    summed, chosen = np.array([_feed_forward(layer, block) for layer in kinds]).T
+    wide = chosen * (block.etp > 1)
+    near, far = np.array([_copies(layer, priced) for layer in kinds]).T
+    none = np.zeros(len(kinds))
+
+    def sums(common: Floats, experts: Floats = none) -> Floats:
+        return _weighed_sums(priced, [(coefficient, common), (exchange, experts)])
+
+    rings = _rings(priced, np.array(tokens), PASSED[attention])
+    inside, outside, steps = _all_to_alls(priced, np.array(tokens), EXCHANGED[attention])
+    return Traffic(
+        sums(
+            ring_factor(tp) * (reductions * summed / 2 + repeated) * output,
+            ring_factor(tp) * (exchanges * wide / 2) * output,
+        ),
+        sums(ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (exchanges * (wide > 0) / 2)),
+        coefficient * rings[0],
+        coefficient * rings[1],
+        coefficient * rings[2],
+        sums(none, exchanged_bytes * (near * output / tp)),
+        sums(none, exchanged_bytes * (far * output / tp)),
+        sums(none, exchanges * (chosen > 0)),
+        sums(inside),
+        sums(outside),
+        sums(steps),
+        _weighed_sums(priced, [(1.0, hiding * (chosen > 0))]),
+    )
+
+
+def _weighed_sums(priced: PricedLayers, parts: list[tuple[float, Floats]]) -> Floats:
+    """Sums of figures by kind over every range, each times its coefficient."""
+    # Most blocks have no context ranks and no expert ranks.
+    some = [weight * priced.sums(figure.astype(float).tolist(), 0, 0) for weight, figure in parts if figure.any()]
+    return np.asarray(sum(some[1:], some[0]) if some else np.zeros_like(priced.first))
+
+
+def _rings(priced: PricedLayers, tokens: Ints, passes: int) -> Floats:
+    """Bytes, steps and hidden seconds of context rings of every range, (3, L+1, L+1, layers alike), (2) and (3)."""
+    block, inner = priced.block, inner_contexts(priced.tp, priced.cp, priced.node_size)
+    if priced.cp == 1:
+        return np.zeros((3, *priced.first.shape, 1))
+    turns = {"a2a": 0, "a2a+p2p": block.cp // inner - 1}.get(block.cp_comm, block.cp - 1)
+    sent = priced.element * tokens * np.array([layer.keys_and_values(block.tp) for layer in priced.kinds])
+    hides = priced.core_inverse if block.cp_comm != "all_gather" else 0.0
+    core = np.array([layer.attention_flops() for layer in priced.kinds]) * priced.micro_batch / block.tp / block.cp
+    each = np.stack([sent, np.ones(len(sent)), core / (turns + 1) * hides])
+    alike, of = np.unique(each, axis=1, return_inverse=True)
+    count = np.stack([priced.count[of.ravel() == k].sum(axis=0) for k in range(alike.shape[1])], axis=-1)
+    return np.asarray(turns * passes * count * alike[:, None, None])
+
+
+def _all_to_alls(priced: PricedLayers, tokens: Ints, times: int) -> tuple[Floats, Floats, Floats]:
+    """Bytes within nodes and between them, and steps, of the all-to-alls of context ranks of each layer kind, (2)."""
+    block, inner = priced.block, inner_contexts(priced.tp, priced.cp, priced.node_size)
+    if block.cp_comm not in ("a2a", "a2a+p2p"):
+        return (np.zeros(len(tokens)),) * 3
+    ranks = block.cp if block.cp_comm == "a2a" else inner
+    widths = [layer.queries(block.tp) + layer.output(block.tp) for layer in priced.kinds]
+    keys = [layer.keys_and_values(block.tp) for layer in priced.kinds]
+    moved = times * priced.element * tokens * (np.array(widths) + np.array(keys)) / ranks
+    return moved * (inner - 1), moved * (ranks - inner), np.full(len(tokens), 2.0 * times)
+
+
+def _feed_forward(layer: LayerSpec, block: BlockShape) -> tuple[int, int]:
+    """All-reduces forward of a layer but its experts', and experts on other ranks that take a token, (1) and (4)."""
+    if not layer.experts or block.ep == 1:
+        return 2, 0
+    return 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
+
+
+def _again(layer: LayerSpec, block: BlockShape, modules: Collection[Module]) -> tuple[int, int]:
+    """All-reduces, and exchanges to and fro, of a layer that recomputing modules repeats, (6)."""
+    if layer.experts is None:
+        return int("mlp" in modules), 0
+    if "moe" in modules:
+        return _feed_forward(layer, block)[0] - 1, int(block.ep > 1)
+    return int("shared_experts" in modules and layer.experts.shared_ffn_hidden > 0 and block.ep > 1), 0
+
+
+def _copies(layer: LayerSpec, priced: PricedLayers) -> tuple[float, float]:
+    """Copies of a token that a device sends inside nodes, and to other nodes, in an exchange, (4)."""
+    block = priced.block
+    if not layer.experts or block.ep == 1:
+        return 0.0, 0.0
+    ep, here = block.ep, min(block.ep, priced.node_size // block.etp)
+    if priced.dispatch.dispatcher == "alltoall":
+        rows = layer.experts.experts_per_token
+        return rows * (here - 1) / ep, rows * (ep - here) / ep
+    near = ep * (here - 1) / here * layer.experts.reach(ep)
+    return near, (ep / here - 1) * layer.experts.reach(ep // here)

@@ -1,0 +1,91 @@
+"""Exchanges of expert ranks by dispatcher, format and imbalance, and what another micro-batch hides of them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import taut
+from taut.errors import FieldError
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import Candidate
+from taut.formulations.tables.block_links import BlockLink
+
+EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 512}
+MODEL = {"name": "m", "layers": 8, "hidden": 512, "heads": 8, "seq": 512, "gated_mlp": True, "experts": EXPERTS}
+
+
+def problem(nodes: int = 2, fix: dict[str, Any] | None = None, **options: Any) -> PlanningProblem:
+    """Eight alike layers on H100 nodes of eight, one expert rank for each expert."""
+    fixed = {"ep": 8, "tp": 1, "micro_batch": 1, **(fix or {})}
+    model = taut.ModelSpec.parse(MODEL, "m")
+    return taut.planning_problem(taut.PlanRequest(model, f"dgx-h100:{nodes}", global_batch=32, fix=fixed, **options))
+
+
+def chosen(given: PlanningProblem, **wanted: Any) -> Candidate:
+    return next(c for c in given.candidates if all(getattr(c, k) == v for k, v in wanted.items()))
+
+
+def test_an_all_to_all_sends_every_row() -> None:
+    """Of 2 rows to 8 ranks of a node 2 * 7 / 8 leave a GPU, and a flex dispatcher sends fewer: some share a GPU."""
+    rows, once = (problem(moe_token_dispatcher=name) for name in ("alltoall", "flex"))
+    near = [each.traffic(chosen(each, pp=1))[1].near_bytes[0, 1] for each in (rows, once)]
+    # Twice forward, 512 tokens of 512 numbers of 2 bytes, at the calibration's coefficient.
+    unit = 2 * 512 * 512 * 2 * rows.coefficient("exchange")
+    # One of 8 GPUs has 1 of 8 experts, which takes a token with probability 2 / 8: 8 * 7 / 8 of these.
+    assert near == pytest.approx([unit * 2 * 7 / 8, unit * 7 * 0.25])
+
+
+def test_format_and_imbalance_multiply_bytes() -> None:
+    """Of four exchanges one is a dispatch forward, at 132 bytes instead of 256; a factor of 1.5 multiplies all."""
+    plain, narrow, uneven = problem(), problem(fp8_dispatch=True), problem(imbalance=1.5)
+    both = [each.traffic(chosen(each, pp=1))[0].near_bytes[0, 0, 1] for each in (plain, narrow, uneven)]
+    assert both[1] / both[0] == pytest.approx((3 + 132 / 256) / 4)
+    assert both[2] / both[0] == pytest.approx(1.5)
+    kept = [each.tables(chosen(each, pp=1)).activation[0, 0, 1] for each in (plain, uneven)]
+    assert kept[1] > kept[0]
+
+
+def test_hidden_exchanges_take_what_computation_does_not_hide() -> None:
+    """Nothing on quick links; on slow ones what is beyond both passes of a layer, half of it forward."""
+    given = problem(overlap_moe_expert_parallel_comm=True)
+    candidate = chosen(given, pp=1)
+    both, forward = given.traffic(candidate)
+    layer = given.tables(candidate).seconds[0, 0, 1, 2]
+    quick, slow = (BlockLink(0.0, 0.0, 0.0, 0.0, near, 0.0, 0.0) for near in (1e-15, 1.0))
+    assert both.seconds(quick)[0, 1, 2] == 0.0
+    assert both.seconds(slow)[0, 1, 2] == pytest.approx(both.near_bytes[0, 1, 2] - layer)
+    assert both.seconds(slow)[0, 1, 2] == pytest.approx(2 * forward.seconds(slow)[1, 2])
+    np.testing.assert_allclose(both.seconds(slow)[0, 0, 8], 8 * both.seconds(slow)[0, 1, 2], rtol=1e-9)
+
+
+def test_overlap_goes_with_alternating_passes_alone() -> None:
+    """One stage of several micro-batches, and interleaved 1F1B; not 1F1B of several stages, nor whole recompute."""
+    given = problem(overlap_moe_expert_parallel_comm=True, schedules=["1f1b", "interleaved-1f1b"])
+    for candidate in given.candidates:
+        hides = candidate.schedule == "interleaved-1f1b" or (candidate.pp == 1 and candidate.num_micro_batches > 1)
+        assert given.hides_exchange(candidate) == hides
+        assert ("full" not in given.recompute_of(candidate)) or not hides
+    assert {candidate.uniform_recompute for candidate in given.candidates} == {"none", "selective", "full"}
+
+
+@pytest.mark.parametrize(
+    "options", [{"overlap_moe_expert_parallel_comm": True}, {"imbalance": 1.2}, {"moe_token_dispatcher": "alltoall"}]
+)
+def test_dense_models_have_no_exchanges(options: dict[str, Any]) -> None:
+    """What is asked of expert ranks is refused for a model that can have none."""
+    with pytest.raises(FieldError, match="is of expert ranks, which megatron-core has not for gpt2-345m in step"):
+        taut.planning_problem(taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=32, **options))
+
+
+def test_a_plan_with_hidden_exchanges_holds() -> None:
+    """Its certificate is derived again, and says what was counted on; it is no slower than one without."""
+    fix: dict[str, Any] = {"ep": 8, "schedule": "interleaved-1f1b", "vpp": 2, "pp": 2, "tp": 1}
+    model = taut.ModelSpec.parse(MODEL, "m")
+    plain, hidden = (
+        taut.plan(model, "dgx-h100:2", global_batch=32, fix=fix, overlap_moe_expert_parallel_comm=overlap)
+        for overlap in (False, True)
+    )
+    assert hidden.step_time_s <= plain.step_time_s
+    assert hidden.verify().holds
+    assert hidden.certificate.space["dispatch"]["overlap"]
