@@ -216,9 +216,8 @@ def _zero(case: Case, pp: int) -> list[int]:
 
 def _shared_recompute(case: Case, schedule: str) -> list[str]:
     """What all stages may recompute alike, or nothing where each has its own, (8)."""
-    if case.space.get("recompute_by_stage", True):
-        return [""]
-    return [kind for kind in case.space["recompute"] if kind != "full" or schedule not in SPLIT]
+    alike = not case.space.get("recompute_by_stage", True)
+    return [""] if not alike else [kind for kind in case.space["recompute"] if kind != "full" or schedule not in SPLIT]
 
 
 def _copies(case: Case, tp: int, dp: int) -> list[int]:
