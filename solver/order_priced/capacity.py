@@ -11,7 +11,8 @@ its own layers in :math:`t_d` instead.
 A trial value T is refuted if no division is within T seconds; then T is a lower bound. Every division within T keeps
 
 (1) :math:`t_d(x_d, N_d) + w_d \sum_{e < d} x_e + \tau_d + \rho(N_0) \le T` for all d (without :math:`\rho` where
-    the path ends elsewhere).
+    the path ends elsewhere). Where embedding and head are divided beside the layers, the embedding counts in
+    :math:`x_0` and takes no time here: :math:`w_d (\sum_{e < d} x_e - 1)`.
 
 (2) Let :math:`U_d(S)` be the most layers that the devices before d take with S of them in first chunks. For each
     :math:`N_0` it follows by dynamic programming, :math:`U_{d+1}(S + x) = \max_x U_d(S) + \max \{N : (1)\}`. If
@@ -61,10 +62,12 @@ class LayerCapacity:
         for d in np.flatnonzero(own).tolist():
             seconds[d] += _tail(devices, d)
         hops = np.array([path.transfers[given.away].sum() for path in devices.paths])
+        before = np.array([_before(devices, d, path) for d, path in enumerate(devices.paths)])
         self._tables = (
             seconds,
-            np.array([_before(devices, d, path) for d, path in enumerate(devices.paths)]),
-            np.where(hops > 0, hops * devices.least_cut, 0.0),
+            before,
+            # An embedding that is divided beside the layers counts as one in the first chunk, and takes no time here.
+            np.where(hops > 0, hops * devices.least_cut, 0.0) - given.ends * before,
             np.where(own[:, None], 0.0, _tail(devices, 0)) + given.constant,
         )
 
@@ -87,8 +90,9 @@ def _before(devices: DeviceChain, device: int, path: Path) -> float:
     # The chunks before are the model's first one and others.
     chunks = range(min(device, 2))
     weights = np.tile(path.passes[:device].min(axis=0).astype(float), (len(chunks), 1))
-    each = devices.minima.seconds(chunks, weights)[..., 1:] / np.arange(1, devices.most_layers + 1)
-    return float(each.min())
+    layers = np.arange(1, devices.most_layers + 1) - devices.given.ends * (np.arange(len(chunks)) == 0)[:, None]
+    each = devices.minima.seconds(chunks, weights)[..., 1:] / np.maximum(layers, 1)[:, None]
+    return float(each.min(axis=1)[layers > 0].min(initial=np.inf)) if (layers > 0).any() else 0.0
 
 
 def _tail(devices: DeviceChain, device: int) -> Floats:

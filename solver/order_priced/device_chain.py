@@ -74,11 +74,15 @@ class DeviceChain:
         own = np.min([path.passes[given.hosted(d)].min(axis=0) for d, path in enumerate(self.paths)], axis=0)
         every_range = np.where(np.isfinite(given.passes), given.passes, HUGE)
         i, j = np.triu_indices(given.num_layers + 1, 1)
+        # Embedding and head, where they are divided beside the layers, take next to nothing and are two at most.
+        layers = j - i - given.ends * ((i == 0) * 1 + (j == given.num_layers))
+        i, j, layers = (each[layers > 0] for each in (i, j, layers))
         # Chunks that wait for gathers take less for each of their layers the more they have.
-        least = float((np.tensordot(own, every_range, axes=1)[:, i, j] / (j - i)).min())
+        least = float((np.tensordot(own, every_range, axes=1)[:, i, j] / layers).min())
         if self.limit == np.inf or least <= 0:
             return every
-        return max(int(min(every, (self.limit - given.constant) / least * (1 + ROUNDING))), chunks)
+        within = 2 * given.ends + (self.limit - given.constant) / least * (1 + ROUNDING)
+        return max(int(min(every, within)), chunks)
 
     @cached_property
     def is_enumerable(self) -> bool:
