@@ -10,6 +10,11 @@ A number of layers L of one shape may still be of several kinds, layers :math:`l
 (3) kinds are then named ``dense`` or ``experts``, and ``window`` where attention is to one; a model of one kind has
     ``block`` alone.
 
+(4) With ``mtp_layers`` the model also predicts further tokens (DeepSeek-V3, arXiv 2412.19437, section 2.2): for each, a
+    layer of the last one's shape, three norms, a product from 2 h to h of the normed output and the embedding of the
+    token that follows, and logits with a loss of its own by the same head. They stand behind the layers, with the head,
+    whose stage then has a copy of the embedding; the copies exchange their gradients as a tied embedding's do.
+
 The vocabulary is padded as Megatron-LM does, to a multiple of 128 times the tensor degree.
 """
 
@@ -76,11 +81,12 @@ class ModelSpec(Spec):
     expert_period: Count = 1
     latent: LatentSpec | None = None
     tied_embedding: bool = False
+    mtp_layers: Annotated[int, Field(ge=0, le=100, strict=True)] = 0
     source: str = ""
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "qk_norm")
+        return self.dumped(handler(self), "qk_norm", "mtp_layers")
 
     @field_validator("layers", mode="before")
     @classmethod
@@ -101,6 +107,8 @@ class ModelSpec(Spec):
         elif sum(layer.count for layer in self.layers) > MOST_LAYERS:
             raise ValueError(f"layers: more than {MOST_LAYERS} in all, expected at most as many")
         self._check_kinds()
+        if self.mtp_layers and not self.vocab:
+            raise ValueError(f"mtp_layers is {self.mtp_layers}, expected 0 without a vocab")
         if self.parameters() > MOST_PARAMETERS:
             raise ValueError(f"has {self.parameters():.4g} parameters, expected at most {MOST_PARAMETERS:g}")
         return self
@@ -214,21 +222,37 @@ class ModelSpec(Spec):
         """
         if not self.vocab:
             return 0
-        hidden = self.blocks[-1].hidden
+        hidden, table = self.blocks[-1].hidden, self.padded_vocab(tp) * self.blocks[-1].hidden // tp
         norm = hidden if self.gated_mlp else 2 * hidden
-        return norm + (0 if self.tied_embedding and shared else self.padded_vocab(tp) * hidden // tp)
+        head = norm + (0 if self.tied_embedding and shared else table)
+        if not self.mtp_layers:
+            return head
+        copy = 0 if self.tied_embedding or shared else table
+        return head + copy + self.mtp_layers * (2 * hidden**2 // tp + 3 * norm)
+
+    @property
+    def shares_embedding(self) -> bool:
+        """Whether the stage of the head has a copy of the embedding: of a tied one, or for further tokens, (4)."""
+        return self.tied_embedding or self.mtp_layers > 0
+
+    @property
+    def mtp_head_share(self) -> float:
+        """FLOP of a further token's logits and its product from 2 h to h, of those of the head, (4)."""
+        return 1.0 + 2.0 * self.blocks[-1].hidden / self.padded_vocab(1)
 
     def parameters(self) -> int:
         """Parameters of the whole model; a tied head is counted once."""
-        blocks = sum(layer.parameters() for layer in self.blocks)
+        blocks = sum(layer.parameters() for layer in self.blocks) + self.mtp_layers * self.blocks[-1].parameters()
         embedding = (self.vocab or 0) * self.blocks[0].hidden
-        norm = 0 if not self.vocab else self.head_parameters() - self.padded_vocab(1) * self.blocks[-1].hidden
+        padded = 0 if self.tied_embedding else self.padded_vocab(1) * self.blocks[-1].hidden
+        norm = self.head_parameters(shared=True) - padded
         head = 0 if self.tied_embedding else (self.vocab or 0) * self.blocks[-1].hidden
         return blocks + embedding + norm + head
 
     def active_parameters(self) -> int:
         """Parameters that one token uses: all but those of the experts that do not take it."""
-        return self.parameters() - sum(layer.unused_parameters for layer in self.blocks)
+        unused = sum(layer.unused_parameters for layer in self.blocks)
+        return self.parameters() - unused - self.mtp_layers * self.blocks[-1].unused_parameters
 
     def head_flops(self) -> float:
         """FLOP of the head for one sample, forward."""
@@ -236,7 +260,13 @@ class ModelSpec(Spec):
 
     def training_flops(self) -> float:
         """Model FLOP of one sample, forward and backward, without recomputation (backward counts twice)."""
-        return 3.0 * (sum(layer.forward_flops() for layer in self.blocks) + self.head_flops())
+        further = self.mtp_layers * (self.blocks[-1].forward_flops() + self._further_head_flops())
+        return 3.0 * (sum(layer.forward_flops() for layer in self.blocks) + self.head_flops() + further)
+
+    def _further_head_flops(self) -> float:
+        """FLOP of a further token's logits and its product from 2 h to h, forward, (4)."""
+        last = self.blocks[-1]
+        return self.head_flops() + 4.0 * last.output_elements * last.hidden
 
     @property
     def tokens(self) -> int:

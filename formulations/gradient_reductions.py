@@ -201,7 +201,7 @@ def hierarchical_ring(problem: PlanningProblem, stage: Ints) -> Floats:
 def tied_bytes(problem: PlanningProblem, candidate: Candidate) -> float:
     """Gradient bytes of a tied embedding that first and last stage exchange, (3); 0 where one device has both."""
     alone = candidate.pp == 1 or candidate.schedule in ON_V
-    if problem.latency_model != "step" or alone or not problem.model.tied_embedding:
+    if problem.latency_model != "step" or alone or not problem.model.shares_embedding:
         return 0.0
     per_parameter = problem.coefficient("data_parallel") * problem.memory.parameter_bytes.gradient
     return float(per_parameter * problem.model.embedding_parameters(candidate.tp))

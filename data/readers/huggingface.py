@@ -135,6 +135,9 @@ def _warn_of_approximations(values: Mapping[str, Any], left_out: str, where: str
     if isinstance(values.get("vision_config"), dict):
         said.append("of a multimodal model the language model alone is priced")
     if further := values.get("num_nextn_predict_layers"):
-        said.append(f"prediction of further tokens (num_nextn_predict_layers {shorten(further)}) is not priced")
+        said.append(
+            f"prediction of further tokens (num_nextn_predict_layers {shorten(further)}) is left out, as in most runs; "
+            "--mtp-layers (in Python mtp_layers) takes it in"
+        )
     if said:
         warnings.warn(f"{where}: {'; '.join(said)}", UserWarning, stacklevel=3)

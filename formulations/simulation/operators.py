@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from taut.data.costs import RECOMPUTE, LayerCost
 from taut.data.layers.layer import LayerSpec
+from taut.errors import FormulationError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.tables.block_links import BlockLink
@@ -99,6 +100,8 @@ class Prices:
     """
 
     def __init__(self, problem: PlanningProblem, candidate: Candidate, *, recompute_communication: bool = True) -> None:
+        if problem.model.mtp_layers:
+            raise FormulationError("prediction of further tokens is not simulated, expected mtp_layers 0")
         self.problem, self.candidate = problem, candidate
         self.recompute_communication = recompute_communication
         #: Layers, with embedding and head where the end chunks may have none; the first of them is ``ahead`` parts on.

@@ -103,7 +103,7 @@ class PricedLayers:
 
     @cached_property
     def _holds(self) -> tuple[Floats, Floats, Floats]:
-        return _held_by_ranges(tuple(layer.kind for layer in self.model.blocks), self.ends)
+        return _held_by_ranges(tuple(layer.kind for layer in self.model.blocks), self.ends, self.model.mtp_layers)
 
     @cached_property
     def whole_seconds(self) -> Floats:
@@ -146,7 +146,22 @@ class PricedLayers:
             return LayerCost(0.0, 0.0, 0.0, 0, 0), LayerCost(0.0, 0.0, 0.0, 0, 0)
         blocks = self.model.blocks
         key = Key(device, EMBEDDING, self.tp, self.micro_batch, blocks[0].seq, "none", self.cp)
-        return self.costs.at(key), self.costs.at(key._replace(kind=HEAD, seq=blocks[-1].seq))
+        return self.costs.at(key), self._head(self.costs.at(key._replace(kind=HEAD, seq=blocks[-1].seq)))
+
+    def _head(self, one: LayerCost) -> LayerCost:
+        """The head with those of further tokens, whose product of 2 h inputs keeps them and their norms' inputs."""
+        further = self.model.mtp_layers
+        if not further:
+            return one
+        times = 1 + further * self.model.mtp_head_share
+        held = 4 * self.output_bytes(self.model.blocks[-1])
+        return LayerCost(
+            times * one.forward,
+            times * one.input_grad,
+            times * one.weight_grad,
+            (1 + further) * one.activation_bytes + further * held,
+            (1 + further) * one.activation_bytes_sp + further * -(-held // self.tp),
+        )
 
     def parameters(self, layer: LayerSpec) -> int:
         """Parameters of a layer on one device."""
@@ -177,7 +192,7 @@ class PricedLayers:
 
 
 @lru_cache(maxsize=16)
-def _held_by_ranges(kinds: tuple[str, ...], ends: bool) -> tuple[Floats, Floats, Floats]:
+def _held_by_ranges(kinds: tuple[str, ...], ends: bool, further: int) -> tuple[Floats, Floats, Floats]:
     """Layers of each kind that ranges hold (kinds, L+1, L+1), and whether they hold the first and the last layer."""
     of_kind = np.array([[other == kind for other in kinds] for kind in dict.fromkeys(kinds)], dtype=float)
     of_kind = np.pad(of_kind, ((0, 0), (int(ends), int(ends))))
@@ -185,6 +200,8 @@ def _held_by_ranges(kinds: tuple[str, ...], ends: bool) -> tuple[Floats, Floats,
     count = np.maximum(before[:, None, :] - before[:, :, None], 0.0)
     first, last = np.zeros((2, *count.shape[1:]))
     first[0, :], last[:, -1] = 1.0, 1.0
+    # Layers that predict further tokens stand with the head.
+    count[list(dict.fromkeys(kinds)).index(kinds[-1])] += further * last
     for figure in (count, first, last):
         figure.setflags(write=False)
     return count, first, last

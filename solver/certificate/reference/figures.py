@@ -40,7 +40,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.layers.layer import LayerSpec
-from taut.solver.certificate.reference.layers import RECOMPUTE, attention_inverse, layers_of
+from taut.solver.certificate.reference.layers import RECOMPUTE, attention_inverse, layers_of, numbers_of_layers
 from taut.solver.certificate.reference.memory import Stages
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
@@ -66,7 +66,7 @@ class Figures:
         #: Bytes and numbers of all-reduces and tokens of experts, seconds of these that another micro-batch hides,
         #: bytes and number of all-to-alls of context ranks, and turns of keys by layers alike in these and in attention
         #: (8 + kinds, chunks): forward, and all.
-        layers, one = self.layers, np.array([layer is not None for layer in self.blocks], dtype=float)
+        layers, one = self.layers, np.ones(len(row))
         kinds, of_kind = np.unique(np.stack([layers.keys, layers.core]), axis=1, return_inverse=True)
         self.turn_bytes, self.turn_flops = kinds
         turns = one * (of_kind.ravel() == np.arange(kinds.shape[1])[:, None])
@@ -87,6 +87,8 @@ class Figures:
         )
         #: Of two exchanges, to experts and back, the first is in the dispatch's own format.
         self.both_ways = 1 + case.dispatch.dispatched
+        number = numbers_of_layers(case, choice)
+        each, more = number * each, number * self._repeated(set(case.space.get("recompute_modules", ())), each)
         self.sent = np.array([2, 2, *[self.both_ways] * 2, 2, *[1] * (3 + len(turns))])[:, None] * each
         self.is_last = np.isin(np.arange(len(row)), self.last)
         self.parameters, self.experts = self.summed(layers.parameters), self.summed(layers.experts)
@@ -96,20 +98,19 @@ class Figures:
         moved = np.where(row == 2, 2 * self.both_ways, self.both_ways) + 2
         contexts = [*[2 + again] * 2, *[3 + again] * len(turns)]
         times = np.array([whole, whole, moved, moved, whole, 0 * row + 2, *contexts])
-        more = (row == 1) * self._repeated(modules, each)
-        self.forward, self.every = self.summed(self.sent), self.summed(times * each + more)
+        self.forward, self.every = self.summed(self.sent), self.summed(times * each + (row == 1) * more)
 
     @property
-    def blocks(self) -> list[LayerSpec | None]:
-        """Layers, with None for embedding and head where these are parts."""
-        ends: list[LayerSpec | None] = [None] * self.choice.empty_ends
-        return [*ends, *self.case.model.blocks, *ends]
+    def blocks(self) -> list[LayerSpec]:
+        """Layers, and the ones beside embedding and head where these are parts."""
+        own, ends = self.case.model.blocks, int(self.choice.empty_ends)
+        return [*own[:1] * ends, *own, *own[-1:] * ends]
 
     def _summed_forward(self) -> tuple[Floats, Floats]:
         """Outputs of each layer that are summed forward but its experts', and experts elsewhere for a token, (L,)."""
-        found = [(2 * int(layer is not None), 0) for layer in self.blocks]
+        found = [(2, 0) for _ in self.blocks]
         for at, layer in enumerate(self.blocks):
-            if layer is not None and layer.experts is not None and self.choice.ep > 1:
+            if layer.experts is not None and self.choice.ep > 1:
                 found[at] = 1 + int(layer.experts.shared_ffn_hidden > 0), layer.experts.experts_per_token
         outputs, chosen = np.array(found, dtype=float).T
         return outputs, chosen
@@ -118,8 +119,6 @@ class Figures:
         """What recomputing modules sends again, of what layers send in half of their passes' times, by layer, (6)."""
         found, usual = np.zeros_like(each), self.case.coefficient("tensor_parallel")
         for at, layer in enumerate(self.blocks):
-            if layer is None:
-                continue
             one = usual * np.array([self.layers.output[at], 1, *[0] * (len(each) - 2)])
             apart = layer.experts is not None and self.choice.ep > 1
             shared = layer.experts is not None and layer.experts.shared_ffn_hidden > 0
@@ -136,7 +135,7 @@ class Figures:
         """Copies of a token of each layer that its device sends within nodes and to other nodes, (2, L), (4)."""
         found, ep = np.zeros((2, len(self.blocks))), self.choice.ep
         for at, layer in enumerate(self.blocks):
-            if layer is not None and layer.experts is not None and ep > 1:
+            if layer.experts is not None and ep > 1:
                 count, chosen = layer.experts.num_experts, layer.experts.experts_per_token
                 here = min(ep, int(self.network.size.max()) // self.choice.etp)
                 if self.case.dispatch.dispatcher == "alltoall":

@@ -122,7 +122,7 @@ def kept_rings(plan: Figures) -> Floats:
 def _tied(plan: Figures) -> Floats:
     """Seconds of the slowest exchange of a tied embedding (n,), (4)."""
     choice, case = plan.choice, plan.case
-    if not case.model.tied_embedding or choice.pp == 1 or choice.schedule in ON_V:
+    if not (case.model.tied_embedding or case.model.mtp_layers) or choice.pp == 1 or choice.schedule in ON_V:
         return np.zeros(len(plan.devices))
     network, gradient = plan.network, parameter_bytes(case.memory)[1]
     message = case.coefficient("data_parallel") * gradient * plan.layers.embedding

@@ -17,10 +17,13 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     the values'.
 (5) Where end chunks may have no layers, embedding and head are parts before and behind the layers: what they add to the
     first and the last layer in (1) and (3) is theirs alone, and both hand on as many bytes as the layers beside them.
+(6) Of further tokens that are predicted each adds to the head a layer like the last one, three norms, 2 h^2 parameters
+    of a product, the head's seconds times 1 + 2 h over its padded words without tensor ranks, and the head's bytes with
+    4 outputs of a layer. Where embedding and head lie apart, the latter's device has a copy of the embedding.
 """
 
 from dataclasses import astuple, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -91,30 +94,37 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     vocabulary = -(-(case.model.vocab or 0) // (128 * tp)) * 128
     parameters = np.array([_parameters(layer, tp, choice.expert_group) for layer in kinds.values()])[of]
     experts = np.array([_routed(layer, choice.expert_group) for layer in kinds.values()])[of]
-    passes, kept, brought_back, parameters, experts = (
-        _with_ends(figures, choice) for figures in (passes, kept, brought_back, parameters, experts)
+    numbers = numbers_of_layers(case, choice)
+    passes, kept, parameters, experts = (
+        numbers * _with_ends(figures, choice) for figures in (passes, kept, parameters, experts)
     )
-    gathered, embedding = parameters.copy(), 0
+    brought_back = (numbers > 0) * _with_ends(brought_back, choice)
+    gathered, embedding, further = (parameters // np.maximum(numbers, 1)), 0, case.model.mtp_layers
     if case.model.vocab:
         for name, at in (("embedding", 0), ("head", -1)):
             where = tp, batch, blocks[at].seq, "none", choice.cp
             edge = np.array([_measured(case, Key(device, name, *where)) for device in _devices(case)])
-            passes[..., at] += edge[:, :3].T[:, :, None]
+            more = further * (name == "head")
+            times = 1 + more * (1 + 2 * blocks[-1].hidden / (-(-case.model.vocab // 128) * 128))
+            passes[..., at] += times * edge[:, :3].T[:, :, None]
+            inputs = 4 * number_bytes_of(case, choice, blocks[-1])
+            edge[:, 3:] = (1 + more) * edge[:, 3:] + more * np.array([inputs, -(-inputs // tp)])
             kept = kept + edge[:, 4 if choice.sequence_parallel else 3].max() * (
                 np.arange(kept.shape[1]) == at % kept.shape[1]
             )
         embedding, head = (vocabulary * blocks[at].hidden for at in (0, -1))
         parameters[0] += embedding
-        parameters[-1] += (1 if case.model.gated_mlp else 2) * blocks[-1].hidden
+        norm = (1 if case.model.gated_mlp else 2) * blocks[-1].hidden
+        parameters[-1] += norm + further * (2 * blocks[-1].hidden ** 2 // tp + 3 * norm)
         parameters[-1] += 0 if case.model.tied_embedding and shared else head
+        parameters[-1] += 0 if case.model.tied_embedding or shared or not further else head
         gathered[0] = max(gathered[0], embedding)
     tokens = np.array([batch * layer.seq // choice.cp for layer in blocks])
     output = number * tokens * np.array([layer.hidden for layer in blocks])
     keys = number * tokens * np.array([_keys(layer, tp) for layer in blocks])
     widths, reach = np.array([_attention_widths(layer, tp) for layer in blocks]), [_window(layer) for layer in blocks]
     moved, core = keys + number * tokens * widths[:, 0], 4 * tokens * np.array(reach) * widths[:, 1]
-    output = _with_ends(output, choice, mode="edge")
-    keys, moved, core = (_with_ends(figures, choice) for figures in (keys, moved, core))
+    output, keys, moved, core = (_with_ends(figures, choice) for figures in (output, keys, moved, core))
     held = kept.astype(int), brought_back.astype(int), output, keys, moved, core
     entry = case.memory.shared_logit_bytes if tp > 1 else LOGIT_BYTES
     if (case.calibration or case.memory).fused_loss:
@@ -124,10 +134,24 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     return Layers(passes, *held, parameters, gathered, apart, *edges, hiding if routed.any() else 0.0)
 
 
-def _with_ends(figures: Any, choice: Choice, mode: Literal["constant", "edge"] = "constant") -> Any:
-    """Figures by layer (..., L), with those of embedding and head where these are parts, (5)."""
+def _with_ends(figures: Any, choice: Choice) -> Any:
+    """Figures by layer (..., L), with those of the layers beside embedding and head where these are parts, (5)."""
     more = int(choice.empty_ends)
-    return np.pad(figures, [(0, 0)] * (figures.ndim - 1) + [(more, more)], mode=mode)
+    return np.pad(figures, [(0, 0)] * (figures.ndim - 1) + [(more, more)], mode="edge")
+
+
+def numbers_of_layers(case: Case, choice: Choice) -> Ints:
+    """Layers in every part, (5) and (6): one, none in the embedding, and with the head those for further tokens."""
+    ends = [0] * choice.empty_ends
+    numbers = np.array([*ends, *[1] * len(case.model.blocks), *ends])
+    numbers[-1] += case.model.mtp_layers
+    return numbers
+
+
+def number_bytes_of(case: Case, choice: Choice, layer: LayerSpec) -> int:
+    """Bytes of a layer's output on one context rank."""
+    tokens = choice.micro_batch * layer.seq // choice.cp
+    return NUMBER_BYTES[case.memory.precision] * tokens * layer.hidden
 
 
 def _devices(case: Case) -> list[str]:

@@ -29,7 +29,7 @@ from taut.data.arrays import Ints
 from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB, MOST_BYTES
 from taut.solver.certificate.reference.divisions import forms_of, is_stated
-from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of
+from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of, numbers_of_layers
 from taut.solver.certificate.reference.orders import Order
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 
@@ -77,7 +77,7 @@ def memory_bytes(
     gathered = layers.output if choice.sequence_parallel and choice.tp > 1 else 0 * layers.output
     buffers = gathered + (2 * message if choice.pp > 1 else 0)
     if choice.cp > 1 and choice.cp_comm == "all_gather":
-        buffers = buffers + 2 * choice.cp * layers.keys
+        buffers = buffers + 2 * choice.cp * layers.keys * (numbers_of_layers(case, choice) > 0)
 
     def added(figures: Ints) -> Ints:
         return np.bincount(rank, figures, choice.pp).astype(int)

@@ -12,8 +12,8 @@ from taut.errors import DataError
 
 
 @takes_options(
-    "global_batch", "seq", "profile", "memory_model", "calibration", "stack", "precision", "grad_precision",
-    "schedules", "time_limit", "work_limit",
+    "global_batch", "seq", "mtp_layers", "profile", "memory_model", "calibration", "stack", "precision",
+    "grad_precision", "schedules", "time_limit", "work_limit",
 )  # fmt: skip
 def compare_command(
     model: Annotated[str, typer.Argument(metavar="MODEL|A.json", help="The model, as for plan; or a plan.")],

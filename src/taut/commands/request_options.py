@@ -29,6 +29,9 @@ def _request(
         int | None,
         typer.Option(help="Sequence length in tokens, if not the model's: of a config.json its longest, at most 8192."),
     ] = None,
+    mtp_layers: Annotated[
+        int | None, typer.Option(help="Further tokens to predict, each by a layer of its own beside the head.")
+    ] = None,
     profile: Annotated[str | None, typer.Option(help="Measured layer costs: catalog name or CSV file.")] = None,
     memory_model: Annotated[str | None, typer.Option(help="Catalog name, YAML file, or JSON of a network.")] = None,
     latency_model: Annotated[

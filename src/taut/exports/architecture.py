@@ -42,6 +42,8 @@ def architecture_flags(job: Job) -> Flags:
         flags |= {"--swiglu": None, "--disable-bias-linear": None, "--normalization": "RMSNorm"}
     if not model.tied_embedding:
         flags["--untie-embeddings-and-output-weights"] = None
+    if model.mtp_layers:
+        flags["--mtp-num-layers"] = str(model.mtp_layers)
     return flags | dict(_experts(job, layer))
 
 

@@ -25,7 +25,7 @@ FIRST, LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-nu
 EMBEDDING, LOSS = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
 
 
-def division_flags(layers: tuple[int, ...], pp: int, forms: Sequence[str] = ("layout",)) -> Flags:
+def division_flags(layers: tuple[int, ...], pp: int, forms: Sequence[str] = ("layout",), further: int = 0) -> Flags:
     """
     The flags of a division.
 
@@ -37,6 +37,8 @@ def division_flags(layers: tuple[int, ...], pp: int, forms: Sequence[str] = ("la
         Pipeline ranks.
     forms
         Forms of division that the plan's stack states (``taut.data.stack``).
+    further
+        Further tokens that are predicted on the last stage.
 
     Examples
     --------
@@ -54,7 +56,7 @@ def division_flags(layers: tuple[int, ...], pp: int, forms: Sequence[str] = ("la
         return dict.fromkeys(ends) | chunks
     if "layout" not in forms and "first-last" in forms:
         return {FIRST: str(sum(layers[::pp])), LAST: str(sum(layers[pp - 1 :: pp]))} | chunks
-    return {LAYOUT: layout_of(layers)}
+    return {LAYOUT: layout_of(layers, further)}
 
 
 def _ends_that_count(layers: tuple[int, ...]) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """
 Megatron-LM's words for a division of layers: ``--pipeline-model-parallel-layout``.
 
-A letter is a part of the model: ``E`` the embedding, ``t`` a transformer layer, ``L`` final norm, head and loss. ``|``
-separates chunks, in the order in which a micro-batch visits them; chunk i lies on pipeline rank i mod pp. ``t*3`` is
-``ttt``, and ``(t*2|)*3`` is ``t*2|t*2|t*2|``. Source: megatron/core/transformer/pipeline_parallel_layer_layout.py.
+A letter is a part of the model: ``E`` the embedding, ``t`` a transformer layer, ``m`` a further token's prediction,
+``L`` final norm, head and loss. ``|`` separates chunks, in the order in which a micro-batch visits them; chunk i lies
+on pipeline rank i mod pp. ``t*3`` is ``ttt``, and ``(t*2|)*3`` is ``t*2|t*2|t*2|``. Source:
+megatron/core/transformer/pipeline_parallel_layer_layout.py.
 """
 
 import re
@@ -16,7 +17,7 @@ MOST_LETTERS = 100_000
 """Letters beyond which a layout is no model's."""
 
 
-def layout_of(layers: tuple[int, ...]) -> str:
+def layout_of(layers: tuple[int, ...], further: int = 0) -> str:
     """
     The layout of chunks with some layers each, embedding first and loss last.
 
@@ -24,26 +25,30 @@ def layout_of(layers: tuple[int, ...]) -> str:
     ----------
     layers
         Layers of every chunk.
+    further
+        Further tokens that are predicted beside the loss.
 
     Examples
     --------
     >>> layout_of((19, 21, 21, 19))
     'Et*19|(t*21|)*2t*19L'
+    >>> layout_of((4, 4, 0), 1)
+    'Et*4|t*4|mL'
     >>> layout_of((3,))
     'Et*3L'
     """
     if len(layers) == 1:
-        return f"E{_letters(layers[0])}L"
+        return f"E{_letters(layers[0])}{_letters(further, 'm')}L"
     parts = [f"E{_letters(layers[0])}|"]
     for size, run in groupby(layers[1:-1]):
         count = len(list(run))
         chunk = f"{_letters(size)}|"
         parts.append(f"({chunk})*{count}" if count > 1 else chunk)
-    return "".join(parts) + f"{_letters(layers[-1])}L"
+    return "".join(parts) + f"{_letters(layers[-1])}{_letters(further, 'm')}L"
 
 
-def _letters(size: int) -> str:
-    return {0: "", 1: "t"}.get(size, f"t*{size}")
+def _letters(size: int, letter: str = "t") -> str:
+    return {0: "", 1: letter}.get(size, f"{letter}*{size}")
 
 
 def layers_of(layout: str) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ def megatron_flags(job: Job) -> Flags:
         "--micro-batch-size": str(chosen.micro_batch),
         "--global-batch-size": str(job.global_batch),
         **({"--sequence-parallel": None} if chosen.sequence_parallel else {}),
-        **division_flags(job.layers, job.strategy.pp, job.forms),
+        **division_flags(job.layers, job.strategy.pp, job.forms, job.model.mtp_layers),
         **dict(_precision(job)),
         **({"--cross-entropy-loss-fusion": None, "--cross-entropy-fusion-impl": "te"} if job.fused_loss else {}),
         **dict(_recompute(job)),

@@ -110,6 +110,8 @@ def _style(schedule: str, chunks: int) -> str:
 def _check(job: Job) -> None:
     chosen, source = job.strategy, job.plan.source
     job.plain_layers("torchtitan")
+    if job.model.mtp_layers:
+        raise ExportError(f"{source}: prediction of further tokens, which torchtitan has not; plan without mtp_layers")
     if chosen.zero == 1:
         raise ExportError(f"{source}: ZeRO-1, which torchtitan has not; plan with --stack torchtitan, or --fix zero=2")
     if chosen.ep > 1:

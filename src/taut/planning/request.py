@@ -44,6 +44,7 @@ class PlanOptions(TypedDict, total=False):
 
     global_batch: Required[int]
     seq: int | None
+    mtp_layers: int | None
     profile: CostTable | Name | None
     memory_model: MemoryModel | Name | Mapping[str, Any] | None
     latency_model: str
@@ -154,6 +155,7 @@ class PlanRequest(BaseModel):
         int, BeforeValidator(whole(f"expected a number of sequences from 1 to {MOST_SEQUENCES}", most=MOST_SEQUENCES))
     ]
     seq: Annotated[int | None, optional(whole("expected a number of tokens above 0"))] = None
+    mtp_layers: Annotated[int | None, optional(whole("expected 1 to 100 further tokens", most=100))] = None
     profile: Annotated[CostTable | str | None, optional(_spec(CostTable, "profile"))] = None
     memory_model: Annotated[MemoryModel | str | None, optional(_spec(MemoryModel, "memory_model"))] = None
     latency_model: Annotated[

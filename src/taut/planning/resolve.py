@@ -67,6 +67,14 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
 
 
 def _model(request: PlanRequest) -> ModelSpec:
+    found = _of_length(request)
+    if request.mtp_layers is None:
+        return found
+    return ModelSpec.parse({**found.model_dump(exclude_none=True), "mtp_layers": request.mtp_layers}, "model")
+
+
+def _of_length(request: PlanRequest) -> ModelSpec:
+    """The model at the sequence length that is asked for."""
     if isinstance(request.model, str):
         return load_model(request.model, seq=request.seq)
     if request.seq is None:

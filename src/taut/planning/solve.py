@@ -83,6 +83,8 @@ def plan(
         ``global_batch``: sequences per step.
 
         ``seq``: sequence length in tokens, if it is to differ from the model's.
+        ``mtp_layers``: further tokens that the model predicts (multi-token prediction), if not as its file says; files
+        of Hugging Face leave them out.
 
         ``profile``: measured layer costs, by catalog name or file; analytic costs without them.
 

@@ -91,8 +91,7 @@ def strategy_words(strategy: "StrategySection") -> str:
 
 def _stack(plan: "PlanDocument") -> str:
     """The framework that is to run the plan, where it is for one."""
-    name = plan.certificate.space.get("stack")
-    return f", stack {name}" if name else ""
+    return f", stack {name}" if (name := plan.certificate.space.get("stack")) else ""
 
 
 def _sequence_length(plan: "PlanDocument") -> str:
@@ -101,6 +100,7 @@ def _sequence_length(plan: "PlanDocument") -> str:
     layers = spec["layers"] if isinstance(spec["layers"], list) else [spec]
     lengths = [layer["seq"] for layer in layers if layer.get("seq")]
     most = f" of at most {spec['max_seq']}" if spec.get("max_seq") else ""
+    most += f", {spec['mtp_layers']} further tokens predicted" if spec.get("mtp_layers") else ""
     return f", sequence length {max(lengths)}{most}" if lengths else ""
 
 

@@ -183,7 +183,7 @@ def test_other_architectures_are_refused_by_name(tmp_path: Path, values: dict[st
             None,
             "sliding_window 4096 of some layers is not priced, attention goes to all 8192 tokens",
         ),
-        ({"num_nextn_predict_layers": 1}, None, r"further tokens \(num_nextn_predict_layers 1\) is not priced"),
+        ({"num_nextn_predict_layers": 1}, None, r"further tokens \(num_nextn_predict_layers 1\) is left out"),
     ],
 )
 def test_approximations_are_said(tmp_path: Path, changes: dict[str, Any], seq: int | None, words: str) -> None:

@@ -19,7 +19,7 @@ MOST_DEVICES = 4
 
 
 def with_empty_ends(seed: int) -> PlanningProblem:
-    """Random problems of every schedule whose first and last chunk may have no layers."""
+    """Random problems of every schedule whose end chunks may have no layers; some predict a further token."""
     given = random_problem(seed, measured=seed % 5 == 0)
     space = given.space.model_copy(
         update={
@@ -30,7 +30,8 @@ def with_empty_ends(seed: int) -> PlanningProblem:
             "fixed": {"empty_ends": True},
         }
     )
-    given = replace(given, space=space, latency_model="step", overlap_grad_reduce=seed % 2 == 0)
+    model = given.model.model_copy(update={"mtp_layers": seed % 3 % 2}) if given.model.vocab else given.model
+    given = replace(given, model=model, space=space, latency_model="step", overlap_grad_reduce=seed % 2 == 0)
     return all_context_kinds(given, seed)
 
 

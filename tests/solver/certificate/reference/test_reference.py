@@ -146,6 +146,23 @@ def test_evaluators_agree_where_end_chunks_have_no_layers(block: int) -> None:
     assert checked > 60
 
 
+@pytest.mark.parametrize("block", range(2))
+def test_evaluators_agree_on_further_tokens(block: int) -> None:
+    """Layers that predict further tokens stand with the head: tied or not, experts, context ranks, empty end chunks."""
+    rng, checked = np.random.default_rng(600 + block), 0
+    for seed in range(block * 60, (block + 1) * 60):
+        given = random_problem(seed, large=seed % 2 == 0, experts=seed % 3 == 0)
+        if not given.model.vocab:
+            continue
+        schedules = ["1f1b", "gpipe", "interleaved-1f1b", "zb-v"]
+        more: dict[str, Any] = {"empty_ends": seed % 2 == 1, "schedules": schedules, "max_vpp": 2, "zero": [0, 1, 2, 3]}
+        model = given.model.model_copy(update={"mtp_layers": 1 + seed % 2})
+        given = replace(given, model=model, latency_model="step", space=given.space.model_copy(update=more))
+        given = all_context_kinds(given, seed)
+        checked += agree(given, rng, 6)
+    assert checked > 100
+
+
 def random_network(rng: np.random.Generator) -> MemoryNetwork:
     """A network of two layers with random weights, some features by their logarithm."""
     names = [str(name) for name in rng.permutation(ALL_FEATURES)[:8]]
