@@ -148,7 +148,7 @@ def test_a_plan_with_context_ranks_holds() -> None:
     """Four context ranks on two nodes: the plan says so in words and in its file, and its certificate holds."""
     found = taut.plan("llama3-8b", "dgx-h100:2", global_batch=8, seq=32768, fix={"cp": 4, "tp": 4}, time_limit=20)
     assert (found.strategy.cp, found.strategy.dp) == (4, 1)
-    assert "tensor 4, context 4, data 1" in str(found)
+    assert "tensor 4, context 4 (a ring of keys), data 1" in str(found)
     assert "traffic of tensor and context ranks" in str(found)
     assert [(worker["context_rank"], worker["tensor_rank"]) for worker in found.workers[3:6]] == [
         (0, 3),
