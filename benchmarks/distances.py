@@ -43,8 +43,8 @@ PARTS = {
 }
 """What prints a part, after ``taut reproduce``."""
 OWN, OURS = "the paper's own formula", "taut's prices"
-TAUT = "taut"
-METHODS = "megatron", "varuna", "amp", "pipette", "hethub", "random"
+TAUT, EVEN = "taut", "even stages"
+METHODS = EVEN, "megatron", "varuna", "amp", "pipette", "hethub", "random"
 COLOURS = {OWN: HOP, OURS: RING}
 BANDS = {
     TAUT: "best plan of taut",
@@ -56,6 +56,7 @@ BANDS = {
     "amp": "AMP",
     "pipette": "Pipette",
     "hethub": "HETHUB",
+    EVEN: "even stages",
     "megatron": "Megatron's rule",
     "varuna": "Varuna",
     "random": "random plans",
@@ -113,7 +114,7 @@ def _setting(setting: Any, part: str) -> str:
 def _shares(rows: list[dict[str, Any]], command: str) -> Iterator[Distance]:
     """Shares of a throughput: the largest possible one over a plan's, less one."""
     for row in rows:
-        for planner, name in (("megatron", "even"), ("hethub", "rule"), (TAUT, "best")):
+        for planner, name in ((EVEN, "even"), ("hethub", "rule"), (TAUT, "best")):
             share = None if row[name] is None else row["at_most"] / row[name] - 1
             yield Distance(planner, f"HETHUB {row['setting']['name']}", OURS, share, command)
 
@@ -121,7 +122,7 @@ def _shares(rows: list[dict[str, Any]], command: str) -> Iterator[Distance]:
 def _hethub(rows: list[dict[str, Any]], command: str) -> Iterator[Distance]:
     for row in rows:
         only = f"{command} --only '{row['cluster']} {row['model']}'"
-        for planner, name in (("megatron", "even_s"), ("hethub", "rule_s"), (TAUT, "best_s")):
+        for planner, name in ((EVEN, "even_s"), ("hethub", "rule_s"), (TAUT, "best_s")):
             share = None if row[name] is None else row[name] / row["lower_bound_s"] - 1
             yield Distance(planner, f"HETHUB {row['model']} on {row['cluster']}", OURS, share, only)
 
@@ -135,13 +136,16 @@ def _plans(content: dict[str, Any]) -> Iterator[Distance]:
         job = f"{job} ({_degrees(given['fixed'])})"
         yield Distance(who, job, OURS, row["distance"], row["command"])
         if row["best_s"] is not None and row["lower_bound_s"]:
-            yield Distance(TAUT, job, OURS, row["best_s"] / row["lower_bound_s"] - 1, row["command"])
+            best = min(row["best_s"], row["predicted_s"] or row["best_s"])
+            yield Distance(TAUT, job, OURS, best / row["lower_bound_s"] - 1, row["command"])
     for row in content.get("aceso", []):
         job = f"Aceso {row['model']} on {row['gpus']} {row['gpu']}"
         yield from _own("aceso", job, row)
         if row["ours"] is not None and row["ours"]["theirs_s"] and row["ours"]["lower_bound_s"]:
             ours = row["ours"]["theirs_s"] / row["ours"]["lower_bound_s"] - 1
             yield Distance("aceso", job, OURS, ours, row["command"])
+            best = min(row["ours"]["best_s"], row["ours"]["theirs_s"]) / row["ours"]["lower_bound_s"] - 1
+            yield Distance(TAUT, job, OURS, best, row["command"])
     for row in content.get("galvatron", []):
         job = f"Galvatron {row['model']} on {row['gpus']} GPUs"
         yield from _own("galvatron", job, row)

@@ -42,7 +42,7 @@ class AcesoRow:
     """
     A search: its choice in words with seconds of the formula, of a run and of the search; the optimum and its bound.
 
-    ``ours`` has the choice at taut's prices, None where it does not map.
+    ``ours`` has the choice at taut's prices, None where it does not map or has no costs.
     """
 
     gpu: str
@@ -100,7 +100,7 @@ def _cells(row: AcesoRow) -> tuple[str, ...]:
 
 def _our_cells(ours: OurPrices | None) -> tuple[str, str, str]:
     if ours is None:
-        return "unlike stages", "-", "-"
+        return "not priced", "-", "-"
     theirs, bound = ("-" if value is None else f"{value:.2f} s" for value in (ours.theirs_s, ours.lower_bound_s))
     return theirs, bound, percent(ours.distance)
 

@@ -6,7 +6,7 @@ at the rate of the measured all-reduce of its GPUs, between nodes messages at th
 driver states, with nothing held back. A plan maps if all its stages have one tensor degree and one number of replicas:
 its degrees and its micro-batch are fixed, while layers and recomputation are chosen, as Aceso cuts inside of layers and
 recomputes single operators, which taut's plans do not. So the step may be above Aceso's own: the bound is of taut's
-space.
+space. Where operators were measured faster than the device can be, their degree has no costs, and plans of it no price.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from typing import Any
 
 from taut.data.catalog.devices import device_named
 from taut.data.cluster import ClusterSpec
+from taut.data.costs import CostTable
 from taut.data.device import DeviceSpec
 from taut.data.model import ModelSpec
 from taut.data.readers.aceso.costs import read_all_reduces, read_operator_costs
@@ -65,8 +66,11 @@ def at_our_prices(profiles: Path, problem: AcesoProblem, given: OperatorPlan, ti
     first = given.stages[0]
     if any((stage.tp, stage.dp) != (first.tp, first.dp) for stage in given.stages):
         return None
+    costs = read_operator_costs(profiles, given.size, _model(given), _device(given)[0])
+    if not any(row.tp == first.tp for row in costs.rows):
+        return None
     fixed = {"tp": first.tp, "pp": len(given.stages), "dp": first.dp, "micro_batch": given.micro_batch // first.dp}
-    theirs, best = (_plan(profiles, problem, given, time_limit, chosen) for chosen in (fixed, {}))
+    theirs, best = (_plan(profiles, problem, given, costs, time_limit, chosen) for chosen in (fixed, {}))
     return OurPrices(
         None if theirs is None else theirs.step_time_s,
         None if best is None else best.step_time_s,
@@ -90,16 +94,20 @@ def memory_bytes(gpu: str) -> int:
 
 
 def _plan(
-    profiles: Path, problem: AcesoProblem, given: OperatorPlan, time_limit: float, fixed: dict[str, int]
+    profiles: Path,
+    problem: AcesoProblem,
+    given: OperatorPlan,
+    costs: CostTable,
+    time_limit: float,
+    fixed: dict[str, int],
 ) -> Plan | None:
     model, cluster = _model(given), _cluster(profiles, problem, given)
-    device = cluster.nodes[0].device
     try:
         return plan(
             model,
             cluster,
             global_batch=given.global_batch,
-            profile=read_operator_costs(profiles, given.size, model, device),
+            profile=costs,
             precision="fp16",
             memory_model={"overhead_gib": 0.0, "margin": 0.0, "grad_precision": "bf16"},
             fix=fixed or None,

@@ -162,12 +162,15 @@ def reproduce_searches(
 def _row(given: PublishedPlan, time_limit: float) -> Row:
     theirs = _plan(given, time_limit, fix=given.fixed)
     best = _plan(given, time_limit, schedules=SCHEDULES)
+    bound = None if best is None else best.lower_bound_s
+    if theirs is not None and best is not None and theirs.step_time_s < best.step_time_s:
+        best = theirs
     return Row(
         published=given,
         predicted_s=None if theirs is None else theirs.step_time_s,
-        best="-" if best is None else degrees(_of(best)),
+        best="-" if best is None else "the same" if best is theirs else degrees(_of(best)),
         best_s=None if best is None else best.step_time_s,
-        lower_bound_s=None if best is None else best.lower_bound_s,
+        lower_bound_s=bound,
         differs="-" if theirs is None or best is None else _difference(theirs, best),
     )
 

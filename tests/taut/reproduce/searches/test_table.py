@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from taut.commands.app import app
 from taut.errors import DataError
+from taut.reproduce.searches import table
 from taut.reproduce.searches.published_plans import BRIDGE, MLPERF, NVIDIA, published_plans
 from taut.reproduce.searches.table import Row, reproduce_searches
 
@@ -89,11 +91,23 @@ def test_the_command_names_every_degree(folder: Path) -> None:
 @pytest.mark.proof
 def test_no_published_plan_is_below_the_bound(folder: Path) -> None:
     """NVIDIA's plan of Llama 3 8B is priced near its measured step, and no better than the bound."""
-    table = reproduce_searches(folder, time_limit=20.0, only="llama3-8b")
-    (row,) = table.rows
+    found = reproduce_searches(folder, time_limit=20.0, only="llama3-8b")
+    (row,) = found.rows
     assert row.distance is not None and row.distance >= -1e-9
     assert row.predicted_s == pytest.approx(13.0, rel=0.05)
-    assert "llama3-8b" in str(table)
+    assert "llama3-8b" in str(found)
     runner = CliRunner()
     words = ["reproduce", "searches", "--data", str(folder), "--only", "nobody", "--json"]
     assert json.loads(runner.invoke(app, words).stdout) == {"rows": []}
+
+
+def test_a_published_plan_that_is_the_best_known_says_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the search finds nothing faster in its time, the published plan is the best, and the bound stays."""
+    slow, fast = (
+        SimpleNamespace(step_time_s=s, lower_bound_s=12.0, predicted=SimpleNamespace(breakdown_s={"a": s}))
+        for s in (14.0, 13.0)
+    )
+    monkeypatch.setattr(table, "_plan", lambda given, limit, **options: fast if "fix" in options else slow)
+    row = reproduce_searches(folder, only="llama3-8b").rows[0]
+    assert (row.best, row.best_s, row.lower_bound_s) == ("the same", 13.0, 12.0)
+    assert row.distance == pytest.approx(1 / 12)
