@@ -4,7 +4,7 @@ Division of the layers into the chunks of an order-priced candidate: data, objec
 Sets: chunks c = 0..C-1 on devices d(c), layers 0..L-1, recompute r.
 Data: for every range of layers the least seconds of F, I, W over device types and tensor groups, with what gathers and
 scatters of shards add at least (``taut.formulations.sharding`` (2)), the least one-way seconds of a cut, parameters,
-bytes of activations and logits; counts n of micro-batches in flight that the order goes through on each device.
+bytes of activations and bytes beside; counts n of micro-batches in flight that the order goes through on each device.
 Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of every chunk.
 
 (1) Minimise the makespan of the order under the chunks' seconds and cuts, plus ``ring`` and ``optimizer`` times the
@@ -15,7 +15,7 @@ Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of ev
 
     so that
 (2) every device fits its memory:
-    :math:`\sum_{c \in d} (\text{held}\, P_c + \text{logits}_c + n_c a_c) + \text{always} \le \text{budget}`
+    :math:`\sum_{c \in d} (\text{held}\, P_c + \text{beside}_c + n_c a_c) + \text{always} \le \text{budget}`
     for all counts n that it goes through. This leaves out what is held for a moment, and rounding.
 
 This relaxes the candidate: no placement prices a division lower, and no division that violates (2) fits. So a lower
@@ -29,6 +29,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.data.memory import MemoryModel
 from taut.data.units import KIB
 from taut.formulations.gradient_reductions import bucket_parameters, optimizer_shards, overlaps
 from taut.formulations.order_times import candidate_order
@@ -40,6 +41,9 @@ from taut.formulations.strategy import Division
 from taut.formulations.tables.held_bytes import held_bytes
 from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.formulations.tables.memory import HELD, budgets, kept_term, overhead
+
+MANY = 10**9
+"""Parameters whose bytes are counted together, to know those of one."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,8 @@ class ChunkProblem:
         Bytes of weights, gradients and states for a parameter.
     activation
         Bytes for a micro-batch in flight (recompute, L+1, L+1), as floats.
-    logits
-        Bytes of the loss (L+1, L+1), as floats.
+    beside
+        Bytes of the loss, and of the states of experts beyond those that ``held`` counts, (L+1, L+1), as floats.
     always
         Bytes of every device.
     budget
@@ -96,7 +100,7 @@ class ChunkProblem:
     parameters: Floats
     held: float
     activation: Floats
-    logits: Floats
+    beside: Floats
     always: float
     budget: float
     stated: Ints | None = None
@@ -112,6 +116,17 @@ class ChunkProblem:
         parts = layers.copy()
         parts[[0, -1]] += self.ends
         return np.asarray(parts.cumsum())
+
+    @cached_property
+    def lead(self) -> int:
+        """The least layer but the first from which on all layers but the last are alike, in every figure."""
+        tables = (self.passes, self.activation, self.parameters, self.beside)
+        every = np.concatenate([np.diagonal(table, 1, -2, -1).reshape(-1, self.num_layers) for table in tables])
+        inner, cuts = every[:, 1:-1], self.edge[1:-1]
+        if not np.isclose(cuts, cuts[:1], rtol=1e-12, atol=0.0).all():
+            return self.num_layers - 1
+        unlike = ~np.isclose(inner, inner[:, -1:], rtol=1e-12, atol=0.0).all(axis=0)
+        return int(np.flatnonzero(unlike).max(initial=-1)) + 2
 
     @property
     def num_chunks(self) -> int:
@@ -190,8 +205,7 @@ def chunk_problem(
         Data of (1) and (2).
     """
     tables, memory = problem.tables(candidate), problem.memory
-    one = held_bytes(np.array(10**9), np.array(0), memory.held_parameter_bytes, candidate)
-    held = sum(memory.coefficient(term) * float(figure) for term, figure in zip(HELD, one, strict=True)) / 1e9
+    held, of_expert = (_bytes_per_parameter(memory, candidate, experts) for experts in (0, MANY))
     kept = [memory.coefficient(kept_term(r)) * tables.activation[k] for k, r in enumerate(RECOMPUTE)]
     layers = np.arange(tables.num_layers)
     gradients = problem.bytes_per_parameter(candidate)
@@ -209,16 +223,24 @@ def chunk_problem(
         waits_for_all=problem.latency_model == "step",
         constant=problem.constant_seconds,
         parameters=tables.parameters.astype(float),
-        # The bytes of 1e9 parameters were rounded up to whole bytes; the factor takes back more than that.
-        held=held * (1 - 1e-8),
+        held=held,
         activation=np.array(kept, dtype=float),
-        logits=np.asarray(memory.coefficient("logits") * tables.logits, dtype=float),
+        # Fewer devices share the states of an expert's parameter than those of others.
+        beside=memory.coefficient("logits") * tables.logits + max(of_expert - held, 0.0) * tables.experts,
         always=overhead(memory, candidate)
         + memory.coefficient("buffers") * float(tables.buffers[layers, layers + 1].min()),
         budget=float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB),
         stated=problem.stated_divisions(candidate),
         ends=int(candidate.empty_ends),
     )
+
+
+def _bytes_per_parameter(memory: MemoryModel, candidate: Candidate, experts: int) -> float:
+    """Least bytes of weight, gradient and state for each of ``MANY`` parameters, so many of which are of experts."""
+    many = held_bytes(np.array(MANY), np.array(0), memory.held_parameter_bytes, candidate, experts)
+    held = sum(memory.coefficient(term) * float(figure) for term, figure in zip(HELD, many, strict=True)) / MANY
+    # Bytes were rounded up to whole ones; the factor takes back more than that.
+    return held * (1 - 1e-8)
 
 
 def _least_passes(problem: PlanningProblem, candidate: Candidate, gather: float) -> Floats:

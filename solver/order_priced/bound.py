@@ -3,8 +3,8 @@ Lower bound on every division of an order-priced candidate.
 
 (1) Destructive bound by the layers that every device can take (``taut.solver.order_priced.capacity``): it holds for any
     candidate, and often reaches the limit at once.
-(2) Where all layers but the first and the last are equal, the Lagrangian dual over the devices' options, in branches
-    where that is asked for (``taut.solver.order_priced.branch_and_bound``).
+(2) Where all layers but the last and some of the first are alike, the Lagrangian dual over the devices' options, in
+    branches where that is asked for (``taut.solver.order_priced.branch_and_bound``).
 (3) Elsewhere, or where there are too many options, the Lagrangian dual over chunks, with prices of memory
     (``taut.solver.order_priced.lagrangian``).
 
@@ -96,7 +96,7 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
         return by_devices
     by_dual = (
         _by_options(devices, fitting)
-        if devices.is_enumerable and devices.has_uniform_layers
+        if devices.is_enumerable and devices.has_alike_layers
         else _by_prices(rows, simple, limit)
     )
     if by_dual.seconds >= by_devices.seconds:

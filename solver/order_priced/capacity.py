@@ -87,8 +87,8 @@ def _before(devices: DeviceChain, device: int, path: Path) -> float:
     """Least seconds that a device's path spends with a layer of a first chunk before it, w of (1)."""
     if device == 0:
         return 0.0
-    # The chunks before are the model's first one and others.
-    chunks = range(min(device, 2))
+    # Further chunks are like the last of these.
+    chunks = range(min(device, devices.minima.kinds))
     weights = np.tile(path.passes[:device].min(axis=0).astype(float), (len(chunks), 1))
     layers = np.arange(1, devices.most_layers + 1) - devices.given.ends * (np.arange(len(chunks)) == 0)[:, None]
     each = devices.minima.seconds(chunks, weights)[..., 1:] / np.maximum(layers, 1)[:, None]

@@ -29,6 +29,7 @@ from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, device_path
 from taut.solver.order_priced.device_options import (
     HUGE,
+    MOST_KINDS,
     MOST_OPTIONS,
     MOST_TRIED,
     MOST_WITHIN,
@@ -109,14 +110,10 @@ class DeviceChain:
             found.append(options)
         return found
 
-    @cached_property
-    def has_uniform_layers(self) -> bool:
-        """Whether all layers but the first and the last are equal, so that only their number matters to a chunk."""
-        given, layers = self.given, slice(1, self.given.num_layers - 1)
-        tables = (given.passes, given.activation, given.parameters, given.logits)
-        each = [np.diagonal(table, 1, -2, -1)[..., layers] for table in tables]
-        each.append(given.edge[1:-1])
-        return all(bool(np.isclose(one, one[..., :1], rtol=1e-12, atol=0.0).all()) for one in each)
+    @property
+    def has_alike_layers(self) -> bool:
+        """Whether all layers but few of the first ones and the last are alike, so that numbers of them tell enough."""
+        return self.given.lead <= MOST_KINDS
 
     @cached_property
     def minima(self) -> RangeMinima:

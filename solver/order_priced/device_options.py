@@ -3,12 +3,12 @@ Options of one device: layers and recompute of its chunks, within its memory and
 
 Sets: chunks k = 1..v of a device, numbers of layers :math:`n_k \ge 1`, recompute :math:`r_k`.
 Data: for every figure of a chunk (seconds, bytes, parameters) its least value over all ranges of so many consecutive
-layers that the chunk can have: the first layers for the model's first chunk, the last ones for its last chunk, neither
-for the others.
+layers that the chunk can have: the first layers for the model's first chunk, the last ones for its last chunk, and for
+chunk c of the others those from layer c on, since every chunk before it has a layer.
 
 An option is a pair (n, r) that keeps
 
-(1) :math:`\sum_k (\text{held}\, P_k + \text{logits}_k + q_k a_k) + \text{always} \le \text{budget}` for every count q
+(1) :math:`\sum_k (\text{held}\, P_k + \text{beside}_k + q_k a_k) + \text{always} \le \text{budget}` for every count q
     of micro-batches in flight that the order goes through, and
 (2) the seconds of the device's own passes on its path (``taut.solver.order_priced.critical_paths`` (1)) are at most
     ``longest``.
@@ -37,6 +37,8 @@ MOST_OPTIONS = 2_000_000
 MOST_TRIED, MOST_WITHIN, MOST_VISITS = 100_000_000, 200_000, 10_000_000
 """Pairs of a device up to which its options are sought nevertheless; then it may have so many within its time and
 memory, found in so many steps of the enumeration, which take about a second."""
+MOST_KINDS = 8
+"""Layers in front up to which those that are unlike are told apart; models begin with up to three dense ones."""
 CERTAIN = 1 - 1e-12
 """Part of the room within which an option fits, in whatever order its bytes are added and rounded."""
 HUGE = 1e300
@@ -80,7 +82,8 @@ class RangeMinima:
     """
     Least figures of n consecutive layers of a chunk, n = 0..most, infinite where there are not so many.
 
-    There are three kinds of chunks: the model's first one, the others, and its last.
+    Kinds of chunks are the model's first one, its last, and others by the first layer that they may have, up to the one
+    from which on all layers are alike.
 
     Parameters
     ----------
@@ -92,22 +95,28 @@ class RangeMinima:
 
     def __init__(self, given: ChunkProblem, most: int) -> None:
         self._given, self.most = given, most
-        finite = np.where(np.isfinite(given.passes), given.passes, HUGE)
-        self._passes = [self._least(finite, kind) for kind in range(3)]
-        self._fixed = [self._least(given.held * given.parameters + given.logits, kind) for kind in range(3)]
-        self._activation = [self._least(given.activation, kind) for kind in range(3)]
-        self._parameters = [self._least(given.parameters, kind) for kind in range(3)]
+        finite, held = np.where(np.isfinite(given.passes), given.passes, HUGE), given.held * given.parameters
+        self._passes, self._fixed, self._activation, self._parameters = (
+            [self._least(table, kind) for kind in range(self.kinds + 1)]
+            for table in (finite, held + given.beside, given.activation, given.parameters)
+        )
+
+    @property
+    def kinds(self) -> int:
+        """Kinds of chunks but the last, each of chunk 0, 1, ..., and the last of these of all further ones."""
+        return min(self._given.lead, self._given.num_chunks - 1, MOST_KINDS) + 1
 
     def _least(self, table: Floats, kind: int) -> Floats:
         layers = self._given.num_layers
         least = np.full((*table.shape[:-2], self.most + 1), np.inf)
         for n in range(1, self.most + 1):
-            first, end = ((0, 1), (1, layers - n), (layers - n, None))[kind]
+            first, end = (0, 1) if kind == 0 else (kind, layers - n) if kind < self.kinds else (layers - n, None)
             least[..., n] = np.diagonal(table, n, -2, -1)[..., first:end].min(axis=-1, initial=np.inf)
         return np.where(least < HUGE, least, np.inf)
 
     def _kind(self, chunk: int) -> int:
-        return 0 if chunk == 0 else 2 if chunk == self._given.num_chunks - 1 else 1
+        last = chunk == self._given.num_chunks - 1
+        return 0 if chunk == 0 else self.kinds if last else min(chunk, self.kinds - 1)
 
     def seconds(self, chunks: Sequence[int] | Ints, weights: Floats) -> Floats:
         """Least weighted seconds of v chunks, weights (v, 3) of passes, by recompute and layers (v, recompute, n)."""

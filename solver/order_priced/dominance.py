@@ -41,7 +41,7 @@ def _order(given: ChunkProblem) -> list[Any]:
 def _figures(given: ChunkProblem) -> list[Any]:
     """What makes a division slower or larger as it grows."""
     seconds = [given.passes, given.edge, given.ring, given.optimizer, given.constant]
-    return [*seconds, given.parameters, given.held, given.activation, given.logits, given.always, -given.budget]
+    return [*seconds, given.parameters, given.held, given.activation, given.beside, given.always, -given.budget]
 
 
 def likely_dominating(candidate: Candidate, known: Collection[Candidate]) -> Iterator[Candidate]:

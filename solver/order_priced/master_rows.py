@@ -4,14 +4,14 @@ Rows of the master problem over divisions: seconds of paths and bytes of devices
 Sets: chunks c on devices d(c); paths k through the order (``taut.solver.order_priced.critical_paths``); for each device
 d the counts n of its chunks' micro-batches in flight that the order goes through.
 Data: of a division, seconds :math:`x_c` (3,) of F, I and W, seconds :math:`y_c` of the transfer to another device,
-parameters :math:`P_c`, bytes of activations :math:`a_c` and of logits, for every chunk c.
+parameters :math:`P_c`, bytes of activations :math:`a_c` and beside, for every chunk c.
 
 (1) Path k with :math:`u_{kc}` passes and :math:`v_{kc}` transfers takes
     :math:`\sum_c u_{kc} \cdot x_c + v_{kc} y_c + \sum_d \rho_{kd} P_d` seconds, :math:`\rho` what reduction and
     optimizer ask for a parameter of device d: of device 0, or where every device is waited for, the reduction of the
     path's last device and the optimizer of any one. The step is at least the seconds of every path.
 (2) With :math:`n_c` micro-batches of its chunks in flight, device d exceeds its budget by
-    :math:`\sum_{c \in d} (\text{held}\, P_c + \text{logits}_c + n_c a_c) - (\text{budget} - \text{always})` bytes,
+    :math:`\sum_{c \in d} (\text{held}\, P_c + \text{beside}_c + n_c a_c) - (\text{budget} - \text{always})` bytes,
     which must not be positive. Of all counts of a device, those with most in all and most of each chunk are rows.
 (3) Under weights :math:`\lambda_k` of the paths and prices :math:`\mu_{dn}` (seconds for a byte) of the counts, the
     Lagrangian is separable by chunks: a second of a chunk's passes costs :math:`\sum_k \lambda_k u_{kc}`, a byte of its
@@ -204,12 +204,12 @@ class MasterRows:
             of_parameter += path_weight * tail
             passes += path_weight * path.passes
             edge[:-1] += path_weight * path.transfers * given.away
-        activation, logits = np.zeros(chunks), np.zeros(chunks)
+        activation, beside = np.zeros(chunks), np.zeros(chunks)
         parameters = of_parameter[given.order.device]
         parameters += memory_prices @ self._members * given.held
         activation += memory_prices @ self._in_flight
-        logits += memory_prices @ self._members
-        return ChunkCosts(passes, edge, parameters, activation, logits)
+        beside += memory_prices @ self._members
+        return ChunkCosts(passes, edge, parameters, activation, beside)
 
     def path_seconds(self, divisions: Sequence[Division], first: int = 0) -> Floats:
         """Seconds (1) of the paths from one on in every division, (paths, divisions)."""
@@ -231,7 +231,7 @@ class MasterRows:
     def excess(self, division: Division) -> Floats:
         """Bytes (2) beyond the budget, (memory rows,)."""
         given, i, j = self.given, division.starts, division.ends
-        held = given.held * given.parameters[i, j] + given.logits[i, j]
+        held = given.held * given.parameters[i, j] + given.beside[i, j]
         kept = given.activation[division.recompute_index, i, j]
         return np.asarray(self._in_flight @ kept + self._members @ held) - (given.budget - given.always)
 

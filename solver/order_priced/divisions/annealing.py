@@ -136,7 +136,7 @@ def _figures(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem
         passes=given.passes,
         edge=given.edge,
         parameters=given.parameters,
-        held=given.held * given.parameters + given.logits,
+        held=given.held * given.parameters + given.beside,
         once=np.asarray(once, dtype=float),
         activation=given.activation,
         counts=np.concatenate(given.counts).astype(float),

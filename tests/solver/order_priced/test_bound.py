@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.order_times import pipeline_ends
@@ -39,7 +40,7 @@ from tests.formulations.schedules.test_plan_orders import pipeline, scheduled
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem
 from tests.support.oracle import enumerate_all, enumerate_candidate
-from tests.support.small import cluster, model, problem
+from tests.support.small import cluster, costs, model, problem
 from tests.support.words import with_random_orders
 
 pytestmark = pytest.mark.proof
@@ -167,10 +168,25 @@ def even() -> tuple[PlanningProblem, Candidate, ChunkProblem]:
 
 
 def unlike() -> ChunkProblem:
-    """Four layers of unlike seconds on a V of two devices, which prices of memory bound."""
-    given = random_orders(4, list(SCHEDULES[2:]))
-    choice = next(c for c in given.candidates if c.schedule == "v-half" and c.pp == 2 and c.micro_batch == 1)
-    return chunked(given, choice, BestLinks(given.links, given.rings))
+    """Twelve layers, every second one unlike, on a V of two devices, which prices of memory bound."""
+    fixed = {"pp": 2, "micro_batch": 1}
+    given = problem(cluster(2, 1), model(12, unlike=True), latency_model="step", schedules=["v-half"], fixed=fixed)
+    return chunked(given, given.candidates[0], BestLinks(given.links, given.rings))
+
+
+def test_few_unlike_layers_in_front_are_bounded_by_the_devices_options() -> None:
+    """Of six layers the first two are of another kind, as dense ones before experts: the bound has a tree."""
+    kinds = [{"kind": "narrow", "ffn_hidden": 128}] * 2 + [{"kind": "wide", "ffn_hidden": 256}] * 4
+    layers = [{**kind, "hidden": 64, "heads": 4, "seq": 100} for kind in kinds]
+    spec = ModelSpec.parse({"name": "small", "layers": layers}, "small")
+    table = costs(spec, seconds={"narrow": 0.5})
+    fixed = {"pp": 2, "micro_batch": 1}
+    given = problem(cluster(2, 1), spec, table=table, latency_model="step", schedules=["zb-h1"], fixed=fixed)
+    division = chunked(given, given.candidates[0], BestLinks(given.links, given.rings))
+    found = order_bound(division)
+    assert division.lead == 2 and "tree" in found.witness
+    assert rederived(division, found.witness) == pytest.approx(found.seconds)
+    assert found.seconds <= enumerate_candidate(given, given.candidates[0]).seconds * (1 + 1e-9)
 
 
 def test_even_stages_are_bounded_closely() -> None:
@@ -316,7 +332,9 @@ def test_limits_that_prove_nothing_are_refused(limit: object) -> None:
 
 def test_large_prices_prove_no_more() -> None:
     """A division fills its memory to the byte: whatever memory costs, rounding does not make it cost more."""
-    division = unlike()
+    given = random_orders(4, list(SCHEDULES[2:]))
+    choice = next(c for c in given.candidates if c.schedule == "v-half" and c.pp == 2 and c.micro_batch == 1)
+    division = chunked(given, choice, BestLinks(given.links, given.rings))
     cuts = Division.of_ends(np.array([1, 2, 4, 5]), np.zeros(4, dtype=np.int64))
     excess = MasterRows(division).excess(cuts)
     full = replace(division, budget=division.budget + float(excess.max()))

@@ -58,7 +58,7 @@ def test_only_what_is_no_harder_dominates() -> None:
     assert list(likely_dominating(lean, set(ladder.problem.candidates))) == []
     for field in ("ring", "optimizer", "constant", "held", "always", "micro_batches"):
         assert not dominates(replace(hard, **{field: getattr(hard, field) + 1}), hard), field
-    for field in ("passes", "edge", "parameters", "activation", "logits"):
+    for field in ("passes", "edge", "parameters", "activation", "beside"):
         assert not dominates(replace(hard, **{field: getattr(hard, field) + 1.0}), hard), field
     assert not dominates(replace(hard, budget=hard.budget - 1), hard)
     assert not dominates(replace(hard, waits_for_all=not hard.waits_for_all), hard)
