@@ -206,9 +206,6 @@ def backward_operators(
         yield from _backward(prices, own, layer, recompute, kind)
     if layer == 0:
         yield from _compute(_of_kind(prices.edge(EMBEDDING, types), kind), kind, EMBEDDING, layer)
-    if own is None:
-        # A pass of a part goes on when it takes no time, as an embedding's gradient by its input.
-        yield Operator(0.0, kind, WHOLE, layer, COMPUTE)
 
 
 def _backward(prices: Prices, own: LayerPrices, layer: int, recompute: str, kind: int) -> Iterator[Operator]:

@@ -86,7 +86,10 @@ class _Maker:
                 if way == FORWARD
                 else backward_operators(self.prices, layer, recompute, KIND_OF[way], *at)
             )
-            self.units[key] = list(found)
+            # A pass has a task also where it takes no time, as an embedding's gradient by its input.
+            self.units[key] = list(found) or [
+                Operator(0.0, KIND_OF.get(way, operators.FORWARD), WHOLE, layer, operators.COMPUTE)
+            ]
         return [operator._replace(layer=layer) for operator in self.units[key]]
 
     def _send(self, pipeline: int, way: int, chunk: int) -> Operator | None:
