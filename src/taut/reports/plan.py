@@ -2,6 +2,7 @@
 
 from collections import Counter
 from io import StringIO
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -21,6 +22,8 @@ _STOPPED = {
     "work": "the work limit was reached",
     "interrupt": "it was interrupted",
 }
+LABEL = 12
+"""Columns of what a line of the report is about."""
 CONTEXT_WORDS = {
     "p2p": "a ring of keys",
     "all_gather": "gathered keys",
@@ -51,15 +54,24 @@ def summary(plan: "PlanDocument", *, width: int = 110, details: str = "") -> str
         What is to stand before the proof.
     """
     console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
-    console.print("\n".join(_head(plan)), highlight=False)
+    console.print(_wrapped(_head(plan), width), highlight=False, markup=False)
     console.print(_time_table(plan))
     console.print(_stage_table(plan))
     if details:
         console.print(details, highlight=False, markup=False)
-    console.print("\n".join(proof(plan)), highlight=False)
+    console.print(_wrapped(proof(plan), width), highlight=False, markup=False)
     output = console.file
     assert isinstance(output, StringIO)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
+
+
+def _wrapped(lines: list[str], width: int) -> str:
+    """Lines in so many columns; what follows a label of the first 12 columns stays behind them."""
+    found: list[str] = []
+    for line in lines:
+        indent = " " * LABEL if line[:LABEL].endswith("  ") else ""
+        found += wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    return "\n".join(found)
 
 
 def _head(plan: "PlanDocument") -> list[str]:

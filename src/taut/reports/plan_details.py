@@ -119,4 +119,4 @@ def _reasons(plan: "Plan", width: int) -> list[str]:
         f"gap: {len(entries)} open candidate{'s' if len(entries) > 1 else ''} may hold a faster plan; the least bound "
         f"is that of {own or candidate_name(least)}, by {WHY.get(least.source, least.source)}; {go_on}."
     )
-    return ["", *wrap(words, width)]
+    return ["", *wrap(words, width, break_on_hyphens=False)]

@@ -2,7 +2,9 @@
 
 import pytest
 
-from taut.reports.plan import percent
+from taut.data.memory import MemoryModel
+from taut.reports.plan import percent, summary
+from tests.support.plans import made_plan
 
 
 @pytest.mark.parametrize(
@@ -11,3 +13,22 @@ from taut.reports.plan import percent
 def test_gaps_of_rounding_alone_are_none(gap: float | None, words: str) -> None:
     """Up to 1e-9 a bound equals a value, here as everywhere; what is not defined is unknown."""
     assert percent(gap) == words
+
+
+def test_lines_are_wrapped_behind_their_labels_and_names_are_no_markup() -> None:
+    """At 60 columns no line is longer, what is wrapped stays in the column of its text, and [/b] is a name."""
+    spec = {"layers": 1, "hidden": 8, "heads": 1, "ffn_hidden": 8, "seq": 8, "vocab": 8}
+    plan = made_plan(
+        inputs={
+            "model": {"name": "a[/b]", "sha256": "", "spec": {"name": "a[/b]", **spec}},
+            "costs": {"name": "c", "sha256": "", "spec": {"basis": "prices " * 20}},
+            "memory_model": {"name": "m", "sha256": "", "spec": MemoryModel(name="m").model_dump(mode="json")},
+        },
+        certificate={"space": {"global_batch": 8}},
+    )
+    text = summary(plan.typed, width=60)
+    assert text.startswith("a[/b] on c: 1 devices")
+    lines = text.splitlines()
+    assert [line for line in lines if len(line) > 60] == []
+    first = next(number for number, line in enumerate(lines) if line.startswith("priced by"))
+    assert lines[first + 1].startswith(" " * 12 + "prices")
