@@ -90,9 +90,9 @@ def plot_time(plan: "Plan", ax: "Axes | None" = None) -> "Axes":
 
 def _name_stages(ax: "Axes", used: list[float], stages: list[list[int]], recompute: list[str]) -> None:
     """Write GiB over each bar, and layers and recompute under it."""
-    names = []
+    names, paper = [], {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
     for stage, (height, (first, end)) in enumerate(zip(used, stages, strict=True)):
-        ax.annotate(f"{height:.1f}", (stage, height), (0, 2), textcoords="offset points", ha="center")
+        ax.annotate(f"{height:.1f}", (stage, height), (0, 3), textcoords="offset points", ha="center", bbox=paper)
         layers = f"{end - first} layer{'s' if end - first > 1 else ''}"
         kept = "" if recompute[stage] == "none" else f"\n{recompute[stage]}\nrecompute"
         names.append(f"{stage}\n{layers}{kept}")

@@ -76,10 +76,9 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     if values["cp"] > 1:
         values["cp_comm"] = flags.get("--cp-comm-type") or "p2p"
     values |= {"sequence_parallel": "--sequence-parallel" in flags and values["tp"] > 1, "zero": _zero(flags)}
-    if "--num-experts" in flags:
-        values["ep"] = count(flags, "--expert-model-parallel-size")
-        if values["ep"] > 1:
-            values["etp"] = count(flags, "--expert-tensor-parallel-size", values["tp"])
+    values["ep"] = count(flags, "--expert-model-parallel-size")
+    if values["ep"] > 1:
+        values["etp"] = count(flags, "--expert-tensor-parallel-size", values["tp"])
     values["recompute"] = flags.get("--recompute-granularity") or "none"
     if "--recompute-activations" in flags:
         values["recompute"] = "selective"

@@ -23,7 +23,7 @@ def test_a_command_line_of_megatron() -> None:
     """GPT-3 175B: 96 layers over 16 stages are 6 each, in chunks of 2: three chunks."""
     assert settings_of_flags(PRETRAIN) == {
         "tp": 8, "pp": 16, "cp": 1, "micro_batch": 1, "vpp": 3, "schedule": "interleaved-1f1b",
-        "sequence_parallel": True, "zero": 1, "recompute": "selective", "global_batch": 1536,
+        "sequence_parallel": True, "zero": 1, "ep": 1, "recompute": "selective", "global_batch": 1536,
     }  # fmt: skip
 
 
@@ -37,6 +37,8 @@ def test_a_command_line_of_megatron() -> None:
         ("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 4", "vpp", 4),
         ("--micro-batch-size 2 --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", "zero", 2),
         ("--micro-batch-size 2 --use-torch-fsdp2", "zero", 3),
+        ("--micro-batch-size 2 --expert-model-parallel-size 16", "ep", 16),
+        ("--micro-batch-size 2", "ep", 1),
         ("--micro-batch-size 2 --recompute-granularity full", "recompute", "full"),
         (
             "--micro-batch-size 2 --recompute-granularity selective --recompute-modules moe_act layernorm --bf16",
