@@ -26,7 +26,7 @@ def show_command(
         typer.Option(help="Add how much slower than the best it is while terms err, such as links=0.2,memory=0.05."),
     ] = "",
     break_even: Annotated[
-        bool, typer.Option("--break-even", help="Add at which factor of links or memory another plan wins.")
+        bool, typer.Option("--break-even", help="Add at which factor of links, memory or imbalance another plan wins.")
     ] = False,
     time_limit: Annotated[
         float | None, typer.Option(min=0, help="Seconds of each search of --within and --break-even.")

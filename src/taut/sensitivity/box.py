@@ -208,6 +208,8 @@ def at_least(found: list[Point]) -> float:
 def interval_regret(problem: PlanningProblem, before: Point, after: Point) -> float:
     """R[a, b] of (6), infinite where nothing is proven."""
     rising = _ratio(after.seconds, before.bound)
+    if before.links == after.links:
+        return rising - 1
     if problem.overlap_grad_reduce and len(problem.device_types) > 1:
         return rising - 1
     return min(rising, _ratio(after.links / before.links * before.seconds, after.bound)) - 1

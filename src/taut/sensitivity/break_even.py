@@ -1,23 +1,26 @@
 r"""
 How far one term may change before another plan wins.
 
-Factors of links, or of memory, are tried outward from 1, each by a search (``taut.sensitivity.points``), until a plan
-is found that is faster than P by more than a share e, or the last factor is reached. By ``taut.sensitivity.box`` (4)
-links that are x times as slow stand for layers that are x times as fast.
+Factors of links, of memory, or of the imbalance of experts are tried outward from 1, each by a search
+(``taut.sensitivity.points``), until a plan is found that is faster than P by more than a share e, or the last factor is
+reached. By ``taut.sensitivity.box`` (4) links that are x times as slow stand for layers that are x times as fast.
 
 (1) From 1 to a factor, no plan is faster by more than the largest R of the intervals between, halved where it is loose.
 (2) At the factor at which a plan wins, it is named, with its gain 1 - U / T(P).
 
-More memory lets other plans fit; with less than what P takes, the plan itself does not.
+More memory lets other plans fit; with less than what P takes, the plan itself does not. Where routing is less even, no
+plan is faster and none needs less memory, so that between two factors T(P; b) / LB(a) holds as for links.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from taut.planning.plan import Plan
-from taut.sensitivity.box import halved, most
+from taut.sensitivity.box import halved, interval_regret, most
 from taut.sensitivity.points import Point, Points
+from taut.sensitivity.terms import prices_imbalance
 
 FACTORS = (1.1, 1.25, 1.5, 2.0, 4.0)
 """Factors either way: the errors of a good calibration, of a first guess, and of links that are shared or mistaken."""
@@ -25,6 +28,8 @@ ROOM = (1.05, 1.1, 1.25, 1.5)
 """Factors of memory: the margin of a plan, and what the next larger devices have."""
 HALVINGS = 3
 """Further searches between two factors, where the bound is loose there."""
+LOADS = (1.1, 1.25, 1.5, 2.0)
+"""Factors of imbalance: of a balanced router, of an auxiliary loss, and of routing early in training."""
 WINS = 2e-3
 """Gain from which another plan wins: below it, runs of one configuration differ as much."""
 
@@ -75,7 +80,7 @@ def break_even(plan: "Plan | str | Path", *, time_limit: float | None = None) ->
 
 def break_even_rows(points: Points) -> list[Row]:
     """
-    Factors of links either way and of memory upward, as far as until another plan wins.
+    Factors of links either way, of memory and of imbalance upward, as far as until another plan wins.
 
     Parameters
     ----------
@@ -85,7 +90,8 @@ def break_even_rows(points: Points) -> list[Row]:
     slower = _outward(points, "links", FACTORS)
     faster = _outward(points, "links", [1 / factor for factor in FACTORS])
     more = [] if points.problem.memory.network else _outward(points, "memory", ROOM)
-    return [*reversed(faster), *slower, *more]
+    uneven = _outward(points, "imbalance", LOADS) if prices_imbalance(points.problem) else []
+    return [*reversed(faster), *slower, *more, *uneven]
 
 
 def _outward(points: Points, term: str, factors: Sequence[float]) -> list[Row]:
@@ -101,7 +107,7 @@ def _outward(points: Points, term: str, factors: Sequence[float]) -> list[Row]:
                 factor=factor,
                 seconds=point.seconds,
                 best_s=point.best,
-                at_most=worst if worst < float("inf") else None,
+                at_most=worst if math.isfinite(worst) else None,
                 winner=point.candidate if wins else "",
             )
         )
@@ -115,5 +121,7 @@ def _between(points: Points, one: Point, other: Point) -> float:
     """The regret from one factor to another, (1)."""
     if one.memory != other.memory:
         return most(points, [other])
+    if one.imbalance != other.imbalance:
+        return interval_regret(points.problem, one, other)
     ends = sorted((one, other), key=lambda point: point.links)
     return most(points, halved(points, ends, HALVINGS))

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from taut.data.arrays import Ints
-from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.sensitivity.terms import at_prices
@@ -26,13 +25,14 @@ GAP = 1e-4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """
-    Seconds of the plan, the least proven and found ones, and whose these are, at factors of links and memory.
+    Seconds of the plan, the least proven and found ones, and whose these are, at factors of the terms.
 
     ``seconds`` are infinite where the plan does not fit, ``bound`` 0 where nothing is proven.
     """
 
     links: float
     memory: float
+    imbalance: float
     seconds: float
     bound: float
     best: float
@@ -59,7 +59,7 @@ class Points:
     devices: Ints
     time_limit: float | None = None
     tell: Callable[[str], None] | None = None
-    known: dict[tuple[float, float], Point] = field(default_factory=dict)
+    known: dict[tuple[float, float, float], Point] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -69,20 +69,18 @@ class Points:
         strategy, devices = strategy_of(plan.strategy, source), devices_of(plan, source)
         return cls(problem_of(plan, source), strategy, devices, time_limit, tell)
 
-    def at(self, links: float = 1.0, memory: float = 1.0) -> Point:
+    def at(self, links: float = 1.0, memory: float = 1.0, imbalance: float = 1.0) -> Point:
         """The point at these factors."""
-        if (links, memory) not in self.known:
+        key = (links, memory, imbalance)
+        if key not in self.known:
             if self.tell is not None:
-                self.tell(f"searching with links {links:.4g} times as slow and {memory:.4g} times the memory")
-            self.known[links, memory] = self._searched(links, memory)
-        return self.known[links, memory]
+                uneven = f", {imbalance:.4g} times the imbalance" if imbalance != 1.0 else ""
+                self.tell(f"searching with links {links:.4g} times as slow, {memory:.4g} times the memory{uneven}")
+            self.known[key] = self._searched(links, memory, imbalance)
+        return self.known[key]
 
-    def seconds(self, links: float) -> float:
-        """The plan's seconds with links x times as slow, by the evaluator alone."""
-        return float(step_time(at_prices(self.problem, links=links), self.strategy, self.devices).total)
-
-    def _searched(self, links: float, memory: float) -> Point:
-        problem = at_prices(self.problem, links=links, memory=memory)
+    def _searched(self, links: float, memory: float, imbalance: float) -> Point:
+        problem = at_prices(self.problem, links=links, memory=memory, imbalance=imbalance)
         own = priced(problem, self.strategy, self.devices)
         limits = Limits(time_limit=self.time_limit, gap=GAP)
         found = search(problem, limits, incumbent=own)
@@ -90,6 +88,7 @@ class Points:
         return Point(
             links=links,
             memory=memory,
+            imbalance=imbalance,
             seconds=math.inf if own is None else own.seconds,
             bound=max(found.lower_bound, 0.0),
             best=math.inf if best is None else best.seconds,

@@ -6,23 +6,27 @@ A problem at other prices of its terms.
 (2) Memory: what a device has for a plan, its capacity less the margin, times y. With a margin of a share m of capacity
     C and g bytes beside it, :math:`y (C (1 - m) - g)` is the same of capacity y C and y g bytes; capacities are rounded
     up to whole KiB and one more, so that no plan is lost by rounding.
+(3) Imbalance: the load of the fullest rank's experts over the mean, times z: its products, its exchanges, and what they
+    keep in memory. Layers are priced anew, which analytic costs allow and measured ones do not.
 """
 
 import math
 from dataclasses import replace
 
 from taut.data.cluster import ClusterSpec
-from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB
-from taut.errors import DataError
+from taut.errors import DataError, TautError
 from taut.formulations.problem import PlanningProblem
+from taut.planning.resolve import wider_costs
 
 RATES, TIMES = ("intra_bandwidth_gbps", "nic_bandwidth_gbps", "bandwidth_gbps"), ("intra_latency_us", "latency_us")
 
 
-def at_prices(problem: PlanningProblem, *, links: float = 1.0, memory: float = 1.0) -> PlanningProblem:
+def at_prices(
+    problem: PlanningProblem, *, links: float = 1.0, memory: float = 1.0, imbalance: float = 1.0
+) -> PlanningProblem:
     """
-    The same problem with links x times as slow, (1), and y times the memory, (2).
+    The same problem with links x times as slow, (1), y times the memory, (2), and z times the imbalance, (3).
 
     Parameters
     ----------
@@ -30,6 +34,8 @@ def at_prices(problem: PlanningProblem, *, links: float = 1.0, memory: float = 1
         The stated problem; tables of its layers are shared.
     links, memory
         Factors x and y, above 0.
+    imbalance
+        Factor z, of a problem for which ``prices_imbalance``.
 
     Raises
     ------
@@ -38,6 +44,8 @@ def at_prices(problem: PlanningProblem, *, links: float = 1.0, memory: float = 1
     """
     if memory != 1.0 and problem.memory.network is not None:
         raise DataError("memory: predicted by a trained model, expected no factor of it")
+    if imbalance != 1.0:
+        problem = _less_even(problem, imbalance)
     cluster = _slower(problem.cluster, links) if links != 1.0 else problem.cluster
     if memory == 1.0:
         return replace(problem, cluster=cluster)
@@ -45,11 +53,29 @@ def at_prices(problem: PlanningProblem, *, links: float = 1.0, memory: float = 1
     return replace(problem, cluster=_larger(cluster, memory), memory=kept)
 
 
-def used_share(problem: PlanningProblem, used: list[int], capacity: list[int]) -> float:
-    """The largest share of what a stage's devices have for it, (2), that its predicted bytes take."""
-    kept: MemoryModel = problem.memory
-    has = [have - KIB * kept.margin_kib(have // KIB) for have in capacity]
-    return max((need / have for need, have in zip(used, has, strict=True) if have > 0), default=0.0)
+def prices_imbalance(problem: PlanningProblem) -> bool:
+    """Whether layers can be priced anew at another imbalance: those of experts, by the analytic model, (3)."""
+    if not problem.model.has_experts:
+        return False
+    try:
+        return wider_costs(problem, None, problem.space.max_tp).digest() == problem.costs.digest()
+    except TautError:
+        return False
+
+
+def _less_even(problem: PlanningProblem, factor: float) -> PlanningProblem:
+    dispatch = problem.space.dispatch
+    uneven = dispatch.model_copy(update={"imbalance": factor * dispatch.imbalance})
+    space = problem.space.model_copy(update={"dispatch": uneven})
+    asked = PlanningProblem(
+        problem.model, problem.cluster, problem.costs, problem.memory, space, problem.latency_model,
+        problem.calibration, overlap_grad_reduce=problem.overlap_grad_reduce,
+    )  # fmt: skip
+    costs = wider_costs(asked, None, space.max_tp)
+    return PlanningProblem(
+        problem.model, problem.cluster, costs, problem.memory, space, problem.latency_model,
+        problem.calibration, overlap_grad_reduce=problem.overlap_grad_reduce,
+    )  # fmt: skip
 
 
 def _slower(cluster: ClusterSpec, factor: float) -> ClusterSpec:

@@ -1,5 +1,6 @@
 """The sensitivity of a plan to single terms, in words."""
 
+import math
 from textwrap import wrap
 
 from taut.reports.plan import percent
@@ -28,8 +29,10 @@ def break_even_text(rows: list[Row], *, width: int) -> str:
     head = f"{'term':<16}{'times':>7}{'this plan':>12}{'best found':>12}{'slower by at most':>19}"
     lines = ["if one term is wrong", head]
     for row in rows:
-        term = "links' seconds" if row.term == "links" else "memory"
-        figures = f"{row.seconds:>10.4g} s{row.best_s:>10.4g} s{percent(row.at_most):>19}"
+        term = {"links": "links' seconds", "memory": "memory", "imbalance": "fullest rank"}[row.term]
+        own = f"{row.seconds:.4g} s" if math.isfinite(row.seconds) else "too full"
+        best = f"{row.best_s:.4g} s" if math.isfinite(row.best_s) else "none"
+        figures = f"{own:>12}{best:>12}{percent(row.at_most):>19}"
         lines.append(f"{term:<16}{row.factor:>7.3g}{figures}")
         if row.winner:
             lines += wrap(f"here {row.winner} wins", width, initial_indent="    ", subsequent_indent="    ")
@@ -37,4 +40,6 @@ def break_even_text(rows: list[Row], *, width: int) -> str:
         f"Slower by at most: at any factor from 1 to this one. Links {1.25:g} times as slow are as layers {1.25:g} "
         f"times as fast. A plan wins by more than {100 * WINS:g} %; searches stop at a gap of {100 * GAP:g} %."
     )
+    if any(row.term == "imbalance" for row in rows):
+        note += " Fullest rank: the load of the fullest rank's experts."
     return "\n".join([*lines, "", *wrap(note, width)])

@@ -9,8 +9,10 @@ import taut
 from taut.sensitivity.box import Box, BoxRegret
 from taut.sensitivity.break_even import Row, break_even_rows
 from taut.sensitivity.points import Points
+from taut.sensitivity.terms import prices_imbalance
 from taut.sensitivity.words import box_text, break_even_text
 from tests.support.blocks import blocks
+from tests.support.launches import launched_on, model_with_experts, small_cluster
 from tests.taut.conftest import Run
 from tests.taut.sensitivity.test_box import SECONDS, found, least, problem_of
 
@@ -40,6 +42,24 @@ def test_a_winner_wins_and_the_bound_holds(block: int) -> None:
                 assert row.seconds <= true * (1 + row.at_most) * (1 + 1e-9), seed
             if row.winner:
                 assert row.best_s < row.seconds, seed
+
+
+@pytest.mark.proof
+def test_uneven_routing_is_priced_anew() -> None:
+    """Of analytic costs of experts: seconds and the best ones rise with the imbalance, and rows bound the regret."""
+    job = launched_on(small_cluster(1), model_with_experts(8), pp=1, tp=2, ep=2, etp=1, micro_batch=4)
+    points = Points.of(job.plan.typed, "plan", 2.0)
+    assert prices_imbalance(points.problem)
+    found = [points.at(imbalance=factor) for factor in (1.0, 1.3, 2.0)]
+    assert found[0].seconds < found[1].seconds < found[2].seconds
+    assert found[0].bound <= found[1].best * (1 + 1e-9) and found[1].bound <= found[2].best * (1 + 1e-9)
+    rows = [row for row in break_even_rows(points) if row.term == "imbalance"]
+    assert rows and all(row.at_most is not None and row.seconds <= row.best_s * (1 + row.at_most) for row in rows)
+
+
+def test_measured_layers_are_not_priced_anew() -> None:
+    """Of a model without experts, or with costs that are no analytic ones, there is no row of imbalance."""
+    assert not prices_imbalance(problem_of(0)) and not prices_imbalance(problem_of(1))
 
 
 def test_words_keep_to_the_columns() -> None:
