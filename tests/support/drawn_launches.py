@@ -67,6 +67,7 @@ def _choices(rng: np.random.Generator, schedules: list[str], recompute: list[str
 def _changed(job: Job, rng: np.random.Generator) -> Job:
     """A plan with other layers of its chunks, in order or placed at random."""
     chunks, layers = len(job.layers), sum(job.layers)
-    cuts = np.sort(rng.choice(np.arange(1, layers), chunks - 1, replace=False)).tolist()
-    job = divided(job, tuple(np.diff([0, *cuts, layers]).tolist()))
+    if chunks <= layers:
+        cuts = np.sort(rng.choice(np.arange(1, layers), chunks - 1, replace=False)).tolist()
+        job = divided(job, tuple(np.diff([0, *cuts, layers]).tolist()))
     return shuffled(job, int(rng.integers(1000))) if rng.random() < 0.5 else in_order(job)

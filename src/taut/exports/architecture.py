@@ -92,6 +92,8 @@ def _experts(job: Job, layer: LayerSpec) -> Iterator[tuple[str, str | None]]:
 
 def _dispatch(job: Job) -> Iterator[tuple[str, str | None]]:
     """The dispatcher that every installation has, and overlap with another micro-batch where the plan counts on it."""
+    # The experts of a rank are priced as one kernel.
+    yield "--moe-grouped-gemm", None
     yield "--moe-token-dispatcher-type", "alltoall"
     if job.hides_exchange:
         yield "--overlap-moe-expert-parallel-comm", None

@@ -22,6 +22,10 @@ def taut_plan(cfg):
     """Change a recipe of {model}, such as what its pretrain_config() returns, into the plan."""
     for path, value in SETTINGS.items():
         section, name = path.split(".")
+        if section == "comm_overlap" and cfg.comm_overlap is None:
+            from megatron.bridge.training.comm_overlap import CommOverlapConfig
+
+            cfg.comm_overlap = CommOverlapConfig(tp_comm_overlap=False)
         setattr(getattr(cfg, section), name, value)
     return cfg
 '''

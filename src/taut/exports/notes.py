@@ -64,12 +64,14 @@ def _gap(job: Job) -> str:
 def _checks(job: Job, framework: str) -> list[str]:
     chosen, predicted = job.strategy, job.plan.predicted
     fullest = max(predicted.memory_bytes) / 2**30
+    fused = framework == "megatron" and job.fused_loss
     hosts = "as given" if job.hosts else "placeholders: write them by hand or give --hosts"
     return [
         *([CHECKS[framework]] if framework in CHECKS else []),
         f"hosts are {hosts}; ranks.csv says which process is on which GPU, and env.sh what is exported",
         f"the placement counts on links as in the plan: node i of {job.plan.cluster} is host i",
         f"the fullest device is predicted to hold {fullest:.1f} GiB; precision {job.memory.precision}",
+        *(["memory counts on a fused loss as Transformer Engine's; Megatron-LM's own may keep more"] * fused),
         f"batch {job.global_batch} of {job.sequence} tokens: {chosen.dp} replicas, {chosen.num_micro_batches} "
         f"micro-batches of {chosen.micro_batch}",
     ]

@@ -85,7 +85,7 @@ def test_flagscale_takes_configuration_and_hostfile(tmp_path: Path) -> None:
             unlike += 1
             assert said["ranks"] == list(range(8))
             assert said["hetero_pipeline_layer_split"] == list(job.layers)
-    assert len(jobs) > 30 and unlike >= 2, (len(jobs), unlike)
+    assert len(jobs) > 30 and unlike >= 1, (len(jobs), unlike)
 
 
 @checkout("TAUT_MEGATRON_BRIDGE", "src/megatron/bridge/training/config.py")
@@ -94,6 +94,7 @@ def test_megatron_bridges_configuration_has_every_attribute_that_a_recipe_sets()
     """Fields in the sources of its configuration classes, and of those of Megatron-LM that they extend."""
     roots = [Path(os.environ["TAUT_MEGATRON_BRIDGE"], "src"), Path(os.environ["TAUT_MEGATRON_LM"])]
     classes = {"model": "GPTModelProvider", "train": "TrainingConfig", "ddp": "DistributedDataParallelConfig"}
+    classes |= {"optimizer": "OptimizerConfig", "comm_overlap": "CommOverlapConfig"}
     known = {section: fields_of(name, roots) for section, name in classes.items()}
     known["dataset"] = fields_of("GPTDatasetConfig", roots)
     jobs = [*drawn("megatron-core", ["1f1b", "interleaved-1f1b"], ["none", "selective", "full"]), *drawn_with_experts()]
