@@ -43,7 +43,8 @@ def architecture_flags(job: Job) -> Flags:
     if not model.tied_embedding:
         flags["--untie-embeddings-and-output-weights"] = None
     if model.mtp_layers:
-        flags["--mtp-num-layers"] = str(model.mtp_layers)
+        # Learned positions, Megatron-LM's default, do not go with the prediction of further tokens.
+        flags |= {"--mtp-num-layers": str(model.mtp_layers), "--position-embedding-type": "rope"}
     return flags | dict(_experts(job, layer))
 
 

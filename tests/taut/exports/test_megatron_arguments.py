@@ -57,7 +57,7 @@ def case_of(job: Job) -> dict[str, Any]:
     """The flags as words, with the environment variables of the export."""
     words = flags_text(megatron_flags(job)).split()
     set_up = environment(job) | {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(len(job.devices))}
-    return {"checkout": CHECKOUT, "words": words, "environment": set_up, "read": [*READ, *OF_EXPERTS]}
+    return {"checkout": CHECKOUT, "words": words, "environment": set_up, "read": [*READ, *OF_EXPERTS, "cp_comm_type"]}
 
 
 def said_of(jobs: list[Job]) -> list[dict[str, Any]]:
@@ -86,6 +86,34 @@ def test_named_models_are_taken_as_they_are(model: str) -> None:
     cluster, fix = NAMED[model]
     job = Job(taut.plan(model, cluster, global_batch=256, fix=fix))
     check(job, said_of([job])[0])
+
+
+def test_the_prediction_of_further_tokens_is_taken_as_it_is() -> None:
+    """DeepSeek-V3 with one further token gets MLPerf's layout, whose last stages are taken too."""
+    fix: dict[str, Any] = {"tp": 1, "pp": 16, "ep": 8, "recompute": "full"}
+    job = Job(taut.plan("deepseek-v3", "dgx-h100:32", global_batch=512, mtp_layers=1, fix=fix))
+    assert megatron_flags(job)["--pipeline-model-parallel-layout"] == "Et*4|(t*4|)*14tmL"
+    check(job, said_of([job])[0])
+
+
+def test_exchanges_beside_another_micro_batch_are_taken_as_they_are() -> None:
+    """Expert ranks whose exchanges are hidden, with the kernels in any order."""
+    fix: dict[str, Any] = {"pp": 2, "tp": 1, "ep": 8, "vpp": 2, "micro_batch": 1, "recompute": "none"}
+    fix["schedule"] = "interleaved-1f1b"
+    found = taut.plan("qwen3-30b-a3b", "dgx-h100:2", global_batch=256, fix=fix, overlap_moe_expert_parallel_comm=True)
+    job = Job(found)
+    assert environment(job)["CUDA_DEVICE_MAX_CONNECTIONS"] != "1"
+    check(job, said_of([job])[0])
+
+
+@pytest.mark.parametrize("kind", ["p2p", "all_gather", "a2a"])
+def test_kinds_of_context_ranks_are_taken_as_they_are(kind: str) -> None:
+    """Llama 3 8B at 16,384 tokens over four context ranks."""
+    fix: dict[str, Any] = {"pp": 1, "tp": 1, "cp": 4, "cp_comm": kind, "micro_batch": 1, "recompute": "full"}
+    job = Job(taut.plan("llama3-8b", "dgx-h100", global_batch=64, seq=16384, fix=fix))
+    said = said_of([job])[0]
+    check(job, said)
+    assert said["cp_comm_type"] in (kind, [kind])
 
 
 def test_what_does_not_fit_the_plan_is_refused() -> None:
