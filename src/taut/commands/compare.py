@@ -57,8 +57,8 @@ def _settings(current: str) -> dict[str, Any]:
         return settings_of_flags(current)
     first, _, more = current.partition(",")
     if "=" in first or not (Path(first).suffix or Path(first).exists()):
-        return parse_fix(current, "--current")
-    return settings_of_file(Path(first)) | parse_fix(more, "--current")
+        return parse_fix([current], "--current")
+    return settings_of_file(Path(first)) | parse_fix([more], "--current")
 
 
 def _two_plans(one: str, other: str, options: dict[str, Any], *, as_json: bool) -> None:

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import BytesIO
@@ -111,9 +111,9 @@ def check_plans(folder: Path | None) -> None:
     check_file(folder)
 
 
-def parse_fix(text: str, option: str = "--fix") -> dict[str, int | str | bool]:
+def parse_fix(texts: Sequence[str] | None, option: str = "--fix") -> dict[str, int | str | bool]:
     """
-    Fixed values from ``tp=8,schedule=1f1b``, in messages those of an option.
+    Fixed values from texts such as ``tp=8,schedule=1f1b``, one for each time that an option was given.
 
     Raises
     ------
@@ -121,6 +121,7 @@ def parse_fix(text: str, option: str = "--fix") -> dict[str, int | str | bool]:
         If a part is no NAME=VALUE, or a name stands twice.
     """
     fixed: dict[str, int | str | bool] = {}
+    text = ",".join(texts or ())
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = part.partition("=")
         if not equals or not value:

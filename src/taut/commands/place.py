@@ -21,7 +21,9 @@ def place_command(
     model: Annotated[str | None, typer.Option(help="Instead of a file: the model, as for plan.")] = None,
     cluster: Annotated[str | None, typer.Option(help="The cluster, as for plan.")] = None,
     global_batch: Annotated[int | None, typer.Option(help="Sequences per step.")] = None,
-    fix: Annotated[str, typer.Option(help="Values of the strategy, such as tp=8,pp=4,micro_batch=1.")] = "",
+    fix: Annotated[
+        list[str] | None, typer.Option(help="Values of the strategy, such as tp=8,pp=4,micro_batch=1.")
+    ] = None,
     latency_model: Annotated[str, typer.Option(help="step, pipette, pipette-printed or amp.")] = "step",
     out: Annotated[Path | None, typer.Option(help="Write the instance in QAPLIB's format (.dat).")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds to search.")] = 10.0,
@@ -72,7 +74,7 @@ def _option(name: str) -> str:
 
 def _words(found: "StrategyPlacement") -> str:
     """A strategy's placement in words."""
-    from taut.reports.plan import percent
+    from taut.reports.proof import percent
 
     count, given = len(found.permutation), found.known_s
     before = "" if given is None else f"the plan's placement takes {given:.6g} s, "
@@ -96,7 +98,7 @@ def _solve(instance: Path, out: Path | None, time_limit: float, seed: int, *, as
     from taut.data.readers.qaplib import qaplib_text
     from taut.files import write_atomically
     from taut.planning.request import check_search
-    from taut.reports.plan import percent
+    from taut.reports.proof import percent
 
     check_search(time_limit=time_limit, seed=seed)
     problem = problem_of(instance)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from taut.reports.plan import percent
+from taut.reports.proof import percent
 from taut.solver.result import Progress, relative_gap
 
 SECONDS_BETWEEN = 1.0

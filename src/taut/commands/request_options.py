@@ -63,7 +63,9 @@ def _request(
     grad_precision: Annotated[
         str | None, typer.Option(help="Of kept and summed gradients: bf16, fp16 or fp32; default: by precision.")
     ] = None,
-    fix: Annotated[str, typer.Option(help="Values that must hold, such as tp=8,pp=4,schedule=1f1b.")] = "",
+    fix: Annotated[
+        list[str] | None, typer.Option(help="Values that must hold, such as tp=8,pp=4,schedule=1f1b.")
+    ] = None,
     max_tp: Annotated[int | None, typer.Option(help="Largest tensor degree; default: the node size.")] = None,
     max_cp: Annotated[int | None, typer.Option(help="Largest context degree; default: 4096 tokens a rank.")] = None,
     schedules: Annotated[str | None, typer.Option(help="all, or a list; default: 1f1b, gpipe and any fixed.")] = None,

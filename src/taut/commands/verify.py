@@ -34,7 +34,7 @@ def verify_command(
 
 def _plan(values: object, path: Path) -> "tuple[Verification, list[str], dict[str, Any]]":
     """Check of a plan, its figures in words, and further fields of the report."""
-    from taut.reports.plan import percent
+    from taut.reports.proof import percent
     from taut.solver.certificate.verify import verify_document
 
     outcome = verify_document(values, str(path))
@@ -64,7 +64,7 @@ def _plan(values: object, path: Path) -> "tuple[Verification, list[str], dict[st
 
 def _schedule(path: Path) -> "tuple[ScheduleVerification, list[str], dict[str, Any]]":
     """Check of a schedule, its figures in words, and further fields of the report."""
-    from taut.reports.plan import percent
+    from taut.reports.proof import percent
     from taut.schedules.verify import verify_schedule
 
     outcome = verify_schedule(path)

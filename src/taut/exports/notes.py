@@ -1,7 +1,7 @@
 """``launch.md``: what to run where, and what to check before."""
 
 from taut.exports.job import Job
-from taut.reports.plan import percent
+from taut.reports.proof import percent
 
 STARTS = {
     "torchrun": "on every node: `bash torchrun.sh {script}` (`NODE=` names the node where the host's name does not)",

@@ -17,7 +17,8 @@ from taut.data.cluster import ClusterSpec
 from taut.data.read import read_json
 from taut.files import write_atomically
 from taut.planning.tables import described_cluster, stage_records, worker_records
-from taut.reports.plan import percent, summary
+from taut.reports.plan import summary
+from taut.reports.proof import percent
 from taut.solver.certificate.document import (
     CandidateSection,
     CertificateSection,

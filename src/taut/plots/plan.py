@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from taut.data.units import GIB
-from taut.reports.plan import PARTS, percent
+from taut.reports.plan import PARTS
+from taut.reports.proof import percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

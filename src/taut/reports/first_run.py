@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from taut.data.units import GIB
 from taut.prediction.measured_run import MeasuredRun
 from taut.reports.errors_known import calibration_with_errors
-from taut.reports.plan import percent
+from taut.reports.proof import percent
 from taut.reports.sensitivity import regret
 from taut.reports.text_table import text_table
 

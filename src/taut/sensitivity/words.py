@@ -3,7 +3,7 @@
 import math
 from textwrap import wrap
 
-from taut.reports.plan import percent
+from taut.reports.proof import percent
 from taut.sensitivity.box import BoxRegret
 from taut.sensitivity.break_even import WINS, Row
 from taut.sensitivity.points import GAP

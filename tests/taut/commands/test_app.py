@@ -83,6 +83,16 @@ def test_wrong_model_files_stop_in_one_line(tmp_path: Path, run: Run, name: str)
     assert not out.exists()
 
 
+def test_values_may_be_fixed_one_by_one(run: Run, tmp_path: Path) -> None:
+    """Every ``--fix`` holds, not the last alone."""
+    options = ("--fix", "tp=2", "--fix", "pp=4", "--fix", "schedule=1f1b", "--work-limit", 2)
+    outcome = run(
+        "plan", "gpt-1.1b", "dgx-a100", "--global-batch", 16, "--json", *options, "--out", tmp_path / "a.json"
+    )
+    found = json.loads(outcome.out)["strategy"]
+    assert (found["tp"], found["pp"], found["schedule"]) == (2, 4, "1f1b")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -91,6 +101,7 @@ def test_wrong_model_files_stop_in_one_line(tmp_path: Path, run: Run, name: str)
         (["--fix", "tp=-2"], "--fix tp=-2: expected a divisor of the 128 devices"),
         (["--fix", "tp"], "--fix tp: expected NAME=VALUE"),
         (["--fix", "tp=2,tp=4"], "--fix tp=2,tp=4: tp stands twice"),
+        (["--fix", "tp=2", "--fix", "tp=4"], "--fix tp=2,tp=4: tp stands twice"),
         (["--fix", "colour=3"], "--fix colour=3: unknown name, expected one of pp, tp"),
         (["--fix", "schedule=zigzag"], "--fix schedule=zigzag"),
         (["--global-batch", "0"], "--global-batch 0: expected a number of sequences"),

@@ -3,7 +3,8 @@
 import pytest
 
 from taut.data.memory import MemoryModel
-from taut.reports.plan import percent, summary
+from taut.reports.plan import summary
+from taut.reports.proof import percent
 from tests.support.plans import made_plan
 
 

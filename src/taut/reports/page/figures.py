@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from taut.data.units import GIB
 from taut.plots.plan import HOP, RING, SHADES
 from taut.reports.page.markup import box, drawing, label, legend, line
-from taut.reports.plan import PARTS, percent
+from taut.reports.plan import PARTS
+from taut.reports.proof import percent
 
 if TYPE_CHECKING:
     from taut.planning.plan import Plan

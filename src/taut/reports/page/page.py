@@ -16,7 +16,8 @@ from taut.reports.page.figures import gap_figure, memory_figure, parts_figure
 from taut.reports.page.markup import script_json, table, text
 from taut.reports.page.pipeline import timeline_figure
 from taut.reports.page.placement import placement_figure
-from taut.reports.plan import percent, proof, strategy_words
+from taut.reports.plan import strategy_words
+from taut.reports.proof import percent, proof
 
 if TYPE_CHECKING:
     from taut.planning.plan import Plan

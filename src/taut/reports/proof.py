@@ -1,0 +1,155 @@
+"""The proof of a plan in words: status, bound and gap, the space, and what the prices rest on."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from taut.data.catalog.builtin import catalog_calibrations
+from taut.reports.errors_known import calibration_with_errors
+
+if TYPE_CHECKING:
+    from taut.solver.certificate.document import PlanDocument
+
+_STOPPED = {
+    "exhausted": "nothing was left to refine, more time would change nothing",
+    "gap": "the gap that was asked for is reached",
+    "time": "the time limit was reached",
+    "work": "the work limit was reached",
+    "interrupt": "it was interrupted",
+}
+
+
+def proof(plan: "PlanDocument") -> list[str]:
+    """Status, bound, space, and what the prices rest on, line by line."""
+    from taut.planning.tables import described_cluster, described_model
+    from taut.solver.certificate.narrowed import narrowed
+
+    certificate, inputs = plan.certificate, plan.inputs
+    states = Counter(f"{entry.state} ({entry.source})" for entry in certificate.candidates)
+    lines = [
+        "",
+        f"status      {plan.status}: lower bound {_seconds(certificate.lower_bound_s)}, "
+        f"gap {percent(certificate.gap)} ({percent(certificate.communication_gap)} of communication time)",
+        *_why_stopped(plan),
+        *_method(plan),
+        *_no_margin(certificate.lower_bound_no_margin_s),
+        f"space       {len(certificate.candidates)} candidates: "
+        + ", ".join(f"{count} {state}" for state, count in states.most_common()),
+    ]
+    experts = described_model(plan).has_experts
+    left_out = narrowed(certificate.space, described_cluster(plan), experts=experts)
+    lines += [f"            the bound is on a narrowed space, {each}" for each in left_out]
+    calibration = inputs.get("calibration")
+    free = [term for term, value in (calibration.spec["coefficients"] if calibration else {}).items() if value == 0]
+    if free:
+        lines.append(
+            f"caution     the calibration prices these terms at 0, so the plan does not weigh them: {', '.join(free)}"
+        )
+    lines += [
+        f"priced by   {inputs['costs'].spec['basis']}",
+        *_band(plan),
+        *_calibrations(plan),
+        f"memory      model {inputs['memory_model'].name}: {_memory_words(inputs['memory_model'].spec)}",
+        "The gap is a claim about these prices, not about the machine; `taut verify` derives it again.",
+    ]
+    return lines
+
+
+def _band(plan: "PlanDocument") -> list[str]:
+    """Seconds between which a run is expected, where the calibration knows errors on unseen runs."""
+    if (calibration := calibration_with_errors(plan)) is None:
+        return []
+    low, high = calibration.band(plan.predicted.step_time_s)
+    return [f"            80 % of runs are expected between {low:.4g} and {high:.4g} s"]
+
+
+def _calibrations(plan: "PlanDocument") -> list[str]:
+    """Calibrations of the catalog for the plan's devices, where none was used."""
+    if "calibration" in plan.inputs or not plan.inputs["costs"].spec["basis"].startswith("analytic"):
+        return []
+    from taut.planning.tables import described_cluster
+
+    devices = set(described_cluster(plan).devices)
+    named = [name for name, entry in catalog_calibrations().items() if entry.device in devices]
+    exist = "calibrations exist" if len(named) > 1 else "calibration exists"
+    return [f"            {exist} for these devices (--calibration): {', '.join(named)}"] if named else []
+
+
+def _why_stopped(plan: "PlanDocument") -> list[str]:
+    """Why the search ended with a gap; plans of older versions leave out that nothing was left."""
+    if plan.status == "optimal":
+        return []
+    named = plan.provenance.get("stopped_by")
+    if "method" in plan.provenance and named in ("gap", "exhausted"):
+        # The search that bounds another method's plan ended by itself; the gap is that plan's.
+        return []
+    reason = _STOPPED.get(named if isinstance(named, str) else "exhausted")
+    return [f"            the search stopped: {reason}"] if reason else []
+
+
+def _method(plan: "PlanDocument") -> list[str]:
+    """Who made the plan, where it was not the search, what that proves by itself, and what the search found."""
+    method = plan.provenance.get("method")
+    if not isinstance(method, dict) or "name" not in method:
+        return []
+    by, own, best = method.get("solver"), *(_figure(method.get(name)) for name in ("lower_bound_s", "best_s"))
+    claimed = "it proves no bound by itself"
+    if own is not None:
+        known, distance = plan.certificate.lower_bound_s, ""
+        if known is not None and own < known * (1 - 1e-6):
+            distance = f", {percent(1 - own / known)} less than the search"
+        count, every = method.get("candidates"), len(plan.certificate.candidates)
+        known_to_it = "no plan" if count == every else f"none of the {count} candidates that it knows"
+        claimed = f"by itself it claims that {known_to_it} is faster than {_seconds(own)}{distance}"
+    lines = [f"method      {method['name']}{f' ({by})' if by else ''}; {claimed}", *_simulated(method)]
+    objective = plan.certificate.objective_s
+    if best is not None and best < objective * (1 - 1e-9):
+        lines.append(f"            the search found a plan of {best:.6g} s, {percent(1 - best / objective)} less")
+    return lines
+
+
+def _simulated(method: dict[str, Any]) -> list[str]:
+    """The simulated step beside the closed form, where plans were scored by it."""
+    found = method.get("simulated")
+    if not isinstance(found, dict) or (step := _figure(found.get("step_time_s"))) is None:
+        return []
+    count, bound, gap = method.get("candidates"), _figure(found.get("lower_bound_s")), _figure(found.get("gap"))
+    known = "" if bound is None else f"; no plan of the space simulates faster than {bound:.6g} s, gap {percent(gap)}"
+    return [f"            simulated {step:.6g} s, the least of {count} plans{known}"]
+
+
+def _figure(value: object) -> float | None:
+    """A figure that no check has looked at, None where it is none."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _memory_words(spec: dict[str, Any]) -> str:
+    """What a memory model rests on."""
+    formats = spec["precision"] + (f" with gradients in {kept}" if (kept := spec.get("grad_precision")) else "")
+    if spec["network"] is not None:
+        network = spec["network"]
+        words = f"{formats}, network of {len(network['layers'])} layers for even partitions"
+        return f"{words}, trained on {network['samples']} runs, margin {network['margin']:.1%} of the capacity"
+    group = f" and {each:.3g} a group" if (each := spec.get("group_overhead_gib")) else ""
+    words = f"{formats}, overhead {spec['overhead_gib']:.3g} GiB{group}"
+    if not spec["samples"]:
+        return f"{words}, margin {spec['margin']:.0%} of the capacity"
+    return (
+        f"{words}, fitted on {spec['samples']} runs ({100 * spec['mape']:.1f}% off on unseen ones), margin "
+        f"{spec['margin_gib']:.2f} GiB, exceeded with a chance of {100 * spec['level']:.3g}%"
+    )
+
+
+def _no_margin(bound: float | None) -> list[str]:
+    """What is proven of plans that need not keep a memory margin; a search that Ctrl-C ended does not say."""
+    return [] if bound is None else [f"            without a memory margin no plan is faster than {_seconds(bound)}"]
+
+
+def _seconds(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.6g} s"
+
+
+def percent(value: float | None) -> str:
+    """A gap as text; ``unknown`` where it is not defined, 0 where it is rounding alone."""
+    from taut.solver.result import SOLVED
+
+    return "unknown" if value is None else f"{100 * (value if value > SOLVED else 0.0):.3g} %"
