@@ -52,7 +52,7 @@ Layers = Annotated[Annotated[LayerCount, Tag("number")] | Annotated[list[LayerSp
 
 class ModelSpec(Spec):
     """
-    A model: a stack of transformer layers of one shape, or an explicit list of unlike ones.
+    A model: a stack of transformer layers of one shape, or an explicit list of different ones.
 
     With ``layers`` a number, the shape stands beside it (``hidden``, ``heads``, ...), and (1) and (2) say which layers
     have experts or attend to a window. With ``layers`` a list, each entry is a LayerSpec and the shape fields stay

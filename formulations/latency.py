@@ -143,7 +143,7 @@ def _stage_seconds(
 
     both = of_workers(tables.seconds)
     compute, sharding = both.max(axis=-1), np.zeros(both.shape[:-1])
-    # Of one type: an unlike group then takes no longer backward than it takes for both passes.
+    # Of one type: another group then takes no longer backward than it takes for both passes.
     backward = of_workers(passes.input_gradient + passes.weight_gradient)
     if has_shards(problem, candidate):
         before, after = exposed_by_worker(problem, strategy, stage.ravel(), devices)

@@ -125,8 +125,8 @@ class ChunkProblem:
         inner, cuts = every[:, 1:-1], self.edge[1:-1]
         if not np.isclose(cuts, cuts[:1], rtol=1e-12, atol=0.0).all():
             return self.num_layers - 1
-        unlike = ~np.isclose(inner, inner[:, -1:], rtol=1e-12, atol=0.0).all(axis=0)
-        return int(np.flatnonzero(unlike).max(initial=-1)) + 2
+        differing = ~np.isclose(inner, inner[:, -1:], rtol=1e-12, atol=0.0).all(axis=0)
+        return int(np.flatnonzero(differing).max(initial=-1)) + 2
 
     @property
     def num_chunks(self) -> int:

@@ -40,12 +40,12 @@ def memory_bytes(c: Configurations, rates: Rates, model: MemoryModel) -> Ints:
     """Bytes of the fullest device of every configuration, predicted by a memory model; see ``stage_bytes``."""
     each = model.held_parameter_bytes
     found = np.asarray(np.max([stage_bytes(c, stage, rates, model, each) for stage in edge_stages(c)], axis=0))
-    unlike = np.flatnonzero(ORDERED[c.schedule] | (c.division[:, 1:] > c.division[:, :1]).any(axis=1))
-    rest = c.take(unlike)
+    differing = np.flatnonzero(ORDERED[c.schedule] | (c.division[:, 1:] > c.division[:, :1]).any(axis=1))
+    rest = c.take(differing)
     for stage in range(1, int(rest.pp.max(initial=1)) - 1):
         some = np.flatnonzero(stage < rest.pp - 1)
         needed = stage_bytes(rest.take(some), np.full(len(some), stage), rates, model, each)
-        found[unlike[some]] = np.maximum(found[unlike[some]], needed)
+        found[differing[some]] = np.maximum(found[differing[some]], needed)
     return found
 
 

@@ -163,7 +163,7 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
 
 
 def _alone(problem: PlanningProblem, candidate: Candidate, ring: float, exchanged: Floats) -> LaterStages | None:
-    """What a single stage waits for where its reduction overlaps its backward pass; of unlike devices unknown."""
+    """What a single stage waits for where its reduction overlaps its backward pass; of mixed devices unknown."""
     if len(problem.device_types) > 1:
         return None
     tables = problem.tables(candidate)

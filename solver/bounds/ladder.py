@@ -170,7 +170,7 @@ def _every(ladder: Ladder, candidate: Candidate) -> bool:
 
 
 def _joint(ladder: Ladder, candidate: Candidate) -> bool:
-    # Where groups are unlike and their placements few, all of them say more than the groups alone.
+    # Where groups differ and their placements few, all of them say more than the groups alone.
     return has_joint(ladder.problem, candidate, ladder.subsets) and not _every(ladder, candidate)
 
 

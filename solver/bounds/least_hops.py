@@ -8,7 +8,7 @@ With :math:`c` the most tensor groups a node holds, :math:`k` the nodes that sta
     run at most c, so it makes at least :math:`I(k) = \lceil (pp - \lfloor c/g \rfloor) / c \rceil` hops between nodes;
 (2) all pipelines together connect the nodes into at most dp pieces, so their hops between nodes weigh at least the
     n - dp lightest edges of a minimum spanning tree of the n nodes, and the slowest pipeline at least the dp-th part.
-(3) With unlike devices the slowest stage and the longest trip may lie in different pipelines, so (1) and (2) are
+(3) With mixed devices the slowest stage and the longest trip may lie in different pipelines, so (1) and (2) are
     replaced by what every pipeline takes: :math:`\lceil pp / c \rceil - 1` hops between nodes.
 (4) A hop between a node of the slowest type and one of another adds more (``taut.formulations.partition`` (6)): its
     least seconds beyond those of the hop between nodes of (3) that it may be.
@@ -87,7 +87,7 @@ def hops_before(problem: PlanningProblem, candidate: Candidate, best: BestLinks)
 
 
 def hops_between(problem: PlanningProblem, candidate: Candidate, k: int) -> int:
-    """Hops between nodes that some pipeline makes at least, (1); of unlike devices, or wider blocks, every one."""
+    """Hops between nodes that some pipeline makes at least, (1); of mixed devices, or wider blocks, every one."""
     pp, groups = candidate.pp, groups_of_node(problem, candidate)
     if len(problem.device_types) > 1 or not candidate.of_tensor_groups:
         return -(-pp // groups) - 1

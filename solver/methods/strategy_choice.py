@@ -139,7 +139,7 @@ def best_strategy(
 def cautious_strategy(
     ladder: Ladder, candidate: Candidate, solve: Backend, *, time_limit: float | None = None, seed: int = 0
 ) -> Strategy | None:
-    """The best division of a candidate that fits any placement on unlike devices, or None."""
+    """The best division of a candidate that fits any placement on devices of several types, or None."""
     option = cautious_option(ladder, candidate)
     simple = simple_division(option)
     program = strategy_program([option._replace(most=simple.seconds)])

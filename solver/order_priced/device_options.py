@@ -38,7 +38,7 @@ MOST_TRIED, MOST_WITHIN, MOST_VISITS = 100_000_000, 200_000, 10_000_000
 """Pairs of a device up to which its options are sought nevertheless; then it may have so many within its time and
 memory, found in so many steps of the enumeration, which take about a second."""
 MOST_KINDS = 8
-"""Layers in front up to which those that are unlike are told apart; models begin with up to three dense ones."""
+"""Layers in front up to which those that differ are told apart; models begin with up to three dense ones."""
 CERTAIN = 1 - 1e-12
 """Part of the room within which an option fits, in whatever order its bytes are added and rounded."""
 HUGE = 1e300

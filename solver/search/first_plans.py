@@ -5,7 +5,7 @@ A good plan shortens the bounds of all candidates that are priced by their order
 there are none of those, the first divisions come with plans of their own, and simple ones are the last resort of a
 search that was stopped before.
 
-On unlike devices rank order says nothing of which stage suits which, so that simple plans are that last resort alone.
+On mixed devices rank order says nothing of which stage suits which, so that simple plans are that last resort alone.
 Of the candidates with the least bounds the first ``MOST_TRIED`` whose layers may fit are divided, and the first plans
 that fit are priced: ``MOST_PRICED``, and of large clusters fewer.
 """
@@ -40,7 +40,7 @@ Plan = tuple[CandidateBound, Strategy, Ints]
 
 
 def first_plans(problem: PlanningProblem, bounds: Iterable[CandidateBound]) -> Iterator[Plan]:
-    """Simple plans to begin with, by ascending bound; none on unlike devices, nor where no order is priced."""
+    """Simple plans to begin with, by ascending bound; none on mixed devices, nor where no order is priced."""
     every = list(bounds)
     if len(problem.device_types) > 1 or not any(bound.candidate.is_order_priced for bound in every):
         return iter(())

@@ -4,8 +4,8 @@ Refinements of one candidate: how its bound rises and its plan falls.
 (1) ``relaxation``: closed form;
 (2) ``partition``: exact stages and recompute within memory, and a first placement; or that bound of a candidate that
     dominates this one, where it is beaten (``taut.solver.bounds.partition_dominance``);
-(3) ``every-placement`` where there are few placements of unlike groups, ``placement`` for few like tensor groups;
-    annealing otherwise (which lowers the incumbent, not the bound), and on unlike devices plans by their types
+(3) ``every-placement`` where there are few placements of different groups, ``placement`` for few equal tensor groups;
+    annealing otherwise (which lowers the incumbent, not the bound), and on mixed devices plans by their types
     (``taut.solver.search.typed_plans``);
 (4) ``cover``: on alike devices, the pipelines are annealed on their own, first shortly, then at length in turn with
     the refinement of a case distinction.

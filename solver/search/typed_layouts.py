@@ -1,5 +1,5 @@
 r"""
-Layouts of unlike devices: which worker is where, one type of device next to the other.
+Layouts of devices of several types: which worker is where, one type of device next to the other.
 
 Sets: stages x = 0..pp-1, replicas d = 0..dp-1, blocks of devices in rank order, types of device.
 

@@ -1,5 +1,5 @@
 r"""
-Plans on unlike devices: stages on devices of one type, layers by the speed of each stage's own devices.
+Plans on devices of several types: stages on devices of one type, layers by the speed of each stage's own devices.
 
 The bound ``partition`` knows two classes of device and lets a pipeline take the fastest replica of every stage, so its
 divisions may place badly. Here the devices come first:

@@ -1,5 +1,5 @@
 """
-FlagScale: sections ``system`` and ``model`` of its training configuration, with meshes of unlike devices.
+FlagScale: sections ``system`` and ``model`` of its training configuration, with meshes of devices of several types.
 
 A mesh is a run of stages on devices of one type: [tp, cp, ep, dp, pp]. FlagScale numbers processes by device type, in
 the order of ``hetero_device_types``, and those of a type as they were started. So stages of several types within, and
@@ -61,7 +61,7 @@ def flagscale_config(job: Job) -> dict[str, Any]:
     if len(set(types)) > 1:
         if chosen.cp > 1 or chosen.vpp > 1 or chosen.ep > 1:
             raise ExportError(
-                f"{job.plan.source}: unlike devices with context or expert ranks or several chunks a stage, which "
+                f"{job.plan.source}: mixed devices with context or expert ranks or several chunks a stage, which "
                 "FlagScale refuses; plan with --fix cp=1,ep=1,schedule=1f1b"
             )
         for flag in (LAYOUT, CHUNKS, FIRST, LAST, EMBEDDING, LOSS):

@@ -188,7 +188,7 @@ class Job:
 
     def plain_layers(self, launcher: str) -> None:
         """
-        Refuse layers of unlike shapes, which no flag of a launcher describes.
+        Refuse layers of different shapes, which no flag of a launcher describes.
 
         Raises
         ------

@@ -9,7 +9,7 @@ Data: capacity :math:`c_k` of device type k and a limit M, in KiB; the margin's 
 (2) b bytes fit from the least c with :math:`c - \lceil \mu c \rceil - \nu \ge \lceil b/1024 \rceil` on, as the left
     side does not fall when c grows;
 (3) the leanest plan has :math:`b^* = \min` over candidates, divisions into stages and recompute of the fullest stage's
-    bytes, exact by dynamic programming. A limit below that of :math:`b^*` holds no plan; with unlike devices, where
+    bytes, exact by dynamic programming. A limit below that of :math:`b^*` holds no plan; with mixed devices, where
     stages and types must match as well, neither may one above;
 (4) of a candidate that is priced by its order a lower bound stands for its bytes: the mean over its devices of what a
     parameter takes, times the model's P, and of what the layers keep for as many micro-batches as every chunk of a

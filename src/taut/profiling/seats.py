@@ -27,7 +27,7 @@ def device_order(seats: Sequence[Seat], gpus_per_node: int | None = None) -> tup
     Raises
     ------
     DataError
-        If nodes have unlike numbers of processes.
+        If nodes have different numbers of processes.
     """
     size = len(seats)
     if gpus_per_node is not None:

@@ -11,7 +11,7 @@ space.
 (3) If every other plan takes at least as long as predicted, each of them takes LB or more, so this plan is at most
     :math:`\max(M / LB - 1, 0)` slower than the best, and only a candidate with a bound below M can be faster:
     ``taut.reports.sensitivity`` (2) and (3) with a = 0 and b = M / J - 1.
-(4) Between (2) and (3) decide runs of other plans: five of them, with their degrees unlike, make a calibration.
+(4) Between (2) and (3) decide runs of other plans: five of them, of different degrees, make a calibration.
 (5) Memory: the fullest device's measured bytes against those predicted, with and without the margin, and its capacity.
 """
 
