@@ -43,7 +43,7 @@ def launch_notes(job: Job, framework: str, starters: list[str]) -> str:
     """
     script = SCRIPTS.get(framework, "YOUR-SCRIPT.py")
     lines = [
-        f"# {job.plan.model} on {job.plan.cluster}: {job.strategy.pp} stages, {len(job.devices)} processes",
+        f"# {job.plan.model} on {job.plan.cluster}: {_stages(job)}, {len(job.devices)} processes",
         "",
         f"Predicted: {job.plan.step_time_s:.4g} s a step{_gap(job)}. What is predicted is stated in the plan.",
         "",
@@ -56,6 +56,10 @@ def launch_notes(job: Job, framework: str, starters: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _stages(job: Job) -> str:
+    return f"{job.strategy.pp} stage{'s' if job.strategy.pp > 1 else ''}"
+
+
 def _gap(job: Job) -> str:
     gap = job.plan.certificate.gap
     return "" if gap is None else f", at most {percent(gap)} above what is possible by the plan's prices"
@@ -63,6 +67,7 @@ def _gap(job: Job) -> str:
 
 def _checks(job: Job, framework: str) -> list[str]:
     chosen, predicted = job.strategy, job.plan.predicted
+    count = chosen.num_micro_batches
     fullest = max(predicted.memory_bytes) / 2**30
     fused = framework == "megatron" and job.fused_loss
     hosts = "as given" if job.hosts else "placeholders: write them by hand or give --hosts"
@@ -72,6 +77,6 @@ def _checks(job: Job, framework: str) -> list[str]:
         f"the placement counts on links as in the plan: node i of {job.plan.cluster} is host i",
         f"the fullest device is predicted to hold {fullest:.1f} GiB; precision {job.memory.precision}",
         *(["memory counts on a fused loss as Transformer Engine's; Megatron-LM's own may keep more"] * fused),
-        f"batch {job.global_batch} of {job.sequence} tokens: {chosen.dp} replicas, {chosen.num_micro_batches} "
-        f"micro-batches of {chosen.micro_batch}",
+        f"batch {job.global_batch} of {job.sequence} tokens: {chosen.dp} replicas, {count} "
+        f"micro-batch{'es' if count > 1 else ''} of {chosen.micro_batch}",
     ]

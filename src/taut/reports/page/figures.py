@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from taut.planning.plan import Plan
 
 WIDTH = 960.0
-LEFT, RIGHT = 64.0, 120.0
+LEFT, RIGHT = 64.0, 150.0
 Moments = list[tuple[float, float | None, float | None]]
 
 

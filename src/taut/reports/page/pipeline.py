@@ -53,8 +53,9 @@ def timeline_figure(plan: "Plan") -> str:
         label(LEFT + end * scale * k / 4, height + 12, f"{end * k / 4:.4g} s", 'text-anchor="middle"') for k in range(5)
     ]
     drawn = drawing(WIDTH, height + 18, [*lanes, *paths, *named, *held, *axis], "timeline of the schedule")
+    m = problem.num_micro_batches
     note = (
-        f"{schedule.kind}, the slowest replica, {problem.num_micro_batches} micro-batches; at the right the most bytes "
+        f"{schedule.kind}, the slowest replica, {m} micro-batch{'es' if m > 1 else ''}; at the right the most bytes "
         f"of activations that a device holds. Reductions of gradients and the optimizer follow.{words}"
     )
     names = [(name, colour(kind, 0.0)) for kind, name in NAMES.items()] + [("idle", IDLE)]
