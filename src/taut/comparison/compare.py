@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Unpack, overload
 
-from taut.comparison.current import Current, current_of, priced_as_is
+from taut.comparison.current import Current, current_of, priced_as_is, with_dispatch
 from taut.comparison.result import Change, Comparison, Priced
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.strategy import Strategy
@@ -26,7 +26,7 @@ from taut.planning.stated import stated_configuration
 from taut.solver.result import Progress
 
 DEGREES = ("tp", "cp", "pp")
-CHOICES = (*DEGREES, "cp_comm", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "recompute")
+CHOICES = (*DEGREES, "cp_comm", "ep", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "recompute")
 """What may change alone, in the order in which equal gains are told."""
 LEAST_GAIN = 1e-6
 """Share of the step below which a change gains nothing."""
@@ -60,7 +60,8 @@ def compare(
         As of ``taut.plan``.
     current
         What runs: values that ``taut.plan`` may fix, such as ``{"tp": 8, "pp": 4, "micro_batch": 1}``, and ``layers``,
-        ``even`` or numbers of layers of every stage such as ``"7|8|8|9"``.
+        ``even`` or numbers of layers of every stage such as ``"7|8|8|9"``. Options of exchanges between expert ranks,
+        such as ``moe_token_dispatcher``, hold for the best plan as well.
     progress
         As of ``taut.plan``.
     **options
@@ -85,7 +86,8 @@ def compare(
     >>> found.current.fits, found.distance > 1, found.changes[0].what
     (True, True, 'tp')
     """
-    request, stated = request_of(model, cluster, options), current_of(current)
+    stated = current_of(current)
+    request = with_dispatch(request_of(model, cluster, options), stated)
     today = priced_as_is(request, stated)
     if request.schedules is None:
         request = request.model_copy(update={"schedules": tuple(today.problem.space.schedules)})
@@ -101,9 +103,8 @@ def _single(request: PlanRequest, current: Current, strategy: Strategy) -> Itera
     """The best of every choice with the others held, (3)."""
     held = _held(current, strategy)
     for what in CHOICES:
-        follows = {what, "dp", "cp_comm"} if what in DEGREES else {what}
-        if what == "vpp":
-            follows = {"vpp", "schedule"}
+        follows = {what, "dp", "cp_comm", "etp"} if what in DEGREES else {what}
+        follows |= {"schedule"} if what == "vpp" else {"etp"} if what == "ep" else set()
         fix = {name: value for name, value in held.items() if name not in follows}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

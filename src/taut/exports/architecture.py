@@ -7,6 +7,7 @@ What a plan does not know is left to the user: tokenizer, position embedding, no
 from collections.abc import Iterator
 
 from taut.data.layers.layer import LayerSpec
+from taut.exports.dispatch import dispatch_flags
 from taut.exports.job import ExportError, Job
 
 Flags = dict[str, str | None]
@@ -85,16 +86,9 @@ def _experts(job: Job, layer: LayerSpec) -> Iterator[tuple[str, str | None]]:
     yield "--disable-bias-linear", None
     if not all(pattern):
         yield "--moe-layer-freq", "([" + ",".join(map(str, pattern)) + "])"
-    yield from _dispatch(job)
+    # Products of all experts of a rank in one kernel, as they are priced and as recompute of moe_act asks for.
+    yield "--moe-grouped-gemm", None
+    yield from dispatch_flags(job)
     # Megatron-LM takes the tensor degree where no other is given; it is written so that a change of default is seen.
     yield "--expert-tensor-parallel-size", str(job.strategy.etp or job.strategy.tp)
     yield "--expert-model-parallel-size", str(job.strategy.ep)
-
-
-def _dispatch(job: Job) -> Iterator[tuple[str, str | None]]:
-    """The dispatcher that every installation has, and overlap with another micro-batch where the plan counts on it."""
-    # The experts of a rank are priced as one kernel.
-    yield "--moe-grouped-gemm", None
-    yield "--moe-token-dispatcher-type", "alltoall"
-    if job.hides_exchange:
-        yield "--overlap-moe-expert-parallel-comm", None

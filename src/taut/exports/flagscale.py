@@ -16,6 +16,7 @@ import yaml
 
 from taut.exports.architecture import Flags
 from taut.exports.deepspeed import is_in_order
+from taut.exports.dispatch import BACKEND, DEEPEP
 from taut.exports.division import CHUNKS, EMBEDDING, FIRST, LAST, LAYOUT, LOSS
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import megatron_flags
@@ -56,7 +57,7 @@ def flagscale_config(job: Job) -> dict[str, Any]:
     ExportError
         If FlagScale cannot run the plan.
     """
-    flags, chosen, types = _plain(megatron_flags(job)), job.strategy, stage_types(job)
+    flags, chosen, types = _plain(_of_its_megatron(job)), job.strategy, stage_types(job)
     model = {name: flags.pop(name) for name in list(flags) if not name.startswith(SYSTEM)}
     if len(set(types)) > 1:
         if chosen.cp > 1 or chosen.vpp > 1 or chosen.ep > 1:
@@ -75,6 +76,25 @@ def flagscale_config(job: Job) -> dict[str, Any]:
             "hetero_device_types": [kind for kind, _ in runs],
         }
     return {"system": flags, "model": model}
+
+
+def _of_its_megatron(job: Job) -> Flags:
+    """
+    Flags of the Megatron-LM that FlagScale has, whose only backend of the flex dispatcher is DeepEP.
+
+    Raises
+    ------
+    ExportError
+        If the plan asks for another backend.
+    """
+    flags = megatron_flags(job)
+    backend = flags.pop(BACKEND, None)
+    if backend not in (None, "deepep"):
+        raise ExportError(
+            f"{job.plan.source}: its dispatcher is {backend}, which FlagScale's Megatron-LM has not; plan with "
+            "--moe-token-dispatcher alltoall"
+        )
+    return flags | ({DEEPEP: None} if backend else {})
 
 
 def _check_runs(job: Job, kinds: list[str]) -> None:

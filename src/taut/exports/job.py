@@ -17,6 +17,7 @@ import numpy as np
 
 from taut.data.arrays import Ints
 from taut.data.cluster import ClusterSpec
+from taut.data.layers.dispatch import DispatchSpec
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import ANY_DIVISION
@@ -174,11 +175,16 @@ class Job:
         """Modules of selective recompute; the attention core where the plan names none."""
         return list(self.plan.certificate.space.get("recompute_modules", ())) or ["core_attn"]
 
+    @cached_property
+    def dispatch(self) -> DispatchSpec:
+        """How the plan's expert ranks exchange tokens."""
+        return DispatchSpec.parse(self.plan.certificate.space.get("dispatch", {}), "certificate.space.dispatch")
+
     @property
     def hides_exchange(self) -> bool:
         """Whether the plan counts on exchanges of experts beside another micro-batch."""
-        chosen, dispatch = self.strategy, self.plan.certificate.space.get("dispatch", {})
-        return bool(dispatch.get("overlap")) and chosen.ep > 1 and (chosen.pp == 1 or chosen.vpp > 1)
+        chosen = self.strategy
+        return self.dispatch.overlap and chosen.ep > 1 and (chosen.pp == 1 or chosen.vpp > 1)
 
     @property
     def fused_loss(self) -> bool:

@@ -7,6 +7,7 @@ src/megatron/bridge/training/config.py and scripts/training/run_recipe.py of Aug
 
 from typing import Any
 
+from taut.exports.dispatch import dispatch_settings
 from taut.exports.job import Job
 from taut.exports.layout import layout_of
 from taut.exports.megatron import HIERARCHICAL, SHARDING, SINGLE, check_schedule
@@ -59,6 +60,7 @@ def bridge_settings(job: Job) -> dict[str, Any]:
         **_contexts(job),
         "model.expert_model_parallel_size": chosen.ep,
         **({"model.expert_tensor_parallel_size": chosen.etp or chosen.tp} if job.model.has_experts else {}),
+        **(dispatch_settings(job) if job.model.has_experts else {}),
         "model.sequence_parallel": chosen.sequence_parallel,
         "model.seq_length": job.sequence,
         "dataset.seq_length": job.sequence,
@@ -78,8 +80,6 @@ def _formats(job: Job) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if job.fused_loss:
         found |= {"model.cross_entropy_loss_fusion": True, "model.cross_entropy_fusion_impl": "te"}
-    if job.hides_exchange:
-        found["comm_overlap.overlap_moe_expert_parallel_comm"] = True
     if job.memory.weight_remainders or job.memory.half_moments:
         found["optimizer.use_precision_aware_optimizer"] = True
     return found

@@ -2,7 +2,8 @@
 A command line of Megatron-LM as values of a configuration.
 
 Flags that say nothing of the strategy are passed over; of those that do, what is not written is Megatron-LM's default:
-degrees of 1, experts on all tensor ranks, no distributed optimizer, no recompute, even stages.
+degrees of 1, experts on all tensor ranks, no distributed optimizer, no recompute, even stages. The dispatcher of expert
+ranks alone is the stack's where none is written, as Megatron-LM's own default is for small runs.
 """
 
 import shlex
@@ -12,6 +13,7 @@ from typing import Any
 
 from taut.errors import DataError
 from taut.exports.architecture import Flags
+from taut.exports.dispatch import stated_dispatch
 from taut.exports.division import count, stated_division
 
 COUNTS = {
@@ -79,6 +81,7 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     values["ep"] = count(flags, "--expert-model-parallel-size")
     if values["ep"] > 1:
         values["etp"] = count(flags, "--expert-tensor-parallel-size", values["tp"])
+        values |= stated_dispatch(flags)
     values["recompute"] = flags.get("--recompute-granularity") or "none"
     if "--recompute-activations" in flags:
         values["recompute"] = "selective"

@@ -1,0 +1,141 @@
+"""Dispatchers of expert ranks in Megatron-LM's flags, and the same flags read back."""
+
+from typing import Any
+
+import pytest
+
+import taut
+from taut.comparison.compare import compare
+from taut.comparison.current import current_of, priced_as_is
+from taut.data.cluster import ClusterSpec
+from taut.data.layers.dispatch import DispatchSpec
+from taut.errors import DataError, FieldError
+from taut.exports.environment import environment
+from taut.exports.flagscale import flagscale_config
+from taut.exports.job import ExportError, Job
+from taut.exports.megatron import flags_text, megatron_flags
+from taut.exports.megatron_bridge import bridge_settings
+from taut.exports.readers.any_settings import settings_of_flags
+from taut.planning.request import PlanRequest
+from tests.support.launches import in_order, model_with_experts, small_cluster
+
+TYPE, BACKEND = "--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend"
+FIX = {"pp": 1, "tp": 1, "ep": 4, "etp": 1, "micro_batch": 1, "zero": 1, "recompute": "none"}
+MODEL = model_with_experts(8)
+
+
+def planned(cluster: ClusterSpec | None = None, precision: str = "bf16", **options: Any) -> Job:
+    """A plan with four expert ranks unless ``fix`` says otherwise, its devices in order."""
+    fix, memory = FIX | options.pop("fix", {}), {"precision": precision}
+    given = {"fix": fix, "work_limit": 4, "memory_model": memory, "schedules": "all"} | options
+    return in_order(Job(taut.plan(MODEL, cluster or small_cluster(), global_batch=16, **given)))
+
+
+def racks() -> ClusterSpec:
+    """One NVLink domain of 16 GPUs that compute in mxfp8 too."""
+    described = small_cluster(nodes=1, gpus=16).model_dump()
+    described["nodes"][0]["device"]["peak_tflops"]["mxfp8"] = 200
+    return ClusterSpec.parse(described, "racks")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options", "kind", "backend"),
+    [
+        (small_cluster(), {}, "flex", "deepep"),
+        (racks(), {}, "flex", "hybridep"),
+        (racks(), {"precision": "mxfp8", "fp8_dispatch": True}, "flex", "ncclep"),
+        (small_cluster(), {"moe_token_dispatcher": "alltoall"}, "alltoall", None),
+        (small_cluster(), {"fix": {"ep": 1, "etp": 1}}, "alltoall", None),
+    ],
+    ids=["node", "domain", "fp8", "alltoall", "one-rank"],
+)
+def test_the_priced_dispatcher_is_exported(
+    cluster: ClusterSpec, options: dict[str, Any], kind: str, backend: str | None
+) -> None:
+    """DeepEP in a node, HybridEP in an NVLink domain of more GPUs than eight, NCCL EP in fp8; none for one rank."""
+    job = planned(cluster, **options)
+    flags, settings = megatron_flags(job), bridge_settings(job)
+    assert (flags[TYPE], flags.get(BACKEND)) == (kind, backend)
+    assert (flags.get("--moe-dispatch-fwd-dtype") == "mxfp8") == (backend == "ncclep")
+    assert settings["model.moe_token_dispatcher_type"] == kind
+    assert settings.get("model.moe_flex_dispatcher_backend") == backend
+    assert "--moe-grouped-gemm" in flags and "--overlap-moe-expert-parallel-comm" not in flags
+
+
+def test_overlap_is_exported_where_the_plan_hides_exchanges() -> None:
+    """In one stage it hides them and asks for several connections; in plain 1F1B of two stages it hides nothing."""
+    one = planned(overlap_moe_expert_parallel_comm=True)
+    two = planned(overlap_moe_expert_parallel_comm=True, fix={"pp": 2, "schedule": "1f1b"})
+    assert "--overlap-moe-expert-parallel-comm" in megatron_flags(one)
+    assert environment(one)["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
+    settings = bridge_settings(one)
+    assert settings["comm_overlap.overlap_moe_expert_parallel_comm"] is True
+    assert settings["model.moe_shared_expert_overlap"] is False
+    assert "--overlap-moe-expert-parallel-comm" not in megatron_flags(two)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"moe_token_dispatcher": "alltoall"},
+        {"overlap_moe_expert_parallel_comm": True},
+        {"overlap_moe_expert_parallel_comm": True, "moe_token_dispatcher": "alltoall"},
+        {"fix": {"pp": 2, "vpp": 2, "schedule": "interleaved-1f1b"}, "overlap_moe_expert_parallel_comm": True},
+        {"fix": {"ep": 8, "tp": 2, "recompute": "full"}, "moe_token_dispatcher": "alltoall"},
+    ],
+    ids=["flex", "alltoall", "overlap", "both", "interleaved", "tensor-ranks"],
+)
+def test_flags_are_read_as_the_plan_that_wrote_them(options: dict[str, Any]) -> None:
+    """Exported flags, read back and priced as what runs today, cost what the plan says."""
+    job = planned(**options)
+    values = settings_of_flags(flags_text(megatron_flags(job)))
+    wanted = {name: value for name, value in options.items() if name != "fix"}
+    assert {name: values.get(name) for name in wanted} == wanted
+    request = PlanRequest(
+        MODEL, small_cluster(), global_batch=values.pop("global_batch"), memory_model={"precision": "bf16"}
+    )
+    stated = priced_as_is(request, current_of(values))
+    assert stated.problem.space.dispatch == job.dispatch
+    assert stated.seconds == pytest.approx(job.plan.step_time_s, rel=1e-12)
+
+
+def test_what_runs_and_the_best_plan_exchange_alike() -> None:
+    """The dispatcher of what runs holds for both; another one beside it is refused; more expert ranks are a change."""
+    current = FIX | {"ep": 2, "moe_token_dispatcher": "alltoall"}
+    found = compare(MODEL, small_cluster(), global_batch=16, current=current, work_limit=4)
+    assert found.best.certificate.space["dispatch"]["dispatcher"] == "alltoall"
+    assert found.distance >= 0.0
+    with pytest.raises(FieldError, match="moe_token_dispatcher=alltoall, expected flex"):
+        compare(MODEL, small_cluster(), global_batch=16, current=current, moe_token_dispatcher="flex")
+
+
+@pytest.mark.parametrize(
+    ("precision", "dispatch", "words"),
+    [
+        ("bf16", {"fp8": True}, "in bf16"),
+        ("mxfp8", {"fp8": True, "dispatcher": "alltoall"}, "by alltoall"),
+        ("fp32", {"overlap": True}, "in fp32"),
+    ],
+)
+def test_what_megatron_has_not_is_refused(precision: str, dispatch: dict[str, Any], words: str) -> None:
+    """Rows in fp8 but by one backend in one precision, and overlap in single precision."""
+    job = planned()
+    object.__setattr__(job, "dispatch", DispatchSpec(**dispatch))
+    object.__setattr__(job, "memory", job.memory.model_copy(update={"precision": precision}))
+    with pytest.raises(ExportError, match=words):
+        megatron_flags(job)
+
+
+def test_flagscale_has_deepep_alone() -> None:
+    """Its Megatron-LM has a switch for it, and no other backend."""
+    assert flagscale_config(planned())["model"]["moe_enable_deepep"] is True
+    with pytest.raises(ExportError, match="hybridep"):
+        flagscale_config(planned(racks()))
+
+
+def test_other_dispatchers_are_refused() -> None:
+    """A gather of all tokens has no price."""
+    flags = "--micro-batch-size 1 --num-experts 8 --expert-model-parallel-size 2 --moe-token-dispatcher-type allgather"
+    with pytest.raises(DataError, match="allgather: expected one of flex, alltoall"):
+        settings_of_flags(flags)
