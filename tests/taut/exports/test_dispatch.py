@@ -15,6 +15,7 @@ from taut.exports.flagscale import flagscale_config
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_settings
+from taut.exports.notes import launch_notes
 from taut.exports.readers.any_settings import settings_of_flags
 from taut.planning.request import PlanRequest
 from tests.support.launches import in_order, model_with_experts, small_cluster
@@ -105,7 +106,7 @@ def test_what_runs_and_the_best_plan_exchange_alike() -> None:
     current = FIX | {"ep": 2, "moe_token_dispatcher": "alltoall"}
     found = compare(MODEL, small_cluster(), global_batch=16, current=current, work_limit=4)
     assert found.best.certificate.space["dispatch"]["dispatcher"] == "alltoall"
-    assert found.distance >= 0.0
+    assert found.distance is not None and found.distance >= 0.0
     with pytest.raises(FieldError, match="moe_token_dispatcher=alltoall, expected flex"):
         compare(MODEL, small_cluster(), global_batch=16, current=current, moe_token_dispatcher="flex")
 
@@ -125,6 +126,15 @@ def test_what_megatron_has_not_is_refused(precision: str, dispatch: dict[str, An
     object.__setattr__(job, "memory", job.memory.model_copy(update={"precision": precision}))
     with pytest.raises(ExportError, match=words):
         megatron_flags(job)
+
+
+def test_another_loss_is_told_with_its_bytes() -> None:
+    """Where a plan counts on Transformer Engine's: 2 bytes more for each token and word of the padded vocabulary."""
+    fix = {"pp": 4, "tp": 1, "ep": 2, "micro_batch": 1}
+    job = Job(taut.plan("gpt-oss-20b", "dgx-h100", global_batch=64, fix=fix, work_limit=2))
+    words = 2 * job.sequence * job.model.padded_vocab(1) / 2**30
+    assert f"{words:.1f} GiB more than predicted" in launch_notes(job, "megatron", [])
+    assert "fusion-impl" not in launch_notes(planned(), "megatron", [])
 
 
 def test_flagscale_has_deepep_alone() -> None:
