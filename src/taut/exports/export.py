@@ -21,10 +21,10 @@ from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_files
 from taut.exports.notes import launch_notes
 from taut.exports.pass_order import schedule_csv
-from taut.exports.processes import rank_table
-from taut.exports.rankfile import rank_files
-from taut.exports.slurm import slurm_files
-from taut.exports.torchrun import torchrun_script
+from taut.exports.starters.processes import rank_table
+from taut.exports.starters.rankfile import rank_files
+from taut.exports.starters.slurm import slurm_files
+from taut.exports.starters.torchrun import torchrun_script
 from taut.exports.torchtitan import torchtitan_files
 from taut.files import write_atomically
 from taut.planning.plan import Plan, load_plan

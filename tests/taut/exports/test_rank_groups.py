@@ -14,8 +14,8 @@ import pytest
 
 import taut
 from taut.errors import TautError
-from taut.exports.processes import rank_table
 from taut.exports.rank_groups import rank_groups
+from taut.exports.starters.processes import rank_table
 from taut.formulations.space import Candidate
 from tests.support.launches import (
     ROUTED_BATCH,

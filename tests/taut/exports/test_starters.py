@@ -9,10 +9,10 @@ import pytest
 
 from taut.errors import DataError
 from taut.exports.job import Job
-from taut.exports.processes import devices_of, rank_table
-from taut.exports.rankfile import places_of, rank_files
-from taut.exports.slurm import slurm_files
-from taut.exports.torchrun import torchrun_script
+from taut.exports.starters.processes import devices_of, rank_table
+from taut.exports.starters.rankfile import places_of, rank_files
+from taut.exports.starters.slurm import slurm_files
+from taut.exports.starters.torchrun import torchrun_script
 from tests.support.launches import launched, shuffled
 
 HOSTS = ("alpha", "beta")

@@ -6,7 +6,7 @@ known, the script makes that file from the nodes of the allocation, in their ord
 """
 
 from taut.exports.job import Job
-from taut.exports.processes import gpu_lines
+from taut.exports.starters.processes import gpu_lines
 
 SCRIPT = """\
 #!/usr/bin/env bash

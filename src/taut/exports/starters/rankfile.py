@@ -9,7 +9,7 @@ import re
 
 from taut.errors import DataError
 from taut.exports.job import Job
-from taut.exports.processes import gpu_lines
+from taut.exports.starters.processes import gpu_lines
 
 SCRIPT = """\
 #!/usr/bin/env bash

@@ -1,0 +1,1 @@
+"""A placement in the words of what starts processes: torchrun, Slurm, Open MPI."""
