@@ -69,21 +69,29 @@ class DeviceChain:
 
     @cached_property
     def most_layers(self) -> int:
-        """Most layers of a device: all but one for every other chunk, or as many as the limit allows."""
-        given, chunks = self.given, len(self.given.hosted(0))
-        every = given.num_layers - (given.num_chunks - chunks)
+        """Most layers of any device: all but one for every other chunk, or as many as the limit allows."""
+        return max(self._most(d) for d in range(len(self.given.counts)))
+
+    def _most(self, device: int) -> int:
+        """Most layers of a device, with embedding and head where these are divided beside the layers."""
+        given, hosted = self.given, self.given.hosted(device)
+        every = given.num_layers - (given.num_chunks - len(hosted))
+        # Both take next to nothing.
+        more = given.ends * int(hosted[0] == 0) + given.ends * int(hosted[-1] == given.num_chunks - 1)
+        return max(int(min(every, more + self._within)), len(hosted))
+
+    @cached_property
+    def _within(self) -> float:
+        """Layers that a device may have within the limit, infinite without one."""
+        given = self.given
         own = np.min([path.passes[given.hosted(d)].min(axis=0) for d, path in enumerate(self.paths)], axis=0)
         every_range = np.where(np.isfinite(given.passes), given.passes, HUGE)
         i, j = np.triu_indices(given.num_layers + 1, 1)
-        # Embedding and head, where they are divided beside the layers, take next to nothing and are two at most.
         layers = j - i - given.ends * ((i == 0) * 1 + (j == given.num_layers))
         i, j, layers = (each[layers > 0] for each in (i, j, layers))
         # Chunks that wait for gathers take less for each of their layers the more they have.
         least = float((np.tensordot(own, every_range, axes=1)[:, i, j] / layers).min())
-        if self.limit == np.inf or least <= 0:
-            return every
-        within = 2 * given.ends + (self.limit - given.constant) / least * (1 + ROUNDING)
-        return max(int(min(every, within)), chunks)
+        return np.inf if self.limit == np.inf or least <= 0 else (self.limit - given.constant) / least * (1 + ROUNDING)
 
     @cached_property
     def is_enumerable(self) -> bool:
@@ -104,7 +112,7 @@ class DeviceChain:
         left, most = room(self.given), MOST_OPTIONS if self._pairs <= MOST_OPTIONS else MOST_WITHIN
         found = []
         for d, path in enumerate(self.paths):
-            options = self.minima.options(d, path, longest, left, most)
+            options = self.minima.options(d, path, longest, left, most, self._most(d))
             if options is None:
                 return None
             found.append(options)

@@ -126,7 +126,9 @@ class RangeMinima:
         """Least parameters of v chunks by layers (v, n)."""
         return np.array([self._parameters[self._kind(int(c))] for c in chunks])
 
-    def options(self, device: int, path: Path, longest: float, room: float, most: int) -> DeviceOptions | None:
+    def options(
+        self, device: int, path: Path, longest: float, room: float, most: int, layers: int
+    ) -> DeviceOptions | None:
         """
         Options of a device by (1) to (3), or None where there are more than ``most`` of them.
 
@@ -142,19 +144,21 @@ class RangeMinima:
             Budget of (1) less what a device always holds, in bytes.
         most
             Number of them beyond which the enumeration ends.
+        layers
+            Layers of the device at most.
         """
-        given, hosted = self._given, self._given.hosted(device)
-        layers, recompute, seconds, complete = _options(
-            self.seconds(hosted, path.passes[hosted].astype(float)),
-            np.array([self._fixed[self._kind(int(c))] for c in hosted]),
-            np.array([self._activation[self._kind(int(c))] for c in hosted]),
+        given, hosted, kept = self._given, self._given.hosted(device), slice(layers + 1)
+        chunks, recompute, seconds, complete = _options(
+            np.ascontiguousarray(self.seconds(hosted, path.passes[hosted].astype(float))[..., kept]),
+            np.array([self._fixed[self._kind(int(c))][kept] for c in hosted]),
+            np.array([self._activation[self._kind(int(c))][..., kept] for c in hosted]),
             _largest(given.counts[device]).astype(np.float64),
             room,
             min(longest, HUGE / 10),
             self._dominates,
             most,
         )
-        return DeviceOptions(layers, recompute, seconds) if complete else None
+        return DeviceOptions(chunks, recompute, seconds) if complete else None
 
     @cached_property
     def _dominates(self) -> Flags:
