@@ -55,6 +55,8 @@ class OrderBound:
         Divisions found on the way, from which a search for a good one begins.
     branching
         The tree that can raise the bound, (2).
+    too_many
+        Whether devices have too many options for (2) within the limit. Within a lower one they have fewer.
     """
 
     seconds: float
@@ -62,6 +64,7 @@ class OrderBound:
     missing: float = 0.0
     divisions: tuple[Division, ...] = ()
     branching: BranchAndBound | None = None
+    too_many: bool = False
 
 
 def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
@@ -94,11 +97,10 @@ def order_bound(given: ChunkProblem, limit: float = np.inf) -> OrderBound:
     by_devices = OrderBound(seconds=capacity * (1 - ROUNDING), witness={"limit_s": capacity}, divisions=tuple(simple))
     if capacity >= limit:
         return by_devices
-    by_dual = (
-        _by_options(devices, fitting)
-        if devices.is_enumerable and devices.has_alike_layers
-        else _by_prices(rows, simple, limit)
-    )
+    if devices.is_enumerable and devices.has_alike_layers:
+        by_dual = _by_options(devices, fitting)
+    else:
+        by_dual = replace(_by_prices(rows, simple, limit), too_many=devices.has_alike_layers)
     if by_dual.seconds >= by_devices.seconds:
         return by_dual
     return replace(by_dual, seconds=by_devices.seconds, witness=by_devices.witness)

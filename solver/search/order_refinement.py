@@ -7,7 +7,8 @@ Refinements of a candidate that is priced by its order.
     candidates first and after (1) of all: a good division of one shortens or saves that of the others, and bounds cost
     less than divisions;
 (3) placement as for any candidate (``taut.solver.search.refinement``);
-(4) the bound rises branch by branch (``taut.solver.order_priced.branch_and_bound``), and for the candidate that
+(4) the bound rises branch by branch (``taut.solver.order_priced.branch_and_bound``), where need be after it was
+    computed anew within the limit of a better plan, which leaves devices fewer options; and for the candidate that
     determines the global bound its division is annealed from a high temperature, in turns with its branches.
 """
 
@@ -38,6 +39,8 @@ from taut.solver.search.standing import ABOVE, Standing, infeasible, placing
 LOWERED = 1 + 1e-4
 """Limit of a tree without branches, as a multiple of the best plan, beyond which it begins anew with that limit: fewer
 options are within a lower limit, and the bound costs as much as one branching."""
+FEWER = 1 + 1e-3
+"""The same where devices had too many options to branch on: counting them again costs as much as several branchings."""
 COOLINGS = (0, 16, 48)
 """Branchings of a candidate after which a run of (4) begins: with 48 chunks two of three runs reach the best division
 that is known, one ends 1.3 % above it."""
@@ -80,6 +83,7 @@ class OrderRefining:
             bound.lower_bound, bound.source, bound.witness = found.seconds, Source.ORDER, found.witness
         beaten = bound.lower_bound >= self._best.seconds
         at.branching = None if beaten else found.branching
+        at.unbranched = self._best.seconds if found.too_many and not beaten else None
         return beaten
 
     def _inherit(self, bound: CandidateBound) -> bool:
@@ -130,13 +134,14 @@ class OrderRefining:
                 self._take(bound, at, found)
         return bound.lower_bound < self._best.seconds
 
-    def branch(self, bound: CandidateBound, at: Standing, branching: BranchAndBound) -> bool:
-        """Another branch of the divisions of an order, (4)."""
+    def branch(self, bound: CandidateBound, at: Standing) -> bool:
+        """Another branch of the divisions of an order, (4), or its bound anew within a lower limit."""
         if bound.lower_bound > self._highest:
+            at.unbranched = None
             return False
-        if not branching.is_branched and branching.limit > self._best.seconds * LOWERED:
-            found = order(self._ladder, bound.candidate, self._best.seconds * ABOVE).order
-            return found is not None and not self._bounded(bound, at, found) and at.branching is not None
+        branching = at.branching
+        if branching is None or (not branching.is_branched and branching.limit > self._best.seconds * LOWERED):
+            return self._bound_anew(bound, at)
         if branching.given.stated is None and self._cool(bound, at, branching):
             return True
         known, more = branching.incumbent[0], branching.branch()
@@ -149,6 +154,19 @@ class OrderRefining:
         if not more and bound.lower_bound < self._best.seconds:
             self._highest = min(self._highest, bound.lower_bound)
         return more or at.draft is not None or at.division is not None
+
+    def _bound_anew(self, bound: CandidateBound, at: Standing) -> bool:
+        """Bound an order within the limit of a better plan, if there is one; returns whether it has branches."""
+        if at.unbranched is None or self.has_lower_limit(at):
+            computed = order(self._ladder, bound.candidate, self._best.seconds * ABOVE)
+            if computed.order is None:
+                return infeasible(bound, computed)
+            self._bounded(bound, at, computed.order)
+        return at.branching is not None
+
+    def has_lower_limit(self, at: Standing) -> bool:
+        """Whether devices that had too many options to branch on may have fewer within the best plan."""
+        return at.unbranched is not None and at.unbranched > self._best.seconds * FEWER
 
     def _cool(self, bound: CandidateBound, at: Standing, branching: BranchAndBound) -> bool:
         """Anneal a part of a run where one is due, (4); returns whether that was so."""

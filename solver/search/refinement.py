@@ -75,6 +75,14 @@ class Refining:
         """Where a candidate stands."""
         return self._standing[candidate]
 
+    def awaits_plan(self, bound: CandidateBound) -> bool:
+        """Whether a candidate is left that a better plan would let branch."""
+        return bound.state is State.OPEN and self._standing[bound.candidate].unbranched is not None
+
+    def has_lower_limit(self, bound: CandidateBound) -> bool:
+        """Whether there is such a plan by now."""
+        return self._by_order.has_lower_limit(self._standing[bound.candidate])
+
     def refine(self, bound: CandidateBound) -> bool:
         """Refine a candidate by one step; returns whether there is another."""
         at = self._standing[bound.candidate]
@@ -87,7 +95,7 @@ class Refining:
         elif at.stage is Stage.PLACE and at.division is not None:
             more = self._placement(bound, at, at.division)
         else:
-            more = at.branching is not None and self._by_order.branch(bound, at, at.branching)
+            more = self._by_order.branch(bound, at)
         return more and at.advance() and bound.state is State.OPEN
 
     def _partition(self, bound: CandidateBound, at: Standing) -> bool:

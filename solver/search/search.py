@@ -7,7 +7,7 @@ incumbent can be refined further. Candidates that are priced by their order, of 
 incumbents (``taut.solver.search.first_plans``), come after all others, whose incumbent they can be refuted by: first
 the bounds of all, then their divisions, the shortest first, and their branches last. Before those, orders are adapted
 to the times of what was found, as long as one may lead to a better plan (``taut.solver.search.order_adaptation``); each
-joins the space, and its candidates the others.
+joins the space, and its candidates the others. Those with too many options to branch on wait for a better plan.
 
 Where all of that leaves no plan, memory alone decides (``taut.solver.placement.exact.memory_assignment``).
 
@@ -111,7 +111,7 @@ class _Search:
         self._bounds: list[CandidateBound] = []
         self._unsolved = np.full(len(every), np.inf)
         self._heap: list[tuple[Priority, float, bool, int]] = []
-        self._orders: list[GivenOrder] = []
+        self._orders, self._waiting = list[GivenOrder](), list[int]()
         self._interrupted: Callable[[], bool] = lambda: False
         self._work = 0
         self._history = History()
@@ -233,8 +233,17 @@ class _Search:
         self._note(index)
         if more:
             self._push(index)
+        elif self._refining.awaits_plan(bound):
+            self._waiting.append(index)
+        self._take_up()
         self._report(str(bound.candidate))
         return None
+
+    def _take_up(self) -> None:
+        """Take up again candidates that a better plan lets branch."""
+        for index in [each for each in self._waiting if self._refining.has_lower_limit(self._bounds[each])]:
+            self._waiting.remove(index)
+            self._push(index)
 
     def _adapt(self) -> None:
         """Adapt an order to the most promising division; its candidates join the others."""

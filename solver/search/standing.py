@@ -31,13 +31,19 @@ class Stage(Enum):
 
 @dataclass(slots=True)
 class Standing:
-    """What the next refinements of a candidate begin with: a division to improve or place, cases, branches."""
+    """
+    What the next refinements of a candidate begin with: a division to improve or place, cases, branches.
+
+    ``unbranched`` is the limit in seconds within which the devices of an order have too many options to branch on; None
+    where they have not.
+    """
 
     stage: Stage = Stage.DIVIDE
     draft: Partition | None = None
     division: Partition | None = None
     covering: CoverSearch | None = None
     branching: BranchAndBound | None = None
+    unbranched: float | None = None
 
     def advance(self) -> bool:
         """Go on to the next refinement that has something to begin with; returns whether there is one."""
@@ -48,7 +54,7 @@ class Standing:
         elif self.covering is not None:
             self.stage = Stage.COVER
         else:
-            self.stage = Stage.DONE if self.branching is None else Stage.BRANCH
+            self.stage = Stage.DONE if self.branching is None and self.unbranched is None else Stage.BRANCH
         return self.stage is not Stage.DONE
 
     @property
