@@ -121,7 +121,7 @@ def deepspeed(case: dict[str, Any]) -> dict[str, Any]:
     config = DeepSpeedConfig(case["config"], mpu=Topology())
     names: dict[str, Any] = {}
     exec(case["stages"], names)
-    marked = names["marked"]([LayerSpec(Linear, 1, 1) for _ in range(case["num_layers"] + 1)], 1)
+    marked = names["marked"]([LayerSpec(Linear, 1, 1) for _ in range(case["num_layers"] + 2)], 1)
     pattern = names["METHOD"].partition(":")[2].lower()
     weights = [int(pattern in layer.typename.__name__.lower()) for layer in marked]
     return {

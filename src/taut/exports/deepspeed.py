@@ -4,7 +4,8 @@ DeepSpeed: its configuration, its hostfile, and marks at the first layer of ever
 Its pipeline engine cuts a list of layers by what their classes are called: with ``partition_method="type:TautStage"``
 as many classes of that name as there are stages begin one stage each (deepspeed/runtime/pipe/module.py). Its launcher
 numbers processes in the order of the hostfile, node by node, GPUs ascending; any other placement is started by Slurm's
-or Open MPI's files of the same plan. Tensor ranks are the model's own affair, such as Megatron-DeepSpeed's.
+or Open MPI's files of the same plan. Tensor ranks are the model's own affair, such as Megatron-DeepSpeed's. A first
+stage without layers ends before layer 0, and a last one begins behind the last layer, with the norm or the head.
 """
 
 import json
@@ -26,10 +27,14 @@ def marked(layers, first):
     Return the list with a mark at each stage: its layer's class is renamed, and works as before.
 
     ``first`` is the place of transformer layer 0; what stands before it belongs to stage 0, which begins at place 0.
+    Raises ValueError where a stage without layers would have nothing else.
     Use: PipelineModule(layers=marked(layers, first), partition_method=METHOD, num_stages={stages}).
     """
     found = [copy(layer) for layer in layers]
-    for place in (0, *(first + start for start in STARTS[1:])):
+    places = (0, *(first + start for start in STARTS[1:]))
+    if places[1] == 0 or places[-1] >= len(found):
+        raise ValueError("the first or the last stage has no layers: expected an embedding before them and a head behind")
+    for place in places:
         kind = found[place].typename
         found[place].typename = type("TautStage" + kind.__name__, (kind,), {{}})
     return found

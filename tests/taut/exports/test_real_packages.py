@@ -19,7 +19,7 @@ from taut.exports.rank_groups import rank_groups
 from taut.exports.starters.torchrun import torchrun_script
 from taut.exports.torchtitan import parallelism
 from tests.support.drawn_launches import drawn, drawn_with_experts
-from tests.support.launches import asked, groups_of_rank, in_order
+from tests.support.launches import asked, divided, groups_of_rank, in_order
 
 pytestmark = pytest.mark.proof
 
@@ -75,6 +75,7 @@ def _megatron_case(job: Job, rank: int) -> dict[str, Any]:
 def test_deepspeed_reads_the_plan(tmp_path: Path) -> None:
     """Its configuration has the batch, its reader of hostfiles the hosts, and its partition begins at the marks."""
     jobs = [job for job in drawn("deepspeed", ["1f1b"], ["none", "full"]) if job.strategy.pp > 1]
+    jobs += [divided(job, (0, 6, 7, 0)) for job in jobs if job.strategy.pp == 4][:1]
     cases = []
     for number, job in enumerate(jobs):
         files = deepspeed_files(in_order(job))
