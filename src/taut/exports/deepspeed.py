@@ -33,7 +33,7 @@ def marked(layers, first):
     found = [copy(layer) for layer in layers]
     places = (0, *(first + start for start in STARTS[1:]))
     if places[1] == 0 or places[-1] >= len(found):
-        raise ValueError("the first or the last stage has no layers: expected an embedding before them and a head behind")
+        raise ValueError("an end stage has no layers: expected an embedding before them and a head behind")
     for place in places:
         kind = found[place].typename
         found[place].typename = type("TautStage" + kind.__name__, (kind,), {{}})

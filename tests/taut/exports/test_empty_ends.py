@@ -8,7 +8,7 @@ from taut.exports.deepspeed import deepspeed_files
 from taut.exports.flagscale import flagscale_config
 from tests.support.launches import divided, launched
 
-FIX = {"pp": 4, "tp": 1, "micro_batch": 1, "schedule": "1f1b", "recompute": "none", "zero": 1}
+FIX: dict[str, Any] = {"pp": 4, "tp": 1, "micro_batch": 1, "schedule": "1f1b", "recompute": "none", "zero": 1}
 LAYERS = (0, 6, 7, 0)
 
 
@@ -21,7 +21,8 @@ class Listed:
 
 def listed(*names: str) -> list[str]:
     """Names of a list's entries behind DeepSpeed's marks."""
-    files, made = deepspeed_files(divided(launched(stack="deepspeed", **FIX), LAYERS)), {}
+    files = deepspeed_files(divided(launched(stack="deepspeed", **FIX), LAYERS))
+    made: dict[str, Any] = {}
     exec(files["taut_stages.py"], made)
     marked: Any = made["marked"]
     return [layer.typename.__name__ for layer in marked(list(map(Listed, names)), names.index("Layer"))]
