@@ -24,6 +24,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.errors import FormulationError
+from taut.formulations.compiled import jit
 from taut.formulations.order_division import ChunkProblem
 from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, device_path
@@ -213,21 +214,19 @@ class DeviceChain:
         layers, value = self.given.num_layers, np.full(self.given.num_layers + 1, np.inf)
         value[0], chosen = 0.0, []
         for d, options in enumerate(self.options):
-            cost = self._cost(d, options, costs)
-            value, choice = _min_plus(value, options.whole, cost, layers)
+            value, choice = _min_plus(value, *_least_costs(self._table(d, costs), options.layers, options.recompute))
             chosen.append(choice)
         cuts = float(costs.edge.sum()) * self.least_cut if costs.edge.any() else 0.0
         total = float(value[layers]) + cuts
         return (total, self._backtracked(chosen)) if np.isfinite(total) else (np.inf, None)
 
-    def _cost(self, device: int, options: DeviceOptions, costs: ChunkCosts) -> Floats:
-        """Cost of every option of a device (O,)."""
+    def _table(self, device: int, costs: ChunkCosts) -> Floats:
+        """Cost of every chunk of a device by recompute and layers (v, recompute, n)."""
         hosted = self.given.hosted(device)
         table = self.minima.seconds(hosted, costs.passes[hosted])
         if costs.parameters[hosted].any():
             table = table + (costs.parameters[hosted, None] * self.minima.parameters(hosted))[:, None, :]
-        chunk = np.arange(len(hosted))
-        return np.asarray(table[chunk, options.recompute, options.layers].sum(axis=1))
+        return table
 
     def _backtracked(self, chosen: list[Ints]) -> Division:
         """The division by the option that was taken at each device for every number of layers up to it."""
@@ -241,15 +240,30 @@ class DeviceChain:
         return Division.of_ends(layers.cumsum(), recompute)
 
 
-def _min_plus(value: Floats, whole: Ints, cost: Floats, layers: int) -> tuple[Floats, Ints]:
+@jit
+def _least_costs(table: Floats, layers: Ints, recompute: Ints) -> tuple[Floats, Ints]:
+    """Least cost of the options (O, v) by their layers (most + 1,), and the first option that has it, by a table."""
+    chunks, most = layers.shape[1], table.shape[2] - 1
+    least, option = np.full(most + 1, np.inf), np.full(most + 1, -1)
+    for o in range(len(layers)):
+        cost, whole = 0.0, 0
+        for k in range(chunks):
+            cost += table[k, recompute[o, k], layers[o, k]]
+            whole += layers[o, k]
+        if cost < least[whole]:
+            least[whole], option[whole] = cost, o
+    return least, option
+
+
+@jit
+def _min_plus(value: Floats, least: Floats, option: Ints) -> tuple[Floats, Ints]:
     """A (min, +) convolution, one step of (1): least cost by layers (L + 1,), and the option that has it (L + 1,)."""
-    order = np.lexsort((cost, whole))
-    sizes, first = np.unique(whole[order], return_index=True)
-    options = order[first]
-    joined, choice = np.full(layers + 1, np.inf), np.full(layers + 1, -1)
-    for size, option in zip(sizes.tolist(), options.tolist(), strict=True):
-        tried = value[: layers + 1 - size] + cost[option]
-        better = tried < joined[size:]
-        joined[size:][better] = tried[better]
-        choice[size:][better] = option
+    joined, choice = np.full(len(value), np.inf), np.full(len(value), -1)
+    for size in range(min(len(least), len(value))):
+        if option[size] < 0:
+            continue
+        for layers in range(size, len(value)):
+            tried = value[layers - size] + least[size]
+            if tried < joined[layers]:
+                joined[layers], choice[layers] = tried, option[size]
     return joined, choice

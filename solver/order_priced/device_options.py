@@ -71,7 +71,7 @@ class DeviceOptions:
 
     def has(self, layers: Ints, recompute: Ints) -> bool:
         """Whether layers and recompute of the chunks are an option."""
-        return bool(((self.layers == layers) & (self.recompute == recompute)).all(axis=1).any())
+        return _has(self.layers, self.recompute, layers, recompute)
 
     def only(self, kept: Flags) -> "DeviceOptions":
         """Some of the options, by flags (O,)."""
@@ -167,6 +167,20 @@ class RangeMinima:
         kinds = every.swapaxes(0, 1)
         dominates = np.array([[bool((a <= b).all()) for b in kinds] for a in kinds])
         return np.asarray(dominates & ~(dominates.T & np.tri(len(kinds), dtype=bool)))
+
+
+@jit
+def _has(options: Ints, kinds: Ints, layers: Ints, recompute: Ints) -> bool:
+    """Whether layers and recompute (v,) are those of one of the options, layers and recompute (O, v)."""
+    for o in range(len(options)):
+        alike = True
+        for k in range(len(layers)):
+            if options[o, k] != layers[k] or kinds[o, k] != recompute[k]:
+                alike = False
+                break
+        if alike:
+            return True
+    return False
 
 
 def _largest(counts: Ints) -> Ints:

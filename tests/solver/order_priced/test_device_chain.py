@@ -13,7 +13,7 @@ from taut.formulations.order_division import ChunkProblem
 from taut.solver.bounds.candidate_bounds import chunked
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.order_priced.device_chain import DeviceChain
-from taut.solver.order_priced.master_rows import least_makespan
+from taut.solver.order_priced.master_rows import MasterRows, least_makespan
 from tests.solver.order_priced.test_capacity import divisions, excess
 from tests.support.small import cluster, costs, model, problem
 
@@ -71,3 +71,23 @@ def test_no_division_within_the_limit_is_lost(kind: str, ends: bool) -> None:
                     assert tuple(one.layers[given.hosted(d)].tolist()) in layers, (seed, factor, d)
                     checked += 1
     assert checked > 100 and fewer > 2
+
+
+@pytest.mark.parametrize("kind", ["zb-h1", "v-half"])
+def test_the_least_division_is_the_least_of_all_options(kind: str) -> None:
+    """Of two devices the least sum of costs of two options with all layers, each the sum of its chunks by the table."""
+    rng = np.random.default_rng(0)
+    for _, given in list(limited(kind, False))[::2]:
+        rows, devices = MasterRows(given, with_memory=False), DeviceChain(given)
+        costs = rows.chunk_costs(rng.dirichlet(np.ones(len(rows.paths))), np.zeros(0))
+        each = []
+        for d, options in enumerate(devices.options):
+            hosted = given.hosted(d)
+            table = devices.minima.seconds(hosted, costs.passes[hosted])
+            assert not costs.parameters.any(), "one replica reduces no gradients"
+            each.append(table[np.arange(len(hosted)), options.recompute, options.layers].sum(axis=1))
+        sums = each[0][:, None] + each[1] + costs.edge.sum() * (devices.least_cut if costs.edge.any() else 0.0)
+        whole = devices.options[0].whole[:, None] + devices.options[1].whole
+        found, division = devices.least_division(costs)
+        assert found == pytest.approx(sums[whole == given.num_layers].min(), rel=1e-12)
+        assert division is not None and devices.contains(division)
