@@ -14,7 +14,7 @@ In the latency model ``step`` the step ends when the last stage has reduced its 
 
 (1') minimise  (m - 1) max_x high(x) + max_x U_x + optimizer max_x P_x,  with
      U_0 = sum_x low(x) + sum edge[e_x] + tail[e_0],
-     U_x = sum_{y < x} (forward(y) + edge'[e_y]) + sum_{y >= x} (low(y) + edge[e_y]) + R(x) + others  for x > 0,
+     U_x = sum_{y < x} (forward(y) + edge'[e_y]) + sum_{y >= x} (low(y) + edge[e_y]) + R(x) + each_x + others, x > 0,
 
      since stage x ends before stage 0 by the backward passes and hops of the stages before it. edge' is a hop without
      its way back, R(x) the stage's reduction and P_x its parameters. With overlap of reductions and one class of device
@@ -164,6 +164,8 @@ class LaterStages:
         Whether reductions overlap the stage's own backward pass.
     others
         Seconds of all else.
+    each
+        Seconds beyond that of every stage (pp,), or one figure for all of them.
     parameters
         Parameters of every range on one tensor rank (L+1, L+1).
     optimizer
@@ -179,6 +181,7 @@ class LaterStages:
     parameters: Floats
     optimizer: float
     class_ring: Floats = field(default_factory=lambda: np.zeros(3))
+    each: Floats = field(default_factory=lambda: np.zeros(1))
 
     @property
     def of_one_pipeline(self) -> "LaterStages":

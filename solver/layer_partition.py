@@ -21,8 +21,8 @@ One threshold takes :math:`O(pp L^2)` steps, times the patterns and the pairs (a
 
 Where later stages are waited for as well (1'), a state has labels (S, W): S the sum as in (1), and over its stages x
 
-(4) :math:`W = \max_x \sum_{y < x} (forward + edge') + \sum_{y \ge x} (low + edge) + R(x)`. A stage put in front gives
-    :math:`S' = low + edge + S` and :math:`W' = \max(S' + R, forward + edge' + W)`, both monotone, so labels that
+(4) :math:`W = \max_x \sum_{y < x} (forward + edge') + \sum_{y \ge x} (low + edge) + R(x) + each(x)`. A stage put in front gives
+    :math:`S' = low + edge + S` and :math:`W' = \max(S' + R + each, forward + edge' + W)`, both monotone, so labels that
     another is no worse than in both are dropped. The cheapest recompute that fits is best for both, as forward seconds
     do not depend on it. Stage 0 waits for :math:`tail` at least, so a W below S plus its least never counts and is
     raised to that: most states keep one label. Beyond ``MOST_LABELS`` two are merged into their least; the result is
@@ -220,6 +220,7 @@ def _ranges(problem: PartitionProblem, costs: _Costs, cap: float) -> Ranges:
         class_ring=np.zeros(1) if later is None else np.append(later.class_ring, later.class_ring[-1]),
         exchanged=none if later is None else later.exchanged,
         unhidden=none if later is None else later.unhidden,
+        each=np.array(np.broadcast_to(0.0 if later is None else later.each, problem.pp), dtype=np.float64),
         others=0.0 if later is None else later.others,
         least_wait=-np.inf if later is None else float(ends.min()) - later.others,
         crossing=crossing.whole,

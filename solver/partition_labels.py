@@ -59,6 +59,7 @@ class Ranges(NamedTuple):
     class_ring: Floats
     exchanged: Floats
     unhidden: Floats
+    each: Floats
     others: float
     least_wait: float
     crossing: float
@@ -178,6 +179,7 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
     sums, waits, count, step = labels
     held, cap, held_layers = ranges.in_flight[x], ranges.cap, ranges.layers[x]
     ring_of_stage, class_ring = ranges.ring[x] if ranges.later else 0.0, ranges.class_ring
+    of_stage = ranges.each[x]
     last_end, ways_back = layers - (pp - 1 - x), ranges.crossing - ranges.crossing_before
     without = count.shape[2] // 2 if patterns > SLOW_MIXED else count.shape[2]
     for i in range(x, 1 if x == 0 else last_end):
@@ -198,6 +200,7 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
                     wait = ring * exchanged[i, j]
                     if ranges.overlap:
                         wait = max(ring * unhidden[i, j], wait - seconds + forward[q, i, j])
+                    wait += of_stage
                 for a in range(count.shape[2]):
                     fasts = a % without
                     if fasts > x or (q == SLOW_MIXED and a < without):

@@ -68,6 +68,7 @@ def waits(
     reduction = ring * later.exchanged[first, end]
     if later.overlap:
         reduction = np.maximum(ring * later.unhidden[first, end], reduction - (low - forward))
+    reduction = reduction + np.broadcast_to(later.each, problem.pp)[stage]
     return Waits(
         ahead=nanoseconds(forward) + nanoseconds(np.where(inner, later.edge[end], 0.0)),
         behind=nanoseconds(low) + nanoseconds(np.where(inner, edge[end], 0.0)),

@@ -74,4 +74,4 @@ def _of_racks(racks: RackCases) -> list[Any]:
 
 def _waits(later: LaterStages) -> list[Any]:
     rings = [later.ring, later.class_ring, later.exchanged, later.unhidden]
-    return [later.edge, *rings, later.others, later.parameters, later.optimizer]
+    return [later.edge, *rings, later.others, later.each, later.parameters, later.optimizer]

@@ -31,8 +31,9 @@ def test_compiled_ring_equals_the_evaluators(seed: int) -> None:
     paths, cards = rng.integers(0, nodes, (int(rng.integers(1, 8)), 2)), rng.uniform(0.0, 4.0, nodes) * (seed % 2)
     rates = RingRates(PairTable.of_matrix(inverse), cards)
     for x in range(2):
-        slowest = path_prices.slowest_link(inverse, paths, x)
-        compiled = path_prices.ring_by_byte(inverse, cards, paths, x, slowest, np.zeros(nodes, np.int64))
+        members = np.ascontiguousarray(paths.T)
+        slowest = path_prices.slowest_link(inverse, members, x)
+        compiled = path_prices.ring_by_byte(inverse, cards, members, x, slowest, np.zeros(nodes, np.int64))
         wanted = float(ring_by_byte(rates, paths[:, x], paths[:, x]))
         assert compiled == pytest.approx(wanted, rel=1e-12, abs=1e-12)
 

@@ -156,6 +156,7 @@ def random_later(seed: int, given: PartitionProblem) -> tuple[PartitionProblem, 
         others=float(rng.uniform(0, 5)),
         parameters=parameters,
         optimizer=float(rng.choice([0.0, 0.01, 2.0])),
+        each=rng.uniform(0, 5, given.pp) * rng.integers(0, 2, given.pp),
     )
     return replace(given, forward=forward), later
 
@@ -210,7 +211,7 @@ def _longest_wait(
         hidden = whole - given.low[index] + given.forward[q, i, j]
         wait = max(later.ring[x] * later.unhidden[i, j], hidden) if later.overlap else whole
         before = (ahead[:x] + [later.edge[end] for end in ends[:x]]).sum()
-        waits.append(before + low[x:].sum() + wait + later.others + hops[x])
+        waits.append(before + low[x:].sum() + wait + later.each[x] + later.others + hops[x])
     return float(max(waits))
 
 

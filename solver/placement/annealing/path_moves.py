@@ -35,6 +35,12 @@ def share(state: Ints) -> float:
 
 
 @jit
+def below(state: Ints, bound: int) -> int:
+    """Draw a random number from 0 to below ``bound``, at most 2^31, without a division."""
+    return (draw(state) * bound) >> 31
+
+
+@jit
 def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> None:
     """
     Make one of the moves (1) to (5).
@@ -52,7 +58,7 @@ def move(state: Ints, paths: Ints, y: int, z: int, shared: bool) -> None:
     """
     pp = paths.shape[1]
     kind = share(state)
-    i, j = draw(state) % pp, draw(state) % pp
+    i, j = below(state, pp), below(state, pp)
     if shared and kind < 0.4:
         swap_segments(state, paths, y, z, i, j)
         return
@@ -103,7 +109,7 @@ def swap_segments(state: Ints, paths: Ints, y: int, z: int, i: int, j: int) -> N
     while there > 0 and paths[z, there - 1] == paths[z, j]:
         there -= 1
     if share(state) < 0.3:
-        high = low + 1 + draw(state) % (high - low)
+        high = low + 1 + below(state, high - low)
     size = min(high - low, pp - there)
     if y == z and abs(low - there) < size:
         return

@@ -12,6 +12,7 @@ gradient bytes :math:`G_t` and slack :math:`A_t` seconds of reductions t, each o
 
     (``taut.formulations.rings``).
 (2) When two slots of the stage change nodes, b follows from their links alone, unless the slowest pair may have gone.
+    The links of those that come bound b from below before anything else is known.
 (3) A stage ends :math:`A_t` before stage 0, so that the step waits :math:`\max_t G_t \rho_{x(t)} - A_t` for
     reductions; stage 0 has no slack, and the papers' latency models wait for it alone.
 (4) First and last slot of a path exchange M bytes of a tied embedding after the longest path, for
@@ -101,7 +102,7 @@ def path_length(hops: Floats, path: Ints) -> float:
 
 
 @jit
-def slowest_link(inverse: Floats, paths: Ints, x: int) -> float:
+def slowest_link(inverse: Floats, members: Ints, x: int) -> float:
     """
     Find the slowest link between slots of a stage.
 
@@ -109,8 +110,8 @@ def slowest_link(inverse: Floats, paths: Ints, x: int) -> float:
     ----------
     inverse
         Seconds per byte between nodes, (N, N).
-    paths
-        Nodes of every path, (dp, pp).
+    members
+        Nodes of the slots of every leading stage, (stages, dp).
     x
         The stage.
 
@@ -120,51 +121,47 @@ def slowest_link(inverse: Floats, paths: Ints, x: int) -> float:
         Slowest inverse rate between its slots of different nodes, zero for one node.
     """
     slowest = 0.0
-    for a in range(len(paths)):
+    for a in range(members.shape[1]):
+        v = members[x, a]
         for b in range(a):
-            if paths[a, x] != paths[b, x]:
-                slowest = max(slowest, inverse[paths[a, x], paths[b, x]])
+            if v != members[x, b]:
+                slowest = max(slowest, inverse[v, members[x, b]])
     return slowest
 
 
 @jit
-def slowest_link_after(inverse: Floats, paths: Ints, x: int, slowest: float, removed: Ints, added: Ints) -> float:
+def slowest_link_of(inverse: Floats, members: Ints, x: int, pair: Ints) -> float:
     """
-    Update the slowest inverse rate when two slots of a stage have changed nodes, (2).
+    Find the slowest link between either of two nodes and the slots of a stage, (2).
 
     Parameters
     ----------
     inverse
         Seconds per byte between nodes, (N, N).
-    paths
-        Nodes of every path after the change, (dp, pp).
+    members
+        Nodes of the slots of every leading stage, (stages, dp).
     x
         The stage.
-    slowest
-        The slowest before.
-    removed, added
-        Nodes of the two slots before and after, (2,).
+    pair
+        The two nodes, of the stage or not, (2,).
 
     Returns
     -------
     float
-        The slowest now, in seconds per byte.
+        Slowest inverse rate of theirs to slots of other nodes, in seconds per byte.
     """
-    gone, new = 0.0, 0.0
-    if removed[0] != removed[1]:
-        gone = inverse[removed[0], removed[1]]
-    for z in range(len(paths)):
-        v = paths[z, x]
-        for k in range(2):
-            if v != removed[k]:
-                gone = max(gone, inverse[v, removed[k]])
-            if v != added[k]:
-                new = max(new, inverse[v, added[k]])
-    return max(slowest, new) if gone < slowest else slowest_link(inverse, paths, x)
+    a, b, slowest = pair[0], pair[1], 0.0
+    for z in range(members.shape[1]):
+        v = members[x, z]
+        if v != a:
+            slowest = max(slowest, inverse[a, v])
+        if v != b:
+            slowest = max(slowest, inverse[b, v])
+    return slowest
 
 
 @jit
-def ring_by_byte(inverse: Floats, card: Floats, paths: Ints, x: int, slowest: float, count: Ints) -> float:
+def ring_by_byte(inverse: Floats, card: Floats, members: Ints, x: int, slowest: float, count: Ints) -> float:
     """
     Price the data-parallel ring over the slots of a stage, (1).
 
@@ -174,8 +171,8 @@ def ring_by_byte(inverse: Floats, card: Floats, paths: Ints, x: int, slowest: fl
         Seconds per byte between nodes, (N, N).
     card
         Seconds per byte of a node's cards for a ring with one slot there, (N,).
-    paths
-        Nodes of every path, (dp, pp).
+    members
+        Nodes of the slots of every leading stage, (stages, dp).
     x
         The stage.
     slowest
@@ -188,13 +185,14 @@ def ring_by_byte(inverse: Floats, card: Floats, paths: Ints, x: int, slowest: fl
     float
         Seconds per byte.
     """
-    for z in range(len(paths)):
-        count[paths[z, x]] = 0
-    for z in range(len(paths)):
-        count[paths[z, x]] += 1
+    dp = members.shape[1]
+    for z in range(dp):
+        count[members[x, z]] = 0
+    for z in range(dp):
+        count[members[x, z]] += 1
     inside, touched, between = 0.0, 0.0, slowest
-    for z in range(len(paths)):
-        v = paths[z, x]
+    for z in range(dp):
+        v = members[x, z]
         g = count[v]
         touched += 1.0 / g
         between = max(between, card[v] / g)
@@ -203,27 +201,58 @@ def ring_by_byte(inverse: Floats, card: Floats, paths: Ints, x: int, slowest: fl
     return inside + ring_factor(touched) * between
 
 
-@jit
-def longest_wait(reductions: Reductions, rings: Floats) -> float:
+class Waits(NamedTuple):
+    """Reductions by stage: bytes and slack of each, (stages, most of any); without a byte where there are fewer."""
+
+    gradients: Floats
+    slack: Floats
+
+
+def by_stage(reductions: Reductions) -> Waits:
     """
-    Find for how long the step waits for reductions, (3).
+    List reductions by their stage.
 
     Parameters
     ----------
     reductions
-        Bytes and slack.
-    rings
-        Seconds per byte of the leading stages' rings, (stages,).
+        Bytes and slack, in any order.
+
+    Returns
+    -------
+    Waits
+        The same figures.
+    """
+    most = int(np.bincount(reductions.stages, minlength=1).max())
+    waits = Waits(np.zeros((reductions.num_stages, most)), np.zeros((reductions.num_stages, most)))
+    taken = np.zeros(reductions.num_stages, np.int64)
+    for t, x in enumerate(reductions.stages.tolist()):
+        waits.gradients[x, taken[x]], waits.slack[x, taken[x]] = reductions.gradients[t], reductions.slack[t]
+        taken[x] += 1
+    return waits
+
+
+@jit
+def stage_wait(waits: Waits, x: int, ring: float) -> float:
+    """
+    Find for how long the step waits for the reductions of one stage, (3).
+
+    Parameters
+    ----------
+    waits
+        Bytes and slack by stage.
+    x
+        The stage.
+    ring
+        Seconds per byte of its ring.
 
     Returns
     -------
     float
-        Seconds after the end of stage 0.
+        Seconds after the end of stage 0, at least zero.
     """
     longest = 0.0
-    for t in range(len(reductions.stages)):
-        wait = reductions.gradients[t] * rings[reductions.stages[t]] - reductions.slack[t]
-        longest = max(longest, wait)
+    for t in range(waits.gradients.shape[1]):
+        longest = max(longest, waits.gradients[x, t] * ring - waits.slack[x, t])
     return longest
 
 

@@ -4,7 +4,7 @@ Where annealing of pipelines begins: runs in phases, short ones first.
 Pipelines that take near nodes are short; stages that take near nodes have fast rings. Where stage 0 alone is waited
 for, the best runs begin with either, with nodes in random order, or with stage 0 on a set of fast links. Where several
 stages are, a run that begins with stages across racks seldom leaves them, so most begin with every stage on near nodes;
-without racks none is near, and those with stage 0 alone on fast links come first.
+without racks that a stage fits none is near, and those with stage 0 alone on fast links come first.
 Few placements have fast rings on all of them and results vary, so more runs follow from the starts that led farthest.
 """
 
@@ -126,6 +126,7 @@ def stagewise(graph: SlotGraph) -> list[list[PathStart]]:
     brief = [PathStart(True, every, WARM, 0.1), PathStart(True, every, WARM, 0.1, sets[0])]
     apart = [PathStart(True, 1, MILD, 1.0, sets[0]), PathStart(False, 0, WARM, 1.0)]
     whole = [PathStart(True, every, MILD, 1.0), *(PathStart(True, every, WARM, 1.0, first) for first in sets)]
-    racked = fast_clusters(graph.inverse, graph.capacity) is not None
+    rack = fast_clusters(graph.inverse, graph.capacity)
+    racked = rack is not None and int(np.bincount(rack).max()) >= graph.num_paths
     at_length = [whole[:2], apart] if racked else [apart, whole[:2]]
     return [brief, *at_length, [*whole[2:], PathStart(True, every, HOT, 1.0)]]

@@ -9,6 +9,9 @@ leading stages (``taut.solver.placement.annealing.path_prices`` (3)).
     counts, so that no move is lost on the plateaus of a maximum. The best placement by the maximum is kept.
 (2) A worse neighbour by :math:`\Delta` seconds is accepted with probability :math:`e^{-\Delta / T}`; the temperature T
     falls geometrically. Moves are those of ``taut.solver.placement.annealing.path_moves``.
+(3) The random number is drawn first: with u of it a neighbour is accepted exactly up to the value less
+    :math:`T \ln u`. Most are beyond that by their hops and the rings that stay as they are, and others once a slow
+    link of one ring is known, so that few rings are priced in full.
 
 References
 ----------
@@ -21,16 +24,19 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
-from taut.solver.placement.annealing.path_moves import draw, move, share, swap_nodes
+from taut.formulations.rings import ring_factor
+from taut.solver.placement.annealing.path_moves import below, draw, move, share, swap_nodes
 from taut.solver.placement.annealing.path_prices import (
     Reductions,
+    Waits,
+    by_stage,
     exchange,
-    longest_wait,
     path_length,
     power,
     ring_by_byte,
     slowest_link,
-    slowest_link_after,
+    slowest_link_of,
+    stage_wait,
 )
 from taut.solver.placement.slots import SlotGraph
 
@@ -60,13 +66,20 @@ class PathAnnealing:
     ) -> None:
         hops, apart = graph.hops, ~np.eye(len(graph.hops), dtype=bool)
         base = (graph.pp - 1) * graph.shortest_hop()
-        self._instance = _Instance(hops, graph.inverse, graph.card, reductions, base, graph.capacity)
+        waits, capacity = by_stage(reductions), graph.capacity
+        alone = bool((capacity == 1).all())
+        # Between k nodes a ring takes no less than between two, and where every node has one slot k is known.
+        least = ring_factor(max(len(paths), 2) if alone else 2)
+        by_links = alone and bool((graph.inverse >= np.maximum.outer(graph.card, graph.card))[apart].all())
+        self._instance = _Instance(
+            hops, graph.inverse, graph.card, waits, reductions.tied, base, capacity, not alone, least, by_links
+        )
         self._paths, self._seed = paths.copy(), seed
         self._chunks = max(-(-moves // CHUNK), 1)
         self._moves, self._done = -(-moves // self._chunks), 0
         self._hot = hot
         self._scale = max(float(hops[apart].std()), 1e-12 * float(hops[apart].max()), 1e-300)
-        self.best, self.seconds = paths.copy(), _seconds(self._instance, paths, _rings(self._instance, paths))
+        self.best, self.seconds = paths.copy(), _seconds(self._instance, paths)
 
     @property
     def finished(self) -> bool:
@@ -78,8 +91,7 @@ class PathAnnealing:
         cooling = (COLD / self._hot) ** (1.0 / self._chunks)
         hot = self._hot * self._scale * cooling**self._done
         schedule = _Schedule(self._moves, hot, hot * cooling, (self._seed * 7919 + self._done) % 1000003)
-        rings = _rings(self._instance, self._paths)
-        seconds, best = _anneal(self._instance, self._paths, rings, schedule, stop)
+        seconds, best = _anneal(self._instance, self._paths, schedule, stop)
         if seconds < self.seconds:
             self.seconds, self.best = seconds, best
         self._done += 1
@@ -89,57 +101,76 @@ class _Instance(NamedTuple):
     """
     What is annealed.
 
-    Seconds of hops (N, N), inverse rates (N, N), cards (N,), reductions, seconds of pp - 1 shortest hops, slots (N,).
+    Seconds of hops (N, N), inverse rates (N, N), cards (N,), reductions by stage, bytes of a tied embedding, seconds of
+    pp - 1 shortest hops, slots (N,), whether any node has several, the least factor of a ring between nodes, and whether
+    rings take that factor of their slowest link.
     """
 
     hops: Floats
     inverse: Floats
     card: Floats
-    reductions: Reductions
+    waits: Waits
+    tied: float
     base: float
     capacity: Ints
+    shared: bool
+    least: float
+    by_links: bool
 
 
 class _Rings(NamedTuple):
-    """Slowest links between slots of the leading stages and seconds per byte of their rings (stages,)."""
+    """Slots of the leading stages, (stages, dp); slowest links between them, and waits for them, (stages,)."""
 
+    members: Ints
     slowest: Floats
-    by_byte: Floats
+    wait: Floats
 
 
-def _rings(instance: _Instance, paths: Ints) -> _Rings:
-    """The rings of paths."""
-    stages = instance.reductions.num_stages
-    rings = _Rings(np.zeros(stages), np.zeros(stages))
-    _price_rings(instance, paths, rings, np.zeros(len(instance.hops), np.int64))
+@jit
+def _rings_of(instance: _Instance, paths: Ints, count: Ints) -> _Rings:
+    """The rings of paths, with scratch by node (N,)."""
+    stages = len(instance.waits.slack)
+    rings = _Rings(np.ascontiguousarray(paths[:, :stages].T), np.zeros(stages), np.zeros(stages))
+    for x in range(stages):
+        _price_ring(instance, rings, count, x)
     return rings
 
 
 @jit
-def _price_rings(instance: _Instance, paths: Ints, rings: _Rings, count: Ints) -> None:
-    """Price the rings of all leading stages anew."""
-    for x in range(len(rings.slowest)):
-        rings.slowest[x] = slowest_link(instance.inverse, paths, x)
-        rings.by_byte[x] = ring_by_byte(instance.inverse, instance.card, paths, x, rings.slowest[x], count)
+def _price_ring(instance: _Instance, rings: _Rings, count: Ints, x: int) -> None:
+    """Price the ring of a stage anew."""
+    slowest = slowest_link(instance.inverse, rings.members, x)
+    ring = ring_by_byte(instance.inverse, instance.card, rings.members, x, slowest, count)
+    rings.slowest[x], rings.wait[x] = slowest, stage_wait(instance.waits, x, ring)
 
 
 @jit
-def _seconds(instance: _Instance, paths: Ints, rings: _Rings) -> float:
+def _longest(figures: Floats) -> float:
+    """The largest of some figures, at least zero."""
+    longest = 0.0
+    for figure in figures:
+        longest = max(longest, figure)
+    return longest
+
+
+@jit
+def _seconds(instance: _Instance, paths: Ints) -> float:
     """Seconds of the longest path and of the wait for reductions."""
     longest = 0.0
     for z in range(len(paths)):
         longest = max(longest, path_length(instance.hops, paths[z]))
-    return longest + max(longest_wait(instance.reductions, rings.by_byte), _slowest_tie(instance, paths))
+    rings = _rings_of(instance, paths, np.zeros(len(instance.hops), np.int64))
+    return longest + max(_longest(rings.wait), _slowest_tie(instance, paths))
 
 
 @jit
 def _slowest_tie(instance: _Instance, paths: Ints) -> float:
     """Seconds in which first and last slots exchange a tied embedding."""
     slowest = 0.0
-    if instance.reductions.tied > 0.0:
+    if instance.tied > 0.0:
         for z in range(len(paths)):
             slowest = max(slowest, exchange(instance.inverse, instance.card, paths[z]))
-    return instance.reductions.tied * slowest
+    return instance.tied * slowest
 
 
 class _Schedule(NamedTuple):
@@ -162,96 +193,108 @@ class _Current(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """The objective (1), its wait, the sum of eighth powers, and the best maximum so far."""
+    """The objective (1), what first and last slots exchange, and the best maximum so far."""
 
     value: float
-    wait: float
-    total: float
+    tie: float
     best: float
 
 
 @jit
-def _anneal(instance: _Instance, paths: Ints, rings: _Rings, schedule: _Schedule, stop: Flags) -> tuple[float, Ints]:
+def _anneal(instance: _Instance, paths: Ints, schedule: _Schedule, stop: Flags) -> tuple[float, Ints]:
     """Anneal the paths in place from one temperature to another; returns the best seconds and paths."""
     # Arrays are bound once: each look-up through the tuple would count a reference.
-    hops, inverse, card, reductions, base, capacity = instance
-    slowest, by_byte = rings
+    hops, inverse, card, waits, tied, base, capacity, shared, least, by_links = instance
     state = np.full(1, 88172645463325252 + 7046029254386353 * schedule.seed, np.int64)
     for _ in range(8):
         draw(state)
     dp, pp = paths.shape
     lengths = np.array([path_length(hops, paths[z]) for z in range(dp)])
     count = np.zeros(len(hops), np.int64)
+    rings = _rings_of(instance, paths, count)
+    members, slowest, wait = rings
     stages = len(slowest)
-    wait = max(longest_wait(reductions, by_byte), _slowest_tie(instance, paths))
-    removed, added = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    best, best_paths = lengths.max() + wait, paths.copy()
+    tie = _slowest_tie(instance, paths)
+    removed, added, touched = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(stages, np.int64)
+    best, best_paths = lengths.max() + max(_longest(wait), tie), paths.copy()
     unit = max(lengths.max() - base, 1e-300)
     powers = np.array([power(seconds, base, unit) for seconds in lengths])
     total = powers.sum()
-    value = unit * total**0.125 + wait
+    value = unit * total**0.125 + max(_longest(wait), tie)
     cooling = (schedule.cold / schedule.hot) ** (1.0 / schedule.moves)
     old_y, old_z = np.zeros(pp, np.int64), np.zeros(pp, np.int64)
-    slowest_then, by_byte_then = slowest.copy(), by_byte.copy()
+    slowest_then, wait_then = slowest.copy(), wait.copy()
+    current = _Current(lengths, powers, rings, count, best_paths)
+    # The eighth root of a sum is at most so many times that of its largest term.
+    spread = dp**-0.125
     temperature = schedule.hot
-    shared = capacity.max() > 1
     for _ in range(schedule.moves):
         if stop[0]:
             break
         temperature *= cooling
         if shared and share(state) < WHOLE_NODES:
-            a, b = draw(state) % len(capacity), draw(state) % len(capacity)
-            if capacity[a] != capacity[b]:
-                continue
-            swap_nodes(paths, a, b)
-            current = _Current(lengths, powers, rings, count, best_paths)
-            before = _Value(value, wait, total, best)
-            after, accepted = _reprice(instance, paths, current, before, unit, temperature, state)
-            value, wait, total, best = after
-            if not accepted:
-                swap_nodes(paths, a, b)
-                for k in range(dp):
-                    lengths[k] = path_length(hops, paths[k])
+            a, b = below(state, len(capacity)), below(state, len(capacity))
+            if capacity[a] == capacity[b]:
+                limit = value - temperature * np.log(1.0 - share(state))
+                after = _swap(instance, paths, current, _Value(value, tie, best), unit, limit, a, b)
+                value, tie, best = after
+                total = powers.sum()
             continue
-        y = draw(state) % dp
-        z = draw(state) % dp if share(state) < 0.8 else y
-        old_y[:] = paths[y]
-        old_z[:] = paths[z]
+        y = below(state, dp)
+        z = below(state, dp) if share(state) < 0.8 else y
+        for x in range(pp):
+            old_y[x], old_z[x] = paths[y, x], paths[z, x]
         move(state, paths, y, z, shared)
+        limit = value - temperature * np.log(1.0 - share(state))
         long_y, long_z = path_length(hops, paths[y]), path_length(hops, paths[z])
         power_y, power_z = power(long_y, base, unit), power(long_z, base, unit)
         changed = total - powers[y] + power_y
         if y != z:
             changed += power_z - powers[z]
-        waited, ringed = wait, False
+        length = unit * np.sqrt(np.sqrt(np.sqrt(max(changed, 0.0))))
+        num_touched, waited, tied_then = 0, 0.0, tie
         for x in range(stages):
+            if _same(old_y[x], old_z[x], paths[y, x], paths[z, x]):
+                waited = max(waited, wait[x])
+            else:
+                touched[num_touched] = x
+                num_touched += 1
+        if tied > 0.0 and _ends_differ(old_y, old_z, paths[y], paths[z]):
+            tie = _slowest_tie(instance, paths)
+        waited, done = max(waited, tie), 0
+        while done < num_touched and length + waited <= limit:
+            x = touched[done]
+            done += 1
+            slowest_then[x], wait_then[x] = slowest[x], wait[x]
             removed[0], removed[1], added[0], added[1] = old_y[x], old_z[x], paths[y, x], paths[z, x]
-            if _same(removed, added):
-                continue
-            if not ringed:
-                slowest_then[:] = slowest
-                by_byte_then[:] = by_byte
-                ringed = True
-            slowest[x] = slowest_link_after(inverse, paths, x, slowest[x], removed, added)
-            by_byte[x] = ring_by_byte(inverse, card, paths, x, slowest[x], count)
-        if ringed or _ends_differ(old_y, old_z, paths[y], paths[z]):
-            waited = max(longest_wait(reductions, by_byte), _slowest_tie(instance, paths))
-        candidate = unit * np.sqrt(np.sqrt(np.sqrt(max(changed, 0.0)))) + waited
-        if candidate <= value or share(state) < np.exp((value - candidate) / temperature):
-            value, wait, total = candidate, waited, changed
+            members[x, y], members[x, z] = added
+            new = slowest_link_of(inverse, members, x, added)
+            wait[x] = stage_wait(waits, x, least * new)
+            if length + wait[x] <= limit:
+                gone = slowest_link_of(inverse, members, x, removed)
+                if removed[0] != removed[1]:
+                    gone = max(gone, inverse[removed[0], removed[1]])
+                slowest[x] = max(slowest[x], new) if gone < slowest[x] else slowest_link(inverse, members, x)
+                ring = least * slowest[x]
+                if not by_links:
+                    ring = ring_by_byte(inverse, card, members, x, slowest[x], count)
+                wait[x] = stage_wait(waits, x, ring)
+            waited = max(waited, wait[x])
+        if length + waited <= limit:
+            value, total = length + waited, changed
             lengths[y], lengths[z], powers[y], powers[z] = long_y, long_z, power_y, power_z
-            longest = 0.0
-            for k in range(dp):
-                longest = max(longest, lengths[k])
-            if longest + wait < best:
-                best = longest + wait
+            for x in range(stages):
+                members[x, y], members[x, z] = paths[y, x], paths[z, x]
+            if base + spread * length + waited < best and _longest(lengths) + waited < best:
+                best = _longest(lengths) + waited
                 best_paths[:] = paths
         else:
-            if ringed:
-                slowest[:] = slowest_then
-                by_byte[:] = by_byte_then
-            paths[y] = old_y
-            paths[z] = old_z
+            tie = tied_then
+            for k in range(done):
+                x = touched[k]
+                slowest[x], wait[x], members[x, y], members[x, z] = slowest_then[x], wait_then[x], old_y[x], old_z[x]
+            for x in range(pp):
+                paths[y, x], paths[z, x] = old_y[x], old_z[x]
     return best, best_paths
 
 
@@ -262,33 +305,35 @@ def _ends_differ(old_y: Ints, old_z: Ints, y: Ints, z: Ints) -> bool:
 
 
 @jit
-def _same(removed: Ints, added: Ints) -> bool:
+def _same(old_y: int, old_z: int, y: int, z: int) -> bool:
     """Whether two slots of a stage are in the same nodes as before, exchanged or not."""
-    if removed[0] == added[0]:
-        return bool(removed[1] == added[1])
-    return bool(removed[0] == added[1] and removed[1] == added[0])
+    return bool(old_z == z) if old_y == y else bool(old_y == z and old_z == y)
 
 
 @jit
-def _reprice(
-    instance: _Instance, paths: Ints, current: _Current, before: _Value, unit: float, temperature: float, state: Ints
-) -> tuple[_Value, bool]:
-    """Price all paths after a move, and accept or reject it; ``current`` changes, powers and rings if accepted."""
-    lengths, powers, rings = current.lengths, current.powers, current.rings
-    powers_then, slowest_then, by_byte_then = powers.copy(), rings.slowest.copy(), rings.by_byte.copy()
+def _swap(
+    instance: _Instance, paths: Ints, current: _Current, before: _Value, unit: float, limit: float, a: int, b: int
+) -> _Value:
+    """Exchange all slots of two nodes, and price all paths; undone where the value is beyond the limit."""
+    lengths, powers, rings, counts, best_paths = current
+    swap_nodes(paths, a, b)
     for k in range(len(paths)):
         lengths[k] = path_length(instance.hops, paths[k])
+    total = 0.0
+    for seconds in lengths:
+        total += power(seconds, instance.base, unit)
+    priced, tie = _rings_of(instance, paths, counts), _slowest_tie(instance, paths)
+    wait = max(_longest(priced.wait), tie)
+    value = unit * np.sqrt(np.sqrt(np.sqrt(total))) + wait
+    if value > limit:
+        swap_nodes(paths, a, b)
+        for k in range(len(paths)):
+            lengths[k] = path_length(instance.hops, paths[k])
+        return before
+    for k in range(len(paths)):
         powers[k] = power(lengths[k], instance.base, unit)
-    total = powers.sum()
-    _price_rings(instance, paths, rings, current.counts)
-    wait = max(longest_wait(instance.reductions, rings.by_byte), _slowest_tie(instance, paths))
-    value, best = unit * np.sqrt(np.sqrt(np.sqrt(total))) + wait, before.best
-    if value <= before.value or share(state) < np.exp((before.value - value) / temperature):
-        if lengths.max() + wait < best:
-            best = lengths.max() + wait
-            current.best_paths[:] = paths
-        return _Value(value, wait, total, best), True
-    powers[:] = powers_then
-    rings.slowest[:] = slowest_then
-    rings.by_byte[:] = by_byte_then
-    return before, False
+    rings.members[:], rings.slowest[:], rings.wait[:] = priced
+    longest = _longest(lengths) + wait
+    if longest < before.best:
+        best_paths[:] = paths
+    return _Value(value, tie, min(before.best, longest))

@@ -5,15 +5,15 @@ With V(g) the least communication for gradients of g bytes by ``taut.solver.plac
 
 (1) LB = min over the layers j that stage 0 takes of [partition with stage 0 ending at j] + V(gradients of j);
 (2) hops are priced at the smallest message; a cut adds its further bytes at the fastest link.
-(3) Where racks are told apart (``taut.solver.placement.path_cover.racks.spanning``), each of their cases has V and a
-    least longest path T of its own. If stage p spans racks it waits for
-    :math:`U_p \ge \sum_{y<p} forward(y) + \sum_{y \ge p} low(y) + h T - b_p + \hat\rho \, M_p`, with
-    :math:`\hat\rho` the least ring that spans racks, M_p bytes of the stage, and :math:`b_p` at least the ways back of
-    the longest path's first p hops: p times the slowest of any hop, or (4). With these hops priced likewise, every
-    other later stage waits for less without its ring than stage p or stage 0. LB is the least over the cases, or (1)
-    with V over all of them if that is more.
-(4) Let a way back take at most a share :math:`\kappa` of its hop, and all hops of a path but the first p at least S. If
-    those p take H, the path less their ways back takes at least
+(3) Stage x waits for :math:`U_x \ge \sum_{y<x} forward(y) + \sum_{y \ge x} low(y) + h T - b_x + \rho_x M_x` in ``step``,
+    with T the least longest path of all cases, :math:`\rho_x` the least ring of any stage, M_x bytes of the stage, and
+    :math:`b_x` at least the ways back of the longest path's first x hops: x times the slowest of any hop, or (4). A
+    case is empty where no such links lie between any nodes, so a ring of any stage is in one of the others, too.
+    Where racks are told apart (``taut.solver.placement.path_cover.racks.spanning``), each of their cases has V and T of
+    its own, and in that where stage p spans racks :math:`\rho_p` is the least ring of such a stage. LB is the least
+    over the cases, or (1) with V and T over all of them if that is more.
+(4) Let a way back take at most a share :math:`\kappa` of its hop, and all hops of a path but the first x at least S. If
+    those x take H, the path less their ways back takes at least
     :math:`\max(h T, H + S) - \kappa H \ge h T - \kappa (h T - S)`. Of several tensor ranks each hop may have another
     one that is the slowest on its way back, while T is the sum of one of them. Then the ways back of two hops may take
     more than the path, and (4) with :math:`\kappa = 1` holds for p = 1 alone.
@@ -90,12 +90,13 @@ class Covered:
     """
     What is proven in one of the cases of (3), or of all placements.
 
-    ``ring`` is seconds per byte of a stage that spans racks at least.
+    ``ring`` is seconds per byte of a stage that spans racks at least, ``any_ring`` of any stage.
     """
 
     bound: CommunicationBound
     case: RackCase = WHOLE
     ring: float = 0.0
+    any_ring: float = 0.0
 
 
 def cover_bound(
@@ -148,7 +149,8 @@ class CoveredSeconds:
         self._weight, self.gradients = problem.transfer_weight(candidate), least_bytes(problem, candidate)[0]
         self.edge, self._tail, self.later = linked(problem, candidate, best, message)
         self.fixed = fixed_seconds(problem, candidate)
-        self._single = candidate.tp == 1 or problem.links.by_node
+        in_one_node = candidate.width <= problem.links.gpus_per_node.min()
+        self._single = candidate.tp == 1 or (problem.links.by_node and in_one_node)
         self.slowest_back, self._share, self._shortest = _ways_back(problem, candidate, best, single=self._single)
         self._hops = candidate.pp - 1
         self._known: dict[bytes, Partition] = {}
@@ -173,6 +175,9 @@ class CoveredSeconds:
         tuple
             The partition, infinite if no division fits, and the number of the weakest case.
         """
+        if len(covered) == 1 and covered[0].case == WHOLE:
+            # In a case of racks some are empty because of where stage 0 lies.
+            covered = (replace(covered[0], any_ring=float(covered[0].bound.rings.min())),)
         each = [self._solved(stages, case) for case in covered]
         weakest = min(range(len(each)), key=lambda place: each[place].seconds)
         found = each[weakest]
@@ -188,21 +193,21 @@ class CoveredSeconds:
         """The best division in one case; the latest solutions are kept, as most cases stay as they are."""
         bound, later = covered.bound, self._later(covered)
         tail = self.tail(bound)
-        key = tail.tobytes() + (b"" if later is None else later.ring.tobytes() + np.float64(later.others).tobytes())
+        key = tail.tobytes() + (b"" if later is None else later.ring.tobytes() + later.each.tobytes())
         if key not in self._known:
             self._known[key] = solve_partition(stages, self.edge, tail, later=later)
         return self._known[key]
 
     def _later(self, covered: Covered) -> LaterStages | None:
-        """What stage p waits for if it spans racks, (3); of other later stages no ring is known then."""
-        place = covered.case.confined
-        if self.later is None or not covered.case.spanning or place == 0:
-            return self.later
-        ring = np.zeros_like(self.later.ring)
-        ring[place] = covered.ring
-        longest = self._weight * float(covered.bound.longest.min())
-        others = longest - self.ways_back(longest, place) + float(self.fixed[-1])
-        return replace(self.later, ring=ring, class_ring=np.zeros_like(self.later.class_ring), others=others)
+        """What later stages wait for, (3)."""
+        later, case = self.later, covered.case
+        if later is None:
+            return None
+        longest, ring = self._weight * float(covered.bound.longest.min()), np.maximum(later.ring, covered.any_ring)
+        if case.spanning:
+            ring[case.confined] = max(ring[case.confined], covered.ring)
+        hops = [longest - self.ways_back(longest, place) for place in range(len(ring))]
+        return replace(later, ring=ring, each=np.maximum(np.array(hops) + float(self.fixed[-1]) - later.others, 0.0))
 
     def ways_back(self, longest: float, place: int) -> float:
         """
@@ -230,13 +235,18 @@ class CoveredSeconds:
 def _ways_back(
     problem: PlanningProblem, candidate: Candidate, best: BestLinks, *, single: bool
 ) -> tuple[float, float, float]:
-    """Most seconds of a way back between nodes, its share of a hop at most, and least seconds of a weighted hop."""
+    """Most seconds of a way back, its share of a hop at most, and least seconds of a weighted hop."""
     links, tp, messages = problem.links, candidate.tp, problem.tables(candidate).message[1:-1]
+    shared = 2 * candidate.width <= links.gpus_per_node.max()
     hop: PairTable = problem.transfer_weight(candidate) * links.hop_seconds(tp, float(messages.min()), both_ways=True)
     # A larger message adds no less to a hop than to its way back, so the smallest counts; but of several tensor ranks
     # one may be the slowest on the way back and another one in sum.
     message = float(messages.min() if single else messages.max())
     back: PairTable = problem.coefficient("pipeline") * (links.latency + message / links.pipeline_rate(tp))
     with np.errstate(invalid="ignore"):  # A node of one device has no hop inside.
-        share = -best.least_apart(-(back / hop)) if single else 1.0
-    return -best.least_apart(-back), share, best.least_apart(hop)
+        share = -(back / hop)
+    slowest, most, shortest = (
+        min(best.least_apart(figures), best.least_inside(figures) if shared else np.inf)
+        for figures in (-back, share, hop)
+    )
+    return -slowest, -most if single else 1.0, shortest

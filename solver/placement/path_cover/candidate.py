@@ -5,7 +5,7 @@ The candidate's pipelines are annealed (``taut.solver.placement.annealing.paths`
 columns. The case distinction is refined (``taut.solver.placement.path_cover.proving``) until bound and incumbent meet.
 """
 
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,9 @@ MOVES_PER_SLOT, MAX_MOVES = 60_000, 16_000_000
 """Moves of a run at length, by slot and in all; half of the latter for clusters that are annealed in more runs."""
 TURNS_OF_NODES = 192
 """
-Where several stages are waited for, one in 192 / n refinements of n nodes is followed by a chunk of annealing.
+Where several stages are waited for, one in 192 / n refinements of n nodes is followed by annealing.
 
-A chunk takes as long on 32 nodes as on 128, a refinement a sixth, so that both get about equal time.
+The chunks take as long on 32 nodes as on 128, a refinement a sixth, so that both get about equal time.
 """
 MAX_UPDATES = 200_000_000
 """Label updates of the pricing problem in one refinement, so that Ctrl-C is answered within a second or two."""
@@ -119,13 +119,13 @@ class CoverSearch:
         """
         if self._paused:
             self._begin(seed, moves)
-        turn, chunks = True, CHUNKS
+        turn = True
         if self._several and self._phase > 2 and self._refining:
             # These runs take long, and refinements have begun.
             self._calls += 1
-            turn, chunks = self._calls % max(TURNS_OF_NODES // len(self._graph.hops), 1) == 0, 1
+            turn = self._calls % max(TURNS_OF_NODES // len(self._graph.hops), 1) == 0
         if turn:
-            run_in_threads(partial(_advance, chunks), self._runs, workers=workers, stopping=stopping)
+            run_in_threads(_advance, self._runs, workers=workers, stopping=stopping)
         if not self._paused:
             return []
         for start, run in zip(self._begun, self._runs, strict=True):
@@ -186,7 +186,7 @@ class CoverSearch:
         return {} if self._proving is None else self._proving.witness()
 
 
-def _advance(chunks: int, run: PathAnnealing, stop: Flags) -> None:
-    for _ in range(chunks):
+def _advance(run: PathAnnealing, stop: Flags) -> None:
+    for _ in range(CHUNKS):
         if not (run.finished or stop[0]):
             run.advance(stop)

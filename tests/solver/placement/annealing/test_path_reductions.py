@@ -12,7 +12,7 @@ from taut.formulations.partition import partition_problem
 from taut.formulations.placement import placement_problem
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import RingRates, ring_by_byte
-from taut.solver.placement.annealing.path_prices import Reductions, first_stage, longest_wait
+from taut.solver.placement.annealing.path_prices import Reductions, first_stage
 from taut.solver.placement.annealing.path_reductions import MOST_STAGES, leading_reductions
 from taut.solver.placement.annealing.paths import PathAnnealing
 from taut.solver.placement.slots import SlotGraph, slot_graph
@@ -37,6 +37,11 @@ def rings_of(graph: SlotGraph, paths: Ints, stages: int) -> Floats:
     """Seconds per byte of the leading stages' rings, (..., stages), by the evaluator's formula."""
     rates = RingRates(PairTable.of_matrix(graph.inverse), graph.card)
     return np.stack([ring_by_byte(rates, paths[..., x], paths[..., x]) for x in range(stages)], axis=-1)
+
+
+def longest_wait(reductions: Reductions, rings: Floats) -> float:
+    """Seconds that the step waits for reductions at most, as the formula says."""
+    return float((rings[reductions.stages] * reductions.gradients - reductions.slack).max(initial=0.0))
 
 
 def exchanges_of(graph: SlotGraph, paths: Ints) -> Floats:
