@@ -21,12 +21,12 @@ One threshold takes :math:`O(pp L^2)` steps, times the patterns and the pairs (a
 
 Where later stages are waited for as well (1'), a state has labels (S, W): S the sum as in (1), and over its stages x
 
-(4) :math:`W = \max_x \sum_{y < x} (forward + edge') + \sum_{y \ge x} (low + edge) + R(x) + each(x)`. A stage put in front gives
-    :math:`S' = low + edge + S` and :math:`W' = \max(S' + R + each, forward + edge' + W)`, both monotone, so labels that
-    another is no worse than in both are dropped. The cheapest recompute that fits is best for both, as forward seconds
-    do not depend on it. Stage 0 waits for :math:`tail` at least, so a W below S plus its least never counts and is
-    raised to that: most states keep one label. Beyond ``MOST_LABELS`` two are merged into their least; the result is
-    then a lower bound.
+(4) :math:`W = \max_x \sum_{y < x} (forward + edge') + \sum_{y \ge x} (low + edge) + R(x) + each(x)`. A stage put in
+    front gives :math:`S' = low + edge + S` and :math:`W' = \max(S' + R + each, forward + edge' + W)`, both monotone, so
+    labels that another is no worse than in both are dropped. The cheapest recompute that fits is best for both, as
+    forward seconds do not depend on it. Stage 0 waits for :math:`tail` at least, so a W below S plus its least never
+    counts and is raised to that: most states keep one label. Beyond ``MOST_LABELS`` two are merged into their least;
+    the result is then a lower bound.
 (5) The optimizer takes its seconds by parameter times the parameters of the largest stage. Let F(c) be the optimum
     without it under a cap of c parameters, p those of its largest stage: no division between p and c is better than
     F(c) + optimizer p, and the next cap is below p. As F rises while caps fall, it ends where

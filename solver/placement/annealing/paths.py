@@ -102,8 +102,8 @@ class _Instance(NamedTuple):
     What is annealed.
 
     Seconds of hops (N, N), inverse rates (N, N), cards (N,), reductions by stage, bytes of a tied embedding, seconds of
-    pp - 1 shortest hops, slots (N,), whether any node has several, the least factor of a ring between nodes, and whether
-    rings take that factor of their slowest link.
+    pp - 1 shortest hops, slots (N,), whether any node has several, the least factor of a ring between nodes, and
+    whether rings take that factor of their slowest link.
     """
 
     hops: Floats

@@ -5,8 +5,9 @@ With V(g) the least communication for gradients of g bytes by ``taut.solver.plac
 
 (1) LB = min over the layers j that stage 0 takes of [partition with stage 0 ending at j] + V(gradients of j);
 (2) hops are priced at the smallest message; a cut adds its further bytes at the fastest link.
-(3) Stage x waits for :math:`U_x \ge \sum_{y<x} forward(y) + \sum_{y \ge x} low(y) + h T - b_x + \rho_x M_x` in ``step``,
-    with T the least longest path of all cases, :math:`\rho_x` the least ring of any stage, M_x bytes of the stage, and
+(3) In ``step`` stage x waits for
+    :math:`U_x \ge \sum_{y<x} forward(y) + \sum_{y \ge x} low(y) + h T - b_x + \rho_x M_x`, with T
+    the least longest path of all cases, :math:`\rho_x` the least ring of any stage, M_x bytes of the stage, and
     :math:`b_x` at least the ways back of the longest path's first x hops: x times the slowest of any hop, or (4). A
     case is empty where no such links lie between any nodes, so a ring of any stage is in one of the others, too.
     Where racks are told apart (``taut.solver.placement.path_cover.racks.spanning``), each of their cases has V and T of
