@@ -177,9 +177,8 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
     low, high, fixed, activation = ranges.low, ranges.high, ranges.fixed, ranges.activation
     forward, exchanged, unhidden, later_edge = ranges.forward, ranges.exchanged, ranges.unhidden, ranges.later_edge
     sums, waits, count, step = labels
-    held, cap, held_layers = ranges.in_flight[x], ranges.cap, ranges.layers[x]
+    held, cap, held_layers, of_stage = ranges.in_flight[x], ranges.cap, ranges.layers[x], ranges.each[x]
     ring_of_stage, class_ring = ranges.ring[x] if ranges.later else 0.0, ranges.class_ring
-    of_stage = ranges.each[x]
     last_end, ways_back = layers - (pp - 1 - x), ranges.crossing - ranges.crossing_before
     without = count.shape[2] // 2 if patterns > SLOW_MIXED else count.shape[2]
     for i in range(x, 1 if x == 0 else last_end):
@@ -246,16 +245,7 @@ def _hop_may_lie_before(ranges: Ranges, fasts: int, slows: int) -> bool:
 
 @jit
 def place_label(
-    sums: Floats,
-    waits: Floats,
-    count: Steps,
-    x: int,
-    i: int,
-    a: int,
-    b: int,
-    total: float,
-    longest: float,
-    step: Steps,
+    sums: Floats, waits: Floats, count: Steps, x: int, i: int, a: int, b: int, total: float, longest: float, step: Steps
 ) -> int:
     """Put a label (4) among those of a state unless one is no worse; returns its place, -1 for none."""
     known, kept = count[x, i, a, b], 0

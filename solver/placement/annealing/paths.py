@@ -28,9 +28,7 @@ from taut.formulations.rings import ring_factor
 from taut.solver.placement.annealing.path_moves import below, draw, move, share, swap_nodes
 from taut.solver.placement.annealing.path_prices import (
     Reductions,
-    Waits,
     by_stage,
-    exchange,
     path_length,
     power,
     ring_by_byte,
@@ -38,6 +36,7 @@ from taut.solver.placement.annealing.path_prices import (
     slowest_link_of,
     stage_wait,
 )
+from taut.solver.placement.annealing.path_seconds import Instance, Rings, longest_of, rings_of, seconds_of, slowest_tie
 from taut.solver.placement.slots import SlotGraph
 
 HOT, WARM, MILD, COLD = 0.3, 0.15, 0.05, 0.002
@@ -71,7 +70,7 @@ class PathAnnealing:
         # Between k nodes a ring takes no less than between two, and where every node has one slot k is known.
         least = ring_factor(max(len(paths), 2) if alone else 2)
         by_links = alone and bool((graph.inverse >= np.maximum.outer(graph.card, graph.card))[apart].all())
-        self._instance = _Instance(
+        self._instance = Instance(
             hops, graph.inverse, graph.card, waits, reductions.tied, base, capacity, not alone, least, by_links
         )
         self._paths, self._seed = paths.copy(), seed
@@ -79,7 +78,7 @@ class PathAnnealing:
         self._moves, self._done = -(-moves // self._chunks), 0
         self._hot = hot
         self._scale = max(float(hops[apart].std()), 1e-12 * float(hops[apart].max()), 1e-300)
-        self.best, self.seconds = paths.copy(), _seconds(self._instance, paths)
+        self.best, self.seconds = paths.copy(), seconds_of(self._instance, paths)
 
     @property
     def finished(self) -> bool:
@@ -97,82 +96,6 @@ class PathAnnealing:
         self._done += 1
 
 
-class _Instance(NamedTuple):
-    """
-    What is annealed.
-
-    Seconds of hops (N, N), inverse rates (N, N), cards (N,), reductions by stage, bytes of a tied embedding, seconds of
-    pp - 1 shortest hops, slots (N,), whether any node has several, the least factor of a ring between nodes, and
-    whether rings take that factor of their slowest link.
-    """
-
-    hops: Floats
-    inverse: Floats
-    card: Floats
-    waits: Waits
-    tied: float
-    base: float
-    capacity: Ints
-    shared: bool
-    least: float
-    by_links: bool
-
-
-class _Rings(NamedTuple):
-    """Slots of the leading stages, (stages, dp); slowest links between them, and waits for them, (stages,)."""
-
-    members: Ints
-    slowest: Floats
-    wait: Floats
-
-
-@jit
-def _rings_of(instance: _Instance, paths: Ints, count: Ints) -> _Rings:
-    """The rings of paths, with scratch by node (N,)."""
-    stages = len(instance.waits.slack)
-    rings = _Rings(np.ascontiguousarray(paths[:, :stages].T), np.zeros(stages), np.zeros(stages))
-    for x in range(stages):
-        _price_ring(instance, rings, count, x)
-    return rings
-
-
-@jit
-def _price_ring(instance: _Instance, rings: _Rings, count: Ints, x: int) -> None:
-    """Price the ring of a stage anew."""
-    slowest = slowest_link(instance.inverse, rings.members, x)
-    ring = ring_by_byte(instance.inverse, instance.card, rings.members, x, slowest, count)
-    rings.slowest[x], rings.wait[x] = slowest, stage_wait(instance.waits, x, ring)
-
-
-@jit
-def _longest(figures: Floats) -> float:
-    """The largest of some figures, at least zero."""
-    longest = 0.0
-    for figure in figures:
-        longest = max(longest, figure)
-    return longest
-
-
-@jit
-def _seconds(instance: _Instance, paths: Ints) -> float:
-    """Seconds of the longest path and of the wait for reductions."""
-    longest = 0.0
-    for z in range(len(paths)):
-        longest = max(longest, path_length(instance.hops, paths[z]))
-    rings = _rings_of(instance, paths, np.zeros(len(instance.hops), np.int64))
-    return longest + max(_longest(rings.wait), _slowest_tie(instance, paths))
-
-
-@jit
-def _slowest_tie(instance: _Instance, paths: Ints) -> float:
-    """Seconds in which first and last slots exchange a tied embedding."""
-    slowest = 0.0
-    if instance.tied > 0.0:
-        for z in range(len(paths)):
-            slowest = max(slowest, exchange(instance.inverse, instance.card, paths[z]))
-    return instance.tied * slowest
-
-
 class _Schedule(NamedTuple):
     """Moves, first and last temperature in seconds, and the seed."""
 
@@ -187,7 +110,7 @@ class _Current(NamedTuple):
 
     lengths: Floats
     powers: Floats
-    rings: _Rings
+    rings: Rings
     counts: Ints
     best_paths: Ints
 
@@ -201,7 +124,7 @@ class _Value(NamedTuple):
 
 
 @jit
-def _anneal(instance: _Instance, paths: Ints, schedule: _Schedule, stop: Flags) -> tuple[float, Ints]:
+def _anneal(instance: Instance, paths: Ints, schedule: _Schedule, stop: Flags) -> tuple[float, Ints]:
     """Anneal the paths in place from one temperature to another; returns the best seconds and paths."""
     # Arrays are bound once: each look-up through the tuple would count a reference.
     hops, inverse, card, waits, tied, base, capacity, shared, least, by_links = instance
@@ -211,16 +134,16 @@ def _anneal(instance: _Instance, paths: Ints, schedule: _Schedule, stop: Flags) 
     dp, pp = paths.shape
     lengths = np.array([path_length(hops, paths[z]) for z in range(dp)])
     count = np.zeros(len(hops), np.int64)
-    rings = _rings_of(instance, paths, count)
+    rings = rings_of(instance, paths, count)
     members, slowest, wait = rings
     stages = len(slowest)
-    tie = _slowest_tie(instance, paths)
+    tie = slowest_tie(instance, paths)
     removed, added, touched = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(stages, np.int64)
-    best, best_paths = lengths.max() + max(_longest(wait), tie), paths.copy()
+    best, best_paths = lengths.max() + max(longest_of(wait), tie), paths.copy()
     unit = max(lengths.max() - base, 1e-300)
     powers = np.array([power(seconds, base, unit) for seconds in lengths])
     total = powers.sum()
-    value = unit * total**0.125 + max(_longest(wait), tie)
+    value = unit * total**0.125 + max(longest_of(wait), tie)
     cooling = (schedule.cold / schedule.hot) ** (1.0 / schedule.moves)
     old_y, old_z = np.zeros(pp, np.int64), np.zeros(pp, np.int64)
     slowest_then, wait_then = slowest.copy(), wait.copy()
@@ -260,7 +183,7 @@ def _anneal(instance: _Instance, paths: Ints, schedule: _Schedule, stop: Flags) 
                 touched[num_touched] = x
                 num_touched += 1
         if tied > 0.0 and _ends_differ(old_y, old_z, paths[y], paths[z]):
-            tie = _slowest_tie(instance, paths)
+            tie = slowest_tie(instance, paths)
         waited, done = max(waited, tie), 0
         while done < num_touched and length + waited <= limit:
             x = touched[done]
@@ -285,8 +208,8 @@ def _anneal(instance: _Instance, paths: Ints, schedule: _Schedule, stop: Flags) 
             lengths[y], lengths[z], powers[y], powers[z] = long_y, long_z, power_y, power_z
             for x in range(stages):
                 members[x, y], members[x, z] = paths[y, x], paths[z, x]
-            if base + spread * length + waited < best and _longest(lengths) + waited < best:
-                best = _longest(lengths) + waited
+            if base + spread * length + waited < best and longest_of(lengths) + waited < best:
+                best = longest_of(lengths) + waited
                 best_paths[:] = paths
         else:
             tie = tied_then
@@ -312,7 +235,7 @@ def _same(old_y: int, old_z: int, y: int, z: int) -> bool:
 
 @jit
 def _swap(
-    instance: _Instance, paths: Ints, current: _Current, before: _Value, unit: float, limit: float, a: int, b: int
+    instance: Instance, paths: Ints, current: _Current, before: _Value, unit: float, limit: float, a: int, b: int
 ) -> _Value:
     """Exchange all slots of two nodes, and price all paths; undone where the value is beyond the limit."""
     lengths, powers, rings, counts, best_paths = current
@@ -322,8 +245,8 @@ def _swap(
     total = 0.0
     for seconds in lengths:
         total += power(seconds, instance.base, unit)
-    priced, tie = _rings_of(instance, paths, counts), _slowest_tie(instance, paths)
-    wait = max(_longest(priced.wait), tie)
+    priced, tie = rings_of(instance, paths, counts), slowest_tie(instance, paths)
+    wait = max(longest_of(priced.wait), tie)
     value = unit * np.sqrt(np.sqrt(np.sqrt(total))) + wait
     if value > limit:
         swap_nodes(paths, a, b)
@@ -333,7 +256,7 @@ def _swap(
     for k in range(len(paths)):
         powers[k] = power(lengths[k], instance.base, unit)
     rings.members[:], rings.slowest[:], rings.wait[:] = priced
-    longest = _longest(lengths) + wait
+    longest = longest_of(lengths) + wait
     if longest < before.best:
         best_paths[:] = paths
     return _Value(value, tie, min(before.best, longest))
