@@ -6,20 +6,16 @@ carries its complaint, so that it does not cost the others.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BeforeValidator, Field, model_validator
 
-from taut.data.arrays import Floats
 from taut.data.costs import Module, Recompute, named_modules
 from taut.data.device import Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, Dispatcher, DispatchSpec
 from taut.data.memory import GradPrecision
-from taut.data.memory_network import FEATURES
 from taut.data.read import read_text, rows_of
 from taut.data.spec import Positive, Spec, cell_counts, shorten
 from taut.data.stack import ContextKind, Schedule
@@ -27,6 +23,7 @@ from taut.data.suggest import one_of
 from taut.errors import DataError
 
 Whole = Annotated[int, Field(gt=0, le=100_000_000)]
+Layers = Annotated[int, Field(ge=0, le=100_000_000)]
 CHANNELS_OF_A_HEAD = 128
 DEFAULT_VOCABULARY = 51200
 """GPT-2's vocabulary as Megatron-LM pads it."""
@@ -36,8 +33,9 @@ class ConfigurationRow(Spec):
     """
     One run: device, model shape, degrees, batch, schedule, and the stack whose calibration applies.
 
-    ``stages`` holds the layers of every stage, or chunk in their order; else they divide evenly. ``cluster`` is the
-    catalog's whose links stand for the run's. ``measured_s`` is the seconds of a step, ``measured_bytes`` the most
+    ``stages`` holds the layers of every stage, or chunk in their order; else they divide evenly. The first may have the
+    embedding alone, and the last the head. ``cluster`` is the catalog's whose links stand for the run's.
+    ``measured_s`` is the seconds of a step, ``measured_bytes`` the most
     memory that a device took: one of the given stage, or of all. Experts are those of every layer but the first
     ``dense_layers``; their ranks are ``ep`` and ``etp``. ``cp_comm`` is how context ranks share attention, if not the
     stack's first way. ``cuda_graphs`` says that passes are recorded once and launched as CUDA graphs, whose launch
@@ -67,7 +65,7 @@ class ConfigurationRow(Spec):
     micro_batch: Whole = 1
     global_batch: Whole
     schedule: Schedule = "1f1b"
-    stages: Annotated[list[Whole], BeforeValidator(cell_counts)] | None = None
+    stages: Annotated[list[Layers], BeforeValidator(cell_counts)] | None = None
     recompute: Recompute = "none"
     recompute_modules: Annotated[list[Module], BeforeValidator(named_modules)] = []
     zero: Annotated[int, Field(ge=0, le=3)] = 0
@@ -167,6 +165,14 @@ class ConfigurationRow(Spec):
         elif len(self.stages) != chunks or sum(self.stages) != self.layers:
             found = f"{len(self.stages)} of {sum(self.stages)} layers"
             raise ValueError(f"stages is {found}, expected {chunks} of {self.layers} layers, such as 2|3|3|2")
+        elif not all(self.stages[1:-1]) or (self.has_empty_ends and not (self.vocab and self.pp > 1)):
+            shown = "|".join(map(str, self.stages))
+            raise ValueError(f"stages is {shown}, expected layers, but at an end with a vocab and pp > 1")
+
+    @property
+    def has_empty_ends(self) -> bool:
+        """Whether the first or the last stage or chunk is stated to have no layers."""
+        return self.stages is not None and not (self.stages[0] and self.stages[-1])
 
     @property
     def run_schedule(self) -> Schedule:
@@ -258,37 +264,3 @@ def _line(cells: dict[str, str], columns: list[str], number: int) -> SampleLine:
         return SampleLine(known, ConfigurationRow.parse_cells(filled, f"row {number}"), "")
     except DataError as error:
         return SampleLine(known, None, str(error))
-
-
-def network_features(rows: Sequence[ConfigurationRow], names: Sequence[str] = FEATURES) -> Floats:
-    """
-    What a ``MemoryNetwork`` sees of configurations, (rows, names).
-
-    Parameters
-    ----------
-    rows
-        Configurations; what ``names`` leaves out (by default sequence, vocabulary, recompute, sharding and more) is
-        not seen, and has to be the same in all of them.
-    names
-        Features in order, of ``taut.data.memory_network.ALL_FEATURES``.
-
-    Returns
-    -------
-    Floats
-        Features, (rows, names).
-    """
-    return np.array([_figures(row, names) for row in rows], dtype=np.float64).reshape(len(rows), len(names))
-
-
-def _figures(row: ConfigurationRow, names: Sequence[str]) -> list[float]:
-    """Features of a configuration; heads and widths that it does not state take their defaults."""
-    derived: dict[str, float] = {
-        "heads": row.attention_heads,
-        "kv_heads": row.key_value_heads,
-        "ffn_hidden": row.ffn_hidden or 4 * row.hidden,
-        "mini_batch": row.global_batch // row.dp,
-        "gpipe": row.schedule == "gpipe",
-        "selective": row.recompute == "selective",
-        "full": row.recompute == "full",
-    }
-    return [derived[name] if name in derived else getattr(row, name) for name in names]

@@ -2,7 +2,8 @@ r"""
 Many ordinary configurations as columns, and the counts that follow from them.
 
 A configuration is a chain of L equal layers divided over X = pp vpp chunks; the first chunk also holds the embedding,
-the last one the final norm and the head. Counts are those of one tensor and context rank, as in ``taut.data.model``:
+the last one the final norm and the head, and either may hold no layers. Counts are those of one tensor and context
+rank, as in ``taut.data.model``:
 
 (1) tokens of a micro-batch: :math:`b s / cp`;
 (2) parameters of a layer, of the embedding and of the head, the vocabulary padded to a multiple of 128 times tp; a tied

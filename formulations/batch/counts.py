@@ -15,6 +15,8 @@ units, layers :math:`n_j` of every chunk, m micro-batches, parameters, rings, an
     for, or the two holders of a tied embedding exchange theirs (``taut.formulations.gradient_reductions`` (1) to (3)).
 (4) The counts are those of the stage and replica for which (3) ends last. Their sum at the prices is the time, and
     since it is the largest of such sums, it is convex in prices above what they hide.
+(5) Where the first or the last chunk has no layers, embedding and head are gathered and scattered apart
+    (``taut.formulations.strategy`` (2)), elsewhere with the first and the last layer.
 """
 
 from typing import NamedTuple
@@ -35,7 +37,8 @@ class Rows(NamedTuple):
     ``layers`` (rows, chunks); ``one``, ``table``, ``head`` parameters; ``reduction`` (rows, stages) seconds at the
     stated links, ``last_bucket`` (rows, stages) the share that overlap never hides, 1 without overlap; ``tied``
     seconds; ``gather`` (rows, stages) seconds per byte, and ``weight`` and ``gradient`` the bytes of a parameter that
-    are gathered and scattered; ``first`` and ``patterns`` of ``leaves`` as in ``taut.formulations.batch.layouts``.
+    are gathered and scattered; ``apart`` whether embedding and head are for themselves, (5); ``first`` and
+    ``patterns`` of ``leaves`` as in ``taut.formulations.batch.layouts``.
     """
 
     pp: Ints
@@ -52,6 +55,7 @@ class Rows(NamedTuple):
     gather: Floats
     weight: Ints
     gradient: Ints
+    apart: Flags
     first: Ints
     patterns: Ints
     leaves: Flags
@@ -126,18 +130,22 @@ def plain_counts(layers: int, first: bool, last: bool, forward: Floats, backward
 
 @jit
 def gather_counts(rows: Rows, i: int, chunk: int, stage: int, price: Floats, forward: Floats, backward: Floats) -> None:
-    """Change the counts (4,) of a chunk's passes to those with what gathers and scatters leave, (1)."""
+    """Change the counts (4,) of a chunk's passes to those with what gathers and scatters leave, (1) and (5)."""
     layers, first, last = rows.layers[i, chunk], chunk == 0, chunk == rows.chunks[i] - 1
-    rate = rows.gather[i, stage]
+    apart, rate = rows.apart[i], rows.gather[i, stage]
     table, head = rows.table[i] * first, rows.head[i] * last
-    whole = layers * rows.one[i] + table + head
-    at_first = whole if layers == 1 else rows.one[i] + table
-    at_last = whole if layers == 1 else rows.one[i] + head
+    whole, parts = layers * rows.one[i] + table + head, layers + (first + last if apart else 0)
+    if parts == 1:
+        at_first, at_last = whole, whole
+    elif apart:
+        at_first, at_last = table if first else rows.one[i], head if last else rows.one[i]
+    else:
+        at_first, at_last = rows.one[i] + table, rows.one[i] + head
     gathered, scattered = rate * rows.weight[i], rate * rows.gradient[i]
-    before = (layers - 1) * price[0] + (first * price[3] if layers > 1 else 0.0)
+    ahead, embedded = max(layers - (0 if apart and last else 1), 0), first if parts > 1 else 0
     forward[3] = gathered * at_first
-    if gathered * (whole - at_first) * price[GATHERED] > before:
-        forward[0], forward[1], forward[3] = 1.0, first if layers == 1 else 0.0, gathered * whole
+    if gathered * (whole - at_first) * price[GATHERED] > ahead * price[0] + embedded * price[3]:
+        forward[0], forward[1], forward[3] = layers - ahead, first - embedded, gathered * whole
     beside = gathered * (whole - at_last) + scattered * (whole - at_first)
     backward[3] = gathered * at_last + scattered * at_first
     if beside * price[GATHERED] > backward_seconds(backward, price) - backward[3] * price[GATHERED]:

@@ -111,9 +111,17 @@ def memory_terms(
     entries = local_tokens(c) * (padded_vocabulary(c) // c.tp)
     logits = np.where(last, np.where(c.tp > 1, shared, alone) * entries, 0)
     held = _held(c, device_parameters(c)[np.arange(len(c)), stage], first, per_parameter)
-    passing = (np.maximum(plain - left, 0), logits, _buffers(c, rates.element))
+    again = np.where(_has_layers(c, stage), np.maximum(plain - left, 0), 0)
+    passing = (again, logits, _buffers(c, rates.element))
     columns = (*held, np.where(full, 0, at_once), np.where(full, at_once, 0), *passing)
     return np.stack(np.broadcast_arrays(*columns), axis=1).astype(np.float64)
+
+
+def _has_layers(c: Configurations, stage: Ints) -> Flags:
+    """Whether a device of the stage has any layer, which one with the embedding or the head alone has not."""
+    rows, folded = np.arange(len(c)), FOLDED[c.schedule]
+    other = c.division[rows, np.where(folded, 2 * c.pp - 1 - stage, stage)]
+    return np.asarray((c.division[rows, stage] > 0) | (other > 0) | ((c.vpp > 1) & ~folded))
 
 
 def _at_once(c: Configurations, stage: Ints, rates: Rates, layer: Floats, weight: Floats) -> Floats:

@@ -146,6 +146,7 @@ def _rows(c: Configurations, lies: Layouts, held: Ints, each: ParameterBytes) ->
         gather=np.where(sharded[:, None], lies.ring / 2, 0.0),
         weight=np.where(c.zero == 3, each.weight, 0),
         gradient=np.full(len(c), each.gradient),
+        apart=(c.division[:, 0] == 0) | (c.division[np.arange(len(c)), c.pp * c.vpp - 1] == 0),
         first=lies.first,
         patterns=lies.count,
         leaves=lies.leaves,

@@ -74,7 +74,7 @@ def fit_network(
     Parameters
     ----------
     features
-        Features of evenly divided configurations, (samples, names); see ``taut.data.samples.network_features``.
+        Features of evenly divided configurations, (samples, names); see ``taut.prediction.network_features``.
     measured
         Bytes of the fullest device, (samples,).
     about

@@ -15,9 +15,10 @@ from taut.data.memory_network import (
     network_json,
     read_memory_network,
 )
-from taut.data.samples import ConfigurationRow, network_features
+from taut.data.samples import ConfigurationRow
 from taut.data.units import MOST_BYTES
 from taut.errors import DataError
+from taut.prediction.network_features import network_features
 
 TINY: dict[str, Any] = {
     "format": "taut-memory-network/1",

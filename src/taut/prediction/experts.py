@@ -23,7 +23,8 @@ from taut.formulations.batch.configurations import even_division
 from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
-from taut.formulations.strategy import Division, Strategy
+from taut.formulations.strategy import Strategy, division_of_layers
+from taut.planning.stack import not_hidden_twice
 from taut.prediction.settings import Setting
 from taut.solver.simple_plans import rank_order
 
@@ -49,7 +50,7 @@ def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -
     problem = _problem(row, setting)
     candidate = _candidate(row, problem)
     kinds = np.full(len(division), RECOMPUTE.index(row.recompute))
-    strategy = Strategy(candidate=candidate, division=Division.of_ends(np.cumsum(division), kinds))
+    strategy = Strategy(candidate=candidate, division=division_of_layers(candidate, division, kinds))
     devices = rank_order(candidate)
     if torn := [words for words in violations(problem, strategy, devices) if "needs" not in words]:
         raise DataError(f"{torn[0]}, expected other degrees")
@@ -77,7 +78,7 @@ def _candidate(row: ConfigurationRow, problem: PlanningProblem) -> Candidate:
 
 
 def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
-    model, memory, kept = _model(row), setting.memory, setting.calibration
+    model, memory = _model(row), setting.memory
     if memory.network is not None:
         shown = (
             f"num_experts is {row.num_experts}" if row.num_experts else f"recompute is of {row.recompute_modules[0]}"
@@ -90,6 +91,9 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
     kind = row.cp_comm or setting.cp_comm
     fixed |= {"cp_comm": kind} if row.cp > 1 else {}
     fixed |= {"etp": row.expert_tp, "schedule": row.run_schedule, "sequence_parallel": sharded}
+    fixed |= {"empty_ends": True} if row.has_empty_ends else {}
+    overlap = setting.overlap if row.overlap_grad_reduce is None else row.overlap_grad_reduce
+    kept = not_hidden_twice(setting.calibration) if overlap else setting.calibration
     space = StrategySpace(
         global_batch=row.global_batch,
         max_tp=row.tp,
@@ -104,6 +108,7 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
         recompute_modules=modules,
         dispatch=row.dispatch(),
         hybrid_sharding=False,
+        empty_ends=row.has_empty_ends,
         fixed=fixed,
     )
     costs = analytic_costs(
@@ -119,7 +124,6 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
         operators=catalog_operators(),
         calibration=kept,
     )
-    overlap = setting.overlap if row.overlap_grad_reduce is None else row.overlap_grad_reduce
     return PlanningProblem(model, _cluster(row, setting), costs, memory, space, "step", kept, overlap)
 
 

@@ -13,12 +13,13 @@ from taut.data.catalog.builtin import catalog_memory_models, catalog_operators
 from taut.data.device import DeviceSpec, Precision, usual_precision
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
-from taut.data.samples import ConfigurationRow, SampleLine, network_features, read_samples
+from taut.data.samples import ConfigurationRow, SampleLine, read_samples
 from taut.data.units import GIB
 from taut.errors import DataError
 from taut.formulations.batch.memory import edge_stages, groups, memory_terms
 from taut.formulations.batch.step_time import step_form
 from taut.prediction.columns import columns_of, refusal
+from taut.prediction.network_features import network_features
 from taut.prediction.rows import by_setting
 from taut.prediction.settings import Given, default_cluster, find_device, setting_of
 from taut.solver.calibration.latency import FLOORS, STACKS, Samples, Stack, fit_calibration

@@ -14,7 +14,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.calibration import TERMS
 from taut.data.memory import MemoryModel, beyond
-from taut.data.samples import ConfigurationRow, network_features
+from taut.data.samples import ConfigurationRow
 from taut.data.units import KIB
 from taut.errors import DataError, ExtrapolationWarning
 from taut.formulations.batch.configurations import Configurations
@@ -22,6 +22,7 @@ from taut.formulations.batch.memory import memory_bytes
 from taut.formulations.batch.step_time import step_form
 from taut.prediction.columns import columns_of, refusal
 from taut.prediction.experts import division_of, priced_alone
+from taut.prediction.network_features import network_features
 from taut.prediction.settings import Given, Setting, setting_of, within_domain
 
 SHARED = ("gpu", "gpus_per_node", "precision", "grad_precision", "stack", "cluster", "cuda_graphs")

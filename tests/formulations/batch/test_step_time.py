@@ -1,5 +1,6 @@
 """The batch form equals the evaluator, term by term weighed, and its memory the memory model."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from taut.data.analytic.device_rates import rates_of
 from taut.data.analytic.layer_costs import analytic_costs
+from taut.data.arrays import Ints
 from taut.data.calibration import TERMS, Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.device import DeviceSpec, Precision
@@ -21,7 +23,7 @@ from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_of_device, is_defined
 from taut.formulations.space import Candidate, StrategySpace
-from taut.formulations.strategy import Division, Strategy
+from taut.formulations.strategy import Strategy, division_of_layers
 from tests.support.blocks import blocks
 
 RATES: dict[Precision, float] = {"bf16": 312, "fp8": 624, "mxfp8": 624, "nvfp4": 1248}
@@ -69,6 +71,8 @@ def random_case(
         **vocab,
     }
     wet = bool(seed % 3 == 0)
+    if vocab["vocab"] and candidate.pp > 1 and chunks > 2:
+        candidate = _with_empty_ends(rng, candidate, sizes)
     given = {
         "layers": int(sizes.sum()),
         "gated_mlp": gated,
@@ -83,7 +87,7 @@ def random_case(
     problem = _problem(model, candidate, gpus, precision, hiding, overlap)
     full = candidate.schedule not in SPLIT
     recompute = int(rng.integers(0, 3 if full else 2))
-    division = Division.of_ends(sizes.cumsum(), np.full(chunks, recompute))
+    division = division_of_layers(candidate, sizes.tolist(), np.full(chunks, recompute))
     values: dict[str, Any] = {
         **shape,
         **{name: getattr(candidate, name) for name in ("tp", "pp", "dp", "vpp", "micro_batch", "num_micro_batches")},
@@ -102,6 +106,15 @@ def random_case(
     columns = {name: np.array([value], dtype=np.int64) for name, value in values.items()}
     strategy = Strategy(candidate=candidate, division=division)
     return problem, strategy, Configurations(**columns, division=sizes[None].astype(np.int64)), calibration
+
+
+def _with_empty_ends(rng: np.random.Generator, candidate: Candidate, sizes: Ints) -> Candidate:
+    """Now and then a first or last chunk without layers, which go to the chunk beside."""
+    for end, beside in ((0, 1), (-1, -2)):
+        if rng.random() < 0.3:
+            sizes[beside] += sizes[end]
+            sizes[end] = 0
+    return replace(candidate, empty_ends=not sizes.all())
 
 
 def _problem(

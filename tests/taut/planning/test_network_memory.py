@@ -7,12 +7,13 @@ import pytest
 
 from taut.data.load import load_memory_model
 from taut.data.memory_network import network_json
-from taut.data.samples import network_features, read_samples
+from taut.data.samples import read_samples
 from taut.data.units import GIB
 from taut.formulations.tables.learned_memory import candidate_features, network_stage_memory
 from taut.planning.request import PlanRequest
 from taut.planning.resolve import planning_problem
 from taut.planning.solve import plan
+from taut.prediction.network_features import network_features
 from taut.prediction.rows import predict_rows
 from taut.solver.calibration.memory_network import fit_network
 from tests.taut.conftest import Run

@@ -12,7 +12,7 @@ from taut.data.stack import load_stack
 from taut.formulations.batch.configurations import even_division
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.schedules.plan_orders import SPLIT
-from taut.formulations.strategy import Division, Strategy
+from taut.formulations.strategy import Strategy, division_of_layers
 from taut.prediction.rows import predict_rows
 from tests.support.blocks import blocks
 
@@ -60,6 +60,12 @@ def random_row(rng: np.random.Generator) -> dict[str, Any]:
         "cp_comm": str(rng.choice(ways)) if cp > 1 and rng.random() < 0.6 else None,
         "grad_precision": [None, None, "bf16", "fp32"][int(rng.integers(4))],
     }
+    if sizes and stack.empty_ends and pp > 1:
+        # The embedding or the head alone; layers move to a chunk beside.
+        for end, next_to in ((0, 1), (-1, -2)):
+            if len(sizes) > 2 and rng.random() < 0.4:
+                sizes[next_to] += sizes[end]
+                sizes[end] = 0
     return {name: value for name, value in row.items() if value is not None}
 
 
@@ -70,8 +76,8 @@ def planned(row: ConfigurationRow) -> tuple[float, int]:
     zero = row.zero if row.dp * row.cp > 1 else 0
     fix = {name: getattr(row, name) for name in ("tp", "pp", "cp", "dp", "vpp", "micro_batch", "recompute")}
     fix |= {"schedule": row.run_schedule, "zero": zero, "sequence_parallel": bool(row.sequence_parallel)}
-    # Rows hold embedding and head beside layers.
-    fix |= {"empty_ends": False}
+    # Rows hold embedding and head beside layers unless they say otherwise.
+    fix |= {"empty_ends": row.has_empty_ends}
     fix |= {"cp_comm": row.cp_comm or taut.load_stack(row.stack or "megatron-core").cp_comm[0]} if row.cp > 1 else {}
     cluster = CLUSTERS[row.gpu] + (f":{row.n_gpus // 8}" if row.n_gpus > 8 else "")
     request = taut.PlanRequest(
@@ -88,7 +94,7 @@ def planned(row: ConfigurationRow) -> tuple[float, int]:
     chunks = np.array([row.pp * row.vpp])
     sizes = np.array(row.stages) if row.stages else even_division(np.array([row.layers]), chunks, chunks > row.pp)[0]
     recompute = np.full(len(sizes), RECOMPUTE.index(row.recompute))
-    strategy = Strategy(candidate=candidate, division=Division.of_ends(sizes.cumsum(), recompute))
+    strategy = Strategy(candidate=candidate, division=division_of_layers(candidate, sizes.tolist(), recompute))
     devices = np.arange(row.n_gpus).reshape(row.pp, row.dp, row.cp * row.tp)
     return float(step_time(problem, strategy, devices).total), max(memory_bytes(problem, strategy))
 

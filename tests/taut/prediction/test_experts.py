@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 import taut
+from taut.comparison.current import current_of, priced_as_is
 from taut.data.samples import ConfigurationRow
+from taut.planning.request import PlanRequest
 from taut.prediction.expert_terms import expert_terms
 from taut.prediction.experts import known_model
 
@@ -34,6 +36,26 @@ def test_a_row_is_priced_as_the_plan(degrees: dict[str, int]) -> None:
     assert said["step_time_s"] == pytest.approx(found.step_time_s, rel=1e-9)
     assert said["memory_bytes"] == max(found.predicted.memory_bytes)
     assert said["fits"]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("layers", ["3|3", "0|2|4|0", "0|6"])
+def test_a_row_is_priced_as_what_runs(layers: str, overlap: bool) -> None:
+    """The embedding or the head alone at an end, and rings that overlap, which the coefficient hides no second time."""
+    stages = [int(count) for count in layers.split("|")]
+    degrees = {"tp": 2, "pp": len(stages), "dp": 8 // len(stages), "zero": 1, "ep": 2, "etp": 1, "micro_batch": 1}
+    shape: dict[str, Any] = {"name": "row", "gated_mlp": True, "experts": EXPERTS, **SHAPE}
+    row = {**ROW, **degrees, "sequence_parallel": True, "stages": stages, "overlap_grad_reduce": overlap}
+    (said,) = taut.predict([row])
+    if layers == "5|1|0|0":
+        assert "stages is 5|1|0|0, expected layers, but at an end" in said["error"]
+        return
+    request = PlanRequest(
+        taut.ModelSpec.parse(shape, "row"), "dgx-h100:2", global_batch=32, overlap_grad_reduce=overlap
+    )
+    fixed = {"recompute": "none", "schedule": "1f1b", "sequence_parallel": True}
+    found = priced_as_is(request, current_of(degrees | fixed | {"layers": layers}))
+    assert said["step_time_s"] == pytest.approx(found.seconds, rel=1e-9)
 
 
 @pytest.mark.parametrize("modules", ["moe_act+layernorm", "moe", "mlp"])
