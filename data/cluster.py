@@ -9,15 +9,17 @@ the link) and the latency (seconds) are given in one of two ways:
     diagonal is ignored. A node-by-node matrix keeps the node's own figure inside it.
 
 A node may state ``nic_bandwidth_gbps``, the sum of its network cards: ``taut.formulations.links`` shares it among
-the transfers that leave the node at the same time.
+the transfers that leave the node at the same time. ``host_memory_gbytes`` is the rate of its hosts' memory, which its
+GPUs share where they offload optimizer states (``taut.formulations.tables.optimizer_offload``), and of which updates
+reach the share ``host_memory_efficiency``.
 """
 
 import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from taut.data.device import DeviceSpec
+from taut.data.device import DeviceSpec, Fraction
 from taut.data.spec import NotNegative, Positive, Spec
 from taut.data.suggest import one_of
 from taut.data.units import GIGABIT, GIGABYTE, MEGABYTE
@@ -52,6 +54,21 @@ class NodeSpec(Spec):
         Positive | None,
         Field(description="Gb/s in one direction of all network cards of a node together, not of one card"),
     ] = None
+    host_memory_gbytes: Annotated[
+        Positive | None,
+        Field(description="GB/s (1e9 bytes) of the memory of all processors of a node together"),
+    ] = None
+    host_memory_efficiency: Fraction = 0.24
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self.dumped(handler(self), "host_memory_gbytes", "host_memory_efficiency")
+
+    @property
+    def host_update(self) -> float | None:
+        """Bytes per second of host memory that updates of one GPU's parameters reach; None where it is not stated."""
+        rate = self.host_memory_gbytes
+        return None if rate is None else self.host_memory_efficiency * rate * GIGABYTE / self.gpus_per_node
 
     @field_validator("device", mode="before")
     @classmethod

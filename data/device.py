@@ -8,9 +8,9 @@ defaults are assumptions, printed with every plan.
 """
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from taut.data.spec import NotNegative, Positive, Spec
 from taut.data.units import GIB, GIGABYTE, KIB, MICROSECOND, MOST_GIB, TERA
@@ -28,6 +28,8 @@ class DeviceSpec(Spec):
     A GPU type: memory, peak rates by precision, and efficiencies for the analytic cost.
 
     Figures are those of one GPU; peak rates are without sparsity, half of what data sheets state with it.
+    ``host_link_gbytes`` is asked for where optimizer states are in the host's memory, and of it transfers reach the
+    share ``host_link_efficiency`` (``taut.formulations.tables.optimizer_offload``).
     """
 
     name: str
@@ -38,7 +40,18 @@ class DeviceSpec(Spec):
     attention_efficiency: Fraction = 0.4
     memory_efficiency: Fraction = 0.8
     launch_us: NotNegative = 100.0
+    host_link_gbytes: Annotated[
+        Positive | None,
+        Field(
+            description="GB/s (1e9 bytes) in one direction between one GPU and its host's memory: PCIe, or NVLink-C2C"
+        ),
+    ] = None
+    host_link_efficiency: Fraction = 0.77
     source: str = ""
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return self.dumped(handler(self), "host_link_gbytes", "host_link_efficiency")
 
     @property
     def capacity_kib(self) -> int:
@@ -82,6 +95,12 @@ class DeviceSpec(Spec):
     def memory_bandwidth(self) -> float:
         """Peak memory bandwidth in bytes per second."""
         return self.memory_bandwidth_gbytes * GIGABYTE
+
+    @property
+    def host_link(self) -> float | None:
+        """Bytes per second that transfers to the host, or from it, reach; None where it is not stated."""
+        rate = self.host_link_gbytes
+        return None if rate is None else self.host_link_efficiency * rate * GIGABYTE
 
     @property
     def launch(self) -> float:

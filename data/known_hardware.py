@@ -12,7 +12,8 @@ tolerance,
 (3) 8 r is the rate of one pair of devices between nodes, of the cards of a node together: GB/s. A node with one card
     for eight devices is hardware, so known cards are no measure;
 (4) r = 8 R or r = R / 8, of a device: bits for bytes or the reverse, or the sum of eight GPUs; r = R / 1000: the next
-    larger unit; and of a peak rate r = 2 R: with sparsity. In fp32 eight times the peak is a tensor core's in TF32.
+    larger unit; of the link to its host r = 2 R: both directions; and of a peak rate r = 2 R: with sparsity. In fp32
+    eight times the peak is a tensor core's in TF32.
 
 Links are compared with the first node of the catalog that has such a device, the vendor's; a figure near that of any
 node or device of the catalog is somebody's hardware. A device is known by its name or by the part before the first
@@ -46,8 +47,9 @@ INSIDE = {
 SMALLER = "an eighth, as where bits are taken for bytes"
 MEMORY = {8.0: SMALLER, 0.125: "Gbit, or eight GPUs together", 1000.0: "TB"}
 TRAFFIC = {8.0: SMALLER, 0.125: "Gb/s, or eight GPUs together", 1000.0: "TB/s"}
+HOST = {0.125: "Gb/s", 0.5: "GB/s of both directions"}
 PEAK = {8.0: SMALLER, 0.125: "eight GPUs together", 1000.0: "PFLOP/s", 0.5: "the rate with sparsity or sums in fp16"}
-"""What a device's memory, memory bandwidth and peak rates may be meant as, (4)."""
+"""What a device's memory, memory bandwidth, link to its host and peak rates may be meant as, (4)."""
 
 
 class _Figure(NamedTuple):
@@ -117,6 +119,10 @@ def _device_figures(device: DeviceSpec, where: str) -> Iterator[_Figure]:
     traffic = [(one.name, one.memory_bandwidth_gbytes) for one in known]
     field, unit = f"{where}memory_bandwidth_gbytes", "GB/s (1e9 bytes) of one GPU"
     yield _Figure(field, device.memory_bandwidth_gbytes, traffic, unit, TRAFFIC, DEVICE_TOLERANCE)
+    if device.host_link_gbytes is not None:
+        links = [(one.name, one.host_link_gbytes) for one in known if one.host_link_gbytes is not None]
+        field, unit = f"{where}host_link_gbytes", "GB/s (1e9 bytes) in one direction, of one GPU"
+        yield _Figure(field, device.host_link_gbytes, links, unit, HOST, DEVICE_TOLERANCE)
     for precision, peak in device.peak_tflops.items():
         told = [one for one in known if precision in one.peak_tflops and precision != "fp32"]
         peaks = [(one.name, one.peak_tflops[precision]) for one in told]

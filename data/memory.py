@@ -51,6 +51,7 @@ REMAINDER_BYTES = 2
 MOMENTS_SAVED, MOMENTS_CAST = 4, 8
 """Bytes of a parameter that moments in half precision save, and take in single precision while they are updated."""
 Coefficient = Annotated[float, Field(ge=0, le=1000)]
+OffloadFraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class ParameterBytes(NamedTuple):
@@ -118,8 +119,10 @@ class MemoryModel(Spec):
     weights the 2 bytes that their bf16 copies lack (Apex's ``distributed_fused_adam.py`` as NeMo sets it, Megatron-LM's
     ``--use-precision-aware-optimizer``): 10 bytes of states instead of 12. With ``half_moments`` it keeps its two
     moments in bf16, 4 bytes fewer, and has those of a parameter group in single precision besides while it updates its
-    weights (Transformer Engine's ``pytorch/optimizers/fused_adam.py``). ``shared_logit_bytes`` are the bytes
-    for an entry of the logits' passing copies where tensor ranks share the vocabulary.
+    weights (Transformer Engine's ``pytorch/optimizers/fused_adam.py``). ``optimizer_offload_fraction`` of the states
+    are in the host's memory, where the host updates their weights (``taut.formulations.tables.optimizer_offload``).
+    ``shared_logit_bytes`` are the bytes for an entry of the logits' passing copies where tensor ranks share the
+    vocabulary.
     ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, ``group_overhead_gib`` what
     communicators and their buffers hold beside it for the pipeline and for the replicas, for each where there are
     several of them, and ``coefficients`` multiply the other terms (1 where none is given). Because predictions err,
@@ -139,6 +142,7 @@ class MemoryModel(Spec):
     half_gradients: bool = False
     weight_remainders: bool = False
     half_moments: bool = False
+    optimizer_offload_fraction: OffloadFraction = 0.0
     shared_logit_bytes: Annotated[int, Field(ge=1, le=64)] = LOGIT_BYTES
     overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
     group_overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 0.0
@@ -162,7 +166,7 @@ class MemoryModel(Spec):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "fused_loss", "half_moments")
+        return self.dumped(handler(self), "fused_loss", "half_moments", "optimizer_offload_fraction")
 
     @model_validator(mode="after")
     def _known_terms(self) -> "MemoryModel":
@@ -171,9 +175,23 @@ class MemoryModel(Spec):
                 raise ValueError(f"coefficients.{term}: unknown term, expected one of {', '.join(MEMORY_TERMS)}")
         return self
 
+    @model_validator(mode="after")
+    def _single_precision_on_the_host(self) -> "MemoryModel":
+        if not self.optimizer_offload_fraction:
+            return self
+        for name in ("weight_remainders", "half_moments"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name}: is true, expected false beside optimizer_offload_fraction, whose states are fp32"
+                )
+        if self.network is not None:
+            raise ValueError(f"optimizer_offload_fraction: {self.network.name} does not know it, expected 0")
+        return self
+
     def coefficient(self, term: str) -> float:
-        """Coefficient of a term."""
-        return self.coefficients.get(term, 1.0)
+        """Coefficient of a term on a device: of states, times the share that stays there."""
+        own = self.coefficients.get(term, 1.0)
+        return own * (1 - self.optimizer_offload_fraction) if term == "states" else own
 
     def logit_bytes(self, tp: int, fused_loss: bool) -> int:
         """Bytes of an entry of the logits' passing copies on one of so many tensor ranks, none of a fused loss."""

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from taut.data.costs import Module, Recompute, named_modules
 from taut.data.device import Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, Dispatcher, DispatchSpec
-from taut.data.memory import GradPrecision
+from taut.data.memory import GradPrecision, OffloadFraction
 from taut.data.read import read_text, rows_of
 from taut.data.spec import Positive, Spec, cell_counts, shorten
 from taut.data.stack import ContextKind, Schedule
@@ -80,6 +80,7 @@ class ConfigurationRow(Spec):
     cuda_graphs: bool = False
     precision: Precision | None = None
     grad_precision: GradPrecision | None = None
+    optimizer_offload_fraction: OffloadFraction = 0.0
     stack: str = ""
     cluster: str = ""
     measured_s: Positive | None = None

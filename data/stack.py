@@ -14,6 +14,8 @@ zero, pipeline_zero    ZeRO stages it has, and those that go with a pipeline of 
 divisions              forms in which it states a division of the layers over stages (below)
 empty_ends             whether the first and the last of several chunks a device may have no layers, the embedding or
                        the loss alone
+offload_zero           ZeRO stages beside which all optimizer states may be in the host's memory
+offload_part_zero      ZeRO stages beside which a part of them may be there
 sequence_parallel      whether tensor ranks may, or must, share what lies between their blocks
 context_parallel       whether context ranks may share every sequence
 cp_comm                how they share attention (``taut.formulations.degrees`` (4))
@@ -76,6 +78,8 @@ class Stack(Spec):
     recompute_by_stage: bool = True
     zero: Annotated[list[ZeroStage], Field(min_length=1)]
     pipeline_zero: Annotated[list[ZeroStage], Field(min_length=1)] | None = None
+    offload_zero: list[ZeroStage] = []
+    offload_part_zero: list[ZeroStage] = []
     divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
     empty_ends: bool = False
     sequence_parallel: Annotated[list[bool], Field(min_length=1)] = [False, True]
@@ -92,10 +96,15 @@ class Stack(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for stage in self.pipeline_zero or ():
-            if stage not in self.zero:
-                raise ValueError(f"pipeline_zero: is {stage}, expected one of zero: {', '.join(map(str, self.zero))}")
+        for name in ("pipeline_zero", "offload_zero", "offload_part_zero"):
+            for stage in getattr(self, name) or ():
+                if stage not in self.zero:
+                    raise ValueError(f"{name}: is {stage}, expected one of zero: {', '.join(map(str, self.zero))}")
         return self
+
+    def zero_beside_offload(self, fraction: float) -> list[ZeroStage]:
+        """ZeRO stages beside which such a share of the optimizer states may be in the host's memory."""
+        return self.zero if not fraction else self.offload_zero if fraction == 1 else self.offload_part_zero
 
 
 def calibration_for(

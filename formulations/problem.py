@@ -31,6 +31,7 @@ from taut.formulations.tables.block_traffic import Traffic
 from taut.formulations.tables.context_kinds import ContextKinds
 from taut.formulations.tables.learned_memory import network_stage_memory
 from taut.formulations.tables.memory import DeviceMemory, StageMemory, budgets, device_memory, stage_memory
+from taut.formulations.tables.optimizer_offload import optimizer_seconds
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
 from taut.formulations.tables.traffic_tables import traffic_tables
@@ -117,8 +118,7 @@ class PlanningProblem:
     @cached_property
     def type_of_node(self) -> Ints:
         """Device type of every node."""
-        names = self.device_types
-        return np.array([names.index(node.device.name) for node in self.cluster.node_list], dtype=np.int64)
+        return np.array([self.device_types.index(node.device.name) for node in self.cluster.node_list], dtype=np.int64)
 
     @cached_property
     def capacity_kib(self) -> list[int]:
@@ -133,8 +133,8 @@ class PlanningProblem:
     @cached_property
     def optimizer_seconds(self) -> Floats:
         """Optimizer seconds per parameter by device type; 0 in the printed latency models and where not priced."""
-        priced = self.costs.optimizer_s_per_parameter if self.latency_model in WHOLE_STEP else {}
-        return np.array([priced.get(name, 0.0) for name in self.device_types])
+        none = np.zeros(len(self.device_types))
+        return optimizer_seconds(self.cluster, self.costs, self.memory) if self.latency_model in WHOLE_STEP else none
 
     def coefficient(self, term: str) -> float:
         """Coefficient of a communication term; 1 without a calibration."""

@@ -221,7 +221,7 @@ def problem_of(document: PlanDocument, source: str) -> PlanningProblem:
     if missing:
         raise DataError(f"{source}: inputs.{min(missing)}: missing, expected a value")
     specs = {role: section.spec for role, section in document.inputs.items()}
-    return PlanningProblem(
+    problem = PlanningProblem(
         ModelSpec.parse(specs["model"], f"{source}: inputs.model"),
         ClusterSpec.parse(specs["cluster"], f"{source}: inputs.cluster"),
         CostTable.parse(specs["costs"], f"{source}: inputs.costs"),
@@ -231,6 +231,23 @@ def problem_of(document: PlanDocument, source: str) -> PlanningProblem:
         Calibration.parse(specs["calibration"], f"{source}: inputs.calibration") if "calibration" in specs else None,
         overlap_grad_reduce=document.certificate.overlap_grad_reduce,
     )
+    check_hosts(problem, source)
+    return problem
+
+
+def check_hosts(problem: PlanningProblem, source: str) -> None:
+    """
+    Refuse states in the memory of hosts that the cluster does not describe.
+
+    Raises
+    ------
+    DataError
+        With what is missing.
+    """
+    try:
+        problem.optimizer_seconds  # noqa: B018
+    except DataError as error:
+        raise DataError(f"{source}: {error}") from None
 
 
 def _latency_model(name: str, source: str) -> LatencyModel:

@@ -1,5 +1,6 @@
 """Random small planning problems, of every shape that the bounds must hold for."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -267,3 +268,21 @@ def tightened(rng: np.random.Generator, problem: PlanningProblem) -> ClusterSpec
         device = group.device.model_copy(update={"memory_gib": memory})
         groups.append(group.model_copy(update={"device": devices.setdefault(device.name, device)}))
     return problem.cluster.model_copy(update={"nodes": groups})
+
+
+def with_offload(seed: int, given: PlanningProblem) -> PlanningProblem:
+    """A problem in ``step`` with some or all optimizer states on hosts of any rates, memory tight at times."""
+    rng = np.random.default_rng((seed, 6))
+    groups, devices = [], dict[str, object]()
+    for group in given.cluster.nodes:
+        device = devices.setdefault(
+            group.device.name, group.device.model_copy(update={"host_link_gbytes": float(rng.uniform(0.3, 5))})
+        )
+        groups.append(group.model_copy(update={"device": device, "host_memory_gbytes": float(rng.uniform(2, 80))}))
+    fraction = float(rng.choice([0.25, 0.7, 1.0]))
+    kept = {"half_moments": False, "weight_remainders": False, "optimizer_offload_fraction": fraction}
+    cluster, memory = given.cluster.model_copy(update={"nodes": groups}), given.memory.model_copy(update=kept)
+    found = replace(given, cluster=cluster, memory=memory, latency_model="step")
+    if rng.random() < 0.3 or not found.candidates or any(choice.vpp > 1 for choice in found.candidates):
+        return found
+    return replace(found, cluster=tightened(rng, found))

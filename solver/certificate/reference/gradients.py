@@ -23,6 +23,9 @@ Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] 
     optimizer, in ``pipette`` alone, is the one of the first device.
 (7) The optimizer takes seconds for every parameter of a device, divided by dp cp under ZeRO, those of experts by the
     groups that have all of them, or by the replicas of a copy.
+    With a share F of the states in the host's memory these seconds o become
+    8 F/link + max(28 F gpus/memory, (1 - F) o), with what is reached of a device's link to its host and of the memory
+    of a node's hosts, the least of a device type's nodes.
 (8) ``step`` with s replicas z = q s .. q s + s - 1 to a copy: after the passes the replicas at the same place of every
     copy sum 1/s of the gradients in a ring (2), and under ZeRO-2 each copy gathers its weights as in (1).
 """
@@ -30,10 +33,11 @@ Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
+from taut.errors import DataError
 from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.memory import parameter_bytes
 from taut.solver.certificate.reference.network import Network
-from taut.solver.certificate.reference.space import ON_V, WHOLE_STEP
+from taut.solver.certificate.reference.space import ON_V, WHOLE_STEP, Case
 
 LEAST_BUCKET, BUCKET_A_REPLICA = 40e6, 1e6
 """Parameters that Megatron-LM reduces at once by default: the larger of the first and the second times dp cp."""
@@ -188,10 +192,24 @@ def optimizer(plan: Figures) -> Floats:
     """Optimizer seconds of a step (n,), (5) to (7)."""
     if plan.case.latency_model not in WHOLE_STEP:
         return np.zeros(len(plan.devices))
-    priced = plan.case.costs.optimizer_s_per_parameter
-    slowest = np.array([priced.get(name, 0.0) for name in plan.case.cluster.devices])[plan.kinds].max(axis=(2, 3))
+    slowest = np.array([_update(plan.case, name) for name in plan.case.cluster.devices])[plan.kinds].max(axis=(2, 3))
     shards = plan.choice.copy_of if plan.choice.zero else 1
     sharers = plan.expert_holders.shape[2] if plan.choice.zero else 1
     experts = plan.by_rank(plan.experts)
     seconds = slowest * ((plan.by_rank(plan.parameters) - experts) / shards + experts / sharers)
     return np.asarray(seconds.max(axis=1) if plan.case.latency_model == "step" else seconds[:, 0])
+
+
+def _update(case: Case, device: str) -> float:
+    """Seconds of a parameter's update on a device type, (7)."""
+    own, away = case.costs.optimizer_s_per_parameter.get(device, 0.0), case.memory.optimizer_offload_fraction
+    if away == 0.0:
+        return own
+    nodes = [node for node in case.cluster.nodes if node.device.name == device]
+    kind = case.cluster.devices[device]
+    if kind.host_link_gbytes is None or any(node.host_memory_gbytes is None for node in nodes):
+        raise DataError(f"cluster {case.cluster.name}: hosts of {device} are not described, expected their rates")
+    reached = [1e9 * node.host_memory_efficiency * (node.host_memory_gbytes or 0.0) for node in nodes]
+    slowest = max(node.gpus_per_node / rate for node, rate in zip(nodes, reached, strict=True))
+    one_way = 4 * away / (1e9 * kind.host_link_efficiency * kind.host_link_gbytes)
+    return 2 * one_way + max(28 * away * slowest, (1 - away) * own)

@@ -17,6 +17,7 @@ What a device of each pipeline rank holds, and which plans break a rule.
     by one at most.
 (5) Moments in half precision take 4 bytes less, and 8 more of each parameter of a group, experts or all others, in the
     optimizer's step, when nothing of (2) and (3) is there.
+    With a share F of the states in the host's memory their coefficient is 1 - F times what it is.
 (6) A plan fits if bytes <= 1024 (capacity - margin) on every device, both in KiB.
 """
 
@@ -126,6 +127,8 @@ def parameter_bytes(memory: MemoryModel) -> tuple[int, int, int]:
 def _times(memory: MemoryModel, term: str, figures: Ints) -> Ints:
     """A term times its coefficient, in whole bytes."""
     coefficient = memory.coefficients.get(term, 1.0)
+    if term == "states":
+        coefficient = coefficient * (1 - memory.optimizer_offload_fraction)
     return figures if coefficient == 1.0 else np.ceil(coefficient * figures).astype(int)
 
 

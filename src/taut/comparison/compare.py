@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Unpack, overload
 
-from taut.comparison.current import Current, current_of, priced_as_is, with_dispatch
+from taut.comparison.current import Current, current_of, priced_as_is, with_options
 from taut.comparison.result import Change, Comparison, Priced
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.strategy import Strategy
@@ -60,8 +60,8 @@ def compare(
         As of ``taut.plan``.
     current
         What runs: values that ``taut.plan`` may fix, such as ``{"tp": 8, "pp": 4, "micro_batch": 1}``, and ``layers``,
-        ``even`` or numbers of layers of every stage such as ``"7|8|8|9"``. Options of exchanges between expert ranks,
-        such as ``moe_token_dispatcher``, hold for the best plan as well.
+        ``even`` or numbers of layers of every stage such as ``"7|8|8|9"``. Some options, such as
+        ``moe_token_dispatcher`` and ``optimizer_offload_fraction``, hold for the best plan as well.
     progress
         As of ``taut.plan``.
     **options
@@ -87,7 +87,7 @@ def compare(
     (True, True, 'tp')
     """
     stated = current_of(current)
-    request = with_dispatch(request_of(model, cluster, options), stated)
+    request = with_options(request_of(model, cluster, options), stated)
     today = priced_as_is(request, stated)
     if request.schedules is None:
         request = request.model_copy(update={"schedules": tuple(today.problem.space.schedules)})

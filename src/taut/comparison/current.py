@@ -21,8 +21,8 @@ LAYERS = "layers"
 EVEN = "even"
 CHUNKED = "interleaved-1f1b"
 """The schedule of stages in chunks, unless another is stated."""
-DISPATCH = ("moe_token_dispatcher", "fp8_dispatch", "overlap_moe_expert_parallel_comm")
-"""How expert ranks exchange tokens: options of a request that a configuration may state."""
+OPTIONS = ("moe_token_dispatcher", "fp8_dispatch", "overlap_moe_expert_parallel_comm", "optimizer_offload_fraction")
+"""Options of a request that a configuration may state: how expert ranks exchange tokens, optimizer states on hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class Current:
     """
     Fixed values, and layers of every stage or chunk in the pipeline's order; None for even ones.
 
-    ``dispatch`` are options of exchanges.
+    ``options`` are those of a request.
     """
 
     fix: dict[str, Any]
     layers: tuple[int, ...] | None
-    dispatch: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 def current_of(values: Mapping[str, Any]) -> Current:
@@ -45,8 +45,8 @@ def current_of(values: Mapping[str, Any]) -> Current:
     Parameters
     ----------
     values
-        What ``taut.plan`` may fix, its options of exchanges between expert ranks, and ``layers``: ``even``, or numbers
-        of layers separated by ``|``.
+        What ``taut.plan`` may fix, some of its options (``OPTIONS``), and ``layers``: ``even``, or numbers of layers
+        separated by ``|``.
 
     Raises
     ------
@@ -54,11 +54,11 @@ def current_of(values: Mapping[str, Any]) -> Current:
         If ``layers`` is neither.
     """
     fix = dict(values)
-    stated, dispatch = str(fix.pop(LAYERS, EVEN)), {name: fix.pop(name) for name in DISPATCH if name in fix}
+    stated, options = str(fix.pop(LAYERS, EVEN)), {name: fix.pop(name) for name in OPTIONS if name in fix}
     if fix.get("vpp", 1) != 1 and "schedule" not in fix:
         fix["schedule"] = CHUNKED
     if stated == EVEN:
-        return Current(fix, None, dispatch)
+        return Current(fix, None, options)
     parts = stated.split("|")
     if not all(
         part.isdecimal() and (int(part) > 0 or place in (0, len(parts) - 1)) for place, part in enumerate(parts)
@@ -66,12 +66,12 @@ def current_of(values: Mapping[str, Any]) -> Current:
         raise FieldError("current", f"layers={stated}", "expected even, or layers of every stage such as 7|8|8|9")
     layers = tuple(int(part) for part in parts)
     # One chunk a device has layers unless it is said.
-    return Current(fix if all(layers) or fix.get("vpp", 1) > 1 else {"empty_ends": True, **fix}, layers, dispatch)
+    return Current(fix if all(layers) or fix.get("vpp", 1) > 1 else {"empty_ends": True, **fix}, layers, options)
 
 
-def with_dispatch(request: PlanRequest, current: Current) -> PlanRequest:
+def with_options(request: PlanRequest, current: Current) -> PlanRequest:
     """
-    The request with the exchanges of what runs, so that both are priced alike.
+    The request with the options of what runs, so that both are priced alike.
 
     Raises
     ------
@@ -79,11 +79,11 @@ def with_dispatch(request: PlanRequest, current: Current) -> PlanRequest:
         If the request states others, or a value is wrong.
     """
     given = {name: getattr(request, name) for name in PlanRequest.model_fields}
-    for name, value in current.dispatch.items():
+    for name, value in current.options.items():
         if given[name] not in (None, False, value):
             reason = f"expected {given[name]} as beside it, since both are priced alike"
             raise FieldError("current", f"{name}={value}", reason)
-    return PlanRequest(**(given | current.dispatch)) if current.dispatch else request
+    return PlanRequest(**(given | current.options)) if current.options else request
 
 
 def priced_as_is(request: PlanRequest, current: Current) -> Stated:
@@ -102,7 +102,7 @@ def priced_as_is(request: PlanRequest, current: Current) -> Stated:
     DataError
         If no candidate holds the values, or layers do not match the model and the stages.
     """
-    request = with_dispatch(request, current)
+    request = with_options(request, current)
     try:
         stated = stated_configuration(request.model_copy(update={"fix": current.fix}))
     except FieldError as error:

@@ -61,15 +61,24 @@ def deepspeed_config(job: Job) -> dict[str, Any]:
         "train_batch_size": job.global_batch,
         "train_micro_batch_size_per_gpu": chosen.micro_batch,
         "gradient_accumulation_steps": chosen.num_micro_batches,
-        "zero_optimization": {"stage": chosen.zero},
+        "zero_optimization": _zero(job),
         "bf16": {"enabled": precision == "bf16"},
         "fp16": {"enabled": precision == "fp16"},
         "gradient_clipping": 1.0,
     }
 
 
+def _zero(job: Job) -> dict[str, Any]:
+    """ZeRO's stage, at least 1 where optimizer states are in the host's memory, and the share that is."""
+    stage, fraction = job.strategy.zero, job.memory.optimizer_offload_fraction
+    if not fraction:
+        return {"stage": stage}
+    part = {"ratio": fraction} if fraction < 1 else {}
+    return {"stage": max(stage, 1), "offload_optimizer": {"device": "cpu", "pin_memory": True, **part}}
+
+
 def _check(job: Job) -> None:
-    chosen, source = job.strategy, job.plan.source
+    chosen, source, fraction = job.strategy, job.plan.source, job.memory.optimizer_offload_fraction
     refused = {
         f"schedule {chosen.schedule}": chosen.pp > 1 and chosen.schedule != "1f1b",
         f"ZeRO-{chosen.zero} in a pipeline": chosen.pp > 1 and chosen.zero >= 2,
@@ -79,6 +88,9 @@ def _check(job: Job) -> None:
         f"groups of replicas with a copy each (dp_shard={chosen.dp_shard})": bool(chosen.dp_shard),
         f"precision {job.memory.precision}": job.memory.precision not in ("bf16", "fp16", "fp32"),
         "selective recompute": "selective" in chosen.recompute,
+        f"a part of the optimizer states in the host's memory beside ZeRO-{chosen.zero}": 0 < fraction < 1
+        and chosen.zero != 3,
+        "optimizer states in the host's memory without ZeRO": bool(fraction) and not chosen.zero and chosen.dp > 1,
     }
     if found := [what for what, is_there in refused.items() if is_there]:
         raise ExportError(f"{source}: {found[0]}, which DeepSpeed has not; plan with --stack deepspeed")

@@ -110,6 +110,7 @@ SYSTEM = (
     "tensor_model", "pipeline_model", "context_parallel", "sequence_parallel", "use_", "data_parallel", "overlap",
     "num_layers_per", "num_virtual", "num_distributed", "recompute", "ckpt", "expert_model", "expert_tensor",
     "accumulate", "grad_reduce", "bf16", "fp16", "fp8", "fp4", "decoder_first", "decoder_last", "account_for",
+    "optimizer_cpu", "optimizer_offload",
 )  # fmt: skip
 """Beginnings of the names that stand under ``system``."""
 
@@ -121,7 +122,9 @@ def _plain(flags: Flags) -> dict[str, Any]:
 
 
 def _value(text: str | None) -> Any:
-    return True if text is None else int(text) if text.isdecimal() else text
+    if text is None or text.isdecimal():
+        return True if text is None else int(text)
+    return float(text) if text.replace(".", "", 1).isdecimal() else text
 
 
 def flagscale_files(job: Job) -> dict[str, str]:

@@ -57,6 +57,7 @@ def megatron_flags(job: Job) -> Flags:
         **({"--cross-entropy-loss-fusion": None, "--cross-entropy-fusion-impl": "native"} if job.fused_loss else {}),
         **dict(_recompute(job)),
         **dict(_sharding(job)),
+        **dict(_offload(job)),
     }
 
 
@@ -96,7 +97,7 @@ def _precision(job: Job) -> Iterator[tuple[str, str | None]]:
         yield "--fp4-format", "e2m1"
     if precision != "fp32":
         single = job.memory.parameter_bytes.gradient == SINGLE
-        if job.memory.weight_remainders or job.memory.half_moments:
+        if job.memory.weight_remainders or job.memory.half_moments or job.memory.optimizer_offload_fraction:
             yield "--use-precision-aware-optimizer", None
         if job.memory.half_moments:
             yield "--exp-avg-dtype", "bf16"
@@ -130,6 +131,36 @@ def _sharding(job: Job) -> Iterator[tuple[str, str | None]]:
         yield "--overlap-grad-reduce", None
     if chosen.zero >= 2:
         yield "--overlap-param-gather", None
+
+
+def _offload(job: Job) -> Iterator[tuple[str, str | None]]:
+    if fraction := offloaded(job):
+        yield "--use-distributed-optimizer", None
+        yield "--optimizer-cpu-offload", None
+        yield "--optimizer-offload-fraction", f"{fraction:g}"
+
+
+def offloaded(job: Job) -> float:
+    """
+    The share of the optimizer states in the host's memory.
+
+    Raises
+    ------
+    ExportError
+        If Megatron-LM does not offload them beside the plan's sharding or precision.
+    """
+    fraction, source = job.memory.optimizer_offload_fraction, job.plan.source
+    if fraction and job.strategy.zero != 1 and job.strategy.dp * job.strategy.cp > 1:
+        raise ExportError(
+            f"{source}: optimizer states in the host's memory beside ZeRO-{job.strategy.zero}, expected ZeRO-1 for "
+            "Megatron-LM; plan with --stack megatron-core, or --fix zero=1"
+        )
+    if fraction and job.memory.precision == "fp32":
+        raise ExportError(
+            f"{source}: optimizer states in the host's memory beside precision fp32, which Megatron-LM has not; plan "
+            "with --precision bf16"
+        )
+    return fraction
 
 
 def flags_text(flags: Flags) -> str:

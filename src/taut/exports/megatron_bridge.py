@@ -10,7 +10,7 @@ from typing import Any
 from taut.exports.dispatch import dispatch_settings
 from taut.exports.job import Job
 from taut.exports.layout import layout_of
-from taut.exports.megatron import HIERARCHICAL, SHARDING, SINGLE, check_schedule
+from taut.exports.megatron import HIERARCHICAL, SHARDING, SINGLE, check_schedule, offloaded
 
 RECIPE = '''\
 """A plan as a recipe of Megatron-Bridge."""
@@ -82,6 +82,10 @@ def _formats(job: Job) -> dict[str, Any]:
         found |= {"model.cross_entropy_loss_fusion": True, "model.cross_entropy_fusion_impl": "te"}
     if job.memory.weight_remainders or job.memory.half_moments:
         found["optimizer.use_precision_aware_optimizer"] = True
+    if fraction := offloaded(job):
+        found["optimizer.use_precision_aware_optimizer"] = True
+        found["optimizer.optimizer_cpu_offload"] = True
+        found["optimizer.optimizer_offload_fraction"] = fraction
     return found
 
 
@@ -96,7 +100,7 @@ def _contexts(job: Job) -> dict[str, Any]:
 def _sharding(job: Job) -> dict[str, Any]:
     chosen = job.strategy
     found: dict[str, Any] = {
-        "ddp.use_distributed_optimizer": chosen.zero > 0,
+        "ddp.use_distributed_optimizer": chosen.zero > 0 or offloaded(job) > 0,
         "ddp.overlap_grad_reduce": job.plan.certificate.overlap_grad_reduce or chosen.zero >= 2,
         "ddp.grad_reduce_in_fp32": job.memory.parameter_bytes.gradient == SINGLE,
         "ddp.use_megatron_fsdp": chosen.zero >= 2,

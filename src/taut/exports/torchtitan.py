@@ -112,6 +112,11 @@ def _check(job: Job) -> None:
     job.plain_layers("torchtitan")
     if job.model.mtp_layers:
         raise ExportError(f"{source}: prediction of further tokens, which torchtitan has not; plan without mtp_layers")
+    if job.memory.optimizer_offload_fraction:
+        raise ExportError(
+            f"{source}: optimizer states in the host's memory, which torchtitan has not without weights and gradients; "
+            "plan with --optimizer-offload-fraction 0"
+        )
     if chosen.zero == 1:
         raise ExportError(f"{source}: ZeRO-1, which torchtitan has not; plan with --stack torchtitan, or --fix zero=2")
     if chosen.ep > 1:

@@ -57,6 +57,7 @@ class PlanOptions(TypedDict, total=False):
     stack: Stack | Name | Mapping[str, Any] | None
     precision: str | None
     grad_precision: str | None
+    optimizer_offload_fraction: float | None
     fix: Fixed | None
     max_tp: int | None
     max_cp: int | None
@@ -172,6 +173,9 @@ class PlanRequest(BaseModel):
     stack: Annotated[Stack | str | None, optional(_spec(Stack, "stack"))] = None
     precision: Annotated[Precision | None, optional(one_of_names(get_args(Precision)))] = None
     grad_precision: Annotated[GradPrecision | None, optional(one_of_names(get_args(GradPrecision)))] = None
+    optimizer_offload_fraction: Annotated[
+        float | None, optional(number("expected a share from 0 to 1", lambda share: 0 <= share <= 1))
+    ] = None
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)] = {}
     max_tp: Annotated[int | None, optional(Positive)] = None
     max_cp: Annotated[int | None, optional(Positive)] = None

@@ -25,7 +25,15 @@ from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.space import StrategySpace
 from taut.planning.fixed_values import check_fixed
 from taut.planning.request import PlanRequest
-from taut.planning.stack import calibration_of, memory_model_for, not_hidden_twice, overlaps, space_of, stack_of
+from taut.planning.stack import (
+    beside_offload,
+    calibration_of,
+    memory_model_for,
+    not_hidden_twice,
+    overlaps,
+    space_of,
+    stack_of,
+)
 from taut.solver.methods.named import SIMULATED
 
 
@@ -55,12 +63,13 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
         calibration = not_hidden_twice(calibration)
     memory = _memory_model(request, cluster, stack, calibration)
     check_fixed(request.fix, request.global_batch, cluster)
-    space = space_of(request, model, cluster, stack)
+    space = beside_offload(request, space_of(request, model, cluster, stack), stack, memory)
     _check_priced(space, request.latency_model, memory)
     _check_copies(space, request.latency_model, memory)
     _check_ranks(request, model, stack, memory)
     costs = _costs(request.profile, model, cluster, memory, space, calibration)
     problem = PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration, overlap)
+    _check_hosts(problem)
     if not problem.candidates:
         raise _no_candidate(problem, request)
     return problem
@@ -154,6 +163,11 @@ def _check_experts(request: PlanRequest, model: ModelSpec, stack: Stack, memory:
         raise FieldError("fix", shown, f"not in {stack.name}, expected 1, or stack any")
 
 
+def _check_hosts(problem: PlanningProblem) -> None:
+    """Refuse states in the memory of hosts that the cluster does not describe, before anything is searched."""
+    problem.optimizer_seconds.sum()
+
+
 def _memory_model(
     request: PlanRequest, cluster: ClusterSpec, stack: Stack, calibration: Calibration | None
 ) -> MemoryModel:
@@ -164,7 +178,11 @@ def _memory_model(
         device, precision = next(iter(cluster.devices.values())), _precision(request, cluster)
         of_runs = calibration.stack if calibration else ""
         memory = memory_model_for(stack, cluster.devices) or memory_model_of(of_runs, device, precision)
-    asked = {"precision": precision, "grad_precision": request.grad_precision}
+    asked = {
+        "precision": precision,
+        "grad_precision": request.grad_precision,
+        "optimizer_offload_fraction": request.optimizer_offload_fraction,
+    }
     stated = {name: value for name, value in asked.items() if value is not None}
     return MemoryModel.parse({**memory.model_dump(), **stated}, "precision") if stated else memory
 

@@ -113,6 +113,9 @@ def plan(
         ``grad_precision``: in which gradients are kept and summed, ``bf16``, ``fp16`` or ``fp32``; by default fp16
         where ``precision`` is, and fp32 elsewhere.
 
+        ``optimizer_offload_fraction``: the share of the optimizer states that is in the host's memory, where the host
+        updates its weights; by default none.
+
         ``fix``: degrees and choices that must have these values, such as ``{"tp": 8, "schedule": "1f1b"}``.
 
         ``max_tp``: largest tensor degree; by default the largest node.

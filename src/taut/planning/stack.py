@@ -138,6 +138,32 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
     return space.model_copy(update={"max_vpp": max(space.max_vpp, request.fix.get("vpp", 1))})
 
 
+def beside_offload(request: PlanRequest, space: StrategySpace, stack: Stack, memory: MemoryModel) -> StrategySpace:
+    """
+    The space with the ZeRO stages beside which the stack has the memory model's share of optimizer states on the host.
+
+    Raises
+    ------
+    FieldError
+        If the stack, the latency model or a fixed ZeRO stage does not go with it.
+    """
+    fraction, field = memory.optimizer_offload_fraction, "optimizer_offload_fraction"
+    if not fraction:
+        return space
+    shown = f"{fraction:g}"
+    if request.latency_model != "step":
+        raise FieldError(field, shown, f"no part of {request.latency_model}, expected latency model step")
+    allowed = stack.zero_beside_offload(fraction)
+    if not allowed:
+        some = f", {1 if stack.offload_zero else 0}" if stack.offload_zero else ""
+        raise FieldError(field, shown, f"not in {stack.name}, expected 0{some}, or stack any")
+    if (zero := space.fixed.get("zero")) is not None and zero not in allowed:
+        beside = ", ".join(map(str, allowed))
+        raise FieldError("fix", f"zero={zero}", f"not beside {field} in {stack.name}, expected one of {beside}")
+    in_pipelines = space.pipeline_zero and [stage for stage in space.pipeline_zero if stage in allowed]
+    return space.model_copy(update={"zero": list(allowed), "pipeline_zero": in_pipelines})
+
+
 def _modules(request: PlanRequest, model: ModelSpec, stack: Stack) -> list[Module]:
     """Modules of selective recompute: asked for, or usual for the model's layers where the stack can name them."""
     asked = request.fix.get("recompute_modules")

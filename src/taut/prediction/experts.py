@@ -1,7 +1,7 @@
 """
 Rows priced one by one as plans: by the planner's own evaluator, workers in the order of the devices.
 
-These are rows with experts, and those with recompute of named modules.
+These are rows with experts, and those with recompute of named modules or optimizer states in the host's memory.
 
 A row's model has layers of its hidden size, the first ``dense_layers`` of them without experts. Where hidden size,
 heads and experts are those of a model of the catalog it is that model, at the row's number of layers and its sequence,
@@ -166,6 +166,7 @@ def _cluster(row: ConfigurationRow, setting: Setting) -> ClusterSpec:
         "gpus_per_node": size,
         "intra_bandwidth_gbps": machine.inside_rate / GIGABIT,
         "intra_latency_us": machine.inside_latency / MICROSECOND,
+        **setting.host,
     }
     if np.isfinite(machine.cards):
         node["nic_bandwidth_gbps"] = machine.cards / GIGABIT

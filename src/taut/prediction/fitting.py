@@ -129,7 +129,7 @@ def _measured(line: SampleLine, number: int, path: str | Path) -> ConfigurationR
         raise DataError(f"{path} {line.error}")
     if line.row.measured_s is None:
         raise DataError(f"{path} row {number}: measured_s: missing, expected seconds")
-    if words := _experts(line.row) or refusal(line.row, MemoryModel()):
+    if words := _not_fitted(line.row) or refusal(line.row, MemoryModel()):
         raise DataError(f"{path} row {number}: {words}")
     return line.row
 
@@ -256,11 +256,13 @@ def _weighed(line: SampleLine, number: int, path: str | Path) -> ConfigurationRo
         raise DataError(f"{path} {line.error}")
     if line.row.measured_bytes is None:
         raise DataError(f"{path} row {number}: measured_bytes: missing, expected bytes")
-    if words := _experts(line.row):
+    if words := _not_fitted(line.row):
         raise DataError(f"{path} row {number}: {words}")
     return line.row
 
 
-def _experts(row: ConfigurationRow) -> str:
-    """Why a row with experts is fitted by nothing; empty for others."""
+def _not_fitted(row: ConfigurationRow) -> str:
+    """Why a row with experts, or optimizer states on the host, is fitted by nothing; empty for others."""
+    if share := row.optimizer_offload_fraction:
+        return f"optimizer_offload_fraction is {share:g}, expected 0 to fit by"
     return "" if row.num_experts is None else f"num_experts is {row.num_experts}, expected a dense model to fit by"

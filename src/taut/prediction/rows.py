@@ -25,7 +25,16 @@ from taut.prediction.experts import division_of, priced_alone
 from taut.prediction.network_features import network_features
 from taut.prediction.settings import Given, Setting, setting_of, within_domain
 
-SHARED = ("gpu", "gpus_per_node", "precision", "grad_precision", "stack", "cluster", "cuda_graphs")
+SHARED = (
+    "gpu",
+    "gpus_per_node",
+    "precision",
+    "grad_precision",
+    "optimizer_offload_fraction",
+    "stack",
+    "cluster",
+    "cuda_graphs",
+)
 """Columns that choose a setting, beside whether a row takes one node or many and whether it has experts."""
 
 
@@ -85,12 +94,15 @@ def _of_setting(rows: list[ConfigurationRow], given: Given) -> list[Prediction]:
 
 
 def _stands_alone(row: ConfigurationRow) -> bool:
-    """Whether a row is priced as a plan: with experts, or with recompute of named modules."""
-    return row.num_experts is not None or bool(row.recompute_modules)
+    """Whether a row is priced as a plan: with experts, recompute of named modules, or optimizer states on the host."""
+    return row.num_experts is not None or bool(row.recompute_modules) or row.optimizer_offload_fraction > 0
 
 
 def _alone(row: ConfigurationRow, setting: Setting) -> Prediction:
     """A row priced alone, or what is wrong with it."""
+    if row.optimizer_offload_fraction and row.dp * row.cp > 1 and row.zero not in setting.offload_zero:
+        beside = " or ".join(map(str, setting.offload_zero))
+        return Prediction(error=f"zero is {row.zero}, expected {beside} beside optimizer_offload_fraction")
     try:
         seconds, needed = priced_alone(row, setting, division_of(row))
     except DataError as error:

@@ -8,7 +8,8 @@ gradient reductions, over the links of the device's own catalog cluster. Rows wi
 the cluster that the runs used.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -77,6 +78,8 @@ class Setting:
     per_parameter: ParameterBytes
     overlap: bool
     cp_comm: ContextKind
+    host: Mapping[str, float] = field(default_factory=dict)
+    offload_zero: tuple[int, ...] = (0, 1, 2, 3)
 
 
 def setting_of(row: ConfigurationRow, given: Given) -> Setting:
@@ -88,7 +91,10 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
     stack = _framework(row)
     known = given.calibration or _calibration(row, stack, device, precision)
     memory = given.memory_model or _memory_model(row, stack, device, precision, known)
-    memory = memory.model_copy(update={"precision": precision, "grad_precision": row.grad_precision})
+    asked = {"precision": precision, "grad_precision": row.grad_precision}
+    memory = memory.model_copy(update=asked)
+    if row.optimizer_offload_fraction:
+        memory = _offloaded(row, memory, stack)
     chosen = known or uncalibrated(device)
     if known is None:
         chosen = chosen.model_copy(update=memory.kept)
@@ -111,7 +117,26 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         per_parameter=parameter_bytes(precision, row.grad_precision),
         overlap=stack is not None and stack.overlap_grad_reduce,
         cp_comm=runs.cp_comm[0] if runs else "p2p",
+        host=_host(row, device) if row.optimizer_offload_fraction else {},
+        offload_zero=tuple(stack.zero_beside_offload(row.optimizer_offload_fraction)) if stack else (0, 1, 2, 3),
     )
+
+
+def _host(row: ConfigurationRow, device: DeviceSpec) -> dict[str, float]:
+    """The memory of the hosts of a row's nodes: of each GPU what it has in the cluster that is named, or its own."""
+    node = load_cluster(row.cluster or default_cluster(device)).nodes[0]
+    if node.host_memory_gbytes is None:
+        return {}
+    rate = node.host_memory_gbytes / node.gpus_per_node * min(row.gpus_per_node, row.n_gpus)
+    return {"host_memory_gbytes": rate, "host_memory_efficiency": node.host_memory_efficiency}
+
+
+def _offloaded(row: ConfigurationRow, memory: MemoryModel, stack: Stack | None) -> MemoryModel:
+    """The memory model with the row's share of optimizer states on the host, where the framework has it."""
+    share = row.optimizer_offload_fraction
+    if stack is not None and not stack.zero_beside_offload(share):
+        raise DataError(f"optimizer_offload_fraction is {share:g}, not in {stack.name}, expected 0")
+    return MemoryModel.parse({**memory.model_dump(), "optimizer_offload_fraction": share}, memory.name)
 
 
 def _framework(row: ConfigurationRow) -> Stack | None:

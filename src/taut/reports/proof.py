@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from taut.data.catalog.builtin import catalog_calibrations
 from taut.reports.errors_known import calibration_with_errors
+from taut.reports.memory_words import memory_words
 
 if TYPE_CHECKING:
     from taut.solver.certificate.document import PlanDocument
@@ -48,7 +49,7 @@ def proof(plan: "PlanDocument") -> list[str]:
         f"priced by   {inputs['costs'].spec['basis']}",
         *_band(plan),
         *_calibrations(plan),
-        f"memory      model {inputs['memory_model'].name}: {_memory_words(inputs['memory_model'].spec)}",
+        f"memory      model {inputs['memory_model'].name}: {memory_words(inputs['memory_model'].spec)}",
         "The gap is a claim about these prices, not about the machine; `taut verify` derives it again.",
     ]
     return lines
@@ -120,23 +121,6 @@ def _simulated(method: dict[str, Any]) -> list[str]:
 def _figure(value: object) -> float | None:
     """A figure that no check has looked at, None where it is none."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _memory_words(spec: dict[str, Any]) -> str:
-    """What a memory model rests on."""
-    formats = spec["precision"] + (f" with gradients in {kept}" if (kept := spec.get("grad_precision")) else "")
-    if spec["network"] is not None:
-        network = spec["network"]
-        words = f"{formats}, network of {len(network['layers'])} layers for even partitions"
-        return f"{words}, trained on {network['samples']} runs, margin {network['margin']:.1%} of the capacity"
-    group = f" and {each:.3g} a group" if (each := spec.get("group_overhead_gib")) else ""
-    words = f"{formats}, overhead {spec['overhead_gib']:.3g} GiB{group}"
-    if not spec["samples"]:
-        return f"{words}, margin {spec['margin']:.0%} of the capacity"
-    return (
-        f"{words}, fitted on {spec['samples']} runs ({100 * spec['mape']:.1f}% off on unseen ones), margin "
-        f"{spec['margin_gib']:.2f} GiB, exceeded with a chance of {100 * spec['level']:.3g}%"
-    )
 
 
 def _no_margin(bound: float | None) -> list[str]:

@@ -2,9 +2,9 @@ r"""
 A bound on the regret of a plan while the prices of links, layers and memory lie in a box.
 
 P is the plan. T(q; k, l) are the seconds of plan q of the space when everything that is computed takes k times and
-every link l times as long as stated: layers, optimizer and the constant of a calibration are scaled together by k, all
-rates and latencies together by l. Y is the factor of what devices have for a plan, and V(k, l, y) the least seconds of
-the plans that fit then. What is not known is (k, l, y) in a box
+every link l times as long as stated: layers, optimizer, hosts' memory and the constant of a calibration are scaled
+together by k, all rates and latencies together by l. Y is the factor of what devices have for a plan, and V(k, l, y)
+the least seconds of the plans that fit then. What is not known is (k, l, y) in a box
 
 .. math:: k \in [k_1, k_2], \quad l \in [l_1, l_2], \quad y \in [y_1, y_2]. \tag{1}
 

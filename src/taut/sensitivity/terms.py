@@ -1,8 +1,8 @@
 r"""
 A problem at other prices of its terms.
 
-(1) Links: every rate divided by x, cards included, and every latency times x, so that all communication takes x times
-    as long alone. Nothing else changes.
+(1) Links: every rate divided by x, cards and links to hosts included, and every latency times x, so that all
+    communication takes x times as long alone. Nothing else changes.
 (2) Memory: what a device has for a plan, its capacity less the margin, times y. With a margin of a share m of capacity
     C and g bytes beside it, :math:`y (C (1 - m) - g)` is the same of capacity y C and y g bytes; capacities are rounded
     up to whole KiB and one more, so that no plan is lost by rounding.
@@ -19,7 +19,8 @@ from taut.errors import DataError, TautError
 from taut.formulations.problem import PlanningProblem
 from taut.planning.resolve import wider_costs
 
-RATES, TIMES = ("intra_bandwidth_gbps", "nic_bandwidth_gbps", "bandwidth_gbps"), ("intra_latency_us", "latency_us")
+RATES = ("intra_bandwidth_gbps", "nic_bandwidth_gbps", "bandwidth_gbps", "host_link_gbytes")
+TIMES = ("intra_latency_us", "latency_us")
 
 
 def at_prices(
@@ -80,7 +81,8 @@ def _less_even(problem: PlanningProblem, factor: float) -> PlanningProblem:
 
 def _slower(cluster: ClusterSpec, factor: float) -> ClusterSpec:
     values = cluster.model_dump(mode="json")
-    for described in (*values["nodes"], values["network"], *values["network"]["racks"]):
+    devices = [node["device"] for node in values["nodes"]]
+    for described in (*values["nodes"], *devices, values["network"], *values["network"]["racks"]):
         for name in RATES:
             if described.get(name) is not None:
                 described[name] /= factor

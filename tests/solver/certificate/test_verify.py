@@ -292,6 +292,10 @@ def _recompute_modules(plan: Document) -> None:
     plan["certificate"]["space"]["recompute_modules"] = ["mlp"]
 
 
+def _offload(plan: Document) -> None:
+    plan["inputs"]["memory_model"]["spec"]["optimizer_offload_fraction"] = 0.5
+
+
 def _unknown_fixed(plan: Document) -> None:
     plan["certificate"]["space"]["fixed"] = {"foo": 1}
 
@@ -318,7 +322,7 @@ def test_corruption_is_refused(plan: Document, corrupt: Callable[[Document], Non
 
 
 @pytest.mark.parametrize(
-    "corrupt", [_cost, _model, _bandwidth, _shrunk_space, _latency_model, _unknown_fixed, _text_for_number]
+    "corrupt", [_cost, _model, _bandwidth, _shrunk_space, _latency_model, _offload, _unknown_fixed, _text_for_number]
 )
 def test_corruption_with_matching_digests_is_refused(plan: Document, corrupt: Callable[[Document], None]) -> None:
     """Recomputing the digests does not help: the figures themselves are derived again."""

@@ -1,5 +1,6 @@
 """A plan in each framework's words, read back, and what a framework cannot run."""
 
+import copy
 import json
 from collections.abc import Callable
 from functools import partial
@@ -263,3 +264,55 @@ def test_expert_degrees_are_written_and_read_back(degrees: dict[str, int]) -> No
             torchtitan_files(job)
         with pytest.raises(ExportError, match=r"expert ranks \(ep=.*, which DeepSpeed has not"):
             deepspeed_files(job)
+
+
+def offloaded(fraction: float, **fix: Any) -> Job:
+    """A plan with a share of its optimizer states in the hosts' memory."""
+    job = launched(**fix)
+    inputs = copy.deepcopy(job.plan.document["inputs"])
+    inputs["memory_model"]["spec"]["optimizer_offload_fraction"] = fraction
+    return Job(taut.Plan(job.plan.document | {"inputs": inputs}))
+
+
+OFFLOADABLE: dict[str, Any] = {"pp": 2, "tp": 2, "micro_batch": 1, "zero": 1, "schedule": "1f1b", "recompute": "none"}
+
+
+@pytest.mark.parametrize("fraction", [0.25, 1.0])
+def test_states_on_hosts_are_written_and_read_back(fraction: float) -> None:
+    """Flags of Megatron-LM, settings of Megatron-Bridge, keys of FlagScale."""
+    job = offloaded(fraction, **OFFLOADABLE)
+    flags = megatron_flags(job)
+    assert flags["--optimizer-offload-fraction"] == f"{fraction:g}"
+    assert {"--optimizer-cpu-offload", "--use-precision-aware-optimizer", "--use-distributed-optimizer"} <= set(flags)
+    assert settings_of_flags(flags_text(flags))["optimizer_offload_fraction"] == fraction
+    assert bridge_settings(job)["optimizer.optimizer_offload_fraction"] == fraction
+    assert flagscale_config(job)["system"]["optimizer_offload_fraction"] == fraction
+    assert "--optimizer-cpu-offload" not in megatron_flags(offloaded(0.0, **OFFLOADABLE))
+
+
+def test_deepspeed_has_states_on_hosts_beside_zero() -> None:
+    """All of them beside any stage, a part beside ZeRO-3; the configuration is read back."""
+    for fraction, zero in ((1.0, 2), (0.5, 3)):
+        job = offloaded(fraction, pp=1, tp=1, micro_batch=1, zero=zero, recompute="none")
+        config = json.loads(deepspeed_files(job)["ds_config.json"])
+        assert config["zero_optimization"]["stage"] == zero
+        assert deepspeed_values(config, "a file")["optimizer_offload_fraction"] == fraction
+    with pytest.raises(ExportError, match="a part of the optimizer states in the host's memory beside ZeRO-2"):
+        deepspeed_files(offloaded(0.5, pp=1, tp=1, micro_batch=1, zero=2, recompute="none"))
+
+
+@pytest.mark.parametrize(
+    ("make", "zero", "words"),
+    [
+        (megatron_flags, 3, "beside ZeRO-3, expected ZeRO-1"),
+        (bridge_settings, 0, "beside ZeRO-0, expected ZeRO-1"),
+        (torchtitan_files, 3, "which torchtitan has not without weights and gradients"),
+        (deepspeed_files, 0, "without ZeRO"),
+    ],
+)
+def test_states_on_hosts_that_a_framework_has_not_are_refused(
+    make: Callable[[Job], object], zero: int, words: str
+) -> None:
+    """One line with the reason and what to plan with instead."""
+    with pytest.raises(ExportError, match=words):
+        make(offloaded(1.0, pp=1, tp=1, micro_batch=1, zero=zero, recompute="none"))

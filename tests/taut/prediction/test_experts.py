@@ -86,6 +86,38 @@ def test_dense_rows_have_modules_too() -> None:
     assert more["step_time_s"] > core["step_time_s"]
 
 
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
+def test_rows_with_states_on_hosts_are_priced_as_the_plan(fraction: float) -> None:
+    """Seconds and bytes are those of a plan with the same share."""
+    fixed: dict[str, Any] = {"tp": 2, "pp": 1, "dp": 4, "zero": 1, "micro_batch": 1, "recompute": "none"}
+    shape = SHAPE | {"ffn_hidden": 2816}
+    model = taut.ModelSpec.parse({"name": "row", "gated_mlp": True, **shape}, "row")
+    fixed["sequence_parallel"] = True
+    found = taut.plan(model, "dgx-h100", global_batch=32, fix=fixed, optimizer_offload_fraction=fraction)
+    row = {"gpu": "h100", "n_gpus": 8, "tp": 2, "dp": 4, "zero": 1, "global_batch": 32, **shape}
+    row |= {"sequence_parallel": True, "optimizer_offload_fraction": fraction}
+    said, plain = taut.predict([row, {**row, "optimizer_offload_fraction": 0}])
+    assert said["step_time_s"] == pytest.approx(found.step_time_s, rel=1e-9)
+    assert said["memory_bytes"] == max(found.predicted.memory_bytes) < plain["memory_bytes"]
+    assert said["step_time_s"] > plain["step_time_s"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"zero": 0}, "zero is 0, expected 1 beside optimizer_offload_fraction"),
+        ({"stack": "torchtitan"}, "optimizer_offload_fraction is 1, not in torchtitan, expected 0"),
+        ({"gpu": "rtx-4090"}, "device rtx-4090: host_link_gbytes: missing"),
+        ({"optimizer_offload_fraction": 2}, "optimizer_offload_fraction"),
+    ],
+)
+def test_rows_whose_states_cannot_be_on_hosts_have_an_error(changes: dict[str, Any], words: str) -> None:
+    """One line in the row's place."""
+    row = {"gpu": "h100", "n_gpus": 8, "tp": 2, "dp": 4, "zero": 1, "global_batch": 32, **SHAPE}
+    (said,) = taut.predict([{**row, "optimizer_offload_fraction": 1, **changes}])
+    assert words in said["error"]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

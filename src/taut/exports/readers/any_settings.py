@@ -88,4 +88,17 @@ def deepspeed_values(config: Any, source: str) -> dict[str, Any]:
             raise DataError(
                 f"{source}: {names.get(name, 'zero_optimization.stage')} {json.dumps(value)}: expected a number"
             )
-    return found
+    return found | _offload(zero, source)
+
+
+def _offload(zero: Any, source: str) -> dict[str, float]:
+    """The share of the optimizer states in the host's memory, where it is stated."""
+    given = zero.get("offload_optimizer") if isinstance(zero, dict) else None
+    if not isinstance(given, dict) or given.get("device", "none") == "none":
+        return {}
+    device, share = given["device"], given.get("ratio", 1.0)
+    if device != "cpu":
+        raise DataError(f'{source}: offload_optimizer.device {json.dumps(device)}: expected "cpu" or "none"')
+    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+        raise DataError(f"{source}: offload_optimizer.ratio {json.dumps(share)}: expected a share from 0 to 1")
+    return {"optimizer_offload_fraction": float(share)}

@@ -23,6 +23,7 @@ COUNTS = {
     "micro_batch": "--micro-batch-size",
 }
 STRATEGY, COPIES = "--data-parallel-sharding-strategy", "--num-distributed-optimizer-instances"
+OFFLOAD = "--optimizer-offload-fraction"
 MODULES = "--recompute-modules"
 """The one flag of several values that is read."""
 SHARDS = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -87,11 +88,24 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
         values["recompute"] = "selective"
     if values["recompute"] == "selective" and flags.get(MODULES):
         values["recompute_modules"] = "+".join(str(flags[MODULES]).split())
+    if "--optimizer-cpu-offload" in flags:
+        values["optimizer_offload_fraction"] = _fraction(flags.get(OFFLOAD) or "1")
     if layers:
         values["layers"] = "|".join(map(str, layers))
     if "--global-batch-size" in flags:
         values["global_batch"] = count(flags, "--global-batch-size")
     return values
+
+
+def _fraction(text: str) -> float:
+    """The share of the optimizer states in the host's memory."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise DataError(f"{OFFLOAD} {text}: expected a share from 0 to 1")
+    return share
 
 
 def _zero(flags: Mapping[str, str | None]) -> int:

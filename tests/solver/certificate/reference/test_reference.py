@@ -24,7 +24,7 @@ from taut.solver.certificate.reference.orders import check, device_ends
 from taut.solver.certificate.reference.prices import price
 from tests.support.contexts import all_context_kinds
 from tests.support.expert_ranks import with_expert_ranks
-from tests.support.instances import random_problem
+from tests.support.instances import random_problem, with_offload
 from tests.support.reference import case_of, choice_of, random_placement, random_strategy
 from tests.support.words import with_random_orders
 
@@ -160,6 +160,19 @@ def test_evaluators_agree_on_further_tokens(block: int) -> None:
         given = replace(given, model=model, latency_model="step", space=given.space.model_copy(update=more))
         given = all_context_kinds(given, seed)
         checked += agree(given, rng, 6)
+    assert checked > 100
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_evaluators_agree_on_optimizer_states_on_hosts(block: int) -> None:
+    """A part of the states or all of them, types of devices and hosts, every ZeRO stage, also by orders."""
+    rng, checked = np.random.default_rng(700 + block), 0
+    for seed in range(block * 50, (block + 1) * 50):
+        given = random_problem(seed, measured=seed % 7 == 0, large=seed % 5 == 0, experts=seed % 3 == 0)
+        more: dict[str, Any] = {"zero": [0, 1, 2, 3]}
+        if seed % 4 == 0:
+            more |= {"schedules": ["1f1b", "interleaved-1f1b", "zb-h1", "v-half"], "max_vpp": 2}
+        checked += agree(with_offload(seed, replace(given, space=given.space.model_copy(update=more))), rng, 5)
     assert checked > 100
 
 

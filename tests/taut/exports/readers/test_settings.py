@@ -40,6 +40,11 @@ def test_a_command_line_of_megatron() -> None:
         ("--micro-batch-size 2 --expert-model-parallel-size 16", "ep", 16),
         ("--micro-batch-size 2", "ep", 1),
         ("--micro-batch-size 2 --recompute-granularity full", "recompute", "full"),
+        ("--micro-batch-size 2 --optimizer-cpu-offload", "optimizer_offload_fraction", 1.0),
+        (
+            "--micro-batch-size 2 --optimizer-cpu-offload --optimizer-offload-fraction 0.5",
+            *("optimizer_offload_fraction", 0.5),
+        ),
         (
             "--micro-batch-size 2 --recompute-granularity selective --recompute-modules moe_act layernorm --bf16",
             *("recompute_modules", "moe_act+layernorm"),
@@ -83,6 +88,11 @@ WRONG = {
     "k.toml": (
         '[parallelism]\npipeline_parallel_degree = 2\npipeline_parallel_schedule = "Best"',
         "expected one of 1F1B",
+    ),
+    "m.sh": ("--micro-batch-size 1 --optimizer-cpu-offload --optimizer-offload-fraction 2", "a share from 0 to 1"),
+    "n.json": (
+        '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}',
+        'offload_optimizer.device "nvme": expected "cpu"',
     ),
     "l.toml": ("[parallelism]\ntensor_parallel_degree = 1.5", "a whole number"),
 }
