@@ -62,6 +62,11 @@ def test_usual_and_other_rates_are_silent(tmp_path: Path, intra: float, network:
     ("change", "words"),
     [
         ({"memory_gib": 640}, "device.memory_gib is 640, which looks like Gbit, or eight GPUs .* h100-80gb has 80 GiB"),
+        (
+            {"host_link_gbytes": 126},
+            "host_link_gbytes is 126, which looks like GB/s of both directions: h100-80gb has 63",
+        ),
+        ({"host_link_gbytes": 504}, "host_link_gbytes is 504, which looks like Gb/s: h100-80gb has 63 GB/s"),
         ({"memory_gib": 10}, "device.memory_gib is 10, which looks like an eighth"),
         ({"memory_bandwidth_gbytes": 26800}, "looks like Gb/s, or eight GPUs together: h100-80gb has 3350 GB/s"),
         ({"memory_bandwidth_gbytes": 3.35}, "is 3.35, which looks like TB/s: h100-80gb has 3350 GB/s"),

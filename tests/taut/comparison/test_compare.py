@@ -133,3 +133,17 @@ def test_the_best_plan_is_never_slower_than_one_that_runs() -> None:
     found = taut.compare("gpt2-345m", "dgx-a100", global_batch=32, current=CURRENT, work_limit=1)
     assert found.current.fits
     assert found.best.step_time_s <= found.current.step_time_s * (1 + 1e-9)
+
+
+def test_a_command_line_with_states_on_hosts_is_compared_with_them(run: Run) -> None:
+    """The share that runs holds for the best plan too; another one beside it is refused."""
+    flags = "--tensor-model-parallel-size 2 --micro-batch-size 2 --use-distributed-optimizer"
+    words = ["compare", MODEL, CLUSTER, "--global-batch", "32", "--quiet", "--json", "--current"]
+    away = json.loads(run(*words, f"{flags} --optimizer-cpu-offload").out)
+    option = json.loads(run(*words, flags, "--optimizer-offload-fraction", "1").out)
+    here = json.loads(run(*words, flags).out)
+    assert (away["current"], away["best"]) == (option["current"], option["best"])
+    for role in ("current", "best"):
+        assert away[role]["step_time_s"] > here[role]["step_time_s"]
+    wrong = [*words, f"{flags} --optimizer-cpu-offload", "--optimizer-offload-fraction", "0.5"]
+    refused(run(*wrong), "optimizer_offload_fraction=1.0")

@@ -116,6 +116,18 @@ def test_kinds_of_context_ranks_are_taken_as_they_are(kind: str) -> None:
     assert said["cp_comm_type"] in (kind, [kind])
 
 
+@pytest.mark.parametrize("fraction", [0.25, 1.0])
+def test_states_on_hosts_are_taken_as_they_are(fraction: float) -> None:
+    """The share of the optimizer states and the optimizers that go with it, also with one replica."""
+    for fix in ({"pp": 2, "tp": 2, "dp": 2}, {"pp": 2, "tp": 4, "dp": 1}):
+        job = Job(taut.plan("llama3-8b", "dgx-h100", global_batch=64, fix=fix, optimizer_offload_fraction=fraction))
+        case = case_of(job)
+        read = ["optimizer_cpu_offload", "optimizer_offload_fraction", "use_precision_aware_optimizer"]
+        case["read"] = [*read, "use_distributed_optimizer"]
+        (said,) = asked("megatron_arguments", [case], "checkout_worker")
+        assert [said[name] for name in case["read"]] == [True, fraction, True, True], said
+
+
 def test_what_does_not_fit_the_plan_is_refused() -> None:
     """Another number of processes, a layout of other layers, kernels in any order, and a flag that is none."""
     jobs = drawn("megatron-core", ["1f1b"], ["none"])

@@ -15,7 +15,7 @@ from taut.sensitivity.terms import at_prices
 from taut.solver.result import Limits, SearchResult
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
-from tests.support.instances import random_problem
+from tests.support.instances import random_problem, with_offload
 from tests.support.oracle import enumerate_all
 
 SECONDS = 0.1
@@ -23,8 +23,9 @@ SECONDS = 0.1
 
 
 def problem_of(seed: int) -> PlanningProblem:
-    """A small random problem, every third with overlapped reductions."""
+    """A small random problem, every third with overlapped reductions, every fourth with optimizer states on hosts."""
     given = random_problem(seed, measured=seed % 2 == 0, experts=seed % 5 == 0)
+    given = with_offload(seed, given) if seed % 4 == 3 else given
     return PlanningProblem(
         given.model, given.cluster, given.costs, given.memory, given.space, given.latency_model, given.calibration,
         overlap_grad_reduce=seed % 3 == 0 and given.latency_model == "step",
