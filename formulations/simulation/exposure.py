@@ -1,8 +1,8 @@
 r"""
 What every device does at every moment of a step, compiled: it computes, waits for a collective or a message, or idles.
 
-Sets: activities in an order of precedence: computation, tensor groups, context rings, gathers and scatters, reductions
-of gradients, messages on their way to the device.
+Sets: activities in an order of precedence: computation, tensor groups, context rings, exchanges of expert ranks,
+gathers and scatters, reductions of gradients, messages on their way to the device.
 
 (1) At any moment a device counts as busy with the first activity in this order that runs there, and idle where none
     does. Of the communication only what nothing before it hides counts: it is exposed.
@@ -16,17 +16,26 @@ from taut.formulations.compiled import jit
 from taut.formulations.simulation.graph import OperatorGraph
 from taut.formulations.simulation.operators import KINDS, REDUCE, RETURN, SEND, STREAMS, TIED
 
-ACTIVITIES = ("compute", "tensor_parallel", "context_parallel", "sharding", "data_parallel", "pipeline_transfers")
+ACTIVITIES = (
+    "compute",
+    "tensor_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "sharding",
+    "data_parallel",
+    "pipeline_transfers",
+)
 """Activities in the order of (1); what is left is the bubble."""
 _OF_KIND = {
     "tensor-parallel": 1,
     "context-parallel": 2,
-    "gather weights": 3,
-    "scatter gradients": 3,
-    "reduce gradients": 4,
-    "reduce tied embedding": 4,
-    "send activations": 5,
-    "send gradients": 5,
+    "exchange tokens": 3,
+    "gather weights": 4,
+    "scatter gradients": 4,
+    "reduce gradients": 5,
+    "reduce tied embedding": 5,
+    "send activations": 6,
+    "send gradients": 6,
 }
 ACTIVITY = np.array([_OF_KIND.get(kind, 0) for kind in KINDS])
 """Activity of every kind of task."""

@@ -42,6 +42,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.errors import FormulationError
+from taut.formulations.gradient_reductions import overlaps
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.simulation.cards import Load, alike_on_cards, card_flows, card_loads
@@ -54,6 +55,7 @@ from taut.formulations.simulation.passes import Template
 from taut.formulations.simulation.replicas import Replicas, replicas_of
 from taut.formulations.simulation.tail import Ended, appended, tail_of
 from taut.formulations.simulation.templates import pass_templates
+from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -201,10 +203,9 @@ def operator_graph(
     Raises
     ------
     FormulationError
-        If the problem has another latency model, or experts are on ranks of their own.
+        If the problem has another latency model, or expert ranks do what is not simulated.
     """
-    if strategy.candidate.ep > 1:
-        raise FormulationError(f"ep={strategy.candidate.ep}: expert ranks are not simulated, expected ep=1")
+    _check_experts(problem, strategy.candidate, share_links=share_links)
     if problem.latency_model != "step":
         raise FormulationError(f"latency model {problem.latency_model}: expected step, whose prices are simulated")
     candidate, order = strategy.candidate, passes_of(strategy.candidate)
@@ -246,6 +247,17 @@ def operator_graph(
         return graph
     flows = card_flows(graph, loads)
     return replace(graph, seconds=shared_seconds(graph.seconds, graph.first_dependency, graph.children, flows))
+
+
+def _check_experts(problem: PlanningProblem, candidate: Candidate, *, share_links: bool) -> None:
+    """Refuse what is not simulated of expert ranks: their exchanges have no flows, and their buckets two rings."""
+    refused = {
+        "exchanges behind another micro-batch": problem.hides_exchange(candidate),
+        "links that flows share": share_links,
+        "gradient reductions that overlap": overlaps(problem, candidate),
+    }
+    if candidate.ep > 1 and (found := [what for what, is_there in refused.items() if is_there]):
+        raise FormulationError(f"ep={candidate.ep} with {found[0]} is not simulated, expected ep=1, or without")
 
 
 def _flat(templates: list[list[list[Template | None]]]) -> Templates:

@@ -14,12 +14,15 @@ Data: seconds of a layer by pass (``taut.data.costs``), traffic within blocks
     hide (``taut.formulations.tables.block_traffic`` (3)); all-to-alls of context ranks take their place, once each.
 (3) Recompute r adds :math:`I_r - I_{none}` seconds before the gradients of a layer: the whole forward pass with its
     all-reduces, or attention's core; both with the context ring. What a table's row has less than none is 0.
+(4) Expert ranks exchange tokens before the MLP of a layer with experts and after it, in both passes. What its gradients
+    exchange is in one format, so that a combine takes half of their seconds, and a dispatch forward, or again, the rest
+    of its pass's. A block runs in step, so no exchange waits for another one. The all-reduces of such a layer differ
+    and take their mean each.
 
 An operator of a block takes what it takes on the block's slowest device type, as every part ends in a collective that
 waits for all.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from taut.data.costs import RECOMPUTE, LayerCost
@@ -28,6 +31,7 @@ from taut.errors import FormulationError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.tables.block_links import BlockLink
+from taut.formulations.tables.block_traffic import Traffic
 
 KINDS = (
     "forward",
@@ -45,10 +49,11 @@ KINDS = (
     "reduce tied embedding",
     "norm of gradients",
     "optimizer",
+    "exchange tokens",
 )
 """What a task does; a task's kind is its place here."""
 (FORWARD, RECOMPUTED, INPUT, WEIGHT, BACKWARD, TENSOR, CONTEXT, SEND, RETURN, GATHER, SCATTER) = range(11)
-REDUCE, TIED, NORM, OPTIMIZER = range(11, 15)
+REDUCE, TIED, NORM, OPTIMIZER, EXCHANGE = range(11, 16)
 
 PARTS = ("", "attention", "mlp", "embedding", "head")
 """Which part of a layer a task belongs to; a task's part is its place here."""
@@ -69,12 +74,18 @@ class Operator(NamedTuple):
     stream: int
 
 
+TRAFFIC = ("reduce", "ring", "exchange", "summed", "dispatch", "dispatch_again", "combine")
+"""Prices of traffic within a block."""
+
+
 class LayerPrices(NamedTuple):
     """
     What one layer costs a block.
 
     ``forward``, ``again`` (recompute), ``input`` and ``weight`` seconds; ``share`` of attention, (1); ``reduce``
-    seconds of one all-reduce, ``ring`` of one turn of keys and values, ``exchange`` of the all-to-alls of a pass, (2).
+    seconds of one all-reduce, ``ring`` of one turn of keys and values, ``exchange`` of the all-to-alls of a pass, (2);
+    ``summed`` of what selective recompute sums again, (3); ``dispatch`` and ``dispatch_again`` of a dispatch forward
+    and again, ``combine`` of any other exchange of tokens, (4).
     """
 
     forward: float
@@ -85,6 +96,10 @@ class LayerPrices(NamedTuple):
     reduce: float
     ring: float
     exchange: float
+    summed: float
+    dispatch: float
+    dispatch_again: float
+    combine: float
 
 
 class Prices:
@@ -120,6 +135,10 @@ class Prices:
         #: Modules of selective recompute.
         self.modules = frozenset(priced.modules or ("core_attn",))
         self._traffic = [self.tables.forward.at(layer, layer + 1) for layer in range(self.layers)]
+        self._both: dict[str, list[Traffic]] = {
+            name: [self.tables.traffic.at(r, layer, layer + 1) for layer in range(self.layers)]
+            for r, name in enumerate(RECOMPUTE)
+        }
 
     def layer(self, layer: int, recompute: str, types: tuple[int, ...], link: BlockLink) -> LayerPrices | None:
         """Prices of a layer on a block of some device types and links, None of embedding and head."""
@@ -129,21 +148,22 @@ class Prices:
         plain = [self._cost["none"][k][kind] for k in types]
         chosen = [self._cost[recompute][k][kind] for k in types]
         again = [max(c.input_grad - p.input_grad, 0.0) for c, p in zip(chosen, plain, strict=True)]
-        sent = self._traffic[layer]
+        sent, both, chosen_both = self._traffic[layer], self._both["none"][layer], self._both[recompute][layer]
+        more, combine = chosen_both.less(both), _exchanged(both.less(sent), link) / 2
         return LayerPrices(
             forward=max(cost.forward for cost in chosen),
             again=max(again),
             input=max(cost.input_grad - more for cost, more in zip(chosen, again, strict=True)),
             weight=max(cost.weight_grad for cost in chosen),
             share=self._share[kind],
-            reduce=float(sent.group_bytes * link.inverse + sent.group_steps * link.latency) / 2,
+            reduce=_summed(sent, link) / 2,
             ring=float(sent.ring_seconds(link)),
             exchange=float(sent.all_to_all_seconds(link)),
+            summed=max(_summed(more, link), 0.0),
+            dispatch=_exchanged(sent, link) - combine,
+            dispatch_again=_exchanged(more, link) - combine,
+            combine=combine,
         )
-
-    def sums_again(self, layer: int) -> bool:
-        """Whether recomputing modules of a layer sums its output again."""
-        return ("moe" if self.problem.model.blocks[layer - self.ahead].experts else "mlp") in self.modules
 
     def kind_of(self, layer: int) -> int | None:
         """Number of a layer's kind."""
@@ -171,91 +191,17 @@ class Prices:
         return found
 
 
+def _summed(sent: Traffic, link: BlockLink) -> float:
+    """Seconds of the all-reduces of tensor groups."""
+    return float(sent.group_bytes * link.inverse + sent.group_steps * link.latency)
+
+
+def _exchanged(sent: Traffic, link: BlockLink) -> float:
+    """Seconds of exchanges of tokens, (4)."""
+    moved = sent.near_bytes * link.near_inverse + sent.far_bytes * link.far_inverse
+    return float(moved + sent.expert_steps * link.expert_latency)
+
+
 def attention_share(layer: LayerSpec) -> float:
     """Share of a layer's FLOP that attention has, (1)."""
     return 1.0 - layer.ffn_flops() / layer.forward_flops()
-
-
-def forward_operators(
-    prices: Prices, layer: int, recompute: str, types: tuple[int, ...], link: BlockLink
-) -> Iterator[Operator]:
-    """Operators of a layer's forward pass in order, (1) and (2)."""
-    own = prices.layer(layer, recompute, types, link)
-    if layer == 0:
-        yield from _compute(prices.edge(EMBEDDING, types).forward, FORWARD, EMBEDDING, layer)
-    if own is not None:
-        yield from _forward(prices, own, layer, FORWARD, own.forward)
-    if layer == prices.layers - 1:
-        yield from _compute(prices.edge(HEAD, types).forward, FORWARD, HEAD, layer)
-
-
-def _forward(prices: Prices, own: LayerPrices, layer: int, kind: int, seconds: float) -> Iterator[Operator]:
-    yield from _contexts(own.ring + own.exchange, layer)
-    yield from _part(prices, own.reduce, Operator(own.share * seconds, kind, ATTENTION, layer, COMPUTE))
-    yield from _part(prices, own.reduce, Operator((1 - own.share) * seconds, kind, MLP, layer, COMPUTE))
-
-
-def backward_operators(
-    prices: Prices, layer: int, recompute: str, kind: int, types: tuple[int, ...], link: BlockLink
-) -> Iterator[Operator]:
-    """Operators of a layer's gradients by input, by weights (W alone has no traffic) or both, in order, (2) and (3)."""
-    own = prices.layer(layer, recompute, types, link)
-    if layer == prices.layers - 1:
-        yield from _compute(_of_kind(prices.edge(HEAD, types), kind), kind, HEAD, layer)
-    if own is not None:
-        yield from _backward(prices, own, layer, recompute, kind)
-    if layer == 0:
-        yield from _compute(_of_kind(prices.edge(EMBEDDING, types), kind), kind, EMBEDDING, layer)
-
-
-def _backward(prices: Prices, own: LayerPrices, layer: int, recompute: str, kind: int) -> Iterator[Operator]:
-    """What is computed again of a layer, and its gradients."""
-    seconds = {INPUT: own.input, WEIGHT: own.weight, BACKWARD: own.input + own.weight}[kind]
-    if kind != WEIGHT:
-        yield from _recomputed(prices, own, layer, recompute)
-    reduce = 0.0 if kind == WEIGHT else own.reduce
-    yield from _part(prices, reduce, Operator((1 - own.share) * seconds, kind, MLP, layer, COMPUTE))
-    yield from _part(prices, reduce, Operator(own.share * seconds, kind, ATTENTION, layer, COMPUTE))
-    if kind != WEIGHT:
-        yield from _contexts(2 * own.ring + own.exchange, layer)
-
-
-def _recomputed(prices: Prices, own: LayerPrices, layer: int, recompute: str) -> Iterator[Operator]:
-    """What is computed again, (3)."""
-    silent = own if prices.recompute_communication else own._replace(reduce=0.0, ring=0.0, exchange=0.0)
-    if recompute == "full":
-        yield from _forward(prices, silent, layer, RECOMPUTED, own.again)
-    elif recompute == "selective":
-        modules = prices.modules
-        if "core_attn" in modules:
-            yield from _contexts(silent.ring + silent.exchange, layer)
-        yield from _compute(own.again, RECOMPUTED, ATTENTION if "core_attn" in modules else MLP, layer)
-        if prices.sums_again(layer) and silent.reduce > 0.0:
-            yield Operator(silent.reduce, TENSOR, MLP, layer, GROUP)
-
-
-def _of_kind(cost: LayerCost, kind: int) -> float:
-    return {INPUT: cost.input_grad, WEIGHT: cost.weight_grad, BACKWARD: cost.input_grad + cost.weight_grad}[kind]
-
-
-def _part(prices: Prices, reduce: float, own: Operator) -> Iterator[Operator]:
-    """A part with its collective, (2)."""
-    both = Operator(reduce / 2, TENSOR, own.part, own.layer, GROUP)
-    if reduce > 0.0 and prices.candidate.sequence_parallel:
-        yield both
-        yield own
-        yield both
-        return
-    yield own
-    if reduce > 0.0:
-        yield both._replace(seconds=reduce)
-
-
-def _contexts(seconds: float, layer: int) -> Iterator[Operator]:
-    if seconds > 0.0:
-        yield Operator(seconds, CONTEXT, ATTENTION, layer, GROUP)
-
-
-def _compute(seconds: float, kind: int, part: int, layer: int) -> Iterator[Operator]:
-    if seconds > 0.0:
-        yield Operator(seconds, kind, part, layer, COMPUTE)

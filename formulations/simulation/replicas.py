@@ -1,7 +1,8 @@
 r"""
 What the operators of every replica cost, and which replicas are alike.
 
-Sets: replicas z, chunks c on pipeline ranks d(c); workers as in ``taut.formulations.latency``.
+Sets: replicas z, or where an expert group goes over several of them, so many together, which run in step
+(``taut.formulations.degrees`` (2)); chunks c on pipeline ranks d(c); workers as in ``taut.formulations.latency``.
 
 (1) The seconds of a replica's tasks depend on the device types of its blocks, the slowest links of their groups, the
     transfers between its chunks, and the rate of its gathers, alone.
@@ -89,16 +90,17 @@ def replicas_of(
     types = (of_workers[..., None] == np.arange(len(problem.device_types))).any(axis=-2)
     links = np.stack(block_link(problem.links, devices, candidate.block))
     forth, back = _transfers(problem, strategy, device, devices)
-    rate = np.zeros((candidate.pp, candidate.dp))
+    pipelines = candidate.pipelines
+    rate = np.zeros((candidate.pp, pipelines))
     if has_shards(problem, candidate):
         rate = shard_rates(problem, candidate, devices)
-    figures = [types.swapaxes(1, 2).reshape(-1, candidate.dp), links.reshape(-1, candidate.dp), forth, back, rate]
+    figures = [types.swapaxes(1, 2).reshape(-1, pipelines), links.reshape(-1, pipelines), forth, back, rate]
     figures += [] if apart is None else [apart[None, :]]
     rows = np.concatenate(figures).T
     _, simulated, like = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     simulated, like = simulated.ravel(), like.ravel()
     if every:
-        simulated = like = np.arange(candidate.dp)
+        simulated = like = np.arange(pipelines)
     return Replicas(
         simulated,
         like,

@@ -1,8 +1,8 @@
 """
 Templates of every pass of a strategy: one for each simulated pipeline, kind of pass and chunk, equal ones shared.
 
-A pass F, I, W or B of a chunk runs the operators of its layers (``taut.formulations.simulation.operators``), backwards
-from the last layer, with gathers and scatters (``taut.formulations.simulation.passes``).
+A pass F, I, W or B of a chunk runs the operators of its layers (``taut.formulations.simulation.layer_passes``),
+backwards from the last layer, with gathers and scatters (``taut.formulations.simulation.passes``).
 """
 
 from collections.abc import Hashable
@@ -11,17 +11,8 @@ from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
 from taut.formulations.sharding import has_shards
 from taut.formulations.simulation import operators
-from taut.formulations.simulation.operators import (
-    BACK,
-    FORTH,
-    RETURN,
-    SEND,
-    WHOLE,
-    Operator,
-    Prices,
-    backward_operators,
-    forward_operators,
-)
+from taut.formulations.simulation.layer_passes import backward_operators, forward_operators
+from taut.formulations.simulation.operators import BACK, FORTH, RETURN, SEND, WHOLE, Operator, Prices
 from taut.formulations.simulation.passes import Shards, Template, template
 from taut.formulations.simulation.replicas import Replicas
 from taut.formulations.strategy import Strategy

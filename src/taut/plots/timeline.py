@@ -38,6 +38,7 @@ COMPUTING = {
 EXCHANGING = {
     "tensor-parallel": "#56b4e9",
     "context-parallel": "#5a4fcf",
+    "exchange tokens": "#999933",
     "gather weights": "#a6761d",
     "scatter gradients": "#d9b38c",
     "reduce gradients": "#cc79a7",
@@ -51,6 +52,7 @@ WORDS = {
     "send gradients": "messages",
     "tensor-parallel": "tensor groups",
     "context-parallel": "context rings",
+    "exchange tokens": "expert ranks",
 }
 """Names of the legend where they differ from the kind's."""
 LIGHTEST = 0.45

@@ -16,6 +16,7 @@ WORDS = {
     "compute": "computation",
     "tensor_parallel": "tensor groups",
     "context_parallel": "context rings",
+    "expert_parallel": "expert ranks",
     "sharding": "shards",
     "data_parallel": "gradients",
     "pipeline_transfers": "messages",
@@ -50,8 +51,10 @@ def summary(found: "Simulation", *, width: int = 110) -> str:
 def _lines(found: "Simulation") -> list[str]:
     problem, step = found.problem, found.step_time_s
     parts = ", ".join(f"{WORDS[name]} {part / step:.1%}" for name, part in found.breakdown_s.items() if part > 0)
-    replicas, dp = len(found.graph.replicas.simulated), found.strategy.candidate.dp
-    alike = f"; {replicas} of {dp} replicas simulated, the others are alike" if replicas < dp else ""
+    chosen, simulated = found.strategy.candidate, len(found.graph.replicas.simulated)
+    what = "replicas" if chosen.pipelines == chosen.dp else "expert groups"
+    alike = f"; {simulated} of {chosen.pipelines} {what} simulated, the others are alike"
+    alike = alike if simulated < chosen.pipelines else ""
     return [
         f"{problem.model.name} on {problem.cluster.name}: {found.strategy.candidate}",
         f"step        {step:.6g} s; closed form {found.closed_form_s:.6g} s ({step / found.closed_form_s - 1:+.2%})",

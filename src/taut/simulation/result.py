@@ -131,8 +131,10 @@ class Simulation:
         pipeline, rank = divmod(device, self.graph.ranks)
         replica = int(self.graph.replicas.simulated[pipeline])
         copies = int(np.count_nonzero(self.graph.replicas.like == pipeline))
-        words = f"stage {rank}" + (f", replica {replica}" if self.strategy.candidate.dp > 1 else "")
-        return words + (f" (stands for {copies} replicas)" if copies > 1 else "")
+        chosen = self.strategy.candidate
+        kind = "replica" if chosen.pipelines == chosen.dp else "expert group"
+        words = f"stage {rank}" + (f", {kind} {replica}" if chosen.pipelines > 1 else "")
+        return words + (f" (stands for {copies} {kind}s)" if copies > 1 else "")
 
     def to_networkx(self) -> "DiGraph[int]":
         """The graph of a small step, with the start of every task."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from taut.data.stack import SCHEDULES
-from taut.formulations.simulation.exposure import activity_seconds
+from taut.formulations.simulation.exposure import ACTIVITIES, activity_seconds
 from taut.formulations.simulation.graph import operator_graph
 from tests.formulations.simulation.test_graph import devices_of, random_case
 from tests.support.small import candidate, cluster, costs, in_order, model, problem, strategy
@@ -27,8 +27,10 @@ def test_simulating_each_replica_changes_nothing(seed: int, overlap: bool) -> No
         mine = starts[every.row[replica, 0] : every.row[replica, -1]]
         assert mine == pytest.approx(start[once.row[pipeline, 0] : once.row[pipeline, -1]], rel=1e-12)
     ranks, like = plan.candidate.pp, once.replicas.like
-    spent = activity_seconds(once, start).reshape(-1, ranks, 7)[like]
-    assert activity_seconds(every, starts).reshape(-1, ranks, 7) == pytest.approx(spent, rel=1e-9, abs=1e-9)
+    spent = activity_seconds(once, start).reshape(-1, ranks, len(ACTIVITIES) + 1)[like]
+    assert activity_seconds(every, starts).reshape(-1, ranks, len(ACTIVITIES) + 1) == pytest.approx(
+        spent, rel=1e-9, abs=1e-9
+    )
 
 
 def test_replicas_on_unlike_devices_are_simulated_apart() -> None:

@@ -11,6 +11,7 @@ from taut.errors import DataError, FieldError
 from taut.formulations.simulation.operators import STREAMS
 from taut.reports.simulation import summary
 from taut.simulation.trace import trace_events, write_trace
+from tests.support.launches import model_with_experts, small_cluster
 from tests.taut.conftest import Run, refused
 
 FIX: dict[str, int | str] = {"pp": 2, "tp": 2, "micro_batch": 4, "zero": 0, "recompute": "none"}
@@ -134,3 +135,12 @@ def test_command_refuses_in_one_line(run: Run, tmp_path: Path) -> None:
     words = ("simulate", "gpt2-345m", "dgx-a100", "--global-batch", 32)
     refused(run(*words, "--picture", "t.gif"), "--picture t.gif: expected a name")
     refused(run(*words, "--fix", "tp=3"), "--fix tp=3: expected a divisor")
+
+
+def test_expert_ranks_are_simulated() -> None:
+    """A group of replicas that share experts runs in step, and waits for its exchanges."""
+    fix = {"tp": 1, "pp": 2, "ep": 4, "etp": 1, "micro_batch": 1, "zero": 1}
+    found = taut.simulate(model_with_experts(8), small_cluster(), global_batch=16, fix=fix)
+    assert found.exposed_s["expert_parallel"] > 0.0
+    assert "expert ranks" in summary(found)
+    assert found.step_time_s == pytest.approx(found.closed_form_s, rel=0.1)
