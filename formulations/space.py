@@ -51,6 +51,7 @@ Of choices that are equal by definition one stands for all: one stage is schedul
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -228,6 +229,12 @@ class StrategySpace(Spec):
         if self.dispatch == USUAL_DISPATCH:
             del values["dispatch"]
         return values
+
+    def of_zero(self, allowed: Iterable[ZeroStage]) -> Self:
+        """The space with the given ZeRO stages, in pipelines those of them that are there."""
+        stages = list(allowed)
+        in_pipelines = self.pipeline_zero and [stage for stage in self.pipeline_zero if stage in stages]
+        return self.model_copy(update={"zero": stages, "pipeline_zero": in_pipelines})
 
     @field_validator("fixed")
     @classmethod

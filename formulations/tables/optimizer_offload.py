@@ -46,6 +46,11 @@ def optimizer_seconds(cluster: ClusterSpec, costs: CostTable, memory: MemoryMode
     return np.array([offloaded_seconds(cluster, name, fraction, priced.get(name, 0.0)) for name in cluster.devices])
 
 
+def describes_hosts(cluster: ClusterSpec) -> bool:
+    """Whether a cluster states the links and hosts of all its devices."""
+    return all(node.device.host_link is not None and node.host_update is not None for node in cluster.nodes)
+
+
 def offloaded_seconds(cluster: ClusterSpec, device: str, fraction: float, own: float) -> float:
     """
     Seconds of the optimizer for a parameter, (3).

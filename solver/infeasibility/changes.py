@@ -2,7 +2,8 @@ r"""
 Changes without more hardware that make a plan fit, each computed and its seconds bounded.
 
 A change frees what the space or its fixed values forbid, and keeps every other constraint: recompute, ZeRO stages, a
-smaller micro-batch, more pipeline stages, a larger tensor degree, another schedule, sequence parallelism, no margin.
+smaller micro-batch, more pipeline stages, a larger tensor degree, another schedule, sequence parallelism, all optimizer
+states on hosts, no margin.
 Pipeline stages and tensor ranks are had at the cost of replicas, so ``dp`` is freed with either.
 
 (1) Each change is tried alone; a changed problem is bounded by its candidates that fit
@@ -15,11 +16,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
+from taut.data.catalog.devices import catalog_section
 from taut.data.costs import RECOMPUTE, CostTable
+from taut.data.stack import catalog_stack
 from taut.data.units import GIB, KIB
 from taut.formulations.degrees import tensor_degrees
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIXABLE, Candidate, StrategySpace
+from taut.formulations.tables.optimizer_offload import describes_hosts
 from taut.solver.infeasibility.feasibility import Fit, any_fits, best_fit
 
 Stop = Callable[[], bool]
@@ -123,6 +127,25 @@ def _sequence_parallel(problem: PlanningProblem, pricing: Pricing) -> PlanningPr
     return _freed(problem, "sequence_parallel", sequence_parallel=[False, True])
 
 
+def _optimizer_offload(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    """All optimizer states on the hosts, where the cluster describes these and the stack can."""
+    space, kept = problem.space, problem.memory
+    known = not space.stack or space.stack in catalog_section("stacks")
+    if problem.latency_model != "step" or kept.optimizer_offload_fraction == 1 or not known:
+        return None
+    if kept.network is not None or kept.half_moments or kept.weight_remainders:
+        return None
+    allowed = catalog_stack(space.stack or "any").zero_beside_offload(1)
+    if space.fixed.get("zero", next(iter(allowed), None)) not in allowed:
+        return None
+    changed = replace(
+        problem,
+        memory=kept.model_copy(update={"optimizer_offload_fraction": 1.0}),
+        space=space.of_zero(stage for stage in allowed if stage in space.zero),
+    )
+    return changed if describes_hosts(problem.cluster) else None
+
+
 def _margin(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
     changed = without_margin(problem)
     return None if changed.memory == problem.memory else changed
@@ -141,6 +164,7 @@ CHANGES: dict[str, Change] = {
     "tensor_degree": _tensor_degree,
     "schedule": _schedule,
     "sequence_parallel": _sequence_parallel,
+    "optimizer_offload": _optimizer_offload,
     "margin": _margin,
 }
 """Among equal bounds, and where several are needed, the first ones are preferred."""
@@ -171,7 +195,9 @@ def _remedy(name: str, problem: PlanningProblem, changed: PlanningProblem, fit: 
     parts = [_contradictions(problem.space, fit.candidate)]
     if changed.space.recompute != problem.space.recompute:
         parts.append(f"recompute {_or(changed.space.recompute)} instead of {_or(problem.space.recompute)}")
-    if changed.memory != problem.memory:
+    if (share := problem.memory.optimizer_offload_fraction) != changed.memory.optimizer_offload_fraction:
+        parts.append(f"optimizer-offload-fraction 1 instead of {share:g}")
+    if (changed.memory.margin, changed.memory.margin_gib) != (problem.memory.margin, problem.memory.margin_gib):
         margin = problem.memory.margin_kib(max(problem.capacity_kib)) * KIB / GIB
         parts.append(f"no memory margin instead of {margin:.3g} GiB")
     words = " and ".join(filter(None, parts))

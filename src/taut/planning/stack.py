@@ -160,8 +160,7 @@ def beside_offload(request: PlanRequest, space: StrategySpace, stack: Stack, mem
     if (zero := space.fixed.get("zero")) is not None and zero not in allowed:
         beside = ", ".join(map(str, allowed))
         raise FieldError("fix", f"zero={zero}", f"not beside {field} in {stack.name}, expected one of {beside}")
-    in_pipelines = space.pipeline_zero and [stage for stage in space.pipeline_zero if stage in allowed]
-    return space.model_copy(update={"zero": list(allowed), "pipeline_zero": in_pipelines})
+    return space.of_zero(allowed)
 
 
 def _modules(request: PlanRequest, model: ModelSpec, stack: Stack) -> list[Module]:

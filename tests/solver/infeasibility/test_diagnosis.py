@@ -329,6 +329,22 @@ def test_every_way_out_of_random_problems_holds() -> None:
     assert {"zero", "margin", "zero+margin", "nodes", "device_memory"} <= kinds
 
 
+def test_states_on_hosts_are_a_way_out_where_hosts_are_described() -> None:
+    """One device holds 4 x 6 x 49,984 bytes but not three times as many; it takes 8 bytes at 10 GB/s and 28 at 28."""
+    nodes = cluster(1, 1, memory_gib=kib(2500))
+    given = problem(nodes, layers(4), global_batch=1, latency_model="step")
+    assert "optimizer_offload" not in changed(diagnosed(given))
+    node = nodes.nodes[0]
+    device = node.device.model_copy(update={"host_link_gbytes": 10.0, "host_link_efficiency": 1.0})
+    host = {"host_memory_gbytes": 28.0, "host_memory_efficiency": 1.0}
+    described = nodes.model_copy(update={"nodes": [node.model_copy(update={"device": device, **host})]})
+    found = diagnosed(replace(given, cluster=described, _tables={}, _passes={}))
+    assert changed(found)[0] == "optimizer_offload"
+    assert found.remedies[0].detail == "optimizer-offload-fraction 1 instead of 0"
+    assert found.remedies[0].lower_bound == pytest.approx(12 + 4 * LAYER * 1.8e-9, rel=1e-9)
+    assert holds(found.remedies[0])
+
+
 def test_sentence_names_stages_and_ways_in_one_line() -> None:
     """Several stages that lack are named with their devices, and remedies with bound and slowdown."""
     given = problem(cluster(1, 4, memory_gib=kib(700)), layers(4), global_batch=4, fixed={"pp": 4})
