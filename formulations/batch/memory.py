@@ -111,8 +111,9 @@ def memory_terms(
     entries = local_tokens(c) * (padded_vocabulary(c) // c.tp)
     logits = np.where(last, np.where(c.tp > 1, shared, alone) * entries, 0)
     held = _held(c, device_parameters(c)[np.arange(len(c)), stage], first, per_parameter)
-    again = np.where(_has_layers(c, stage), np.maximum(plain - left, 0), 0)
-    passing = (again, logits, _buffers(c, rates.element))
+    layered = _has_layers(c, stage)
+    again = np.where(layered, np.maximum(plain - left, 0), 0)
+    passing = (again, logits, _buffers(c, rates.element, layered))
     columns = (*held, np.where(full, 0, at_once), np.where(full, at_once, 0), *passing)
     return np.stack(np.broadcast_arrays(*columns), axis=1).astype(np.float64)
 
@@ -161,13 +162,13 @@ def _held(c: Configurations, parameters: Ints, first: Flags, per_parameter: Para
     return np.asarray(weights), np.asarray(gradients + np.where(gathers & piped, gradient, 0)), np.asarray(states)
 
 
-def _buffers(c: Configurations, element: int) -> Ints:
-    """Bytes of messages under way, of the gathered input, and of keys and values that context ranks gather."""
+def _buffers(c: Configurations, element: int, layered: Flags) -> Ints:
+    """Bytes of messages under way, of the gathered input, and of keys and values that layers' context ranks gather."""
     output = element * local_tokens(c) * c.hidden
     sharded = (c.sequence_parallel == 1) & (c.tp > 1)
     message = np.where(sharded, -(-output // c.tp), output)
     keys = 2 * (c.hidden // c.heads * c.kv_heads // np.minimum(c.tp, c.kv_heads))
-    gathers = (c.cp > 1) & (c.cp_comm == CONTEXT_KINDS.index("all_gather"))
+    gathers = layered & (c.cp > 1) & (c.cp_comm == CONTEXT_KINDS.index("all_gather"))
     gathered = np.where(gathers, 2 * element * c.micro_batch * c.seq * keys, 0)
     return np.asarray(np.where(sharded, output, 0) + np.where(c.pp > 1, 2 * message, 0) + gathered)
 

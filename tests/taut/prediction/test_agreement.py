@@ -109,3 +109,16 @@ def test_predictions_are_the_planners_prices(block: int) -> None:
         assert not found.error, (block, k, found.error)
         assert found.step_time_s == pytest.approx(seconds, rel=1e-9), (block, k, row)
         assert found.memory_bytes == needed, (block, k, row)
+
+
+@pytest.mark.filterwarnings("ignore::taut.errors.ExtrapolationWarning")
+def test_a_head_alone_gathers_no_keys() -> None:
+    """A last stage without layers is the fullest under GPipe: context ranks gather keys and values on others alone."""
+    shape = {"hidden": 2048, "heads": 16, "layers": 9, "ffn_hidden": 8192, "kv_heads": 16, "sequence_parallel": False}
+    degrees = {"n_gpus": 16, "tp": 1, "pp": 4, "cp": 2, "dp": 2, "schedule": "gpipe", "zero": 2, "recompute": "full"}
+    run = {"gpu": "h100-80gb", "global_batch": 32, "stack": "torchtitan", "stages": [1, 3, 5, 0]}
+    row = ConfigurationRow.parse(shape | degrees | run, "row")
+    (found,) = predict_rows([row])
+    seconds, needed = planned(row)
+    assert found.step_time_s == pytest.approx(seconds, rel=1e-9)
+    assert found.memory_bytes == needed
