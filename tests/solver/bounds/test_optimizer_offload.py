@@ -40,8 +40,8 @@ def test_no_bound_with_states_on_hosts_is_above_the_optimum(block: int) -> None:
 
 
 @pytest.mark.parametrize("block", blocks(12, every_run=1))
-def test_searches_find_the_optimum_with_and_without_states_on_hosts(block: int) -> None:
-    """The plan is no slower than the enumerated optimum, nothing fits where nothing does, and the certificate holds."""
+def test_searches_enclose_the_optimum_with_and_without_states_on_hosts(block: int) -> None:
+    """The enumerated optimum lies between bound and plan, infinite where none is found, and the certificate holds."""
     ended = []
     for seed in range(8 * block, 8 * (block + 1)):
         away = offloaded(seed)
