@@ -55,7 +55,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.arrays import Floats, Ints
+from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import exposed_by_range, has_shards
@@ -87,6 +87,9 @@ class PartitionProblem:
         Blocks of the slow class, n_1 of (4), at least, and how many more there may be.
     forward
         Seconds of the forward pass of every range on the fastest class present, (patterns, L+1, L+1).
+    update, during_passes
+        Bytes of every range in the optimizer's step, (L+1, L+1), if they may be more than those of the passes, and
+        ``fixed`` without them (``taut.formulations.tables.memory``).
     families
         Least and most layers of every stage, (families, pp, 2), in one of which a division is
         (``taut.formulations.divisions`` (6)); None where any division may be.
@@ -109,6 +112,8 @@ class PartitionProblem:
     growing: bool = True
     more_slow_groups: int = 0
     families: Ints | None = None
+    update: Ints | None = None
+    during_passes: Ints | None = None
 
     @property
     def by_family(self) -> Iterator["PartitionProblem"]:
@@ -117,6 +122,22 @@ class PartitionProblem:
             yield self
             return
         yield from (replace(self, families=one[None]) for one in self.families)
+
+    @property
+    def held(self) -> Ints:
+        """Bytes of every range during the passes whatever is in flight, (recompute, L+1, L+1)."""
+        return self.fixed if self.during_passes is None else self.during_passes
+
+    @property
+    def need(self) -> Ints:
+        """Bytes of every stage and range, (pp, recompute, L+1, L+1)."""
+        passes = self.held + self.in_flight[:, None, None, None] * self.activation
+        return np.asarray(passes if self.update is None else np.maximum(passes, self.update))
+
+    def updates_within(self, budget: Ints) -> Flags:
+        """Whether the optimizer's step of every range fits so many bytes by pattern, (patterns, 1, L+1, L+1)."""
+        step = np.zeros_like(self.fixed[0]) if self.update is None else self.update
+        return np.asarray(step <= budget[:, None, None])[:, None]
 
     @property
     def num_layers(self) -> int:
@@ -234,7 +255,7 @@ def partition_problem(
     else:
         low, high, budget, slow = _patterns(problem, seconds, memory.budget, candidate)
         forward = _of_classes(problem, forward, candidate)
-    return PartitionProblem(
+    stages = PartitionProblem(
         pp=candidate.pp,
         dp=candidate.pipelines,
         micro_batches=candidate.num_micro_batches,
@@ -250,7 +271,17 @@ def partition_problem(
         forward=forward,
         growing=not sharded,
         families=None if candidate.is_order_priced else problem.families(candidate),
+        update=memory.update,
+        during_passes=memory.during_passes,
     )
+    return stages if memory.update is None or len(budget) == 1 else _without_updates(stages)
+
+
+def _without_updates(stages: PartitionProblem) -> PartitionProblem:
+    """The same without ranges whose optimizer's step exceeds a class, where it fits another."""
+    forbidden = ~stages.updates_within(stages.budget) & stages.updates_within(stages.budget.max()[None])
+    low, high = (np.where(forbidden, np.inf, seconds) for seconds in (stages.low, stages.high))
+    return replace(stages, low=low, high=high)
 
 
 def slowest_type(problem: PlanningProblem, candidate: Candidate) -> int:

@@ -80,6 +80,11 @@ class StageMemory:
         """Bytes of a stage during the passes whatever is in flight, (recompute, L+1, L+1)."""
         return self.fixed if self.during_passes is None else self.during_passes
 
+    def need(self, stage: int) -> Ints:
+        """Bytes of stage number ``stage`` on every range, (recompute, L+1, L+1)."""
+        passes = self.held + self.in_flight[stage] * self.activation
+        return np.asarray(passes if self.update is None else np.maximum(passes, self.update))
+
     def bytes_of(self, stage: int, first: int, end: int, recompute: int) -> int:
         """Bytes of stage number ``stage`` on layers [first, end)."""
         per_micro_batch = self.activation[recompute, first, end]

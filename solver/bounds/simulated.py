@@ -129,7 +129,7 @@ def _fitting(problem: PlanningProblem, candidate: Candidate, whole: Floats) -> F
     some = np.triu(np.ones(whole.shape[-2:], dtype=bool), 1)
     found = np.full((candidate.pp, *some.shape), np.inf)
     for x in range(candidate.pp):
-        need = memory.fixed[allowed] + memory.in_flight[x] * memory.activation[allowed]
+        need = memory.need(x)[allowed]
         fits = (need[None] <= memory.budget[:, None, None, None]) & some
         found[x] = np.where(fits, whole, np.inf).min(axis=(0, 1))
     return found

@@ -94,8 +94,10 @@ def _fits_with(stages: PartitionProblem, extra: int) -> bool:
 
 def _any_division(stages: PartitionProblem, extra: int) -> Partition:
     """Some division that fits with so many bytes more; seconds are left out, so one pass decides."""
-    free = np.where(np.isfinite(stages.low), 0.0, np.inf)
-    costless = replace(stages, low=free, high=free, micro_batches=1, budget=stages.budget + extra)
+    budget = stages.budget + extra
+    allowed = np.isfinite(stages.low).any(axis=0) & stages.updates_within(budget)
+    free = np.where(allowed, 0.0, np.inf)
+    costless = replace(stages, low=free, high=free, micro_batches=1, budget=budget, fixed=stages.held)
     no_edges = np.zeros(stages.num_layers + 1)
     return solve_partition(costless, no_edges, no_edges)
 
@@ -206,13 +208,12 @@ def _limiting_types(problem: PlanningProblem, candidate: Candidate, patterns: in
 
 def _need(stages: PartitionProblem) -> Ints:
     """Bytes of every stage, recompute and range, (pp, recompute, L+1, L+1)."""
-    held = stages.in_flight[:, None, None, None] * stages.activation
     layers = np.arange(stages.num_layers + 1)
     allowed = np.isfinite(stages.low.min(axis=0)) & (layers[:, None] < layers[None, :])
     stated = stated_ranges(stages.families, stages.num_layers)
     if stated is not None:
-        return np.asarray(np.where(allowed & stated[:, None], stages.fixed + held, FORBIDDEN))
-    return np.asarray(np.where(allowed, stages.fixed + held, FORBIDDEN))
+        return np.asarray(np.where(allowed & stated[:, None], stages.need, FORBIDDEN))
+    return np.asarray(np.where(allowed, stages.need, FORBIDDEN))
 
 
 def _least_missing(excess: Ints) -> list[int]:

@@ -99,7 +99,7 @@ class _Divisions:
         """The division for the types of every stage (types, pp)."""
         memory, chosen, recompute = self._memory, [], []
         for x, types in enumerate(of_stage.T):
-            fits = memory.fixed + memory.in_flight[x] * memory.activation <= memory.budget[types].min()
+            fits = memory.need(x) <= memory.budget[types].min()
             slowest = np.where(fits, self._seconds[types].max(axis=0), np.inf)
             recompute.append(slowest.argmin(axis=0))
             chosen.append(slowest.min(axis=0))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from taut.data.units import GIB, KIB
 from taut.formulations.partition import partition_problem
 from tests.support.small import candidate, cluster, costs, model, problem
 
@@ -47,3 +48,27 @@ def test_margin_is_kept_free_only_when_asked() -> None:
     kept, whole = partition_problem(tight, choice), partition_problem(tight, choice, margin=False)
     assert kept.budget.tolist() == [0.75 * 2**30]
     assert whole.budget.tolist() == [2**30]
+
+
+def test_the_step_of_the_optimizer_keeps_a_range_off_the_smaller_type() -> None:
+    """
+    A layer of 49,984 parameters takes 2 + 4 + 8 bytes for each, and 8 more of moments in single precision in the step.
+
+    These 1,099,648 bytes exceed the 1,000 KiB of b, which what the passes hold (725,376 of it whatever is in flight)
+    does not; they fit a's.
+    """
+    nodes = cluster(2, 1, devices=("a", "b"))
+    sizes = {"a": 5000, "b": 1000}
+    groups = [
+        group.model_copy(
+            update={"device": group.device.model_copy(update={"memory_gib": sizes[group.device.name] * KIB / GIB})}
+        )
+        for group in nodes.nodes
+    ]
+    given = problem(nodes.model_copy(update={"nodes": groups}), table=costs(model(), devices={"a": 1.0, "b": 2.0}))
+    memory = given.memory.model_copy(update={"half_moments": True})
+    tight = type(given)(given.model, given.cluster, given.costs, memory, given.space)
+    found = partition_problem(tight, candidate(2, 1, 1))
+    assert found.need[1, 0, 0, 1] == 49_984 * (2 + 4 + 8 + 8) > found.budget[1]
+    assert found.fixed[0, 0, 1] + found.activation[0, 0, 1] < found.budget[1]
+    assert np.isfinite(found.low[0, 0, 0, 1]) and np.isinf(found.low[1:, :, 0, 1]).all()

@@ -230,7 +230,7 @@ def _stage_seconds(
     least = np.empty((candidate.pp, *seconds.shape[:1], *seconds.shape[2:]))
     choice = np.empty(least.shape, np.int64)
     for x in range(candidate.pp):
-        need = memory.fixed + memory.in_flight[x] * memory.activation
+        need = memory.need(x)
         fits = possible & (need <= memory.budget[listed.types][:, None, None, None])
         priced = np.where(fits if stated is None else fits & stated[x], seconds, np.inf)
         least[x], choice[x] = priced.min(axis=1), priced.argmin(axis=1)

@@ -131,9 +131,9 @@ def _needs(problem: PlanningProblem, candidate: Candidate) -> tuple[Ints, Ints]:
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     layers = np.arange(memory.fixed.shape[-1])
     possible = allowed[:, None, None] & (layers[:, None] < layers)
-    held = memory.in_flight[:, None, None, None] * memory.activation
+    bytes_needed = np.stack([memory.need(x) for x in range(len(memory.in_flight))])
     stated = stated_ranges(problem.families(candidate), len(layers) - 1)
-    need = np.where(possible if stated is None else possible & stated[:, None], memory.fixed + held, _NEVER)
+    need = np.where(possible if stated is None else possible & stated[:, None], bytes_needed, _NEVER)
     return need.min(axis=1), need.argmin(axis=1)
 
 

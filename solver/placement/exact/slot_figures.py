@@ -62,6 +62,7 @@ def slot_figures(
         fixed=memory.fixed,
         activation=memory.activation,
         in_flight=memory.in_flight,
+        update=np.zeros_like(memory.fixed[0]) if memory.update is None else memory.update,
         hop=hop,
         before=before,
         message=message.ravel(),

@@ -21,12 +21,12 @@ class Figures(NamedTuple):
     """
     Seconds and bytes by range of layers, by set of kinds of block q, and by vector of slots v.
 
-    ``low``, ``high`` (q, recompute, L+1, L+1), ``forward`` (q, L+1, L+1), ``budget`` (q,); ``kinds`` (V,) is the q of
-    every vector. ``hop`` and ``before`` (messages, V, V) are the least seconds of a cut between two vectors, in full
-    and without the way back; ``message`` (L+1,) is the number of a cut's message. ``ring`` (V,) seconds per byte of
-    ``exchanged`` (L+1, L+1) and ``ring_latency`` (V,) seconds; ``tied`` is what stage 0 waits for at least, ``tail``
-    (L+1,) what comes after the reductions of a stage 0 that ends at layer j. ``ends`` (V,) are the vectors that the
-    last stage may take.
+    ``low``, ``high`` (q, recompute, L+1, L+1), ``forward`` (q, L+1, L+1), ``budget`` (q,), ``update`` (L+1, L+1) the
+    bytes of the optimizer's step; ``kinds`` (V,) is the q of every vector. ``hop`` and ``before`` (messages, V, V)
+    are the least seconds of a cut between two vectors, in full and without the way back; ``message`` (L+1,) is the
+    number of a cut's message. ``ring`` (V,) seconds per byte of ``exchanged`` (L+1, L+1) and ``ring_latency`` (V,)
+    seconds; ``tied`` is what stage 0 waits for at least, ``tail`` (L+1,) what comes after the reductions of a stage 0
+    that ends at layer j. ``ends`` (V,) are the vectors that the last stage may take.
     """
 
     low: Floats
@@ -37,6 +37,7 @@ class Figures(NamedTuple):
     fixed: Ints
     activation: Ints
     in_flight: Ints
+    update: Ints
     hop: Floats
     before: Floats
     message: Ints
@@ -112,6 +113,8 @@ def _extend(figures: Figures, states: States, threshold: float, x: int, labels: 
                     i,
                     j,
                 )
+                if figures.update[i, j] > figures.budget[q]:
+                    recompute[q] = -1
                 within = within or recompute[q] >= 0
             if within:
                 _put_in_front(figures, states, x, i, j, seconds, recompute, labels)
