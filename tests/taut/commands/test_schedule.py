@@ -111,7 +111,8 @@ def test_the_schedule_of_a_plan_is_priced_and_written(schedule: str, run: Run, t
     assert found["lower_bound"] <= found["makespan"]
     assert found["problem"]["placement"] == ("v" if schedule == "v-half" else "sequential")
     held = sorted(found["peak_per_device"])
-    assert held[2] < 0.75 if schedule == "v-half" else held[-1] == pytest.approx(1)
+    # The order of the V is adapted to the plan's times, as far as memory allows, so it may hold more than half.
+    assert held[2] < 1 if schedule == "v-half" else held[-1] == pytest.approx(1)
     parts = plan["predicted"]["breakdown_s"]
     if schedule == "v-half":
         run_in = ["".join(f"{chunk}{letter}" for letter, chunk, _ in order) for order in found["orders"]]
