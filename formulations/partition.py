@@ -57,6 +57,7 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
+from taut.formulations.device_classes import classes_of, of_classes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import exposed_by_range, has_shards
 from taut.formulations.space import Candidate
@@ -253,8 +254,8 @@ def partition_problem(
         slow = 0, 0
         forward = forward.max(axis=0)[None]
     else:
-        low, high, budget, slow = _patterns(problem, seconds, memory.budget, candidate)
-        forward = _of_classes(problem, forward, candidate)
+        low, high, budget, slow = classes_of(problem, seconds, memory.budget, candidate)
+        forward = of_classes(problem, forward, candidate)
     stages = PartitionProblem(
         pp=candidate.pp,
         dp=candidate.pipelines,
@@ -282,42 +283,3 @@ def _without_updates(stages: PartitionProblem) -> PartitionProblem:
     forbidden = ~stages.updates_within(stages.budget) & stages.updates_within(stages.budget.max()[None])
     low, high = (np.where(forbidden, np.inf, seconds) for seconds in (stages.low, stages.high))
     return replace(stages, low=low, high=high)
-
-
-def slowest_type(problem: PlanningProblem, candidate: Candidate) -> int:
-    """The device type that takes longest for the whole model; it makes the slow class."""
-    return int(np.argmax(problem.tables(candidate).seconds[:, 0, 0, -1]))
-
-
-def _patterns(
-    problem: PlanningProblem, seconds: Floats, budget: Ints, candidate: Candidate
-) -> tuple[Floats, Floats, Ints, tuple[int, int]]:
-    """Seconds (fastest and slowest class present) and budgets by pattern, and fewest and most slow blocks."""
-    if len(budget) == 1:
-        return seconds, seconds, budget, (0, 0)
-    slowest = slowest_type(problem, candidate)
-    others = np.arange(len(budget)) != slowest
-    fast, slow = seconds[others].min(axis=0), seconds[slowest]
-    high = np.stack([fast, slow, np.maximum(fast, slow)])
-    low = high if candidate.pp == 1 else np.stack([fast, slow, np.minimum(fast, slow)])
-    most = budget[others].max()
-    budgets = np.array([most, budget[slowest], min(most, budget[slowest])])
-    return low, high, budgets, _slow_blocks(problem, candidate.width, slowest)
-
-
-def _slow_blocks(problem: PlanningProblem, width: int, slowest: int) -> tuple[int, int]:
-    """Fewest and most blocks of so many devices that hold a device of the slowest type."""
-    sizes = problem.links.gpus_per_node[problem.type_of_node == slowest]
-    if width <= problem.links.gpus_per_node.max():
-        blocks = int(sizes.sum()) // width
-        return blocks, blocks
-    return -(-int(sizes.sum()) // width), min(len(sizes), int(problem.links.gpus_per_node.sum()) // width)
-
-
-def _of_classes(problem: PlanningProblem, forward: Floats, candidate: Candidate) -> Floats:
-    """Forward seconds on the fastest class present, by pattern as in ``_patterns``."""
-    if len(forward) == 1:
-        return forward
-    slowest = slowest_type(problem, candidate)
-    fast, slow = forward[np.arange(len(forward)) != slowest].min(axis=0), forward[slowest]
-    return np.stack([fast, slow, np.minimum(fast, slow)])
