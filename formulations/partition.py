@@ -57,10 +57,10 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.formulations.device_classes import classes_of, of_classes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import exposed_by_range, has_shards
 from taut.formulations.space import Candidate
+from taut.formulations.tables.device_classes import classes_of, of_classes
 from taut.formulations.tables.least_traffic import seconds_within
 
 
