@@ -116,6 +116,11 @@ def table_of_plans(folder: Path) -> Path | None:
     return found[0] if found else None
 
 
+def has_profiles(folder: Path) -> bool:
+    """Whether a folder has operator profiles of some device, itself or up to two levels below it."""
+    return bool(places_of(folder, f"{PROFILES}*"))
+
+
 def reproduce_aceso(
     folder: Path, *, time_limit: float = 60.0, only: str = "", told: Callable[[str], None] | None = None
 ) -> AcesoTable:

@@ -34,9 +34,14 @@ def has_runs(folder: Path) -> bool:
     return bool(places_of(folder, RUNS))
 
 
-def sailor_runs(folder: Path) -> Iterator[PublishedPlan]:
+def has_profile(folder: Path) -> bool:
+    """Whether a folder has the profile that prices the runs, itself or up to two levels below it."""
+    return bool(places_of(folder, PROFILE))
+
+
+def sailor_runs(folder: Path, only: str = "") -> Iterator[PublishedPlan]:
     """
-    The runs of a folder, each once.
+    The runs of a folder, each once, of those whose name has a part that is asked for.
 
     Raises
     ------
@@ -50,8 +55,11 @@ def sailor_runs(folder: Path) -> Iterator[PublishedPlan]:
         if line["campaign"] == "time":
             run = tuple(int(line[name]) for name in ("nodes", "gbs", "dp", "pp", "mbs"))
             steps[run] = max(steps.get(run, 0.0), float(line["time"]) * MILLISECOND)
-    priced = _priced(folder)
-    for (nodes, batch, dp, pp, micro_batch), seconds in sorted(steps.items()):
+    wanted = {
+        run: each for run, each in steps.items() if only.lower() in f"sailor {MODEL} on {GPUS_PER_NODE * run[0]} gpus"
+    }
+    priced = _priced(folder) if wanted else {}
+    for (nodes, batch, dp, pp, micro_batch), seconds in sorted(wanted.items()):
         fixed: dict[str, Any] = {"tp": TP, "pp": pp, "dp": dp, "micro_batch": micro_batch}
         yield PublishedPlan(
             who="Sailor",

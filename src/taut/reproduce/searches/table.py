@@ -22,12 +22,12 @@ from taut.planning.plan import Plan
 from taut.planning.solve import plan
 from taut.reports.text_table import text_table
 from taut.reproduce.searches.aceso import PLANS as ACESO
-from taut.reproduce.searches.aceso import AcesoTable, reproduce_aceso, table_of_plans
+from taut.reproduce.searches.aceso import PROFILES, AcesoTable, has_profiles, reproduce_aceso, table_of_plans
 from taut.reproduce.searches.galvatron import PLANS as GALVATRON
 from taut.reproduce.searches.galvatron import GalvatronTable, galvatron_plans, reproduce_galvatron
 from taut.reproduce.searches.published import PublishedPlan
 from taut.reproduce.searches.published_plans import BRIDGE, MLPERF, NVIDIA, has_plans, published_plans
-from taut.reproduce.searches.sailor import RUNS, has_runs, sailor_runs
+from taut.reproduce.searches.sailor import PROFILE, RUNS, has_profile, has_runs, sailor_runs
 
 TABLES = NVIDIA, MLPERF, BRIDGE, RUNS, ACESO, GALVATRON
 SCHEDULES = ["1f1b", "interleaved-1f1b"]
@@ -139,24 +139,37 @@ def reproduce_searches(
     only
         Part of the name of a plan, such as ``NVIDIA llama3-8b on 8 GPUs``.
     told
-        Called with the job of a plan before it is priced.
+        Called with the job of a plan before it is priced, and with what is left out since its prices are missing.
 
     Raises
     ------
     DataError
-        If the folder has none of the files, or one of them is wrong.
+        If the folder has none of the files, or one of them is wrong; or if the prices of plans are missing that are
+        asked for by name, or stand alone.
     """
     if not (has_plans(folder) or has_runs(folder) or table_of_plans(folder) or galvatron_plans(folder)):
         raise DataError(f"{folder}: no file that is known, expected {', '.join([*TABLES][:-1])} or {TABLES[-1]}")
     options: _Options = {"time_limit": time_limit, "only": only, "told": told}
-    rows = []
-    for given in [*published_plans(folder), *sailor_runs(folder)]:
+    priced, rows = _priced_sources(folder, only, told), []
+    for given in [*published_plans(folder), *(sailor_runs(folder, only) if RUNS in priced else ())]:
         if only.lower() in f"{given.who} {given.model} on {given.gpus} GPUs".lower():
             if told is not None:
                 told(f"{given.who}: {given.model} on {given.gpus} GPUs")
             rows.append(_row(given, time_limit))
-    aceso = None if table_of_plans(folder) is None else reproduce_aceso(folder, **options)
+    aceso = reproduce_aceso(folder, **options) if ACESO in priced else None
     return Table(tuple(rows), aceso, reproduce_galvatron(folder, **options) if galvatron_plans(folder) else None)
+
+
+def _priced_sources(folder: Path, only: str, told: Callable[[str], None] | None) -> list[str]:
+    """Tables of a folder with prices of their own; those whose prices are missing only where nothing else is asked."""
+    found = []
+    sources = (RUNS, has_runs, has_profile, PROFILE), (ACESO, table_of_plans, has_profiles, f"{PROFILES}...")
+    for table, is_there, is_priced, prices in sources:
+        if is_there(folder) and (is_priced(folder) or only or not has_plans(folder)):
+            found.append(table)
+        elif is_there(folder) and told is not None:
+            told(f"{table}: left out, there is no {prices} below {folder}")
+    return found
 
 
 def _row(given: PublishedPlan, time_limit: float) -> Row:

@@ -45,6 +45,20 @@ def test_a_missing_profile_is_named(folder: Path) -> None:
     (folder / "profiles" / PROFILE).unlink()
     with pytest.raises(DataError, match=f"no file {PROFILE}"):
         list(sailor_runs(folder))
+    with pytest.raises(DataError, match=f"no file {PROFILE}"):
+        reproduce_searches(folder)
+    assert not list(sailor_runs(folder, only="llama3-8b"))
+
+
+def test_runs_without_prices_are_left_out_beside_other_plans(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a folder has other plans the runs are left out and told; asked for by name they are an error."""
+    (folder / "profiles" / PROFILE).unlink()
+    monkeypatch.setattr("taut.reproduce.searches.table.has_plans", lambda _: True)
+    told: list[str] = []
+    assert not reproduce_searches(folder, told=told.append).rows
+    assert told == [f"{RUNS}: left out, there is no {PROFILE} below {folder}"]
+    with pytest.raises(DataError, match=f"no file {PROFILE}"):
+        reproduce_searches(folder, only="sailor")
 
 
 def test_runs_are_priced_by_the_profile(folder: Path) -> None:
