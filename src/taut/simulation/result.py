@@ -43,7 +43,7 @@ class Simulation:
     >>> import taut
     >>> found = taut.simulate("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 2, "tp": 1, "micro_batch": 4})
     >>> sorted(found.exposed_s)
-    ['context_parallel', 'data_parallel', 'pipeline_transfers', 'sharding', 'tensor_parallel']
+    ['context_parallel', 'data_parallel', 'expert_parallel', 'pipeline_transfers', 'sharding', 'tensor_parallel']
     """
 
     problem: PlanningProblem
