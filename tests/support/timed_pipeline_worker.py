@@ -6,6 +6,7 @@ number as its values. Clocks are the system's monotonic one, which all processes
 """
 
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -30,8 +31,9 @@ class _Wait(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, stage: "Waiting") -> Tensor:
         """Hand the values on after the stage's forward seconds."""
         ctx.stage, ctx.number = stage, -1
-        if not x.is_meta:
-            ctx.number = round(float(x.flatten()[0]))
+        # PyTorch first finds shapes with tensors that hold anything, NaN included.
+        if not x.is_meta and math.isfinite(value := float(x.flatten()[0])):
+            ctx.number = round(value)
             stage.wait(FORWARD, ctx.number)
         return x + 0.0 * weight
 
