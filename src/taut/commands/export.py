@@ -1,10 +1,12 @@
 """``taut export``: the files that launch a plan."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from taut.commands.options import QuietFlag
 from taut.errors import DataError
 
 TARGETS = "megatron, megatron-bridge, torchtitan, deepspeed, flagscale, torch-csv, torchrun, slurm, rankfile"
@@ -18,14 +20,31 @@ def export_command(
         Path | None, typer.Option(help="Names of the cluster's nodes in its order, one a line; else placeholders.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files in the folder.")] = False,
+    quiet: QuietFlag = False,
 ) -> None:
     """Write the files that launch a plan: flags or a configuration, the place of every process, what to check first."""
     from taut.exports.export import export
+    from taut.exports.job import ExportError
 
     targets = [name.strip() for name in to.split(",") if name.strip()]
     names = [] if hosts is None else _names(hosts)
-    written = export(path, targets, out, hosts=names, force=force)
+    try:
+        written = export(path, targets, out, hosts=names, force=force)
+    except ExportError as error:
+        raise ExportError(f"{error}{_nearest(path, targets, quiet=quiet)}") from None
     typer.echo(f"{out}: {', '.join(file.name for file in written)}; read launch.md first")
+
+
+def _nearest(path: Path, targets: list[str], *, quiet: bool) -> str:
+    """The nearest plan that the launcher can run, with its price; nothing where none is found within seconds."""
+    from taut.commands.progress import progress_lines
+    from taut.exports.nearest import STACKS, nearest_plan
+    from taut.planning.plan import load_plan
+
+    framework = next(name for name in targets if name in STACKS)
+    with progress_lines(quiet or not sys.stderr.isatty()) as progress:
+        found = nearest_plan(load_plan(path), framework, progress=progress)
+    return "" if found is None else f"; {found}"
 
 
 def _names(path: Path) -> list[str]:

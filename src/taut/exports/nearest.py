@@ -1,0 +1,127 @@
+"""
+The plan of a launcher's stack that is nearest to one which the launcher cannot run, and its price.
+
+(1) It keeps pipeline, tensor, context, data and expert degrees and the micro-batch where a plan of the stack has them;
+    schedule, sharding, recompute, division and placement are planned anew, at the layer costs, calibration and memory
+    model of the plan.
+(2) Where the stack has no plan with these degrees, it is the best that is found without them.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
+from taut.data.stack import catalog_stack
+from taut.errors import DataError, InfeasibleError, NothingFoundError
+from taut.exports.export import FRAMEWORKS
+from taut.exports.job import Job
+from taut.formulations.problem import PlanningProblem
+from taut.planning.plan import Plan
+from taut.planning.request import PlanRequest
+from taut.planning.solve import plan as planned
+from taut.solver.certificate.document import problem_of
+from taut.solver.result import Progress
+
+STACKS = {
+    "megatron": "megatron-core",
+    "megatron-bridge": "megatron-core",
+    "flagscale": "megatron-core",
+    "torchtitan": "torchtitan",
+    "deepspeed": "deepspeed",
+}
+"""The stack whose limits are a launcher's."""
+TIME_LIMIT = 10.0
+"""Seconds of each of the two searches, as long as somebody waits for a message; most end sooner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nearest:
+    """The nearest plan, the stack it is of, the values that it was held to, and how much slower it is as a share."""
+
+    plan: Plan
+    stack: str
+    fix: dict[str, Any]
+    slower: float
+
+    def __str__(self) -> str:
+        held = ",".join(f"{name}={value}" for name, value in self.fix.items())
+        options = f"--stack {self.stack}" + (f" --fix {held}" if held else "")
+        return f"the nearest plan that it can run ({options}) takes {self.plan.step_time_s:.4g} s, {self.slower:+.1%}"
+
+
+def nearest_plan(plan: Plan, framework: str, *, progress: Progress | None = None) -> Nearest | None:
+    """
+    Find the plan nearest to one that a framework's launcher cannot run, (1) and (2).
+
+    Parameters
+    ----------
+    plan
+        What cannot be run.
+    framework
+        A target of ``taut.export``.
+    progress
+        As of ``taut.plan``.
+
+    Returns
+    -------
+    Nearest or None
+        None where the launcher has no stack, routing is uneven, which measured layer costs do not tell, or no plan was
+        found that it can run.
+    """
+    stack, problem = STACKS.get(framework), problem_of(plan.typed, plan.source)
+    if stack is None or problem.space.dispatch.imbalance > 1:
+        return None
+    for fix in (_degrees(plan), {}):
+        found = _planned(problem, stack, fix, progress)
+        if found is not None and _runs(found, framework):
+            return Nearest(plan=found, stack=stack, fix=fix, slower=found.step_time_s / plan.step_time_s - 1)
+    return None
+
+
+def _degrees(plan: Plan) -> dict[str, Any]:
+    """Degrees and micro-batch, those that are 1 by default left out."""
+    chosen = plan.strategy
+    fix: dict[str, Any] = {"pp": chosen.pp, "tp": chosen.tp, "micro_batch": chosen.micro_batch}
+    fix |= {"cp": chosen.cp} if chosen.cp > 1 else {}
+    return fix | ({"ep": chosen.ep, "etp": chosen.etp} if chosen.ep > 1 else {})
+
+
+def _planned(problem: PlanningProblem, stack: str, fix: dict[str, Any], progress: Progress | None) -> Plan | None:
+    try:
+        request = PlanRequest(
+            problem.model,
+            problem.cluster,
+            global_batch=problem.space.global_batch,
+            profile=problem.costs,
+            calibration=problem.calibration,
+            memory_model=problem.memory,
+            latency_model=problem.latency_model,
+            overlap_grad_reduce=problem.overlap_grad_reduce,
+            stack=stack,
+            fix=fix,
+            time_limit=TIME_LIMIT,
+            **_exchanges(problem.space.dispatch, stack),
+        )
+        return planned(request, progress=progress)
+    except (DataError, InfeasibleError, NothingFoundError):
+        return None
+
+
+def _exchanges(dispatch: DispatchSpec, stack: str) -> dict[str, Any]:
+    """How expert ranks exchange tokens where it is not the usual way, of a stack that has such ranks."""
+    if dispatch == USUAL_DISPATCH or not catalog_stack(stack).expert_parallel:
+        return {}
+    return {
+        "moe_token_dispatcher": dispatch.dispatcher,
+        "fp8_dispatch": dispatch.fp8,
+        "overlap_moe_expert_parallel_comm": dispatch.overlap,
+    }
+
+
+def _runs(plan: Plan, framework: str) -> bool:
+    """Whether the launcher's files can be made."""
+    try:
+        FRAMEWORKS[framework](Job(plan))
+    except DataError:
+        return False
+    return True

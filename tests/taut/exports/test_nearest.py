@@ -1,0 +1,53 @@
+"""The nearest plan that a launcher can run, with its price."""
+
+from pathlib import Path
+
+import pytest
+
+import taut
+from taut.exports.nearest import nearest_plan
+from taut.planning.plan import Plan
+from tests.taut.conftest import Run, refused
+
+FIX = {"pp": 4, "tp": 1, "micro_batch": 2}
+
+
+@pytest.fixture(scope="module")
+def zero_bubble() -> Plan:
+    """A V schedule, which Megatron-LM and DeepSpeed have not."""
+    return taut.plan("gpt2-345m", "dgx-a100", global_batch=32, stack="any", fix=FIX | {"schedule": "zb-v"})
+
+
+@pytest.mark.parametrize(("framework", "stack"), [("megatron", "megatron-core"), ("deepspeed", "deepspeed")])
+def test_the_nearest_plan_keeps_degrees_and_prices(zero_bubble: Plan, framework: str, stack: str) -> None:
+    """Its step is what the stack's best plan takes with these degrees at the plan's layer costs, and no less."""
+    found = nearest_plan(zero_bubble, framework)
+    assert found is not None and found.stack == stack and found.fix == FIX
+    chosen = found.plan.strategy
+    assert (chosen.pp, chosen.tp, chosen.micro_batch, chosen.schedule) == (4, 1, 2, "1f1b")
+    costs = [each.document["inputs"]["costs"]["sha256"] for each in (found.plan, zero_bubble)]
+    assert costs[0] == costs[1]
+    assert found.slower == found.plan.step_time_s / zero_bubble.step_time_s - 1 > 0
+
+
+def test_without_a_plan_of_these_degrees_it_is_the_best() -> None:
+    """Two context ranks, which DeepSpeed has not, leave nothing to hold the plan to."""
+    given = taut.plan("gpt2-345m", "dgx-a100", global_batch=32, fix={"pp": 1, "tp": 1, "cp": 2, "recompute": "none"})
+    found = nearest_plan(given, "deepspeed")
+    assert found is not None and not found.fix and found.plan.strategy.cp == 1
+    assert str(found).startswith("the nearest plan that it can run (--stack deepspeed) takes")
+
+
+def test_what_has_no_stack_has_no_nearest_plan(zero_bubble: Plan) -> None:
+    """An order of passes alone is of no framework."""
+    assert nearest_plan(zero_bubble, "torch-csv") is None
+
+
+def test_the_command_names_it(zero_bubble: Plan, run: Run, tmp_path: Path) -> None:
+    """One line has the reason, the options of the nearest plan and its seconds; nothing is written."""
+    path, out = tmp_path / "plan.json", tmp_path / "launch"
+    zero_bubble.write(path)
+    outcome = run("export", path, "--to", "megatron", "--out", out)
+    refused(outcome, "schedule zb-v, expected 1f1b or interleaved-1f1b for Megatron-LM")
+    assert "(--stack megatron-core --fix pp=4,tp=1,micro_batch=2) takes 0.0" in outcome.err
+    assert not out.exists()
