@@ -86,6 +86,16 @@ def test_what_is_written_can_be_priced_again(run: Run, tmp_path: Path) -> None:
         assert read["problem"]["placement"] == "v"
 
 
+def _layers_held(order: list[tuple[str, int, int]], stages: list[tuple[int, int]]) -> int:
+    """Most layers whose activations a device holds, of all its micro-batches together."""
+    held, most = 0, 0
+    for letter, chunk, _ in order:
+        first, end = stages[chunk]
+        held += {"F": 1, "W": -1}.get(letter, 0) * (end - first)
+        most = max(most, held)
+    return most
+
+
 @pytest.mark.parametrize("schedule", ["v-half", "1f1b"])
 def test_the_schedule_of_a_plan_is_priced_and_written(schedule: str, run: Run, tmp_path: Path) -> None:
     """With rings and optimizer the makespan of an order is the step time of its plan; PyTorch's CSV is written too."""
@@ -110,9 +120,11 @@ def test_the_schedule_of_a_plan_is_priced_and_written(schedule: str, run: Run, t
     assert found["kind"] == schedule and len(found["orders"]) == 4
     assert found["lower_bound"] <= found["makespan"]
     assert found["problem"]["placement"] == ("v" if schedule == "v-half" else "sequential")
-    held = sorted(found["peak_per_device"])
-    # The order of the V is adapted to the plan's times, as far as memory allows, so it may hold more than half.
-    assert held[2] < 1 if schedule == "v-half" else held[-1] == pytest.approx(1)
+    if schedule == "v-half":
+        # 1F1B's first stage holds four times six layers, V-Half (p/2 + 1)/p of it but for uneven chunks on one device.
+        assert sorted(_layers_held(order, plan["strategy"]["stages"]) for order in found["orders"])[2] <= 0.75 * 4 * 6
+    else:
+        assert max(found["peak_per_device"]) == pytest.approx(1)
     parts = plan["predicted"]["breakdown_s"]
     if schedule == "v-half":
         run_in = ["".join(f"{chunk}{letter}" for letter, chunk, _ in order) for order in found["orders"]]
