@@ -51,6 +51,19 @@ def describes_hosts(cluster: ClusterSpec) -> bool:
     return all(node.device.host_link is not None and node.host_update is not None for node in cluster.nodes)
 
 
+def check_hosts(cluster: ClusterSpec, memory: MemoryModel) -> None:
+    """
+    Refuse states in the memory of hosts that the cluster does not describe.
+
+    Raises
+    ------
+    DataError
+        With what is missing.
+    """
+    for device in cluster.devices:
+        offloaded_seconds(cluster, device, memory.optimizer_offload_fraction, 0.0)
+
+
 def offloaded_seconds(cluster: ClusterSpec, device: str, fraction: float, own: float) -> float:
     """
     Seconds of the optimizer for a parameter, (3).

@@ -21,6 +21,7 @@ from taut.errors import DataError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Division, Strategy, with_ends
+from taut.formulations.tables.optimizer_offload import check_hosts
 
 FORMAT = "taut-plan/1"
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
@@ -231,23 +232,11 @@ def problem_of(document: PlanDocument, source: str) -> PlanningProblem:
         Calibration.parse(specs["calibration"], f"{source}: inputs.calibration") if "calibration" in specs else None,
         overlap_grad_reduce=document.certificate.overlap_grad_reduce,
     )
-    check_hosts(problem, source)
-    return problem
-
-
-def check_hosts(problem: PlanningProblem, source: str) -> None:
-    """
-    Refuse states in the memory of hosts that the cluster does not describe.
-
-    Raises
-    ------
-    DataError
-        With what is missing.
-    """
     try:
-        problem.optimizer_seconds  # noqa: B018
+        check_hosts(problem.cluster, problem.memory)
     except DataError as error:
         raise DataError(f"{source}: {error}") from None
+    return problem
 
 
 def _latency_model(name: str, source: str) -> LatencyModel:

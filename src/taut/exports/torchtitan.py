@@ -24,6 +24,8 @@ CHECKPOINTS = {"none": "None", "selective": "SelectiveAC.Config()", "full": "Ful
 SUBCOMMANDS = {"none": "none", "selective": "selective", "full": "full"}
 RESHARD = {0: "default", 2: "never", 3: "always"}
 
+# A model's layers and widths are a configuration of torchtitan's own, which no plan holds; so the written module asks
+# its user for it, and stops with one line until it is there.
 CONFIGURATION = '''\
 """A plan as a configuration of torchtitan: MODULE=taut_plan CONFIG=taut_plan ./run_train.sh."""
 
@@ -39,7 +41,7 @@ CHUNKS = {chunks}
 
 def base():
     """Return the configuration of your model: {model}, {layers} layers, sequences of {sequence} tokens."""
-    raise NotImplementedError("taut_plan.py: base() has to return the configuration of your model")
+    raise SystemExit("taut_plan.py: base() has to return the configuration of your model")
 
 
 def modules():

@@ -23,6 +23,7 @@ from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.problem import LATENCY_MODELS, WHOLE_STEP, LatencyModel, PlanningProblem
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.space import StrategySpace
+from taut.formulations.tables.optimizer_offload import check_hosts
 from taut.planning.fixed_values import check_fixed
 from taut.planning.request import PlanRequest
 from taut.planning.stack import (
@@ -68,8 +69,8 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     _check_copies(space, request.latency_model, memory)
     _check_ranks(request, model, stack, memory)
     costs = _costs(request.profile, model, cluster, memory, space, calibration)
+    check_hosts(cluster, memory)
     problem = PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration, overlap)
-    _check_hosts(problem)
     if not problem.candidates:
         raise _no_candidate(problem, request)
     return problem
@@ -161,11 +162,6 @@ def _check_experts(request: PlanRequest, model: ModelSpec, stack: Stack, memory:
         raise FieldError("memory_model", memory.network.name, "this network does not know expert ranks, expected terms")
     if not stack.expert_parallel:
         raise FieldError("fix", shown, f"not in {stack.name}, expected 1, or stack any")
-
-
-def _check_hosts(problem: PlanningProblem) -> None:
-    """Refuse states in the memory of hosts that the cluster does not describe, before anything is searched."""
-    problem.optimizer_seconds.sum()
 
 
 def _memory_model(

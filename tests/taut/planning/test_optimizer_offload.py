@@ -8,7 +8,7 @@ import taut
 from taut.errors import DataError, FieldError
 
 
-def problem(fraction: float = 1.0, *, cluster: Any = "dgx-a100:2", **options: Any) -> taut.PlanningProblem:
+def problem(fraction: float | None = 1.0, *, cluster: Any = "dgx-a100:2", **options: Any) -> taut.PlanningProblem:
     """The problem of a small request."""
     options = {"global_batch": 32, "max_tp": 2, "optimizer_offload_fraction": fraction} | options
     return taut.planning_problem(taut.PlanRequest("gpt2-345m", cluster, **options))
@@ -54,7 +54,7 @@ def test_a_cluster_without_hosts_is_refused() -> None:
 def test_a_memory_model_may_state_it() -> None:
     """A file's share counts as the option does, and the option replaces it."""
     given = {"optimizer_offload_fraction": 0.5}
-    assert problem(None, memory_model=given).memory.optimizer_offload_fraction == 0.5  # type: ignore[arg-type]
+    assert problem(None, memory_model=given).memory.optimizer_offload_fraction == 0.5
     assert problem(0.0, memory_model=given).space.zero == [0, 1, 2, 3]
 
 
