@@ -212,15 +212,18 @@ def within_domain(row: ConfigurationRow) -> ConfigurationRow:
     """
     A row whose nodes are what NVLink spans: on racks of such a domain rows often count trays of 4 or machines of 8.
 
-    The domain is then the largest number of GPUs that divides the row's and that the device's cluster spans.
+    The domain is then the largest number of GPUs that divides the row's and that the device's cluster spans. A domain
+    that is stated and does not divide the row's GPUs is cut in the same way: 256 GPUs on racks of 72 are four of 64.
     """
     try:
         spanned = load_cluster(default_cluster(find_device(row.gpu))).nodes[0].gpus_per_node
     except DataError:
         return row
-    if spanned <= max(TRAYS) or row.gpus_per_node not in TRAYS:
+    whole = row.gpus_per_node not in TRAYS
+    if spanned <= max(TRAYS) or (whole and row.n_gpus % row.gpus_per_node == 0):
         return row
-    return row.model_copy(update={"gpus_per_node": max(d for d in divisors(row.n_gpus) if d <= spanned)})
+    most = min(row.gpus_per_node, spanned) if whole else spanned
+    return row.model_copy(update={"gpus_per_node": max(d for d in divisors(row.n_gpus) if d <= most)})
 
 
 def default_cluster(device: DeviceSpec) -> str:

@@ -82,9 +82,11 @@ def test_a_plan_is_priced_by_runs_with_experts() -> None:
 
 
 def test_trays_of_a_rack_share_its_links() -> None:
-    """GB200 counted by trays of four is one domain of 64; H100 keeps nodes of eight."""
+    """GB200 counted by trays of four is one domain of 64, as are 256 GPUs on racks of 72; H100 keeps nodes of eight."""
     trays = row(128, 1, 16, 1, "gb200").model_copy(update={"gpus_per_node": 4})
     assert within_domain(trays).gpus_per_node == 64
+    assert within_domain(trays.model_copy(update={"n_gpus": 256, "gpus_per_node": 72})).gpus_per_node == 64
+    assert within_domain(trays.model_copy(update={"n_gpus": 144, "gpus_per_node": 72})).gpus_per_node == 72
     assert within_domain(row(16, 1, 8, 1)).gpus_per_node == 8
     inside, whole = predict_rows([trays, trays.model_copy(update={"gpus_per_node": 64})])
     assert inside.step_time_s == whole.step_time_s
