@@ -44,6 +44,7 @@ class Source(StrEnum):
     EVERY_PLACEMENT = "every-placement"
     NODE_SLOTS = "node-slots"
     PLACEMENT = "placement"
+    NODE_SETS = "node-sets"
     COVER = "cover"
 
 

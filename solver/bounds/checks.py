@@ -35,6 +35,7 @@ from taut.solver.order_priced.dominance import dominates, stated
 from taut.solver.order_priced.witness import missing_bytes, rederived
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import solve_joint
+from taut.solver.placement.exact.node_sets import solve_by_node_sets
 from taut.solver.placement.exact.node_slots import solve_by_slots
 from taut.solver.placement.path_cover.bound import cover_bound
 from taut.solver.placement.path_cover.witness import witnessed
@@ -180,6 +181,10 @@ def _joint(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     return solve_joint(ladder.problem, candidate, ladder.links, ladder.subsets, margin=ladder.margin).lower_bound
 
 
+def _sets(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    return solve_by_node_sets(ladder.problem, candidate, ladder.links, ladder.subsets, margin=ladder.margin).lower_bound
+
+
 def _cover(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
     """The case distinction in the witness, each proof checked alone."""
     covered = witnessed(ladder.problem, candidate, witness)
@@ -197,5 +202,6 @@ _CHECKS: dict[Source, Check] = {
     Source.EVERY_PLACEMENT: _every,
     Source.NODE_SLOTS: _slots,
     Source.PLACEMENT: _joint,
+    Source.NODE_SETS: _sets,
     Source.COVER: _cover,
 }

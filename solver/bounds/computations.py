@@ -25,6 +25,7 @@ from taut.solver.memory_excess import least_excess
 from taut.solver.order_priced.bound import OrderBound, order_bound
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import Joint, solve_joint
+from taut.solver.placement.exact.node_sets import solve_by_node_sets
 from taut.solver.placement.exact.node_slots import solve_by_slots
 from taut.solver.result import Source
 
@@ -141,6 +142,11 @@ def _joint(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
     return Evaluation(seconds=found.lower_bound, source=Source.PLACEMENT, placed=found)
 
 
+def _sets(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
+    found = solve_by_node_sets(ladder.problem, candidate, ladder.links, ladder.subsets, margin=ladder.margin)
+    return Evaluation(seconds=found.lower_bound, source=Source.NODE_SETS, placed=found)
+
+
 COMPUTATIONS: dict[Source, Compute] = {
     Source.RELAXATION: relaxation,
     Source.PARTITION: partition,
@@ -148,5 +154,6 @@ COMPUTATIONS: dict[Source, Compute] = {
     Source.EVERY_PLACEMENT: _every,
     Source.NODE_SLOTS: _slots,
     Source.PLACEMENT: _joint,
+    Source.NODE_SETS: _sets,
 }
 """What is computed in one go; infeasibility is found by the rungs that divide the layers."""

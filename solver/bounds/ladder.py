@@ -12,6 +12,7 @@ source                what it is                                                
 ``every-placement``   all placements, one by one                                      ``placement.exact.enumerate``
 ``node-slots``        labels over the slots that stages leave on few nodes            ``placement.exact.node_slots``
 ``placement``         exact subset dynamic programming                                ``placement.exact.joint``
+``node-sets``         labels over the sets of nodes of all stages, for few nodes      ``placement.exact.node_sets``
 ``cover``             set partitioning over routes of paths, a case distinction        ``placement.path_cover.bound``
 ====================  ==============================================================  ============================
 
@@ -37,6 +38,7 @@ from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import LayerSeconds, layer_seconds, relaxation_bound
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
 from taut.solver.placement.exact.joint import SubsetCache, has_joint
+from taut.solver.placement.exact.node_sets import has_node_sets
 from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.result import Source
@@ -171,7 +173,13 @@ def _every(ladder: Ladder, candidate: Candidate) -> bool:
 
 def _joint(ladder: Ladder, candidate: Candidate) -> bool:
     # Where groups differ and their placements few, all of them say more than the groups alone.
-    return has_joint(ladder.problem, candidate, ladder.subsets) and not _every(ladder, candidate)
+    if _every(ladder, candidate) or _sets(ladder, candidate):
+        return False
+    return has_joint(ladder.problem, candidate, ladder.subsets)
+
+
+def _sets(ladder: Ladder, candidate: Candidate) -> bool:
+    return has_node_sets(ladder.problem, candidate, ladder.subsets) and not _every(ladder, candidate)
 
 
 def _slots(ladder: Ladder, candidate: Candidate) -> bool:
@@ -193,5 +201,6 @@ RUNGS = (
     Rung(source=Source.EVERY_PLACEMENT, level=Level.PLACEMENT, applies=_every, weaker=_DIVIDED),
     Rung(source=Source.NODE_SLOTS, level=Level.PLACEMENT, applies=_slots, weaker=_DIVIDED),
     Rung(source=Source.PLACEMENT, level=Level.PLACEMENT, applies=_joint, weaker=_DIVIDED),
+    Rung(source=Source.NODE_SETS, level=Level.PLACEMENT, applies=_sets, weaker=_DIVIDED),
     Rung(source=Source.COVER, level=Level.PLACEMENT, applies=_cover, weaker=_DIVIDED),
 )

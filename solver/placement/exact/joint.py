@@ -88,6 +88,23 @@ class SubsetCache:
             self._few[key] = kinds is not None and few_multisets(kinds, candidate.pp)
         return self._few[key]
 
+    def all_differ(self, problem: PlanningProblem, candidate: Candidate) -> bool:
+        """
+        Say whether no two slots of a candidate can be exchanged, each being a node.
+
+        Parameters
+        ----------
+        problem, candidate
+            Links and degrees.
+
+        Returns
+        -------
+        bool
+            Whether every node holds one slot and every slot is of a kind of its own.
+        """
+        kinds, alone = self._kinds_of(problem, candidate.tp), problem.links.gpus_per_node == candidate.tp
+        return kinds is not None and bool(alone.all()) and len(np.unique(kinds)) == len(kinds)
+
     def _kinds_of(self, problem: PlanningProblem, tp: int) -> Ints | None:
         """Kinds of the slots of tensor degree tp; None for too many."""
         if tp not in self._kinds:

@@ -21,6 +21,7 @@ WHY = {
     "order": "its order's weighted paths",
     "every-placement": "every placement of its divisions",
     "node-slots": "its stages in whole nodes",
+    "node-sets": "the best nodes of every stage of its divisions",
     "placement": "the best placement of its divisions",
     "cover": "paths over the real links",
     "memory": "memory",
