@@ -25,7 +25,7 @@ from taut.solver.memory_excess import least_excess
 from taut.solver.order_priced.bound import OrderBound, order_bound
 from taut.solver.placement.exact.enumerate import solve_by_enumeration
 from taut.solver.placement.exact.joint import Joint, solve_joint
-from taut.solver.placement.exact.node_sets import solve_by_node_sets
+from taut.solver.placement.exact.node_sets.bound import solve_by_node_sets
 from taut.solver.placement.exact.node_slots import solve_by_slots
 from taut.solver.result import Source
 

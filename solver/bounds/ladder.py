@@ -37,9 +37,10 @@ from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import LayerSeconds, layer_seconds, relaxation_bound
 from taut.solver.placement.exact.enumerate import EnumerationCache, has_enumeration
-from taut.solver.placement.exact.joint import SubsetCache, has_joint
-from taut.solver.placement.exact.node_sets import has_node_sets
+from taut.solver.placement.exact.joint import has_joint
+from taut.solver.placement.exact.node_sets.bound import has_node_sets
 from taut.solver.placement.exact.node_slots import SlotCache, has_node_slots
+from taut.solver.placement.exact.subset_cache import SubsetCache
 from taut.solver.placement.path_cover.bound import has_cover
 from taut.solver.result import Source
 

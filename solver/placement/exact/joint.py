@@ -20,7 +20,7 @@ References
 Hooker and Ottosson (2003), Logic-based Benders decomposition: (2).
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,19 +29,15 @@ from taut.formulations.gradient_reductions import least_bytes
 from taut.formulations.partition import LaterStages, partition_problem
 from taut.formulations.placement import slot_sites
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.rings import ring_by_byte
 from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import communication, fixed_seconds
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
 from taut.solver.layer_partition import Partition, solve_partition
-from taut.solver.placement.exact.slot_kinds import slot_kinds
-from taut.solver.placement.exact.subset import SecondPrice, SubsetSolver, few_multisets
-from taut.solver.placement.exact.two_stages import kept_share, other_slots, waited_for
-
-CHUNK = 2_000_000
-"""Links of start sets whose rings are priced in one array, which bounds memory."""
+from taut.solver.placement.exact.subset import SecondPrice
+from taut.solver.placement.exact.subset_cache import SubsetCache
+from taut.solver.placement.exact.two_stages import kept_share, waited_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,112 +53,6 @@ class Joint:
     partition: Partition
     positions: Ints
     exact: bool
-
-
-@dataclass
-class SubsetCache:
-    """Kinds of slots, subset solvers and ring costs, shared by the candidates that differ in compute alone."""
-
-    _kinds: dict[int, Ints | None] = field(default_factory=dict)
-    _few: dict[tuple[int, int], bool] = field(default_factory=dict)
-    _solvers: dict[tuple[int, int, float], SubsetSolver] = field(default_factory=dict)
-    _rings: dict[tuple[int, int, bool], Floats] = field(default_factory=dict)
-
-    def has_few(self, problem: PlanningProblem, candidate: Candidate) -> bool:
-        """
-        Say whether a candidate's slots have few multisets.
-
-        Parameters
-        ----------
-        problem, candidate
-            Links and degrees.
-
-        Returns
-        -------
-        bool
-            Whether the dynamic program is small enough.
-        """
-        key = (candidate.tp, candidate.pp)
-        if key not in self._few:
-            kinds = self._kinds_of(problem, candidate.tp)
-            self._few[key] = kinds is not None and few_multisets(kinds, candidate.pp)
-        return self._few[key]
-
-    def all_differ(self, problem: PlanningProblem, candidate: Candidate) -> bool:
-        """
-        Say whether no two slots of a candidate can be exchanged, each being a node.
-
-        Parameters
-        ----------
-        problem, candidate
-            Links and degrees.
-
-        Returns
-        -------
-        bool
-            Whether every node holds one slot and every slot is of a kind of its own.
-        """
-        kinds, alone = self._kinds_of(problem, candidate.tp), problem.links.gpus_per_node == candidate.tp
-        return kinds is not None and bool(alone.all()) and len(np.unique(kinds)) == len(kinds)
-
-    def _kinds_of(self, problem: PlanningProblem, tp: int) -> Ints | None:
-        """Kinds of the slots of tensor degree tp; None for too many."""
-        if tp not in self._kinds:
-            self._kinds[tp] = slot_kinds(problem.links, problem.rings, tp)
-        return self._kinds[tp]
-
-    def solver(self, problem: PlanningProblem, candidate: Candidate, message: float) -> SubsetSolver:
-        """
-        Look up the dynamic program of a candidate's slots.
-
-        Parameters
-        ----------
-        problem, candidate
-            Links and degrees.
-        message
-            Bytes that price the hops.
-
-        Returns
-        -------
-        SubsetSolver
-            Shared by candidates with the same degrees and message.
-        """
-        key = (candidate.tp, candidate.pp, message)
-        if key not in self._solvers:
-            sites = slot_sites(problem.links, candidate.tp)[:, 0]
-            hops = problem.links.hop_seconds(candidate.tp, message, both_ways=True)
-            kinds = self._kinds_of(problem, candidate.tp)
-            assert kinds is not None
-            self._solvers[key] = SubsetSolver(hops[sites[:, None], sites[None, :]], kinds, candidate.pp)
-        return self._solvers[key]
-
-    def rings(
-        self, problem: PlanningProblem, candidate: Candidate, solver: SubsetSolver, *, others: bool = False
-    ) -> Floats:
-        """
-        Price the rings of a solver's start sets.
-
-        Parameters
-        ----------
-        problem, candidate, solver
-            Links, degrees, and the dynamic program.
-        others
-            Whether rings of the slots that start sets leave to stage 1 of two are meant.
-
-        Returns
-        -------
-        array
-            Seconds per gradient byte, (start sets,).
-        """
-        key = (candidate.tp, candidate.pp, others)
-        if key not in self._rings:
-            links = problem.links
-            slots = other_slots(solver.start_sets) if others else solver.start_sets
-            sites = slot_sites(links, candidate.tp)[:, 0][slots]
-            parts = np.array_split(sites, -(-sites.size * candidate.dp // CHUNK))
-            priced = [ring_by_byte(problem.rings, few, links.node_of_site[few]) for few in parts]
-            self._rings[key] = np.concatenate(priced)
-        return self._rings[key]
 
 
 def has_joint(problem: PlanningProblem, candidate: Candidate, cache: SubsetCache) -> bool:

@@ -10,7 +10,8 @@ from taut.data.arrays import Ints
 from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.placement.exact import joint
-from taut.solver.placement.exact.joint import SubsetCache, has_joint, solve_joint
+from taut.solver.placement.exact.joint import has_joint, solve_joint
+from taut.solver.placement.exact.subset_cache import SubsetCache
 from taut.solver.placement.exact.two_stages import other_slots, waited_for
 from tests.support.blocks import blocks
 from tests.support.oracle import enumerate_candidate

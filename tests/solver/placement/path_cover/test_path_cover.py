@@ -22,7 +22,7 @@ from taut.solver.certificate.write import plan_document
 from taut.solver.layer_partition import solve_partition
 from taut.solver.placement.annealing.path_prices import first_stage
 from taut.solver.placement.annealing.paths import PathAnnealing
-from taut.solver.placement.exact import joint
+from taut.solver.placement.exact import subset_cache
 from taut.solver.placement.exact.subset import SubsetSolver
 from taut.solver.placement.path_cover.bound import cover_bound, has_cover
 from taut.solver.placement.path_cover.build import CaseSearch
@@ -481,7 +481,7 @@ def made(nodes: int, gpus: int, pp: int, spread: float, work: int, seed: int = 4
     fixed = {"pp": pp, "tp": 1, "zero": 0, "micro_batch": 1, "schedule": "1f1b"}
     planning = problem(cluster(nodes, gpus, rows=rows), spec, table=table, global_batch=24, fixed=fixed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(joint, "few_multisets", lambda *_: False)
+        patch.setattr(subset_cache, "few_multisets", lambda *_: False)
         result = search(planning, Limits(work_limit=work, workers=1))
     document: Document = json.loads(json.dumps(plan_document(planning, result, Limits(work_limit=work))))
     return document

@@ -12,7 +12,7 @@ weighted; :math:`\rho(S)` seconds per byte of a ring on S. Variables: division D
     .. math:: \sum_{y \le x} h'(z, y) + \sum_{y > x} h(z, y) \le A_x(S_x) := T - C_x(D) - R_x(\rho(S_x)),
 
     h(z, y) the hop to stage y, and :math:`C_x(D)` all else that stage x waits for.
-(2) Labels over the sets of stages find out whether there is one (``taut.solver.placement.exact.node_set_labels``), and
+(2) Labels over the sets of stages find out whether there is one (``taut.solver.placement.exact.node_sets.labels``), and
     how much below T the least seconds are. T begins at the bound of the division, where few labels are left, and
     rises by growing steps until one is found: the least seconds v(D). Once a placement of another division is known, T
     is its seconds. Where more than ``MOST_LABELS`` are left the step is quartered, and after ``RETRIES`` of that v(D)
@@ -47,9 +47,10 @@ from taut.solver.bounds.communication import waits_for_every_stage
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.relaxation import ROUNDING
-from taut.solver.placement.exact.joint import Joint, SubsetCache, has_joint, linked, solve_joint
-from taut.solver.placement.exact.node_set_labels import Labels, NodeSets, first_labels, next_labels, undominated
-from taut.solver.placement.exact.node_set_seconds import Placements, Waiting, placements_of, waiting_of
+from taut.solver.placement.exact.joint import Joint, has_joint, linked, solve_joint
+from taut.solver.placement.exact.node_sets.labels import Labels, NodeSets, first_labels, next_labels, undominated
+from taut.solver.placement.exact.node_sets.seconds import Placements, Waiting, placements_of, waiting_of
+from taut.solver.placement.exact.subset_cache import SubsetCache
 
 MOST_REPLICAS = 4
 """Nodes of a stage: 24 orders in which pipelines go on. Of eight there are 40,320, too many for every pair of sets."""

@@ -16,11 +16,11 @@ from taut.formulations.strategy import Strategy
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
-from taut.solver.placement.exact import node_set_seconds, node_sets
-from taut.solver.placement.exact.joint import SubsetCache
-from taut.solver.placement.exact.node_set_labels import Labels, undominated
-from taut.solver.placement.exact.node_set_seconds import Placements, Waiting, sets_of
-from taut.solver.placement.exact.node_sets import has_node_sets, least_placement, solve_by_node_sets
+from taut.solver.placement.exact.node_sets import bound as node_sets
+from taut.solver.placement.exact.node_sets import seconds as node_set_seconds
+from taut.solver.placement.exact.node_sets.bound import has_node_sets, least_placement, solve_by_node_sets
+from taut.solver.placement.exact.node_sets.seconds import Placements, Waiting, sets_of
+from taut.solver.placement.exact.subset_cache import SubsetCache
 from taut.solver.result import Limits, Source, Status
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
@@ -124,15 +124,6 @@ def test_four_stages_are_placed_best(seed: int) -> None:
     assert found.lower_bound <= least * ROUNDING
     if given.tables(choice).equal_messages and found.exact:
         assert placement_problem(given, strategy).cost(found.positions) == pytest.approx(least, rel=1e-9)
-
-
-def test_dominated_labels_are_dropped_within_their_state() -> None:
-    """Of two labels of one state the one with less left and no less time goes; that of another state stays."""
-    of_state = np.array([3, 3, 5]), np.array([0, 0, 0])
-    net, left = np.array([[1.0, 2.0], [1.0, 2.5], [9.0, 9.0]]), np.array([[4.0, 4.0], [4.0, 3.0], [0.0, 0.0]])
-    none = np.zeros(3, np.int64)
-    kept = undominated(Labels(*of_state, net, left, none, none))
-    assert sorted(kept.net[:, 1].tolist()) == [2.0, 9.0]
 
 
 def test_placement_of_three_stages_by_hand() -> None:

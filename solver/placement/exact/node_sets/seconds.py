@@ -21,7 +21,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.solver.placement.exact.node_set_labels import NodeSets
+from taut.solver.placement.exact.node_sets.labels import NodeSets
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 r"""
 Labels over the sets of nodes that stages take one after another: compiled loops of bound ``node-sets``.
 
-Sets, data and constraints are those of ``taut.solver.placement.exact.node_sets`` for one division and one threshold T.
+Sets, data and constraints are those of ``taut.solver.placement.exact.node_sets.bound`` for one division and one
+threshold T.
 
 (1) A state of stage x is a pair (U, S): nodes U of the stages up to x, and S of them of stage x. A label of a state has
     for every node of S, where one pipeline lies, its net seconds n so far and the seconds s that are left for hops
