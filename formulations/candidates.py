@@ -85,14 +85,15 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: Co
                                         empty_ends=apart,
                                     )
                                     yield choice
-                                    if zero == expert_zero(space, pp, dp * cp) and sharded == (tp > 1):
+                                    beside = not group and zero in expert_zero(space, pp, dp * cp)
+                                    if beside and sharded == (tp > 1):
                                         yield from _with_experts(space, model, cluster, choice)
 
 
-def expert_zero(space: StrategySpace, pp: int, dp_cp: int) -> int | None:
-    """The ZeRO stage beside several expert ranks: 1 takes less than 0 in all, (11)."""
-    stages = [zero for zero in zero_stages(space, pp, dp_cp) if zero < 2 and space.fixed.get("zero", zero) == zero]
-    return max(stages, default=None)
+def expert_zero(space: StrategySpace, pp: int, dp_cp: int) -> list[int]:
+    """The ZeRO stages beside several expert ranks: 1 takes less than 0 in all, (11)."""
+    stages = [zero for zero in zero_stages(space, pp, dp_cp) if space.fixed.get("zero", zero) == zero]
+    return [zero for zero in stages if zero or 1 not in stages]
 
 
 def _with_experts(
@@ -104,7 +105,8 @@ def _with_experts(
             if shape.ep <= space.max_ep:
                 found = replace(choice, ep=shape.ep, etp=shape.etp)
                 kept = beside_overlap(space, model, found, recompute_of(space, choice.schedule))
-                if choice.uniform_recompute in kept or (kept and not choice.uniform_recompute):
+                hidden = found.zero >= 2 and hides_exchange(space, model, found)
+                if not hidden and (choice.uniform_recompute in kept or (kept and not choice.uniform_recompute)):
                     yield found
 
 

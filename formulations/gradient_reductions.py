@@ -131,13 +131,18 @@ def reduction_seconds(problem: PlanningProblem, strategy: Strategy, devices: Int
 
 def _of_experts(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> Floats:
     """Seconds of the reductions of experts that fewer devices hold than the rest, (..., pp), (1)."""
-    candidate = strategy.candidate
-    gradients = by_device(strategy, problem.expert_gradient_bytes(candidate))
-    if candidate.edp == 1 or not gradients.any():
+    gradients = by_device(strategy, problem.expert_gradient_bytes(strategy.candidate))
+    if not gradients.any():
+        return np.zeros(devices.shape[:-2])
+    return np.asarray(gradients * expert_rings(problem, strategy.candidate, devices))
+
+
+def expert_rings(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> Floats:
+    """Seconds per byte of every stage's slowest ring of devices that hold the same experts, where these are fewer."""
+    if candidate.edp == 1 or candidate.block.experts == candidate.tp:
         return np.zeros(devices.shape[:-2])
     alike = devices.reshape(*devices.shape[:-2], candidate.edp, candidate.block.experts)
-    rings = [hierarchical_ring(problem, alike[..., x, :, :]) for x in range(candidate.pp)]
-    return np.asarray(gradients * np.stack(rings, axis=-1))
+    return np.stack([hierarchical_ring(problem, alike[..., x, :, :]) for x in range(candidate.pp)], axis=-1)
 
 
 def _reductions(problem: PlanningProblem, strategy: Strategy, devices: Ints, backward: Floats) -> Floats:

@@ -35,7 +35,7 @@ from taut.formulations.gradient_reductions import bucket_parameters, optimizer_s
 from taut.formulations.order_times import candidate_order
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import Order, in_flight_counts
-from taut.formulations.sharding import exposed_by_range
+from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.formulations.tables.held_bytes import held_bytes
@@ -180,7 +180,7 @@ def chunk_problem(
     edge: Floats,
     ring: float,
     *,
-    gather: float = 0.0,
+    gather: GatherRates = NO_GATHERS,
     margin: bool = True,
 ) -> ChunkProblem:
     """
@@ -225,7 +225,7 @@ def chunk_problem(
         parameters=tables.parameters.astype(float),
         held=held,
         activation=np.array(kept, dtype=float),
-        # Fewer devices share the states of an expert's parameter than those of others.
+        # Fewer devices share what is held of an expert's parameter than of others.
         beside=memory.coefficient("logits") * tables.logits + max(of_expert - held, 0.0) * tables.experts,
         always=overhead(memory, candidate)
         + memory.coefficient("buffers") * float(tables.buffers[layers, layers + 1].min()),
@@ -243,7 +243,7 @@ def _bytes_per_parameter(memory: MemoryModel, candidate: Candidate, experts: int
     return held * (1 - 1e-8)
 
 
-def _least_passes(problem: PlanningProblem, candidate: Candidate, gather: float) -> Floats:
+def _least_passes(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> Floats:
     """Seconds of F, I, W of every range on the best device type and block, (3, recompute, L+1, L+1)."""
     ranges, tables = problem.passes(candidate), problem.tables(candidate)
     passes = np.stack((ranges.forward, ranges.input_gradient, ranges.weight_gradient))
@@ -253,7 +253,7 @@ def _least_passes(problem: PlanningProblem, candidate: Candidate, gather: float)
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     layers = np.arange(tables.num_layers + 1)
     rising = layers[:, None] < layers[None, :]
-    if gather > 0.0:
+    if gather != NO_GATHERS:
         for k, waits in enumerate(exposed_by_range(problem, candidate, gather, within)):
             passes[k] = _of_longer_ranges(np.where(rising, passes[k] + waits, np.inf))
     return np.where(allowed[:, None, None] & rising, passes.min(axis=1), np.inf)

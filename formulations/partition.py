@@ -58,10 +58,10 @@ import numpy as np
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.sharding import exposed_by_range, has_shards
+from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range, has_shards
 from taut.formulations.space import Candidate
 from taut.formulations.tables.device_classes import classes_of, of_classes
-from taut.formulations.tables.least_traffic import seconds_within
+from taut.formulations.tables.least_traffic import seconds_of_best, seconds_within
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class LaterStages:
 
 
 def partition_problem(
-    problem: PlanningProblem, candidate: Candidate, *, margin: bool = True, cautious: bool = False, gather: float = 0.0
+    problem: PlanningProblem, candidate: Candidate, *, margin: bool = True, cautious: bool = False, gather: GatherRates = NO_GATHERS
 ) -> PartitionProblem:
     """
     The partition problem of a candidate, blocks priced at the best links that their device type offers.
@@ -239,11 +239,13 @@ def partition_problem(
     """
     tables = problem.tables(candidate)
     memory = problem.stage_memory(candidate, margin=margin)
-    within = seconds_within(problem, candidate)
+    sharded = gather != NO_GATHERS and has_shards(problem, candidate)
+    # Of blocks that exchange more than sums, one may be the slowest forward and another backward, and hide another part.
+    alike = candidate.of_tensor_groups or not sharded
+    within = seconds_within(problem, candidate) if alike else seconds_of_best(problem, candidate)
     seconds = tables.seconds + within.both
     passes = problem.passes(candidate)
     forward = (passes.forward + within.forward).min(axis=1)
-    sharded = gather > 0.0 and has_shards(problem, candidate)
     if sharded:
         before, after = exposed_by_range(problem, candidate, gather, within)
         seconds, forward = seconds + before + after, (passes.forward + within.forward + before).min(axis=1)

@@ -8,7 +8,10 @@ backward pass, tensor-parallel time included, :math:`F'` without the last layer.
 
 (1) Gathering M bytes of the replicas that share a copy, or scattering their sums, is half an all-reduce among them:
     :math:`\rho M` seconds, with :math:`\rho` half of the hierarchical ring's seconds per byte
-    (``taut.formulations.rings`` (2) and (3)), of the slowest tensor rank.
+    (``taut.formulations.rings`` (2) and (3)), of the slowest tensor rank. Experts that fewer devices hold than the rest
+    are shared by those that hold the same ones (``taut.formulations.degrees`` (3)), with a ring and a rate
+    :math:`\rho_e` of their own. One gather follows the other, so with :math:`P'` of P parameters in such experts
+    :math:`\rho P` stands for :math:`\rho (P - P') + \rho_e P'` below.
 (2) A layer's weights are gathered during the computation of the layer before it, and its gradients are scattered
     during that of the layer after it, in the order of the pass. The first gather and the last scatter of a pass have
     none beside them. So a micro-batch waits beyond its computation, under ZeRO-3,
@@ -19,7 +22,7 @@ backward pass, tensor-parallel time included, :math:`F'` without the last layer.
 
     and under ZeRO-2, which scatters gradients alone, :math:`E_B = \rho g P_i + \max(0, \rho g (P - P_i) - B)`.
 (3) Each device hides behind its own computation, so the slowest of a tensor group is the one whose pass with (2) is.
-(4) After the last pass ZeRO-2 gathers the updated weights, and ZeRO-3 nothing; where groups have a copy each, these sum
+(4) After the last pass ZeRO-2 gathers the updated weights, those of experts next, and ZeRO-3 nothing; where groups have a copy each, these sum
     their gradients (``taut.formulations.gradient_reductions`` (2)).
 
 The papers' models have no such overlap: they price all gathers and scatters after the pipeline.
@@ -35,7 +38,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.gradient_reductions import by_copy, hierarchical_ring, holders
+from taut.formulations.gradient_reductions import by_copy, expert_rings, hierarchical_ring, holders
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
@@ -43,13 +46,24 @@ from taut.formulations.tables.block_links import block_link
 from taut.formulations.tables.block_traffic import BlockSeconds, Traffic
 
 
-class PassBytes(NamedTuple):
-    """Bytes of (2) that a pass over every range gathers and scatters: alone, and beside computation (L+1, L+1)."""
+class PassFigures(NamedTuple):
+    """Bytes or seconds of (2) that a pass over every range gathers and scatters, alone and beside computation."""
 
     forward_alone: Floats
     forward_beside: Floats
     backward_alone: Floats
     backward_beside: Floats
+
+
+class GatherRates(NamedTuple):
+    """Seconds per byte of a gather, (1): of what all holders of a stage share, and of experts that fewer hold."""
+
+    common: Floats | float = 0.0
+    experts: Floats | float = 0.0
+
+
+NO_GATHERS = GatherRates()
+"""Rates where nothing is gathered, or nothing is known of the rings."""
 
 
 def has_shards(problem: PlanningProblem, candidate: Candidate) -> bool:
@@ -62,14 +76,26 @@ def half_ring(problem: PlanningProblem, ring: Floats | float) -> Floats:
     return np.asarray(0.5 * problem.coefficient("gather") * ring)
 
 
-def pass_bytes(problem: PlanningProblem, candidate: Candidate) -> PassBytes:
-    """Bytes that the passes over every range gather and scatter, (2)."""
-    parameters = problem.tables(candidate).parameters.astype(float)
+def pass_bytes(problem: PlanningProblem, candidate: Candidate) -> tuple[PassFigures, PassFigures]:
+    """Bytes (L+1, L+1) that passes gather and scatter: of what all holders share, and of experts, (1) and (2)."""
+    tables = problem.tables(candidate)
+    common = (tables.parameters - tables.experts).astype(float)
+    return _sent(problem, candidate, common), _sent(problem, candidate, tables.experts.astype(float))
+
+
+def pass_seconds(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> PassFigures:
+    """Seconds (L+1, L+1) of the gathers and scatters of every range at some rates, (1) and (2)."""
+    common, experts = pass_bytes(problem, candidate)
+    return PassFigures(*(gather.common * a + gather.experts * b for a, b in zip(common, experts, strict=True)))
+
+
+def _sent(problem: PlanningProblem, candidate: Candidate, parameters: Floats) -> PassFigures:
+    """Bytes of (2) of some of the parameters of every range."""
     one = np.diagonal(parameters, 1)
     first, last = np.append(one, 0.0)[:, None], np.append(0.0, one)[None, :]
     weight, gradient, _ = problem.memory.parameter_bytes
     gathered = weight if candidate.zero == 3 else 0
-    return PassBytes(
+    return PassFigures(
         forward_alone=gathered * first + 0.0 * last,
         forward_beside=gathered * (parameters - first),
         backward_alone=gathered * last + gradient * first,
@@ -77,26 +103,26 @@ def pass_bytes(problem: PlanningProblem, candidate: Candidate) -> PassBytes:
     )
 
 
-def exposed(rate: Floats | float, alone: Floats, beside: Floats, seconds: Floats) -> Floats:
-    """Seconds that gathers and scatters add to a pass of so many seconds, (2)."""
-    return np.asarray(rate * alone + np.maximum(rate * beside - seconds, 0.0))
+def exposed(alone: Floats, beside: Floats, seconds: Floats) -> Floats:
+    """Seconds that gathers and scatters of so many seconds add to a pass, (2)."""
+    return np.asarray(alone + np.maximum(beside - seconds, 0.0))
 
 
 def exposed_by_range(
-    problem: PlanningProblem, candidate: Candidate, rate: float, within: BlockSeconds, types: Ints | None = None
+    problem: PlanningProblem, candidate: Candidate, gather: GatherRates, within: BlockSeconds, types: Ints | None = None
 ) -> tuple[Floats, Floats]:
     """
     Seconds that gathers and scatters add to the passes over every range, (2).
 
-    They grow with the rate, and a pass together with them grows with its computation; but a longer range may take less,
+    They grow with the rates, and a pass together with them grows with its computation; but a longer range may take less,
     since its first gather and last scatter may be smaller.
 
     Parameters
     ----------
     problem, candidate
         What is priced.
-    rate
-        Seconds per byte of a gather, (1).
+    gather
+        Seconds per byte of gathers, (1).
     within
         Seconds of the traffic within n blocks, or of one for all.
     types
@@ -107,15 +133,15 @@ def exposed_by_range(
     tuple
         Seconds forward and backward, (n, recompute, L+1, L+1) each.
     """
-    passes, sent = problem.passes(candidate), pass_bytes(problem, candidate)
+    passes, sent = problem.passes(candidate), pass_seconds(problem, candidate, gather)
     of = np.arange(len(problem.device_types)) if types is None else types
     forward = passes.forward[of]
     backward = (passes.input_gradient + passes.weight_gradient)[of] + within.both - within.forward
     before = np.zeros_like(forward)
     before[..., 1:] = (forward + within.forward)[..., :-1]
     return (
-        exposed(rate, sent.forward_alone, sent.forward_beside, np.triu(before, 2)),
-        exposed(rate, sent.backward_alone, sent.backward_beside, backward),
+        exposed(sent.forward_alone, sent.forward_beside, np.triu(before, 2)),
+        exposed(sent.backward_alone, sent.backward_beside, backward),
     )
 
 
@@ -123,7 +149,7 @@ class ShardedPasses(NamedTuple):
     """
     What (2) is made of, by stage or chunk (X).
 
-    ``sent`` bytes (4, X) as in ``PassBytes``; ``seconds`` (2, types, X) of the forward pass without its last layer and
+    ``sent`` bytes (2, 4, X) as of ``pass_bytes``; ``seconds`` (2, types, X) of the forward pass without its last layer and
     of the backward pass; ``traffic`` (2, X) within their blocks.
     """
 
@@ -143,7 +169,7 @@ def sharded_passes(problem: PlanningProblem, strategy: Strategy) -> ShardedPasse
     later = tables.traffic.at(recompute, first, end).less(tables.forward.at(first, end))
     backward = (passes.input_gradient + passes.weight_gradient)[:, recompute, first, end]
     return ShardedPasses(
-        sent=np.stack([each[first, end] for each in pass_bytes(problem, candidate)]),
+        sent=np.array([[each[first, end] for each in part] for part in pass_bytes(problem, candidate)]),
         seconds=np.stack([several * passes.forward[:, recompute, first, before], backward]),
         traffic=Traffic(*(np.stack(figures) for figures in zip(forward, later, strict=True))),
     )
@@ -175,12 +201,16 @@ def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, 
         link = block_link(problem.links, hosts, candidate.block)
         before, after = (of.traffic.at(np.array(k), chunk[..., 0]).seconds(link)[..., None] for k in (0, 1))
         forward, backward = forward + before, backward + after
-    alone, beside, backward_alone, backward_beside = of.sent[:, :, None, None]
-    rate = shard_rates(problem, candidate, devices)[..., rank, :, None]
-    return exposed(rate, alone, beside, forward), exposed(rate, backward_alone, backward_beside, backward)
+    common, experts = (rates[..., rank, :, None] for rates in shard_rates(problem, candidate, devices))
+    alone, beside, backward_alone, backward_beside = (
+        common * a + experts * b for a, b in zip(*of.sent[..., None, None], strict=True)
+    )
+    return exposed(alone, beside, forward), exposed(backward_alone, backward_beside, backward)
 
 
-def shard_rates(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> Floats:
-    """Seconds per byte of a gather on every stage and replica, (..., pp, dp), (1)."""
+def shard_rates(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> tuple[Floats, Floats]:
+    """Seconds per byte of a gather on every stage and pipeline, and of one of experts, (..., pp, pipelines), (1)."""
     copies = hierarchical_ring(problem, by_copy(holders(candidate, devices), candidate.shards))
-    return half_ring(problem, np.repeat(copies, candidate.shards // candidate.cp, axis=-1))
+    common = half_ring(problem, np.repeat(copies, candidate.pipelines // copies.shape[-1], axis=-1))
+    experts = half_ring(problem, expert_rings(problem, candidate, devices))
+    return common, np.broadcast_to(experts[..., None], common.shape)

@@ -34,8 +34,9 @@ cp, ep, etp, cp_comm). With D devices, global batch :math:`g` and L layers,
     each or all tp of them: etp = 1 or tp. Expert groups and blocks are those of ``taut.formulations.degrees`` (1), fit
     the nodes as tensor groups do in (3), and tensor groups lie in a node. Tensor ranks share what lies between their
     parts (``sequence_parallel``). Where ep is 1 all experts are split over tensor ranks; elsewhere candidates have
-    ZeRO-1, or ZeRO-0 where 1 is not in the space or 0 is fixed, are priced by the latency model ``step`` alone, and
-    where memory is a sum of terms.
+    ZeRO-1, or ZeRO-0 where 1 is not in the space or 0 is fixed, or ZeRO-2 or 3 with one copy for all replicas, and then
+    no exchange beside another micro-batch, (14); they are priced by the latency model ``step`` alone, and where memory
+    is a sum of terms.
 
 (12) the layers have a division into its chunks that ``divisions`` states (``taut.formulations.divisions``), and plans
     have such a one.

@@ -135,7 +135,7 @@ def _gathers(
         moved = half * ring_factor(len(nodes))
         for member, at in enumerate(place.tolist()):
             z, node = (copy * candidate.shards + member) // candidate.cp, int(nodes[at])
-            if (seconds := float(every.rate[x, z])) > 0.0:
+            if (seconds := float(every.rate[0, x, z])) > 0.0:
                 for card in _both_ways(node):
                     yield 2 * chunks + x, z, card, moved / members[at] / (seconds * cards[node])
 

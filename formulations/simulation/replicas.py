@@ -5,7 +5,7 @@ Sets: replicas z, or where an expert group goes over several of them, so many to
 (``taut.formulations.degrees`` (2)); chunks c on pipeline ranks d(c); workers as in ``taut.formulations.latency``.
 
 (1) The seconds of a replica's tasks depend on the device types of its blocks, the slowest links of their groups, the
-    transfers between its chunks, and the rate of its gathers, alone.
+    transfers between its chunks, and the rates of its gathers, alone.
 (2) Replicas for which all of (1) are equal have equal tasks and, until the step's first reduction, no task that waits
     for another replica. They run at equal times, and one of them stands for all: a reduction that waits for each of
     them waits for it.
@@ -40,7 +40,7 @@ class Replicas:
     forth, back
         Seconds of transfers from every chunk to the next, and back (C - 1, n).
     rate
-        Seconds per byte of gathers, (pp, n); 0 without shards.
+        Seconds per byte of gathers, and of those of experts, (2, pp, n); 0 without shards.
     """
 
     simulated: Ints
@@ -91,10 +91,11 @@ def replicas_of(
     links = np.stack(block_link(problem.links, devices, candidate.block))
     forth, back = _transfers(problem, strategy, device, devices)
     pipelines = candidate.pipelines
-    rate = np.zeros((candidate.pp, pipelines))
+    rate = np.zeros((2, candidate.pp, pipelines))
     if has_shards(problem, candidate):
-        rate = shard_rates(problem, candidate, devices)
-    figures = [types.swapaxes(1, 2).reshape(-1, pipelines), links.reshape(-1, pipelines), forth, back, rate]
+        rate = np.stack(shard_rates(problem, candidate, devices))
+    figures = [types.swapaxes(1, 2).reshape(-1, pipelines), links.reshape(-1, pipelines), forth, back]
+    figures += [rate.reshape(-1, pipelines)]
     figures += [] if apart is None else [apart[None, :]]
     rows = np.concatenate(figures).T
     _, simulated, like = np.unique(rows, axis=0, return_index=True, return_inverse=True)
@@ -108,7 +109,7 @@ def replicas_of(
         links[:, :, simulated],
         forth[:, simulated],
         back[:, simulated],
-        rate[:, simulated],
+        rate[:, :, simulated],
     )
 
 

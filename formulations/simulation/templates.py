@@ -58,13 +58,13 @@ class _Maker:
         """Template of the passes of one kind of a chunk."""
         rank = int(self.order.device[chunk])
         at = self.replicas.kinds(rank, pipeline), self.replicas.link(rank, pipeline)
-        rate, send = float(self.replicas.rate[rank, pipeline]), self._send(pipeline, way, chunk)
-        key = way, chunk, at, rate, send
+        rates, send = tuple(self.replicas.rate[:, rank, pipeline].tolist()), self._send(pipeline, way, chunk)
+        key = way, chunk, at, rates, send
         if key not in self.kept:
             first, end = self.strategy.stages[chunk]
             layers = range(first, end) if way == FORWARD else range(end - 1, first - 1, -1)
             units = [list(self._unit(way, layer, self.strategy.recompute[chunk], at)) for layer in layers]
-            self.kept[key] = template(units, self._shards(way, layers, rate), send)
+            self.kept[key] = template(units, self._shards(way, layers, rates), send)
         return self.kept[key]
 
     def _unit(self, way: int, layer: int, recompute: str, at: Place) -> list[Operator]:
@@ -92,15 +92,20 @@ class _Maker:
             return Operator(float(self.replicas.back[chunk - 1, pipeline]), RETURN, WHOLE, first, BACK)
         return None
 
-    def _shards(self, way: int, layers: range, rate: float) -> Shards:
+    def _shards(self, way: int, layers: range, rates: tuple[float, ...]) -> Shards:
         """Gathers and scatters of a pass by layer."""
         if not self.sharded:
             return Shards({}, {})
         zero, (weight, gradient, _) = self.strategy.candidate.zero, self.prices.problem.memory.parameter_bytes
-        count = {layer: float(self.prices.tables.parameters[layer, layer + 1]) for layer in layers}
+        every, experts = self.prices.tables.parameters, self.prices.tables.experts
+        common, apart = rates
+        moved = {}
+        for layer in layers:
+            held = float(experts[layer, layer + 1])
+            moved[layer] = common * (float(every[layer, layer + 1]) - held) + apart * held
         gathers = zero == 3 and way != WEIGHT_GRADIENT
         scatters = way in (WEIGHT_GRADIENT, BACKWARD)
         return Shards(
-            {layer: rate * weight * count[layer] for layer in layers if gathers},
-            {layer: rate * gradient * count[layer] for layer in layers if scatters},
+            {layer: weight * moved[layer] for layer in layers if gathers},
+            {layer: gradient * moved[layer] for layer in layers if scatters},
         )

@@ -5,8 +5,8 @@ With P parameters of a range of layers on a device, P' of them of experts, :math
 state for each, and :math:`d_k` the devices that share one copy under ZeRO stage k or above and 1 otherwise (of experts
 those that hold the same),
 
-(1) they take :math:`\lceil P w / d_3 \rceil`, :math:`\lceil P g / d_2 \rceil` and :math:`\lceil (P - P') o / d_1
-    \rceil + \lceil P' o / d'_1 \rceil`; under stage 3 beside them two of the largest layer's weights, and in a pipeline
+(1) they take :math:`\lceil (P - P') w / d_3 \rceil + \lceil P' w / d'_3 \rceil`, with gradients :math:`g, d_2, d'_2`
+    and states :math:`o, d_1, d'_1` alike; under stage 3 beside them two of the largest layer's weights, and in a pipeline
     the range's weights and gradients whole (``taut.formulations.tables.memory`` (1));
 (2) moments in half precision are updated in single precision, of one parameter group at a time, experts or all others:
     :math:`8 \max(\lceil (P - P') / d_1 \rceil, \lceil P' / d'_1 \rceil)` bytes beside (1), when no activations are
@@ -37,7 +37,7 @@ def held_bytes(
     candidate
         Degrees and ZeRO stage.
     experts
-        Parameters of experts that fewer devices hold than the others; such candidates have ZeRO-0 or 1.
+        Parameters of experts that fewer devices hold than the others.
 
     Returns
     -------
@@ -45,16 +45,22 @@ def held_bytes(
         Three arrays of that shape, in bytes.
     """
     zero = candidate.zero
-    first, second, third = (candidate.shards if zero >= stage else 1 for stage in (1, 2, 3))
-    weight, gradient, state = (parameters * count for count in per_parameter)
-    weights, gradients = -(-weight // third), -(-gradient // second)
+    weight, gradient, _ = (parameters * count for count in per_parameter)
+    weights, gradients, states = (
+        _shared(parameters - experts, count, candidate.shards if zero >= stage else 1)
+        + _shared(experts, count, candidate.edp if zero >= stage else 1)
+        for count, stage in zip(per_parameter, (3, 2, 1), strict=True)
+    )
     if zero == 3 and candidate.dp_cp > 1:
         whole = candidate.pp > 1
         weights = weights + (weight if whole else 2 * largest * per_parameter.weight)
         gradients = gradients + (gradient if whole else 0)
-    apart = experts * per_parameter.state
-    states = -(-(state - apart) // first) - (-apart // (candidate.edp if zero else 1))
     return np.asarray(weights), np.asarray(gradients), np.asarray(states)
+
+
+def _shared(parameters: Ints | int, count: int, devices: int) -> Ints | int:
+    """So many bytes of each parameter, shared by some devices and rounded up."""
+    return -(-parameters * count // devices)
 
 
 def cast_bytes(parameters: Ints, candidate: Candidate, experts: Ints | int = 0) -> Ints:

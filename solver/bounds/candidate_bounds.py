@@ -22,7 +22,7 @@ import numpy as np
 from taut.formulations.order_division import ChunkProblem, chunk_problem
 from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.sharding import half_ring
+from taut.formulations.sharding import NO_GATHERS, GatherRates, half_ring
 from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import Communication, fixed_seconds
 from taut.solver.bounds.copies import cases
@@ -63,7 +63,7 @@ def partition_bound(
     Beyond a limit in seconds the bound is of no use and may be the limit.
     """
     if stages is None:
-        gather = 0.0 if links is None else least_gather(problem, candidate, links)
+        gather = NO_GATHERS if links is None else least_gather(problem, candidate, links)
         stages = partition_problem(problem, candidate, margin=margin, gather=gather)
     if links is not None and candidate.dp_shard and candidate.pp == 1:
         return _of_copies(problem, candidate, comm, links, margin=margin, limit=limit)
@@ -123,7 +123,7 @@ def _of_copies(
     gradients, fixed = problem.gradient_bytes(candidate)[0], fixed_seconds(problem, candidate)
     found = []
     for case in cases(problem, candidate, links):
-        gather = float(half_ring(problem, case.gather))
+        gather = GatherRates(float(half_ring(problem, case.gather)))
         stages = partition_problem(problem, candidate, margin=margin, gather=gather)
         found.append(solve_partition(stages, comm.edge, gradients * case.reduction + fixed, limit=limit))
     least = min(found, key=lambda each: each.seconds)

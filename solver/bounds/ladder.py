@@ -31,6 +31,7 @@ from operator import attrgetter
 from typing import Any
 
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.sharding import NO_GATHERS
 from taut.formulations.space import Candidate
 from taut.solver.bounds.communication import Communication, communication
 from taut.solver.bounds.least_rings import least_gather
@@ -105,7 +106,7 @@ class Ladder:
     def _relaxed(self, candidate: Candidate) -> float:
         """Bound ``relaxation``, in which chunks count where passes wait for gathers alone."""
         gather = least_gather(self.problem, candidate, self.links)
-        alike = *_degrees(candidate), candidate.uniform_recompute, candidate.vpp if gather > 0.0 else 0
+        alike = *_degrees(candidate), candidate.uniform_recompute, candidate.vpp if gather != NO_GATHERS else 0
         if alike not in self._whole_devices:
             comm, layers = self.communication(candidate), self._layer_seconds(candidate)
             self._whole_devices[alike] = relaxation_bound(self.problem, candidate, comm, gather, layers)

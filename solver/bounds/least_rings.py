@@ -19,7 +19,7 @@ Sets: nodes that hold c tensor groups at most.
 (6) With two classes of device (``taut.formulations.partition`` (4)) a stage of fast blocks touches none of the slow
     type's nodes, and one of slow blocks none but them, unless blocks span nodes: (2) over those nodes alone.
 (7) Experts that fewer devices hold than the rest have rings of their own, as tensor groups of an expert group's devices
-    would have: (1) to (3). With :math:`r` and :math:`r_e` seconds per byte of both, X bytes of experts and M others
+    would have: (1) to (3); so have gathers of their shards. With :math:`r` and :math:`r_e` seconds per byte of both, X bytes of experts and M others
     take :math:`r M + r_e X = r (M + X r_e / r)`, and every range at least the least mean of both that a layer has.
 """
 
@@ -32,7 +32,7 @@ from taut.formulations.gradient_reductions import weight_share
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import inside_factor, ring_factor, ring_steps
-from taut.formulations.sharding import half_ring, has_shards
+from taut.formulations.sharding import NO_GATHERS, GatherRates, half_ring, has_shards
 from taut.formulations.space import Candidate
 from taut.formulations.tables.device_classes import slowest_type
 from taut.solver.bounds.link_bounds import BestLinks
@@ -128,15 +128,20 @@ def replicas_of(candidate: Candidate, dp: int) -> Candidate:
     return replace(candidate, dp=dp, dp_shard=0)
 
 
-def least_gather(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
-    """Least seconds per byte of a gather of sharded weights on any stage; of a single stage the exact ones."""
+def least_gather(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> GatherRates:
+    """Least seconds per byte of gathers of sharded weights on any stage, (7); of a single stage as in (3)."""
     if not has_shards(problem, candidate):
-        return 0.0
+        return NO_GATHERS
     if candidate.dp_shard:
-        return float(half_ring(problem, least_ring(problem, replicas_of(candidate, candidate.dp_shard), best)))
+        return _half(problem, least_ring(problem, replicas_of(candidate, candidate.dp_shard), best))
     alone = candidate.pp == 1
     ring = every_device(problem.links, candidate, best) if alone else least_ring(problem, candidate, best)
-    return float(half_ring(problem, ring))
+    return _half(problem, ring, least_expert_ring(problem, candidate, best))
+
+
+def _half(problem: PlanningProblem, ring: float, experts: float = 0.0) -> GatherRates:
+    """Rates of gathers in such rings."""
+    return GatherRates(float(half_ring(problem, ring)), float(half_ring(problem, experts)))
 
 
 def every_device(links: Links, candidate: Candidate, best: BestLinks, share: int = 1) -> float:

@@ -25,7 +25,7 @@ from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, SPLIT
-from taut.formulations.sharding import pass_bytes
+from taut.formulations.sharding import NO_GATHERS, GatherRates, pass_seconds
 from taut.formulations.space import Candidate
 from taut.formulations.tables.least_traffic import least_within
 from taut.solver.bounds.communication import Communication
@@ -56,13 +56,13 @@ def relaxation_bound(
     problem: PlanningProblem,
     candidate: Candidate,
     comm: Communication,
-    gather: float = 0.0,
+    gather: GatherRates = NO_GATHERS,
     layers: LayerSeconds | None = None,
 ) -> float:
     """
     Bound ``relaxation``: perfect balance over the stages by (2), memory ignored, plus communication.
 
-    A pass of sharded weights takes at least its gathers and scatters, ``gather`` seconds per byte. Seconds of layers
+    A pass of sharded weights takes at least its gathers and scatters at the rates ``gather``. Seconds of layers
     are computed where they are not given.
     """
     m, (seconds, least) = candidate.num_micro_batches, layers or layer_seconds(problem, candidate)
@@ -109,16 +109,16 @@ def _slowest_stage(least: Floats, paces: Floats) -> float:
     return float(max(steps[low] if len(steps) else 0.0, least.sum() / (1.0 / paces).sum()))
 
 
-def _whole_gathers(problem: PlanningProblem, candidate: Candidate, gather: float) -> float:
+def _whole_gathers(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> float:
     """Seconds of a micro-batch's passes over all layers, each as long as its computation or its gathers at least."""
-    if gather == 0.0:
+    if gather == NO_GATHERS:
         return 0.0
     layers, passes = np.arange(problem.tables(candidate).num_layers), problem.passes(candidate)
     forward, backward = passes.forward, passes.input_gradient + passes.weight_gradient
     least = [each[:, :, layers, layers + 1].min(axis=(0, 1)).sum() for each in (forward, backward)]
-    sent = pass_bytes(problem, candidate)
+    sent = pass_seconds(problem, candidate, gather)
     gathers = [sent.forward_alone + sent.forward_beside, sent.backward_alone + sent.backward_beside]
-    return float(sum(max(one, gather * every[0, -1]) for one, every in zip(least, gathers, strict=True)))
+    return float(sum(max(one, every[0, -1]) for one, every in zip(least, gathers, strict=True)))
 
 
 def _trip(problem: PlanningProblem, candidate: Candidate, seconds: Floats) -> float:
@@ -130,13 +130,13 @@ def _trip(problem: PlanningProblem, candidate: Candidate, seconds: Floats) -> fl
     return float(seconds.min(axis=(0, 1)).sum())
 
 
-def _least_waits(problem: PlanningProblem, candidate: Candidate, gather: float) -> float:
+def _least_waits(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> float:
     """Seconds that the passes of a stage or chunk wait at least for the first gather and the last scatter of each."""
-    if gather == 0.0:
+    if gather == NO_GATHERS:
         return 0.0
-    layers, sent = np.arange(problem.tables(candidate).num_layers), pass_bytes(problem, candidate)
+    layers, sent = np.arange(problem.tables(candidate).num_layers), pass_seconds(problem, candidate, gather)
     alone = sent.forward_alone + sent.backward_alone
-    return gather * float(alone[layers, layers + 1].min())
+    return float(alone[layers, layers + 1].min())
 
 
 def _busiest(least: Floats, candidate: Candidate) -> float:

@@ -40,7 +40,7 @@ from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import optimizer_shards, overlaps
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import SPLIT
-from taut.formulations.sharding import pass_bytes
+from taut.formulations.sharding import NO_GATHERS, pass_seconds
 from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
@@ -114,12 +114,12 @@ def _least_seconds(problem: PlanningProblem, candidate: Candidate) -> tuple[Floa
 def _shards(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> tuple[Floats, Floats]:
     """Seconds of gathers and scatters of a micro-batch on every range that stand alone, and of all, (L+1, L+1)."""
     gather = least_gather(problem, candidate, best)
-    if gather == 0.0:
+    if gather == NO_GATHERS:
         none = np.zeros((problem.num_layers(candidate) + 1,) * 2)
         return none, none
-    sent = pass_bytes(problem, candidate)
+    sent = pass_seconds(problem, candidate, gather)
     alone = sent.forward_alone + sent.backward_alone
-    return gather * alone, gather * (alone + sent.forward_beside + sent.backward_beside)
+    return alone, alone + sent.forward_beside + sent.backward_beside
 
 
 def _fitting(problem: PlanningProblem, candidate: Candidate, whole: Floats) -> Floats:

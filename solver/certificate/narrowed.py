@@ -5,7 +5,7 @@ A bound is a claim about its space alone. The default space holds every choice t
 options: GPipe and 1F1B, ZeRO-0 and 1, with and without sequence parallelism, every recompute, tensor groups up to the
 largest node, chunks up to four a device, nothing fixed, and published schedules in their own order. More chunks that
 cut the layers evenly, and context ranks, are beyond it. Where experts may have ranks of their own, no space has them
-beside ZeRO-2 and 3, nor with some of a replica's tensor ranks alone.
+beside groups of replicas with a copy each, nor with some of a replica's tensor ranks alone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,7 +54,7 @@ def _of_experts(space: Mapping[str, Any]) -> str:
     """How experts are split over ranks, and how they are not."""
     if space.get("max_ep", 1) == 1:
         return "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
-    return "experts: ep > 1 with ZeRO-0 or 1, and etp 1 or tp (left out: ep > 1 with ZeRO-2 or 3, other etp)"
+    return "experts: ep > 1 with one copy of what is sharded, and etp 1 or tp (left out: ep > 1 with dp_shard, other etp)"
 
 
 def _choices(space: Mapping[str, Any], default: StrategySpace) -> Iterator[str]:

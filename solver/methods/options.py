@@ -22,7 +22,7 @@ from taut.data.units import NANOSECONDS_PER_SECOND
 from taut.formulations.divisions import is_stated
 from taut.formulations.partition import LaterStages, PartitionProblem, partition_problem
 from taut.formulations.program.program import SLOW, Option, kibibytes, option_cost
-from taut.formulations.sharding import half_ring
+from taut.formulations.sharding import GatherRates, half_ring
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.solver.bounds.communication import Communication, fixed_seconds
@@ -51,7 +51,8 @@ def options_of(ladder: Ladder, candidate: Candidate, most: float = np.inf) -> It
     if candidate.dp_shard and candidate.pp == 1:
         gradients, fixed = problem.gradient_bytes(candidate)[0], fixed_seconds(problem, candidate)
         for case in cases(problem, candidate, ladder.links):
-            stages = partition_problem(problem, candidate, gather=float(half_ring(problem, case.gather)))
+            gather = GatherRates(float(half_ring(problem, case.gather)))
+            stages = partition_problem(problem, candidate, gather=gather)
             yield Option(candidate, stages, comm.edge, gradients * case.reduction + fixed, most=most)
         return
     stages = partition_problem(problem, candidate, gather=least_gather(problem, candidate, ladder.links))

@@ -11,6 +11,7 @@ from taut.formulations.problem import PlanningProblem
 from tests.support.instances import random_problem
 
 DEGREES = (2, 4, 8)
+SECONDS = ("forward_s", "input_grad_s", "weight_grad_s")
 MODULES: list[list[Module]] = [[], ["moe"], ["shared_experts", "mlp"], ["core_attn", "moe"], ["moe_act"]]
 """What selective recompute is of, in turn."""
 MOST_DEVICES = 4
@@ -41,6 +42,15 @@ def with_expert_ranks(seed: int, *, orders: bool = True) -> PlanningProblem:
     return replace(given, costs=costs, space=space, latency_model="step", overlap_grad_reduce=seed % 2 == 0)
 
 
+def with_expert_shards(seed: int, *, orders: bool = True) -> PlanningProblem:
+    """The same with ZeRO-2 and 3 alone and no hidden exchange; layers take a hundredth to a hundredfold as long."""
+    given, factor = with_expert_ranks(seed, orders=orders), float(10 ** np.random.default_rng((seed, 8)).uniform(-2, 2))
+    rows = [row.model_copy(update={name: factor * getattr(row, name) for name in SECONDS}) for row in given.costs.rows]
+    dispatch = given.space.dispatch.model_copy(update={"overlap": False})
+    space = given.space.model_copy(update={"zero": [[2, 3], [2], [3]][seed % 3], "dispatch": dispatch})
+    return replace(given, costs=given.costs.model_copy(update={"rows": rows}), space=space)
+
+
 def _routed(given: PlanningProblem, row: CostRow) -> bool:
     return any(layer.kind == row.kind and layer.experts for layer in given.model.blocks)
 
@@ -51,7 +61,7 @@ def _apart(row: CostRow, rng: np.random.Generator) -> list[CostRow]:
     for ep in DEGREES:
         for etp in sorted({1, row.tp}):
             share = float(rng.uniform(0.5, 1.2))
-            timed = {name: share * getattr(row, name) for name in ("forward_s", "input_grad_s", "weight_grad_s")}
+            timed = {name: share * getattr(row, name) for name in SECONDS}
             kept = {name: int(share * getattr(row, name)) for name in ("activation_bytes", "activation_bytes_sp")}
             found.append(row.model_copy(update={"ep": ep, "etp": etp, **timed, **kept}))
     return found

@@ -33,6 +33,7 @@ from taut.formulations import (
 )
 from taut.formulations.partition import Crossing
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.sharding import GatherRates
 from taut.formulations.tables import block_links, memory, stage_tables, traffic_tables
 from taut.formulations.tables.priced_layers import PricedLayers
 from taut.solver import layer_partition
@@ -229,7 +230,13 @@ BUGS: dict[str, Patch] = {
     "overlap forgotten in bounds": _no_overlap_in_bounds,
     "reductions of bounds +30 %": _changed(communication, "_later", _later_raised),
     "gathers hidden altogether": _scaled(sharding, "exposed", 0.0),
-    "gathers of bounds doubled": _scaled(least_rings, "least_gather", 2.0),
+    "gathers of bounds doubled": _changed(
+        least_rings, "least_gather", lambda found, *_: GatherRates(2 * found.common, 2 * found.experts)
+    ),
+    "rings of experts forgotten": _scaled(gradient_reductions, "expert_rings", 0.0),
+    "gathers of experts in bounds tenfold": _changed(
+        least_rings, "least_gather", lambda found, *_: GatherRates(found.common, 10 * found.experts)
+    ),
     "copies never summed": _scaled(gradient_reductions, "_between_copies", 0.0),
     "cases of copies +30 %": _changed(copies, "cases", _dearer_cases),
     "forest of bounds +50 %": _scaled(least_hops, "_forest", 1.5),
@@ -291,7 +298,7 @@ class Instance:
         strategy, certificate = document["strategy"], document["certificate"]
         named = {**strategy, "order": tuple(strategy.get("order", ()))}
         choice = Choice(**{name: named[name] for name in Choice.__dataclass_fields__ if name in named})
-        devices = np.array(document["placement"]["devices"])[None]
+        devices = np.array(document["placement"]["devices"]).reshape(1, choice.pp, choice.blocks, choice.block)
         stages, recompute = tuple(map(tuple, strategy["stages"])), tuple(strategy["recompute"])
         order = order_for(self.case, choice)
         seconds = float(price(self.case, choice, stages, recompute, devices, order).total[0])
@@ -420,11 +427,11 @@ def _placements(case: Case, choice: Choice) -> Ints:
     sizes = [node.gpus_per_node for node in case.cluster.node_list]
     node_of = np.repeat(np.arange(len(sizes)), sizes)
     every = np.array(list(permutations(range(len(node_of)))))
-    for group in (choice.tp, choice.block):
+    for group in {choice.tp, choice.expert_group, choice.block}:
         nodes = np.sort(node_of[every].reshape(len(every), -1, group), axis=-1)
         spread = 1 + (nodes[..., 1:] != nodes[..., :-1]).sum(axis=-1)
         every = every[(spread <= max(group // max(sizes), 1)).all(axis=-1)]
-    every = every.reshape(-1, choice.pp, choice.dp, choice.block)
+    every = every.reshape(-1, choice.pp, choice.blocks, choice.block)
     if case.cluster.measured_by_device:
         return np.asarray(every)
     return np.asarray(every[np.unique(node_of[every].reshape(len(every), -1), axis=0, return_index=True)[1]])

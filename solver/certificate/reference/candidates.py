@@ -30,8 +30,8 @@ With D devices, global batch g and L layers a candidate has
     share of a node's cards; and where 2 (cp - 1) latencies, the longest of these links, are at most those of the
     all-to-all, 2, with 2 of each step between nodes of a2a+p2p, and its bytes on the fastest of these links;
 (11) ep expert ranks up to the space's most that divide the experts of every layer which has some, of etp = 1 or tp
-    tensor ranks each: several only as in (10), with ZeRO-1, or 0 where 1 is not to be had or 0 is fixed, and, where
-    tp > 1, sequence parallelism. Their ep etp devices are a multiple of tp, of tp cp devices one divides the other, and
+    tensor ranks each: several only as in (10), with ZeRO-1, or 0 where 1 is not to be had or 0 is fixed, or ZeRO-2 or 3
+    with one copy where no exchanges overlap (14), and, where tp > 1, sequence parallelism. Their ep etp devices are a multiple of tp, of tp cp devices one divides the other, and
     they divide tp cp dp; they, and the larger of both, are whole parts of nodes or whole nodes as in (2). The larger of
     both run in step;
 (12) a division of the layers of one of the space's forms (``taut.solver.certificate.reference.divisions``);
@@ -176,7 +176,7 @@ def _experts(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
     yield 1, 0
     numbers = [layer.experts.num_experts for layer in case.model.blocks if layer.experts]
     tp, replica, sizes = choice.tp, choice.tp * choice.cp, {node.gpus_per_node for node in case.cluster.nodes}
-    priced = case.latency_model == "step" and case.memory.network is None and choice.zero == _least_held(case, choice)
+    priced = case.latency_model == "step" and case.memory.network is None and _beside_experts(case, choice)
     if not numbers or not priced or choice.sequence_parallel != (tp > 1) or any(size % tp for size in sizes):
         return
     for ep, etp in product(range(2, case.space.get("max_ep", 1) + 1), {1, tp}):
@@ -187,15 +187,18 @@ def _experts(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
             for count in (held, max(held, replica))
         )
         fits = fits and not any(count % ep for count in numbers) and _expert_costs(case, choice, ep, etp)
-        if fits and case.recomputes(replace(choice, ep=ep, etp=etp)):
+        found = replace(choice, ep=ep, etp=etp)
+        if fits and case.recomputes(found) and not (choice.zero in (2, 3) and case.hides(found)):
             yield ep, etp
 
 
-def _least_held(case: Case, choice: Choice) -> int:
-    """The larger of ZeRO-0 and 1 that a candidate's degrees allow, and fixed values."""
+def _beside_experts(case: Case, choice: Choice) -> bool:
+    """Whether a candidate's ZeRO stage goes with expert ranks: ZeRO-0 not where its degrees, and fixed values, have 1."""
+    if choice.zero in (2, 3):
+        return not choice.dp_shard
     stages = [0] if choice.holders == 1 else _zero(case, choice.pp)
     wanted = case.space["fixed"].get("zero")
-    return max([zero for zero in stages if zero < 2 and wanted in (None, zero)], default=-1)
+    return choice.zero == max([zero for zero in stages if zero < 2 and wanted in (None, zero)], default=-1)
 
 
 def _expert_costs(case: Case, choice: Choice, ep: int, etp: int) -> bool:

@@ -14,7 +14,7 @@ Stage x ends its last pass in replica z after end[x, z] seconds; backward[x, z] 
 (3) ``step``: R[x] = (2) of the slowest tensor rank. Reduced during the last backward pass, buckets of
     max(40e6, 1e6 dp cp) parameters, R[x] = max((2) min(1, bucket/parameters), (2) - max_z backward[x, z]), unless
     gradients are sharded (ZeRO-2, 3).
-    Before that the rings of experts, over the devices at the same place in every group that has them all, run likewise.
+    After them the rings of experts, over the devices at the same place in every group that has them all, run likewise.
 (4) ``step``: a tied embedding on two devices exchanges its gradients from one to the other and back: half of the bytes
     in each of two steps, at the slower direction of the link, between nodes at most one device's share of the cards.
 (5) ``step``: all gradients are reduced after max(max_x(max_z end[x, z] + R[x]), both holders' ends + (4)); then every
@@ -82,7 +82,7 @@ def rings_of_copies(plan: Figures) -> Floats:
     """Seconds per byte of the slowest ring of the copy that a replica has a share of, (n, pp, dp)."""
     size = plan.choice.dp_shard
     if not size:
-        return np.repeat(kept_rings(plan)[..., None], plan.choice.dp, axis=-1)
+        return np.repeat(kept_rings(plan)[..., None], plan.choice.blocks, axis=-1)
     kept = plan.case.kept.get("copies")
     if kept is None or kept[0] != size or not np.array_equal(kept[1], plan.devices):
         firsts = range(0, plan.choice.dp, size)
@@ -106,12 +106,17 @@ def _message(plan: Figures) -> Floats:
 
 def _of_experts(plan: Figures) -> Floats:
     """Seconds of the rings of experts that fewer devices hold than the rest, (n, pp), (3)."""
+    stored, gradient, _ = parameter_bytes(plan.case.memory)
+    moved = plan.case.coefficient("data_parallel") * {2: stored / 2, 3: 0.0}.get(plan.choice.zero, gradient)
+    return np.asarray(moved * plan.by_rank(plan.experts) * rings_of_experts(plan))
+
+
+def rings_of_experts(plan: Figures) -> Floats:
+    """Seconds per byte of every stage's slowest ring of devices with the same experts, (n, pp); 0 for one device."""
     groups = np.swapaxes(plan.expert_holders, -1, -2)
     if plan.choice.ep == 1 or groups.shape[-1] == 1:
         return np.zeros(plan.devices.shape[:2])
-    gradient = plan.case.coefficient("data_parallel") * parameter_bytes(plan.case.memory)[1]
-    seconds = _hierarchical(plan.network, groups, by_members=True).max(axis=-1)
-    return np.asarray(gradient * plan.by_rank(plan.experts) * seconds)
+    return np.asarray(_hierarchical(plan.network, groups, by_members=True).max(axis=-1))
 
 
 def kept_rings(plan: Figures) -> Floats:

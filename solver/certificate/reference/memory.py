@@ -5,7 +5,7 @@ What a device of each pipeline rank holds, and which plans break a rule.
     gradient 2 or 4 where it has a precision of its own, the state 2 less where remainders of weights are kept. ZeRO-1
     divides the optimizer's by dp, or by the replicas of a copy, ZeRO-2 the gradients too, ZeRO-3 the weights too;
     ZeRO-3 gathers two of the largest layers, and in a pipeline holds weights and gradients whole beside its shares.
-    The states of experts that a group of w devices has between them are divided by tp cp dp / w.
+    What is divided of experts that a group of w devices has between them is divided by tp cp dp / w.
 (2) Stage x of 1F1B holds min(pp - x, m) micro-batches, GPipe m; other orders what their passes hold, until the whole
     backward pass or the gradient by the weights; where exchanges overlap, the largest chunk's once more. Full
     recompute keeps checkpoints, otherwise activations.
@@ -136,11 +136,11 @@ def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints, 
     """Bytes of weights, gradients and optimizer states, (1)."""
     weight, gradient, state = parameter_bytes(memory)
     gradient += weight if memory.half_gradients and gradient > weight else 0
-    shares = [choice.copy_of if choice.zero >= stage else 1 for stage in (3, 2, 1)]
-    terms = [-(-parameters * each // share) for each, share in zip((weight, gradient, state), shares, strict=True)]
-    if choice.zero and choice.ep > 1:
-        sharers = choice.tp * choice.cp * choice.dp // choice.expert_group
-        terms[2] = -(-(parameters - experts) * state // choice.holders) - (-experts * state // sharers)
+    groups = choice.tp * choice.cp * choice.dp // choice.expert_group if choice.ep > 1 else 1
+    terms = []
+    for each, stage in ((weight, 3), (gradient, 2), (state, 1)):
+        sharers = (choice.copy_of, groups) if choice.zero >= stage else (1, 1)
+        terms.append(-((experts - parameters) * each // sharers[0]) - (-experts * each // sharers[1]))
     if choice.zero == 3 and choice.holders > 1:
         terms[0] = terms[0] + (parameters * weight if choice.pp > 1 else 2 * largest * weight)
         terms[1] = terms[1] + (parameters * gradient if choice.pp > 1 else 0)

@@ -4,7 +4,9 @@ What a micro-batch waits for under ZeRO-2 and 3 in ``step``, beside what its pas
 A stage or chunk has layers a..b with p_l parameters each, w and g bytes of a weight and a gradient in them.
 
 (1) Moving M bytes, to gather weights or to scatter sums of gradients, takes rate M seconds with rate half of the ring
-    (``gradients`` (2)) of the replicas of its copy on its pipeline rank, the slowest tensor rank's.
+    (``gradients`` (2)) of the replicas of its copy on its pipeline rank, the slowest tensor rank's. Experts that a
+    group of devices has between them take half of the slowest ring over the devices at one place of every group, and
+    follow the rest.
 (2) Forward ZeRO-3 gathers every layer before it runs. Layer a comes first, with nothing beside it; the others come
     while a..b-1 compute: rate w p_a, and what rate w (p_{a+1} + ... + p_b) exceeds the computation of a..b-1.
 (3) Backward ZeRO-3 gathers layer b first, and both scatter layer a last, with nothing beside them; the gathers of
@@ -16,7 +18,7 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.solver.certificate.reference.figures import Figures
-from taut.solver.certificate.reference.gradients import rings_of_copies
+from taut.solver.certificate.reference.gradients import rings_of_copies, rings_of_experts
 from taut.solver.certificate.reference.memory import parameter_bytes
 
 
@@ -29,12 +31,19 @@ def waits(plan: Figures, rank: Ints) -> Floats:
     """Seconds that every worker waits forward and backward, on pipeline ranks (C,): (2, n, C, dp, tp), (2) to (4)."""
     weight, gradient, _ = parameter_bytes(plan.case.memory)
     gathered = weight if plan.choice.zero == 3 else 0
-    parameters = plan.layers.parameters
-    a, b, every = parameters[plan.first], parameters[plan.last], plan.parameters
-    rate = plan.case.coefficient("gather") / 2 * rings_of_copies(plan)[:, rank, :, None]
+    experts, dense = plan.layers.experts, plan.layers.parameters - plan.layers.experts
+    a, b, every = (
+        np.stack([dense[plan.first], experts[plan.first]]),
+        np.stack([dense[plan.last], experts[plan.last]]),
+        np.stack([plan.parameters - plan.experts, plan.experts]),
+    )
+    half = plan.case.coefficient("gather") / 2
+    rates = half * rings_of_copies(plan), half * rings_of_experts(plan)[..., None]
 
     def moved(weights: Ints, gradients: Ints) -> Floats:
-        return np.asarray(rate * (gathered * weights + gradient * gradients)[:, None, None])
+        sent = (gathered * weights + gradient * gradients)[..., None]
+        found = sum(rate[:, rank] * one for rate, one in zip(rates, sent, strict=True))
+        return np.asarray(found)[..., None]
 
     forward, backward = _computed(plan, rank)
     return np.stack(

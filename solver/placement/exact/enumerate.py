@@ -33,7 +33,7 @@ from taut.formulations.gradient_reductions import least_bytes, optimizer_shards
 from taut.formulations.links import Links
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.rings import ring_by_byte
-from taut.formulations.sharding import exposed_by_range
+from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
 from taut.formulations.tables.block_links import BlockLink, block_link
@@ -214,14 +214,14 @@ def _transfers(
 
 
 def _stage_seconds(
-    problem: PlanningProblem, candidate: Candidate, listed: Enumeration, gather: float, *, margin: bool
+    problem: PlanningProblem, candidate: Candidate, listed: Enumeration, gather: GatherRates, *, margin: bool
 ) -> tuple[Floats, Ints]:
     """Least seconds of every range as a stage on a group, (pp, groups, L+1, L+1), and the recompute that attains it."""
     tables, memory = problem.tables(candidate), problem.stage_memory(candidate, margin=margin)
     links = (BlockLink(*figures, 0.0, 0.0) for figures in zip(listed.inverse, listed.latency, strict=True))
     within = block_seconds(tables.traffic, tables.forward, links)
     seconds = tables.seconds[listed.types] + within.both
-    if gather > 0.0:
+    if gather != NO_GATHERS:
         seconds = seconds + sum(exposed_by_range(problem, candidate, gather, within, listed.types))
     allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
     layers = np.arange(tables.num_layers + 1)

@@ -14,7 +14,7 @@ from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.simulation.operators import KINDS
 from taut.formulations.strategy import Division, Strategy
 from tests.support.blocks import blocks
-from tests.support.expert_ranks import with_expert_ranks
+from tests.support.expert_ranks import SECONDS, with_expert_ranks, with_expert_shards
 
 
 def plain(seed: int) -> PlanningProblem:
@@ -65,6 +65,27 @@ def test_exact_steps_are_the_closed_forms(block: int) -> None:
         stages.add((choice.pp, choice.schedule))
         compared += 1
     assert compared > 3 and (1, "1f1b") in stages
+
+
+def test_gathers_of_experts_that_long_layers_hide_are_the_closed_forms() -> None:
+    """One stage with ZeRO-2 or 3, layers of up to 10,000 times their seconds: to 1e-9, gathers of experts apart."""
+    compared, apart = 0, False
+    for seed in range(60):
+        rng, given = np.random.default_rng(seed), long_layers(seed)
+        plan = random_strategy(rng, given)
+        if plan is None or len(given.device_types) > 1 or plan.candidate.pp > 1 or plan.candidate.zero < 2:
+            continue
+        found, closed = both(given, plan)
+        assert found == pytest.approx(closed, rel=1e-9), (seed, plan.candidate)
+        compared, apart = compared + 1, apart or plan.candidate.edp > 1
+    assert compared > 8 and apart
+
+
+def long_layers(seed: int) -> PlanningProblem:
+    """A random problem with sharded experts, whose layers hide what is gathered beside them."""
+    given = with_expert_shards(seed)
+    rows = [row.model_copy(update={name: 100 * getattr(row, name) for name in SECONDS}) for row in given.costs.rows]
+    return replace(given, costs=given.costs.model_copy(update={"rows": rows}), overlap_grad_reduce=False)
 
 
 def test_exchanges_are_an_activity_of_their_own() -> None:

@@ -13,6 +13,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.bounds.simulated import simulated_bound
 from tests.support.blocks import blocks
+from tests.support.expert_ranks import with_expert_ranks, with_expert_shards
 from tests.support.instances import random_problem
 from tests.support.oracle import _placements, _strategies
 from tests.support.small import candidate, cluster, costs, model, problem
@@ -51,6 +52,23 @@ def test_no_simulated_plan_is_quicker_than_the_bound(block: int, overlap: bool) 
             quickest = least_simulated(rng, given, choices[k])
             bound = simulated_bound(given, choices[k], best)
             assert bound <= quickest * (1 + 1e-12), (seed, str(choices[k]))
+            compared += bool(np.isfinite(quickest))
+    assert compared
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("block", blocks(6))
+def test_no_simulated_plan_with_expert_ranks_is_quicker_than_the_bound(block: int) -> None:
+    """Random problems with expert ranks, of every second one the weights or gradients are sharded."""
+    compared = 0
+    for seed in range(20 * block, 20 * block + 20):
+        rng, given = np.random.default_rng(seed), (with_expert_shards if seed % 2 else with_expert_ranks)(seed)
+        dispatch = given.space.dispatch.model_copy(update={"overlap": False})
+        given = replace(given, space=given.space.model_copy(update={"dispatch": dispatch}), overlap_grad_reduce=False)
+        best, choices = BestLinks(given.links, given.rings), [each for each in given.candidates if each.ep > 1]
+        for k in rng.choice(len(choices), min(len(choices), 4), replace=False) if choices else []:
+            quickest = least_simulated(rng, given, choices[k])
+            assert simulated_bound(given, choices[k], best) <= quickest * (1 + 1e-12), (seed, str(choices[k]))
             compared += bool(np.isfinite(quickest))
     assert compared
 

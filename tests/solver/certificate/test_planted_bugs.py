@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.problem import PlanningProblem
+from tests.support.expert_ranks import with_expert_shards
 from tests.support.instances import random_problem
 from tests.support.planted_bugs import BUGS, Instance, instances, planted, table, tally
 from tests.support.small import cluster, costs, model, problem
@@ -41,6 +42,20 @@ def two_contexts(count: int) -> list[PlanningProblem]:
         space = given.space.model_copy(update={"fixed": {"cp": 2}})
         given = replace(given, space=space, latency_model="step")
         if given.candidates and given.cluster.num_devices <= 4:
+            found.append(given)
+        if len(found) == count:
+            break
+    return found
+
+
+def sharded_experts(count: int) -> list[PlanningProblem]:
+    """The first random problems with sharded experts that several devices hold, five layers on four devices at most."""
+    found: list[PlanningProblem] = []
+    for seed in range(1000):
+        given = with_expert_shards(seed, orders=False)
+        given = replace(given, space=given.space.model_copy(update={"recompute": ["none"]}))
+        small = given.cluster.num_devices <= 4 and len(given.model.blocks) <= 5
+        if small and any(each.ep > 1 and each.edp > 1 for each in given.candidates):
             found.append(given)
         if len(found) == count:
             break
@@ -112,6 +127,14 @@ def test_a_planted_bug_of_hops_between_classes_is_refused() -> None:
 def test_a_planted_bug_of_contexts_is_refused(bug: str) -> None:
     """The same where every block has two context ranks."""
     found = tally(bug, [Instance(each) for each in two_contexts(6)])
+    assert found.false > 0
+    assert found.refused == found.false
+
+
+@pytest.mark.parametrize("bug", ["rings of experts forgotten", "gathers of experts in bounds tenfold"])
+def test_a_planted_bug_of_sharded_experts_is_refused(bug: str) -> None:
+    """The same where gradients are sharded everywhere, some weights as well, and experts over fewer devices."""
+    found = tally(bug, [Instance(each) for each in sharded_experts(16)])
     assert found.false > 0
     assert found.refused == found.false
 

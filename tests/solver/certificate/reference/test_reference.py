@@ -22,8 +22,9 @@ from taut.solver.certificate.reference.memory import memory_bytes as reference_b
 from taut.solver.certificate.reference.memory import violations as reference_violations
 from taut.solver.certificate.reference.orders import check, device_ends
 from taut.solver.certificate.reference.prices import price
+from tests.support.blocks import blocks
 from tests.support.contexts import all_context_kinds
-from tests.support.expert_ranks import with_expert_ranks
+from tests.support.expert_ranks import with_expert_ranks, with_expert_shards
 from tests.support.instances import random_problem, with_offload
 from tests.support.reference import case_of, choice_of, random_placement, random_strategy
 from tests.support.words import with_random_orders
@@ -277,6 +278,18 @@ def test_evaluators_agree_where_experts_have_ranks_of_their_own(block: int) -> N
     rng, checked = np.random.default_rng(300 + block), 0
     for seed in range(block * 60, (block + 1) * 60):
         given = with_expert_ranks(seed)
+        apart = [candidate for candidate in given.candidates if candidate.ep > 1]
+        if apart:
+            checked += agree(given, rng, 8)
+    assert checked > 100
+
+
+@pytest.mark.parametrize("block", blocks(3, 1))
+def test_evaluators_agree_where_shards_of_experts_have_groups_of_their_own(block: int) -> None:
+    """ZeRO-2 and 3 beside expert ranks, with gathers hidden, exposed and between; and the same candidates."""
+    rng, checked = np.random.default_rng(900 + block), 0
+    for seed in range(block * 60, (block + 1) * 60):
+        given = with_expert_shards(seed)
         apart = [candidate for candidate in given.candidates if candidate.ep > 1]
         if apart:
             checked += agree(given, rng, 8)
