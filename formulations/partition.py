@@ -212,7 +212,12 @@ class LaterStages:
 
 
 def partition_problem(
-    problem: PlanningProblem, candidate: Candidate, *, margin: bool = True, cautious: bool = False, gather: GatherRates = NO_GATHERS
+    problem: PlanningProblem,
+    candidate: Candidate,
+    *,
+    margin: bool = True,
+    cautious: bool = False,
+    gather: GatherRates = NO_GATHERS,
 ) -> PartitionProblem:
     """
     The partition problem of a candidate, blocks priced at the best links that their device type offers.
@@ -240,7 +245,7 @@ def partition_problem(
     tables = problem.tables(candidate)
     memory = problem.stage_memory(candidate, margin=margin)
     sharded = gather != NO_GATHERS and has_shards(problem, candidate)
-    # Of blocks that exchange more than sums, one may be the slowest forward and another backward, and hide another part.
+    # Of blocks that exchange more than sums one may be the slowest forward, and another backward.
     alike = candidate.of_tensor_groups or not sharded
     within = seconds_within(problem, candidate) if alike else seconds_of_best(problem, candidate)
     seconds = tables.seconds + within.both

@@ -22,8 +22,8 @@ backward pass, tensor-parallel time included, :math:`F'` without the last layer.
 
     and under ZeRO-2, which scatters gradients alone, :math:`E_B = \rho g P_i + \max(0, \rho g (P - P_i) - B)`.
 (3) Each device hides behind its own computation, so the slowest of a tensor group is the one whose pass with (2) is.
-(4) After the last pass ZeRO-2 gathers the updated weights, those of experts next, and ZeRO-3 nothing; where groups have a copy each, these sum
-    their gradients (``taut.formulations.gradient_reductions`` (2)).
+(4) After the last pass ZeRO-2 gathers the updated weights, those of experts next, and ZeRO-3 nothing; where groups have
+    a copy each, these sum their gradients (``taut.formulations.gradient_reductions`` (2)).
 
 The papers' models have no such overlap: they price all gathers and scatters after the pipeline.
 
@@ -109,7 +109,11 @@ def exposed(alone: Floats, beside: Floats, seconds: Floats) -> Floats:
 
 
 def exposed_by_range(
-    problem: PlanningProblem, candidate: Candidate, gather: GatherRates, within: BlockSeconds, types: Ints | None = None
+    problem: PlanningProblem,
+    candidate: Candidate,
+    gather: GatherRates,
+    within: BlockSeconds,
+    types: Ints | None = None,
 ) -> tuple[Floats, Floats]:
     """
     Seconds that gathers and scatters add to the passes over every range, (2).

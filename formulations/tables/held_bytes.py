@@ -6,8 +6,8 @@ state for each, and :math:`d_k` the devices that share one copy under ZeRO stage
 those that hold the same),
 
 (1) they take :math:`\lceil (P - P') w / d_3 \rceil + \lceil P' w / d'_3 \rceil`, with gradients :math:`g, d_2, d'_2`
-    and states :math:`o, d_1, d'_1` alike; under stage 3 beside them two of the largest layer's weights, and in a pipeline
-    the range's weights and gradients whole (``taut.formulations.tables.memory`` (1));
+    and states :math:`o, d_1, d'_1` alike; under stage 3 beside them two of the largest layer's weights, and in a
+    pipeline the range's weights and gradients whole (``taut.formulations.tables.memory`` (1));
 (2) moments in half precision are updated in single precision, of one parameter group at a time, experts or all others:
     :math:`8 \max(\lceil (P - P') / d_1 \rceil, \lceil P' / d'_1 \rceil)` bytes beside (1), when no activations are
     kept.

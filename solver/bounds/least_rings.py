@@ -19,8 +19,9 @@ Sets: nodes that hold c tensor groups at most.
 (6) With two classes of device (``taut.formulations.partition`` (4)) a stage of fast blocks touches none of the slow
     type's nodes, and one of slow blocks none but them, unless blocks span nodes: (2) over those nodes alone.
 (7) Experts that fewer devices hold than the rest have rings of their own, as tensor groups of an expert group's devices
-    would have: (1) to (3); so have gathers of their shards. With :math:`r` and :math:`r_e` seconds per byte of both, X bytes of experts and M others
-    take :math:`r M + r_e X = r (M + X r_e / r)`, and every range at least the least mean of both that a layer has.
+    would have: (1) to (3); so have gathers of their shards. With :math:`r` and :math:`r_e` seconds per byte of both, X
+    bytes of experts and M others take :math:`r M + r_e X = r (M + X r_e / r)`, and every range at least the least mean
+    of both that a layer has.
 """
 
 from dataclasses import replace

@@ -54,7 +54,7 @@ def _of_experts(space: Mapping[str, Any]) -> str:
     """How experts are split over ranks, and how they are not."""
     if space.get("max_ep", 1) == 1:
         return "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
-    return "experts: ep > 1 with one copy of what is sharded, and etp 1 or tp (left out: ep > 1 with dp_shard, other etp)"
+    return "experts: ep > 1, one copy of shards, etp 1 or tp (left out: dp_shard beside ep > 1, other etp)"
 
 
 def _choices(space: Mapping[str, Any], default: StrategySpace) -> Iterator[str]:
