@@ -118,7 +118,7 @@ def exposed_by_range(
     """
     Seconds that gathers and scatters add to the passes over every range, (2).
 
-    They grow with the rates, and a pass together with them grows with its computation; but a longer range may take less,
+    They grow with the rates, and a pass together with them with its computation; but a longer range may take less,
     since its first gather and last scatter may be smaller.
 
     Parameters
@@ -153,7 +153,7 @@ class ShardedPasses(NamedTuple):
     """
     What (2) is made of, by stage or chunk (X).
 
-    ``sent`` bytes (2, 4, X) as of ``pass_bytes``; ``seconds`` (2, types, X) of the forward pass without its last layer and
+    ``sent`` bytes (2, 4, X) of ``pass_bytes``; ``seconds`` (2, types, X) of the forward pass without its last layer and
     of the backward pass; ``traffic`` (2, X) within their blocks.
     """
 
