@@ -71,7 +71,8 @@ def _candidate(row: ConfigurationRow, problem: PlanningProblem) -> Candidate:
             raise DataError(f"tp={row.tp}, cp={row.cp}, zero={row.zero}: no plan has these degrees, expected others")
         raise DataError(
             f"tp={row.tp}, cp={row.cp}, ep={row.ep}, etp={row.expert_tp}, zero={row.zero}: no plan has these degrees, "
-            f"expected ep to divide the {row.num_experts} experts, etp 1 or tp, groups in nodes or on whole ones"
+            f"expected ep to divide the {row.num_experts} experts, etp 1 or tp, groups in nodes or on whole ones, "
+            "and no exchange that overlaps under ZeRO-2 or 3"
         )
     return problem.candidates[0]
 

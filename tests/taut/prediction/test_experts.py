@@ -126,7 +126,7 @@ def test_rows_whose_states_cannot_be_on_hosts_have_an_error(changes: dict[str, A
         ({"num_experts": None}, "expected num_experts beside it"),
         ({"experts_per_token": None}, "experts_per_token: missing, expected it beside num_experts"),
         ({"ep": 3}, "ep is 3 and etp 1, expected a divisor of the 8 experts"),
-        ({"ep": 8, "zero": 2}, "no plan has these degrees"),
+        ({"ep": 8, "zero": 2, "overlap_moe_expert_parallel_comm": True}, "no plan has these degrees"),
     ],
 )
 def test_wrong_rows_have_an_error(changes: dict[str, Any], words: str) -> None:
