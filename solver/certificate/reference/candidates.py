@@ -52,6 +52,7 @@ from taut.data.costs import Key
 from taut.data.layers.layer import LayerSpec
 from taut.errors import DataError
 from taut.solver.certificate.reference.divisions import has_stated
+from taut.solver.certificate.reference.expert_degrees import expert_ranks, zero_stages
 from taut.solver.certificate.reference.layers import attention_figures, attention_inverse
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, WHOLE_STEP, Case, Choice
@@ -104,12 +105,12 @@ def _degrees(case: Case) -> Iterator[Choice]:
                 m = batch // dp // micro_batch
                 for schedule, vpp in _schedules(case, pp, m):
                     head, apart = (pp, tp, dp, vpp, micro_batch, m, schedule), _empty_ends(case, pp, vpp)
-                    for zero in _zero(case, pp) if dp * cp > 1 else [0]:
+                    for zero in zero_stages(case, pp) if dp * cp > 1 else [0]:
                         for sharded in case.space["sequence_parallel"] if _shards(case, tp, cp) else [False]:
                             for copy in _copies(case, tp, dp) if zero in (2, 3) and cp == 1 else [0]:
                                 for shared in _shared_recompute(case, schedule):
                                     choice = Choice(*head, zero, sharded, (), copy, shared, cp)
-                                    for kind, (ep, etp) in product(_kinds(case, tp, cp), [*_experts(case, choice)]):
+                                    for kind, (ep, etp) in product(_kinds(case, tp, cp), [*expert_ranks(case, choice)]):
                                         yield replace(choice, ep=ep, etp=etp, cp_comm=kind, empty_ends=apart)
 
 
@@ -169,52 +170,6 @@ def _hides_ring(case: Case, tp: int, cp: int, here: int, ranks: int) -> bool:
         if keys * slow > core / cp * attention or waits * wait > moved * (ranks - 1) / ranks * fast:
             return False
     return True
-
-
-def _experts(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
-    """Expert ranks and their tensor ranks, (11), which are 0 for those of the replica."""
-    yield 1, 0
-    numbers = [layer.experts.num_experts for layer in case.model.blocks if layer.experts]
-    tp, replica, sizes = choice.tp, choice.tp * choice.cp, {node.gpus_per_node for node in case.cluster.nodes}
-    priced = case.latency_model == "step" and case.memory.network is None and _beside_experts(case, choice)
-    if not numbers or not priced or choice.sequence_parallel != (tp > 1) or any(size % tp for size in sizes):
-        return
-    for ep, etp in product(range(2, case.space.get("max_ep", 1) + 1), {1, tp}):
-        held = ep * etp
-        nested = held % tp == 0 and (held % replica == 0 or replica % held == 0) and replica * choice.dp % held == 0
-        fits = nested and all(
-            all(size % count == 0 for size in sizes) or (len(sizes) == 1 and count % min(sizes) == 0)
-            for count in (held, max(held, replica))
-        )
-        fits = fits and not any(count % ep for count in numbers) and _expert_costs(case, choice, ep, etp)
-        found = replace(choice, ep=ep, etp=etp)
-        if fits and case.recomputes(found) and not (choice.zero in (2, 3) and case.hides(found)):
-            yield ep, etp
-
-
-def _beside_experts(case: Case, choice: Choice) -> bool:
-    """Whether a candidate's ZeRO stage goes with expert ranks: ZeRO-0 not where 1 is there as well."""
-    if choice.zero in (2, 3):
-        return not choice.dp_shard
-    stages = [0] if choice.holders == 1 else _zero(case, choice.pp)
-    wanted = case.space["fixed"].get("zero")
-    return choice.zero == max([zero for zero in stages if zero < 2 and wanted in (None, zero)], default=-1)
-
-
-def _expert_costs(case: Case, choice: Choice, ep: int, etp: int) -> bool:
-    """Whether the layers with experts have a cost, (3), at some expert ranks."""
-    for device, layer in product(case.cluster.devices, case.model.blocks):
-        key = Key(device, layer.kind, choice.tp, 0, layer.seq, "none", choice.cp, ep, etp)
-        measured = case.costs.micro_batches.get(key, [])
-        if layer.experts and not (measured and measured[0] <= choice.micro_batch <= measured[-1]):
-            return False
-    return True
-
-
-def _zero(case: Case, pp: int) -> list[int]:
-    """ZeRO stages of the space at a pipeline degree, (9)."""
-    piped = case.space.get("pipeline_zero")
-    return [zero for zero in case.space["zero"] if pp == 1 or piped is None or zero in piped]
 
 
 def _shared_recompute(case: Case, schedule: str) -> list[str]:
