@@ -1,4 +1,4 @@
-"""Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (14)."""
+"""Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (15)."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -24,7 +24,7 @@ def candidates(
     kinds: ContextKinds | None = None,
 ) -> list[Candidate]:
     """
-    Every candidate of the space, in a fixed order, (1) to (14).
+    Every candidate of the space, in a fixed order, (1) to (15).
 
     ``kinds`` of context ranks know the links; by default they leave out nothing on account of these.
     """
@@ -84,10 +84,12 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: Co
                                         cp_comm=kind,
                                         empty_ends=apart,
                                     )
-                                    yield choice
+                                    every = [choice]
                                     beside = not group and zero in expert_zero(space, pp, dp * cp)
                                     if beside and sharded == (tp > 1):
-                                        yield from _with_experts(space, model, cluster, choice)
+                                        every += _with_experts(space, model, cluster, choice)
+                                    for share in space.shares_offloaded(zero, dp * cp):
+                                        yield from (replace(each, optimizer_offload=share) for each in every)
 
 
 def expert_zero(space: StrategySpace, pp: int, dp_cp: int) -> list[int]:

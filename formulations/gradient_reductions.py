@@ -242,7 +242,7 @@ def optimizer_by_stage(problem: PlanningProblem, strategy: Strategy, devices: In
         Seconds (..., pp).
     """
     types = problem.type_of_node[problem.links.node_of[devices]]
-    seconds = problem.optimizer_seconds[types].max(axis=(-1, -2))
+    seconds = problem.optimizer_seconds(strategy.candidate)[types].max(axis=(-1, -2))
     parameters = by_device(strategy, optimized_parameters(problem, strategy.candidate))
     return np.asarray(seconds * parameters / optimizer_shards(strategy.candidate))
 

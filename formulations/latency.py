@@ -186,7 +186,7 @@ def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:
         return problem.device_memory(strategy.candidate).bytes_of(*strategy.ranges)
     if problem.memory.network is None:
         tables = problem.tables(strategy.candidate)
-        found = bytes_of_stages(tables, problem.memory, strategy.candidate, *strategy.ranges)
+        found = bytes_of_stages(tables, problem.memory_of(strategy.candidate), strategy.candidate, *strategy.ranges)
         return [int(need) for need in found]
     memory = problem.stage_memory(strategy.candidate)
     return [

@@ -204,7 +204,7 @@ def chunk_problem(
     ChunkProblem
         Data of (1) and (2).
     """
-    tables, memory = problem.tables(candidate), problem.memory
+    tables, memory = problem.tables(candidate), problem.memory_of(candidate)
     held, of_expert = (_bytes_per_parameter(memory, candidate, experts) for experts in (0, MANY))
     kept = [memory.coefficient(kept_term(r)) * tables.activation[k] for k, r in enumerate(RECOMPUTE)]
     layers = np.arange(tables.num_layers)
@@ -219,7 +219,7 @@ def chunk_problem(
         passes=_least_passes(problem, candidate, gather),
         edge=problem.coefficient("pipeline") * edge / 2,
         ring=ring * gradients,
-        optimizer=float(problem.optimizer_seconds.min()) / optimizer_shards(candidate),
+        optimizer=float(problem.optimizer_seconds(candidate).min()) / optimizer_shards(candidate),
         waits_for_all=problem.latency_model == "step",
         constant=problem.constant_seconds,
         parameters=tables.parameters.astype(float),

@@ -31,7 +31,7 @@ from taut.formulations.tables.block_traffic import Traffic
 from taut.formulations.tables.context_kinds import ContextKinds
 from taut.formulations.tables.learned_memory import network_stage_memory
 from taut.formulations.tables.memory import DeviceMemory, StageMemory, budgets, device_memory, stage_memory
-from taut.formulations.tables.optimizer_offload import optimizer_seconds
+from taut.formulations.tables.optimizer_offload import OffloadedShares
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
 from taut.formulations.tables.traffic_tables import traffic_tables
@@ -131,10 +131,17 @@ class PlanningProblem:
         return budgets(self.memory, self.capacity_kib)
 
     @cached_property
-    def optimizer_seconds(self) -> Floats:
+    def _shares(self) -> OffloadedShares:
+        return OffloadedShares(self.cluster, self.costs, self.memory)
+
+    def optimizer_seconds(self, candidate: Candidate) -> Floats:
         """Optimizer seconds per parameter by device type; 0 in the printed latency models and where not priced."""
-        none = np.zeros(len(self.device_types))
-        return optimizer_seconds(self.cluster, self.costs, self.memory) if self.latency_model in WHOLE_STEP else none
+        priced = self.latency_model in WHOLE_STEP
+        return self._shares.seconds(candidate.optimizer_offload) if priced else np.zeros(len(self.device_types))
+
+    def memory_of(self, candidate: Candidate) -> MemoryModel:
+        """The memory model with the share of optimizer states that a candidate has in the host's memory."""
+        return self._shares.memory_with(candidate.optimizer_offload)
 
     def coefficient(self, term: str) -> float:
         """Coefficient of a communication term; 1 without a calibration."""
@@ -153,16 +160,8 @@ class PlanningProblem:
     def tables(self, candidate: Candidate) -> StageTables:
         """Seconds, bytes and messages of every range of layers under a candidate."""
         single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
-        hides = self.hides_exchange(candidate)
-        key = (
-            candidate.block,
-            candidate.micro_batch,
-            candidate.empty_ends,
-            candidate.sequence_parallel,
-            single,
-            shared,
-            hides,
-        )
+        layers = candidate.block, candidate.micro_batch, candidate.empty_ends
+        key = *layers, candidate.sequence_parallel, single, shared, self.hides_exchange(candidate)
         if key not in self._tables:
             self._tables[key] = stage_tables(
                 self.priced_layers(candidate),
@@ -243,7 +242,9 @@ class PlanningProblem:
     def device_memory(self, candidate: Candidate) -> DeviceMemory:
         """Memory of a device with several chunks under a candidate."""
         ahead = self.hides_exchange(candidate)
-        return device_memory(self.tables(candidate), self.memory, candidate, self.capacity_kib, ahead=ahead)
+        return device_memory(
+            self.tables(candidate), self.memory_of(candidate), candidate, self.capacity_kib, ahead=ahead
+        )
 
     def stage_memory(self, candidate: Candidate, *, margin: bool = True) -> StageMemory:
         """Memory of every range of layers under a candidate; that of the last one is kept, as it is asked for often."""
@@ -255,17 +256,14 @@ class PlanningProblem:
         return found
 
     def _stage_memory(self, candidate: Candidate, margin: bool) -> StageMemory:
-        if self.memory.network is not None:
-            network = self.memory.network
+        if (network := self.memory.network) is not None:
             return network_stage_memory(network, self.model, candidate, self.capacity_kib, margin=margin)
-        return stage_memory(self.tables(candidate), self.memory, candidate, self.capacity_kib, margin=margin)
+        return stage_memory(
+            self.tables(candidate), self.memory_of(candidate), candidate, self.capacity_kib, margin=margin
+        )
 
     def gradient_bytes(self, candidate: Candidate) -> Floats:
-        """
-        Bytes that data-parallel rings carry for every range, times the ring's coefficient, (L+1, L+1).
-
-        Those of parameters that fewer devices hold are beside them (``expert_gradient_bytes``).
-        """
+        """Bytes of rings for every range, times their coefficient, (L+1, L+1), without ``expert_gradient_bytes``."""
         tables = self.tables(candidate)
         common = tables.parameters - tables.experts
         return np.asarray(common * self.bytes_per_parameter(candidate), dtype=np.float64)

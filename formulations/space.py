@@ -2,7 +2,7 @@ r"""
 The strategy space: every candidate that the planner considers.
 
 A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel, order, dp_shard, uniform_recompute,
-cp, ep, etp, cp_comm). With D devices, global batch :math:`g` and L layers,
+cp, ep, etp, cp_comm, empty_ends, optimizer_offload). With D devices, global batch :math:`g` and L layers,
 
 (1) pp * tp * cp * dp = D and pp <= L;
 (2) g = dp * micro_batch * m with m micro-batches a pipeline and step;
@@ -47,6 +47,8 @@ cp, ep, etp, cp_comm). With D devices, global batch :math:`g` and L layers,
 (14) where exchanges overlap another micro-batch, they do in candidates with several expert ranks whose passes alternate
     between micro-batches: interleaved 1F1B, and one stage with more than one micro-batch. Their layers with experts are
     alike, and recompute is neither full nor of the module ``moe``.
+(15) with ``optimizer_offload`` every candidate is there with each share of its optimizer states in the host's memory
+    that goes with its ZeRO stage, or any where one device holds the weights.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
@@ -60,6 +62,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from taut.data.costs import RECOMPUTE, Module, Recompute
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
+from taut.data.memory import OffloadFraction
 from taut.data.spec import Spec
 from taut.data.stack import ANY_DIVISION, ContextKind, Form, Schedule, ZeroStage
 from taut.data.suggest import one_of
@@ -73,6 +76,8 @@ FIXABLE = (
     "cp_comm",
     "empty_ends",
 )
+SELDOM = "order", "dp_shard", "uniform_recompute", "etp", "empty_ends", "optimizer_offload"
+"""Fields of a candidate that are written only where they are given."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -82,7 +87,8 @@ class Candidate:
 
     ``dp_shard`` replicas share one copy under ZeRO-2 and 3, (7); 0 stands for all of them. ``uniform_recompute`` is
     the recompute of every stage, (8), or empty where each stage has its own. ``etp`` is 0 where ``ep`` is 1, which
-    stands for tp, (11).
+    stands for tp, (11). ``optimizer_offload`` is the share of the optimizer states in the host's memory where the space
+    has several, (15).
     """
 
     pp: int
@@ -102,11 +108,12 @@ class Candidate:
     etp: int = 0
     cp_comm: ContextKind = "p2p"
     empty_ends: bool = False
+    optimizer_offload: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; those that have a default only where they differ from it."""
         values: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
-        given = {name: values.pop(name) for name in ("order", "dp_shard", "uniform_recompute", "etp", "empty_ends")}
+        given = {name: values.pop(name) for name in SELDOM}
         for name in ("cp", "ep"):
             if values[name] == 1:
                 del values[name]
@@ -122,6 +129,7 @@ class Candidate:
         text += " adapted" if self.order else ""
         text += (f" zero={self.zero}" if self.zero else "") + (f" dp_shard={self.dp_shard}" if self.dp_shard else "")
         text += " sp" if self.sequence_parallel else ""
+        text += f" offload={self.optimizer_offload:g}" if self.optimizer_offload else ""
         return text + (f" recompute={self.uniform_recompute}" if self.uniform_recompute else "")
 
     @property
@@ -189,6 +197,13 @@ class GivenOrder(Spec):
         return self
 
 
+class OptimizerOffload(Spec):
+    """A share of the optimizer states that may be in the host's memory, and the ZeRO stages beside it, (15)."""
+
+    fraction: OffloadFraction
+    zero: Annotated[list[ZeroStage], Field(min_length=1)]
+
+
 class StrategySpace(Spec):
     """
     What is varied and what is fixed; the plan carries it, and ``verify`` enumerates it again.
@@ -222,14 +237,28 @@ class StrategySpace(Spec):
     stack: str = ""
     fixed: dict[str, int | str | bool] = {}
     orders: list[GivenOrder] = []
+    optimizer_offload: list[OptimizerOffload] = []
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        usual = "max_ep", "divisions", "recompute_modules", "cp_comm", "overlap_context", "empty_ends"
+        usual = (
+            "max_ep",
+            "divisions",
+            "recompute_modules",
+            "cp_comm",
+            "overlap_context",
+            "empty_ends",
+            "optimizer_offload",
+        )
         values = self.dumped(handler(self), *usual)
         if self.dispatch == USUAL_DISPATCH:
             del values["dispatch"]
         return values
+
+    def shares_offloaded(self, zero: int, dp_cp: int) -> list[float]:
+        """Shares of the optimizer states that may be in the host's memory, (15); 0 where the space has none."""
+        listed = [each.fraction for each in self.optimizer_offload if dp_cp == 1 or zero in each.zero]
+        return listed if self.optimizer_offload else [0.0]
 
     def of_zero(self, allowed: Iterable[ZeroStage]) -> Self:
         """The space with the given ZeRO stages, in pipelines those of them that are there."""

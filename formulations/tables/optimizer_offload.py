@@ -26,6 +26,8 @@ with transfers beside the update. With 1.9e9 parameters on a device, 63 GB/s of 
 312 ms of transfers are (1) at 0.77 and the rest (2) at 0.24 of these.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from taut.data.arrays import Floats
@@ -34,6 +36,9 @@ from taut.data.costs import CostTable
 from taut.data.memory import MemoryModel
 from taut.errors import DataError
 
+SHARES = 0.0, 0.25, 0.5, 0.75, 1.0
+"""Shares of the states that are tried where none is stated: seconds and bytes are linear in the share, up to the host's
+update beside the device's, so that a finer grid changes a plan little."""
 MOVED_BYTES = 8
 """Bytes of a gradient to the host and of a weight back, in single precision, (1)."""
 HOST_BYTES = 28
@@ -46,22 +51,57 @@ def optimizer_seconds(cluster: ClusterSpec, costs: CostTable, memory: MemoryMode
     return np.array([offloaded_seconds(cluster, name, fraction, priced.get(name, 0.0)) for name in cluster.devices])
 
 
+class OffloadedShares:
+    """The memory model and the optimizer's seconds by the share of states on hosts, where candidates differ in it."""
+
+    def __init__(self, cluster: ClusterSpec, costs: CostTable, memory: MemoryModel) -> None:
+        self._cluster, self._costs = cluster, costs
+        self._memory, self._seconds = {0.0: memory}, dict[float, Floats]()
+
+    def memory_with(self, share: float) -> MemoryModel:
+        """The memory model with a candidate's share, its own where that is 0."""
+        if share not in self._memory:
+            self._memory[share] = self._memory[0.0].model_copy(update={"optimizer_offload_fraction": share})
+        return self._memory[share]
+
+    def seconds(self, share: float) -> Floats:
+        """Seconds of the optimizer for a parameter by device type with a candidate's share, (3)."""
+        if share not in self._seconds:
+            self._seconds[share] = optimizer_seconds(self._cluster, self._costs, self.memory_with(share))
+        return self._seconds[share]
+
+
 def describes_hosts(cluster: ClusterSpec) -> bool:
     """Whether a cluster states the links and hosts of all its devices."""
     return all(node.device.host_link is not None and node.host_update is not None for node in cluster.nodes)
 
 
-def check_hosts(cluster: ClusterSpec, memory: MemoryModel) -> None:
+def check_hosts(cluster: ClusterSpec, memory: MemoryModel, shares: Iterable[float] = ()) -> None:
     """
-    Refuse states in the memory of hosts that the cluster does not describe.
+    Refuse states in the memory of hosts that the cluster does not describe, or beside what the memory model keeps.
+
+    Parameters
+    ----------
+    cluster, memory
+        What is priced.
+    shares
+        Of the optimizer states on hosts, where candidates differ in them.
 
     Raises
     ------
     DataError
-        With what is missing.
+        With what is missing, or does not go with it.
     """
+    most = max(shares, default=0.0)
+    if most and memory.optimizer_offload_fraction:
+        share = f"{memory.optimizer_offload_fraction:g}"
+        raise DataError(
+            f"{memory.name}: optimizer_offload_fraction: is {share}, expected 0 where candidates have theirs"
+        )
+    if most:
+        MemoryModel.parse({**memory.model_dump(), "optimizer_offload_fraction": most}, memory.name)
     for device in cluster.devices:
-        offloaded_seconds(cluster, device, memory.optimizer_offload_fraction, 0.0)
+        offloaded_seconds(cluster, device, most or memory.optimizer_offload_fraction, 0.0)
 
 
 def offloaded_seconds(cluster: ClusterSpec, device: str, fraction: float, own: float) -> float:

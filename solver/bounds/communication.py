@@ -120,7 +120,7 @@ def waits_for_every_stage(problem: PlanningProblem, candidate: Candidate) -> boo
 
 def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> float:
     """Least seconds of the optimizer for a parameter of a tensor rank."""
-    return float(problem.optimizer_seconds.min()) / optimizer_shards(candidate)
+    return float(problem.optimizer_seconds(candidate).min()) / optimizer_shards(candidate)
 
 
 def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:

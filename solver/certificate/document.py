@@ -66,6 +66,7 @@ class StrategySection(_Section):
     etp: Whole = 0
     cp_comm: ContextKind = "p2p"
     empty_ends: bool = False
+    optimizer_offload: float = 0.0
     stages: list[list[Whole]]
     recompute: list[str]
 
@@ -92,7 +93,7 @@ class PredictedSection(_Section):
 class CandidateSection(_Section):
     """One candidate's bound."""
 
-    strategy: dict[str, int | str | bool | list[str]]
+    strategy: dict[str, int | float | str | bool | list[str]]
     state: str
     lower_bound_s: float | None
     source: str
@@ -233,7 +234,7 @@ def problem_of(document: PlanDocument, source: str) -> PlanningProblem:
         overlap_grad_reduce=document.certificate.overlap_grad_reduce,
     )
     try:
-        check_hosts(problem.cluster, problem.memory)
+        check_hosts(problem.cluster, problem.memory, (each.fraction for each in problem.space.optimizer_offload))
     except DataError as error:
         raise DataError(f"{source}: {error}") from None
     return problem

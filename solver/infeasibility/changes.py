@@ -2,8 +2,8 @@ r"""
 Changes without more hardware that make a plan fit, each computed and its seconds bounded.
 
 A change frees what the space or its fixed values forbid, and keeps every other constraint: recompute, ZeRO stages, a
-smaller micro-batch, more pipeline stages, a larger tensor degree, another schedule, sequence parallelism, all optimizer
-states on hosts, no margin.
+smaller micro-batch, more pipeline stages, a larger tensor degree, another schedule, sequence parallelism, a share of
+the optimizer states on hosts, no margin.
 Pipeline stages and tensor ranks are had at the cost of replicas, so ``dp`` is freed with either.
 
 (1) Each change is tried alone; a changed problem is bounded by its candidates that fit
@@ -22,9 +22,9 @@ from taut.data.stack import catalog_stack
 from taut.data.units import GIB, KIB
 from taut.formulations.degrees import tensor_degrees
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import FIXABLE, Candidate, StrategySpace
-from taut.formulations.tables.optimizer_offload import describes_hosts
-from taut.solver.infeasibility.feasibility import Fit, any_fits, best_fit
+from taut.formulations.space import FIXABLE, Candidate, OptimizerOffload, StrategySpace
+from taut.formulations.tables.optimizer_offload import SHARES, describes_hosts
+from taut.solver.infeasibility.feasibility import Fit, any_fits, best_fit, least_share
 
 Stop = Callable[[], bool]
 """Tells whether to stop; asked before everything that takes long."""
@@ -128,22 +128,29 @@ def _sequence_parallel(problem: PlanningProblem, pricing: Pricing) -> PlanningPr
 
 
 def _optimizer_offload(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
-    """All optimizer states on the hosts, where the cluster describes these and the stack can."""
+    """Larger shares of the optimizer states on the hosts, where the cluster describes these and the stack can."""
     space, kept = problem.space, problem.memory
     known = not space.stack or space.stack in catalog_section("stacks")
-    if problem.latency_model != "step" or kept.optimizer_offload_fraction == 1 or not known:
+    if problem.latency_model != "step" or space.optimizer_offload or not known:
         return None
-    if kept.network is not None or kept.half_moments or kept.weight_remainders:
+    if kept.network is not None or kept.half_moments or kept.weight_remainders or not describes_hosts(problem.cluster):
         return None
-    allowed = catalog_stack(space.stack or "any").zero_beside_offload(1)
-    if space.fixed.get("zero", next(iter(allowed), None)) not in allowed:
-        return None
-    changed = replace(
-        problem,
-        memory=kept.model_copy(update={"optimizer_offload_fraction": 1.0}),
-        space=space.of_zero(stage for stage in allowed if stage in space.zero),
+    stack, own = catalog_stack(space.stack or "any"), kept.optimizer_offload_fraction
+    beside = {share: set(stack.zero_beside_offload(share)) & set(space.zero) for share in SHARES if share > own}
+    listed = [
+        OptimizerOffload(fraction=share, zero=sorted(allowed))
+        for share, allowed in beside.items()
+        if space.fixed.get("zero", next(iter(allowed), None)) in allowed
+    ]
+    return (
+        replace(
+            problem,
+            memory=kept.model_copy(update={"optimizer_offload_fraction": 0.0}),
+            space=space.model_copy(update={"optimizer_offload": listed}),
+        )
+        if listed
+        else None
     )
-    return changed if describes_hosts(problem.cluster) else None
 
 
 def _margin(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
@@ -195,8 +202,10 @@ def _remedy(name: str, problem: PlanningProblem, changed: PlanningProblem, fit: 
     parts = [_contradictions(problem.space, fit.candidate)]
     if changed.space.recompute != problem.space.recompute:
         parts.append(f"recompute {_or(changed.space.recompute)} instead of {_or(problem.space.recompute)}")
-    if (share := problem.memory.optimizer_offload_fraction) != changed.memory.optimizer_offload_fraction:
-        parts.append(f"optimizer-offload-fraction 1 instead of {share:g}")
+    if changed.space.optimizer_offload != problem.space.optimizer_offload:
+        own, share = problem.memory.optimizer_offload_fraction, fit.candidate.optimizer_offload
+        less = f" ({least:g} fits too)" if (least := least_share(changed)) < share else ""
+        parts.append(f"optimizer-offload-fraction {share:g} instead of {own:g}{less}")
     if (changed.memory.margin, changed.memory.margin_gib) != (problem.memory.margin, problem.memory.margin_gib):
         margin = problem.memory.margin_kib(max(problem.capacity_kib)) * KIB / GIB
         parts.append(f"no memory margin instead of {margin:.3g} GiB")

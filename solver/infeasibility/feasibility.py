@@ -240,7 +240,7 @@ def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]
     kinds: dict[tuple[object, ...], list[Candidate]] = {}
     for candidate in candidates:
         apart = candidate.schedule if candidate.is_order_priced else ""
-        shares = candidate.zero, candidate.dp_shard
+        shares = candidate.zero, candidate.dp_shard, candidate.optimizer_offload
         alike = candidate.sequence_parallel, candidate.uniform_recompute
         kind = (candidate.pp, candidate.block, *shares, *alike, apart, candidate.vpp)
         kinds.setdefault(kind, []).append(candidate)
@@ -250,6 +250,12 @@ def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]
 def any_fits(problem: PlanningProblem, *, stop: Callable[[], bool] = lambda: False) -> bool:
     """Whether a candidate certainly fits, (3); false where ``stop``, asked before every candidate, says so."""
     return any(not stop() and fits(problem, lean) for lean in leanest(problem.candidates))
+
+
+def least_share(problem: PlanningProblem) -> float:
+    """The least share of optimizer states on hosts with which a candidate certainly fits; 1 where there is none."""
+    lean = sorted(leanest(problem.candidates), key=lambda each: each.optimizer_offload)
+    return next((each.optimizer_offload for each in lean if fits(problem, each)), 1.0)
 
 
 def best_fit(

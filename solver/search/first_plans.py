@@ -59,7 +59,7 @@ def _may_fit(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether an even share of the layers, with about what the first stage keeps of them, fits some device."""
     if problem.memory.network is not None:
         return True
-    tables, memory = problem.tables(candidate), problem.memory
+    tables, memory = problem.tables(candidate), problem.memory_of(candidate)
     share = tables.parameters[0, -1] // candidate.pp
     held = held_bytes(np.array(share), np.array(0), memory.held_parameter_bytes, candidate)
     needed = sum(float(weighed(memory, term, figure)) for term, figure in zip(HELD, held, strict=True))

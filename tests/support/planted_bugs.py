@@ -189,7 +189,7 @@ BUGS: dict[str, Patch] = {
     "ring takes the faster direction": _changed(
         links, "slower_direction", lambda _, figures: np.minimum(figures, figures.T)
     ),
-    "optimizer forgotten": _property(PlanningProblem, "optimizer_seconds", lambda found: found * 0),
+    "optimizer forgotten": _method(PlanningProblem, "optimizer_seconds", lambda found, *_: found * 0),
     "logits forgotten in memory": _scaled(stage_tables, "_logits", 0),
     "latency forgotten": _changed(links, "_tables", lambda found, *_: (found[0], found[1] * 0.0)),
     "gradients of the last stage": _changed(gradient_reductions, "by_device", _last_first),

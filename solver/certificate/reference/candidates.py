@@ -38,7 +38,9 @@ With D devices, global batch g and L layers a candidate has
 (13) where the space lets end chunks be empty and names the form ``layout``, embedding and head as two layers more to be
     divided, if the model has a vocabulary and a device several chunks, or several stages with this fixed: of chunks
     there may then be L + 2;
-(14) where exchanges overlap (``Case.hides``), some recompute that goes with it.
+(14) where exchanges overlap (``Case.hides``), some recompute that goes with it;
+(15) where the space lists shares of optimizer states for the host's memory, each of them beside the ZeRO stages that
+    are listed with it, or any where one device holds the weights.
 """
 
 from collections.abc import Iterator
@@ -110,8 +112,23 @@ def _degrees(case: Case) -> Iterator[Choice]:
                             for copy in _copies(case, tp, dp) if zero in (2, 3) and cp == 1 else [0]:
                                 for shared in _shared_recompute(case, schedule):
                                     choice = Choice(*head, zero, sharded, (), copy, shared, cp)
-                                    for kind, (ep, etp) in product(_kinds(case, tp, cp), [*expert_ranks(case, choice)]):
-                                        yield replace(choice, ep=ep, etp=etp, cp_comm=kind, empty_ends=apart)
+                                    kinds, ranks = [*_kinds(case, tp, cp)], [*expert_ranks(case, choice)]
+                                    for kind, (ep, etp), away in product(kinds, ranks, _away(case, choice)):
+                                        yield replace(
+                                            choice,
+                                            ep=ep,
+                                            etp=etp,
+                                            cp_comm=kind,
+                                            empty_ends=apart,
+                                            optimizer_offload=away,
+                                        )
+
+
+def _away(case: Case, choice: Choice) -> list[float]:
+    """Shares of the optimizer states that the host's memory may have, (15)."""
+    listed = case.space.get("optimizer_offload", ())
+    found = {each["fraction"] for each in listed if choice.holders == 1 or choice.zero in each["zero"]}
+    return sorted(found) if listed else [0.0]
 
 
 def _contexts(case: Case, tp: int, cp: int) -> bool:

@@ -37,7 +37,7 @@ from taut.errors import DataError
 from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.memory import parameter_bytes
 from taut.solver.certificate.reference.network import Network
-from taut.solver.certificate.reference.space import ON_V, WHOLE_STEP, Case
+from taut.solver.certificate.reference.space import ON_V, WHOLE_STEP, Case, Choice
 
 LEAST_BUCKET, BUCKET_A_REPLICA = 40e6, 1e6
 """Parameters that Megatron-LM reduces at once by default: the larger of the first and the second times dp cp."""
@@ -197,7 +197,9 @@ def optimizer(plan: Figures) -> Floats:
     """Optimizer seconds of a step (n,), (5) to (7)."""
     if plan.case.latency_model not in WHOLE_STEP:
         return np.zeros(len(plan.devices))
-    slowest = np.array([_update(plan.case, name) for name in plan.case.cluster.devices])[plan.kinds].max(axis=(2, 3))
+    slowest = np.array([_update(plan.case, plan.choice, name) for name in plan.case.cluster.devices])[plan.kinds].max(
+        axis=(2, 3)
+    )
     shards = plan.choice.copy_of if plan.choice.zero else 1
     sharers = plan.expert_holders.shape[2] if plan.choice.zero else 1
     experts = plan.by_rank(plan.experts)
@@ -205,9 +207,9 @@ def optimizer(plan: Figures) -> Floats:
     return np.asarray(seconds.max(axis=1) if plan.case.latency_model == "step" else seconds[:, 0])
 
 
-def _update(case: Case, device: str) -> float:
+def _update(case: Case, choice: Choice, device: str) -> float:
     """Seconds of a parameter's update on a device type, (7)."""
-    own, away = case.costs.optimizer_s_per_parameter.get(device, 0.0), case.memory.optimizer_offload_fraction
+    own, away = case.costs.optimizer_s_per_parameter.get(device, 0.0), case.memory_of(choice).optimizer_offload_fraction
     if away == 0.0:
         return own
     nodes = [node for node in case.cluster.nodes if node.device.name == device]

@@ -70,7 +70,7 @@ def memory_bytes(
     """Bytes on a device of every pipeline rank, (1) to (4)."""
     if case.memory.network is not None:
         return [_predicted(case, choice, end - first, r) for (first, end), r in zip(stages, recompute, strict=True)]
-    layers, memory, rank = layers_of(case, choice), case.memory, np.array(choice.chunk_device)
+    layers, memory, rank = layers_of(case, choice), case.memory_of(choice), np.array(choice.chunk_device)
     first, last = np.array([first for first, _ in stages]), np.array([end for _, end in stages]) - 1
     row = np.repeat([RECOMPUTE.index(r) for r in recompute], last - first + 1)
     each = np.arange(len(row))

@@ -60,6 +60,11 @@ class Case:
         named = "moe" in self.space.get("recompute_modules", ())
         return [kind for kind in found if kind == "none" or (kind == "selective" and not named)]
 
+    def memory_of(self, choice: "Choice") -> MemoryModel:
+        """The memory model, with the share of the optimizer states that a candidate has in the host's memory, (15)."""
+        share = choice.optimizer_offload
+        return self.memory.model_copy(update={"optimizer_offload_fraction": share}) if share else self.memory
+
     def coefficient(self, term: str) -> float:
         """Coefficient of a term of the step time; without a calibration 1, and 0 seconds for the constant."""
         if self.calibration is None:
@@ -93,11 +98,12 @@ class Choice:
     etp: int = 0
     cp_comm: str = "p2p"
     empty_ends: bool = False
+    optimizer_offload: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; the order, copy, shared recompute and context ranks only where given."""
         given = {"order": list(self.order), "dp_shard": self.dp_shard, "uniform_recompute": self.uniform_recompute}
-        given |= {"etp": self.etp, "empty_ends": self.empty_ends}
+        given |= {"etp": self.etp, "empty_ends": self.empty_ends, "optimizer_offload": self.optimizer_offload}
         values = {name: value for name, value in asdict(self).items() if name not in given}
         values = {name: value for name, value in values.items() if name not in ("cp", "ep") or value > 1}
         if self.cp == 1:

@@ -239,7 +239,7 @@ def _stage_seconds(
 
 def _tails(problem: PlanningProblem, candidate: Candidate, listed: Enumeration) -> Floats:
     """Ring, optimizer and constant of every placement by the end of stage 0, (placements, L+1)."""
-    slowest = problem.optimizer_seconds[listed.types[listed.groups[:, :, 0]]].max(axis=1)
+    slowest = problem.optimizer_seconds(candidate)[listed.types[listed.groups[:, :, 0]]].max(axis=1)
     parameters = problem.tables(candidate).parameters[0] / optimizer_shards(candidate)
     gradients = least_bytes(problem, candidate)[0]
     return np.asarray(listed.rings[:, None] * gradients + slowest[:, None] * parameters + problem.constant_seconds)

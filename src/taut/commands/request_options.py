@@ -64,7 +64,10 @@ def _request(
         str | None, typer.Option(help="Of kept and summed gradients: bf16, fp16 or fp32; default: by precision.")
     ] = None,
     optimizer_offload_fraction: Annotated[
-        float | None, typer.Option(help="Share of the optimizer states in the host's memory, 0 to 1; default: none.")
+        str | None,
+        typer.Option(
+            help="Share of the optimizer states in the host's memory, 0 to 1, several, or auto; default: none."
+        ),
     ] = None,
     fix: Annotated[
         list[str] | None, typer.Option(help="Values that must hold, such as tp=8,pp=4,schedule=1f1b.")

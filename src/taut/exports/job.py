@@ -73,8 +73,10 @@ class Job:
 
     @cached_property
     def memory(self) -> MemoryModel:
-        """The memory model, which states precisions."""
-        return MemoryModel.parse(self.plan.typed.inputs["memory_model"].spec, "inputs.memory_model")
+        """The memory model, which states precisions and the share of the optimizer states on hosts."""
+        spec, away = self.plan.typed.inputs["memory_model"].spec, self.strategy.optimizer_offload
+        stated = {"optimizer_offload_fraction": away} if away else {}
+        return MemoryModel.parse({**spec, **stated}, "inputs.memory_model")
 
     @property
     def strategy(self) -> StrategySection:

@@ -180,12 +180,13 @@ class Plan:
     def _figures(self) -> Mapping[str, str]:
         chosen = self.strategy
         copies = f" dp_shard={chosen.dp_shard}" if chosen.dp_shard else ""
+        away = f" offload={chosen.optimizer_offload:g}" if chosen.optimizer_offload else ""
         named = {"pp": chosen.pp, "tp": chosen.tp, "cp": chosen.cp, "dp": chosen.dp, "ep": chosen.ep}
         shown = [f"{name}={degree}" for name, degree in named.items() if degree > 1 or name not in ("cp", "ep")]
         degrees = f"{' '.join(shown)} micro_batch={chosen.micro_batch} {chosen.schedule}"
         return {
             "plan": f"{self.model} on {self.cluster}",
-            "strategy": degrees + (f" zero={chosen.zero}" if chosen.zero else "") + copies,
+            "strategy": degrees + (f" zero={chosen.zero}" if chosen.zero else "") + copies + away,
             "step time": f"{self.step_time_s:.4g} s a step",
             "gap": f"gap {percent(self.gap)}",
         }

@@ -9,7 +9,19 @@ which it names by the flag.
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
-from typing import Annotated, Any, Literal, Required, SupportsIndex, TypedDict, TypeVar, Unpack, cast, get_args
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Required,
+    SupportsIndex,
+    TypedDict,
+    TypeGuard,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+)
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -26,6 +38,7 @@ from taut.data.suggest import nearest, one_of
 from taut.errors import DataError, FieldError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel
 from taut.formulations.space import MOST_SEQUENCES
+from taut.formulations.tables.optimizer_offload import SHARES
 from taut.planning.accepted import flag, number, one_of_names, optional, whole
 from taut.solver.methods.named import SIMULATED
 from taut.solver.result import OPTIMALITY_GAP, Limits
@@ -57,7 +70,7 @@ class PlanOptions(TypedDict, total=False):
     stack: Stack | Name | Mapping[str, Any] | None
     precision: str | None
     grad_precision: str | None
-    optimizer_offload_fraction: float | None
+    optimizer_offload_fraction: float | str | Iterable[float] | None
     fix: Fixed | None
     max_tp: int | None
     max_cp: int | None
@@ -125,6 +138,24 @@ def _schedules(value: object) -> tuple[Schedule, ...]:
     return tuple(found)
 
 
+def _shares(value: object) -> float | tuple[float, ...]:
+    """Accept a share, ``auto``, a comma list or several shares; one alone as a number."""
+    accept = number("expected a share from 0 to 1, several with commas between, or auto", lambda share: 0 <= share <= 1)
+    if value == "auto":
+        return SHARES
+    parts: Iterable[object] = value.split(",") if isinstance(value, str) else value if _several(value) else [value]
+    try:
+        given = [float(each) if isinstance(each, str) else each for each in parts]
+    except ValueError:
+        given = [""]
+    found = sorted({accept(each) for each in given or [""]})
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _several(value: object) -> TypeGuard[Iterable[object]]:
+    return isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0
+
+
 Positive = whole("expected a whole number above 0")
 
 
@@ -173,9 +204,7 @@ class PlanRequest(BaseModel):
     stack: Annotated[Stack | str | None, optional(_spec(Stack, "stack"))] = None
     precision: Annotated[Precision | None, optional(one_of_names(get_args(Precision)))] = None
     grad_precision: Annotated[GradPrecision | None, optional(one_of_names(get_args(GradPrecision)))] = None
-    optimizer_offload_fraction: Annotated[
-        float | None, optional(number("expected a share from 0 to 1", lambda share: 0 <= share <= 1))
-    ] = None
+    optimizer_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)] = None
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)] = {}
     max_tp: Annotated[int | None, optional(Positive)] = None
     max_cp: Annotated[int | None, optional(Positive)] = None

@@ -69,7 +69,7 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     _check_copies(space, request.latency_model, memory)
     _check_ranks(request, model, stack, memory)
     costs = _costs(request.profile, model, cluster, memory, space, calibration)
-    check_hosts(cluster, memory)
+    check_hosts(cluster, memory, (each.fraction for each in space.optimizer_offload))
     problem = PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration, overlap)
     if not problem.candidates:
         raise _no_candidate(problem, request)
@@ -177,7 +177,7 @@ def _memory_model(
     asked = {
         "precision": precision,
         "grad_precision": request.grad_precision,
-        "optimizer_offload_fraction": request.optimizer_offload_fraction,
+        "optimizer_offload_fraction": 0.0 if isinstance(away := request.optimizer_offload_fraction, tuple) else away,
     }
     stated = {name: value for name, value in asked.items() if value is not None}
     return MemoryModel.parse({**memory.model_dump(), **stated}, "precision") if stated else memory

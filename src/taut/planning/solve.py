@@ -114,7 +114,8 @@ def plan(
         where ``precision`` is, and fp32 elsewhere.
 
         ``optimizer_offload_fraction``: the share of the optimizer states that is in the host's memory, where the host
-        updates its weights; by default none.
+        updates its weights; by default none. Several shares, or ``auto`` for quarters from 0 to 1, are a choice of the
+        plan.
 
         ``fix``: degrees and choices that must have these values, such as ``{"tp": 8, "schedule": "1f1b"}``.
 

@@ -18,7 +18,8 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES, Schedule, Stack, calibration_for, load_stack
 from taut.errors import FieldError
-from taut.formulations.space import StrategySpace
+from taut.formulations.space import OptimizerOffload, StrategySpace
+from taut.formulations.tables.optimizer_offload import SHARES
 from taut.planning.request import PlanRequest
 
 DEFAULT_STACK, WHOLE_SPACE = "megatron-core", "any"
@@ -140,14 +141,36 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
 
 def beside_offload(request: PlanRequest, space: StrategySpace, stack: Stack, memory: MemoryModel) -> StrategySpace:
     """
-    The space with the ZeRO stages beside which the stack has the memory model's share of optimizer states on the host.
+    The space with the ZeRO stages beside which the stack has optimizer states on the host.
+
+    One share is the memory model's; several are each candidate's own. Of the shares of ``auto`` those are left out that
+    do not go with the stack or a fixed ZeRO stage.
 
     Raises
     ------
     FieldError
-        If the stack, the latency model or a fixed ZeRO stage does not go with it.
+        If the stack, the latency model or a fixed ZeRO stage does not go with a share.
     """
-    fraction, field = memory.optimizer_offload_fraction, "optimizer_offload_fraction"
+    asked = request.optimizer_offload_fraction
+    if not isinstance(asked, tuple):
+        return _beside_share(request, space, stack, memory.optimizer_offload_fraction)
+    if (most := max(asked)) and (request.latency_model != "step" or not stack.zero_beside_offload(1)):
+        _beside_share(request, space, stack, most)
+    listed = []
+    for share in asked:
+        try:
+            beside = _beside_share(request, space, stack, share)
+        except FieldError:
+            if asked != SHARES:
+                raise
+            continue
+        listed.append(OptimizerOffload(fraction=share, zero=beside.zero))
+    return space.model_copy(update={"optimizer_offload": listed})
+
+
+def _beside_share(request: PlanRequest, space: StrategySpace, stack: Stack, fraction: float) -> StrategySpace:
+    """The space with the ZeRO stages that go with a share of the optimizer states on the host."""
+    field = "optimizer_offload_fraction"
     if not fraction:
         return space
     shown = f"{fraction:g}"

@@ -89,6 +89,8 @@ def strategy_words(strategy: "StrategySection") -> str:
     degrees = f"pipeline {strategy.pp}, tensor {strategy.tp}{contexts}, data {strategy.dp}{experts}"
     copies = f" with a copy for every {strategy.dp_shard} replicas" if strategy.dp_shard else ""
     sharding = f"ZeRO-{strategy.zero}{copies}" + (", sequence parallel" if strategy.sequence_parallel else "")
+    if strategy.optimizer_offload:
+        sharding += f", {100 * strategy.optimizer_offload:.3g}% of the optimizer states on the host"
     return f"{degrees}; {_schedule(strategy)}, {sharding}"
 
 

@@ -4,12 +4,15 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import StrategySpace
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
-from taut.solver.result import Limits, Status
+from taut.solver.result import Incumbent, Limits, Status
 from taut.solver.search.search import search
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem, with_offload
@@ -37,6 +40,58 @@ def test_no_bound_with_states_on_hosts_is_above_the_optimum(block: int) -> None:
         given = offloaded(seed)
         checked += len(check_candidates(given, given.candidates, seed, 4))
         seed += 1
+
+
+def of_several_shares(seed: int, *, few: bool = False) -> PlanningProblem:
+    """A random problem whose candidates have each of two or three shares of their states on hosts."""
+    given = offloaded(seed)
+    rng = np.random.default_rng((seed, 7))
+    shares = sorted(rng.choice([0.0, 0.25, 0.6, 0.75, 1.0], size=2 if few else 3, replace=False).tolist())
+    listed = [
+        {"fraction": share, "zero": rng.permutation([0, 1, 2, 3])[: rng.integers(2, 5)].tolist()} for share in shares
+    ]
+    listed[0]["zero"] = [0, 1, 2, 3]
+    space = given.space.model_dump(mode="json") | {"optimizer_offload": listed}
+    memory = given.memory.model_copy(update={"optimizer_offload_fraction": 0.0})
+    return replace(given, space=StrategySpace.parse(space, "space"), memory=memory)
+
+
+@pytest.mark.parametrize("block", blocks(6, every_run=1))
+def test_no_bound_of_a_share_is_above_its_optimum(block: int) -> None:
+    """Six hundred candidates that have their own share of the states on hosts, infeasible ones included."""
+    checked, seed, shares = 0, 20_000 + 1_000 * block, set()
+    while checked < 100:
+        given = of_several_shares(seed)
+        found = check_candidates(given, given.candidates, seed, 5)
+        checked, seed = checked + len(found), seed + 1
+        shares |= {each.optimizer_offload for each in given.candidates}
+    assert len(shares) == 5
+
+
+@pytest.mark.parametrize("block", blocks(12, every_run=1))
+def test_searches_choose_the_share(block: int) -> None:
+    """The optimum over all shares lies between bound and plan, and is the least of those of one share alone."""
+    chosen = set()
+    for seed in range(3 * block, 3 * (block + 1)):
+        given = of_several_shares(seed, few=True)
+        best, found = enumerate_all(given).seconds, search(given, Limits())
+        apart = []
+        for each in given.space.optimizer_offload:
+            space = given.space.of_zero(zero for zero in given.space.zero if zero in each.zero)
+            memory = given.memory.model_copy(update={"optimizer_offload_fraction": each.fraction})
+            space = space.model_copy(update={"optimizer_offload": []})
+            alone = replace(given, space=space, memory=memory)
+            apart.append(enumerate_all(alone).seconds if space.zero and space.pipeline_zero != [] else float("inf"))
+        assert best <= min(apart) * (1 + 1e-9), seed
+        if found.incumbent is None:
+            assert best == float("inf"), seed
+            continue
+        assert found.incumbent.seconds >= best * (1 - 1e-9), seed
+        assert found.lower_bound <= best * (1 + 1e-9), seed
+        chosen.add(found.incumbent.strategy.candidate.optimizer_offload)
+        made = json.loads(json.dumps(plan_document(given, found, Limits())))
+        assert verify_document(made).faults == (), seed
+    assert chosen
 
 
 @pytest.mark.parametrize("block", blocks(12, every_run=1))
@@ -84,3 +139,62 @@ def test_corrupted_hosts_are_refused() -> None:
         changed = json.loads(json.dumps(made))
         corrupt(changed)
         assert not verify_document(resigned(changed)).holds, corrupt.__name__
+
+
+def _share(best: Incumbent) -> float:
+    return best.strategy.candidate.optimizer_offload
+
+
+@pytest.mark.parametrize("name", ["memory_of", "optimizer_seconds"])
+def test_a_share_that_is_forgotten_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checker prices bytes and seconds of a candidate's share by itself."""
+    right = getattr(PlanningProblem, name)
+    for seed in range(60):
+        given = of_several_shares(seed)
+        with monkeypatch.context() as patch:
+            patch.setattr(PlanningProblem, name, lambda self, one: right(self, replace(one, optimizer_offload=0.0)))
+            found = search(given, Limits())
+            if found.incumbent is None or not _share(found.incumbent):
+                continue
+            made = json.loads(json.dumps(plan_document(given, found, Limits())))
+            assert not verify_document(made).holds, seed
+            return
+    pytest.fail("no plan has states on hosts")
+
+
+def test_corrupted_shares_are_refused() -> None:
+    """A certificate with another share of the plan, a candidate or the space, or with one candidate less is refused."""
+    from tests.solver.certificate.test_verify import resigned
+
+    limits = Limits()
+    plans = ((given, search(given, limits)) for given in map(of_several_shares, range(40)))
+    given, found = next(pair for pair in plans if (best := pair[1].incumbent) and _share(best))
+    made = json.loads(json.dumps(plan_document(given, found, limits)))
+    assert verify_document(made).holds
+
+    def of_plan(plan: Any) -> None:
+        plan["strategy"]["optimizer_offload"] *= 0.5
+
+    def none(plan: Any) -> None:
+        plan["strategy"].pop("optimizer_offload")
+
+    def of_candidate(plan: Any) -> None:
+        strategies = [each["strategy"] for each in plan["certificate"]["candidates"]]
+        next(each for each in strategies if "optimizer_offload" in each)["optimizer_offload"] *= 0.5
+
+    def of_space(plan: Any) -> None:
+        plan["certificate"]["space"]["optimizer_offload"].pop()
+
+    def one_more(plan: Any) -> None:
+        plan["certificate"]["space"]["optimizer_offload"].append({"fraction": 0.9, "zero": [0, 1, 2, 3]})
+
+    def of_all(plan: Any) -> None:
+        plan["inputs"]["memory_model"]["spec"]["optimizer_offload_fraction"] = 0.5
+
+    for corrupt in (of_plan, none, of_candidate, of_space, one_more, of_all):
+        changed = json.loads(json.dumps(made))
+        corrupt(changed)
+        try:
+            assert not verify_document(resigned(changed)).holds, corrupt.__name__
+        except DataError as error:
+            assert "expected 0 where candidates have theirs" in str(error)
