@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Unpack, overload
 
-from taut.comparison.current import Current, current_of, priced_as_is, with_options
+from taut.comparison.current import Current, at_its_share, current_of, priced_as_is, with_options
 from taut.comparison.result import Change, Comparison, Priced
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.strategy import Strategy
@@ -61,7 +61,8 @@ def compare(
     current
         What runs: values that ``taut.plan`` may fix, such as ``{"tp": 8, "pp": 4, "micro_batch": 1}``, and ``layers``,
         ``even`` or numbers of layers of every stage such as ``"7|8|8|9"``. Some options, such as
-        ``moe_token_dispatcher`` and ``optimizer_offload_fraction``, hold for the best plan as well.
+        ``moe_token_dispatcher`` and ``optimizer_offload_fraction``, hold for the best plan as well, unless the request
+        leaves several shares to it.
     progress
         As of ``taut.plan``.
     **options
@@ -93,7 +94,8 @@ def compare(
         request = request.model_copy(update={"schedules": tuple(today.problem.space.schedules)})
     priced = Priced.of(today)
     best = planned(request, progress=progress, start=today)
-    found = [*_single(request, stated, today.strategy), *_placed(request, stated, today.strategy)]
+    alike = at_its_share(request, stated)
+    found = [*_single(alike, stated, today.strategy), *_placed(alike, stated, today.strategy)]
     gains = [each for each in found if each.fits and each.gain(priced.step_time_s) > LEAST_GAIN]
     gains.sort(key=lambda each: each.step_time_s)
     return Comparison(current=priced, best=best, changes=tuple(gains))

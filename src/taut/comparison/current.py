@@ -21,7 +21,8 @@ LAYERS = "layers"
 EVEN = "even"
 CHUNKED = "interleaved-1f1b"
 """The schedule of stages in chunks, unless another is stated."""
-OPTIONS = ("moe_token_dispatcher", "fp8_dispatch", "overlap_moe_expert_parallel_comm", "optimizer_offload_fraction")
+SHARE = "optimizer_offload_fraction"
+OPTIONS = ("moe_token_dispatcher", "fp8_dispatch", "overlap_moe_expert_parallel_comm", SHARE)
 """Options of a request that a configuration may state: how expert ranks exchange tokens, optimizer states on hosts."""
 
 
@@ -73,17 +74,29 @@ def with_options(request: PlanRequest, current: Current) -> PlanRequest:
     """
     The request with the options of what runs, so that both are priced alike.
 
+    Where the request leaves several shares of the optimizer states on hosts to the plan, what runs may have any.
+
     Raises
     ------
     FieldError
         If the request states others, or a value is wrong.
     """
     given = {name: getattr(request, name) for name in PlanRequest.model_fields}
-    for name, value in current.options.items():
+    several = {SHARE} if isinstance(request.optimizer_offload_fraction, tuple) else set()
+    stated = {name: value for name, value in current.options.items() if name not in several}
+    for name, value in stated.items():
         if given[name] not in (None, False, value):
             reason = f"expected {given[name]} as beside it, since both are priced alike"
             raise FieldError("current", f"{name}={value}", reason)
-    return PlanRequest(**(given | current.options)) if current.options else request
+    return PlanRequest(**(given | stated)) if stated else request
+
+
+def at_its_share(request: PlanRequest, current: Current) -> PlanRequest:
+    """The request with the share of the optimizer states on hosts that runs, none unless it is stated."""
+    if not isinstance(request.optimizer_offload_fraction, tuple):
+        return request
+    given = {name: getattr(request, name) for name in PlanRequest.model_fields}
+    return PlanRequest(**(given | {SHARE: current.options.get(SHARE, 0.0)}))
 
 
 def priced_as_is(request: PlanRequest, current: Current) -> Stated:
@@ -102,7 +115,7 @@ def priced_as_is(request: PlanRequest, current: Current) -> Stated:
     DataError
         If no candidate holds the values, or layers do not match the model and the stages.
     """
-    request = with_options(request, current)
+    request = at_its_share(with_options(request, current), current)
     try:
         stated = stated_configuration(request.model_copy(update={"fix": current.fix}))
     except FieldError as error:

@@ -22,17 +22,18 @@ def side_by_side(one: Plan, other: Plan) -> list[Row]:
 
 
 def _figures(plan: Plan) -> dict[str, str]:
-    chosen, figures = plan.strategy, plan.predicted
+    chosen, figures, kept = plan.strategy, plan.predicted, plan.typed.inputs["memory_model"].spec
     recompute = sorted(set(chosen.recompute))
     return {
         "model": plan.model,
         "cluster": plan.cluster,
         "latency model": plan.certificate.latency_model,
         "pp, tp, cp, dp": ", ".join(str(each) for each in (chosen.pp, chosen.tp, chosen.cp, chosen.dp)),
-        **({"context ranks": chosen.cp_comm} if chosen.cp > 1 else {}),
+        "context ranks": chosen.cp_comm if chosen.cp > 1 else "-",
         "micro-batch": f"{chosen.micro_batch}, {chosen.num_micro_batches} of them",
         "schedule": chosen.schedule + (f", {chosen.vpp} chunks" if chosen.vpp > 1 else ""),
         "ZeRO": str(chosen.zero),
+        "optimizer states on hosts": f"{chosen.optimizer_offload or kept.get('optimizer_offload_fraction', 0):g}",
         "recompute": ", ".join(recompute),
         "layers": "|".join(str(end - first) for first, end in chosen.stages),
         "step time": f"{plan.step_time_s:.6g} s",

@@ -143,8 +143,8 @@ def beside_offload(request: PlanRequest, space: StrategySpace, stack: Stack, mem
     """
     The space with the ZeRO stages beside which the stack has optimizer states on the host.
 
-    One share is the memory model's; several are each candidate's own. Of the shares of ``auto`` those are left out that
-    do not go with the stack or a fixed ZeRO stage.
+    One share is the memory model's; several are each candidate's own. Those are left out that do not go with a fixed
+    ZeRO stage, and of ``auto`` those that the stack has not.
 
     Raises
     ------
@@ -160,11 +160,13 @@ def beside_offload(request: PlanRequest, space: StrategySpace, stack: Stack, mem
     for share in asked:
         try:
             beside = _beside_share(request, space, stack, share)
-        except FieldError:
-            if asked != SHARES:
+        except FieldError as error:
+            if error.field != "fix" and asked != SHARES:
                 raise
             continue
         listed.append(OptimizerOffload(fraction=share, zero=beside.zero))
+    if not listed:
+        _beside_share(request, space, stack, most)
     return space.model_copy(update={"optimizer_offload": listed})
 
 

@@ -147,3 +147,9 @@ def test_a_command_line_with_states_on_hosts_is_compared_with_them(run: Run) -> 
         assert away[role]["step_time_s"] > here[role]["step_time_s"]
     wrong = [*words, f"{flags} --optimizer-cpu-offload", "--optimizer-offload-fraction", "0.5"]
     refused(run(*wrong), "optimizer_offload_fraction=1.0")
+    free = [*words, f"{flags} --optimizer-cpu-offload", "--optimizer-offload-fraction", "0,1"]
+    chosen = json.loads(run(*free).out)
+    assert chosen["current"] == away["current"]
+    assert chosen["best"]["step_time_s"] == here["best"]["step_time_s"]
+    chosen = json.loads(run(*words, flags, "--optimizer-offload-fraction", "0,1").out)
+    assert (chosen["current"], chosen["best"]) == (here["current"], here["best"])

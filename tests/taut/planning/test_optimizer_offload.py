@@ -40,7 +40,8 @@ def test_a_stack_has_the_zero_stages_beside_which_it_offloads() -> None:
         ("some", {}, "optimizer_offload_fraction: some, expected a share from 0 to 1"),
         ("auto", {"stack": "torchtitan"}, "optimizer_offload_fraction: 1, not in torchtitan, expected 0"),
         ("auto", {"latency_model": "pipette"}, "optimizer_offload_fraction: 1, no part of pipette"),
-        ("0,0.5", {"stack": "deepspeed", "fix": {"zero": 1}}, "fix: zero=1, not beside optimizer_offload_fraction"),
+        ("0.25,0.5", {"stack": "deepspeed", "fix": {"zero": 1}}, "fix: zero=1, not beside optimizer_offload_fraction"),
+        ("0,0.5", {"stack": "torchtitan"}, "optimizer_offload_fraction: 0.5, not in torchtitan, expected 0"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(fraction: float, options: dict[str, Any], words: str) -> None:

@@ -74,7 +74,7 @@ def deepspeed_values(config: Any, source: str) -> dict[str, Any]:
     Raises
     ------
     DataError
-        If a value is no number.
+        If a value is no number, or checkpoints of activations are in the host's memory.
     """
     names = {"micro_batch": "train_micro_batch_size_per_gpu", "global_batch": "train_batch_size"}
     given = config if isinstance(config, dict) else {}
@@ -88,6 +88,10 @@ def deepspeed_values(config: Any, source: str) -> dict[str, Any]:
             raise DataError(
                 f"{source}: {names.get(name, 'zero_optimization.stage')} {json.dumps(value)}: expected a number"
             )
+    kept = given.get("activation_checkpointing")
+    if isinstance(kept, dict) and kept.get("cpu_checkpointing"):
+        words = "activations in the host's memory are not priced, expected false"
+        raise DataError(f"{source}: activation_checkpointing.cpu_checkpointing true: {words}")
     return found | _offload(zero, source)
 
 

@@ -24,6 +24,12 @@ COUNTS = {
 }
 STRATEGY, COPIES = "--data-parallel-sharding-strategy", "--num-distributed-optimizer-instances"
 OFFLOAD = "--optimizer-offload-fraction"
+ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    "--fine-grained-activation-offloading": (),
+    "--cpu-offloading": (),
+    "--cpu-offloading-num-layers": ("0",),
+}
+"""Flags that put activations into the host's memory, with the values that do not."""
 MODULES = "--recompute-modules"
 """The one flag of several values that is read."""
 SHARDS = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -71,8 +77,9 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     Raises
     ------
     DataError
-        If a value is no number or no layout, or chunks do not divide the layers.
+        If a value is no number or no layout, chunks do not divide the layers, or activations are in the host's memory.
     """
+    _check_activations(flags)
     values: dict[str, Any] = {name: count(flags, flag) for name, flag in COUNTS.items()}
     chunks, layers = stated_division(flags, values["pp"])
     values |= {"vpp": chunks, "schedule": "interleaved-1f1b" if chunks > 1 else "1f1b"}
@@ -95,6 +102,14 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     if "--global-batch-size" in flags:
         values["global_batch"] = count(flags, "--global-batch-size")
     return values
+
+
+def _check_activations(flags: Mapping[str, str | None]) -> None:
+    """Refuse activations in the host's memory, whose transfers no price holds."""
+    for flag, off in ACTIVATIONS.items():
+        if flag in flags and (flags[flag] or "") not in off:
+            shown = f"{flag} {flags[flag] or ''}".strip()
+            raise DataError(f"{shown}: activations in the host's memory are not priced, expected none")
 
 
 def _fraction(text: str) -> float:

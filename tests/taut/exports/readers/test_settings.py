@@ -40,6 +40,7 @@ def test_a_command_line_of_megatron() -> None:
         ("--micro-batch-size 2 --expert-model-parallel-size 16", "ep", 16),
         ("--micro-batch-size 2", "ep", 1),
         ("--micro-batch-size 2 --recompute-granularity full", "recompute", "full"),
+        ("--micro-batch-size 2 --cpu-offloading-num-layers 0", "recompute", "none"),
         ("--micro-batch-size 2 --optimizer-cpu-offload", "optimizer_offload_fraction", 1.0),
         (
             "--micro-batch-size 2 --optimizer-cpu-offload --optimizer-offload-fraction 0.5",
@@ -93,6 +94,15 @@ WRONG = {
     "n.json": (
         '{"train_batch_size": 8, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}}}',
         'offload_optimizer.device "nvme": expected "cpu"',
+    ),
+    "o.sh": (
+        "--micro-batch-size 1 --fine-grained-activation-offloading --offload-modules core_attn",
+        "activations in the host's memory are not priced, expected none",
+    ),
+    "p.sh": ("--micro-batch-size 1 --cpu-offloading-num-layers 5", "--cpu-offloading-num-layers 5: activations in"),
+    "q.json": (
+        '{"train_batch_size": 8, "activation_checkpointing": {"cpu_checkpointing": true}}',
+        "activation_checkpointing.cpu_checkpointing true: activations in",
     ),
     "l.toml": ("[parallelism]\ntensor_parallel_degree = 1.5", "a whole number"),
 }
