@@ -7,6 +7,11 @@ from taut.reports.text_table import percent
 Row = tuple[str, str, str]
 
 
+NONE = "-"
+SELDOM = "context ranks", "optimizer states on hosts"
+"""Rows that are left out where neither plan has them."""
+
+
 def side_by_side(one: Plan, other: Plan) -> list[Row]:
     """
     Figures of two plans.
@@ -18,22 +23,24 @@ def side_by_side(one: Plan, other: Plan) -> list[Row]:
     """
     columns = [_figures(each) for each in (one, other)]
     rows = [(name, columns[0][name], columns[1][name]) for name in columns[0]]
+    rows = [row for row in rows if row[0] not in SELDOM or set(row[1:]) != {NONE}]
     return [*rows, ("workers on another device", *_moved(one, other))]
 
 
 def _figures(plan: Plan) -> dict[str, str]:
     chosen, figures, kept = plan.strategy, plan.predicted, plan.typed.inputs["memory_model"].spec
+    share = chosen.optimizer_offload or kept.get("optimizer_offload_fraction", 0.0)
     recompute = sorted(set(chosen.recompute))
     return {
         "model": plan.model,
         "cluster": plan.cluster,
         "latency model": plan.certificate.latency_model,
         "pp, tp, cp, dp": ", ".join(str(each) for each in (chosen.pp, chosen.tp, chosen.cp, chosen.dp)),
-        "context ranks": chosen.cp_comm if chosen.cp > 1 else "-",
+        "context ranks": chosen.cp_comm if chosen.cp > 1 else NONE,
         "micro-batch": f"{chosen.micro_batch}, {chosen.num_micro_batches} of them",
         "schedule": chosen.schedule + (f", {chosen.vpp} chunks" if chosen.vpp > 1 else ""),
         "ZeRO": str(chosen.zero),
-        "optimizer states on hosts": f"{chosen.optimizer_offload or kept.get('optimizer_offload_fraction', 0):g}",
+        "optimizer states on hosts": f"{100 * share:.3g} %" if share else NONE,
         "recompute": ", ".join(recompute),
         "layers": "|".join(str(end - first) for first, end in chosen.stages),
         "step time": f"{plan.step_time_s:.6g} s",

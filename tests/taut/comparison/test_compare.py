@@ -153,3 +153,16 @@ def test_a_command_line_with_states_on_hosts_is_compared_with_them(run: Run) -> 
     assert chosen["best"]["step_time_s"] == here["best"]["step_time_s"]
     chosen = json.loads(run(*words, flags, "--optimizer-offload-fraction", "0,1").out)
     assert (chosen["current"], chosen["best"]) == (here["current"], here["best"])
+
+
+def test_rows_of_one_plan_alone_stand_beside_none() -> None:
+    """Context ranks and states on hosts are rows where one of the plans has them, however their share came about."""
+    fix = {"pp": 1, "tp": 1, "micro_batch": 1, "zero": 1}
+    plain, away = (
+        taut.plan(MODEL, CLUSTER, global_batch=32, fix=fix, optimizer_offload_fraction=share) for share in (None, 0.5)
+    )
+    contexts = taut.plan(MODEL, CLUSTER, global_batch=32, fix=fix | {"cp": 2})
+    both = {name for name, *_ in taut.compare_plans(plain, plain)}
+    assert not both & {"context ranks", "optimizer states on hosts"}
+    assert ("optimizer states on hosts", "-", "50 %") in taut.compare_plans(plain, away)
+    assert ("context ranks", contexts.strategy.cp_comm, "-") in taut.compare_plans(contexts, away)
