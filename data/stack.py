@@ -20,6 +20,9 @@ sequence_parallel      whether tensor ranks may, or must, share what lies betwee
 context_parallel       whether context ranks may share every sequence
 cp_comm                how they share attention (``taut.formulations.degrees`` (4))
 overlap_context        whether a step of the ring of keys and values goes beside the attention of the step before
+expert_parallel        whether experts may have ranks of their own
+expert_zero            ZeRO stages beside several expert ranks, all that it has where none are named
+expert_tensor          whether several tensor ranks may share an expert beside several expert ranks
 dispatch               how expert ranks exchange tokens unless a user says otherwise (``taut.data.layers.dispatch``)
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
 calibrations           fitted coefficients of its step time, catalog names or files, in the order of preference
@@ -87,6 +90,8 @@ class Stack(Spec):
     cp_comm: Annotated[list[ContextKind], Field(min_length=1)] = ["p2p"]
     overlap_context: bool = False
     expert_parallel: bool = False
+    expert_zero: Annotated[list[ZeroStage], Field(min_length=1)] | None = None
+    expert_tensor: bool = True
     dispatch: DispatchSpec = USUAL_DISPATCH
     overlap_grad_reduce: bool = False
     calibrations: list[str] = []
@@ -96,7 +101,7 @@ class Stack(Spec):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for name in ("pipeline_zero", "offload_zero", "offload_part_zero"):
+        for name in ("pipeline_zero", "expert_zero", "offload_zero", "offload_part_zero"):
             for stage in getattr(self, name) or ():
                 if stage not in self.zero:
                     raise ValueError(f"{name}: is {stage}, expected one of zero: {', '.join(map(str, self.zero))}")

@@ -94,7 +94,8 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: Co
 
 def expert_zero(space: StrategySpace, pp: int, dp_cp: int) -> list[int]:
     """The ZeRO stages beside several expert ranks: 1 takes less than 0 in all, (11)."""
-    stages = [zero for zero in zero_stages(space, pp, dp_cp) if space.fixed.get("zero", zero) == zero]
+    named = space.zero if space.expert_zero is None else space.expert_zero
+    stages = [zero for zero in zero_stages(space, pp, dp_cp) if zero in named and space.fixed.get("zero", zero) == zero]
     return [zero for zero in stages if zero or 1 not in stages]
 
 
@@ -104,7 +105,7 @@ def _with_experts(
     """The candidate with several expert ranks, (11)."""
     if space.max_ep > 1:
         for shape in expert_degrees(model, cluster, choice.block, choice.dp * choice.width):
-            if shape.ep <= space.max_ep:
+            if shape.ep <= space.max_ep and (shape.etp == 1 or space.expert_tensor):
                 found = replace(choice, ep=shape.ep, etp=shape.etp)
                 kept = beside_overlap(space, model, found, recompute_of(space, choice.schedule))
                 hidden = found.zero >= 2 and hides_exchange(space, model, found)

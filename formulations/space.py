@@ -35,7 +35,8 @@ cp, ep, etp, cp_comm, empty_ends, optimizer_offload). With D devices, global bat
     the nodes as tensor groups do in (3), and tensor groups lie in a node. Tensor ranks share what lies between their
     parts (``sequence_parallel``). Where ep is 1 all experts are split over tensor ranks; elsewhere candidates have
     ZeRO-1, or ZeRO-0 where 1 is not in the space or 0 is fixed, or ZeRO-2 or 3 with one copy for all replicas, and then
-    no exchange beside another micro-batch, (14); they are priced by the latency model ``step`` alone, and where memory
+    no exchange beside another micro-batch, (14), all of ``expert_zero`` where it is given, and etp = 1 unless
+    ``expert_tensor``; they are priced by the latency model ``step`` alone, and where memory
     is a sum of terms.
 
 (12) the layers have a division into its chunks that ``divisions`` states (``taut.formulations.divisions``), and plans
@@ -227,6 +228,8 @@ class StrategySpace(Spec):
     zero: list[ZeroStage] = [0, 1]
     sequence_parallel: list[bool] = [False, True]
     pipeline_zero: list[ZeroStage] | None = None
+    expert_zero: list[ZeroStage] | None = None
+    expert_tensor: bool = True
     hybrid_sharding: bool = True
     recompute: list[Recompute] = list(RECOMPUTE)
     recompute_modules: list[Module] = []
@@ -249,6 +252,8 @@ class StrategySpace(Spec):
             "overlap_context",
             "empty_ends",
             "optimizer_offload",
+            "expert_zero",
+            "expert_tensor",
         )
         values = self.dumped(handler(self), *usual)
         if self.dispatch == USUAL_DISPATCH:

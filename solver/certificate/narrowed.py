@@ -54,7 +54,11 @@ def _of_experts(space: Mapping[str, Any]) -> str:
     """How experts are split over ranks, and how they are not."""
     if space.get("max_ep", 1) == 1:
         return "experts: split over tensor ranks, all on every replica (left out: expert parallelism, ep > 1)"
-    return "experts: ep > 1, one copy of shards, etp 1 or tp (left out: dp_shard beside ep > 1, other etp)"
+    named = space.get("expert_zero")
+    lacking = [] if named is None else [f"ZeRO-{zero}" for zero in space.get("zero", []) if zero not in named]
+    shared = "1 or tp" if space.get("expert_tensor", True) else "1"
+    left_out = ", ".join([*lacking, "dp_shard"])
+    return f"experts: ep > 1, one copy of shards, etp {shared} (left out: {left_out} beside ep > 1, other etp)"
 
 
 def _choices(space: Mapping[str, Any], default: StrategySpace) -> Iterator[str]:

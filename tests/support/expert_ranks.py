@@ -47,7 +47,8 @@ def with_expert_shards(seed: int, *, orders: bool = True) -> PlanningProblem:
     given, factor = with_expert_ranks(seed, orders=orders), float(10 ** np.random.default_rng((seed, 8)).uniform(-2, 2))
     rows = [row.model_copy(update={name: factor * getattr(row, name) for name in SECONDS}) for row in given.costs.rows]
     dispatch = given.space.dispatch.model_copy(update={"overlap": False})
-    space = given.space.model_copy(update={"zero": [[2, 3], [2], [3]][seed % 3], "dispatch": dispatch})
+    named = {"expert_zero": [2, 3] if seed % 4 == 1 else None, "expert_tensor": seed % 5 != 1}
+    space = given.space.model_copy(update={"zero": [[2, 3], [2], [3]][seed % 3], "dispatch": dispatch, **named})
     return replace(given, costs=given.costs.model_copy(update={"rows": rows}), space=space)
 
 

@@ -16,7 +16,8 @@ def expert_ranks(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
     priced = case.latency_model == "step" and case.memory.network is None and _beside_experts(case, choice)
     if not numbers or not priced or choice.sequence_parallel != (tp > 1) or any(size % tp for size in sizes):
         return
-    for ep, etp in product(range(2, case.space.get("max_ep", 1) + 1), {1, tp}):
+    shared = {1, tp} if case.space.get("expert_tensor", True) else {1}
+    for ep, etp in product(range(2, case.space.get("max_ep", 1) + 1), shared):
         held = ep * etp
         nested = held % tp == 0 and (held % replica == 0 or replica % held == 0) and replica * choice.dp % held == 0
         fits = nested and all(
@@ -31,11 +32,11 @@ def expert_ranks(case: Case, choice: Choice) -> Iterator[tuple[int, int]]:
 
 def _beside_experts(case: Case, choice: Choice) -> bool:
     """Whether a candidate's ZeRO stage goes with expert ranks: ZeRO-0 not where 1 is there as well."""
-    if choice.zero in (2, 3):
-        return not choice.dp_shard
+    named, wanted = case.space.get("expert_zero"), case.space["fixed"].get("zero")
     stages = [0] if choice.holders == 1 else zero_stages(case, choice.pp)
-    wanted = case.space["fixed"].get("zero")
-    return choice.zero == max([zero for zero in stages if zero < 2 and wanted in (None, zero)], default=-1)
+    stages = [zero for zero in stages if wanted in (None, zero) and (named is None or zero in named)]
+    whole = choice.zero > 0 or 1 not in stages
+    return choice.zero in stages and whole and not (choice.zero in (2, 3) and choice.dp_shard)
 
 
 def _expert_costs(case: Case, choice: Choice, ep: int, etp: int) -> bool:

@@ -14,6 +14,7 @@ import json
 from pprint import pformat
 from typing import Any
 
+from taut.exports.dispatch import NODE
 from taut.exports.job import ExportError, Job
 from taut.exports.pass_order import schedule_csv
 from taut.formulations.schedules.plan_orders import ON_V
@@ -40,7 +41,7 @@ CHUNKS = {chunks}
 
 
 def base():
-    """Return the configuration of your model: {model}, {layers} layers, sequences of {sequence} tokens."""
+    """Return the configuration of your model: {model}, {layers} layers, sequences of {sequence} tokens{experts}."""
     raise SystemExit("taut_plan.py: base() has to return the configuration of your model")
 
 
@@ -90,6 +91,7 @@ def parallelism(job: Job) -> dict[str, Any]:
         "context_parallel_degree": chosen.cp,
         "tensor_parallel_degree": chosen.tp,
         "pipeline_parallel_degree": chosen.pp,
+        **({"expert_parallel_degree": chosen.ep} if chosen.ep > 1 else {}),
         "fsdp_reshard_after_forward": RESHARD[chosen.zero],
     }
     if chosen.pp > 1:
@@ -121,11 +123,7 @@ def _check(job: Job) -> None:
         )
     if chosen.zero == 1:
         raise ExportError(f"{source}: ZeRO-1, which torchtitan has not; plan with --stack torchtitan, or --fix zero=2")
-    if chosen.ep > 1:
-        raise ExportError(
-            f"{source}: expert ranks (ep={chosen.ep}) without sharded weights, which torchtitan has not; "
-            "plan with --stack torchtitan, or --fix ep=1"
-        )
+    _check_experts(job)
     if chosen.cp > 1 and chosen.cp_comm != "all_gather":
         raise ExportError(
             f"{source}: context ranks that share attention by {chosen.cp_comm}, expected all_gather for torchtitan; "
@@ -135,6 +133,24 @@ def _check(job: Job) -> None:
         raise ExportError(
             f"{source}: tensor ranks without sequence parallelism, which torchtitan has not; "
             "plan with --fix sequence_parallel=true"
+        )
+
+
+def _check_experts(job: Job) -> None:
+    """Refuse expert ranks without shards, or that several tensor ranks share, or exchanges that torchtitan has not."""
+    chosen, source = job.strategy, job.plan.source
+    if chosen.ep == 1:
+        return
+    if chosen.zero < 2 or (chosen.etp or chosen.tp) > 1:
+        lacking = "without sharded weights" if chosen.zero < 2 else f"of {chosen.etp or chosen.tp} tensor ranks each"
+        raise ExportError(
+            f"{source}: expert ranks (ep={chosen.ep}) {lacking}, which torchtitan has not; "
+            "plan with --stack torchtitan, or --fix ep=1"
+        )
+    if job.hides_exchange or job.dispatch.fp8:
+        raise ExportError(
+            f"{source}: exchanges of experts that are hidden or in fp8, which torchtitan has not; plan with --stack "
+            "torchtitan"
         )
 
 
@@ -181,10 +197,20 @@ def torchtitan_files(job: Job) -> dict[str, str]:
         model=job.plan.model,
         layers=len(job.model.blocks),
         sequence=job.sequence,
+        experts=_exchanged_by(job),
         checkpoint=CHECKPOINTS[kind],
     )
     files = {"taut_plan.py": text, "flags-0.3.0.txt": _flags(job, kind)}
     return files | ({"schedule.csv": schedule_csv(job)} if _needs_order(job) else {})
+
+
+def _exchanged_by(job: Job) -> str:
+    """Words on how the model exchanges rows of experts, which torchtitan takes where a model is made."""
+    if job.strategy.ep == 1:
+        return ""
+    wide = max(node.gpus_per_node for node in job.cluster.nodes) > NODE
+    named = {"alltoall": "standard"}.get(job.dispatch.dispatcher, "hybridep" if wide else "deepep")
+    return f', moe_comm_backend="{named}"'
 
 
 def _literal(values: object) -> str:

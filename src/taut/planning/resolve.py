@@ -162,6 +162,11 @@ def _check_experts(request: PlanRequest, model: ModelSpec, stack: Stack, memory:
         raise FieldError("memory_model", memory.network.name, "this network does not know expert ranks, expected terms")
     if not stack.expert_parallel:
         raise FieldError("fix", shown, f"not in {stack.name}, expected 1, or stack any")
+    if not stack.expert_tensor and (wide := request.fix.get("etp", 1)) > 1:
+        raise FieldError("fix", f"etp={wide}", f"not in {stack.name} beside {shown}, expected 1, or stack any")
+    if stack.expert_zero is not None and (zero := request.fix.get("zero")) not in (None, *stack.expert_zero):
+        expected = ", ".join(map(str, stack.expert_zero))
+        raise FieldError("fix", f"zero={zero}", f"not in {stack.name} beside {shown}, expected one of {expected}")
 
 
 def _memory_model(

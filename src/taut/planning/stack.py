@@ -125,6 +125,8 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         schedules=_schedules(request, stack),
         zero=_zero_stages(request, stack),
         pipeline_zero=stack.pipeline_zero,
+        expert_zero=stack.expert_zero if model.has_experts else None,
+        expert_tensor=stack.expert_tensor or not model.has_experts,
         sequence_parallel=stack.sequence_parallel,
         hybrid_sharding=_alike(cluster),
         recompute=recompute,

@@ -28,6 +28,9 @@ def test_experts_narrow_every_space() -> None:
     assert list(narrowed(values, cluster(2, 4), experts=True)) == [said]
     said = "experts: ep > 1, one copy of shards, etp 1 or tp (left out: dp_shard beside ep > 1, other etp)"
     assert list(narrowed({**values, "max_ep": 8}, cluster(2, 4), experts=True)) == [said]
+    titan = {**values, "max_ep": 8, "expert_zero": [2, 3], "expert_tensor": False}
+    said = "experts: ep > 1, one copy of shards, etp 1 (left out: ZeRO-0, ZeRO-1, dp_shard beside ep > 1, other etp)"
+    assert list(narrowed(titan, cluster(2, 4), experts=True)) == [said]
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,16 @@ from taut.exports.torchtitan import torchtitan_files
 from taut.formulations.simulation.order import passes_of
 from taut.schedules.torch_csv import read_torch_csv
 from taut.solver.certificate.document import strategy_of
-from tests.support.launches import MODEL, divided, in_order, launched, launched_on, shuffled, small_cluster
+from tests.support.launches import (
+    MODEL,
+    divided,
+    in_order,
+    launched,
+    launched_on,
+    model_with_experts,
+    shuffled,
+    small_cluster,
+)
 
 Made = Callable[[], Job]
 KNOWN = ("tp", "pp", "cp", "micro_batch", "zero", "sequence_parallel", "schedule")
@@ -135,6 +144,27 @@ def test_torchtitans_function_is_read_back(made: Made) -> None:
     assert {name: found[name] for name in wanted} == wanted
     if len(job.layers) > 1:
         assert found["layers"] == "|".join(map(str, job.layers))
+
+
+def test_torchtitans_expert_ranks_are_read_back() -> None:
+    """Eight expert ranks of one tensor rank each, weights sharded: as a degree of the function and of the flags."""
+    fixed = {"pp": 1, "tp": 2, "ep": 8, "etp": 1, "micro_batch": 1, "zero": 3, "recompute": "none"}
+    job = launched_on(small_cluster(), model_with_experts(8), **fixed)
+    files, wanted = torchtitan_files(job), said(job, *KNOWN, "ep", "etp")
+    for found in (torchtitan_values(module_fields(files["taut_plan.py"])), settings_of_flags(files["flags-0.3.0.txt"])):
+        assert {name: found[name] for name in wanted} == wanted
+    assert 'moe_comm_backend="deepep"' in files["taut_plan.py"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"zero": 1}, "plan with --stack torchtitan"), ({"etp": 2}, "of 2 tensor ranks each, which torchtitan has not")],
+)
+def test_expert_ranks_that_torchtitan_has_not_are_refused(changes: dict[str, Any], words: str) -> None:
+    """Without sharded weights, or where tensor ranks share an expert."""
+    fixed = {"pp": 1, "tp": 2, "ep": 4, "etp": 1, "micro_batch": 1, "zero": 3, "recompute": "none", **changes}
+    with pytest.raises(ExportError, match=words):
+        torchtitan_files(launched_on(small_cluster(), model_with_experts(8), **fixed))
 
 
 @pytest.mark.parametrize("made", TORCHTITAN.values(), ids=TORCHTITAN)

@@ -145,6 +145,16 @@ def test_every_process_is_in_one_group_of_each_name() -> None:
         assert len(mine["expert"]) * len(mine["edp"]) == len(mine["tp"]) * len(mine["dp_cp"])
 
 
+def test_torchtitans_mesh_of_experts_has_the_groups() -> None:
+    """Its meshes (pp, fsdp, tp) and (pp, efsdp, ep) count the last dimension fastest: the plan's groups for etp = 1."""
+    chosen = Candidate(2, 2, 6, 1, 1, 4, "1f1b", 2, True, cp=2, ep=8, etp=1)
+    groups, ranks = rank_groups(chosen), np.arange(48)
+    dense, sparse = ranks.reshape(2, 12, 2), ranks.reshape(2, 3, 8)
+    assert groups["dp_cp"].tolist() == dense.swapaxes(1, 2).reshape(-1, 12).tolist()
+    assert groups["ep"].tolist() == sparse.reshape(-1, 8).tolist()
+    assert groups["edp"].tolist() == sparse.swapaxes(1, 2).reshape(-1, 3).tolist()
+
+
 def test_the_table_of_processes_holds_the_ranks_of_experts() -> None:
     """Processes with the same copy and expert tensor rank on a stage are the groups that exchange tokens."""
     fixed = {"pp": 2, "tp": 2, "ep": 4, "etp": 1, "micro_batch": 1, "schedule": "1f1b", "recompute": "none"}

@@ -58,7 +58,9 @@ def test_expert_degrees_can_be_fixed(degrees: dict[str, int]) -> None:
         ({"fix": {"ep": 3}}, r"fix: ep=3, expected a divisor of the 16 devices"),
         ({"fix": {"ep": 16}}, r"fix: ep=16, expected a divisor of the 8 experts of a layer"),
         ({"fix": {"ep": 2}, "latency_model": "pipette"}, r"latency_model: pipette, does not price expert ranks"),
-        ({"fix": {"ep": 2}, "stack": "torchtitan"}, r"fix: ep=2, not in torchtitan, expected 1, or stack any"),
+        ({"fix": {"ep": 2}, "stack": "deepspeed"}, r"fix: ep=2, not in deepspeed, expected 1, or stack any"),
+        ({"fix": {"ep": 2, "tp": 2, "etp": 2}, "stack": "torchtitan"}, r"fix: etp=2, not in torchtitan beside ep=2"),
+        ({"fix": {"ep": 2, "zero": 0}, "stack": "torchtitan"}, r"fix: zero=0, .* beside ep=2, expected one of 2, 3"),
     ],
 )
 def test_expert_degrees_that_nothing_prices_are_refused(options: dict[str, Any], said: str) -> None:

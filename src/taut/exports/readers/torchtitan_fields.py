@@ -19,6 +19,7 @@ DEGREES = {
     "tp": "parallelism.tensor_parallel_degree",
     "pp": "parallelism.pipeline_parallel_degree",
     "cp": "parallelism.context_parallel_degree",
+    "ep": "parallelism.expert_parallel_degree",
 }
 REPLICATE, SHARD = "parallelism.data_parallel_replicate_degree", "parallelism.data_parallel_shard_degree"
 PARTS = "parallelism.module_fqns_per_model_part"
@@ -109,6 +110,8 @@ def torchtitan_values(fields: Mapping[str, Any]) -> dict[str, Any]:
         values["layers"] = "|".join(map(str, layers))
     if values["cp"] > 1:
         values["cp_comm"] = "all_gather"
+    if values["ep"] > 1:
+        values["etp"] = 1
     return values | _batch(fields, values["pp"])
 
 
