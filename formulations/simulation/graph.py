@@ -205,7 +205,9 @@ def operator_graph(
     FormulationError
         If the problem has another latency model, or expert ranks do what is not simulated.
     """
-    _check_experts(problem, strategy.candidate, share_links=share_links)
+    if unknown := not_simulated(problem, strategy.candidate, share_links=share_links):
+        ep = strategy.candidate.ep
+        raise FormulationError(f"ep={ep} with {unknown} is not simulated, expected ep=1, or without")
     if problem.latency_model != "step":
         raise FormulationError(f"latency model {problem.latency_model}: expected step, whose prices are simulated")
     candidate, order = strategy.candidate, passes_of(strategy.candidate)
@@ -249,15 +251,14 @@ def operator_graph(
     return replace(graph, seconds=shared_seconds(graph.seconds, graph.first_dependency, graph.children, flows))
 
 
-def _check_experts(problem: PlanningProblem, candidate: Candidate, *, share_links: bool) -> None:
-    """Refuse what is not simulated of expert ranks: their exchanges have no flows, and their buckets two rings."""
+def not_simulated(problem: PlanningProblem, candidate: Candidate, *, share_links: bool = False) -> str:
+    """What is not simulated of expert ranks: their exchanges have no flows, and their buckets two rings."""
     refused = {
         "exchanges behind another micro-batch": problem.hides_exchange(candidate),
         "links that flows share": share_links,
         "gradient reductions that overlap": overlaps(problem, candidate),
     }
-    if candidate.ep > 1 and (found := [what for what, is_there in refused.items() if is_there]):
-        raise FormulationError(f"ep={candidate.ep} with {found[0]} is not simulated, expected ep=1, or without")
+    return next((what for what, there in refused.items() if there and candidate.ep > 1), "")
 
 
 def _flat(templates: list[list[list[Template | None]]]) -> Templates:

@@ -16,6 +16,7 @@ from typing import Any
 
 from taut.errors import FieldError
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.simulation.graph import not_simulated
 from taut.formulations.space import FIXABLE, Candidate
 from taut.solver.bounds.simulated import least_simulated, simulated_seconds
 from taut.solver.methods.outcome import Outcome
@@ -31,8 +32,9 @@ WORK = 4
 def simulated(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> Outcome:
     """Plan by (1) to (3); each of the plans of (2) has a share of a second time limit for all of them."""
     began = perf_counter()
-    if any(choice.ep > 1 for choice in problem.candidates):
-        raise FieldError("method", "simulated", "does not know expert ranks, expected ep=1 fixed")
+    for choice in problem.candidates:
+        if unknown := not_simulated(problem, choice):
+            raise FieldError("method", "simulated", f"does not know expert ranks with {unknown}, expected ep=1 fixed")
     first = search(problem, limits, progress)
     plans = [first.incumbent, *_others(problem, first, limits)] if first.incumbent else []
     known = set(problem.candidates)
@@ -67,9 +69,9 @@ def _others(problem: PlanningProblem, first: SearchResult, limits: Limits) -> It
 
 def _degrees(candidate: Candidate) -> tuple[tuple[str, Any], ...]:
     """What is fixed to search a candidate alone."""
-    names = [name for name in FIXABLE if name not in ("dp_shard", "ep", "etp")]
+    names = [name for name in FIXABLE if name not in ("dp_shard", "etp")]
     shared = [("dp_shard", candidate.shards)] if candidate.zero >= 2 else []
-    return (*((name, getattr(candidate, name)) for name in names), *shared)
+    return (*((name, getattr(candidate, name)) for name in names), ("etp", candidate.block.etp), *shared)
 
 
 def _figures(best: float, bound: float, scored: list[tuple[float, Incumbent]]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.simulated import least_simulated, simulated_seconds
 from taut.solver.methods.simulated import simulated
 from taut.solver.result import Limits
+from tests.formulations.simulation.test_expert_ranks import long_layers
 from tests.support.instances import random_problem
 
 pytestmark = pytest.mark.proof
@@ -92,3 +93,29 @@ def test_the_latency_model_stands_beside_no_other_method() -> None:
         taut.plan("gpt2-345m", "dgx-a100", global_batch=32, latency_model="simulated", method="amp")
     with pytest.raises(FieldError, match=r"latency_model: simulated, scores plans of taut.plan alone, expected one of"):
         taut.pareto("gpt2-345m", "dgx-a100", global_batch=32, latency_model="simulated")
+
+
+def test_plans_with_expert_ranks_are_scored() -> None:
+    """Two expert ranks or more, weights sharded or not: several plans simulated, none below the bound."""
+    given = next(
+        each
+        for each in (long_layers(seed) for seed in range(60))
+        if any(choice.ep > 1 and choice.pp > 1 for choice in each.candidates)
+    )
+    given = replace(given, space=given.space.model_copy(update={"fixed": {"ep": 2}}))
+    found = simulated(given, Limits(work_limit=20))
+    assert found.incumbent is not None and found.incumbent.strategy.candidate.ep == 2
+    figures = found.figures["simulated"]
+    assert figures["lower_bound_s"] <= figures["step_time_s"] * (1 + 1e-12)
+
+
+def test_overlap_beside_expert_ranks_is_refused() -> None:
+    """Reductions that overlap have two rings of buckets beside expert ranks."""
+    given = next(
+        each
+        for each in (replace(long_layers(seed), overlap_grad_reduce=True) for seed in range(60))
+        if any(choice.ep > 1 for choice in each.candidates)
+    )
+    given = replace(given, space=given.space.model_copy(update={"zero": [1], "fixed": {"ep": 2}}))
+    with pytest.raises(FieldError, match="does not know expert ranks with gradient reductions that overlap"):
+        simulated(given, Limits(work_limit=1))
