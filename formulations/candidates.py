@@ -94,8 +94,9 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: Co
 
 def expert_zero(space: StrategySpace, pp: int, dp_cp: int) -> list[int]:
     """The ZeRO stages beside several expert ranks: 1 takes less than 0 in all, (11)."""
-    named = space.zero if space.expert_zero is None else space.expert_zero
-    stages = [zero for zero in zero_stages(space, pp, dp_cp) if zero in named and space.fixed.get("zero", zero) == zero]
+    stages = [zero for zero in zero_stages(space, pp, dp_cp) if space.fixed.get("zero", zero) == zero]
+    if space.expert_zero is not None:
+        stages = [zero for zero in stages if zero in space.expert_zero]
     return [zero for zero in stages if zero or 1 not in stages]
 
 
