@@ -89,7 +89,12 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: Co
                                     if beside and sharded == (tp > 1):
                                         every += _with_experts(space, model, cluster, choice)
                                     for share in space.shares_offloaded(zero, dp * cp):
-                                        yield from (replace(each, optimizer_offload=share) for each in every)
+                                        yield from (_away(each, share) for each in every)
+
+
+def _away(choice: Candidate, share: float) -> Candidate:
+    """The candidate with a share of its optimizer states in the host's memory, (15)."""
+    return replace(choice, optimizer_offload=share) if share else choice
 
 
 def expert_zero(space: StrategySpace, pp: int, dp_cp: int) -> list[int]:
