@@ -34,6 +34,7 @@ from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_c
 
 HELD_TERMS = 3
 """Weights, gradients and states, the first of the terms."""
+GRADIENTS, LOGITS = (MEMORY_TERMS.index(term) for term in ("gradients", "logits"))
 
 
 def memory_bytes(c: Configurations, rates: Rates, model: MemoryModel) -> Ints:
@@ -65,6 +66,8 @@ def stage_bytes(
     others = np.array(list((weights | {"activations": 1.0, "checkpoints": 1.0}).values()))
     each = np.ceil(terms * others)
     held, passes = each[:, :HELD_TERMS].sum(axis=1), each[:, HELD_TERMS:].sum(axis=1)
+    unsummed = np.ceil(weights["gradients"] * unsummed_bytes(c, stage, per_parameter))
+    passes = passes + np.maximum(unsummed - each[:, LOGITS], 0)
     if model.half_moments:
         own = device_parameters(c)[np.arange(len(c)), stage]
         passes = np.maximum(passes, -(-own * MOMENTS_CAST // np.where(c.zero > 0, c.dp * c.cp, 1)))
@@ -156,10 +159,22 @@ def _held(c: Configurations, parameters: Ints, first: Flags, per_parameter: Para
     states, gradients, weights = (
         -(-figure // shards) for figure, shards in zip((state, gradient, weight), by_stage, strict=True)
     )
-    largest = np.maximum(layer_parameters(c), np.where(first, table_parameters(c), 0))
+    largest = _largest(c, first)
     gathers, piped = (c.zero == 3) & (replicas > 1), c.pp > 1
     weights = weights + np.where(gathers, np.where(piped, weight, 2 * largest * per_parameter.weight), 0)
     return np.asarray(weights), np.asarray(gradients + np.where(gathers & piped, gradient, 0)), np.asarray(states)
+
+
+def unsummed_bytes(c: Configurations, stage: Ints, per_parameter: ParameterBytes) -> Ints:
+    """Bytes of a layer's gradients before they are summed, as ``taut.formulations.tables.held_bytes`` (3)."""
+    scatters, piped = (c.zero >= 2) & (c.dp * c.cp > 1), (c.zero == 3) & (c.pp > 1)
+    each = per_parameter.weight + np.where(piped, 0, per_parameter.gradient)
+    return np.asarray(np.where(scatters, _largest(c, stage == 0) * each, 0))
+
+
+def _largest(c: Configurations, first: Flags) -> Ints:
+    """Parameters of the largest layer of a stage, or of its embedding."""
+    return np.asarray(np.maximum(layer_parameters(c), np.where(first, table_parameters(c), 0)))
 
 
 def _buffers(c: Configurations, element: int, layered: Flags) -> Ints:

@@ -10,7 +10,14 @@ those that hold the same),
     pipeline the range's weights and gradients whole (``taut.formulations.tables.memory`` (1));
 (2) moments in half precision are updated in single precision, of one parameter group at a time, experts or all others:
     :math:`8 \max(\lceil (P - P') / d_1 \rceil, \lceil P' / d'_1 \rceil)` bytes beside (1), when no activations are
-    kept.
+    kept;
+(3) under stages 2 and 3 the gradients of a layer are whole until the replicas have summed them, first in the weights'
+    format, as the pass leaves them, and copied into that of the sum for the reduce-scatter, which the next layer's
+    gradients wait for: :math:`w + g` bytes for each parameter of the largest layer. Under stage 3 in a pipeline, where
+    (1) has the summed ones whole, the copy is made when no activations are left, and :math:`w` bytes remain.
+
+Sources of (3): PyTorch's FSDP2, ``post_backward`` in ``_fsdp_param_group.py`` and ``foreach_reduce`` in
+``_fsdp_collectives.py``; Megatron-FSDP and DeepSpeed have buckets of about a layer's gradients.
 """
 
 import numpy as np
@@ -61,6 +68,21 @@ def held_bytes(
 def _shared(parameters: Ints | int, count: int, devices: int) -> Ints | int:
     """So many bytes of each parameter, shared by some devices and rounded up."""
     return -(-parameters * count // devices)
+
+
+def unsummed_bytes(largest: Ints, per_parameter: ParameterBytes, candidate: Candidate) -> Ints:
+    """
+    Bytes of the gradients of a layer before the replicas have summed them, (3).
+
+    Parameters
+    ----------
+    largest, per_parameter, candidate
+        As of ``held_bytes``.
+    """
+    if candidate.zero < 2 or candidate.dp_cp == 1:
+        return np.zeros_like(largest)
+    piped = candidate.zero == 3 and candidate.pp > 1
+    return np.asarray(largest * (per_parameter.weight + (0 if piped else per_parameter.gradient)))
 
 
 def cast_bytes(parameters: Ints, candidate: Candidate, experts: Ints | int = 0) -> Ints:

@@ -14,7 +14,9 @@ gradient and optimizer state for each, :math:`d_k` the devices that share one co
     :math:`q_x = \min(pp - x, m)` for 1F1B and m for GPipe; an order-priced schedule holds what its
     order makes it hold (``taut.formulations.schedules.plan_orders`` (1));
 (3) workspace, logits, buffers: what recomputing, the loss and messages hold for a moment
-    (``taut.formulations.tables.stage_tables``).
+    (``taut.formulations.tables.stage_tables``). Instead of the logits, if they are more, under stages 2 and 3 a layer's
+    gradients that the replicas have not summed yet, weighed as gradients: they come when the loss's copies are gone
+    (``taut.formulations.tables.held_bytes`` (3)).
 
 (4) bytes = sum over terms of coefficient times term + overhead, that of groups included: of stages, and of replicas
     (those of contexts too), where there are several;
@@ -40,7 +42,7 @@ from taut.data.memory import MemoryModel
 from taut.data.units import KIB, SATURATED_BYTES
 from taut.formulations.schedules.plan_orders import device_of_chunk, in_flight_counts
 from taut.formulations.space import Candidate
-from taut.formulations.tables.held_bytes import cast_bytes, held_bytes
+from taut.formulations.tables.held_bytes import cast_bytes, held_bytes, unsummed_bytes
 from taut.formulations.tables.stage_tables import StageTables
 
 HELD, PASSING = ("weights", "gradients", "states"), ("workspace", "logits", "buffers")
@@ -126,6 +128,7 @@ def stage_memory(
     whole = [weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)]
     passing = [weighed(model, term, getattr(tables, term)) for term in PASSING]
     workspace, logits, buffers = passing
+    logits = np.maximum(logits, weighed(model, "gradients", unsummed_bytes(tables.largest, each, candidate)))
     fixed = workspace + (np.sum(whole, axis=0) + logits + buffers)[None] + overhead(model, candidate)
     budget = budgets(model, capacity_kib, margin=margin)
     flight = in_flight(candidate)
@@ -144,16 +147,13 @@ def bytes_of_stages(
     tables: StageTables, model: MemoryModel, candidate: Candidate, recompute: Ints, first: Ints, end: Ints
 ) -> Ints:
     """Bytes of every stage of a closed form (pp,), from its recompute and range, as ``stage_memory`` has them."""
-    held = held_bytes(
-        tables.parameters[first, end],
-        tables.largest[first, end],
-        model.held_parameter_bytes,
-        candidate,
-        tables.experts[first, end],
-    )
+    each, largest = model.held_parameter_bytes, tables.largest[first, end]
+    held = held_bytes(tables.parameters[first, end], largest, each, candidate, tables.experts[first, end])
     whole = np.sum([weighed(model, term, figure) for term, figure in zip(HELD, held, strict=True)], axis=0)
     passing = tables.workspace[recompute, first, end], tables.logits[first, end], tables.buffers[first, end]
-    passes = np.sum([weighed(model, term, figure) for term, figure in zip(PASSING, passing, strict=True)], axis=0)
+    workspace, logits, buffers = (weighed(model, term, figure) for term, figure in zip(PASSING, passing, strict=True))
+    unsummed = weighed(model, "gradients", unsummed_bytes(largest, each, candidate))
+    passes = workspace + np.maximum(logits, unsummed) + buffers
     kept, flight = np.zeros_like(first), in_flight(candidate)
     for k in np.unique(recompute).tolist():
         some = recompute == k
@@ -217,10 +217,12 @@ class DeviceMemory:
         ranges = list(zip(recompute.tolist(), first.tolist(), end.tolist(), strict=True))
         whole, largest = tables.parameters[first, end].sum(), tables.largest[first, end].max()
         apart = tables.experts[first, end].sum()
-        held = held_bytes(whole, largest, model.held_parameter_bytes, self.candidate, apart)
+        each = model.held_parameter_bytes
+        held = held_bytes(whole, largest, each, self.candidate, apart)
         once = sum(int(weighed(model, term, figure)) for term, figure in zip(HELD, held, strict=True))
         workspace = weighed(model, "workspace", tables.workspace[recompute, first, end]).max()
-        logits = weighed(model, "logits", tables.logits[first, end]).sum()
+        unsummed = weighed(model, "gradients", unsummed_bytes(largest, each, self.candidate))
+        logits = max(weighed(model, "logits", tables.logits[first, end]).sum(), unsummed)
         buffers = weighed(model, "buffers", tables.buffers[first, end]).max()
         kept = [weighed(model, kept_term(RECOMPUTE[r]), tables.activation[r, i, j]) for r, i, j in ranges]
         counts = self.counts[device]

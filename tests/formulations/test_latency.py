@@ -264,13 +264,16 @@ def test_full_recompute_keeps_less_and_needs_workspace() -> None:
     ("pp", "dp", "zero", "held"),
     [
         # 18 bytes a parameter; stage 1 halves the 12 of states, stage 2 also the 4 of gradients, stage 3 also the 2 of
-        # weights but gathers two layers (of the four) in their place.
+        # weights but gathers two layers (of the four) in their place. Both hold 2 + 4 bytes of a layer's gradients
+        # until they are summed.
         (1, 2, 0, 4 * 18),
         (1, 2, 1, 4 * 12),
-        (1, 2, 2, 4 * 10),
-        (1, 2, 3, 4 * 9 + 2 * 2),
-        # Within a pipeline stage 3 keeps the stage's weights and gradients whole beside their shards.
-        (2, 2, 3, 2 * 9 + 2 * 6),
+        (1, 2, 2, 4 * 10 + 6),
+        (1, 2, 3, 4 * 9 + 2 * 2 + 6),
+        # Within a pipeline stage 3 keeps the stage's weights and gradients whole beside their shards, and the 2 bytes
+        # of a layer's gradients that are added to them.
+        (2, 2, 3, 2 * 9 + 2 * 6 + 2),
+        (2, 2, 2, 2 * 10 + 6),
         # One replica shares nothing.
         (2, 1, 3, 2 * 18),
     ],
@@ -295,6 +298,20 @@ def test_head_holds_its_logits_for_a_moment() -> None:
     more = memory_bytes(speaking, choice)[1] - memory_bytes(silent, choice)[1]
     norm = 2 * 64
     assert more == 18 * (1024 * 64 + norm) + 8 * 100 * 1024
+
+
+def test_gradients_wait_for_their_sum_when_the_logits_are_gone() -> None:
+    """Of the loss's copies and a layer's gradients before they are summed, a device needs room for the larger."""
+    spoken = model().model_copy(update={"vocab": 1000})
+    block = costs(spoken).rows[0]
+    edges = [block.model_copy(update={"kind": kind, "activation_bytes": 0}) for kind in (EMBEDDING, HEAD)]
+    table = costs(spoken).model_copy(update={"rows": [*costs(spoken).rows, *edges]})
+    choice, given = strategy(candidate(1, 1, 2, zero=2), 4), problem(cluster(2, 1), spoken, table=table)
+    fused = replace(given, memory=given.memory.model_copy(update={"fused_loss": True}), _tables={}, _passes={})
+    # 8 bytes for each of 100 x 1024 logits; 6 for each parameter of the embedding, which is larger than a layer.
+    largest = max(LAYER, 1024 * 64)
+    more = memory_bytes(given, choice)[0] - memory_bytes(fused, choice)[0]
+    assert more == 8 * 100 * 1024 - 6 * largest > 0
 
 
 def test_violations_name_what_is_wrong() -> None:

@@ -11,7 +11,8 @@ What a device of each pipeline rank holds, and which plans break a rule.
     recompute keeps checkpoints, otherwise activations.
 (3) For a moment a device holds the largest layer that recomputing brings back, the messages under way (one each way)
     with the gathered input under sequence parallelism, all keys and values with their gradients where context ranks
-    gather them, and the loss its logits.
+    gather them, and the loss its logits or, if that is more, the gradients of the largest layer under ZeRO-2 and 3,
+    until they are scattered: in the weights' format and, but for ZeRO-3 in a pipeline, in that of the sum.
 (4) Bytes are the sum of terms times coefficients, each rounded up, the overhead, and that of groups: once for several
     stages, once for several replicas or context ranks. A network predicts them instead, for stages whose layers differ
     by one at most.
@@ -97,6 +98,8 @@ def memory_bytes(
     full = np.array(recompute) == "full"
     kept = np.where(full, _times(memory, "checkpoints", kept), _times(memory, "activations", kept))
     weighed = {term: _times(memory, term, figure) for term, figure in terms.items()}
+    unsummed = _times(memory, "gradients", _unsummed(memory, choice, largest(widest)))
+    weighed["logits"] = np.maximum(weighed["logits"], unsummed)
     held = sum(weighed.pop(term) for term in ("weights", "gradients", "states"))
     passes = sum(weighed.values()) + _at_once(case, choice, kept, order)
     if case.hides(choice) and choice.schedule not in CLOSED_FORM:
@@ -134,8 +137,7 @@ def _times(memory: MemoryModel, term: str, figures: Ints) -> Ints:
 
 def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints, experts: Ints) -> dict[str, Ints]:
     """Bytes of weights, gradients and optimizer states, (1)."""
-    weight, gradient, state = parameter_bytes(memory)
-    gradient += weight if memory.half_gradients and gradient > weight else 0
+    weight, gradient, state = _held_parameter_bytes(memory)
     groups = choice.tp * choice.cp * choice.dp // choice.expert_group if choice.ep > 1 else 1
     terms = []
     for each, stage in ((weight, 3), (gradient, 2), (state, 1)):
@@ -145,6 +147,20 @@ def _held(memory: MemoryModel, choice: Choice, parameters: Ints, largest: Ints, 
         terms[0] = terms[0] + (parameters * weight if choice.pp > 1 else 2 * largest * weight)
         terms[1] = terms[1] + (parameters * gradient if choice.pp > 1 else 0)
     return dict(zip(("weights", "gradients", "states"), terms, strict=True))
+
+
+def _held_parameter_bytes(memory: MemoryModel) -> tuple[int, int, int]:
+    """Bytes of a parameter as (1), with gradients in the weights' format where the stack keeps them too."""
+    weight, gradient, state = parameter_bytes(memory)
+    return weight, gradient + (weight if memory.half_gradients and gradient > weight else 0), state
+
+
+def _unsummed(memory: MemoryModel, choice: Choice, largest: Ints) -> Ints:
+    """Bytes of the largest layer's gradients until they are scattered, (3)."""
+    if choice.zero not in (2, 3) or choice.holders == 1:
+        return 0 * largest
+    weight, gradient, _ = _held_parameter_bytes(memory)
+    return largest * (weight if choice.zero == 3 and choice.pp > 1 else weight + gradient)
 
 
 def _at_once(case: Case, choice: Choice, kept: Ints, order: Order | None) -> Ints:

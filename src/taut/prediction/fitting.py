@@ -16,7 +16,7 @@ from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
 from taut.data.samples import ConfigurationRow, SampleLine, read_samples
 from taut.data.units import GIB
 from taut.errors import DataError
-from taut.formulations.batch.memory import edge_stages, groups, memory_terms
+from taut.formulations.batch.memory import GRADIENTS, LOGITS, edge_stages, groups, memory_terms, unsummed_bytes
 from taut.formulations.batch.step_time import step_form
 from taut.prediction.columns import columns_of, refusal
 from taut.prediction.network_features import network_features
@@ -241,6 +241,8 @@ def stage_terms(rows: list[ConfigurationRow], model: MemoryModel) -> Floats:
     stages = [np.where(named < 0, stage, named) for stage in edge_stages(columns)]
     each = model.held_parameter_bytes
     found = np.stack([memory_terms(columns, stage, rates, each, model=model) for stage in stages], axis=1)
+    unsummed = np.stack([unsummed_bytes(columns, stage, each) for stage in stages], axis=1)
+    found[..., GRADIENTS] += np.maximum(unsummed - found[..., LOGITS], 0)
     held = np.broadcast_to(GIB * groups(columns)[:, None, None], (*found.shape[:2], 1))
     return np.concatenate([found, held], axis=2)
 
