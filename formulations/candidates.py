@@ -1,4 +1,4 @@
-"""Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (15)."""
+"""Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (16)."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -24,7 +24,7 @@ def candidates(
     kinds: ContextKinds | None = None,
 ) -> list[Candidate]:
     """
-    Every candidate of the space, in a fixed order, (1) to (15).
+    Every candidate of the space, in a fixed order, (1) to (16).
 
     ``kinds`` of context ranks know the links; by default they leave out nothing on account of these.
     """
@@ -85,6 +85,8 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: Co
                                         empty_ends=apart,
                                     )
                                     every = [choice]
+                                    if divides_unevenly(space, cluster, choice):
+                                        every.append(replace(choice, uneven_batch=True))
                                     beside = not group and zero in expert_zero(space, pp, dp * cp)
                                     if beside and sharded == (tp > 1):
                                         every += _with_experts(space, model, cluster, choice)
@@ -95,6 +97,16 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: Co
 def _away(choice: Candidate, share: float) -> Candidate:
     """The candidate with a share of its optimizer states in the host's memory, (15)."""
     return replace(choice, optimizer_offload=share) if share else choice
+
+
+def divides_unevenly(space: StrategySpace, cluster: ClusterSpec, choice: Candidate) -> bool:
+    """Whether replicas of a candidate may run different numbers of micro-batches, (16)."""
+    m, devices = choice.num_micro_batches, dict.fromkeys(cluster.devices, 0)
+    for group in cluster.nodes:
+        devices[group.device.name] += group.count * group.gpus_per_node
+    whole = all(count % (choice.pp * choice.tp * choice.cp) == 0 for count in devices.values())
+    allowed = space.uneven_batch and len(devices) > 1 and whole
+    return allowed and choice.schedule == "1f1b" and choice.zero < 2 and m >= max(choice.pp, 2)
 
 
 def expert_zero(space: StrategySpace, pp: int, dp_cp: int) -> list[int]:

@@ -10,7 +10,8 @@ Data: ``StageTables`` of the candidate, ``Links`` of the cluster.
     passes (``taut.formulations.sharding`` (2));
 (2) hop(x, y, z) = latency + message / B^PP there and, except in ``amp``, back; T_PP[z] = max over y of the sum of hops;
 (3) T_pipe[z] = sum_x t + (m - 1) max_x t + h T_PP[z], h from ``PlanningProblem.transfer_weight``; of a schedule that
-    is order-priced, the makespan of that order (``taut.formulations.order_times``);
+    is order-priced, the makespan of that order (``taut.formulations.order_times``); where replicas divide the batch
+    unevenly (``taut.formulations.strategy`` (3)), m and h are the replica's;
 (4) end[0, z] = T_pipe[z], and end[x + 1, z] = end[x, z] - backward[x, z] - back[x, z]: the last micro-batch's backward
     pass goes from the last stage to the first. ``backward`` are seconds of the gradients by input and weights, with
     recompute and the traffic of (1) that is not forward; ``back`` is the gradient's hop, one way, the slowest rank's.
@@ -110,17 +111,23 @@ def step_time(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> St
     )
 
 
+def closed_pipelines(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> PipelineSeconds:
+    """T_pipe of every replica by its closed form, eq. (3), and the ends of its stages, eq. (4)."""
+    return _pipelines(problem, strategy, problem.tables(strategy.candidate), devices)
+
+
 def _pipelines(problem: PlanningProblem, strategy: Strategy, tables: StageTables, devices: Ints) -> PipelineSeconds:
     """T_pipe of every replica by its closed form, eq. (3), and the ends of its stages, eq. (4)."""
     candidate = strategy.candidate
     compute, tensor, backward, sharding = _stage_seconds(problem, strategy, tables, devices)
-    transfers = problem.transfer_weight(candidate) * _trip(problem, strategy, tables, devices)
+    weights = problem.transfer_weights(candidate, strategy.batches)
+    transfers = weights * _trip(problem, strategy, tables, devices)
     stage = compute + tensor + sharding
     slowest = np.argmax(stage, axis=-2, keepdims=True)
 
     def pipelined(seconds: Floats) -> Floats:
         straggler = np.take_along_axis(seconds, slowest, axis=-2)[..., 0, :]
-        return np.asarray(seconds.sum(axis=-2) + (candidate.num_micro_batches - 1) * straggler)
+        return np.asarray(seconds.sum(axis=-2) + (strategy.batches - 1) * straggler)
 
     total = pipelined(stage) + transfers
     later = (backward[..., :-1, :] + _hops_back(problem, strategy, tables, devices)).cumsum(axis=-2)
@@ -199,12 +206,25 @@ def violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> t
     """
     What is wrong with a choice, one line each.
 
-    Checks the stages, every device used once, the rule that tensor groups and blocks lie in one node or fill whole
-    nodes, and memory.
+    Checks the stages, every device used once, the micro-batches of the replicas, the rule that tensor groups and blocks
+    lie in one node or fill whole nodes, and memory.
     """
-    if shape := _shape_violations(problem, strategy, devices):
+    if shape := _shape_violations(problem, strategy, devices) or _batch_violations(problem, strategy, devices):
         return tuple(shape)
     return (*_group_violations(problem, strategy, devices), *_memory_violations(problem, strategy, devices))
+
+
+def _batch_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[str]:
+    """Micro-batches that replicas do not divide, or replicas on several types, of a batch that is divided unevenly."""
+    candidate, found = strategy.candidate, list(strategy.micro_batches)
+    count = candidate.dp * candidate.num_micro_batches
+    if not candidate.uneven_batch:
+        return [f"micro-batches {found} by replica of an even batch"] if found else []
+    if len(found) != candidate.dp or min(found) < 1 or sum(found) != count:
+        return [f"micro-batches {found} do not divide {count} over {candidate.dp} replicas"]
+    types = problem.type_of_node[problem.links.node_of[devices]]
+    mixed = np.flatnonzero((types != types[:1, :, :1]).any(axis=(0, 2)))
+    return [f"replica {z} of an uneven batch is on several types of device" for z in mixed[:1].tolist()]
 
 
 def _shape_violations(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> list[str]:

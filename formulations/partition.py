@@ -222,6 +222,9 @@ def partition_problem(
     """
     The partition problem of a candidate, blocks priced at the best links that their device type offers.
 
+    Where replicas divide the batch unevenly it is that of a replica on devices as fast as the fastest of any type
+    (``taut.solver.bounds.uneven_batch``).
+
     Seconds of a pass with what its gathers add (``taut.formulations.sharding`` (2)) grow with the rate of the gathers
     and with the computation that hides them, so the least of both bounds them.
 
@@ -245,8 +248,9 @@ def partition_problem(
     tables = problem.tables(candidate)
     memory = problem.stage_memory(candidate, margin=margin)
     sharded = gather != NO_GATHERS and has_shards(problem, candidate)
-    # Of blocks that exchange more than sums one may be the slowest forward, and another backward.
-    alike = candidate.of_tensor_groups or not sharded
+    # Of blocks that exchange more than sums one may be the slowest forward, and another backward. A single stage may
+    # divide its batch unevenly, so that not all of its blocks are as slow as the slowest.
+    alike = (candidate.of_tensor_groups or not sharded) and not candidate.uneven_batch
     within = seconds_within(problem, candidate) if alike else seconds_of_best(problem, candidate)
     seconds = tables.seconds + within.both
     passes = problem.passes(candidate)
@@ -260,6 +264,10 @@ def partition_problem(
         low, high, budget = seconds.max(axis=0)[None], seconds.max(axis=0)[None], memory.budget.min()[None]
         slow = 0, 0
         forward = forward.max(axis=0)[None]
+    elif candidate.uneven_batch:
+        # Every stage is on all types, and a pipeline on one.
+        low = high = seconds.min(axis=0)[None]
+        budget, slow, forward = memory.budget.min()[None], (0, 0), forward.min(axis=0)[None]
     else:
         low, high, budget, slow = classes_of(problem, seconds, memory.budget, candidate)
         forward = of_classes(problem, forward, candidate)

@@ -90,12 +90,14 @@ class PlanningProblem:
         kinds = ContextKinds(self.space, self.model, self.cluster, self.links, element, self._core_inverse)
         found = candidates(self.space, self.model, self.cluster, self.costs, kinds)
         if not self.prices_groups:
-            found = [choice for choice in found if not choice.dp_shard and choice.of_tensor_groups]
+            found = [
+                choice for choice in found if choice.of_tensor_groups and not (choice.dp_shard or choice.uneven_batch)
+            ]
         return found if self.prices_orders else [choice for choice in found if not choice.is_order_priced]
 
     @property
     def prices_groups(self) -> bool:
-        """Whether context and expert ranks, and copies, can be priced: in ``step``, where memory is a sum of terms."""
+        """Whether context and expert ranks, copies and uneven batches can be priced: in ``step``, where memory is a sum of terms."""
         return self.latency_model == "step" and self.memory.network is None
 
     def with_orders(self, orders: Iterable[GivenOrder]) -> "PlanningProblem":
@@ -280,6 +282,11 @@ class PlanningProblem:
         if self.latency_model == "step":
             return self.coefficient("data_parallel") * each.exchanged_at_end(candidate.zero)
         return self.coefficient("data_parallel") * each.exchanged(candidate.zero, candidate.num_micro_batches)
+
+    def transfer_weights(self, candidate: Candidate, micro_batches: Ints) -> Floats:
+        """The same of replicas that run so many micro-batches each."""
+        weights = [self.transfer_weight(replace(candidate, num_micro_batches=m)) for m in micro_batches.tolist()]
+        return np.array(weights)
 
     def transfer_weight(self, candidate: Candidate) -> float:
         """

@@ -2,7 +2,7 @@ r"""
 The strategy space: every candidate that the planner considers.
 
 A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel, order, dp_shard, uniform_recompute,
-cp, ep, etp, cp_comm, empty_ends, optimizer_offload). With D devices, global batch :math:`g` and L layers,
+cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch). With D devices, global batch :math:`g` and L layers,
 
 (1) pp * tp * cp * dp = D and pp <= L;
 (2) g = dp * micro_batch * m with m micro-batches a pipeline and step;
@@ -50,6 +50,12 @@ cp, ep, etp, cp_comm, empty_ends, optimizer_offload). With D devices, global bat
     alike, and recompute is neither full nor of the module ``moe``.
 (15) with ``optimizer_offload`` every candidate is there with each share of its optimizer states in the host's memory
     that goes with its ZeRO stage, or any where one device holds the weights.
+(16) with ``uneven_batch`` there is, beside a candidate, one whose replicas divide the g / micro_batch micro-batches of a
+    step unevenly: every replica is on one type of device and runs one micro-batch or more, m in the mean. It is there
+    where the cluster has several types, whose devices make whole pipelines each (pp tp cp divides their number), under
+    1F1B with m >= pp and m > 1, so that stages hold what they hold with m, with ZeRO-0 or 1 and ep = 1, as other ranks
+    would exchange something with every micro-batch. It is priced by the latency model ``step`` alone, where memory is a
+    sum of terms. Gradients are averaged over samples: a replica's count by its micro-batches.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
@@ -76,9 +82,12 @@ FIXABLE = (
     *("pp", "tp", "cp", "dp", "ep", "etp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "dp_shard"),
     "cp_comm",
     "empty_ends",
+    "uneven_batch",
 )
-SELDOM = "order", "dp_shard", "uniform_recompute", "etp", "empty_ends", "optimizer_offload"
+SELDOM = "order", "dp_shard", "uniform_recompute", "etp", "empty_ends", "optimizer_offload", "uneven_batch"
 """Fields of a candidate that are written only where they are given."""
+SWITCHES = "sequence_parallel", "empty_ends", "uneven_batch"
+"""Fixable fields that are true or false."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -89,7 +98,7 @@ class Candidate:
     ``dp_shard`` replicas share one copy under ZeRO-2 and 3, (7); 0 stands for all of them. ``uniform_recompute`` is
     the recompute of every stage, (8), or empty where each stage has its own. ``etp`` is 0 where ``ep`` is 1, which
     stands for tp, (11). ``optimizer_offload`` is the share of the optimizer states in the host's memory where the space
-    has several, (15).
+    has several, (15). With ``uneven_batch`` replicas run different numbers of micro-batches, m in the mean, (16).
     """
 
     pp: int
@@ -110,6 +119,7 @@ class Candidate:
     cp_comm: ContextKind = "p2p"
     empty_ends: bool = False
     optimizer_offload: float = 0.0
+    uneven_batch: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; those that have a default only where they differ from it."""
@@ -129,7 +139,7 @@ class Candidate:
         text += f" vpp={self.vpp}" if self.schedule == "interleaved-1f1b" else ""
         text += " adapted" if self.order else ""
         text += (f" zero={self.zero}" if self.zero else "") + (f" dp_shard={self.dp_shard}" if self.dp_shard else "")
-        text += " sp" if self.sequence_parallel else ""
+        text += (" sp" if self.sequence_parallel else "") + (" uneven batch" if self.uneven_batch else "")
         text += f" offload={self.optimizer_offload:g}" if self.optimizer_offload else ""
         return text + (f" recompute={self.uniform_recompute}" if self.uniform_recompute else "")
 
@@ -237,6 +247,7 @@ class StrategySpace(Spec):
     recompute_by_stage: bool = True
     divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
     empty_ends: bool = False
+    uneven_batch: bool = False
     stack: str = ""
     fixed: dict[str, int | str | bool] = {}
     orders: list[GivenOrder] = []
@@ -254,6 +265,7 @@ class StrategySpace(Spec):
             "optimizer_offload",
             "expert_zero",
             "expert_tensor",
+            "uneven_batch",
         )
         values = self.dumped(handler(self), *usual)
         if self.dispatch == USUAL_DISPATCH:
@@ -277,7 +289,7 @@ class StrategySpace(Spec):
         for name, value in fixed.items():
             if name not in FIXABLE:
                 raise ValueError(f"{name}: unknown name, expected {one_of(name, FIXABLE)}")
-            wanted = {"schedule": str, "cp_comm": str, "sequence_parallel": bool, "empty_ends": bool}.get(name, int)
+            wanted = {"schedule": str, "cp_comm": str, **dict.fromkeys(SWITCHES, bool)}.get(name, int)
             if type(value) is not wanted:
                 raise ValueError(f"{name}: is {value!r}, expected a value of type {wanted.__name__}")
         return fixed

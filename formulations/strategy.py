@@ -10,6 +10,9 @@ layers where a schedule has several chunks a device; recompute kinds (``taut.dat
 (2) Where the first and the last chunk may have no layers (``Candidate.empty_ends``), a division is that of L + 2 parts,
     embedding, layers and head, and layer l is part l + 1. A part is in a stage by (1), so no other stage is empty.
 
+(3) Where replicas divide the micro-batches of a step unevenly (``Candidate.uneven_batch``), replica z runs
+    :math:`m_z \ge 1` of them, :math:`\sum_z m_z = dp\, m`.
+
 Everything that solves for a division (the integer program, the exact partition, the bounds of order-priced candidates)
 returns this one value. It states (1) and does not check it.
 """
@@ -110,10 +113,20 @@ def division_of_layers(candidate: Candidate, layers: Sequence[int], recompute_in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """A candidate with its division of the layers; with vpp chunks a device these are the pp vpp chunks."""
+    """
+    A candidate with its division of the layers; with vpp chunks a device these are the pp vpp chunks.
+
+    ``micro_batches`` are those of every replica where they differ, (3), and nothing where all run the candidate's.
+    """
 
     candidate: Candidate
     division: Division
+    micro_batches: tuple[int, ...] = ()
+
+    @property
+    def batches(self) -> Ints:
+        """Micro-batches of every replica (dp,), or one figure for all of them (1,)."""
+        return np.array(self.micro_batches or (self.candidate.num_micro_batches,), dtype=np.int64)
 
     @property
     def stages(self) -> tuple[tuple[int, int], ...]:

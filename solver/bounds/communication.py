@@ -64,7 +64,8 @@ class Communication:
 def communication(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> Communication:
     """Least communication of a candidate, whatever its stages and placement, (1) and (2)."""
     found = _of_one_class(problem, candidate, best)
-    if len(problem.device_types) == 1 or candidate.pp == 1 or candidate.is_order_priced:
+    alike = len(problem.device_types) == 1 or candidate.uneven_batch
+    if alike or candidate.pp == 1 or candidate.is_order_priced:
         return found
     return replace(found, crossing=crossing(problem, candidate, best))
 
@@ -119,8 +120,9 @@ def waits_for_every_stage(problem: PlanningProblem, candidate: Candidate) -> boo
 
 
 def optimizer_per_parameter(problem: PlanningProblem, candidate: Candidate) -> float:
-    """Least seconds of the optimizer for a parameter of a tensor rank."""
-    return float(problem.optimizer_seconds(candidate).min()) / optimizer_shards(candidate)
+    """Least seconds of the optimizer for a parameter of a tensor rank; the most where stages are on every type."""
+    seconds = problem.optimizer_seconds(candidate)
+    return float(seconds.max() if candidate.uneven_batch else seconds.min()) / optimizer_shards(candidate)
 
 
 def fixed_seconds(problem: PlanningProblem, candidate: Candidate) -> Floats:
@@ -158,7 +160,7 @@ def _later(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> L
         others=(hops * further if hops else 0.0) + problem.constant_seconds,
         parameters=optimized_parameters(problem, candidate).astype(float),
         optimizer=optimizer_per_parameter(problem, candidate),
-        class_ring=np.zeros(3) if experts else least_rings_by_class(problem, candidate, best),
+        class_ring=np.zeros(3) if experts or candidate.uneven_batch else least_rings_by_class(problem, candidate, best),
     )
 
 

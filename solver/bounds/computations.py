@@ -20,6 +20,7 @@ from taut.solver.bounds.candidate_bounds import chunked, partition_bound
 from taut.solver.bounds.ladder import Ladder, Level
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.relaxation import ROUNDING
+from taut.solver.bounds.uneven_batch import uneven_bound
 from taut.solver.layer_partition import Partition
 from taut.solver.memory_excess import least_excess
 from taut.solver.order_priced.bound import OrderBound, order_bound
@@ -45,6 +46,8 @@ class Evaluation:
         The division that attains it, of rungs that divide the layers in closed form.
     placed
         The same with the placement, of rungs that place.
+    divided
+        The divisions that pipelines of every type attain, where replicas divide the batch unevenly.
     order
         What is known of the divisions of an order.
     """
@@ -54,6 +57,7 @@ class Evaluation:
     witness: dict[str, Any] = field(default_factory=dict)
     partition: Partition | None = None
     placed: Joint | None = None
+    divided: tuple[Partition, ...] = ()
     order: OrderBound | None = None
 
 
@@ -90,6 +94,8 @@ def relaxation(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> E
 
 def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
     """Bound ``partition``, or ``memory`` where no division fits; the witness is the limit where that was reached."""
+    if candidate.uneven_batch:
+        return _uneven(ladder, candidate)
     gather = least_gather(ladder.problem, candidate, ladder.links)
     stages = partition_problem(ladder.problem, candidate, margin=ladder.margin, gather=gather)
     comm = ladder.communication(candidate)
@@ -100,6 +106,14 @@ def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Ev
         return _without_memory(*least_excess(stages))
     limited = {"limit_s": limit} if seconds >= limit * (1 - 2 * ROUNDING) else {}
     return Evaluation(seconds=seconds, source=Source.PARTITION, witness=limited, partition=found)
+
+
+def _uneven(ladder: Ladder, candidate: Candidate) -> Evaluation:
+    """Bound ``partition`` of replicas that divide the batch unevenly, with the division of the slowest of them."""
+    found = uneven_bound(ladder.problem, candidate, ladder.links, margin=ladder.margin)
+    if not found.divided:
+        return _without_memory(*least_excess(partition_problem(ladder.problem, candidate, margin=ladder.margin)))
+    return Evaluation(seconds=found.seconds, source=Source.PARTITION, divided=found.divided)
 
 
 def _without_memory(excess: int, stage: int) -> Evaluation:

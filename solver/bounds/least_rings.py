@@ -55,7 +55,9 @@ def spreads(problem: PlanningProblem, candidate: Candidate, num_nodes: int | Non
     dp, groups = candidate.dp, groups_of_node(problem, candidate)
     if candidate.tp > problem.links.gpus_per_node.max():
         return range(dp, dp + 1)
-    return range(-(-dp // groups), min(dp, nodes) + 1)
+    # Replicas that divide the batch unevenly are on every type, and so on a node of each.
+    least = len(problem.device_types) if candidate.uneven_batch else 1
+    return range(max(-(-dp // groups), least), min(dp, nodes) + 1)
 
 
 def telling(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> list[int]:

@@ -7,7 +7,8 @@ Dominance of bound ``partition`` between candidates that differ in ZeRO and sequ
     so the optimum of the first is no larger, and a lower bound on it bounds the second.
 
 One partition then serves up to four candidates. The figures are compared, whatever they come from. AMP's ring, copies
-of groups of replicas, and rings that are branched on by their members price more than these figures, and are left out.
+of groups of replicas, batches that replicas divide unevenly, and rings that are branched on by their members price more
+than these figures, and are left out.
 A witness is that of ``taut.solver.order_priced.dominance``.
 """
 
@@ -35,7 +36,8 @@ class PartitionData(NamedTuple):
 def partition_data(ladder: Ladder, candidate: Candidate) -> PartitionData | None:
     """The data of a candidate; None where the bound rests on more than them."""
     comm = ladder.communication(candidate)
-    if candidate.is_order_priced or candidate.dp_shard or comm.ring or has_members(ladder.problem, candidate):
+    apart = candidate.dp_shard or candidate.uneven_batch
+    if candidate.is_order_priced or apart or comm.ring or has_members(ladder.problem, candidate):
         return None
     gather = least_gather(ladder.problem, candidate, ladder.links)
     stages = partition_problem(ladder.problem, candidate, margin=ladder.margin, gather=gather)

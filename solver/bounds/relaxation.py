@@ -10,6 +10,9 @@ Bound ``relaxation``: closed forms on a candidate, whatever its division, placem
     to :math:`\theta / \rho_{i\,dp\,b}`. The slowest stage takes the least :math:`\theta` in which all stages take L
     layers, and at least the least seconds of all layers over :math:`\sum_i 1 / \rho_{i\,dp\,b}`.
 
+    Where replicas divide the batch unevenly, one of them has m micro-batches or more, maybe on the quickest type alone,
+    so that (1) holds and (2) does not.
+
 Where a schedule is priced by its order, the step takes at least
 
 (3) m times what the busiest device does with whole layers, or a micro-batch's trip there and back.
@@ -85,7 +88,7 @@ def relaxation_bound(
 def _paces(problem: PlanningProblem, candidate: Candidate, by_type: Floats) -> Floats:
     """Seconds of every stage by the least seconds of its layers at least, the slowest stage first (pp,), (2)."""
     least = by_type.min(axis=0)
-    if len(by_type) == 1 or not least.any():
+    if len(by_type) == 1 or candidate.uneven_batch or not least.any():
         return np.ones(candidate.pp)
     ratio = (by_type[:, least > 0] / least[least > 0]).min(axis=1)
     of_device = np.repeat(ratio[problem.type_of_node], problem.links.gpus_per_node)

@@ -47,7 +47,7 @@ class WorkloadSection(_Section):
 
 
 class StrategySection(_Section):
-    """The chosen strategy."""
+    """The chosen strategy; ``micro_batches`` are those of every replica where they differ."""
 
     pp: Whole
     tp: Whole
@@ -67,6 +67,8 @@ class StrategySection(_Section):
     cp_comm: ContextKind = "p2p"
     empty_ends: bool = False
     optimizer_offload: float = 0.0
+    uneven_batch: bool = False
+    micro_batches: list[Whole] = []
     stages: list[list[Whole]]
     recompute: list[str]
 
@@ -250,7 +252,8 @@ def _latency_model(name: str, source: str) -> LatencyModel:
 def strategy_values(strategy: Strategy) -> dict[str, Any]:
     """The strategy section."""
     stages = [list(stage) for stage in strategy.layer_stages]
-    return {**strategy.candidate.as_dict(), "stages": stages, "recompute": list(strategy.recompute)}
+    divided = {"micro_batches": list(strategy.micro_batches)} if strategy.micro_batches else {}
+    return {**strategy.candidate.as_dict(), **divided, "stages": stages, "recompute": list(strategy.recompute)}
 
 
 def strategy_of(section: StrategySection, source: str) -> Strategy:
@@ -263,12 +266,13 @@ def strategy_of(section: StrategySection, source: str) -> Strategy:
         If a stage is not a pair of layer numbers.
     """
     check_stages(section, source)
-    values = section.model_dump(exclude={"stages", "recompute", "order"})
+    values = section.model_dump(exclude={"stages", "recompute", "order", "micro_batches"})
     stages = tuple((first, end) for first, end in section.stages)
     candidate = Candidate(**values, order=tuple(section.order))
     if candidate.empty_ends and stages:
         stages = with_ends(stages)
-    return Strategy(candidate=candidate, division=Division(stages, tuple(section.recompute)))
+    division, micro_batches = Division(stages, tuple(section.recompute)), tuple(section.micro_batches)
+    return Strategy(candidate=candidate, division=division, micro_batches=micro_batches)
 
 
 def check_stages(section: StrategySection, source: str) -> None:

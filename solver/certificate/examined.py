@@ -49,26 +49,29 @@ def case_of(problem: PlanningProblem) -> Case:
 
 @dataclass(frozen=True)
 class Examined:
-    """A plan: candidate, ranges of parts and recompute of the stages, and devices (pp, dp, tp)."""
+    """A plan: candidate, parts and recompute of stages, devices (pp, dp, tp), micro-batches of replicas that differ."""
 
     case: Case
     choice: Choice
     stages: Stages
     recompute: tuple[str, ...]
     devices: Ints
+    micro_batches: tuple[int, ...] = ()
 
     @classmethod
     def of_section(cls, case: Case, section: StrategySection, devices: Ints) -> "Examined":
         """The plan that a strategy section and its devices state."""
-        values = section.model_dump(exclude={"stages", "recompute", "order"})
+        values = section.model_dump(exclude={"stages", "recompute", "order", "micro_batches"})
         stages = tuple((first, end) for first, end in section.stages)
         choice = Choice(**values, order=tuple(section.order))
-        return cls(case, choice, of_parts(choice, stages), tuple(section.recompute), devices)
+        parts, micro_batches = of_parts(choice, stages), tuple(section.micro_batches)
+        return cls(case, choice, parts, tuple(section.recompute), devices, micro_batches)
 
     @property
     def violations(self) -> list[str]:
         """What is wrong with the plan, one line each."""
-        return list(violations(self.case, self.choice, self.stages, self.recompute, self.devices, self._order))
+        plan = self.choice, self.stages, self.recompute, self.devices, self._order, self.micro_batches
+        return list(violations(self.case, *plan))
 
     @property
     def seconds(self) -> float:
@@ -78,7 +81,8 @@ class Examined:
     @cached_property
     def price(self) -> Price:
         """The plan's price; it breaks no rule."""
-        return price(self.case, self.choice, self.stages, self.recompute, self.devices[None], self._order)
+        plan = self.choice, self.stages, self.recompute, self.devices[None], self._order, self.micro_batches
+        return price(self.case, *plan)
 
     @cached_property
     def _order(self) -> Order | None:

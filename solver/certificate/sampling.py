@@ -13,7 +13,9 @@ and a candidate that is said to be infeasible by any plan that breaks no rule. F
 - placements in the order of the nodes, stage by stage or replica by replica, that of the plan under examination in
   both orders, and random ones (3);
 - from the best of these, in the order of T / b, steepest descent over moved boundaries, changed recomputes and
-  exchanged tensor groups (4).
+  exchanged tensor groups (4);
+- where replicas divide the batch unevenly, placements of replicas on one type of device each, with micro-batches that
+  let all end together, and some near (``taut.solver.certificate.sampled_batches``) (5).
 
 The generator's seed is taken from the problem's SHA-256, the number of plans from its size: a check is repeatable.
 A sample proves nothing: it only shows errors.
@@ -34,6 +36,7 @@ from taut.solver.certificate.reference.divisions import ANY, forms_of, is_stated
 from taut.solver.certificate.reference.memory import Stages, capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import price
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
+from taut.solver.certificate.sampled_batches import Batches, batches, by_type, of_types
 from taut.solver.certificate.sampled_divisions import Recompute, balanced, between, even, fitted, recomputes
 
 TOLERANCE = 1e-9
@@ -173,6 +176,8 @@ class _Sampler:
         """Price a strategy on placements (n, pp, dp, tp), and keep the best; whether it is new."""
         choice, order = best.choice, order_for(self._case, best.choice)
         self._calls -= self._cost(choice)
+        if not len(placements):
+            return False
         need = np.array(memory_bytes(self._case, choice, stages, recompute, order), dtype=float)
         excess = (need - self._budget[placements].min(axis=(-1, -2))).max(axis=-1).clip(min=0.0)
         self._plans += len(placements)
@@ -182,13 +187,21 @@ class _Sampler:
         placements, excess = placements[excess == excess.min()], float(excess.min())
         # What does not fit is not priced: the least excess comes first.
         at, seconds = 0, math.inf
-        if excess <= 0:
-            total = price(self._case, choice, stages, recompute, placements, order).total
-            at, seconds = int(total.argmin()), float(total.min())
+        for micro_batches in self._batches(choice, stages, recompute, placements[0]) if excess <= 0 else ():
+            total = price(self._case, choice, stages, recompute, placements, order, micro_batches).total
+            if total.min() < seconds:
+                at, seconds = int(total.argmin()), float(total.min())
         if (excess, seconds) >= best.key:
             return False
         best.key, best.stages, best.recompute, best.devices = (excess, seconds), stages, recompute, placements[at]
         return True
+
+    def _batches(self, choice: Choice, stages: Stages, recompute: Recompute, devices: Ints) -> Iterator[Batches]:
+        """Micro-batches of the replicas, where they differ, (5)."""
+        if not choice.uneven_batch:
+            yield ()
+            return
+        yield from batches(self._case, choice, stages, recompute, devices, self._rng)
 
     def _cost(self, choice: Choice) -> float:
         """Calls that pricing a strategy counts for."""
@@ -201,10 +214,14 @@ class _Sampler:
         """Placements of (3), (n, pp, blocks, devices of one)."""
         own = self._known.devices
         sequences = [np.arange(own.size), own.ravel(), own.swapaxes(0, 1).ravel(), self._shuffled(choice.block)]
+        if choice.uneven_batch:
+            sequences = [by_type(self._case, s) for s in sequences]
         groups = [blocks for s in sequences if self._whole(blocks := s.reshape(-1, choice.block), choice)]
         shape = choice.pp, choice.blocks, choice.block
         by_stage = [each.reshape(shape) for each in groups]
         by_replica = [each.reshape(choice.blocks, choice.pp, choice.block).swapaxes(0, 1) for each in groups]
+        if choice.uneven_batch:
+            return np.array(by_replica)
         most = max(WORKERS // own.size, 1)
         return np.array([*by_stage, *by_replica] if most >= 2 * len(groups) else [*by_stage[:1], *by_replica[:1]])
 
@@ -270,7 +287,8 @@ class _Sampler:
             pairs = np.array([self._rng.choice(count, 2, replace=False) for _ in range(min(most, count**2))])
             orders = np.tile(np.arange(count), (len(pairs), 1))
             orders[np.arange(len(pairs))[:, None], pairs] = pairs[:, ::-1]
-        return np.asarray(groups[orders].reshape(-1, *best.devices.shape))
+        moved = groups[orders].reshape(-1, *best.devices.shape)
+        return of_types(self._case, best.choice, moved) if best.choice.uneven_batch else np.asarray(moved)
 
     def _neighbours(self, best: _Best) -> Iterator[tuple[Stages, Recompute]]:
         """Strategies with one boundary moved by a layer, its recompute kept or fitted, or one recompute changed."""
@@ -294,5 +312,6 @@ def _words(best: _Best) -> str:
     contexts = f" cp={choice.cp}" if choice.cp > 1 else ""
     contexts += f" ep={choice.ep} etp={choice.etp}" if choice.ep > 1 else ""
     name = f"pp={choice.pp} tp={choice.tp}{contexts} dp={choice.dp} micro_batch={choice.micro_batch} {choice.schedule}"
+    name += " uneven batch" if choice.uneven_batch else ""
     claim = "is said to be infeasible" if math.isinf(best.bound) else f"has the bound {best.bound}"
     return f"candidate {name} {claim}, but a sampled plan of it takes {seconds}"

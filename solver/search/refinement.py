@@ -10,6 +10,9 @@ Refinements of one candidate: how its bound rises and its plan falls.
 (4) ``cover``: on alike devices, the pipelines are annealed on their own, first shortly, then at length in turn with
     the refinement of a case distinction.
 
+(5) Where replicas divide the batch unevenly, (2) divides for every type of device, and plans by type take the place of
+    (3) and (4) (``taut.solver.search.uneven_plans``).
+
 A schedule that is priced by its order has refinements of its own (``taut.solver.search.order_refinement``); (3) anneals
 with stages in the place of devices and exchanges positions where that is better by the order itself
 (``taut.solver.order_priced.placing``).
@@ -43,6 +46,7 @@ from taut.solver.search.incumbent import Best
 from taut.solver.search.order_refinement import OrderRefining
 from taut.solver.search.standing import ABOVE, Stage, Standing, infeasible, placing
 from taut.solver.search.typed_plans import typed_plans
+from taut.solver.search.uneven_plans import uneven_plans
 from taut.solver.threads import Stopping
 
 
@@ -100,6 +104,8 @@ class Refining:
 
     def _partition(self, bound: CandidateBound, at: Standing) -> bool:
         """Exact stages within memory and a constructed placement, (2)."""
+        if bound.candidate.uneven_batch:
+            return self._uneven(bound)
         if self._inherit(bound):
             return False
         found = partition(self.ladder, bound.candidate, self._best.seconds * ABOVE)
@@ -113,6 +119,18 @@ class Refining:
             problem = placing(self._problem, bound.candidate, found.partition)
             self._best.offer(bound, problem, best_start(problem, found.partition.patterns))
         return True
+
+    def _uneven(self, bound: CandidateBound) -> bool:
+        """Divisions for each type of device, and plans with them where replicas divide the batch unevenly, (5)."""
+        found = partition(self.ladder, bound.candidate)
+        if not found.divided:
+            return infeasible(bound, found)
+        bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), found.source
+        if bound.lower_bound < self._best.seconds:
+            divisions = (each.division for each in found.divided)
+            for plan in uneven_plans(self._problem, bound.candidate, divisions):
+                self._best.take(bound, plan.strategy, plan.devices)
+        return False
 
     def _inherit(self, bound: CandidateBound) -> bool:
         """Take bound ``partition`` of a beaten candidate that dominates this one; returns whether there is one."""
@@ -177,7 +195,7 @@ class Refining:
 
     def decide(self, bound: CandidateBound) -> Assignment | None:
         """The assignment that lacks least memory, None if unknown; where it fits it is offered and annealed."""
-        found = least_missing(self._problem, bound.candidate)
+        found = None if bound.candidate.uneven_batch else least_missing(self._problem, bound.candidate)
         if found is not None and found.missing == 0:
             problem = placement_problem(self._problem, found.strategy)
             start = FoundPlacement(seconds=problem.cost(found.positions), positions=found.positions)
@@ -217,7 +235,7 @@ def load_loops(problem: PlanningProblem) -> None:
     by_degree = {
         candidate.tp: candidate
         for candidate in problem.candidates
-        if candidate.pp > 1 and not candidate.is_order_priced
+        if candidate.pp > 1 and not (candidate.is_order_priced or candidate.uneven_batch)
     }
     covered = [candidate for candidate in by_degree.values() if has_cover(problem, candidate)]
     if not covered:

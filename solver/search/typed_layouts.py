@@ -39,7 +39,7 @@ def layouts(problem: PlanningProblem, candidate: Candidate) -> Iterator[Ints]:
 
 def _by_stage(problem: PlanningProblem, candidate: Candidate) -> Iterator[Ints]:
     """Layouts (1)."""
-    held, share = _of_types(problem), candidate.pipelines * candidate.width
+    held, share = devices_of_types(problem), candidate.pipelines * candidate.width
     for kind in range(len(held)):
         for order in permutations(other for other in range(len(held)) if other != kind):
             others = np.concatenate([held[other] for other in order])
@@ -50,7 +50,7 @@ def _by_stage(problem: PlanningProblem, candidate: Candidate) -> Iterator[Ints]:
 
 def _by_replica(problem: PlanningProblem, candidate: Candidate) -> Iterator[Ints]:
     """Layouts (2), of few replicas with both types first."""
-    held, blocks = _of_types(problem), max(int(problem.links.gpus_per_node.max()) // candidate.width, 1)
+    held, blocks = devices_of_types(problem), max(int(problem.links.gpus_per_node.max()) // candidate.width, 1)
     for kind, own in enumerate(held):
         others = np.concatenate([held[other] for other in range(len(held)) if other != kind])
         number = len(own) // candidate.width
@@ -74,9 +74,9 @@ def _placed(candidate: Candidate, devices: Ints, some: tuple[int, int], runs: _R
     every, replicas = np.arange(candidate.pp), np.arange(candidate.pipelines)
     first, rest = (every[-stages:], every[:-stages]) if last else (every[:stages], every[stages:])
     places = [
-        _in_runs(first, replicas[:mixed], runs.own, runs.blocks),
-        _in_runs(every, replicas[mixed:], runs.other, runs.blocks),
-        _in_runs(rest, replicas[:mixed], runs.other, runs.blocks),
+        in_runs(first, replicas[:mixed], runs.own, runs.blocks),
+        in_runs(every, replicas[mixed:], runs.other, runs.blocks),
+        in_runs(rest, replicas[:mixed], runs.other, runs.blocks),
     ]
     found = np.empty((candidate.pp, candidate.pipelines, candidate.width), dtype=np.int64)
     x, d = np.concatenate(places).T
@@ -84,7 +84,7 @@ def _placed(candidate: Candidate, devices: Ints, some: tuple[int, int], runs: _R
     return found
 
 
-def _in_runs(stages: Ints, replicas: Ints, run: int, blocks: int) -> Ints:
+def in_runs(stages: Ints, replicas: Ints, run: int, blocks: int) -> Ints:
     """Stage and replica of one block after the other, in runs of so many stages of blocks / run replicas."""
     together = blocks // run
     pairs = [
@@ -97,7 +97,7 @@ def _in_runs(stages: Ints, replicas: Ints, run: int, blocks: int) -> Ints:
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def _of_types(problem: PlanningProblem) -> list[Ints]:
+def devices_of_types(problem: PlanningProblem) -> list[Ints]:
     """Devices of every type in rank order."""
     type_of = problem.type_of_node[problem.links.node_of]
     return [np.flatnonzero(type_of == kind) for kind in range(len(problem.device_types))]

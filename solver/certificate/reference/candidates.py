@@ -41,7 +41,10 @@ With D devices, global batch g and L layers a candidate has
     there may then be L + 2;
 (14) where exchanges overlap (``Case.hides``), some recompute that goes with it;
 (15) where the space lists shares of optimizer states for the host's memory, each of them beside the ZeRO stages that
-    are listed with it, or any where one device holds the weights.
+    are listed with it, or any where one device holds the weights;
+(16) where the space has uneven batches, each candidate once more with one, if there are several device types with
+    pp tp cp times a whole number of devices each, m >= pp and m >= 2, the schedule is 1F1B, ZeRO is 0 or 1, and ep is
+    1: in the latency model ``step``, with memory that is a sum of terms.
 """
 
 from collections.abc import Iterator
@@ -62,7 +65,7 @@ from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, WH
 
 
 def candidates(case: Case) -> list[Choice]:
-    """Every candidate of the space in ascending order, (1) to (12)."""
+    """Every candidate of the space in ascending order, (1) to (16)."""
     own = [
         choice
         for choice in _degrees(case)
@@ -115,7 +118,7 @@ def _degrees(case: Case) -> Iterator[Choice]:
                                     choice = Choice(*head, zero, sharded, (), copy, shared, cp)
                                     kinds, ranks = [*_kinds(case, tp, cp)], [*expert_ranks(case, choice)]
                                     for kind, (ep, etp), away in product(kinds, ranks, _away(case, choice)):
-                                        yield replace(
+                                        found = replace(
                                             choice,
                                             ep=ep,
                                             etp=etp,
@@ -123,6 +126,9 @@ def _degrees(case: Case) -> Iterator[Choice]:
                                             empty_ends=apart,
                                             optimizer_offload=away,
                                         )
+                                        yield found
+                                        if _uneven(case, found):
+                                            yield replace(found, uneven_batch=True)
 
 
 def _away(case: Case, choice: Choice) -> list[float]:
@@ -130,6 +136,16 @@ def _away(case: Case, choice: Choice) -> list[float]:
     listed = case.space.get("optimizer_offload", ())
     found = {each["fraction"] for each in listed if choice.holders == 1 or choice.zero in each["zero"]}
     return sorted(found) if listed else [0.0]
+
+
+def _uneven(case: Case, choice: Choice) -> bool:
+    """Whether replicas may run different numbers of micro-batches, (16)."""
+    if not case.space.get("uneven_batch") or case.latency_model != "step" or case.memory.network is not None:
+        return False
+    names = [node.device.name for node in case.cluster.node_list for _ in range(node.gpus_per_node)]
+    pipeline, m = choice.pp * choice.tp * choice.cp, choice.num_micro_batches
+    whole = len(set(names)) > 1 and not any(names.count(name) % pipeline for name in set(names))
+    return whole and m >= choice.pp and m > 1 and choice.schedule == "1f1b" and choice.zero <= 1 and choice.ep == 1
 
 
 def _contexts(case: Case, tp: int, cp: int) -> bool:

@@ -214,9 +214,15 @@ def margin_kib(case: Case, capacity: int) -> int:
 
 
 def violations(
-    case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], devices: Ints, order: Order | None
+    case: Case,
+    choice: Choice,
+    stages: Stages,
+    recompute: tuple[str, ...],
+    devices: Ints,
+    order: Order | None,
+    micro_batches: tuple[int, ...] = (),
 ) -> Iterator[str]:
-    """What is wrong with a plan: its shape, torn tensor groups, memory, (6)."""
+    """What is wrong with a plan: its shape, torn tensor groups, micro-batches of replicas, memory, (6)."""
     chunks, layers = choice.pp * choice.vpp, len(case.model.blocks)
     ends = [0, *(end for _, end in stages)]
     cut = all(first == before and first < end for (first, end), before in zip(stages, ends, strict=False))
@@ -239,6 +245,7 @@ def violations(
         return
     nodes = case.cluster.node_list
     node_of = np.repeat(np.arange(len(nodes)), [node.gpus_per_node for node in nodes])
+    yield from _batch(case, choice, node_of[devices], micro_batches)
     size = max(node.gpus_per_node for node in nodes)
     parts = {choice.expert_group: "expert group", choice.tp * choice.cp: "replica"}
     for count, name in sorted({**parts, choice.block: "block", choice.tp: "tensor group"}.items()):
@@ -247,6 +254,22 @@ def violations(
             yield f"a {name} of {count} lies on {spread} nodes, not {max(count // size, 1)}"
             break
     yield from _too_large(case, memory_bytes(case, choice, stages, recompute, order), node_of[devices])
+
+
+def _batch(case: Case, choice: Choice, nodes: Ints, micro_batches: tuple[int, ...]) -> Iterator[str]:
+    """Micro-batches that are no division of the batch, and replicas of an uneven one on several device types."""
+    count = choice.dp * choice.num_micro_batches
+    if not choice.uneven_batch:
+        if micro_batches:
+            yield f"micro-batches {list(micro_batches)} by replica of an even batch"
+        return
+    if len(micro_batches) != choice.dp or any(m < 1 for m in micro_batches) or sum(micro_batches) != count:
+        yield f"micro-batches {list(micro_batches)} do not divide {count} over {choice.dp} replicas"
+    names = [node.device.name for node in case.cluster.node_list]
+    for z in range(choice.dp):
+        if len({names[node] for node in nodes[:, z].ravel().tolist()}) > 1:
+            yield f"replica {z} of an uneven batch is on several types of device"
+            return
 
 
 def _too_large(case: Case, need: list[int], nodes: Ints) -> Iterator[str]:

@@ -7,7 +7,7 @@ Worker (x, z, y) of stage x, replica z and tensor rank y runs on ``devices[x, z,
     (``figures`` (1)), and in ``step`` what it waits for under ZeRO-2 and 3 (``sharding`` (2) and (3)).
 (2) T_PP[z] is the slowest tensor rank's sum over hops (``figures`` (2)) there and back, in ``amp`` there alone.
 (3) T_pipe[z] = sum t + (m - 1) max t + h T_PP[z], with h = 1 under GPipe and in ``amp``, (pp - 1) m/pp in
-    ``pipette-printed`` and otherwise max(1, m/pp).
+    ``pipette-printed`` and otherwise max(1, m/pp). Where replicas divide the batch unevenly, m is that of z.
 (4) Other schedules run their order pass by pass: forward and both gradients of every chunk, half of the all-reduces
     without recompute forward and the others in the gradient by the input, with what each waits for as in (1), and half
     of a hop each way.
@@ -18,6 +18,7 @@ Worker (x, z, y) of stage x, replica z and tensor rank y runs on ``devices[x, z,
     what the passes wait for.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,12 +51,19 @@ class Price:
 
 
 def price(
-    case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], devices: Ints, order: Order | None
+    case: Case,
+    choice: Choice,
+    stages: Stages,
+    recompute: tuple[str, ...],
+    devices: Ints,
+    order: Order | None,
+    micro_batches: Sequence[int] = (),
 ) -> Price:
-    """Price a plan on placements (n, pp, dp, tp) that break no rule, (1) to (6)."""
+    """Price a plan on placements (n, pp, dp, tp) that break no rule, by m or by micro-batches of replicas, (1) to (6)."""
     plan = Figures(case, choice, stages, recompute, devices)
     if choice.schedule in CLOSED_FORM:
-        pipelines, parts = _closed_form(plan)
+        every = np.array(micro_batches if len(micro_batches) else [choice.num_micro_batches] * choice.blocks)
+        pipelines, parts = _closed_form(plan, every)
         ends = _closed_ends(plan, pipelines)
     else:
         assert order is not None
@@ -66,16 +74,23 @@ def price(
     return Price(reduced + last + case.coefficient("constant"), parts, reduced - slowest, last)
 
 
-def _closed_form(plan: Figures) -> tuple[Floats, Floats]:
-    """T_pipe by replica (n, dp), and its parts, (3)."""
+def pipelines(
+    case: Case, choice: Choice, stages: Stages, recompute: tuple[str, ...], devices: Ints, micro_batches: Ints
+) -> Floats:
+    """T_pipe by replica (n, dp) of a closed form with so many micro-batches each (dp,), (3)."""
+    return _closed_form(Figures(case, choice, stages, recompute, devices), micro_batches)[0]
+
+
+def _closed_form(plan: Figures, m: Ints) -> tuple[Floats, Floats]:
+    """T_pipe by replica (n, dp), and its parts, of micro-batches by replica (dp,), (3)."""
     choice, rank = plan.choice, np.arange(plan.choice.pp)
-    m, pp, model = choice.num_micro_batches, choice.pp, plan.case.latency_model
+    pp, model = choice.pp, plan.case.latency_model
     alone = plan.passes.sum(axis=0)[plan.kinds, rank[:, None, None]]
     compute = alone.max(axis=-1)
     waiting = (alone + waits(plan, rank).sum(axis=0)).max(axis=-1) - compute if is_sharded(plan) else 0 * compute
     tensor = plan.rings(plan.every, rank)
-    trips = max(1.0, m / pp) if model in WHOLE_STEP else (pp - 1) * m / pp
-    trips = 1.0 if choice.schedule == "gpipe" or model == "amp" else trips
+    trips = np.maximum(1.0, m / pp) if model in WHOLE_STEP else (pp - 1) * m / pp
+    trips = np.ones(len(m)) if choice.schedule == "gpipe" or model == "amp" else trips
     hops = plan.hops(rank, back=False) if model == "amp" else _both_ways(plan, rank)
     transfers = plan.case.coefficient("pipeline") * trips * hops.sum(axis=1).max(axis=-1)
     stage = compute + tensor + waiting
@@ -83,7 +98,7 @@ def _closed_form(plan: Figures) -> tuple[Floats, Floats]:
     z = np.flatnonzero(total[0] >= total[0].max() * (1 - TIED))
     x, at = np.nonzero(stage[0][:, z] >= stage[0][:, z].max(axis=0) * (1 - TIED))
     z = z[at]
-    parts = [part[0][:, z].sum(axis=0) + (m - 1) * part[0][x, z] for part in (compute, tensor, waiting)]
+    parts = [part[0][:, z].sum(axis=0) + (m[z] - 1) * part[0][x, z] for part in (compute, tensor, waiting)]
     return total, np.column_stack([*parts[:2], transfers[0][z], parts[2]])
 
 

@@ -99,11 +99,13 @@ class Choice:
     cp_comm: str = "p2p"
     empty_ends: bool = False
     optimizer_offload: float = 0.0
+    uneven_batch: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; the order, copy, shared recompute and context ranks only where given."""
         given = {"order": list(self.order), "dp_shard": self.dp_shard, "uniform_recompute": self.uniform_recompute}
         given |= {"etp": self.etp, "empty_ends": self.empty_ends, "optimizer_offload": self.optimizer_offload}
+        given |= {"uneven_batch": self.uneven_batch}
         values = {name: value for name, value in asdict(self).items() if name not in given}
         values = {name: value for name, value in values.items() if name not in ("cp", "ep") or value > 1}
         if self.cp == 1:

@@ -11,7 +11,7 @@ from taut.data.costs import MODULES, RECOMPUTE
 from taut.data.stack import CONTEXT_KINDS, SCHEDULES
 from taut.data.suggest import one_of
 from taut.errors import FieldError
-from taut.formulations.space import FIXABLE
+from taut.formulations.space import FIXABLE, SWITCHES
 
 NAMES = (*FIXABLE, "recompute", "recompute_modules")
 """What may be fixed: fields of a candidate, the recompute of every stage, and modules of selective recompute."""
@@ -44,7 +44,7 @@ def _expected(name: str, value: object, global_batch: int, devices: int) -> str 
         return f"modules joined by +, {one_of(wrong[0], MODULES)}" if wrong else None
     if name == "cp_comm":
         return None if value in CONTEXT_KINDS else one_of(str(value), CONTEXT_KINDS)
-    if name in ("sequence_parallel", "empty_ends"):
+    if name in SWITCHES:
         return None if isinstance(value, bool) else "true or false"
     whole = isinstance(value, int) and not isinstance(value, bool)
     if name == "zero":

@@ -130,6 +130,9 @@ def _check_ranks(request: PlanRequest, model: ModelSpec, stack: Stack, memory: M
     if request.fix.get("empty_ends") and not (stack.empty_ends and request.latency_model == "step"):
         reason = f"no part of {stack.name} under {request.latency_model}, expected false, or stack any and step"
         raise FieldError("fix", "empty_ends=true", reason)
+    if request.fix.get("uneven_batch") and not (stack.uneven_batch and request.latency_model == "step"):
+        reason = f"no part of {stack.name} under {request.latency_model}, expected false, or stack any and step"
+        raise FieldError("fix", "uneven_batch=true", reason)
     kind = request.fix.get("cp_comm")
     if kind is not None and kind not in stack.cp_comm:
         reason = f"not in {stack.name}, expected {one_of(str(kind), stack.cp_comm)}, or stack any"

@@ -135,6 +135,7 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         recompute_by_stage=stack.recompute_by_stage or len(recompute) == 1,
         divisions=stack.divisions,
         empty_ends=stack.empty_ends and request.latency_model == "step",
+        uneven_batch=stack.uneven_batch and request.latency_model == "step" and len(cluster.devices) > 1,
         stack="" if stack.name == WHOLE_SPACE else stack.name,
         fixed=fixed,
     )
