@@ -14,8 +14,8 @@ zero, pipeline_zero    ZeRO stages it has, and those that go with a pipeline of 
 divisions              forms in which it states a division of the layers over stages (below)
 empty_ends             whether the first and the last of several chunks a device may have no layers, the embedding or
                        the loss alone
-uneven_batch           whether replicas on different types of device may run different numbers of micro-batches, gradients
-                       being averaged over samples
+uneven_batch           whether replicas on different types of device may run different numbers of micro-batches,
+                       gradients being averaged over samples
 offload_zero           ZeRO stages beside which all optimizer states may be in the host's memory
 offload_part_zero      ZeRO stages beside which a part of them may be there
 sequence_parallel      whether tensor ranks may, or must, share what lies between their blocks

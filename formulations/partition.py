@@ -290,6 +290,9 @@ def partition_problem(
         update=memory.update,
         during_passes=memory.during_passes,
     )
+    if candidate.uneven_batch and memory.update is not None:
+        above = np.maximum(memory.fixed, memory.update)
+        return replace(stages, fixed=np.where(stages.updates_within(budget)[0], memory.fixed, above))
     return stages if memory.update is None or len(budget) == 1 else _without_updates(stages)
 
 

@@ -97,7 +97,7 @@ class PlanningProblem:
 
     @property
     def prices_groups(self) -> bool:
-        """Whether context and expert ranks, copies and uneven batches can be priced: in ``step``, where memory is a sum of terms."""
+        """Whether context and expert ranks, copies and uneven batches are priced: in ``step``, for memory of terms."""
         return self.latency_model == "step" and self.memory.network is None
 
     def with_orders(self, orders: Iterable[GivenOrder]) -> "PlanningProblem":

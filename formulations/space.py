@@ -50,8 +50,8 @@ cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch). With D devic
     alike, and recompute is neither full nor of the module ``moe``.
 (15) with ``optimizer_offload`` every candidate is there with each share of its optimizer states in the host's memory
     that goes with its ZeRO stage, or any where one device holds the weights.
-(16) with ``uneven_batch`` there is, beside a candidate, one whose replicas divide the g / micro_batch micro-batches of a
-    step unevenly: every replica is on one type of device and runs one micro-batch or more, m in the mean. It is there
+(16) with ``uneven_batch`` there is, beside a candidate, one whose replicas divide the g / micro_batch micro-batches of
+    a step unevenly: every replica is on one type of device and runs one micro-batch or more, m in the mean. It is there
     where the cluster has several types, whose devices make whole pipelines each (pp tp cp divides their number), under
     1F1B with m >= pp and m > 1, so that stages hold what they hold with m, with ZeRO-0 or 1 and ep = 1, as other ranks
     would exchange something with every micro-batch. It is priced by the latency model ``step`` alone, where memory is a

@@ -48,20 +48,22 @@ def planned_schedule(problem: PlanningProblem, strategy: Strategy, devices: Ints
         plan's orders.
     """
     candidate = strategy.candidate
-    pipelines = [
-        _pipeline(problem, strategy, passes, transfer)
-        for passes, transfer in zip(*replica_seconds(problem, strategy, devices), strict=True)
-    ]
-    schedule = _order(candidate, pipelines[0])
-    times = [timetable(pipeline, schedule) for pipeline in pipelines]
+    passes, transfers = replica_seconds(problem, strategy, devices)
+    counts = np.broadcast_to(strategy.batches, len(passes)).tolist()
+    pipelines = [_pipeline(problem, strategy, *each) for each in zip(passes, transfers, counts, strict=True)]
+    orders = {pipeline.num_micro_batches: pipeline for pipeline in pipelines}
+    schedules = {count: _order(candidate, pipeline) for count, pipeline in orders.items()}
+    times = [timetable(pipeline, schedules[pipeline.num_micro_batches]) for pipeline in pipelines]
     slowest = int(np.argmax([each.makespan for each in times]))
     pipeline, peak = pipelines[slowest], times[slowest].peak_memory
     limit = np.maximum(peak + _left(problem, strategy, devices), 0.0)
-    return replace(pipeline, memory_limit=limit), schedule
+    return replace(pipeline, memory_limit=limit), schedules[pipeline.num_micro_batches]
 
 
-def _pipeline(problem: PlanningProblem, strategy: Strategy, passes: Floats, transfer: Floats) -> ScheduleProblem:
-    """The pipeline of one replica, without memory limits."""
+def _pipeline(
+    problem: PlanningProblem, strategy: Strategy, passes: Floats, transfer: Floats, count: int
+) -> ScheduleProblem:
+    """The pipeline of one replica with so many micro-batches, without memory limits."""
     candidate, tables = strategy.candidate, problem.tables(strategy.candidate)
     weights = np.array([problem.memory.coefficient(kept_term(name)) for name in strategy.recompute])
     activation = np.asarray(weights * tables.activation[strategy.ranges], dtype=np.float64)
@@ -71,7 +73,7 @@ def _pipeline(problem: PlanningProblem, strategy: Strategy, passes: Floats, tran
         input_gradient=passes[1],
         weight_gradient=passes[2],
         transfer=transfer,
-        num_micro_batches=candidate.num_micro_batches,
+        num_micro_batches=count,
         activation=activation,
         kept_for_weight=activation,
         memory_limit=np.full(candidate.pp, np.inf),

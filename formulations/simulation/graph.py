@@ -208,6 +208,8 @@ def operator_graph(
     if unknown := not_simulated(problem, strategy.candidate, share_links=share_links):
         ep = strategy.candidate.ep
         raise FormulationError(f"ep={ep} with {unknown} is not simulated, expected ep=1, or without")
+    if strategy.candidate.uneven_batch:
+        raise FormulationError("a batch that replicas divide unevenly is not simulated, expected uneven_batch=false")
     if problem.latency_model != "step":
         raise FormulationError(f"latency model {problem.latency_model}: expected step, whose prices are simulated")
     candidate, order = strategy.candidate, passes_of(strategy.candidate)

@@ -94,9 +94,7 @@ def _least(
         counts = within
 
 
-def _spared(
-    seconds: Callable[[int, int], float], replicas: list[int], total: int, counts: list[int]
-) -> list[int]:
+def _spared(seconds: Callable[[int, int], float], replicas: list[int], total: int, counts: list[int]) -> list[int]:
     """The counts without micro-batches of the slowest types that the others are enough without."""
     counts = list(counts)
     while True:
@@ -124,7 +122,8 @@ class _Types:
     def __init__(self, problem: PlanningProblem, candidate: Candidate, best: BestLinks, margin: bool) -> None:
         self._problem, self._candidate, self._best = problem, candidate, best
         self._stages = partition_problem(problem, candidate, margin=margin)
-        within, tables, passes = seconds_of_best(problem, candidate), problem.tables(candidate), problem.passes(candidate)
+        tables, passes = problem.tables(candidate), problem.passes(candidate)
+        within = seconds_of_best(problem, candidate)
         allowed = np.array([name in problem.recompute_of(candidate) for name in RECOMPUTE])
         self._both = np.where(allowed[None, :, None, None], tables.seconds + within.both, np.inf)
         self._forward = (passes.forward + within.forward).min(axis=1)

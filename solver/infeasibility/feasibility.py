@@ -242,7 +242,8 @@ def leanest(candidates: Iterable[Candidate]) -> dict[Candidate, list[Candidate]]
         apart = candidate.schedule if candidate.is_order_priced else ""
         shares = candidate.zero, candidate.dp_shard, candidate.optimizer_offload
         alike = candidate.sequence_parallel, candidate.uniform_recompute
-        kind = (candidate.pp, candidate.block, *shares, *alike, apart, candidate.vpp)
+        # An uneven batch asks for every type what an even one asks for some.
+        kind = (candidate.pp, candidate.block, *shares, *alike, apart, candidate.vpp, candidate.uneven_batch)
         kinds.setdefault(kind, []).append(candidate)
     return {min(kind, key=lambda one: (one.micro_batch, one.schedule)): kind for kind in kinds.values()}
 

@@ -128,7 +128,7 @@ class Refining:
         bound.lower_bound, bound.source = max(bound.lower_bound, found.seconds), found.source
         if bound.lower_bound < self._best.seconds:
             divisions = (each.division for each in found.divided)
-            for plan in uneven_plans(self._problem, bound.candidate, divisions):
+            for plan in uneven_plans(self._problem, bound.candidate, divisions, self._limits.seed):
                 self._best.take(bound, plan.strategy, plan.devices)
         return False
 

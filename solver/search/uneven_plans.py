@@ -5,17 +5,19 @@ Plans whose replicas divide the batch unevenly, each on one type of device.
     replicas, for every s that divides g, as in ``taut.solver.search.typed_layouts`` (2).
 (2) The layers are divided as for the pipelines of each type in the bound (``taut.solver.bounds.uneven_batch``), and the
     micro-batches for the division and the devices (``taut.solver.batch_division``).
-(3) From the best of these, boundaries are moved by a layer as long as the step gets shorter, the recomputes kept.
+(3) From the best of these, as long as the step gets shorter, a boundary is moved by a layer, the recompute of a stage
+    is another one, or two blocks of one type change places.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations, product
 
 import numpy as np
 
 from taut.data.arrays import Ints
 from taut.formulations.degrees import divisors
+from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
@@ -26,9 +28,13 @@ from taut.solver.simple_plans import priced
 
 MOST_MOVES = 8
 """Rounds of (3): the divisions of (2) are of the best pipelines, so that few boundaries move."""
+MOST_EXCHANGES, WORKERS = 128, 16_384
+"""Exchanges of blocks that a round prices at most, and workers in all of them: some milliseconds."""
 
 
-def uneven_plans(problem: PlanningProblem, candidate: Candidate, divided: Iterable[Division]) -> Iterator[Incumbent]:
+def uneven_plans(
+    problem: PlanningProblem, candidate: Candidate, divided: Iterable[Division], seed: int = 0
+) -> Iterator[Incumbent]:
     """
     Plans of a candidate by (1) to (3), each better than the one before.
 
@@ -38,18 +44,26 @@ def uneven_plans(problem: PlanningProblem, candidate: Candidate, divided: Iterab
         What is planned: a candidate whose batch is divided unevenly.
     divided
         Divisions of the layers within the memory of every type.
+    seed
+        Draws the exchanges where there are many.
     """
-    divisions, placed = list(dict.fromkeys(divided)), list(_layouts(problem, candidate))
-    tried = [plan for division in divisions for devices in placed if (plan := _plan(problem, candidate, division, devices))]
-    best = min(tried, key=lambda plan: plan.seconds, default=None)
+    rng, placed = np.random.default_rng(seed), list(_layouts(problem, candidate))
+    tried = [(division, devices) for division in dict.fromkeys(divided) for devices in placed]
+    best = _best(problem, candidate, tried)
     for _ in range(MOST_MOVES):
         if best is None:
             return
         yield best
-        devices = best.devices
-        moved = [_plan(problem, candidate, division, devices) for division in _moved(best.strategy.division)]
-        better = [plan for plan in moved if plan is not None and plan.seconds < best.seconds]
-        best = min(better, key=lambda plan: plan.seconds, default=None)
+        moved = [(division, best.devices) for division in _moved(problem, best.strategy)]
+        moved.append((best.strategy.division, _exchanged(problem, best, rng)))
+        found = _best(problem, candidate, moved)
+        best = found if found is not None and found.seconds < best.seconds else None
+
+
+def _best(problem: PlanningProblem, candidate: Candidate, tried: list[tuple[Division, Ints]]) -> Incumbent | None:
+    """The best plan of some divisions on some devices."""
+    plans = (_plan(problem, candidate, division, devices) for division, devices in tried)
+    return min((plan for plan in plans if plan is not None), key=lambda plan: plan.seconds, default=None)
 
 
 def _plan(problem: PlanningProblem, candidate: Candidate, division: Division, devices: Ints) -> Incumbent | None:
@@ -71,9 +85,28 @@ def _layouts(problem: PlanningProblem, candidate: Candidate) -> Iterator[Ints]:
         yield found
 
 
-def _moved(division: Division) -> Iterator[Division]:
-    """The division with one boundary moved by a layer, (3)."""
+def _exchanged(problem: PlanningProblem, plan: Incumbent, rng: np.random.Generator) -> Ints:
+    """The devices with two blocks of one type exchanged, the best of some such pairs, (3)."""
+    blocks = plan.devices.reshape(-1, plan.devices.shape[-1])
+    types = problem.type_of_node[problem.links.node_of[blocks[:, 0]]]
+    pairs = np.argwhere(np.triu(types[:, None] == types, 1))
+    pairs = rng.permutation(pairs)[: max(min(MOST_EXCHANGES, WORKERS // plan.devices.size), 1)]
+    if not len(pairs):
+        return plan.devices
+    order = np.tile(np.arange(len(blocks)), (len(pairs), 1))
+    np.put_along_axis(order, pairs, pairs[:, ::-1], axis=1)
+    moved = blocks[order].reshape(-1, *plan.devices.shape)
+    return np.asarray(moved[step_time(problem, plan.strategy, moved).total.argmin()])
+
+
+def _moved(problem: PlanningProblem, strategy: Strategy) -> Iterator[Division]:
+    """The division with one boundary moved by a layer, or the recompute of one stage changed, (3)."""
+    division, kinds = strategy.division, problem.recompute_of(strategy.candidate)
     ends = division.ends.tolist()
+    for stage, (kept, kind) in product(range(len(ends)), permutations(kinds, 2)):
+        if division.recompute[stage] == kept:
+            changed = (*division.recompute[:stage], kind, *division.recompute[stage + 1 :])
+            yield replace(division, recompute=changed)
     for cut in range(len(ends) - 1):
         for step in (-1, 1):
             near = [*ends[:cut], ends[cut] + step, *ends[cut + 1 :]]

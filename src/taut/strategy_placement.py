@@ -147,6 +147,8 @@ def place_strategy(
     else:
         problem, strategy, known = _of_plan(subject)
         patterns = (0,) * strategy.candidate.pp
+    if strategy.micro_batches:
+        raise DataError("the replicas of the plan divide the batch unevenly, expected an even batch to place")
     given = placement_problem(problem, strategy)
     starts = [] if known is None else [found_placement(given, known)]
     found = place_quadratic(given, patterns, limits, time_limit, starts)
@@ -190,7 +192,7 @@ def _chosen(problem: PlanningProblem, seed: int) -> tuple[Strategy, tuple[int, .
     """The best strategy of a problem, and the class of device that every stage wants."""
     from taut.solver.program.cp_sat import solve_cpsat
 
-    candidates = [each for each in problem.candidates if not each.is_order_priced]
+    candidates = [each for each in problem.candidates if not (each.is_order_priced or each.uneven_batch)]
     choice = best_strategy(StrategyPool(Ladder(problem), candidates), solve_cpsat, seed=seed)
     if choice.strategy is None:
         raise InfeasibleError("no strategy with these values fits the memory", {})

@@ -1,9 +1,10 @@
 r"""
 Exhaustive search: the oracle for tiny instances.
 
-Every candidate, every division of the layers into stages, every recompute of every stage and every placement that
-keeps tensor groups and blocks whole is priced by the one evaluator. Devices are permuted as they are, without any use
-of symmetry, so at most 8 of them are accepted.
+Every candidate, every division of the layers into stages, every recompute of every stage, every division of an uneven
+batch over the replicas and every placement that keeps tensor groups and blocks whole, and replicas of an uneven batch
+on one type of device, is priced by the one evaluator. Devices are permuted as they are, without any use of symmetry, so
+at most 8 of them are accepted.
 """
 
 from collections.abc import Callable, Iterator
@@ -77,7 +78,11 @@ def _placements(problem: PlanningProblem, candidate: Candidate) -> Ints:
         nodes = np.sort(problem.links.node_of[orders].reshape(len(orders), -1, group), axis=-1)
         touched = 1 + (np.diff(nodes, axis=-1) != 0).sum(axis=-1)
         whole &= (touched <= max(group // int(problem.links.gpus_per_node.max()), 1)).all(axis=-1)
-    return orders[whole].reshape(-1, candidate.pp, candidate.pipelines, candidate.width)
+    found = orders[whole].reshape(-1, candidate.pp, candidate.pipelines, candidate.width)
+    if not candidate.uneven_batch:
+        return found
+    types = problem.type_of_node[problem.links.node_of[found]]
+    return np.asarray(found[(types == types[:, :1, :, :1]).all(axis=(1, 3)).all(axis=1)])
 
 
 def _strategies(problem: PlanningProblem, candidate: Candidate) -> Iterator[Strategy]:
@@ -88,7 +93,18 @@ def _strategies(problem: PlanningProblem, candidate: Candidate) -> Iterator[Stra
         if not _is_stated(problem, candidate, stages):
             continue
         for recompute in product(problem.recompute_of(candidate), repeat=count):
-            yield Strategy(candidate=candidate, division=Division(stages, recompute))
+            for micro_batches in batches(candidate):
+                yield Strategy(candidate=candidate, division=Division(stages, recompute), micro_batches=micro_batches)
+
+
+def batches(candidate: Candidate) -> Iterator[tuple[int, ...]]:
+    """Micro-batches of every replica where these divide the batch unevenly, in every way; nothing elsewhere."""
+    if not candidate.uneven_batch:
+        yield ()
+        return
+    total = candidate.dp * candidate.num_micro_batches
+    for cuts in combinations(range(1, total), candidate.dp - 1):
+        yield tuple(b - a for a, b in zip((0, *cuts), (*cuts, total), strict=True))
 
 
 def _is_stated(problem: PlanningProblem, candidate: Candidate, stages: tuple[tuple[int, int], ...]) -> bool:

@@ -59,7 +59,7 @@ def price(
     order: Order | None,
     micro_batches: Sequence[int] = (),
 ) -> Price:
-    """Price a plan on placements (n, pp, dp, tp) that break no rule, by m or by micro-batches of replicas, (1) to (6)."""
+    """Price a plan on placements (n, pp, dp, tp) that break no rule, (1) to (6); micro-batches by replica if given."""
     plan = Figures(case, choice, stages, recompute, devices)
     if choice.schedule in CLOSED_FORM:
         every = np.array(micro_batches if len(micro_batches) else [choice.num_micro_batches] * choice.blocks)

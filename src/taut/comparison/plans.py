@@ -1,6 +1,7 @@
 """Two plans side by side: inputs, strategy, stages, time, memory, bound, and how many workers are elsewhere."""
 
 from taut.data.units import GIB
+from taut.planning.batch_words import batch_words
 from taut.planning.plan import Plan
 from taut.reports.text_table import percent
 
@@ -37,7 +38,9 @@ def _figures(plan: Plan) -> dict[str, str]:
         "latency model": plan.certificate.latency_model,
         "pp, tp, cp, dp": ", ".join(str(each) for each in (chosen.pp, chosen.tp, chosen.cp, chosen.dp)),
         "context ranks": chosen.cp_comm if chosen.cp > 1 else NONE,
-        "micro-batch": f"{chosen.micro_batch}, {chosen.num_micro_batches} of them",
+        "micro-batch": f"{chosen.micro_batch}, {batch_words(chosen, 'a pipeline')}"
+        if chosen.micro_batches
+        else f"{chosen.micro_batch}, {chosen.num_micro_batches} of them",
         "schedule": chosen.schedule + (f", {chosen.vpp} chunks" if chosen.vpp > 1 else ""),
         "ZeRO": str(chosen.zero),
         "optimizer states on hosts": f"{100 * share:.3g} %" if share else NONE,

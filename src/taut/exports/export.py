@@ -16,7 +16,7 @@ from taut.errors import DataError
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.environment import environment_file
 from taut.exports.flagscale import flagscale_files
-from taut.exports.job import Job
+from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_files
 from taut.exports.notes import launch_notes
@@ -115,6 +115,9 @@ def launch_files(job: Job, targets: list[str]) -> Files:
         raise DataError(f"--to {','.join(targets)}: expected one framework at most, and at least one target")
     framework = frameworks[0] if frameworks else ""
     starters = [name for name in targets if name in STARTERS] or ["torchrun"]
+    if framework and job.strategy.uneven_batch:
+        reason = "its replicas divide the batch unevenly, which no launcher here does"
+        raise ExportError(f"{job.plan.source}: {reason}; plan with --fix uneven_batch=false")
     files = FRAMEWORKS[framework](job) if framework else {}
     for name in starters:
         files |= STARTERS[name](job)

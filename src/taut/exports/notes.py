@@ -1,6 +1,7 @@
 """``launch.md``: what to run where, and what to check before."""
 
 from taut.exports.job import Job
+from taut.planning.batch_words import batch_words
 from taut.reports.proof import percent
 
 STARTS = {
@@ -78,8 +79,12 @@ def _checks(job: Job, framework: str) -> list[str]:
         f"the placement counts on links as in the plan: node i of {job.plan.cluster} is host i",
         f"the fullest device is predicted to hold {fullest:.1f} GiB; precision {job.memory.precision}",
         *(["memory counts on a fused loss as Transformer Engine's; Megatron-LM's own may keep more"] * fused),
-        f"batch {job.global_batch} of {job.sequence} tokens: {chosen.dp} replicas, {count} "
-        f"micro-batch{'es' if count > 1 else ''} of {chosen.micro_batch}",
+        f"batch {job.global_batch} of {job.sequence} tokens: {chosen.dp} replicas, "
+        + (
+            f"micro-batches of {chosen.micro_batch}, {batch_words(chosen)}"
+            if chosen.micro_batches
+            else f"{count} micro-batch{'es' if count > 1 else ''} of {chosen.micro_batch}"
+        ),
     ]
 
 

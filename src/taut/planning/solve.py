@@ -9,6 +9,7 @@ certificate (``taut.solver.certificate.write``) writes down everything that ``ta
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any, Unpack, overload
 
 from taut.data.costs import RECOMPUTE
@@ -184,6 +185,8 @@ def planned(
         reason = f"expected a number above 0, and 1 with a method other than {SEARCH}"
         raise FieldError("processes", str(processes), reason)
     problem, limits = planning_problem(request), request.limits
+    if method != SEARCH:
+        problem = _of_even_batches(problem, method)
     tried = (
         None if method == SEARCH else certified(problem, _found_by(method, problem, limits, progress), limits, progress)
     )
@@ -199,6 +202,22 @@ def planned(
         raise NothingFoundError(f"no plan found: {why}; no plan is faster than {result.lower_bound:.6g} s")
     _warn_outside(problem, result.incumbent.strategy)
     return Plan(plan_document(problem, result, limits, None if tried is None else tried.figures))
+
+
+def _of_even_batches(problem: PlanningProblem, method: str) -> PlanningProblem:
+    """
+    The problem of the methods that know no batches which replicas divide unevenly.
+
+    Raises
+    ------
+    FieldError
+        If such a one is asked for.
+    """
+    if problem.space.fixed.get("uneven_batch"):
+        raise FieldError("method", method, "knows no uneven batch, expected none beside uneven_batch=true")
+    if not problem.space.uneven_batch:
+        return problem
+    return replace(problem, space=problem.space.model_copy(update={"uneven_batch": False}))
 
 
 def scored_by_simulation(request: PlanRequest, method: str) -> tuple[PlanRequest, str]:

@@ -48,10 +48,13 @@ def stated_configuration(request: PlanRequest) -> Stated:
     """
     problem = planning_problem(request)
     recompute = request.fix.get("recompute")
-    if len(problem.candidates) > MOST_OPEN:
-        count = len(problem.candidates)
+    even = [candidate for candidate in problem.candidates if not candidate.uneven_batch]
+    if not even:
+        raise DataError("--fix: uneven_batch=true: the batch of a stated configuration is even, expected false")
+    if len(even) > MOST_OPEN:
+        count = len(even)
         raise DataError(f"--fix: {count} candidates hold the fixed values, expected at most {MOST_OPEN}: fix more")
-    found = [_simple(problem, candidate, recompute) for candidate in problem.candidates]
+    found = [_simple(problem, candidate, recompute) for candidate in even]
     _, _, strategy = min(found, key=lambda each: each[:2])
     return Stated(problem, strategy, rank_order(strategy.candidate))
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from taut.data.units import GIB
+from taut.planning.batch_words import batch_words
 from taut.reports.proof import proof
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _head(plan: "PlanDocument") -> list[str]:
         f"latency model {plan.certificate.latency_model}{overlap}{_stack(plan)}",
         "",
         f"strategy    {strategy_words(strategy)}",
-        f"            micro-batch {strategy.micro_batch}, {strategy.num_micro_batches} of them a pipeline and step",
+        f"            micro-batch {strategy.micro_batch}, {batch_words(strategy)}",
         f"step time   {predicted.step_time_s:.4g} s: {_throughput(predicted)}",
         "",
     ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from taut.data.calibration import Calibration
 from taut.errors import DataError
+from taut.planning.batch_words import batch_words
 from taut.planning.tables import device_ranges
 from taut.reports.alternatives import candidate_name, own_entry
 from taut.reports.page.figures import gap_figure, memory_figure, parts_figure
@@ -133,7 +134,7 @@ def _strategy(plan: "Plan") -> str:
         **({"experts": strategy.ep, "experts' tensor": strategy.etp} if strategy.ep > 1 else {}),
         "chunks a device": strategy.vpp,
         "micro-batch": strategy.micro_batch,
-        "micro-batches": strategy.num_micro_batches,
+        "micro-batches": batch_words(strategy) if strategy.micro_batches else strategy.num_micro_batches,
         "schedule": strategy.schedule,
         "ZeRO": strategy.zero,
         "sequence parallel": "yes" if strategy.sequence_parallel else "no",
