@@ -22,10 +22,11 @@ a bound as well, which (1) is never below.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from taut.data.arrays import Floats
+from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.partition import PartitionProblem, partition_problem
 from taut.formulations.problem import PlanningProblem
@@ -73,7 +74,7 @@ def uneven_bound(
     return UnevenBound(seconds=seconds * (1 - ROUNDING), divided=tuple(found))
 
 
-def _estimate(pace: Floats, replicas: Floats, total: int, pp: int) -> list[int]:
+def _estimate(pace: Floats, replicas: Ints, total: int, pp: int) -> list[int]:
     """Micro-batches by type with which all end together, n micro-batches taking n + pp - 1 times the pace."""
     together = (total + replicas.sum() * (pp - 1)) / (replicas / pace).sum()
     return [max(int(n), 1) for n in np.ceil(together / pace - (pp - 1))]
@@ -88,7 +89,7 @@ def _least(
     while True:
         counts = _spared(seconds, replicas, total, counts)
         least = max(seconds(k, n) for k, n in enumerate(counts))
-        within = [_most(lambda n, k=k: seconds(k, n), least, start, total) for k, start in enumerate(counts)]
+        within = [_most(partial(seconds, k), least, start, total) for k, start in enumerate(counts)]
         if min(within) == 0 or sum(r * n for r, n in zip(replicas, within, strict=True)) < total:
             return least, counts
         counts = within

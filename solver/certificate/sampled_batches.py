@@ -69,7 +69,7 @@ def _together(at: Floats, pace: Floats, choice: Choice) -> Ints:
     if not (pace > 0).all():
         return np.full(dp, choice.num_micro_batches)
     end = (total + (at / pace).sum() - dp * pp) / (1 / pace).sum()
-    counts = np.maximum(np.floor((end - at) / pace + pp), 1).astype(np.int64)
+    counts: Ints = np.maximum(np.floor((end - at) / pace + pp), 1).astype(np.int64)
     while counts.sum() < total:
         counts[np.argmin(at + (counts + 1 - pp) * pace)] += 1
     while counts.sum() > total:

@@ -15,8 +15,7 @@ from taut.formulations.latency import step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Strategy
 from taut.solver.batch_division import divide_batch
-from taut.solver.bounds import computations
-from taut.solver.bounds.uneven_batch import UnevenBound
+from taut.solver.bounds.uneven_batch import UnevenBound, uneven_bound
 from taut.solver.certificate.examined import Examined, case_of
 from taut.solver.certificate.reference.space import Choice
 from taut.solver.certificate.verify import verify_document
@@ -170,7 +169,7 @@ def test_a_replica_on_two_types_breaks_a_rule() -> None:
 
 def test_a_raised_bound_is_refuted_by_sampled_plans(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a bound that is four times as large in search and check alike, the plan or sampled ones refute it."""
-    real = computations.uneven_bound
+    real = uneven_bound
 
     def raised(*given: Any, **named: Any) -> UnevenBound:
         found = real(*given, **named)
