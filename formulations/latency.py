@@ -25,7 +25,7 @@ A calibration multiplies the terms, and adds a constant.
 Sources: Yim et al. (Pipette) eqs. 3-6; Li et al. (AMP) eqs. 3-5.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -120,8 +120,8 @@ def _pipelines(problem: PlanningProblem, strategy: Strategy, tables: StageTables
     """T_pipe of every replica by its closed form, eq. (3), and the ends of its stages, eq. (4)."""
     candidate = strategy.candidate
     compute, tensor, backward, sharding = _stage_seconds(problem, strategy, tables, devices)
-    weights = problem.transfer_weights(candidate, strategy.batches)
-    transfers = weights * _trip(problem, strategy, tables, devices)
+    weights = [problem.transfer_weight(replace(candidate, num_micro_batches=m)) for m in strategy.batches.tolist()]
+    transfers = np.array(weights) * _trip(problem, strategy, tables, devices)
     stage = compute + tensor + sharding
     slowest = np.argmax(stage, axis=-2, keepdims=True)
 

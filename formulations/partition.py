@@ -222,9 +222,6 @@ def partition_problem(
     """
     The partition problem of a candidate, blocks priced at the best links that their device type offers.
 
-    Where replicas divide the batch unevenly it is that of a replica on devices as fast as the fastest of any type
-    (``taut.solver.bounds.uneven_batch``).
-
     Seconds of a pass with what its gathers add (``taut.formulations.sharding`` (2)) grow with the rate of the gathers
     and with the computation that hides them, so the least of both bounds them.
 

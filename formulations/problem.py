@@ -283,11 +283,6 @@ class PlanningProblem:
             return self.coefficient("data_parallel") * each.exchanged_at_end(candidate.zero)
         return self.coefficient("data_parallel") * each.exchanged(candidate.zero, candidate.num_micro_batches)
 
-    def transfer_weights(self, candidate: Candidate, micro_batches: Ints) -> Floats:
-        """The same of replicas that run so many micro-batches each."""
-        weights = [self.transfer_weight(replace(candidate, num_micro_batches=m)) for m in micro_batches.tolist()]
-        return np.array(weights)
-
     def transfer_weight(self, candidate: Candidate) -> float:
         """
         How often a step pays the trip through the pipeline, the factor on T_PP.

@@ -24,7 +24,7 @@ A sample proves nothing: it only shows errors.
 import heapq
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations, islice, pairwise, permutations, product
 
 import numpy as np
@@ -37,9 +37,9 @@ from taut.solver.certificate.reference.memory import Stages, capacity_kib, margi
 from taut.solver.certificate.reference.prices import price
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 from taut.solver.certificate.sampled_batches import Batches, batches, by_type, of_types
+from taut.solver.certificate.sampled_best import Best, refutation
 from taut.solver.certificate.sampled_divisions import Recompute, balanced, between, even, fitted, recomputes
 
-TOLERANCE = 1e-9
 MOST_CALLS = 1200
 """Strategies that are priced, each on several placements: about a second, less than deriving the bounds takes."""
 DESCENT_CALLS = 60
@@ -73,30 +73,6 @@ class KnownPlan:
     choice: Choice
     stages: Stages
     devices: Ints
-
-
-@dataclass
-class _Best:
-    """The best plan known of a candidate: bytes over the limit, then seconds."""
-
-    choice: Choice
-    bound: float
-    key: tuple[float, float] = (math.inf, math.inf)
-    stages: Stages = ()
-    recompute: Recompute = ()
-    devices: Ints = field(default_factory=lambda: np.zeros((0, 0, 0), dtype=np.int64))
-
-    @property
-    def refutes(self) -> bool:
-        """Whether the plan refutes the bound, (1)."""
-        excess, seconds = self.key
-        return excess <= 0 and (math.isinf(self.bound) or seconds < self.bound * (1 - TOLERANCE))
-
-    @property
-    def promise(self) -> tuple[float, float]:
-        """How near the plan is to refuting the bound; less is nearer."""
-        excess, seconds = self.key
-        return excess, seconds / self.bound if self.bound > 0 and math.isfinite(self.bound) else 1.0
 
 
 def sample(
@@ -145,19 +121,19 @@ class _Sampler:
         faults: list[str] = []
         for by_order in (False, True):
             group = [each for each in known if (each[0].schedule not in CLOSED_FORM) == by_order]
-            faults += [_words(best) for best in self._searched(group) if best.refutes]
+            faults += [refutation(best) for best in self._searched(group) if best.refutes]
         return Sample(plans=self._plans, feasible=self._feasible, faults=tuple(faults))
 
-    def _searched(self, known: list[tuple[Choice, float]]) -> list[_Best]:
+    def _searched(self, known: list[tuple[Choice, float]]) -> list[Best]:
         """The best plans of some candidates: the lowest bounds, and others at random."""
         self._calls = float(MOST_CALLS)
         lowest = heapq.nsmallest(len(known) // 4 + 1, known, key=lambda each: each[1])
-        found: dict[Choice, _Best] = {}
+        found: dict[Choice, Best] = {}
         for choice, bound in [*lowest, *(known[i] for i in self._rng.permutation(len(known)))]:
             if self._calls < MOST_CALLS / 2:
                 break
             if choice not in found and self._cost(choice) <= MOST_CALLS / 20:
-                found[choice] = self._sampled(_Best(choice, bound))
+                found[choice] = self._sampled(Best(choice, bound))
         for best in sorted(found.values(), key=lambda each: each.promise):
             if self._calls <= 0:
                 break
@@ -165,14 +141,14 @@ class _Sampler:
                 self._descend(best)
         return list(found.values())
 
-    def _sampled(self, best: _Best) -> _Best:
+    def _sampled(self, best: Best) -> Best:
         """The best of sampled strategies on sampled placements, (2) and (3)."""
         placements = self._placements(best.choice)
         for stages, recompute in self._strategies(best.choice):
             self._try(best, stages, recompute, placements)
         return best
 
-    def _try(self, best: _Best, stages: Stages, recompute: Recompute, placements: Ints) -> bool:
+    def _try(self, best: Best, stages: Stages, recompute: Recompute, placements: Ints) -> bool:
         """Price a strategy on placements (n, pp, dp, tp), and keep the best; whether it is new."""
         choice, order = best.choice, order_for(self._case, best.choice)
         self._calls -= self._cost(choice)
@@ -265,7 +241,7 @@ class _Sampler:
         for stages in dict.fromkeys(divisions):
             yield stages, fitted(self._case, choice, stages, self._least)
 
-    def _descend(self, best: _Best) -> None:
+    def _descend(self, best: Best) -> None:
         """Steepest descent from the best plan of a candidate, (4)."""
         until = self._calls - DESCENT_CALLS * self._cost(best.choice)
         moved = True
@@ -276,7 +252,7 @@ class _Sampler:
                     break
                 moved |= self._try(best, stages, recompute, best.devices[None])
 
-    def _exchanged(self, best: _Best) -> Ints:
+    def _exchanged(self, best: Best) -> Ints:
         """The placement with two blocks exchanged, or all orders of its groups where they are few."""
         groups = best.devices.reshape(-1, best.choice.block)
         count = len(groups)
@@ -290,7 +266,7 @@ class _Sampler:
         moved = groups[orders].reshape(-1, *best.devices.shape)
         return of_types(self._case, best.choice, moved) if best.choice.uneven_batch else np.asarray(moved)
 
-    def _neighbours(self, best: _Best) -> Iterator[tuple[Stages, Recompute]]:
+    def _neighbours(self, best: Best) -> Iterator[tuple[Stages, Recompute]]:
         """Strategies with one boundary moved by a layer, its recompute kept or fitted, or one recompute changed."""
         cuts = [end for _, end in best.stages]
         for c in self._rng.permutation(len(cuts) - 1).tolist():
@@ -305,13 +281,3 @@ class _Sampler:
         for c in self._rng.permutation(len(cuts)).tolist():
             for kind in recomputes(self._case, best.choice):
                 yield best.stages, (*best.recompute[:c], kind, *best.recompute[c + 1 :])
-
-
-def _words(best: _Best) -> str:
-    choice, seconds = best.choice, best.key[1]
-    contexts = f" cp={choice.cp}" if choice.cp > 1 else ""
-    contexts += f" ep={choice.ep} etp={choice.etp}" if choice.ep > 1 else ""
-    name = f"pp={choice.pp} tp={choice.tp}{contexts} dp={choice.dp} micro_batch={choice.micro_batch} {choice.schedule}"
-    name += " uneven batch" if choice.uneven_batch else ""
-    claim = "is said to be infeasible" if math.isinf(best.bound) else f"has the bound {best.bound}"
-    return f"candidate {name} {claim}, but a sampled plan of it takes {seconds}"
