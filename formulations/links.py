@@ -84,8 +84,8 @@ class Links:
         """Seconds per byte of the slower direction in data-parallel rings between sites."""
         return slower_direction(1.0 / self.data_rate)
 
-    def pipeline_rate(self, tp: int) -> PairTable:
-        """Bytes per second of one tensor rank's pipeline transfers between sites at a tensor degree, eq. (2)."""
+    def pipeline_rate(self, tp: int | Ints) -> PairTable:
+        """Bytes per second of one tensor rank's pipeline transfers between sites, eq. (2); tp may differ by node."""
         return self._shared(np.minimum(tp, self.gpus_per_node))
 
     def _shared(self, senders: Ints) -> PairTable:

@@ -8,7 +8,8 @@ next, the division minimises
 
 For a tolerance :math:`\mu` on every stage, :math:`D_\mu[x, j]` is the least sum of stages 0 to x on layers [0, j),
 found stage by stage over the last cut. The optimum is the least of :math:`(m - 1) \mu + D_\mu[pp - 1, L]` over all
-values that t takes. Tolerances ascend and end where :math:`(m - 1) \mu + D_\infty` is no better than what was found.
+values that t takes. Tolerances ascend from the least with a division, the bottleneck
+:math:`\min \max_x t`, and end where :math:`(m - 1) \mu + D_\infty` is no better than what was found.
 
 It is the dynamic program of AMP (Li et al. 2022, section 3.5, equation 5), which tries all tolerances. Where stages are
 alike ``taut.solver.layer_partition`` solves the same problem, with memory and what later stages wait for.
@@ -39,6 +40,7 @@ def divide(seconds: Floats, transfers: Floats, micro_batches: int) -> Ints | Non
     """
     first, end = np.triu_indices(seconds.shape[1], 1)
     tolerances = np.unique(seconds[:, first, end])
+    tolerances = tolerances[tolerances >= bottleneck(seconds)]
     least, ends = _sums(seconds, transfers, np.inf)
     if not np.isfinite(least):
         return None
@@ -51,6 +53,20 @@ def divide(seconds: Floats, transfers: Floats, micro_batches: int) -> Ints | Non
             value = total + (micro_batches - 1) * _longest(seconds, found)
             best, ends = min((best, ends), (value, found), key=lambda pair: pair[0])
     return ends
+
+
+def bottleneck(seconds: Floats) -> float:
+    """Least seconds of the slowest stage over all divisions; infinite where none has all stages finite."""
+    inner = np.triu(np.ones(seconds.shape[1:], dtype=bool), 1)
+    slowest = np.where(np.arange(seconds.shape[1]) == 0, 0.0, np.inf)
+    for stage in seconds:
+        slowest = np.maximum(slowest[:, None], np.where(inner, stage, np.inf)).min(axis=0)
+    return float(slowest[-1])
+
+
+def least_sum(seconds: Floats, transfers: Floats) -> float:
+    """Least sum of stages and transfers over all divisions, infinite where none has all stages finite."""
+    return _sums(seconds, transfers, np.inf)[0]
 
 
 def _sums(seconds: Floats, transfers: Floats, tolerance: float) -> tuple[float, Ints]:

@@ -1,0 +1,215 @@
+r"""
+Step time and memory of a pipeline of meshes: ``taut.formulations.latency`` for stages with degrees of their own.
+
+Sets: stages x, pipelines c (``taut.formulations.meshes.choice`` (8)); m micro-batches a step.
+
+(1) :math:`t[x, c]`: seconds of the slowest of the pipeline's replicas on stage x at the degrees of its mesh, and the
+    traffic within its tensor groups; ``backward`` likewise.
+(2) A rank's trip is the longest way to it over the ranks of the stages before: to the same rank inside a mesh, and to
+    all ranks that it exchanges pieces with between meshes (``taut.formulations.meshes.crossing`` (2)), there and back.
+    :math:`T_{PP}[c]` is the longest trip to a rank of the last stage. A pipeline's ranks on a node share its cards.
+(3) :math:`T_{pipe}[c] = \sum_x t + (m - 1) \max_x t + \max(1, m / P) T_{PP}[c]`.
+(4) :math:`end[0] = T_{pipe}`, and :math:`end[x + 1] = end[x] - backward[x] - back[x]`, back the slowest rank's way of
+    the gradient.
+(5) :math:`T = \max(\max_x (\max_c end[x, c] + R_x), \; \max(end \text{ of first and last}) + R_{tied})
+    + \max_x T_{opt}[x] + constant`, with reductions R and optimizer of each stage's own replicas
+    (``taut.formulations.gradient_reductions`` (1) to (4)).
+
+With equal degrees in all meshes this is the step time of the ordinary plan.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.data.units import KIB
+from taut.formulations.gradient_reductions import (
+    after_overlap,
+    hierarchical_ring,
+    optimized_parameters,
+    optimizer_shards,
+    overlaps,
+    tied_seconds,
+)
+from taut.formulations.meshes.choice import MeshChoice
+from taut.formulations.meshes.crossing import crossing
+from taut.formulations.pair_table import PairTable
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.strategy import Division, Strategy
+from taut.formulations.tables.block_links import block_link
+from taut.formulations.tables.memory import bytes_of_stages
+
+
+@dataclass(frozen=True, eq=False)
+class MeshPlan:
+    """A choice with its division of the layers and the devices of every mesh, (pp, dp, tp) each."""
+
+    choice: MeshChoice
+    division: Division
+    devices: tuple[Ints, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshStep:
+    """Seconds of a step and its parts: passes with the traffic of tensor groups, hops, reductions, optimizer."""
+
+    total: float
+    passes: float
+    pipeline_transfers: float
+    data_parallel: float
+    optimizer: float
+    constant: float
+
+
+def mesh_step(problem: PlanningProblem, plan: MeshPlan) -> MeshStep:
+    """
+    Price a plan, (1) to (5).
+
+    Parameters
+    ----------
+    problem
+        Model, cluster and costs; the latency model is ``step``.
+    plan
+        Meshes, division and devices.
+    """
+    choice, count = plan.choice, plan.choice.pipelines
+    seconds = [_stage_seconds(problem, plan, k) for k in range(len(choice.meshes))]
+    stage, backward = (
+        np.concatenate([each[part].reshape(len(each[part]), count, -1).max(axis=-1) for each in seconds])
+        for part in (0, 1)
+    )
+    trip, back = _trips(problem, plan)
+    transfers = problem.transfer_weight(choice.candidate(0)) * trip
+    passes = stage.sum(axis=0) + (choice.num_micro_batches - 1) * stage.max(axis=0)
+    total = passes + transfers
+    later = (backward[:-1] + problem.coefficient("pipeline") * back).cumsum(axis=0)
+    ended = (total - np.concatenate([np.zeros((1, count)), later])).max(axis=-1)
+    reduced = (ended + _reductions(problem, plan, [each[1] for each in seconds])).max()
+    end = max(float(reduced), float(max(ended[0], ended[-1])) + _tied(problem, plan))
+    optimizer, worst = float(_optimizer(problem, plan).max()), int(total.argmax())
+    return MeshStep(
+        total=end + optimizer + problem.constant_seconds,
+        passes=float(passes[worst]),
+        pipeline_transfers=float(transfers[worst]),
+        data_parallel=end - float(total[worst]),
+        optimizer=optimizer,
+        constant=problem.constant_seconds,
+    )
+
+
+def _ranges(plan: MeshPlan, k: int) -> tuple[Ints, Ints, Ints]:
+    """Index of recompute, first layer and end of the stages of the mesh at place k."""
+    start, count = plan.choice.first_stages[k], plan.choice.meshes[k].pp
+    recompute, first, end = (each[start : start + count] for each in plan.division.ranges)
+    return recompute, first, end
+
+
+def _stage_seconds(problem: PlanningProblem, plan: MeshPlan, k: int) -> tuple[Floats, Floats]:
+    """Seconds of both passes and of the backward pass of every stage and replica of a mesh, (pp, dp), (1)."""
+    candidate, kind = plan.choice.candidate(k), plan.choice.meshes[k].kind
+    recompute, first, end = _ranges(plan, k)
+    tables, passes = problem.tables(candidate), problem.passes(candidate)
+    none = np.zeros(plan.devices[k].shape[:2])
+    both = none + tables.seconds[kind, recompute, first, end][:, None]
+    backward = none + (passes.input_gradient + passes.weight_gradient)[kind, recompute, first, end][:, None]
+    if candidate.tp == 1:
+        return both, backward
+    link, within = block_link(problem.links, plan.devices[k], candidate.block), (first[:, None], end[:, None])
+    every = tables.traffic.at(recompute[:, None], *within)
+    later = every.less(tables.forward.at(*within))
+    return both + every.seconds(link), backward + later.seconds(link)
+
+
+def hop_inverse(problem: PlanningProblem, choice: MeshChoice) -> PairTable:
+    """Seconds per byte between sites while all ranks of a pipeline that lie on a node send, (2)."""
+    together = np.zeros(len(problem.device_types), dtype=np.int64)
+    for mesh in choice.meshes:
+        together[mesh.kind] = mesh.tp * mesh.dp // choice.pipelines
+    inverse: PairTable = 1.0 / problem.links.pipeline_rate(together[problem.type_of_node])
+    return inverse
+
+
+def _trips(problem: PlanningProblem, plan: MeshPlan) -> tuple[Floats, Floats]:
+    """T_PP by pipeline (D,), (2), and the way of the gradient back to every stage but the last (P - 1, D), (4)."""
+    choice, links, inverse = plan.choice, problem.links, hop_inverse(problem, plan.choice)
+    reached, back, count = np.zeros(plan.devices[0][0].size), list[Floats](), choice.pipelines
+    for k, devices in enumerate(plan.devices):
+        message = problem.tables(choice.candidate(k)).message[_ranges(plan, k)[2]]
+        sites = links.site_of[devices].reshape(len(devices), -1)
+        for x in range(len(devices) - 1):
+            i, j = sites[x], sites[x + 1]
+            again = links.latency[j, i] + message[x] * inverse[j, i]
+            reached = reached + links.latency[i, j] + message[x] * inverse[i, j] + again
+            back.append(again.reshape(count, -1).max(axis=-1))
+        if k + 1 < len(plan.devices):
+            whole = float(message[-1]) * devices[-1].size
+            forth, again, joined = crossing(links, inverse, devices[-1], plan.devices[k + 1][0], whole)
+            back.append(again.max(axis=1).reshape(count, -1).max(axis=-1))
+            reached = np.where(joined, reached[:, None] + forth + again, 0.0).max(axis=0)
+    return reached.reshape(count, -1).max(axis=-1), np.stack(back)
+
+
+def _reductions(problem: PlanningProblem, plan: MeshPlan, backward: list[Floats]) -> Floats:
+    """R of every stage (P,), (5)."""
+    found = []
+    for k, devices in enumerate(plan.devices):
+        candidate, (_, first, end) = plan.choice.candidate(k), _ranges(plan, k)
+        if candidate.dp == 1:
+            found.append(np.zeros(len(devices)))
+            continue
+        seconds = problem.gradient_bytes(candidate)[first, end] * hierarchical_ring(problem, devices)
+        if overlaps(problem, candidate):
+            parameters = problem.tables(candidate).parameters[first, end]
+            seconds = after_overlap(seconds, parameters, backward[k].max(axis=-1), candidate)
+        found.append(seconds)
+    return np.concatenate(found)
+
+
+def _tied(problem: PlanningProblem, plan: MeshPlan) -> float:
+    """R_tied, (5): the two stages have equal degrees."""
+    if not problem.model.shares_embedding:
+        return 0.0
+    ends = np.stack([plan.devices[0][0], plan.devices[-1][-1]])
+    return float(tied_seconds(problem, Strategy(candidate=plan.choice.candidate(0), division=plan.division), ends))
+
+
+def _optimizer(problem: PlanningProblem, plan: MeshPlan) -> Floats:
+    """T_opt of every stage (P,)."""
+    found = []
+    for k, mesh in enumerate(plan.choice.meshes):
+        candidate, (_, first, end) = plan.choice.candidate(k), _ranges(plan, k)
+        parameters = optimized_parameters(problem, candidate)[first, end] / optimizer_shards(candidate)
+        found.append(problem.optimizer_seconds[mesh.kind] * parameters)
+    return np.concatenate(found)
+
+
+def mesh_memory(problem: PlanningProblem, plan: MeshPlan) -> list[int]:
+    """Predicted bytes of one device of every stage, at the degrees of its mesh."""
+    found: list[int] = []
+    for k in range(len(plan.choice.meshes)):
+        candidate, start = plan.choice.candidate(k), plan.choice.first_stages[k]
+        every = bytes_of_stages(problem.tables(candidate), problem.memory, candidate, *plan.division.ranges)
+        found += every[start : start + plan.choice.meshes[k].pp].tolist()
+    return found
+
+
+def mesh_violations(problem: PlanningProblem, plan: MeshPlan) -> list[str]:
+    """Rules that the devices and stages of a plan break, one line each; none where it can run."""
+    choice, links, found = plan.choice, problem.links, list[str]()
+    ends, firsts = plan.division.ends.tolist(), plan.division.starts.tolist()
+    if firsts != [0, *ends[:-1]] or len(ends) != choice.pp or ends[-1] != len(problem.model.blocks):
+        return ["the stages do not divide the layers in order"]
+    if sorted(np.concatenate([each.ravel() for each in plan.devices]).tolist()) != list(range(len(links.node_of))):
+        return ["not every device is used exactly once"]
+    for k, mesh in enumerate(choice.meshes):
+        nodes = links.node_of[plan.devices[k]]
+        if (problem.type_of_node[nodes] != mesh.kind).any():
+            found.append(f"mesh {k} has devices of another type than {problem.device_types[mesh.kind]}")
+        if (nodes != nodes[..., :1]).any():
+            found.append(f"a tensor group of mesh {k} lies on several nodes")
+    for x, need in enumerate(mesh_memory(problem, plan)):
+        budget = int(problem.budget[choice.meshes[choice.mesh_of_stage[x]].kind])
+        if need > budget:
+            found.append(f"stage {x} needs {-(-need // KIB)} KiB of {budget // KIB}")
+    return found

@@ -1,0 +1,202 @@
+r"""
+The best plan of meshes: a branch and bound over their choices.
+
+(1) Choices wait in the order of their bounds (``taut.solver.meshes.bound`` (3), then (1)). The one with the least bound
+    is refined: by its exact bound, and then by plans; then it is done. The search ends where no choice that is not done
+    has a bound below the incumbent; the global bound is the least of the incumbent and all bounds.
+(2) Plans of a choice have devices in the two orders of ranks that FlagScale has, over the nodes of a type in the
+    cluster's order: ``tp-cp-ep-dp-pp``, stage by stage, and ``tp-pp-dp``, replica by replica. The division is the one
+    that attains the bound, and others that are reached from it by steepest descent over one layer moved between
+    neighbouring stages, each stage with its cheapest recompute that fits.
+
+The bound holds for any placement and division; the plans are only those of (2).
+"""
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+
+from taut.data.arrays import Floats, Ints
+from taut.formulations.meshes.choice import MeshChoice, mesh_choices
+from taut.formulations.meshes.step_time import MeshPlan, mesh_step
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.strategy import Division
+from taut.solver.interrupt import interrupt_requested
+from taut.solver.meshes.bound import MeshBounds, StageTimes
+from taut.solver.result import SOLVED, Limits, Progress, Status, StoppedBy, relative_gap
+from taut.solver.stopwatch import Stopwatch
+
+ORDERS = ("tp-cp-ep-dp-pp", "tp-pp-dp")
+"""Orders of ranks inside a mesh, (2); the second one is FlagScale's ``use_tp_pp_dp_mapping``."""
+QUICK, EXACT = 0, 1
+
+
+@dataclass(frozen=True, eq=False)
+class MeshIncumbent:
+    """The best plan found, the order of its ranks, and its seconds."""
+
+    plan: MeshPlan
+    order: str
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class MeshSearch:
+    """
+    Outcome: incumbent and global bound, how many choices there are and how many were refined, and why it ended.
+
+    ``examined`` are the choices with plans, in the order of their bounds: choice, bound, seconds of its best plan.
+    """
+
+    status: Status
+    stopped_by: StoppedBy
+    incumbent: MeshIncumbent | None
+    lower_bound: float
+    choices: int
+    examined: tuple[tuple[MeshChoice, float, float], ...]
+    wall_s: float
+
+
+def search_meshes(problem: PlanningProblem, limits: Limits, progress: Progress | None = None) -> MeshSearch:
+    """
+    Search all choices of a problem, (1).
+
+    Parameters
+    ----------
+    problem
+        What is planned, on devices of several types.
+    limits
+        Time, and the gap that is good enough.
+    progress
+        Called with elapsed seconds, incumbent, bound and what was just done.
+    """
+    with Stopwatch() as watch, interrupt_requested() as asked:
+        run = _Run(problem, mesh_choices(problem))
+        stopped = StoppedBy.EXHAUSTED
+        while run.waiting and not run.is_done:
+            gap = relative_gap(run.seconds, run.lower_bound)
+            if gap is not None and gap <= limits.gap:
+                stopped = StoppedBy.GAP
+                break
+            if asked() or (limits.time_limit is not None and watch.seconds >= limits.time_limit):
+                stopped = StoppedBy.INTERRUPT if asked() else StoppedBy.TIME
+                break
+            found = run.refine()
+            if progress is not None and found is not None:
+                progress(watch.seconds, run.seconds, run.lower_bound, found.words(problem.device_types))
+        return run.outcome(stopped, limits, watch.seconds)
+
+
+class _Run:
+    """Choices in the order of their bounds, and what is known of those that are done."""
+
+    def __init__(self, problem: PlanningProblem, choices: list[MeshChoice]) -> None:
+        self._problem, self._bounds, self._choices = problem, MeshBounds(problem), choices
+        self._number = count()
+        self.incumbent: MeshIncumbent | None = None
+        self.done: list[tuple[MeshChoice, float, float]] = []
+        self.waiting = [(self._bounds.quick(choice), next(self._number), QUICK, choice) for choice in choices]
+        self.waiting = [entry for entry in self.waiting if math.isfinite(entry[0])]
+        heapq.heapify(self.waiting)
+
+    @property
+    def seconds(self) -> float:
+        """Of the incumbent; infinite without one."""
+        return math.inf if self.incumbent is None else self.incumbent.seconds
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no choice that waits may be better than the incumbent."""
+        return self.waiting[0][0] >= self.seconds * (1 - SOLVED)
+
+    @property
+    def lower_bound(self) -> float:
+        """The least of the incumbent and all bounds."""
+        done = min((bound for _, bound, _ in self.done), default=math.inf)
+        return min(self.seconds, done, self.waiting[0][0] if self.waiting else math.inf)
+
+    def refine(self) -> MeshChoice | None:
+        """Refine the choice with the least bound; it is returned where it has a better plan, (1)."""
+        bound, _, level, choice = heapq.heappop(self.waiting)
+        exact, ends = self._bounds.exact(choice)
+        exact = max(bound, exact)
+        if level == QUICK and self.waiting and exact > self.waiting[0][0]:
+            if math.isfinite(exact):
+                heapq.heappush(self.waiting, (exact, next(self._number), EXACT, choice))
+            return None
+        if ends is None:
+            return None
+        plans = _plans(self._problem, choice, self._bounds.stages(choice), ends)
+        best = min(plans, key=lambda plan: plan.seconds)
+        self.done.append((choice, min(exact, best.seconds), best.seconds))
+        if best.seconds < self.seconds:
+            self.incumbent = best
+            return choice
+        return None
+
+    def outcome(self, stopped: StoppedBy, limits: Limits, wall_s: float) -> MeshSearch:
+        """What the search ends with."""
+        bound, gap = self.lower_bound, relative_gap(self.seconds, self.lower_bound)
+        if self.incumbent is None:
+            status = Status.UNKNOWN if self.waiting else Status.INFEASIBLE
+        else:
+            status = Status.OPTIMAL if gap is not None and gap <= SOLVED else Status.FEASIBLE
+        examined = tuple(sorted(self.done, key=lambda entry: entry[1]))
+        return MeshSearch(status, stopped, self.incumbent, bound, len(self._choices), examined, wall_s)
+
+
+def ranked_devices(problem: PlanningProblem, choice: MeshChoice, order: str) -> tuple[Ints, ...]:
+    """Devices of every mesh (pp, dp, tp) in an order of ranks, over the nodes of each type in the cluster's order."""
+    type_of, found = problem.type_of_node[problem.links.node_of], list[Ints]()
+    for mesh in choice.meshes:
+        devices = np.flatnonzero(type_of == mesh.kind)
+        if order == ORDERS[0]:
+            found.append(devices.reshape(mesh.pp, mesh.dp, mesh.tp))
+        else:
+            found.append(devices.reshape(mesh.dp, mesh.pp, mesh.tp).swapaxes(0, 1))
+    return tuple(found)
+
+
+def _plans(problem: PlanningProblem, choice: MeshChoice, times: StageTimes, ends: Ints) -> Iterator[MeshIncumbent]:
+    """The best plan in each order of ranks, (2)."""
+    for order in ORDERS:
+        devices, known = ranked_devices(problem, choice, order), dict[bytes, MeshIncumbent]()
+
+        def priced(
+            ends: Ints,
+            devices: tuple[Ints, ...] = devices,
+            order: str = order,
+            known: dict[bytes, MeshIncumbent] = known,
+        ) -> MeshIncumbent:
+            if ends.tobytes() not in known:
+                plan = MeshPlan(choice, _division(times, ends), devices)
+                known[ends.tobytes()] = MeshIncumbent(plan, order, mesh_step(problem, plan).total)
+            return known[ends.tobytes()]
+
+        best, better = None, priced(ends)
+        while best is None or better.seconds < best.seconds:
+            best = better
+            moved = _moved(best.plan.division.ends, times.seconds)
+            better = min((priced(each) for each in moved), key=lambda plan: plan.seconds, default=best)
+        yield best
+
+
+def _division(times: StageTimes, ends: Ints) -> Division:
+    """A division with the cheapest recompute that fits every stage."""
+    starts = np.concatenate([[0], ends[:-1]])
+    return Division.of_ends(ends, times.recompute[np.arange(len(ends)), starts, ends])
+
+
+def _moved(ends: Ints, seconds: Floats) -> Iterator[Ints]:
+    """Divisions that fit with one layer moved between neighbouring stages."""
+    for x in range(len(ends) - 1):
+        for step in (-1, 1):
+            moved = ends.copy()
+            moved[x] += step
+            starts = np.concatenate([[0], moved[:-1]])
+            if (moved > starts).all() and np.isfinite(seconds[np.arange(len(ends)), starts, moved]).all():
+                yield moved
