@@ -46,11 +46,11 @@ LEAST_BUCKET, BUCKET_A_REPLICA = 40e6, 1e6
 def all_reduced(plan: Figures, ends: Floats) -> Floats:
     """Seconds after which no gradient is left to reduce (n,), from ends (n, pp, dp), (5)."""
     ended = ends.max(axis=-1)
-    tied = np.maximum(ended[:, 0], ended[:, -1]) + _tied(plan)
-    return np.asarray(np.maximum((ended + _reductions(plan)).max(axis=-1), tied))
+    holders = np.maximum(ended[:, 0], ended[:, -1]) + tied(plan)
+    return np.asarray(np.maximum((ended + reductions(plan)).max(axis=-1), holders))
 
 
-def _reductions(plan: Figures) -> Floats:
+def reductions(plan: Figures) -> Floats:
     """R of every stage (n, pp), (3)."""
     choice = plan.choice
     if choice.holders == 1:
@@ -128,7 +128,7 @@ def kept_rings(plan: Figures) -> Floats:
     return np.asarray(kept[1])
 
 
-def _tied(plan: Figures) -> Floats:
+def tied(plan: Figures) -> Floats:
     """Seconds of the slowest exchange of a tied embedding (n,), (4)."""
     choice, case = plan.choice, plan.case
     if not (case.model.tied_embedding or case.model.mtp_layers) or choice.pp == 1 or choice.schedule in ON_V:
@@ -197,9 +197,8 @@ def optimizer(plan: Figures) -> Floats:
     """Optimizer seconds of a step (n,), (5) to (7)."""
     if plan.case.latency_model not in WHOLE_STEP:
         return np.zeros(len(plan.devices))
-    slowest = np.array([_update(plan.case, plan.choice, name) for name in plan.case.cluster.devices])[plan.kinds].max(
-        axis=(2, 3)
-    )
+    each = np.array([update_seconds(plan.case, plan.choice, name) for name in plan.case.cluster.devices])
+    slowest = each[plan.kinds].max(axis=(2, 3))
     shards = plan.choice.copy_of if plan.choice.zero else 1
     sharers = plan.expert_holders.shape[2] if plan.choice.zero else 1
     experts = plan.by_rank(plan.experts)
@@ -207,7 +206,7 @@ def optimizer(plan: Figures) -> Floats:
     return np.asarray(seconds.max(axis=1) if plan.case.latency_model == "step" else seconds[:, 0])
 
 
-def _update(case: Case, choice: Choice, device: str) -> float:
+def update_seconds(case: Case, choice: Choice, device: str) -> float:
     """Seconds of a parameter's update on a device type, (7)."""
     own, away = case.costs.optimizer_s_per_parameter.get(device, 0.0), case.memory_of(choice).optimizer_offload_fraction
     if away == 0.0:
