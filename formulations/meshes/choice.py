@@ -29,7 +29,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations, product
 from math import gcd, lcm
-from typing import Any
 
 from taut.formulations.candidates import priced, recompute_of, zero_stages
 from taut.formulations.degrees import divisors
@@ -83,13 +82,6 @@ class MeshChoice:
         zero, sharded = self.zero if mesh.dp > 1 else 0, mesh.tp > 1
         degrees = self.pp, mesh.tp, mesh.dp, 1, mesh.micro_batch, self.num_micro_batches
         return Candidate(*degrees, "1f1b", zero, sharded, (), 0, self.recompute)
-
-    def as_dict(self, types: list[str]) -> dict[str, Any]:
-        """Plain values, with the names of the types of device."""
-        names = ("tp", "dp", "pp", "micro_batch")
-        meshes = [{"device": types[mesh.kind], **{name: getattr(mesh, name) for name in names}} for mesh in self.meshes]
-        shared = {"num_micro_batches": self.num_micro_batches, "zero": self.zero}
-        return {"meshes": meshes, **shared, **({"recompute": self.recompute} if self.recompute else {})}
 
     def words(self, types: list[str]) -> str:
         """One line."""

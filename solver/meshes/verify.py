@@ -1,0 +1,228 @@
+r"""
+Checking a plan of meshes without trusting the search that made it.
+
+(1) Its choice is one of the space's, which are enumerated by the reference evaluator's own rules
+    (``taut.solver.certificate.reference.mesh_choices``); its stages, devices and memory break no rule.
+(2) Step time, memory, gap and status follow from the inputs, priced by the reference evaluator.
+(3) No choice has a bound below the stated one: bounds of all choices are derived again, the exact one where that of two
+    dynamic programs does not reach (``taut.solver.meshes.bound`` (3)).
+(4) Those bounds share their prices with the search, so plans of the choices with the least bounds are priced by the
+    reference evaluator, in both orders of ranks and with tensor groups in random places; none that breaks no rule may
+    undercut the stated bound or its choice's own.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from taut.data.arrays import Ints
+from taut.errors import DataError
+from taut.formulations.meshes.choice import Mesh, MeshChoice
+from taut.formulations.problem import PlanningProblem
+from taut.solver.certificate.closeness import TOLERANCE, is_close
+from taut.solver.certificate.document import inputs_of, problem_digest
+from taut.solver.certificate.examined import case_of
+from taut.solver.certificate.figures import status_of
+from taut.solver.certificate.reference.mesh_choices import Meshes, every_choice
+from taut.solver.certificate.reference.meshes import MeshFigures
+from taut.solver.meshes.bound import MeshBounds
+from taut.solver.meshes.document import MeshDocument, parse_meshes
+from taut.solver.result import relative_gap
+
+SAMPLED, DRAWN = 24, 4
+"""Choices of which plans are priced in (4), and random plans of each: a second or so."""
+MOST_RANKS = 4096
+"""Devices times sampled plans up to which (4) goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshVerification:
+    """Outcome: faults (none if the plan holds), objective, derived bound, choices, and sampled plans."""
+
+    faults: tuple[str, ...]
+    objective: float
+    lower_bound: float
+    choices: int
+    sampled: int = 0
+    feasible_samples: int = 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether no fault was found."""
+        return not self.faults
+
+    @property
+    def gap(self) -> float | None:
+        """Gap of the derived bound."""
+        return relative_gap(self.objective, self.lower_bound)
+
+
+def verify_meshes(values: object, source: str = "plan") -> MeshVerification:
+    """
+    Check a document.
+
+    Parameters
+    ----------
+    values
+        What the JSON file holds.
+    source
+        File name for messages.
+
+    Raises
+    ------
+    DataError
+        If this is no such document.
+    """
+    document = parse_meshes(values, source)
+    try:
+        check = _Check(document, document.problem(source), document.mesh_devices(source))
+        faults = [*check.inputs()] or [*check.strategy()] or [*check.figures()] or [*check.bound()]
+        sampled, feasible = (0, 0) if faults else check.sample(faults)
+    except DataError as error:
+        return MeshVerification(faults=(str(error),), objective=math.nan, lower_bound=-math.inf, choices=0)
+    stated = document.certificate
+    bound = -math.inf if stated.lower_bound_s is None or faults else stated.lower_bound_s
+    return MeshVerification(
+        faults=tuple(faults),
+        objective=stated.objective_s,
+        lower_bound=bound,
+        choices=stated.choices,
+        sampled=sampled,
+        feasible_samples=feasible,
+    )
+
+
+class _Check:
+    """A document with what was derived of it."""
+
+    def __init__(self, document: MeshDocument, problem: PlanningProblem, devices: tuple[Ints, ...]) -> None:
+        self._document, self._problem, self._case = document, problem, case_of(problem)
+        self._bounds, strategy = MeshBounds(problem), document.strategy
+        unknown = [mesh.device for mesh in strategy.meshes if mesh.device not in problem.device_types]
+        if unknown:
+            raise DataError(f"strategy.meshes: {unknown[0]} is no device of the cluster")
+        degrees = tuple(
+            (problem.device_types.index(mesh.device), mesh.tp, mesh.dp, mesh.pp, mesh.micro_batch)
+            for mesh in strategy.meshes
+        )
+        self._meshes = Meshes(degrees, strategy.num_micro_batches, strategy.zero, strategy.all_recompute)
+        stages = tuple((first, end) for first, end in strategy.stages)
+        self._plan = MeshFigures(self._case, self._meshes, stages, tuple(strategy.recompute), devices)
+
+    @cached_property
+    def _choices(self) -> list[Meshes]:
+        return list(every_choice(self._case))
+
+    def inputs(self) -> Iterator[str]:
+        """Inputs with another digest than stated."""
+        derived, stated = inputs_of(self._problem), self._document.certificate
+        for role, section in self._document.inputs.items():
+            if derived[role]["sha256"] != section.sha256 or derived[role]["name"] != section.name:
+                yield f"inputs.{role}: name or digest is not that of its content"
+        digest = problem_digest(
+            derived, stated.space, stated.latency_model, overlap_grad_reduce=stated.overlap_grad_reduce
+        )
+        if digest != stated.problem_sha256:
+            yield "certificate.problem_sha256 is not the digest of inputs and space"
+
+    def strategy(self) -> Iterator[str]:
+        """Rules that the plan breaks, (1)."""
+        if self._meshes not in self._choices:
+            yield "strategy.meshes are none of the space's choices"
+            return
+        if len(self._choices) != self._document.certificate.choices:
+            yield f"certificate.choices is {self._document.certificate.choices}, enumerated {len(self._choices)}"
+        yield from self._plan.faults()
+
+    def figures(self) -> Iterator[str]:
+        """Figures that do not follow, (2)."""
+        predicted, stated, total = self._document.predicted, self._document.certificate, self._plan.total()
+        parts = math.fsum(predicted.breakdown_s.values())
+        claims = {
+            "predicted.step_time_s": predicted.step_time_s,
+            "certificate.objective_s": stated.objective_s,
+            "predicted.breakdown_s": parts,
+        }
+        for name, claim in claims.items():
+            if not is_close(claim, total):
+                yield f"{name} is {claim!r}, recomputed {total!r}"
+        if predicted.memory_bytes != self._plan.memory():
+            yield f"predicted.memory_bytes is {predicted.memory_bytes}, recomputed {self._plan.memory()}"
+        kinds = [self._meshes.degrees[k][0] for k in self._plan.mesh_of]
+        if predicted.capacity_bytes != [1024 * self._problem.capacity_kib[kind] for kind in kinds]:
+            yield "predicted.capacity_bytes is not that of the devices"
+        tokens = self._problem.space.global_batch * self._problem.model.tokens / total
+        if not is_close(predicted.tokens_per_s, tokens):
+            yield f"predicted.tokens_per_s is {predicted.tokens_per_s!r}, recomputed {tokens!r}"
+        gap = None if stated.lower_bound_s is None else relative_gap(stated.objective_s, stated.lower_bound_s)
+        if gap != stated.gap:
+            yield f"certificate.gap is {stated.gap!r}, objective and bound make it {gap!r}"
+        if str(status_of(gap)) != self._document.status:
+            yield f"status is {self._document.status}, objective and bound make it {status_of(gap)}"
+
+    def bound(self) -> Iterator[str]:
+        """Choices whose bound is below the stated one, (3)."""
+        stated = self._document.certificate.lower_bound_s
+        if stated is None:
+            return
+        if stated > self._document.certificate.objective_s * (1 + TOLERANCE):
+            yield f"certificate.lower_bound_s is {stated!r}, above the objective"
+        for meshes in self._choices:
+            choice = _choice(meshes)
+            if self._bounds.quick(choice) < stated * (1 - TOLERANCE):
+                derived = self._bounds.exact(choice)[0]
+                if derived < min(stated, self._document.certificate.objective_s) * (1 - TOLERANCE):
+                    yield f"certificate.lower_bound_s is {stated!r}, derived {derived!r} of a choice"
+                    return
+
+    def sample(self, faults: list[str]) -> tuple[int, int]:
+        """Price plans of the choices with the least bounds, (4); faults are added. How many, and how many fit."""
+        rng = np.random.default_rng(int(self._document.certificate.problem_sha256[:16], 16))
+        bounds = sorted((self._bounds.quick(_choice(meshes)), k) for k, meshes in enumerate(self._choices))
+        stated = self._document.certificate.lower_bound_s or -math.inf
+        count = fitting = 0
+        for bound, k in bounds[:SAMPLED]:
+            meshes = self._choices[k]
+            for plan in self._drawn(meshes, rng):
+                count += 1
+                if any(plan.faults()):
+                    continue
+                fitting += 1
+                if (seconds := plan.total()) < max(bound, stated) * (1 - TOLERANCE):
+                    faults.append(f"a sampled plan takes {seconds!r} s, below the bound {max(bound, stated)!r}")
+            if count * self._case.cluster.num_devices > MOST_RANKS:
+                break
+        return count, fitting
+
+    def _drawn(self, meshes: Meshes, rng: np.random.Generator) -> Iterator[MeshFigures]:
+        """Plans of a choice: layers as even as can be, stage by stage and replica by replica; and random ones."""
+        layers, pp = len(self._case.model.blocks), meshes.pp
+        allowed = [meshes.recompute] if meshes.recompute else self._case.space["recompute"]
+        for number in range(DRAWN + 2):
+            cuts = rng.choice(np.arange(1, layers), pp - 1, replace=False) if number > 1 else np.arange(1, pp)
+            ends = (
+                [*sorted(cuts.tolist()), layers] if number > 1 else [round(x * layers / pp) for x in range(1, pp + 1)]
+            )
+            stages = tuple(zip([0, *ends[:-1]], ends, strict=True))
+            kind = allowed[int(rng.integers(len(allowed)))]
+            devices = [self._placed(degrees, number, rng) for degrees in meshes.degrees]
+            yield MeshFigures(self._case, meshes, stages, (kind,) * pp, devices)
+
+    def _placed(self, degrees: Sequence[int], number: int, rng: np.random.Generator) -> Ints:
+        """Devices of a mesh: in order (0), replica by replica (1), or its tensor groups in random places."""
+        kind, tp, dp, pp, _ = degrees
+        node_of = np.repeat(np.arange(self._problem.links.num_nodes), self._problem.links.gpus_per_node)
+        own = np.flatnonzero(self._problem.type_of_node[node_of] == kind)
+        if number == 1:
+            return np.asarray(own.reshape(dp, pp, tp).swapaxes(0, 1))
+        groups = own.reshape(-1, tp)
+        return np.asarray((groups if number == 0 else rng.permutation(groups)).reshape(pp, dp, tp))
+
+
+def _choice(meshes: Meshes) -> MeshChoice:
+    """A choice as the bounds take it."""
+    each = tuple(Mesh(*degrees) for degrees in meshes.degrees)
+    return MeshChoice(each, meshes.num_micro_batches, meshes.zero, meshes.recompute)
