@@ -26,6 +26,8 @@ expert_parallel        whether experts may have ranks of their own
 expert_zero            ZeRO stages beside several expert ranks, all that it has where none are named
 expert_tensor          whether several tensor ranks may share an expert beside several expert ranks
 dispatch               how expert ranks exchange tokens unless a user says otherwise (``taut.data.layers.dispatch``)
+process_meshes         whether stages on one type of device may have other tensor and data-parallel degrees than those
+                       on another (``taut.formulations.meshes``)
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
 calibrations           fitted coefficients of its step time, catalog names or files, in the order of preference
 memory_models          fitted models of its memory, catalog names or files, in the order of preference
@@ -96,6 +98,7 @@ class Stack(Spec):
     expert_zero: Annotated[list[ZeroStage], Field(min_length=1)] | None = None
     expert_tensor: bool = True
     dispatch: DispatchSpec = USUAL_DISPATCH
+    process_meshes: bool = False
     overlap_grad_reduce: bool = False
     calibrations: list[str] = []
     memory_models: list[str] = []

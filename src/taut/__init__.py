@@ -4,10 +4,10 @@ Plans the training of large models on GPU clusters, and proves how good the plan
 Everything public is a name of this package, loaded when it is first used, so that importing it costs nothing.
 
 ========================  ==========================================================================================
-to plan                   ``plan``, ``pareto``, ``resource_front``, ``predict``, ``sweep``, ``place``,
+to plan                   ``plan``, ``plan_meshes``, ``pareto``, ``resource_front``, ``predict``, ``sweep``, ``place``,
                           ``place_strategy``, ``verify``, ``provision``, ``compare``, ``compare_plans``,
                           ``load_plan``, ``export``, ``regret``, ``break_even``; ``Provision``, ``Comparison``,
-                          ``Plan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``, ``ResourceFront``,
+                          ``Plan``, ``MeshedPlan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``, ``ResourceFront``,
                           ``Verification``, ``AssignmentResult``, ``StrategyPlacement``
 inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
                           ``load_calibration``, ``load_stack``; ``ModelSpec``, ``LayerSpec``, ``ClusterSpec``,
@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from taut.frontier.frontier import FrontierPoint as FrontierPoint
     from taut.frontier.resources import ResourceFront as ResourceFront
     from taut.frontier.resources import resource_front as resource_front
+    from taut.meshes.plan import MeshedPlan as MeshedPlan
+    from taut.meshes.plan import plan_meshes as plan_meshes
     from taut.planning.plan import Plan as Plan
     from taut.planning.plan import load_plan as load_plan
     from taut.planning.request import PlanRequest as PlanRequest
@@ -177,6 +179,10 @@ _HOMES = {
     "taut.frontier.resources": (
         "ResourceFront",
         "resource_front",
+    ),
+    "taut.meshes.plan": (
+        "MeshedPlan",
+        "plan_meshes",
     ),
     "taut.planning.solve": ("plan",),
     "taut.plots.frontier": ("plot_frontier",),

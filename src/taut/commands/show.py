@@ -50,6 +50,9 @@ def show_command(
     from taut.reports.sensitivity import sensitivity, sensitivity_text
     from taut.sensitivity.box import Box
 
+    if is_meshed(path):
+        typer.echo(_meshed(path, as_json=as_json))
+        return
     plan, box = load_plan(path), Box.stated(within) if within else None
     beside: dict[str, Any] = {}
     measured = None if run is None else read_run(run)
@@ -70,6 +73,21 @@ def show_command(
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{path}: lacks or contradicts a figure ({error!r}), expected a plan written by taut") from None
     typer.echo(json.dumps(plan.document | beside) if as_json else words)
+
+
+def is_meshed(path: Path) -> bool:
+    """Whether a file holds a plan of meshes."""
+    from taut.data.read import read_json
+
+    return read_json(path, "a plan").get("format") == "taut-meshes/1"
+
+
+def _meshed(path: Path, *, as_json: bool) -> str:
+    """A plan of meshes in words, or as it is."""
+    from taut.meshes.plan import MeshedPlan
+
+    plan = MeshedPlan.read(path)
+    return json.dumps(plan.document) if as_json else str(plan)
 
 
 def _searched(

@@ -11,6 +11,12 @@ from taut.errors import CertificateError
 if TYPE_CHECKING:
     from taut.schedules.verify import ScheduleVerification
     from taut.solver.certificate.verify import Verification
+    from taut.solver.meshes.verify import MeshVerification
+
+    Outcome = Verification | ScheduleVerification | MeshVerification
+
+SCHEDULE, MESHES = "taut-schedule/1", "taut-meshes/1"
+"""Formats of the documents that are no plans of one degree for all stages."""
 
 
 def verify_command(
@@ -19,10 +25,9 @@ def verify_command(
 ) -> None:
     """Check a certificate without trusting the search. Exit code 0 if it holds, 1 if not."""
     from taut.data.read import read_json
-    from taut.data.schedule import FORMAT
 
     values = read_json(path, "a plan or schedule")
-    outcome, words, more = _schedule(path) if values.get("format") == FORMAT else _plan(values, path)
+    outcome, words, more = _checked(values, path)
     if as_json:
         report = {"holds": outcome.holds, "faults": list(outcome.faults), "verified_gap": outcome.gap}
         typer.echo(json.dumps({**report, **more}))
@@ -30,6 +35,26 @@ def verify_command(
         typer.echo("\n".join(f"{path}: {line}" for line in words))
     if not outcome.holds:
         raise CertificateError(f"{path}: does not hold: " + "; ".join(outcome.faults))
+
+
+def _checked(values: dict[str, Any], path: Path) -> "tuple[Outcome, list[str], dict[str, Any]]":
+    """Check by the format: its outcome, figures in words, and further fields of the report."""
+    kind = values.get("format")
+    return _schedule(path) if kind == SCHEDULE else _meshes(values, path) if kind == MESHES else _plan(values, path)
+
+
+def _meshes(values: object, path: Path) -> "tuple[MeshVerification, list[str], dict[str, Any]]":
+    """Check of a plan of meshes."""
+    from taut.reports.proof import percent
+    from taut.solver.meshes.verify import verify_meshes
+
+    outcome = verify_meshes(values, str(path))
+    words = (
+        f"holds; step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
+        f"verified gap {percent(outcome.gap)}, {outcome.choices} choices of meshes; {outcome.sampled} sampled plans, "
+        f"{outcome.feasible_samples} of them feasible, undercut no bound"
+    )
+    return outcome, [words], {"sampled": outcome.sampled, "feasible_samples": outcome.feasible_samples}
 
 
 def _plan(values: object, path: Path) -> "tuple[Verification, list[str], dict[str, Any]]":

@@ -54,6 +54,28 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     >>> str(problem.candidates[0])
     'pp=2 tp=1 dp=4 micro_batch=1 1f1b recompute=full'
     """
+    problem = resolved_problem(request)
+    if not problem.candidates:
+        raise _no_candidate(problem, request)
+    return problem
+
+
+def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> PlanningProblem:
+    """
+    The problem that a request states, whether or not it has candidates.
+
+    Parameters
+    ----------
+    request
+        What is asked for.
+    tensor
+        Tensor degrees that analytic costs are computed for, if not those that fit all nodes.
+
+    Raises
+    ------
+    DataError
+        If a name or a file is wrong, or a value suits no candidate.
+    """
     if request.latency_model == SIMULATED:
         reason = f"scores plans of taut.plan alone, expected one of {', '.join(LATENCY_MODELS)}"
         raise FieldError("latency_model", SIMULATED, reason)
@@ -68,12 +90,9 @@ def planning_problem(request: PlanRequest) -> PlanningProblem:
     _check_priced(space, request.latency_model, memory)
     _check_copies(space, request.latency_model, memory)
     _check_ranks(request, model, stack, memory)
-    costs = _costs(request.profile, model, cluster, memory, space, calibration)
+    costs = _costs(request.profile, model, cluster, memory, space, calibration, tensor)
     check_hosts(cluster, memory, (each.fraction for each in space.optimizer_offload))
-    problem = PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration, overlap)
-    if not problem.candidates:
-        raise _no_candidate(problem, request)
-    return problem
+    return PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration, overlap)
 
 
 def _model(request: PlanRequest) -> ModelSpec:
@@ -203,6 +222,7 @@ def _costs(
     memory: MemoryModel,
     space: StrategySpace,
     calibration: Calibration | None,
+    tensor: list[int] | None = None,
 ) -> CostTable:
     """The profile, extended where it has micro-batch 1 alone, or analytic costs over the keys of the space."""
     devices, micro_batches, operators = cluster.devices.values(), divisors(space.global_batch), catalog_operators()
@@ -222,7 +242,7 @@ def _costs(
         model,
         devices,
         precision=memory.precision,
-        tensor_degrees=tensor_degrees(model, cluster, space.max_tp),
+        tensor_degrees=tensor or tensor_degrees(model, cluster, space.max_tp),
         micro_batches=micro_batches,
         context_degrees=[cp for cp in divisors(cluster.num_devices) if cp <= space.max_cp],
         expert_degrees=_expert_degrees(model, cluster, space),

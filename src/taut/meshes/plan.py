@@ -1,0 +1,193 @@
+"""
+From a request to a plan of meshes: stages on each type of device with degrees of their own.
+
+The problem is that of ``taut.plan`` for the same request, with costs for every tensor degree that suits the nodes of some
+type. What a choice of meshes is stands in ``taut.formulations.meshes.choice``.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Unpack
+
+from taut.data.load import load_cluster, load_model
+from taut.data.read import read_json
+from taut.errors import FieldError, InfeasibleError, NothingFoundError
+from taut.files import write_atomically
+from taut.formulations.degrees import divisors
+from taut.formulations.problem import PlanningProblem
+from taut.meshes.report import mesh_summary
+from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
+from taut.planning.resolve import resolved_problem
+from taut.planning.stack import stack_of
+from taut.solver.meshes.document import MeshDocument, mesh_document, parse_meshes
+from taut.solver.meshes.search import search_meshes
+from taut.solver.meshes.verify import MeshVerification, verify_meshes
+from taut.solver.result import Progress, Status
+
+DEFAULT_STACK = "flagscale"
+FIXABLE = ("pp", "zero", "recompute", "schedule")
+"""What ``fix`` may name: the other degrees differ by mesh."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class MeshedPlan:
+    """
+    A plan of meshes with its certificate.
+
+    Parameters
+    ----------
+    document
+        Plain JSON values in the format ``taut-meshes/1``; not to be changed.
+    source
+        Where it comes from, for messages.
+
+    Raises
+    ------
+    DataError
+        If the document lacks a section, or a field has the wrong type.
+    """
+
+    document: dict[str, Any]
+    source: str = "a plan"
+    typed: MeshDocument = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "typed", parse_meshes(self.document, self.source))
+
+    @classmethod
+    def read(cls, path: str | Path) -> "MeshedPlan":
+        """
+        Read a plan that was written.
+
+        Raises
+        ------
+        DataError
+            If the file cannot be read or is no such plan.
+        """
+        return cls(read_json(Path(path), "a plan of meshes"), str(path))
+
+    def write(self, path: str | Path) -> None:
+        """Write the document as JSON, whole or not at all."""
+        write_atomically(Path(path), json.dumps(self.document) + "\n")
+
+    def verify(self) -> MeshVerification:
+        """Check the certificate without trusting the search."""
+        return verify_meshes(json.loads(json.dumps(self.document)), self.source)
+
+    @property
+    def step_time_s(self) -> float:
+        """Predicted seconds of one training step."""
+        return self.typed.predicted.step_time_s
+
+    @property
+    def lower_bound_s(self) -> float | None:
+        """Seconds that no plan of meshes of the space can beat."""
+        return self.typed.certificate.lower_bound_s
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap between step time and bound."""
+        return self.typed.certificate.gap
+
+    def __str__(self) -> str:
+        """The plan in words."""
+        return mesh_summary(self.typed)
+
+    def __repr__(self) -> str:
+        """One line: model, cluster, degrees by type, step time."""
+        meshes = "; ".join(f"{m.device}: tp={m.tp} dp={m.dp} pp={m.pp}" for m in self.typed.strategy.meshes)
+        workload = self.typed.workload
+        return f"<MeshedPlan {workload.model} on {workload.cluster}, {meshes}, {self.step_time_s:.4g} s a step>"
+
+
+def plan_meshes(
+    model: ModelInput | PlanRequest,
+    cluster: ClusterInput | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[PlanOptions],
+) -> MeshedPlan:
+    """
+    Plan the training of a model on devices of several types, stages on each type with degrees of their own.
+
+    Parameters
+    ----------
+    model, cluster
+        As of ``taut.plan``; or a ``PlanRequest`` alone.
+    progress
+        Called with elapsed seconds, incumbent, bound and what was just found.
+    **options
+        As of ``taut.plan``. The stack is ``flagscale`` by default, the latency model ``step``; ``fix`` may name ``pp``
+        (stages of all meshes), ``zero`` and ``recompute``.
+
+    Raises
+    ------
+    DataError
+        If an input is wrong or no choice of meshes exists; a ``FieldError`` names the argument.
+    InfeasibleError
+        If no plan of meshes fits the devices' memory.
+    NothingFoundError
+        If a limit or an interrupt came before the first plan.
+
+    Examples
+    --------
+    >>> import taut
+    >>> taut.plan_meshes("gpt2-345m", "dgx-a100", global_batch=32)
+    Traceback (most recent call last):
+    taut.errors.FieldError: cluster: dgx-a100 has one type of device, expected several; taut plan plans it
+    """
+    request = request_of(model, cluster, options)
+    if request.stack is None:
+        request = request.model_copy(update={"stack": DEFAULT_STACK})
+    problem = mesh_problem(request)
+    result = search_meshes(problem, request.limits, progress)
+    if result.choices == 0:
+        raise FieldError("cluster", problem.cluster.name, _rule(problem))
+    if result.status is Status.INFEASIBLE:
+        raise InfeasibleError(f"infeasible: none of {result.choices} choices of meshes fits the devices' memory", {})
+    if result.incumbent is None:
+        raise NothingFoundError(f"no plan of meshes found within the limit; none is below {result.lower_bound:.6g} s")
+    return MeshedPlan(mesh_document(problem, result, request.limits))
+
+
+def mesh_problem(request: PlanRequest) -> PlanningProblem:
+    """
+    The problem of a request, with costs for every tensor degree that suits some type's nodes.
+
+    Raises
+    ------
+    FieldError
+        If the request asks for what meshes do not have.
+    """
+    model = load_model(request.model, seq=request.seq) if isinstance(request.model, str) else request.model
+    cluster = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster
+    if len(cluster.devices) < 2:
+        raise FieldError("cluster", cluster.name, "has one type of device, expected several; taut plan plans it")
+    if request.latency_model != "step":
+        raise FieldError("latency_model", request.latency_model, "does not price meshes, expected step")
+    stack = stack_of(request)
+    if not stack.process_meshes:
+        raise FieldError("stack", stack.name, "has one degree for all stages, expected flagscale or any")
+    for name, value in request.fix.items():
+        if name not in FIXABLE or (name == "schedule" and value != "1f1b"):
+            reason = "differs by mesh or is none of meshes, expected pp, zero or recompute"
+            raise FieldError("fix", f"{name}={value}", reason)
+    most = request.max_tp or max(group.gpus_per_node for group in cluster.nodes)
+    degrees = {tp for group in cluster.nodes for tp in divisors(group.gpus_per_node)}
+    problem = resolved_problem(request, sorted(tp for tp in degrees if tp <= most and model.splits(tp)))
+    if problem.memory.network is not None:
+        raise FieldError("memory_model", problem.memory.name, "this network does not know meshes, expected terms")
+    return problem
+
+
+def _rule(problem: PlanningProblem) -> str:
+    """Why there is no choice, in one line."""
+    counts = [
+        f"{int(problem.links.gpus_per_node[problem.type_of_node == kind].sum())} {name}"
+        for kind, name in enumerate(problem.device_types)
+    ]
+    return (
+        f"has no choice of meshes, expected tp*dp*pp = devices for each of {', '.join(counts)}, at most "
+        f"{len(problem.model.blocks)} stages, and dp that divide the global batch {problem.space.global_batch}"
+    )

@@ -1,0 +1,55 @@
+"""A plan of meshes in words: degrees by type of device, layers and memory by mesh, where the time goes, the bound."""
+
+from taut.data.units import GIB
+from taut.reports.proof import percent
+from taut.reports.text_table import text_table
+from taut.solver.meshes.document import MeshDocument
+
+HEADS = ("device", "stages", "tp", "dp", "micro-batch", "layers of the stages", "recompute", "GiB of each")
+
+
+def mesh_summary(document: MeshDocument) -> str:
+    """
+    The plan in words.
+
+    Parameters
+    ----------
+    document
+        The plan.
+    """
+    strategy, predicted, certificate = document.strategy, document.predicted, document.certificate
+    work, times = document.workload, predicted.breakdown_s
+    shared = f"{strategy.num_micro_batches} micro-batches of 1F1B" + (
+        f", zero={strategy.zero}" if strategy.zero else ""
+    )
+    bound = "unknown" if certificate.lower_bound_s is None else f"{certificate.lower_bound_s:.6g} s"
+    return "\n".join(
+        [
+            f"{work.model} on {work.cluster}, {work.num_devices} devices, global batch {work.global_batch}",
+            "",
+            text_table([HEADS, *_rows(document)]),
+            "",
+            f"step time   {predicted.step_time_s:.6g} s, {predicted.tokens_per_s:.4g} tokens/s; {shared}, "
+            f"ranks in the order {strategy.rank_order}",
+            f"of it       {times['passes']:.4g} s passes with tensor traffic, {times['pipeline_transfers']:.4g} s "
+            f"between stages, {times['data_parallel']:.4g} s gradients, {times['optimizer']:.4g} s optimizer",
+            f"status      {document.status}: lower bound {bound}, gap {percent(certificate.gap)}",
+            f"space       {certificate.choices} choices of meshes, one a type of device, all bounded",
+        ]
+    )
+
+
+def _rows(document: MeshDocument) -> list[tuple[str, ...]]:
+    """One row a mesh."""
+    strategy, predicted, found, start = document.strategy, document.predicted, list[tuple[str, ...]](), 0
+    for mesh in strategy.meshes:
+        own = slice(start, start + mesh.pp)
+        start += mesh.pp
+        layers = " ".join(str(end - first) for first, end in strategy.stages[own])
+        kinds = " ".join(dict.fromkeys(strategy.recompute[own]))
+        pairs = zip(predicted.memory_bytes[own], predicted.capacity_bytes[own], strict=True)
+        need, room = max(pairs)
+        memory = f"{need / GIB:.1f} of {room / GIB:.0f}"
+        degrees = (mesh.pp, mesh.tp, mesh.dp, mesh.micro_batch)
+        found.append((mesh.device, *map(str, degrees), layers, kinds, memory))
+    return found
