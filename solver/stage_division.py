@@ -20,7 +20,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 
 
-def divide(seconds: Floats, transfers: Floats, micro_batches: int) -> Ints | None:
+def divide(seconds: Floats, transfers: Floats, micro_batches: int, added: Floats | None = None) -> Ints | None:
     """
     Ends of the stages of least (1).
 
@@ -32,6 +32,8 @@ def divide(seconds: Floats, transfers: Floats, micro_batches: int) -> Ints | Non
         e by stage and cut, (pp - 1, L+1).
     micro_batches
         m.
+    added
+        What the sum has in place of t, (pp, L+1, L+1), if it is not t; the slowest stage is by t in any case.
 
     Returns
     -------
@@ -41,14 +43,14 @@ def divide(seconds: Floats, transfers: Floats, micro_batches: int) -> Ints | Non
     first, end = np.triu_indices(seconds.shape[1], 1)
     tolerances = np.unique(seconds[:, first, end])
     tolerances = tolerances[tolerances >= bottleneck(seconds)]
-    least, ends = _sums(seconds, transfers, np.inf)
+    least, ends = _sums(seconds, transfers, np.inf, added)
     if not np.isfinite(least):
         return None
     best = least + (micro_batches - 1) * _longest(seconds, ends)
     for tolerance in tolerances:
         if least + (micro_batches - 1) * tolerance >= best:
             break
-        total, found = _sums(seconds, transfers, float(tolerance))
+        total, found = _sums(seconds, transfers, float(tolerance), added)
         if np.isfinite(total):
             value = total + (micro_batches - 1) * _longest(seconds, found)
             best, ends = min((best, ends), (value, found), key=lambda pair: pair[0])
@@ -64,16 +66,17 @@ def bottleneck(seconds: Floats) -> float:
     return float(slowest[-1])
 
 
-def least_sum(seconds: Floats, transfers: Floats) -> float:
+def least_sum(seconds: Floats, transfers: Floats, added: Floats | None = None) -> float:
     """Least sum of stages and transfers over all divisions, infinite where none has all stages finite."""
-    return _sums(seconds, transfers, np.inf)[0]
+    return _sums(seconds, transfers, np.inf, added)[0]
 
 
-def _sums(seconds: Floats, transfers: Floats, tolerance: float) -> tuple[float, Ints]:
+def _sums(seconds: Floats, transfers: Floats, tolerance: float, added: Floats | None) -> tuple[float, Ints]:
     """D[pp - 1, L] under a tolerance, and the ends that attain it."""
     pp, size = seconds.shape[0], seconds.shape[1]
     inner = np.triu(np.ones((size, size), dtype=bool), 1)
-    allowed = np.where(inner & (seconds <= tolerance), seconds, np.inf)
+    fits = inner & np.isfinite(seconds) & (seconds <= tolerance)
+    allowed = np.where(fits, seconds if added is None else added, np.inf)
     sums, cuts = np.where(np.arange(size) == 0, 0.0, np.inf), np.zeros((pp, size), dtype=np.int64)
     for x in range(pp):
         through = sums[:, None] + allowed[x]

@@ -2,24 +2,28 @@ r"""
 What no plan of a choice of meshes takes less than, wherever its devices are.
 
 With :math:`t[x, i, j]` the seconds of stage x on layers [i, j) with the cheapest recompute that fits, over the best
-tensor group that nodes of its type offer, and h the weight of a trip, step time (5) of
-``taut.formulations.meshes.step_time`` is at least its term of stage 0:
+tensor group that nodes of its type offer, :math:`f[x, i, j]` those of its forward pass, and h the weight of a trip,
+step time (5) of ``taut.formulations.meshes.step_time`` is at least its term of any stage s:
 
-(1) :math:`\sum_x t + (m - 1) \max_x t + \sum_x c[x, j_x] + constant`, where the cut behind stage x, before layer
-    :math:`j_x`, takes h times the least hop there and back, and that behind stage 0 also its optimizer and its
-    gradients' least ring, or what no backward pass hides of it.
-(2) A hop inside a mesh is at least the least one between two devices of the type, or of one node. Between meshes, ranks
-    of one side hold M / n bytes each and of the other M / n'. A rank's pieces together take no less than all of its
-    bytes on its best link: :math:`\sum_j (\lambda_j + f_j M / B_j) \ge \min_j (\lambda_j + M / B_j)` for shares f that
-    add up to 1. The larger of both counts, there and back apart.
-(3) The least of (1) over all divisions is found exactly (``taut.solver.stage_division``). It is at least
-    :math:`\min \sum + (m - 1) \min \max`, two dynamic programs without a search over tolerances.
+(1) :math:`\sum_{x < s} f + \sum_{x \ge s} t + (m - 1) \max_x t + R_s + O_s + \sum_x c[x, j_x] + constant`, with the
+    reduction R of stage s over its least ring, or what no backward pass hides of it, and the stage's optimizer O.
+(2) The cut behind stage x, before layer :math:`j_x`, takes h times the least hop there and back; of cuts before stage s
+    the longest way back is taken off, since the stage's gradients are ready before it is gone.
+(3) A hop inside a mesh is at least the least one between two devices of the type, or of one node, and at most the
+    longest one. Between meshes, ranks of one side hold M / n bytes each and of the other M / n'. A rank's pieces
+    together take no less than all of its bytes on its best link:
+    :math:`\sum_j (\lambda_j + f_j M / B_j) \ge \min_j (\lambda_j + M / B_j)` for shares f that add up to 1; nor more
+    than as many latencies as it has pieces and all of its bytes on its worst one.
+(4) The least of (1) over all divisions is found exactly (``taut.solver.stage_division``). It is at least
+    :math:`\min \sum + (m - 1) \min \max`, two dynamic programs without a search over tolerances. Stages s are the first
+    of every mesh: later ones of a mesh end earlier and have like rings.
 """
 
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,20 +32,20 @@ from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import least_bytes, optimized_parameters, optimizer_shards
 from taut.formulations.meshes.choice import Mesh, MeshChoice
 from taut.formulations.meshes.step_time import hop_inverse
-from taut.formulations.pair_table import PairTable
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.solver.bounds.least_rings import least_ring
 from taut.solver.bounds.link_bounds import BestLinks
+from taut.solver.meshes.hops import HopRange, hop_range
 from taut.solver.stage_division import bottleneck, divide, least_sum
 
 
-@dataclass(frozen=True, eq=False)
-class StageTimes:
-    """Least seconds of every stage and range (P, L+1, L+1), infinite where none fits, and the recompute of each."""
+class Stage(NamedTuple):
+    """Of every range (L+1, L+1): least seconds of both passes and forward, infinite where none fits; the recompute."""
 
     seconds: Floats
+    forward: Floats
     recompute: Ints
 
 
@@ -50,58 +54,74 @@ class MeshBounds:
     """Bounds of the choices of a problem, with the figures that choices share."""
 
     problem: PlanningProblem
-    _stages: dict[tuple[Candidate, int, int], tuple[Floats, Ints]] = field(default_factory=dict)
+    _stages: dict[tuple[Candidate, int, int], Stage] = field(default_factory=dict)
     _rings: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    _hops: dict[tuple[tuple[Mesh, ...], int, int, int], Floats] = field(default_factory=dict)
+    _hops: dict[tuple[tuple[Mesh, ...], int, int], HopRange] = field(default_factory=dict)
 
     def quick(self, choice: MeshChoice) -> float:
-        """The bound (3) of two dynamic programs; infinite where nothing fits."""
-        seconds, cuts = self.stages(choice).seconds, self.cuts(choice)
+        """The bound (4) of two dynamic programs; infinite where nothing fits."""
+        seconds = np.stack([stage.seconds for stage in self.stages(choice)])
         slowest = bottleneck(seconds)
         if not math.isfinite(slowest):
             return math.inf
-        total = least_sum(seconds, cuts) + (choice.num_micro_batches - 1) * slowest
-        return total + self.problem.constant_seconds
+        least = max(least_sum(seconds, cuts, added) for added, cuts in self._terms(choice))
+        return least + (choice.num_micro_batches - 1) * slowest + self.problem.constant_seconds
 
-    def exact(self, choice: MeshChoice) -> tuple[float, Ints | None]:
-        """The least of (1) with the ends of its stages; infinite and None where nothing fits."""
-        seconds, cuts = self.stages(choice).seconds, self.cuts(choice)
-        ends = divide(seconds, cuts, choice.num_micro_batches)
-        if ends is None:
-            return math.inf, None
-        each = seconds[np.arange(choice.pp), np.concatenate([[0], ends[:-1]]), ends]
-        total = each.sum() + (choice.num_micro_batches - 1) * each.max()
-        return float(total + cuts[np.arange(choice.pp - 1), ends[:-1]].sum()) + self.problem.constant_seconds, ends
+    def exact(self, choice: MeshChoice) -> tuple[float, list[Ints]]:
+        """The largest of (1) at its least, with the ends of the stages for each s; infinite where nothing fits."""
+        seconds, m = np.stack([stage.seconds for stage in self.stages(choice)]), choice.num_micro_batches
+        bound, found, every = -math.inf, list[Ints](), np.arange(choice.pp)
+        for added, cuts in self._terms(choice):
+            ends = divide(seconds, cuts, m, added)
+            if ends is None:
+                return math.inf, []
+            at = every, np.concatenate([[0], ends[:-1]]), ends
+            total = added[at].sum() + (m - 1) * seconds[at].max() + cuts[every[:-1], ends[:-1]].sum()
+            bound = max(bound, float(total) + self.problem.constant_seconds)
+            found.append(ends)
+        return bound, found
 
-    def stages(self, choice: MeshChoice) -> StageTimes:
-        """Seconds t of every stage and range, with its recompute."""
-        found = [self._stage(choice.candidate(k), choice.meshes[k].kind, x) for x, k in enumerate(choice.mesh_of_stage)]
-        seconds, recompute = zip(*found, strict=True)
-        return StageTimes(np.stack(seconds), np.stack(recompute))
+    def stages(self, choice: MeshChoice) -> list[Stage]:
+        """Figures of every stage."""
+        return [self._stage(choice.candidate(k), choice.meshes[k].kind, x) for x, k in enumerate(choice.mesh_of_stage)]
 
-    def _stage(self, candidate: Candidate, kind: int, x: int) -> tuple[Floats, Ints]:
-        """Least seconds and recompute of every range on stage x, which depend on x by what is in flight."""
+    def _stage(self, candidate: Candidate, kind: int, x: int) -> Stage:
+        """Figures of stage x, which depend on x by what is in flight."""
         flight = min(candidate.pp - x, candidate.num_micro_batches)
         key = replace(candidate, pp=0), kind, flight
         if key not in self._stages:
-            memory, allowed = self.problem.stage_memory(candidate), self.problem.recompute_of(candidate)
-            within = seconds_of_best(self.problem, candidate).both
-            seconds = self.problem.tables(candidate).seconds[kind] + (within[kind] if candidate.tp > 1 else 0.0)
+            problem, several = self.problem, candidate.tp > 1
+            memory, allowed = problem.stage_memory(candidate), problem.recompute_of(candidate)
+            within = seconds_of_best(problem, candidate)
+            seconds = problem.tables(candidate).seconds[kind] + (within.both[kind] if several else 0.0)
+            forward = problem.passes(candidate).forward[kind] + (within.forward[kind] if several else 0.0)
             listed = np.array([name in allowed for name in RECOMPUTE])[:, None, None]
-            fitting = np.where(listed & (memory.need(x) <= memory.budget[kind]), seconds, np.inf)
-            self._stages[key] = fitting.min(axis=0), fitting.argmin(axis=0)
+            fits = listed & (memory.need(x) <= memory.budget[kind])
+            both, ahead = np.where(fits, seconds, np.inf), np.where(fits, forward, np.inf)
+            self._stages[key] = Stage(both.min(axis=0), ahead.min(axis=0), both.argmin(axis=0))
         return self._stages[key]
 
-    def cuts(self, choice: MeshChoice) -> Floats:
-        """Seconds c of every cut (P - 1, L+1), (1)."""
-        problem, candidate, of_stage = self.problem, choice.candidate(0), choice.mesh_of_stage
-        weight = problem.transfer_weight(candidate)
-        cuts = np.stack([weight * self._hop(choice, k, n) for k, n in pairwise(of_stage)])
-        bytes_left = least_bytes(problem, candidate)[0]
-        update = optimized_parameters(problem, candidate)[0] / optimizer_shards(candidate)
-        first = self._ring(candidate, choice.meshes[0].kind) * bytes_left
-        cuts[0] += first + problem.optimizer_seconds[choice.meshes[0].kind] * update
-        return cuts
+    def _terms(self, choice: MeshChoice) -> list[tuple[Floats, Floats]]:
+        """What (1) adds up of every stage (P, L+1, L+1) and cut (P - 1, L+1), for the first stage of each mesh."""
+        stages, candidate = self.stages(choice), choice.candidate(0)
+        weight, once = self.problem.transfer_weight(candidate), self.problem.coefficient("pipeline")
+        ranges = [self._hop(choice, k, n) for k, n in pairwise(choice.mesh_of_stage)]
+        whole, back = np.stack([each.least for each in ranges]), np.stack([each.most_back for each in ranges])
+        found = []
+        for k, s in enumerate(choice.first_stages):
+            added = np.stack([stage.forward if x < s else stage.seconds for x, stage in enumerate(stages)])
+            added[s] = added[s] + self._after(choice, k)
+            cuts = weight * whole
+            cuts[:s] -= once * back[:s]
+            found.append((added, cuts))
+        return found
+
+    def _after(self, choice: MeshChoice, k: int) -> Floats:
+        """R and O of the first stage of a mesh by range (L+1, L+1), (1)."""
+        problem, candidate, kind = self.problem, choice.candidate(k), choice.meshes[k].kind
+        update = optimized_parameters(problem, candidate) / optimizer_shards(candidate)
+        reduced = self._ring(candidate, kind) * least_bytes(problem, candidate)
+        return np.asarray(reduced + problem.optimizer_seconds[kind] * update)
 
     def _ring(self, candidate: Candidate, kind: int) -> float:
         """Seconds per byte of a stage's ring at least."""
@@ -115,41 +135,11 @@ class MeshBounds:
     def _best(self) -> BestLinks:
         return BestLinks(self.problem.links, self.problem.rings)
 
-    def _hop(self, choice: MeshChoice, k: int, following: int) -> Floats:
-        """Least seconds of a hop there and back between stages of two meshes, by the layer after the cut, (2)."""
-        key = choice.meshes, choice.num_micro_batches, k, following
+    def _hop(self, choice: MeshChoice, k: int, following: int) -> HopRange:
+        """Seconds of a hop between stages of two meshes at least and back at most, by the layer after the cut, (3)."""
+        key = choice.meshes, k, following
         if key not in self._hops:
             here, there = choice.meshes[k], choice.meshes[following]
             message = np.asarray(self.problem.tables(choice.candidate(k)).message, dtype=np.float64)
-            inverse = hop_inverse(self.problem, choice)
-            if k == following:
-                self._hops[key] = self._inside(here, inverse, message)
-            else:
-                message = message * max(1.0, here.tp * here.dp / (there.tp * there.dp))
-                self._hops[key] = self._between(here, there, inverse, message)
+            self._hops[key] = hop_range(self.problem, here, there, hop_inverse(self.problem, choice), message)
         return self._hops[key]
-
-    def _inside(self, mesh: Mesh, inverse: PairTable, message: Floats) -> Floats:
-        sites = self._sites(mesh.kind)
-        i, j = sites[:, None], sites[None, :]
-        latency = self.problem.links.latency
-        wait, each = latency[i, j] + latency[j, i], inverse[i, j] + inverse[j, i]
-        apart = np.ones(wait.shape, bool) if self.problem.links.by_node else ~np.eye(len(sites), dtype=bool)
-        return _least(wait[apart], each[apart], message)
-
-    def _between(self, here: Mesh, there: Mesh, inverse: PairTable, message: Floats) -> Floats:
-        i, j = self._sites(here.kind)[:, None], self._sites(there.kind)[None, :]
-        latency = self.problem.links.latency
-        forth = _least(latency[i, j].ravel(), inverse[i, j].ravel(), message)
-        return forth + _least(latency[j, i].ravel(), inverse[j, i].ravel(), message)
-
-    def _sites(self, kind: int) -> Ints:
-        """Sites on nodes of a type."""
-        links = self.problem.links
-        return np.flatnonzero(self.problem.type_of_node[links.node_of_site] == kind)
-
-
-def _least(wait: Floats, each: Floats, message: Floats) -> Floats:
-    """Least seconds of messages over links with so many seconds of latency and seconds per byte."""
-    pairs = np.unique(np.stack([wait, each]), axis=1)
-    return np.asarray((pairs[0] + message[:, None] * pairs[1]).min(axis=1))

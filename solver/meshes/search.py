@@ -26,7 +26,7 @@ from taut.formulations.meshes.step_time import MeshPlan, mesh_step
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
 from taut.solver.interrupt import interrupt_requested
-from taut.solver.meshes.bound import MeshBounds, StageTimes
+from taut.solver.meshes.bound import MeshBounds, Stage
 from taut.solver.result import SOLVED, Limits, Progress, Status, StoppedBy, relative_gap
 from taut.solver.stopwatch import Stopwatch
 
@@ -128,7 +128,7 @@ class _Run:
             if math.isfinite(exact):
                 heapq.heappush(self.waiting, (exact, next(self._number), EXACT, choice))
             return None
-        if ends is None:
+        if not ends:
             return None
         plans = _plans(self._problem, choice, self._bounds.stages(choice), ends)
         best = min(plans, key=lambda plan: plan.seconds)
@@ -161,8 +161,12 @@ def ranked_devices(problem: PlanningProblem, choice: MeshChoice, order: str) -> 
     return tuple(found)
 
 
-def _plans(problem: PlanningProblem, choice: MeshChoice, times: StageTimes, ends: Ints) -> Iterator[MeshIncumbent]:
-    """The best plan in each order of ranks, (2)."""
+def _plans(
+    problem: PlanningProblem, choice: MeshChoice, stages: list[Stage], starts: list[Ints]
+) -> Iterator[MeshIncumbent]:
+    """The best plan in each order of ranks, from each of some divisions, (2)."""
+    seconds = np.stack([stage.seconds for stage in stages])
+    recompute = np.stack([stage.recompute for stage in stages])
     for order in ORDERS:
         devices, known = ranked_devices(problem, choice, order), dict[bytes, MeshIncumbent]()
 
@@ -173,22 +177,22 @@ def _plans(problem: PlanningProblem, choice: MeshChoice, times: StageTimes, ends
             known: dict[bytes, MeshIncumbent] = known,
         ) -> MeshIncumbent:
             if ends.tobytes() not in known:
-                plan = MeshPlan(choice, _division(times, ends), devices)
+                plan = MeshPlan(choice, _division(recompute, ends), devices)
                 known[ends.tobytes()] = MeshIncumbent(plan, order, mesh_step(problem, plan).total)
             return known[ends.tobytes()]
 
-        best, better = None, priced(ends)
+        best, better = None, min(map(priced, starts), key=lambda plan: plan.seconds)
         while best is None or better.seconds < best.seconds:
             best = better
-            moved = _moved(best.plan.division.ends, times.seconds)
-            better = min((priced(each) for each in moved), key=lambda plan: plan.seconds, default=best)
+            moved = map(priced, _moved(best.plan.division.ends, seconds))
+            better = min(moved, key=lambda plan: plan.seconds, default=best)
         yield best
 
 
-def _division(times: StageTimes, ends: Ints) -> Division:
-    """A division with the cheapest recompute that fits every stage."""
+def _division(recompute: Ints, ends: Ints) -> Division:
+    """A division with the cheapest recompute that fits every stage, of those by stage and range (P, L+1, L+1)."""
     starts = np.concatenate([[0], ends[:-1]])
-    return Division.of_ends(ends, times.recompute[np.arange(len(ends)), starts, ends])
+    return Division.of_ends(ends, recompute[np.arange(len(ends)), starts, ends])
 
 
 def _moved(ends: Ints, seconds: Floats) -> Iterator[Ints]:

@@ -22,11 +22,11 @@ def meshes_command(
 ) -> None:
     """Plan stages with degrees of their own on each type of device (FlagScale's meshes), with a proven bound."""
     from taut.commands.progress import progress_lines
-    from taut.meshes.plan import plan_meshes
+    from taut.meshes.plan import planned_meshes
 
     check_file(out)
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
-        plan = plan_meshes(request, progress=progress)
+        plan = planned_meshes(request, progress=progress)
     if out is not None:
         plan.write(out)
     typer.echo(json.dumps(plan.document) if as_json else str(plan))

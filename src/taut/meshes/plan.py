@@ -1,8 +1,8 @@
 """
 From a request to a plan of meshes: stages on each type of device with degrees of their own.
 
-The problem is that of ``taut.plan`` for the same request, with costs for every tensor degree that suits the nodes of some
-type. What a choice of meshes is stands in ``taut.formulations.meshes.choice``.
+The problem is that of ``taut.plan`` for the same request, with costs for every tensor degree that suits the nodes of
+some type. What a choice of meshes is stands in ``taut.formulations.meshes.choice``.
 """
 
 import json
@@ -102,8 +102,8 @@ class MeshedPlan:
 
 
 def plan_meshes(
-    model: ModelInput | PlanRequest,
-    cluster: ClusterInput | None = None,
+    model: ModelInput,
+    cluster: ClusterInput,
     *,
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
@@ -114,7 +114,7 @@ def plan_meshes(
     Parameters
     ----------
     model, cluster
-        As of ``taut.plan``; or a ``PlanRequest`` alone.
+        As of ``taut.plan``.
     progress
         Called with elapsed seconds, incumbent, bound and what was just found.
     **options
@@ -137,7 +137,18 @@ def plan_meshes(
     Traceback (most recent call last):
     taut.errors.FieldError: cluster: dgx-a100 has one type of device, expected several; taut plan plans it
     """
-    request = request_of(model, cluster, options)
+    return planned_meshes(request_of(model, cluster, options), progress)
+
+
+def planned_meshes(request: PlanRequest, progress: Progress | None = None) -> MeshedPlan:
+    """
+    What ``plan_meshes`` finds for a request.
+
+    Raises
+    ------
+    DataError, InfeasibleError, NothingFoundError
+        As ``plan_meshes`` does.
+    """
     if request.stack is None:
         request = request.model_copy(update={"stack": DEFAULT_STACK})
     problem = mesh_problem(request)
