@@ -35,7 +35,7 @@ from taut.formulations.meshes.step_time import hop_inverse
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.tables.least_traffic import seconds_of_best
-from taut.solver.bounds.least_rings import least_ring
+from taut.solver.bounds.least_rings import ring_per_byte
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.meshes.hops import HopRange, hop_range
 from taut.solver.stage_division import bottleneck, divide, least_sum
@@ -55,7 +55,7 @@ class MeshBounds:
 
     problem: PlanningProblem
     _stages: dict[tuple[Candidate, int, int], Stage] = field(default_factory=dict)
-    _rings: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    _rings: dict[tuple[int, int, int, bool], float] = field(default_factory=dict)
     _hops: dict[tuple[tuple[Mesh, ...], int, int], HopRange] = field(default_factory=dict)
 
     def quick(self, choice: MeshChoice) -> float:
@@ -120,15 +120,18 @@ class MeshBounds:
         """R and O of the first stage of a mesh by range (L+1, L+1), (1)."""
         problem, candidate, kind = self.problem, choice.candidate(k), choice.meshes[k].kind
         update = optimized_parameters(problem, candidate) / optimizer_shards(candidate)
-        reduced = self._ring(candidate, kind) * least_bytes(problem, candidate)
+        reduced = self._ring(choice.meshes[k]) * least_bytes(problem, candidate)
         return np.asarray(reduced + problem.optimizer_seconds[kind] * update)
 
-    def _ring(self, candidate: Candidate, kind: int) -> float:
-        """Seconds per byte of a stage's ring at least."""
-        key = kind, candidate.tp, candidate.dp
+    def _ring(self, mesh: Mesh) -> float:
+        """Seconds per byte of a stage's ring at least, on as few of its type's nodes as hold it, up to all of them."""
+        key = mesh.kind, mesh.tp, mesh.dp, mesh.pp == 1
         if key not in self._rings:
-            best = self._best.of_nodes(self.problem.type_of_node == kind)
-            self._rings[key] = 0.0 if candidate.dp == 1 else least_ring(self.problem, candidate, best)
+            own = self.problem.type_of_node == mesh.kind
+            best, sizes = self._best.of_nodes(own), self.problem.links.gpus_per_node[own]
+            fewest = len(sizes) if mesh.pp == 1 else -(-mesh.dp // int(sizes.max() // mesh.tp))
+            spreads = best.telling(mesh.dp, range(fewest, min(mesh.dp, len(sizes)) + 1))
+            self._rings[key] = 0.0 if mesh.dp == 1 else min(ring_per_byte(mesh.dp, k, best) for k in spreads)
         return self._rings[key]
 
     @cached_property

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, product
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,12 @@ def random_plan(rng: np.random.Generator, problem: PlanningProblem, choice: Mesh
         )
         devices.append(rng.permutation(groups).reshape(own.shape))
     return MeshPlan(choice, division, tuple(devices))
+
+
+def number_of_plans(problem: PlanningProblem, choice: MeshChoice) -> int:
+    """How many divisions with recomputes a choice has."""
+    kinds = len(problem.recompute_of(choice.candidate(0)))
+    return comb(len(problem.model.blocks) - 1, choice.pp - 1) * int(kinds**choice.pp)
 
 
 def every_plan(problem: PlanningProblem, choice: MeshChoice, order: str) -> Iterator[MeshPlan]:

@@ -11,11 +11,13 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from taut.data.read import read_json
 from taut.data.suggest import one_of
 from taut.errors import DataError
 from taut.exports.deepspeed import deepspeed_files
 from taut.exports.environment import environment_file
 from taut.exports.flagscale import flagscale_files
+from taut.exports.flagscale_meshes import mesh_files
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_files
@@ -27,7 +29,9 @@ from taut.exports.starters.slurm import slurm_files
 from taut.exports.starters.torchrun import torchrun_script
 from taut.exports.torchtitan import torchtitan_files
 from taut.files import write_atomically
-from taut.planning.plan import Plan, load_plan
+from taut.meshes.plan import MeshedPlan
+from taut.planning.plan import Plan
+from taut.solver.meshes.document import FORMAT
 
 Files = dict[str, str]
 FRAMEWORKS: dict[str, Callable[[Job], Files]] = {
@@ -47,7 +51,7 @@ TARGETS = (*FRAMEWORKS, *STARTERS)
 
 
 def export(
-    plan: Plan | str | Path,
+    plan: Plan | MeshedPlan | str | Path,
     to: str | Sequence[str],
     out: str | os.PathLike[str],
     *,
@@ -89,13 +93,33 @@ def export(
     ...     print([path.name for path in taut.export(plan, "megatron", folder)])
     ['megatron.args', 'torchrun.sh', 'env.sh', 'ranks.csv', 'plan.json', 'launch.md']
     """
-    job = Job(plan if isinstance(plan, Plan) else load_plan(plan), tuple(hosts))
-    files, folder = launch_files(job, [to] if isinstance(to, str) else list(to)), Path(out)
+    targets, folder = [to] if isinstance(to, str) else list(to), Path(out)
+    files = _files(plan, targets, tuple(hosts))
     _check_folder(folder, force=force)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         write_atomically(folder / name, text)
     return [folder / name for name in files]
+
+
+def _files(plan: Plan | MeshedPlan | str | Path, targets: list[str], hosts: tuple[str, ...]) -> Files:
+    """
+    Texts by file name, of an ordinary plan or one of meshes.
+
+    Raises
+    ------
+    DataError
+        If a target does not run the plan.
+    """
+    if isinstance(plan, str | Path):
+        values = read_json(Path(plan), "a plan")
+        meshed = values.get("format") == FORMAT
+        plan = MeshedPlan(values, str(plan)) if meshed else Plan(values, str(plan))
+    if isinstance(plan, Plan):
+        return launch_files(Job(plan, hosts), targets)
+    if targets != ["flagscale"]:
+        raise DataError(f"--to {','.join(targets)}: has one degree for all stages, expected flagscale alone for meshes")
+    return mesh_files(plan, hosts)
 
 
 def launch_files(job: Job, targets: list[str]) -> Files:

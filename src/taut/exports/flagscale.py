@@ -9,6 +9,7 @@ Slurm's, Open MPI's or torchrun's files. Source: FlagScale of November 2025, exa
 flagscale/train/hetero and flagscale/runner.
 """
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -57,25 +58,49 @@ def flagscale_config(job: Job) -> dict[str, Any]:
     ExportError
         If FlagScale cannot run the plan.
     """
-    flags, chosen, types = _plain(_of_its_megatron(job)), job.strategy, stage_types(job)
-    model = {name: flags.pop(name) for name in list(flags) if not name.startswith(SYSTEM)}
+    flags, chosen, types = plain_flags(job), job.strategy, stage_types(job)
     if len(set(types)) > 1:
         if chosen.cp > 1 or chosen.vpp > 1 or chosen.ep > 1:
             raise ExportError(
                 f"{job.plan.source}: mixed devices with context or expert ranks or several chunks a stage, which "
                 "FlagScale refuses; plan with --fix cp=1,ep=1,schedule=1f1b"
             )
-        for flag in (LAYOUT, CHUNKS, FIRST, LAST, EMBEDDING, LOSS):
-            flags.pop(flag.removeprefix("--").replace("-", "_"), None)
         runs = [(kind, len(list(run))) for kind, run in groupby(types)]
         _check_runs(job, [kind for kind, _ in runs])
-        flags["hetero"] = {
-            "enable_hetero": True,
-            "hetero_pipeline_layer_split": list(job.layers),
-            "hetero_process_meshes": [size for _, pp in runs for size in (chosen.tp, 1, 1, chosen.dp, pp)],
-            "hetero_device_types": [kind for kind, _ in runs],
-        }
-    return {"system": flags, "model": model}
+        flags = with_meshes(flags, job.layers, [(kind, (chosen.tp, 1, 1, chosen.dp, pp)) for kind, pp in runs])
+    return sections(flags)
+
+
+def with_meshes(
+    flags: dict[str, Any], layers: Sequence[int], meshes: Sequence[tuple[str, tuple[int, ...]]]
+) -> dict[str, Any]:
+    """The words of a plan with its meshes, device type and [tp, cp, ep, dp, pp] of each, in place of its division."""
+    divided = {flag.removeprefix("--").replace("-", "_") for flag in (LAYOUT, CHUNKS, FIRST, LAST, EMBEDDING, LOSS)}
+    hetero = {
+        "enable_hetero": True,
+        "hetero_pipeline_layer_split": list(layers),
+        "hetero_process_meshes": [size for _, sizes in meshes for size in sizes],
+        "hetero_device_types": [kind for kind, _ in meshes],
+    }
+    return {name: value for name, value in flags.items() if name not in divided} | {"hetero": hetero}
+
+
+def sections(flags: dict[str, Any]) -> dict[str, Any]:
+    """Words by the section that they stand in."""
+    system = {name: value for name, value in flags.items() if name.startswith(SYSTEM)}
+    return {"system": system, "model": {name: value for name, value in flags.items() if name not in system}}
+
+
+def plain_flags(job: Job) -> dict[str, Any]:
+    """
+    The words of a plan as keys with plain values.
+
+    Raises
+    ------
+    ExportError
+        If FlagScale's Megatron-LM cannot run the plan.
+    """
+    return _plain(_of_its_megatron(job))
 
 
 def _of_its_megatron(job: Job) -> Flags:
@@ -110,7 +135,7 @@ SYSTEM = (
     "tensor_model", "pipeline_model", "context_parallel", "sequence_parallel", "use_", "data_parallel", "overlap",
     "num_layers_per", "num_virtual", "num_distributed", "recompute", "ckpt", "expert_model", "expert_tensor",
     "accumulate", "grad_reduce", "bf16", "fp16", "fp8", "fp4", "decoder_first", "decoder_last", "account_for",
-    "optimizer_cpu", "optimizer_offload",
+    "optimizer_cpu", "optimizer_offload", "hetero",
 )  # fmt: skip
 """Beginnings of the names that stand under ``system``."""
 

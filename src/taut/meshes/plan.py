@@ -6,7 +6,7 @@ some type. What a choice of meshes is stands in ``taut.formulations.meshes.choic
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -16,6 +16,7 @@ from taut.errors import FieldError, InfeasibleError, NothingFoundError
 from taut.files import write_atomically
 from taut.formulations.degrees import divisors
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import StrategySpace
 from taut.meshes.report import mesh_summary
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.resolve import resolved_problem
@@ -135,7 +136,7 @@ def plan_meshes(
     >>> import taut
     >>> taut.plan_meshes("gpt2-345m", "dgx-a100", global_batch=32)
     Traceback (most recent call last):
-    taut.errors.FieldError: cluster: dgx-a100 has one type of device, expected several; taut plan plans it
+    taut.errors.FieldError: cluster: dgx-a100, has one type of device, expected several; taut plan plans it
     """
     return planned_meshes(request_of(model, cluster, options), progress)
 
@@ -186,7 +187,12 @@ def mesh_problem(request: PlanRequest) -> PlanningProblem:
             raise FieldError("fix", f"{name}={value}", reason)
     most = request.max_tp or max(group.gpus_per_node for group in cluster.nodes)
     degrees = {tp for group in cluster.nodes for tp in divisors(group.gpus_per_node)}
-    problem = resolved_problem(request, sorted(tp for tp in degrees if tp <= most and model.splits(tp)))
+    fix = {name: value for name, value in request.fix.items() if name != "pp"}
+    asked = request.model_copy(update={"fix": fix})
+    problem = resolved_problem(asked, sorted(tp for tp in degrees if tp <= most and model.splits(tp)))
+    if "pp" in request.fix:
+        fixed = {**problem.space.fixed, "pp": request.fix["pp"]}
+        problem = replace(problem, space=StrategySpace.model_validate(problem.space.model_dump() | {"fixed": fixed}))
     if problem.memory.network is not None:
         raise FieldError("memory_model", problem.memory.name, "this network does not know meshes, expected terms")
     return problem

@@ -1,0 +1,120 @@
+"""
+FlagScale: the configuration and hostfile of a plan of meshes, and back.
+
+The words for model, precision and sharding are those of the first mesh as an ordinary plan of all stages, since
+FlagScale derives micro-batches of later meshes from the first one's. The plan's orders of ranks are FlagScale's, over
+the nodes of a type as the hostfile lists them, so that no process is placed by hand. Source: FlagScale of November
+2025, flagscale/train/arguments.py and flagscale/train/hetero/parallel_context.py.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from taut.errors import DataError
+from taut.exports.flagscale import plain_flags, sections, with_meshes
+from taut.exports.job import Job
+from taut.meshes.plan import MeshedPlan
+from taut.planning.plan import Plan
+from taut.reports.proof import percent
+from taut.solver.meshes.document import MeshSection
+from taut.solver.meshes.search import ORDERS
+
+REPLICA_MAJOR = "use_tp_pp_dp_mapping"
+
+
+def mesh_files(plan: MeshedPlan, hosts: Sequence[str] = ()) -> dict[str, str]:
+    """
+    Texts by file name.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    hosts
+        Names of the cluster's nodes in its order; ``node-0`` and so on where none are known.
+
+    Raises
+    ------
+    DataError
+        If FlagScale cannot run the plan, or the hosts are not those of the cluster.
+    """
+    job = Job(_first_mesh(plan), tuple(hosts))
+    strategy, flags = plan.typed.strategy, plain_flags(job)
+    meshes = [(mesh.device, (mesh.tp, 1, 1, mesh.dp, mesh.pp)) for mesh in strategy.meshes]
+    flags = with_meshes(flags, job.layers, meshes)
+    if strategy.rank_order != ORDERS[0]:
+        flags[REPLICA_MAJOR] = True
+    nodes = zip(job.host_names, job.cluster.node_list, strict=True)
+    return {
+        "train.yaml": yaml.safe_dump(sections(flags), sort_keys=False, default_flow_style=None),
+        "hostfile": "".join(f"{name} slots={node.gpus_per_node} type={node.device.name}\n" for name, node in nodes),
+        "plan.json": json.dumps(plan.document) + "\n",
+        "launch.md": _notes(plan),
+    }
+
+
+def meshes_of(config: Mapping[str, Any]) -> tuple[list[MeshSection], list[int], str]:
+    """
+    Meshes, layers of the stages and order of ranks that a configuration of FlagScale states.
+
+    Parameters
+    ----------
+    config
+        Sections ``system`` and ``model``.
+
+    Raises
+    ------
+    DataError
+        If it has no meshes, or not five numbers for each.
+    """
+    system = config["system"]
+    hetero = system.get("hetero", {})
+    numbers, kinds = hetero.get("hetero_process_meshes", []), hetero.get("hetero_device_types", [])
+    if not numbers or len(numbers) != 5 * len(kinds):
+        raise DataError(f"hetero_process_meshes: is {numbers}, expected five numbers for each of hetero_device_types")
+    whole = numbers[3] * config["model"]["micro_batch_size"]
+    meshes = [
+        MeshSection(device=kind, tp=tp, dp=dp, pp=pp, micro_batch=whole // dp)
+        for kind, tp, dp, pp in zip(kinds, numbers[0::5], numbers[3::5], numbers[4::5], strict=True)
+    ]
+    return meshes, list(hetero["hetero_pipeline_layer_split"]), ORDERS[bool(system.get(REPLICA_MAJOR))]
+
+
+def _first_mesh(plan: MeshedPlan) -> Plan:
+    """The first mesh as an ordinary plan of all stages, for the words that all meshes share; devices mean nothing."""
+    typed, document = plan.typed, plan.document
+    strategy, mesh = typed.strategy, typed.strategy.meshes[0]
+    pp = sum(each.pp for each in strategy.meshes)
+    degrees = {"pp": pp, "tp": mesh.tp, "dp": mesh.dp, "vpp": 1, "micro_batch": mesh.micro_batch}
+    shared = {"schedule": "1f1b", "sequence_parallel": any(each.tp > 1 for each in strategy.meshes)}
+    unknown = ("communication_gap", "verified_gap", "lower_bound_no_margin_s")
+    return Plan(
+        {
+            **document,
+            "format": "taut-plan/1",
+            "strategy": {**document["strategy"], **degrees, **shared},
+            "placement": {"order": "pp,dp,tp", "devices": [[[0] * mesh.tp] * mesh.dp] * pp},
+            "predicted": {**document["predicted"], "margin_bytes": [0] * pp, "mfu": None},
+            "certificate": {**document["certificate"], **dict.fromkeys(unknown), "candidates": []},
+        },
+        plan.source,
+    )
+
+
+def _notes(plan: MeshedPlan) -> str:
+    """What to run and what to check."""
+    work, strategy = plan.typed.workload, plan.typed.strategy
+    lines = [
+        f"# {work.model} on {work.cluster}: {len(strategy.meshes)} meshes, {work.num_devices} processes",
+        "",
+        f"Predicted: {plan.step_time_s:.4g} s a step, gap {percent(plan.gap)}.",
+        "",
+        "- merge train.yaml into your configuration of FlagScale, and name hostfile in its experiment's runner",
+        "- the hostfile lists nodes in the cluster's order, which decides the ranks: keep it",
+        "- FlagScale numbers processes by device type; no process is placed by hand",
+        "- tokenizer, data and learning rate are yours to add",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,64 @@
+"""Bounds on choices of meshes, and what the search finds, against every division and recompute of small problems."""
+
+import numpy as np
+import pytest
+
+from taut.formulations.meshes.choice import mesh_choices
+from taut.formulations.meshes.step_time import mesh_step, mesh_violations
+from taut.solver.meshes.bound import MeshBounds
+from taut.solver.meshes.search import search_meshes
+from taut.solver.result import Limits, Status
+from tests.support.blocks import blocks
+from tests.support.meshes import least_seconds, mesh_problem, number_of_plans, random_plan
+from tests.support.reference import small_buckets
+
+
+@pytest.mark.parametrize("block", blocks(4, 1))
+@pytest.mark.proof
+def test_bounds_undercut_every_plan_and_infinite_ones_have_none(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    500 choices of 150 problems: no division, recompute or placement tried is below the bounds.
+
+    The quick bound is below the exact one. A choice has an infinite bound exactly where nothing fits; two in five do.
+    """
+    small_buckets(monkeypatch)
+    infeasible = compared = 0
+    for seed in range(150 * block, 150 * (block + 1)):
+        problem, rng = mesh_problem(seed), np.random.default_rng(seed)
+        choices, bounds = mesh_choices(problem), MeshBounds(problem)
+        small = [choice for choice in choices if number_of_plans(problem, choice) <= 300]
+        for k in rng.permutation(len(small))[:4].tolist():
+            quick, (exact, _) = bounds.quick(small[k]), bounds.exact(small[k])
+            least = least_seconds(problem, small[k])
+            assert quick <= exact * (1 + 1e-12) and exact <= least * (1 + 1e-12), (seed, small[k])
+            assert np.isinf(least) == np.isinf(exact) == np.isinf(quick), (seed, small[k])
+            for plan in (random_plan(rng, problem, small[k]) for _ in range(4)):
+                if not mesh_violations(problem, plan):
+                    assert mesh_step(problem, plan).total >= exact * (1 - 1e-12), (seed, small[k])
+            infeasible, compared = infeasible + bool(np.isinf(least)), compared + 1
+    assert compared > 400 and infeasible > 100, (compared, infeasible)
+
+
+@pytest.mark.parametrize("seed", [3, 24, *(pytest.param(s, marks=pytest.mark.proof) for s in range(30, 60))])
+def test_search_is_between_bound_and_enumeration(seed: int) -> None:
+    """The search's bound is below the best of all plans in the two orders of ranks, and its plan is no better."""
+    problem = mesh_problem(seed)
+    choices = mesh_choices(problem)
+    if sum(number_of_plans(problem, choice) for choice in choices) > 1500:
+        pytest.skip("too many plans to enumerate")
+    least = min((least_seconds(problem, choice) for choice in choices), default=np.inf)
+    found = search_meshes(problem, Limits())
+    assert found.choices == len(choices) and found.lower_bound <= least * (1 + 1e-12)
+    if np.isinf(least):
+        assert found.status is Status.INFEASIBLE and found.incumbent is None
+        return
+    assert found.incumbent is not None and not mesh_violations(problem, found.incumbent.plan)
+    assert found.incumbent.seconds == mesh_step(problem, found.incumbent.plan).total >= least * (1 - 1e-12)
+
+
+def test_a_time_limit_leaves_a_valid_bound() -> None:
+    """With no time at all nothing is found, and the bound is the least of the quick ones."""
+    problem = next(p for p in map(mesh_problem, range(100)) if search_meshes(p, Limits()).incumbent)
+    found, bounds = search_meshes(problem, Limits(time_limit=0.0)), MeshBounds(problem)
+    assert found.incumbent is None and str(found.stopped_by) == "time"
+    assert found.lower_bound == min(bounds.quick(choice) for choice in mesh_choices(problem))

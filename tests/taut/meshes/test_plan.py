@@ -1,0 +1,124 @@
+"""Plans of meshes from Python and the command line: what is refused, written, checked, shown and exported."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import taut
+from taut.data.stack import catalog_stacks
+from taut.exports.flagscale_meshes import meshes_of
+from taut.meshes.plan import MeshedPlan
+from tests.support.pages import run_command
+
+CLUSTER = {
+    "name": "two-types",
+    "nodes": [
+        {
+            "device": "a100-80gb",
+            "gpus_per_node": 4,
+            "intra_bandwidth_gbps": 2400,
+            "intra_latency_us": 3,
+            "nic_bandwidth_gbps": 400,
+        },
+        {
+            "count": 2,
+            "device": "l4-24gb",
+            "gpus_per_node": 2,
+            "intra_bandwidth_gbps": 256,
+            "intra_latency_us": 10,
+            "nic_bandwidth_gbps": 100,
+        },
+    ],
+    "network": {"bandwidth_gbps": 100, "latency_us": 15},
+}
+
+
+@pytest.fixture(scope="module")
+def plan() -> MeshedPlan:
+    """GPT-2 345M on four A100 and four L4 in nodes of two."""
+    return taut.plan_meshes("gpt2-345m", CLUSTER, global_batch=16, max_tp=4)
+
+
+def test_one_mesh_a_type_within_the_bound(plan: MeshedPlan) -> None:
+    """Either type has a mesh of all its devices, the stages are all layers, and the bound is within 5 % and holds."""
+    strategy = plan.typed.strategy
+    devices = {mesh.device: mesh.tp * mesh.dp * mesh.pp for mesh in strategy.meshes}
+    assert devices == {"a100-80gb": 4, "l4-24gb": 4}
+    assert (strategy.stages[0][0], strategy.stages[-1][1]) == (0, 24)
+    assert plan.lower_bound_s is not None and 0.95 * plan.step_time_s <= plan.lower_bound_s <= plan.step_time_s
+    outcome = plan.verify()
+    assert outcome.holds and outcome.feasible_samples > 20, outcome
+
+
+def test_degrees_by_type_are_no_worse_than_one_degree(plan: MeshedPlan) -> None:
+    """The best plan of meshes with the stack's one tensor degree, fixed to stages in a row, is not below the bound."""
+    ordinary = taut.plan("gpt2-345m", CLUSTER, global_batch=16, stack="flagscale", fix={"pp": 2}, time_limit=20)
+    assert plan.lower_bound_s is not None and plan.lower_bound_s <= ordinary.step_time_s
+
+
+def test_export_is_read_back(plan: MeshedPlan, tmp_path: Path) -> None:
+    """FlagScale's words state meshes, layers and order of ranks of the plan; the hostfile every node with its type."""
+    names = [path.name for path in taut.export(plan, "flagscale", tmp_path / "launch", hosts=["a", "b", "c"])]
+    assert names == ["train.yaml", "hostfile", "plan.json", "launch.md"]
+    config = yaml.safe_load((tmp_path / "launch" / "train.yaml").read_text())
+    strategy = plan.typed.strategy
+    layers = [end - first for first, end in strategy.stages]
+    assert meshes_of(config) == (strategy.meshes, layers, strategy.rank_order)
+    assert config["system"]["pipeline_model_parallel_size"] == len(layers)
+    assert config["model"]["global_batch_size"] == 16
+    hosts = (tmp_path / "launch" / "hostfile").read_text().splitlines()
+    assert hosts == ["a slots=4 type=a100-80gb", "b slots=2 type=l4-24gb", "c slots=2 type=l4-24gb"]
+    with pytest.raises(taut.DataError, match="expected flagscale alone"):
+        taut.export(plan, "megatron", tmp_path / "other")
+
+
+def test_first_replicas_times_micro_batch_divide_by_all_replicas(plan: MeshedPlan) -> None:
+    """FlagScale divides what the first mesh takes at once, dp times micro-batch, by the replicas of every mesh."""
+    meshes = plan.typed.strategy.meshes
+    whole = meshes[0].dp * meshes[0].micro_batch
+    assert all(whole % mesh.dp == 0 and mesh.micro_batch == whole // mesh.dp for mesh in meshes)
+
+
+def test_command_line_writes_checks_and_shows(tmp_path: Path) -> None:
+    """``taut meshes`` prints the plan and writes it; verify and show take the file, in words and as JSON."""
+    cluster, out = tmp_path / "cluster.yaml", tmp_path / "plan.json"
+    cluster.write_text(yaml.safe_dump(CLUSTER))
+    words = ["gpt2-345m", str(cluster), "--global-batch", "8", "--fix", "zero=1", "--quiet"]
+    printed = run_command(["taut", "meshes", *words, "--out", str(out)])
+    assert "a100-80gb" in printed and "gap" in printed
+    assert run_command(["taut", "show", str(out)]) == printed
+    assert json.loads(run_command(["taut", "show", str(out), "--json"])) == json.loads(out.read_text())
+    assert "choices of meshes" in run_command(["taut", "verify", str(out)])
+    assert json.loads(run_command(["taut", "verify", str(out), "--json"]))["holds"] is True
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"stack": "torchtitan"}, "stack: torchtitan, has one degree for all stages, expected flagscale or any"),
+        ({"latency_model": "pipette"}, "latency_model: pipette, does not price meshes, expected step"),
+        ({"fix": {"tp": 2}}, "fix: tp=2, differs by mesh"),
+        ({"fix": {"schedule": "gpipe"}}, "fix: schedule=gpipe"),
+        ({"fix": {"pp": 7}}, "cluster: two-types, has no choice of meshes"),
+    ],
+    ids=["stack", "latency", "degree", "schedule", "none"],
+)
+def test_what_meshes_do_not_have_is_refused(options: dict[str, Any], words: str) -> None:
+    """One line that names the argument and what was expected."""
+    with pytest.raises(taut.FieldError, match=words):
+        taut.plan_meshes("gpt2-345m", CLUSTER, **{"global_batch": 8, **options})
+
+
+def test_nothing_fits_is_infeasible() -> None:
+    """GPT-3 175B fits on no choice of meshes of eight devices."""
+    with pytest.raises(taut.InfeasibleError, match="choices of meshes fits"):
+        taut.plan_meshes("gpt3-175b", CLUSTER, global_batch=8)
+
+
+def test_stacks_say_whether_they_have_meshes() -> None:
+    """FlagScale and the whole space have meshes, nothing else; the rules of FlagScale's name their sources."""
+    assert {name for name, stack in catalog_stacks().items() if stack.process_meshes} == {"flagscale", "any"}
+    assert all(rule.source for rule in taut.load_stack("flagscale").rules)
