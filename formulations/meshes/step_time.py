@@ -180,7 +180,7 @@ def _optimizer(problem: PlanningProblem, plan: MeshPlan) -> Floats:
     for k, mesh in enumerate(plan.choice.meshes):
         candidate, (_, first, end) = plan.choice.candidate(k), _ranges(plan, k)
         parameters = optimized_parameters(problem, candidate)[first, end] / optimizer_shards(candidate)
-        found.append(problem.optimizer_seconds[mesh.kind] * parameters)
+        found.append(problem.optimizer_seconds(candidate)[mesh.kind] * parameters)
     return np.concatenate(found)
 
 
@@ -189,7 +189,9 @@ def mesh_memory(problem: PlanningProblem, plan: MeshPlan) -> list[int]:
     found: list[int] = []
     for k in range(len(plan.choice.meshes)):
         candidate, start = plan.choice.candidate(k), plan.choice.first_stages[k]
-        every = bytes_of_stages(problem.tables(candidate), problem.memory, candidate, *plan.division.ranges)
+        every = bytes_of_stages(
+            problem.tables(candidate), problem.memory_of(candidate), candidate, *plan.division.ranges
+        )
         found += every[start : start + plan.choice.meshes[k].pp].tolist()
     return found
 

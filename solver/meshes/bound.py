@@ -121,7 +121,7 @@ class MeshBounds:
         problem, candidate, kind = self.problem, choice.candidate(k), choice.meshes[k].kind
         update = optimized_parameters(problem, candidate) / optimizer_shards(candidate)
         reduced = self._ring(choice.meshes[k]) * least_bytes(problem, candidate)
-        return np.asarray(reduced + problem.optimizer_seconds[kind] * update)
+        return np.asarray(reduced + problem.optimizer_seconds(candidate)[kind] * update)
 
     def _ring(self, mesh: Mesh) -> float:
         """Seconds per byte of a stage's ring at least, on as few of its type's nodes as hold it, up to all of them."""

@@ -103,7 +103,7 @@ class MeshFigures:
     def _update(self, x: int) -> float:
         """Seconds of the optimizer on a stage."""
         plan, (kind, _, dp, _, _) = self.figures[self.mesh_of[x]], self.meshes.degrees[self.mesh_of[x]]
-        each = update_seconds(self.case, list(self.case.cluster.devices)[kind])
+        each = update_seconds(self.case, plan.choice, list(self.case.cluster.devices)[kind])
         return float(each * plan.parameters[x] / (dp if plan.choice.zero else 1))
 
     @property

@@ -185,6 +185,9 @@ def mesh_problem(request: PlanRequest) -> PlanningProblem:
         if name not in FIXABLE or (name == "schedule" and value != "1f1b"):
             reason = "differs by mesh or is none of meshes, expected pp, zero or recompute"
             raise FieldError("fix", f"{name}={value}", reason)
+    if isinstance(shares := request.optimizer_offload_fraction, tuple):
+        shown = ",".join(f"{share:g}" for share in shares)
+        raise FieldError("optimizer_offload_fraction", shown, "is chosen by taut plan alone, expected one number")
     most = request.max_tp or max(group.gpus_per_node for group in cluster.nodes)
     degrees = {tp for group in cluster.nodes for tp in divisors(group.gpus_per_node)}
     fix = {name: value for name, value in request.fix.items() if name != "pp"}

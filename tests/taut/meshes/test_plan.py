@@ -100,11 +100,12 @@ def test_command_line_writes_checks_and_shows(tmp_path: Path) -> None:
     [
         ({"stack": "torchtitan"}, "stack: torchtitan, has one degree for all stages, expected flagscale or any"),
         ({"latency_model": "pipette"}, "latency_model: pipette, does not price meshes, expected step"),
+        ({"stack": "any", "optimizer_offload_fraction": (0.0, 0.5)}, "expected one number"),
         ({"fix": {"tp": 2}}, "fix: tp=2, differs by mesh"),
         ({"fix": {"schedule": "gpipe"}}, "fix: schedule=gpipe"),
         ({"fix": {"pp": 7}}, "cluster: two-types, has no choice of meshes"),
     ],
-    ids=["stack", "latency", "degree", "schedule", "none"],
+    ids=["stack", "latency", "shares", "degree", "schedule", "none"],
 )
 def test_what_meshes_do_not_have_is_refused(options: dict[str, Any], words: str) -> None:
     """One line that names the argument and what was expected."""
