@@ -4,7 +4,8 @@ Division of the layers into the chunks of an order-priced candidate: data, objec
 Sets: chunks c = 0..C-1 on devices d(c), layers 0..L-1, recompute r.
 Data: for every range of layers the least seconds of F, I, W over device types and tensor groups, with what gathers and
 scatters of shards add at least (``taut.formulations.sharding`` (2)), the least one-way seconds of a cut, parameters,
-bytes of activations and bytes beside; counts n of micro-batches in flight that the order goes through on each device.
+bytes of activations and bytes beside; counts n of micro-batches that each device holds at once
+(``taut.formulations.tables.order_memory`` (1)).
 Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of every chunk.
 
 (1) Minimise the makespan of the order under the chunks' seconds and cuts, plus ``ring`` and ``optimizer`` times the
@@ -16,7 +17,8 @@ Variables: ends :math:`0 = e_{-1} < e_0 < ... < e_{C-1} = L` and recompute of ev
     so that
 (2) every device fits its memory:
     :math:`\sum_{c \in d} (\text{held}\, P_c + \text{beside}_c + n_c a_c) + \text{always} \le \text{budget}`
-    for all counts n that it goes through. This leaves out what is held for a moment, and rounding.
+    for all its counts n. Of what is held for a moment ``always`` has what no device needs less of
+    (``taut.formulations.tables.order_memory`` (2)); the rest of it is left out, and rounding.
 
 This relaxes the candidate: no placement prices a division lower, and no division that violates (2) fits. So a lower
 bound on (1) bounds the candidate (``taut.solver.order_priced.bound``).
@@ -29,21 +31,17 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.data.costs import RECOMPUTE
-from taut.data.memory import MemoryModel
 from taut.data.units import KIB
 from taut.formulations.gradient_reductions import bucket_parameters, optimizer_shards, overlaps
 from taut.formulations.order_times import candidate_order
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.schedules.plan_orders import Order, in_flight_counts
+from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.sharding import NO_GATHERS, GatherRates, exposed_by_range
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division
-from taut.formulations.tables.held_bytes import held_bytes
 from taut.formulations.tables.least_traffic import seconds_of_best
-from taut.formulations.tables.memory import HELD, budgets, kept_term, overhead
-
-MANY = 10**9
-"""Parameters whose bytes are counted together, to know those of one."""
+from taut.formulations.tables.memory import budgets, kept_term, overhead
+from taut.formulations.tables.order_memory import MANY, bytes_per_parameter, held_counts, least_passing
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class ChunkProblem:
     micro_batches
         Micro-batches m.
     counts
-        For every device the micro-batches in flight of its chunks that the order goes through, (n, chunks).
+        For every device the micro-batches of its chunks that it holds at once, (n, chunks).
     passes
         Seconds of F, I, W (3, recompute, L+1, L+1), infinite where a recompute is not allowed or there is no layer. No
         range takes longer than one that holds it.
@@ -78,8 +76,8 @@ class ChunkProblem:
         Bytes for a micro-batch in flight (recompute, L+1, L+1), as floats.
     beside
         Bytes of the loss, and of the states of experts beyond those that ``held`` counts, (L+1, L+1), as floats.
-    always
-        Bytes of every device.
+    always, passing
+        Bytes of every device, and those of them that are held for a moment.
     budget
         Bytes of the largest device, in whole KiB.
     stated
@@ -102,6 +100,7 @@ class ChunkProblem:
     activation: Floats
     beside: Floats
     always: float
+    passing: float
     budget: float
     stated: Ints | None = None
     ends: int = 0
@@ -205,17 +204,19 @@ def chunk_problem(
         Data of (1) and (2).
     """
     tables, memory = problem.tables(candidate), problem.memory_of(candidate)
-    held, of_expert = (_bytes_per_parameter(memory, candidate, experts) for experts in (0, MANY))
+    held, of_expert = (bytes_per_parameter(memory, candidate, experts) for experts in (0, MANY))
     kept = [memory.coefficient(kept_term(r)) * tables.activation[k] for k, r in enumerate(RECOMPUTE)]
-    layers = np.arange(tables.num_layers)
+    order = candidate_order(candidate)
+    allowed = [RECOMPUTE.index(name) for name in problem.recompute_of(candidate)]
+    passing = least_passing(tables, memory, allowed, order.device)
     gradients = problem.bytes_per_parameter(candidate)
     if overlaps(problem, candidate):
         # Of a device with P parameters at least the last bucket's share is not hidden, and P is at most the model's.
         gradients *= min(1.0, bucket_parameters(candidate) / float(tables.parameters[0, -1]))
     return ChunkProblem(
-        order=candidate_order(candidate),
+        order=order,
         micro_batches=candidate.num_micro_batches,
-        counts=in_flight_counts(*candidate.order_key),
+        counts=held_counts(candidate, ahead=problem.hides_exchange(candidate)),
         passes=_least_passes(problem, candidate, gather),
         edge=problem.coefficient("pipeline") * edge / 2,
         ring=ring * gradients,
@@ -227,20 +228,12 @@ def chunk_problem(
         activation=np.array(kept, dtype=float),
         # Fewer devices share what is held of an expert's parameter than of others.
         beside=memory.coefficient("logits") * tables.logits + max(of_expert - held, 0.0) * tables.experts,
-        always=overhead(memory, candidate)
-        + memory.coefficient("buffers") * float(tables.buffers[layers, layers + 1].min()),
+        always=overhead(memory, candidate) + passing,
+        passing=passing,
         budget=float(budgets(memory, problem.capacity_kib, margin=margin).max() // KIB * KIB),
         stated=problem.stated_divisions(candidate),
         ends=int(candidate.empty_ends),
     )
-
-
-def _bytes_per_parameter(memory: MemoryModel, candidate: Candidate, experts: int) -> float:
-    """Least bytes of weight, gradient and state for each of ``MANY`` parameters, so many of which are of experts."""
-    many = held_bytes(np.array(MANY), np.array(0), memory.held_parameter_bytes, candidate, experts)
-    held = sum(memory.coefficient(term) * float(figure) for term, figure in zip(HELD, many, strict=True)) / MANY
-    # Bytes were rounded up to whole ones; the factor takes back more than that.
-    return held * (1 - 1e-8)
 
 
 def _least_passes(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> Floats:

@@ -2,7 +2,8 @@ r"""
 Destructive bound by the layers that every device can take within a time.
 
 Sets: devices d, numbers of layers :math:`x` of a device's first chunk and :math:`N` of all its chunks.
-Data: :math:`t_d(x, N)`, the least seconds of device d's own passes (``taut.solver.order_priced.device_options``);
+Data: :math:`t_d(S, x, N)`, the least seconds of device d's own passes with S layers in the first chunks of the devices
+before it, which tell apart the layers in front alone (``taut.solver.order_priced.device_options``);
 :math:`w_d`, the least seconds that its path spends with a layer in a first chunk of a device before it;
 :math:`\tau_d`, those of its transfers; :math:`\rho(N_0)`, the least seconds of ring and optimizer where device 0 has
 :math:`N_0` layers. Where every device is waited for, the path of a device that does not end on device 0 has those of
@@ -10,7 +11,7 @@ its own layers in :math:`t_d` instead.
 
 A trial value T is refuted if no division is within T seconds; then T is a lower bound. Every division within T keeps
 
-(1) :math:`t_d(x_d, N_d) + w_d \sum_{e < d} x_e + \tau_d + \rho(N_0) \le T` for all d (without :math:`\rho` where
+(1) :math:`t_d(S_d, x_d, N_d) + w_d \sum_{e < d} x_e + \tau_d + \rho(N_0) \le T` for all d (without :math:`\rho` where
     the path ends elsewhere). Where embedding and head are divided beside the layers, the embedding counts in
     :math:`x_0` and takes no time here: :math:`w_d (\sum_{e < d} x_e - 1)`.
 
@@ -58,7 +59,8 @@ class LayerCapacity:
         given = devices.given
         self._layers = given.num_layers
         own = given.waits_for_all & (np.array([path.last for path in devices.paths]) != 0)
-        seconds = np.array([_least_seconds(options, devices.most_layers) for options in devices.options])
+        last, most = devices.minima.last_start, devices.most_layers
+        seconds = np.array([_least_seconds(options, last, most) for options in devices.options])
         for d in np.flatnonzero(own).tolist():
             seconds[d] += _tail(devices, d)
         hops = np.array([path.transfers[given.away].sum() for path in devices.paths])
@@ -76,10 +78,10 @@ class LayerCapacity:
         return not _reaches(*self._tables, seconds, self._layers)
 
 
-def _least_seconds(options: DeviceOptions, most: int) -> Floats:
-    """Least seconds t of (1) of a device by layers of its first chunk and of all its chunks, (most + 1, most + 1)."""
-    least = np.full((most + 1, most + 1), np.inf)
-    np.minimum.at(least, (options.layers[:, 0], options.whole), options.seconds)
+def _least_seconds(options: DeviceOptions, last: int, most: int) -> Floats:
+    """Least seconds t of (1) of a device by start and layers of its first and of all its chunks (s, most+1, most+1)."""
+    least = np.full((last + 1, most + 1, most + 1), np.inf)
+    np.minimum.at(least, (options.start, options.layers[:, 0], options.whole), options.seconds)
     return least
 
 
@@ -144,25 +146,27 @@ def is_too_small(devices: DeviceChain, more: int) -> bool:
 @jit
 def _reaches(seconds: Floats, before: Floats, transfers: Floats, tail: Floats, within: float, layers: int) -> bool:
     """Whether devices take all layers within so many seconds, for some number of them on device 0, (2)."""
-    devices, most = seconds.shape[0], seconds.shape[1] - 1
+    devices, last, most = seconds.shape[0], seconds.shape[1] - 1, seconds.shape[2] - 1
     size = devices * most + 1
     for n in range(1, most + 1):
         taken = np.full(size, -1)
         for x in range(1, n + 1):
-            if seconds[0, x, n] + transfers[0] <= within - tail[0, n] and seconds[0, x, n] < np.inf:
+            if seconds[0, 0, x, n] + transfers[0] <= within - tail[0, n] and seconds[0, 0, x, n] < np.inf:
                 taken[x] = n
         for d in range(1, devices):
             more, best = np.full(size, -1), -1
             for s in range(size - most):
-                # As many layers with fewer of them in first chunks leave the others more time.
+                start = min(s, last)
+                # Of layers alike, as many with fewer of them in first chunks leave the others more time.
                 if taken[s] <= best:
                     continue
-                best = taken[s]
+                if start == last:
+                    best = taken[s]
                 alone = min(within - tail[d, n] - transfers[d] - before[d] * s, 1e299)
                 for x in range(1, most + 1):
                     for whole in range(most, x - 1, -1):
-                        if seconds[d, x, whole] <= alone:
-                            more[s + x] = max(more[s + x], best + whole)
+                        if seconds[d, start, x, whole] <= alone:
+                            more[s + x] = max(more[s + x], taken[s] + whole)
                             break
             taken = more
         if taken.max() >= layers:

@@ -7,9 +7,12 @@ Data: layers :math:`N_o` of an option; its cost :math:`c_d(o)` under costs of th
 (``taut.solver.order_priced.master_rows`` (3)).
 Variables: an option of each device.
 
-(1) Minimise :math:`\sum_d c_d(o_d)` so that :math:`\sum_d N_{o_d} = L`: a multiple-choice knapsack with equality.
-    :math:`V_{d+1}(u) = \min_o V_d(u - N_o) + c_d(o)`, the least cost of the devices before d + 1 with u layers, solves
-    it by dynamic programming, and :math:`V_{pp}(L)` is its optimum.
+(1) Minimise :math:`\sum_d c_d(o_d)` so that :math:`\sum_d N_{o_d} = L`, and every option has the start that the first
+    chunks of the devices before it make: a multiple-choice knapsack with equality.
+    :math:`V_{d+1}(s + x_o, u) = \min_o V_d(s, u - N_o) + c_d(o)` over the options of start s, :math:`x_o` the layers of
+    their first chunks, is the least cost of the devices before d + 1 with u layers, of which the first chunks have
+    :math:`s + x_o`. It solves (1) by dynamic programming, :math:`\min_s V_{pp}(s, L)` is its optimum, and starts from
+    one on are the same (``taut.solver.order_priced.range_minima`` (2)).
 
 No division within T and within memory costs less than (1), since an option costs no more than the chunks that it stands
 for, and every cut is priced by the least seconds of any cut. So (1) is a pricing problem whose columns each keep the
@@ -30,15 +33,14 @@ from taut.formulations.strategy import Division
 from taut.solver.order_priced.critical_paths import Path, device_path
 from taut.solver.order_priced.device_options import (
     HUGE,
-    MOST_KINDS,
     MOST_OPTIONS,
     MOST_TRIED,
     MOST_WITHIN,
     DeviceOptions,
-    RangeMinima,
     count_pairs,
 )
 from taut.solver.order_priced.pricing import ROUNDING, ChunkCosts, room
+from taut.solver.order_priced.range_minima import MOST_KINDS, RangeMinima
 
 
 class DeviceChain:
@@ -165,10 +167,11 @@ class DeviceChain:
 
         Another one as a column would keep the master problem below the dual function, which then counts as maximal.
         """
-        layers, recompute = division.layers, division.recompute_index
+        layers, recompute, last = division.layers, division.recompute_index, self.minima.last_start
+        starts = np.minimum(division.starts, last)
         return all(
-            options.has(layers[self.given.hosted(d)], recompute[self.given.hosted(d)])
-            for d, options in enumerate(self.options)
+            options.has(layers[hosted], recompute[hosted], int(starts[hosted[0]]))
+            for options, hosted in ((options, self.given.hosted(d)) for d, options in enumerate(self.options))
         )
 
     def split(self, chunk: int, layers: int) -> "tuple[DeviceChain, DeviceChain]":
@@ -211,59 +214,77 @@ class DeviceChain:
             The least cost in seconds and a division of the options that attain it, of that cost where layers are
             uniform; infinite and None where no options have all layers.
         """
-        layers, value = self.given.num_layers, np.full(self.given.num_layers + 1, np.inf)
-        value[0], chosen = 0.0, []
-        for d, options in enumerate(self.options):
-            value, choice = _min_plus(value, *_least_costs(self._table(d, costs), options.layers, options.recompute))
+        layers, last = self.given.num_layers, self.minima.last_start
+        value = np.full((last + 1, layers + 1), np.inf)
+        value[0, 0], chosen = 0.0, []
+        for d in range(len(self.options)):
+            value, choice = _joined(value, *self._least_by_start(d, costs))
             chosen.append(choice)
         cuts = float(costs.edge.sum()) * self.least_cut if costs.edge.any() else 0.0
-        total = float(value[layers]) + cuts
-        return (total, self._backtracked(chosen)) if np.isfinite(total) else (np.inf, None)
+        ended = int(value[:, layers].argmin())
+        total = float(value[ended, layers]) + cuts
+        return (total, self._backtracked(chosen, ended)) if np.isfinite(total) else (np.inf, None)
 
-    def _table(self, device: int, costs: ChunkCosts) -> Floats:
-        """Cost of every chunk of a device by recompute and layers (v, recompute, n)."""
+    def _least_by_start(self, device: int, costs: ChunkCosts) -> tuple[Floats, Ints]:
+        """Least cost of a device's options by start, next start and layers, and the first option that has it."""
+        options, last = self.options[device], self.minima.last_start
+        shape = last + 1, last + 1, self.most_layers + 1
+        least, option = np.full(shape, np.inf), np.full(shape, -1)
+        for start in self.minima.starts(device):
+            of_start = np.flatnonzero(options.start == start)
+            table = self._table(device, costs, start)
+            _least_costs(table, options.layers, options.recompute, of_start, start, least[start], option[start])
+        return least, option
+
+    def _table(self, device: int, costs: ChunkCosts, start: int) -> Floats:
+        """Cost of every chunk of a device with a start by recompute and layers (v, recompute, n)."""
         hosted = self.given.hosted(device)
-        table = self.minima.seconds(hosted, costs.passes[hosted])
+        table = self.minima.seconds(hosted, costs.passes[hosted], start)
         if costs.parameters[hosted].any():
             table = table + (costs.parameters[hosted, None] * self.minima.parameters(hosted))[:, None, :]
         return table
 
-    def _backtracked(self, chosen: list[Ints]) -> Division:
-        """The division by the option that was taken at each device for every number of layers up to it."""
+    def _backtracked(self, chosen: list[Ints], ended: int) -> Division:
+        """The division by the option that was taken at each device for every next start and number of layers."""
         layers, recompute = np.zeros((2, self.given.num_chunks), np.int64)
         left = self.given.num_layers
         for d in range(len(chosen) - 1, -1, -1):
-            options, choice = self.options[d], chosen[d][left]
+            options, choice = self.options[d], chosen[d][ended, left]
             hosted = self.given.hosted(d)
             layers[hosted], recompute[hosted] = options.layers[choice], options.recompute[choice]
-            left -= int(options.whole[choice])
+            left, ended = left - int(options.whole[choice]), int(options.start[choice])
         return Division.of_ends(layers.cumsum(), recompute)
 
 
 @jit
-def _least_costs(table: Floats, layers: Ints, recompute: Ints) -> tuple[Floats, Ints]:
-    """Least cost of the options (O, v) by their layers (most + 1,), and the first option that has it, by a table."""
-    chunks, most = layers.shape[1], table.shape[2] - 1
-    least, option = np.full(most + 1, np.inf), np.full(most + 1, -1)
-    for o in range(len(layers)):
-        cost, whole = 0.0, 0
+def _least_costs(
+    table: Floats, layers: Ints, recompute: Ints, chosen: Ints, start: int, least: Floats, option: Ints
+) -> None:
+    """Least cost of chosen options (O, v) by next start and layers (s, most + 1), and the first of it, in place."""
+    chunks, last = layers.shape[1], len(least) - 1
+    for o in chosen:
+        cost, whole, after = 0.0, 0, min(start + layers[o, 0], last)
         for k in range(chunks):
             cost += table[k, recompute[o, k], layers[o, k]]
             whole += layers[o, k]
-        if cost < least[whole]:
-            least[whole], option[whole] = cost, o
-    return least, option
+        if cost < least[after, whole]:
+            least[after, whole], option[after, whole] = cost, o
 
 
 @jit
-def _min_plus(value: Floats, least: Floats, option: Ints) -> tuple[Floats, Ints]:
-    """A (min, +) convolution, one step of (1): least cost by layers (L + 1,), and the option that has it (L + 1,)."""
-    joined, choice = np.full(len(value), np.inf), np.full(len(value), -1)
-    for size in range(min(len(least), len(value))):
-        if option[size] < 0:
+def _joined(value: Floats, least: Floats, option: Ints) -> tuple[Floats, Ints]:
+    """One step of (1): least cost by start and layers (s, L + 1), and the option that has it, of the same shape."""
+    joined, choice = np.full(value.shape, np.inf), np.full(value.shape, -1)
+    starts, most = value.shape
+    for start in range(starts):
+        if np.isinf(value[start].min()):
             continue
-        for layers in range(size, len(value)):
-            tried = value[layers - size] + least[size]
-            if tried < joined[layers]:
-                joined[layers], choice[layers] = tried, option[size]
+        for after in range(starts):
+            for size in range(min(least.shape[2], most)):
+                if option[start, after, size] < 0:
+                    continue
+                for layers in range(size, most):
+                    tried = value[start, layers - size] + least[start, after, size]
+                    if tried < joined[after, layers]:
+                        joined[after, layers], choice[after, layers] = tried, option[start, after, size]
     return joined, choice

@@ -1,23 +1,22 @@
 r"""
 Options of one device: layers and recompute of its chunks, within its memory and a limit of time.
 
-Sets: chunks k = 1..v of a device, numbers of layers :math:`n_k \ge 1`, recompute :math:`r_k`.
-Data: for every figure of a chunk (seconds, bytes, parameters) its least value over all ranges of so many consecutive
-layers that the chunk can have: the first layers for the model's first chunk, the last ones for its last chunk, and for
-chunk c of the others those from layer c on, since every chunk before it has a layer.
+Sets: chunks k = 1..v of a device, numbers of layers :math:`n_k \ge 1`, recompute :math:`r_k`, and the start s of its
+first chunk, the layers of all chunks before it.
+Data: the least figures of a chunk by its layers (``taut.solver.order_priced.range_minima``).
 
-An option is a pair (n, r) that keeps
+An option is a triple (s, n, r) that keeps
 
 (1) :math:`\sum_k (\text{held}\, P_k + \text{beside}_k + q_k a_k) + \text{always} \le \text{budget}` for every count q
     of micro-batches in flight that the order goes through, and
 (2) the seconds of the device's own passes on its path (``taut.solver.order_priced.critical_paths`` (1)) are at most
     ``longest``.
-(3) Dominance: an option is left out where another with the same n recomputes less in one chunk and is slower in no
-    pass.
+(3) Dominance: an option is left out where another with the same s and n recomputes less in one chunk and is slower in
+    no pass.
 
 Options are enumerated depth first over chunks; a branch ends where the least time or memory of the remaining chunks
 exceeds (1) or (2). Every division has an option of each device that takes at most as long under any weights of the
-passes. Where all layers but the first and the last are equal, that is its own option or one that dominates it.
+passes. Where all layers but those in front and the last are equal, that is its own option or one that dominates it.
 """
 
 from collections.abc import Sequence
@@ -29,16 +28,12 @@ import numpy as np
 
 from taut.data.arrays import Flags, Floats, Ints
 from taut.formulations.compiled import jit
-from taut.formulations.order_division import ChunkProblem
-from taut.solver.order_priced.critical_paths import Path
 
 MOST_OPTIONS = 2_000_000
 """Pairs (n, r) of a device beyond which its options are not enumerated; so many take about a tenth of a second."""
 MOST_TRIED, MOST_WITHIN, MOST_VISITS = 100_000_000, 200_000, 10_000_000
 """Pairs of a device up to which its options are sought nevertheless; then it may have so many within its time and
 memory, found in so many steps of the enumeration, which take about a second."""
-MOST_KINDS = 8
-"""Layers in front up to which those that differ are told apart; models begin with up to three dense ones."""
 CERTAIN = 1 - 1e-12
 """Part of the room within which an option fits, in whatever order its bytes are added and rounded."""
 HUGE = 1e300
@@ -58,115 +53,34 @@ class DeviceOptions:
         Index of the recompute r of its chunks (O, v).
     seconds
         Seconds (2) of its own passes (O,).
+    start
+        Start s, at most ``last_start`` of ``taut.solver.order_priced.range_minima`` (O,).
     """
 
     layers: Ints
     recompute: Ints
     seconds: Floats
+    start: Ints
 
     @cached_property
     def whole(self) -> Ints:
         """Layers of all chunks together (O,)."""
         return np.asarray(self.layers.sum(axis=1))
 
-    def has(self, layers: Ints, recompute: Ints) -> bool:
-        """Whether layers and recompute of the chunks are an option."""
-        return _has(self.layers, self.recompute, layers, recompute)
+    def has(self, layers: Ints, recompute: Ints, start: int) -> bool:
+        """Whether layers and recompute of the chunks are an option with a start."""
+        of_start = self.start == start
+        return _has(self.layers[of_start], self.recompute[of_start], layers, recompute)
 
     def only(self, kept: Flags) -> "DeviceOptions":
         """Some of the options, by flags (O,)."""
-        return DeviceOptions(self.layers[kept], self.recompute[kept], self.seconds[kept])
+        return DeviceOptions(self.layers[kept], self.recompute[kept], self.seconds[kept], self.start[kept])
 
-
-class RangeMinima:
-    """
-    Least figures of n consecutive layers of a chunk, n = 0..most, infinite where there are not so many.
-
-    Kinds of chunks are the model's first one, its last, and others by the first layer that they may have, up to the one
-    from which on all layers are alike.
-
-    Parameters
-    ----------
-    given
-        Tables of ranges.
-    most
-        Layers of a chunk at most.
-    """
-
-    def __init__(self, given: ChunkProblem, most: int) -> None:
-        self._given, self.most = given, most
-        finite, held = np.where(np.isfinite(given.passes), given.passes, HUGE), given.held * given.parameters
-        self._passes, self._fixed, self._activation, self._parameters = (
-            [self._least(table, kind) for kind in range(self.kinds + 1)]
-            for table in (finite, held + given.beside, given.activation, given.parameters)
-        )
-
-    @property
-    def kinds(self) -> int:
-        """Kinds of chunks but the last, each of chunk 0, 1, ..., and the last of these of all further ones."""
-        return min(self._given.lead, self._given.num_chunks - 1, MOST_KINDS) + 1
-
-    def _least(self, table: Floats, kind: int) -> Floats:
-        layers = self._given.num_layers
-        least = np.full((*table.shape[:-2], self.most + 1), np.inf)
-        for n in range(1, self.most + 1):
-            first, end = (0, 1) if kind == 0 else (kind, layers - n) if kind < self.kinds else (layers - n, None)
-            least[..., n] = np.diagonal(table, n, -2, -1)[..., first:end].min(axis=-1, initial=np.inf)
-        return np.where(least < HUGE, least, np.inf)
-
-    def _kind(self, chunk: int) -> int:
-        last = chunk == self._given.num_chunks - 1
-        return 0 if chunk == 0 else self.kinds if last else min(chunk, self.kinds - 1)
-
-    def seconds(self, chunks: Sequence[int] | Ints, weights: Floats) -> Floats:
-        """Least weighted seconds of v chunks, weights (v, 3) of passes, by recompute and layers (v, recompute, n)."""
-        return np.array([_weighted(self._passes[self._kind(int(c))], w) for c, w in zip(chunks, weights, strict=True)])
-
-    def parameters(self, chunks: Ints) -> Floats:
-        """Least parameters of v chunks by layers (v, n)."""
-        return np.array([self._parameters[self._kind(int(c))] for c in chunks])
-
-    def options(
-        self, device: int, path: Path, longest: float, room: float, most: int, layers: int
-    ) -> DeviceOptions | None:
-        """
-        Options of a device by (1) to (3), or None where there are more than ``most`` of them.
-
-        Parameters
-        ----------
-        device
-            Number of the device.
-        path
-            Its path.
-        longest
-            Seconds (2).
-        room
-            Budget of (1) less what a device always holds, in bytes.
-        most
-            Number of them beyond which the enumeration ends.
-        layers
-            Layers of the device at most.
-        """
-        given, hosted, kept = self._given, self._given.hosted(device), slice(layers + 1)
-        chunks, recompute, seconds, complete = _options(
-            np.ascontiguousarray(self.seconds(hosted, path.passes[hosted].astype(float))[..., kept]),
-            np.array([self._fixed[self._kind(int(c))][kept] for c in hosted]),
-            np.array([self._activation[self._kind(int(c))][..., kept] for c in hosted]),
-            _largest(given.counts[device]).astype(np.float64),
-            room,
-            min(longest, HUGE / 10),
-            self._dominates,
-            most,
-        )
-        return DeviceOptions(chunks, recompute, seconds) if complete else None
-
-    @cached_property
-    def _dominates(self) -> Flags:
-        """Whether a recompute (row) is slower than another (column) in no pass, (R, R); of equal ones the first is."""
-        every = np.concatenate([table[..., 1:] for table in self._passes], axis=-1)
-        kinds = every.swapaxes(0, 1)
-        dominates = np.array([[bool((a <= b).all()) for b in kinds] for a in kinds])
-        return np.asarray(dominates & ~(dominates.T & np.tri(len(kinds), dtype=bool)))
+    @staticmethod
+    def joined(parts: "Sequence[DeviceOptions]") -> "DeviceOptions":
+        """The options of all parts, in their order."""
+        each = ([getattr(part, name) for part in parts] for name in ("layers", "recompute", "seconds", "start"))
+        return DeviceOptions(*(np.concatenate(figures) for figures in each))
 
 
 @jit
@@ -183,26 +97,13 @@ def _has(options: Ints, kinds: Ints, layers: Ints, recompute: Ints) -> bool:
     return False
 
 
-def _largest(counts: Ints) -> Ints:
-    """The counts (n, v) that no other one reaches or exceeds in all chunks: nothing needs more than they do."""
-    distinct = np.unique(counts, axis=0)
-    below = (distinct[:, None] <= distinct[None]).all(axis=-1) & ~np.eye(len(distinct), dtype=bool)
-    return np.asarray(distinct[~below.any(axis=1)])
-
-
-def _weighted(passes: Floats, weights: Floats) -> Floats:
-    """Weighted sum over passes (3, ...), in which zero times infinity is zero."""
-    used = weights > 0
-    return np.asarray(np.tensordot(weights[used], passes[used], axes=1)) if used.any() else np.zeros(passes.shape[1:])
-
-
 def count_pairs(chunks: int, recompute: int, most: int) -> int:
     """Pairs (n, r) of a device with so many chunks, kinds of recompute and layers at most."""
     return comb(most, chunks) * int(recompute**chunks)
 
 
 @jit
-def _options(
+def enumerate_options(
     seconds: Floats,
     fixed: Floats,
     activation: Floats,

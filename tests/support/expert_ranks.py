@@ -52,6 +52,15 @@ def with_expert_shards(seed: int, *, orders: bool = True) -> PlanningProblem:
     return replace(given, costs=given.costs.model_copy(update={"rows": rows}), space=space)
 
 
+def with_hidden_exchanges(seed: int) -> PlanningProblem:
+    """The same under interleaved 1F1B, exchanges behind another micro-batch where layers with experts are alike."""
+    given = with_expert_ranks(seed)
+    schedules = ["interleaved-1f1b"] if given.cluster.num_devices <= MOST_DEVICES else ["1f1b"]
+    dispatch = given.space.dispatch.model_copy(update={"overlap": True})
+    update = {"dispatch": dispatch, "schedules": schedules, "max_vpp": 2}
+    return replace(given, space=given.space.model_copy(update=update))
+
+
 def _routed(given: PlanningProblem, row: CostRow) -> bool:
     return any(layer.kind == row.kind and layer.experts for layer in given.model.blocks)
 

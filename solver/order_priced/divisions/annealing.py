@@ -123,10 +123,9 @@ def _ideal(given: ChunkProblem) -> float:
 
 
 def _figures(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem) -> Figures:
-    tables, memory, order = problem.tables(candidate), problem.memory, given.order
+    tables, memory, order = problem.tables(candidate), problem.memory_of(candidate), given.order
     buffers = memory.coefficient("buffers") * tables.buffers
     once = memory.coefficient("workspace") * tables.workspace + buffers
-    layers = np.arange(tables.num_layers)
     return Figures(
         rows=order.passes,
         first=order.first,
@@ -142,7 +141,7 @@ def _figures(problem: PlanningProblem, candidate: Candidate, given: ChunkProblem
         counts=np.concatenate(given.counts).astype(float),
         first_count=np.cumsum([0, *map(len, given.counts)]),
         allowed=np.flatnonzero(np.isfinite(given.passes[0, :, 0, -1])),
-        room=given.budget - given.always + float(buffers[layers, layers + 1].min()) - EXACT,
+        room=given.budget - given.always + given.passing - EXACT,
         ring=given.ring,
         optimizer=given.optimizer,
         waits_for_all=given.waits_for_all,

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.blocks import blocks
-from tests.support.expert_ranks import with_expert_ranks
+from tests.support.expert_ranks import with_expert_ranks, with_hidden_exchanges
 from tests.support.ladder import check_candidates
 
 pytestmark = pytest.mark.proof
@@ -16,4 +16,15 @@ def test_no_bound_with_expert_ranks_is_above_the_optimum(block: int) -> None:
     while checked < 100:
         given = with_expert_ranks(seed)
         checked += len(check_candidates(given, [each for each in given.candidates if each.ep > 1], seed, 4))
+        seed += 1
+
+
+@pytest.mark.parametrize("block", blocks(10, every_run=1))
+def test_no_bound_with_hidden_exchanges_is_above_the_optimum(block: int) -> None:
+    """Two hundred candidates, twenty a block, whose exchanges hide behind another micro-batch by their order."""
+    checked, seed = 0, 10_000 * block
+    while checked < 20:
+        given = with_hidden_exchanges(seed)
+        hidden = [each for each in given.candidates if each.is_order_priced and given.hides_exchange(each)]
+        checked += len(check_candidates(given, hidden, seed, 8))
         seed += 1

@@ -5,6 +5,7 @@ from dataclasses import replace
 from taut.data.stack import SCHEDULES
 from taut.solver.bounds.ladder import Ladder
 from tests.support.contexts import all_context_kinds
+from tests.support.expert_ranks import with_hidden_exchanges
 from tests.support.instances import random_problem
 
 
@@ -22,3 +23,14 @@ def test_candidates_relaxed_together_have_the_bounds_of_each_alone() -> None:
             assert together.relaxation(candidate) == Ladder(given).relaxation(candidate), str(candidate)
             checked += 1
     assert checked > 50
+
+
+def test_exchanges_hidden_by_one_schedule_are_priced_under_another() -> None:
+    """Of a problem with both, candidates that hide exchanges and those that do not have their own seconds of layers."""
+    given = with_hidden_exchanges(108)
+    given = replace(given, space=given.space.model_copy(update={"schedules": ["1f1b", "interleaved-1f1b"]}))
+    apart = [each for each in given.candidates if each.ep > 1]
+    assert {given.hides_exchange(each) for each in apart} == {False, True}
+    for order in (apart, apart[::-1]):
+        together = Ladder(given)
+        assert [together.relaxation(each) for each in order] == [Ladder(given).relaxation(each) for each in order]

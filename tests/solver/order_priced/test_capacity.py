@@ -96,6 +96,27 @@ def test_whole_layers_count() -> None:
     assert order_bound(division).seconds <= least * TOLERANCE
 
 
+def test_light_layers_in_front_count_once() -> None:
+    """
+    Three layers of next to no time before five others on four devices: one of these has two of the five.
+
+    If devices 0, 1 and 2 could have three, two and one of the light ones, all eight would go with one of the five each.
+    """
+    given = problem(cluster(4, 1), model(8), schedules=["zb-h1"], max_tp=1, fixed={"pp": 4})
+    choice = max((c for c in given.candidates), key=lambda c: c.num_micro_batches)
+    division = chunked(given, choice, BestLinks(given.links, given.rings))
+    before = np.minimum(np.arange(9), 3) * 0.01 + np.maximum(np.arange(9) - 3, 0)
+    times = np.where(
+        np.isfinite(division.passes),
+        (before - before[:, None]) / (np.arange(9) - np.arange(9)[:, None] + np.eye(9)),
+        1.0,
+    )
+    division = replace(division, passes=division.passes * times)
+    two = 2 * division.micro_batches * float(division.passes[:, 0, 4, 5].sum())
+    least = min(least_makespan(division, one) for one in divisions(division) if excess(division, one) <= 0)
+    assert least >= capacity_bound(DeviceChain(division, 1e3)) >= two
+
+
 def test_a_limit_that_a_division_keeps_is_not_proven() -> None:
     """Every division's own makespan is refused as a witness, and so is memory that one fits."""
     given = problem(cluster(2, 1), model(4), schedules=["zb-v"], max_tp=1, fixed={"pp": 2})
