@@ -30,7 +30,9 @@ from taut.solver.calibration.latency import (
     Samples,
     cross_validate,
     drawn_to,
+    factors_above,
     fit_coefficients,
+    predicted_seconds,
     speaks_for,
     stack_of,
 )
@@ -57,8 +59,9 @@ def study(campaign: Campaign, like: Calibration | None) -> tuple[Calibration, di
     device, stack = find_device(campaign.rows[0].gpu), stack_of(calibration)
     runs, stated = samples_of(campaign.rows, device, campaign.about, stack), drawn_to(device, like)
     runs = runs if like is None else runs._replace(strength=ALIKE)
-    unseen = np.concatenate([cross_validate(runs, stated, seed=seed) for seed in SEEDS])
-    halves = np.concatenate([cross_validate(runs, stated, folds=2, seed=seed) for seed in SEEDS])
+    factors = bool(calibration.layer_factors)
+    unseen = np.concatenate([cross_validate(runs, stated, seed=seed, factors=factors) for seed in SEEDS])
+    halves = np.concatenate([cross_validate(runs, stated, folds=2, seed=seed, factors=factors) for seed in SEEDS])
     figures = {
         "campaign": campaign.name,
         "runs": len(campaign.rows),
@@ -69,13 +72,13 @@ def study(campaign: Campaign, like: Calibration | None) -> tuple[Calibration, di
         "MAPE half-half %": 100 * np.abs(halves).mean(),
         "median %": 100 * np.median(np.abs(unseen)),
         "largest error %": 100 * np.abs(unseen).max(),
-        "in 80 % band %": 100 * band_coverage(runs, stated),
-        **regret(campaign.rows, runs, stated),
+        "in 80 % band %": 100 * band_coverage(runs, stated, factors=factors),
+        **regret(campaign.rows, runs, stated, factors=factors),
     }
     return calibration, figures
 
 
-def band_coverage(runs: Samples, stated: Floats) -> float:
+def band_coverage(runs: Samples, stated: Floats, *, factors: bool) -> float:
     """Share of runs of one half inside the band of a calibration fitted on the other half."""
     inside = []
     for seed in SEEDS:
@@ -83,16 +86,17 @@ def band_coverage(runs: Samples, stated: Floats) -> float:
         for unseen in (order[::2], order[1::2]):
             half = runs.take(np.setdiff1d(order, unseen))
             errors, coefficients = cross_validate(half, stated), fit_coefficients(half, stated)
-            predicted, seconds = runs.terms(coefficients)[unseen] @ coefficients, runs.seconds[unseen]
+            above = factors_above(half, coefficients) if factors else None
+            predicted, seconds = predicted_seconds(runs, coefficients, above)[unseen], runs.seconds[unseen]
             low, high = predicted / (1 + np.quantile(errors, HIGH)), predicted / (1 + np.quantile(errors, LOW))
             inside += ((low <= seconds) & (seconds <= high)).tolist()
     return float(np.mean(inside))
 
 
-def regret(rows: list[ConfigurationRow], runs: Samples, stated: Floats) -> dict[str, Any]:
+def regret(rows: list[ConfigurationRow], runs: Samples, stated: Floats, *, factors: bool) -> dict[str, Any]:
     """How much slower the plan picked for a job is than the best measured, over jobs with at least five plans."""
     seconds = runs.seconds
-    predicted = seconds * (1 + cross_validate(runs, stated))
+    predicted = seconds * (1 + cross_validate(runs, stated, factors=factors))
     jobs: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         jobs[row.n_gpus, row.global_batch, row.hidden, row.layers, row.attention_heads, row.seq].append(index)

@@ -40,6 +40,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from taut.data.device import DeviceSpec, Precision
+from taut.data.layers.layer_factor import LayerFactor
 from taut.data.spec import NotNegative, Spec
 from taut.data.units import MICROSECOND
 
@@ -79,6 +80,8 @@ class Calibration(Spec):
     selective recompute keeps every second product's output (torchtitan), ``fp8_inputs`` that products in fp8 keep
     their inputs in fp8 (Transformer Engine), ``fused_loss`` that the loss writes the logits' gradient in their place
     and keeps no other copy (Transformer Engine's cross entropy), ``experts`` that the runs were of models with experts.
+    ``layer_factors`` are what layers of its runs' shapes took, over what the coefficients give
+    (``taut.data.layers.layer_factor``).
     """
 
     name: str
@@ -95,6 +98,7 @@ class Calibration(Spec):
     experts: bool = False
     cluster: str = ""
     coefficients: dict[str, NotNegative]
+    layer_factors: list[LayerFactor] = []
     residuals: dict[str, float] = {}
     samples: Annotated[int, Field(ge=0)] = 0
     mape: NotNegative | None = None
@@ -102,7 +106,7 @@ class Calibration(Spec):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "fused_loss")
+        return self.dumped(handler(self), "fused_loss", "layer_factors")
 
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":

@@ -30,6 +30,7 @@ nvfp4          fitted, (2): one scale for 16, on Blackwell                 1/2 +
     ``cast_transpose``). In other recipes the casts are part of the products, (2).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +39,7 @@ from numpy.typing import ArrayLike
 from taut.data.analytic.operator_times import ELEMENT, OperatorModel
 from taut.data.arrays import Floats
 from taut.data.device import QUANTIZED, DeviceSpec, Precision
+from taut.data.layers.layer_factor import LayerFactor
 
 ELEMENT_BYTES: dict[Precision, int] = {
     "bf16": 2,
@@ -94,7 +96,8 @@ class Rates:
     number, (5); ``head`` the operators of the head where they are others than a layer's, (4). ``selective_products``
     says what selective recompute keeps (``taut.data.analytic.kept_activations`` (3)), ``fused_experts`` that biases and
     activation of experts are part of their products' kernels, ``fused_loss`` that the logits' gradient takes their
-    place, ``imbalance`` the load of the fullest rank's experts over the mean.
+    place, ``imbalance`` the load of the fullest rank's experts over the mean. ``layer_factors`` are those of layers of
+    some shapes (``taut.data.layers.layer_factor``).
     """
 
     operators: Operators
@@ -111,6 +114,7 @@ class Rates:
     fused_experts: bool = False
     fused_loss: bool = False
     imbalance: float = 1.0
+    layer_factors: tuple[LayerFactor, ...] = ()
 
     @property
     def logit_bytes(self) -> int:
@@ -135,6 +139,7 @@ def rates_of(
     fused_experts: bool = False,
     fused_loss: bool = False,
     imbalance: float = 1.0,
+    layer_factors: Sequence[LayerFactor] = (),
 ) -> Rates:
     """
     Rates of a device in a precision.
@@ -160,6 +165,8 @@ def rates_of(
         Whether the loss writes the logits' gradient in their place.
     imbalance
         Rows of the fullest rank's experts over the mean.
+    layer_factors
+        Measured over modelled seconds of layers of some shapes.
     """
     stated = stated_operators(device, precision)
     chosen, head = stated if operators is None else operators, None
@@ -184,6 +191,7 @@ def rates_of(
         fused_experts=fused_experts,
         fused_loss=fused_loss,
         imbalance=imbalance,
+        layer_factors=tuple(layer_factors),
     )
 
 

@@ -153,6 +153,7 @@ def _priced(
         launch=chosen.launch,
         fused_experts=chosen.fused_experts,
         imbalance=imbalance,
+        layer_factors=chosen.layer_factors,
         **kept,
     )
     return _Priced(device, rates, np.array([chosen[kind] for kind in KINDS]))

@@ -16,7 +16,8 @@ coefficient 1 of a calibration (``taut.data.calibration``):
     the attention's and the function's output forward, and of the four products' output gradients in the input
     gradient; the norms write their output as cast;
 (4) launch: what launching the kernels adds, :math:`\sqrt{g^2 + l^2} - g`, with g the pass's work and l the time that
-    the host takes to launch it: nothing beside long kernels, all there is beside short ones.
+    the host takes to launch it: nothing beside long kernels, all there is beside short ones;
+(5) where layers of the shape were measured, all of these times its factor (``taut.data.layers.layer_factor``).
 
 Full recompute adds a forward pass, selective recompute the attention core's, or that of named modules
 (``taut.data.analytic.recompute_modules``); where it keeps every second product's output (``selective_products`` of
@@ -33,6 +34,7 @@ from numpy.typing import ArrayLike
 from taut.data.analytic.device_rates import Operators, Rates
 from taut.data.analytic.operator_times import ATTENTION_BACKWARD, ELEMENT
 from taut.data.arrays import Floats
+from taut.data.layers.layer_factor import factors_at
 
 KINDS = ("gemm", "attention", "memory", "launch")
 """The terms of a pass, in order; the first four of a calibration's."""
@@ -52,6 +54,13 @@ class LayerShape(NamedTuple):
     head_dim: Floats
     ffn: Floats
     up: Floats
+
+    @property
+    def sizes(self) -> Floats:
+        """Sizes as ``LayerFactor`` has them, (..., 7), with a width of 0, which none has, of windows and shares."""
+        whole = np.where(self.window == self.seq, self.hidden, 0.0)
+        found = self.batch, self.seq, whole, self.heads, self.kv_heads, self.ffn, self.up
+        return np.stack(np.broadcast_arrays(*found), axis=-1)
 
     @classmethod
     def of(cls, **sizes: ArrayLike) -> "LayerShape":
@@ -102,11 +111,19 @@ def block_passes(shape: LayerShape, rates: Rates) -> Passes:
     ]
     moved = rates.element * tokens * (10.0 * shape.hidden + 4.0 * shape.ffn)
     if not rates.cast:
-        return passes_of(shape, rates, products, moved)
+        return _as_measured(passes_of(shape, rates, products, moved), shape, rates)
     forward = query + shape.ffn
     backward = query + 2 * kv + 2 * shape.hidden + shape.up * shape.ffn
     casts = rates.cast * tokens * forward, rates.cast * tokens * backward
-    return passes_of(shape, rates, products, moved, casts=casts)
+    return _as_measured(passes_of(shape, rates, products, moved, casts=casts), shape, rates)
+
+
+def _as_measured(passes: Passes, shape: LayerShape, rates: Rates) -> Passes:
+    """Terms times the factor of the layer's shape, (5)."""
+    if not rates.layer_factors:
+        return passes
+    factor = factors_at(rates.layer_factors, shape.sizes)[..., None]
+    return Passes(*(terms * factor for terms in passes))
 
 
 def passes_of(

@@ -44,6 +44,8 @@ from taut.formulations.gradient_reductions import BUCKET_PER_REPLICA, LEAST_BUCK
 
 COMPUTE, PIPELINE, DATA, OPTIMIZER, CONSTANT, GATHER = slice(0, 5), 5, 6, 7, 8, 9
 """Places in ``TERMS``."""
+WORK, OF_LAYERS = slice(0, 4), slice(0, 3)
+"""Terms of passes that are work, and units that are passes of layers."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,12 @@ class StepForm:
         found[:, PIPELINE] = (counts[:, [INSIDE, BETWEEN]] * self.hops).sum(axis=1)
         found[:, DATA] = counts[:, REDUCED] * prices[:, REDUCED] / coefficients[DATA]
         found[:, OPTIMIZER], found[:, GATHER] = self.optimizer, counts[:, GATHERED]
+        return found
+
+    def layer_terms(self, coefficients: Floats) -> Floats:
+        """What passes of layers alone are of ``terms``, without what tensor ranks exchange in them, (rows, terms)."""
+        counts, found = self._counts(self._prices(coefficients)), np.zeros((len(self.schedule), len(TERMS)))
+        found[:, WORK] = np.einsum("ru,rut->rt", counts[:, OF_LAYERS], self.passes[:, OF_LAYERS, WORK])
         return found
 
     def _prices(self, coefficients: Floats) -> Floats:

@@ -73,7 +73,16 @@ def pass_terms(c: Configurations, machine: Machine) -> Floats:
 
 def _layer_passes(c: Configurations, rates: Rates) -> Passes:
     """Passes of a layer with what is recomputed, (1)."""
-    shape = LayerShape.of(
+    shape = layer_shape(c)
+    plain, recompute = block_passes(shape, rates), c.recompute[:, None]
+    again = plain.forward * selective_shares(shape, rates)
+    kinds = [recomputed(plain, kind, again).input_grad for kind in RECOMPUTE]
+    return plain._replace(input_grad=np.where(recompute == 2, kinds[2], np.where(recompute == 1, kinds[1], kinds[0])))
+
+
+def layer_shape(c: Configurations) -> LayerShape:
+    """Sizes of one tensor rank's share of a layer."""
+    return LayerShape.of(
         batch=c.micro_batch,
         seq=c.seq / c.cp,
         window=c.seq,
@@ -84,10 +93,6 @@ def _layer_passes(c: Configurations, rates: Rates) -> Passes:
         ffn=c.ffn_hidden / c.tp,
         up=1 + c.gated,
     )
-    plain, recompute = block_passes(shape, rates), c.recompute[:, None]
-    again = plain.forward * selective_shares(shape, rates)
-    kinds = [recomputed(plain, kind, again).input_grad for kind in RECOMPUTE]
-    return plain._replace(input_grad=np.where(recompute == 2, kinds[2], np.where(recompute == 1, kinds[1], kinds[0])))
 
 
 def _tensor_rings(c: Configurations, machine: Machine) -> Floats:

@@ -26,18 +26,26 @@ the device states, floors :math:`f_k`. Variables: coefficients :math:`c_k \ge f_
     in all campaigns here, so at least 1/8 shows, and the same share is taken of hops and gradients. Where the model
     itself hides gradients or gathers, the floor is 1. Matrix products are no faster in training than measured alone, on
     devices whose operators were measured, less the mean error of their model on unseen shapes.
+(6) Runs in a narrower format are pulled to the stack's fit in half precision in the place of stated coefficients.
+(7) Beside the coefficients of all runs the shapes of their layers may have factors
+    (``taut.solver.calibration.layer_factors``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
 
 from taut.data.arrays import Floats, Ints
-from taut.data.calibration import HIGH, LOW, TERMS, Calibration, uncalibrated
+from taut.data.calibration import TERMS, Calibration, uncalibrated
 from taut.data.device import HALF, DeviceSpec
 from taut.errors import FormulationError
+from taut.solver.calibration.layer_factors import (
+    LayerShapes,
+    relative_factors,
+    with_factors,
+)
 
 REWEIGHTINGS = 8
 """Fits of (2) with renewed weights and terms."""
@@ -52,12 +60,8 @@ STEPS = (1.0, 0.5, 0.2, 0.05)
 LAUNCHES_US = (100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 800.0)
 FEWEST, ENOUGH = 4, 20
 """Samples below which there is no fit, and below which the stack's properties are not chosen by them."""
-NEARLY_LEAST = 1.02
-"""Factor of (4) on the least error: differences below it are noise of the folds."""
 SMALLEST_STATED = 0.01
 """In the place of a stated coefficient of zero, as the constant's is, which (1) divides by."""
-QUANTILES = (0.05, LOW, 0.25, 0.5, 0.75, HIGH, 0.95)
-
 
 SHOWN = 1 / 8
 """Floor of (5): the least share of its stated cost that communication shows."""
@@ -72,17 +76,21 @@ class Samples(NamedTuple):
     """
     Measured runs: their terms as a function of coefficients, and seconds (samples,).
 
-    ``floors`` (terms,) are the least coefficients, (5); ``strength`` is lambda of (1).
+    ``floors`` (terms,) are the least coefficients, (5); ``strength`` is lambda of (1); ``layers`` are the shapes of
+    the runs' layers, where factors of them may be found, (7).
     """
 
     terms: TermsAt
     seconds: Floats
     floors: Floats = FLOORS
     strength: float = REGULARISATION
+    layers: LayerShapes | None = None
 
     def take(self, rows: Ints) -> "Samples":
         """Some of the samples."""
-        return self._replace(terms=lambda coefficients: self.terms(coefficients)[rows], seconds=self.seconds[rows])
+        layers = None if self.layers is None else self.layers.take(rows)
+        terms = self.terms
+        return self._replace(terms=lambda given: terms(given)[rows], seconds=self.seconds[rows], layers=layers)
 
 
 class Stack(NamedTuple):
@@ -178,7 +186,9 @@ def _least_squares(samples: Samples, relative: Floats, weights: Floats, scale: F
     return np.asarray((least + above) * scale)
 
 
-def cross_validate(samples: Samples, stated: Floats, *, folds: int = 10, seed: int = 0) -> Floats:
+def cross_validate(
+    samples: Samples, stated: Floats, *, folds: int = 10, seed: int = 0, factors: bool = False
+) -> Floats:
     """
     Relative error of every sample under a fit that has not seen it, (3).
 
@@ -188,6 +198,8 @@ def cross_validate(samples: Samples, stated: Floats, *, folds: int = 10, seed: i
         As in ``fit_coefficients``.
     folds, seed
         Number of folds, and the seed of their random choice.
+    factors
+        Whether factors of layer shapes are found with the coefficients, (7).
 
     Returns
     -------
@@ -198,9 +210,26 @@ def cross_validate(samples: Samples, stated: Floats, *, folds: int = 10, seed: i
     order, errors = np.random.default_rng(seed).permutation(len(seconds)), np.empty(len(seconds))
     for fold in range(min(folds, len(seconds))):
         unseen = order[fold :: min(folds, len(seconds))]
-        coefficients = fit_coefficients(samples.take(np.setdiff1d(order, unseen)), stated)
-        errors[unseen] = samples.terms(coefficients)[unseen] @ coefficients / seconds[unseen] - 1
+        seen = samples.take(np.setdiff1d(order, unseen))
+        coefficients = fit_coefficients(seen, stated)
+        above = factors_above(seen, coefficients) if factors else None
+        errors[unseen] = predicted_seconds(samples, coefficients, above)[unseen] / seconds[unseen] - 1
     return errors
+
+
+def factors_above(samples: Samples, coefficients: Floats) -> Floats | None:
+    """What factors of the samples' layer shapes are above 1 beside these coefficients, (shapes,), (7)."""
+    if samples.layers is None:
+        return None
+    return relative_factors(samples.layers, coefficients, predicted_seconds(samples, coefficients), samples.seconds)
+
+
+def predicted_seconds(samples: Samples, coefficients: Floats, above: Floats | None = None) -> Floats:
+    """Seconds of every sample at coefficients, with factors if there are any, (samples,)."""
+    plain = samples.terms(coefficients) @ coefficients
+    if samples.layers is None or above is None:
+        return np.asarray(plain)
+    return with_factors(samples.layers, coefficients, plain, above)
 
 
 def stated_coefficients(device: DeviceSpec, terms: Sequence[str] = TERMS) -> Floats:
@@ -221,69 +250,3 @@ def speaks_for(calibration: Calibration) -> bool:
 def drawn_to(device: DeviceSpec, like: Calibration | None, terms: Sequence[str] = TERMS) -> Floats:
     """Coefficients that a fit is pulled to: those that the device states, or those of another fit of the stack, (6)."""
     return stated_coefficients(device, terms) if like is None else np.array([like[term] for term in terms])
-
-
-def fit_calibration(
-    samples: Mapping[Stack, Samples],
-    device: DeviceSpec,
-    about: Mapping[str, Any],
-    terms: Sequence[str] = TERMS,
-    like: Calibration | None = None,
-) -> Calibration:
-    """
-    Calibration from samples, with the error band of ten-fold cross-validation.
-
-    Parameters
-    ----------
-    samples
-        The runs by the stack's properties, (4).
-    device
-        What the samples ran on; what it states decides where the samples do not.
-    about
-        What the calibration says of itself: fields of ``Calibration`` such as its name and stack.
-    terms
-        Names of the terms.
-    like
-        The stack's calibration in half precision, for runs in a narrower format, (6).
-
-    Returns
-    -------
-    Calibration
-        Coefficients, band and error.
-
-    Raises
-    ------
-    FormulationError
-        If there are fewer than four samples.
-    """
-    count = len(next(iter(samples.values())).seconds)
-    if count < FEWEST:
-        raise FormulationError(f"{count} samples, expected at least {FEWEST} for a fit with an error band")
-    if like is not None:
-        samples = {stack_of(like): samples[stack_of(like)]._replace(strength=ALIKE)}
-    stated = drawn_to(device, like, terms)
-    unseen = {stack: cross_validate(runs, stated) for stack, runs in samples.items()}
-    stack = _chosen({stack: float(np.abs(errors).mean()) for stack, errors in unseen.items()}, count)
-    errors, coefficients = unseen[stack], fit_coefficients(samples[stack], stated)
-    return Calibration.model_validate(
-        {
-            **about,
-            "device": device.name,
-            **stack._asdict(),
-            "coefficients": dict(zip(terms, coefficients.tolist(), strict=True)),
-            "residuals": {str(q): _outer_quantile(errors, q) for q in QUANTILES},
-            "samples": count,
-            "mape": float(np.abs(errors).mean()),
-        }
-    )
-
-
-def _chosen(mean_error: Mapping[Stack, float], samples: int) -> Stack:
-    """The stack by (4), from the mean error of each."""
-    enough = max(mean_error.values()) if samples < ENOUGH else NEARLY_LEAST * min(mean_error.values())
-    return next(stack for stack, error in mean_error.items() if error <= enough)
-
-
-def _outer_quantile(errors: Floats, share: float) -> float:
-    """The quantile, of two neighbouring errors the one farther out, (3)."""
-    return float(np.quantile(errors, share, method="lower" if share < 0.5 else "higher"))

@@ -15,12 +15,12 @@ from taut.data.calibration import EXPERT_TERMS, KEPT, Calibration, uncalibrated
 from taut.data.samples import ConfigurationRow
 from taut.prediction.expert_terms import slopes
 from taut.prediction.settings import Given, find_device, setting_of
+from taut.solver.calibration.fitted import fit_calibration
 from taut.solver.calibration.latency import (
     SHOWN,
     Samples,
     Stack,
     TermsAt,
-    fit_calibration,
     fit_coefficients,
     stated_coefficients,
 )

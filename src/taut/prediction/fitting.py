@@ -11,6 +11,7 @@ from taut.data.arrays import Floats
 from taut.data.calibration import KEPT, TERMS, Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_memory_models, catalog_operators
 from taut.data.device import DeviceSpec, Precision, usual_precision
+from taut.data.layers.layer_factor import SIZES, LayerFactor
 from taut.data.memory import MemoryModel
 from taut.data.memory_network import ALL_FEATURES, MemoryNetwork
 from taut.data.samples import ConfigurationRow, SampleLine, read_samples
@@ -18,11 +19,14 @@ from taut.data.units import GIB
 from taut.errors import DataError
 from taut.formulations.batch.memory import GRADIENTS, LOGITS, edge_stages, groups, memory_terms, unsummed_bytes
 from taut.formulations.batch.step_time import step_form
+from taut.formulations.batch.unit_seconds import layer_shape
 from taut.prediction.columns import columns_of, refusal
 from taut.prediction.network_features import network_features
 from taut.prediction.rows import by_setting
 from taut.prediction.settings import Given, default_cluster, find_device, setting_of
-from taut.solver.calibration.latency import FLOORS, STACKS, Samples, Stack, fit_calibration
+from taut.solver.calibration.fitted import fit_calibration
+from taut.solver.calibration.latency import FLOORS, STACKS, Samples, Stack, TermsAt
+from taut.solver.calibration.layer_factors import LayerShapes
 from taut.solver.calibration.memory import fit_memory
 
 RANGED = ("n_gpus", "hidden", "layers", "seq", "tp", "pp", "dp", "micro_batch", "num_micro_batches")
@@ -90,6 +94,7 @@ def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[
     said = uncalibrated(device).model_copy(update={**kept, "cluster": about["cluster"], **stack._asdict()})
     floors = _floors(device, {row.precision or usual_precision([device]) for row in rows})
     seconds, forms = np.array([row.measured_s for row in rows], dtype=float), []
+    sizes = np.empty((len(rows), len(SIZES) + 1))
     for members in by_setting(rows):
         setting = setting_of(rows[members[0]], Given(calibration=said))
         columns = columns_of(
@@ -99,6 +104,7 @@ def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[
             cp_comm=setting.cp_comm,
         )
         forms.append((members, step_form(columns, setting.machine, setting.per_parameter)))
+        sizes[members] = layer_shape(columns).sizes
     overlap = all(form.overlap.all() for _, form in forms)
     floors = np.where(np.array(TERMS) == "data_parallel", 1.0, floors) if overlap else floors
 
@@ -108,7 +114,22 @@ def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[
             found[members] = form.terms(coefficients)
         return found
 
-    return Samples(terms, seconds, floors)
+    def of_layers(coefficients: Floats) -> Floats:
+        found = np.empty((len(rows), len(TERMS)))
+        for members, form in forms:
+            found[members] = form.layer_terms(coefficients)
+        return found
+
+    layers = _layer_shapes(sizes, of_layers)
+    return Samples(terms, seconds, floors, layers=layers)
+
+
+def _layer_shapes(sizes: Floats, terms: TermsAt) -> LayerShapes | None:
+    """Shapes of the runs' layers from their sizes, unless context ranks share some."""
+    if not (sizes > 0).all():
+        return None
+    shapes, index = np.unique(sizes, axis=0, return_inverse=True)
+    return LayerShapes(tuple(LayerFactor.of(shape) for shape in shapes.tolist()), index.reshape(-1), terms)
 
 
 def _floors(device: DeviceSpec, precisions: set[Precision]) -> Floats:
@@ -236,7 +257,7 @@ def stage_terms(rows: list[ConfigurationRow], model: MemoryModel) -> Floats:
     The last is the bytes of a GiB for every group of several stages or replicas.
     """
     columns, precision = columns_of(rows, sequence_parallel=model.sequence_parallel), model.precision
-    rates = rates_of(find_device(model.device), precision, None, **model.kept)
+    rates = rates_of(find_device(model.device), precision, None, layer_factors=(), **model.kept)
     named = np.array([-1 if row.stage is None else row.stage for row in rows])
     stages = [np.where(named < 0, stage, named) for stage in edge_stages(columns)]
     each = model.held_parameter_bytes

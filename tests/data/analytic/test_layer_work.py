@@ -1,5 +1,7 @@
 """The work of a pass against hand-computed seconds, by operator model and with unhidden launches."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -34,7 +36,7 @@ SHAPE = LayerShape.of(batch=2, seq=100, window=100, hidden=64, heads=4, kv_heads
 
 
 def rates(launch: float = 0.0, *, fused_attention: bool = True, selective_products: bool = False) -> Rates:
-    kept = {"fused_attention": fused_attention, "selective_products": selective_products}
+    kept: dict[str, Any] = {"fused_attention": fused_attention, "selective_products": selective_products}
     return rates_of(DEVICE, "bf16", MODEL, launch=launch, **kept)
 
 

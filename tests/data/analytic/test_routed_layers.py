@@ -48,7 +48,7 @@ def test_dense_layers_have_the_same_work_and_bytes(gated: bool, tp: int) -> None
 def test_dense_layers_keep_the_same_bytes(precision: Precision, fused: bool, products: bool, gated: bool) -> None:
     """In every precision, recompute and stack."""
     given = layer(gated_mlp=gated, kv_heads=2)
-    how = {"fused_attention": fused, "selective_products": products, "fp8_inputs": True}
+    how: dict[str, Any] = {"fused_attention": fused, "selective_products": products, "fp8_inputs": True}
     rates = rates_of(DEVICE, precision, None, **how)
     for recompute in ("none", "selective", "full"):
         assert routed_kept(given, recompute, 96, rates) == (*kept_bytes(given, recompute, 96, rates), 0)
