@@ -17,6 +17,10 @@ step time (5) of ``taut.formulations.meshes.step_time`` is at least its term of 
 (4) The least of (1) over all divisions is found exactly (``taut.solver.stage_division``). It is at least
     :math:`\min \sum + (m - 1) \min \max`, two dynamic programs without a search over tolerances. Stages s are the first
     of every mesh: later ones of a mesh end earlier and have like rings.
+(5) With :math:`c_k(l)` the least seconds of layer l on mesh k with any recompute, :math:`a = c_0`,
+    :math:`r_k = \min_l c_k(l) / a(l)` and :math:`W = \sum_l a(l)`, layers of W in all are on the meshes: the sum of
+    stages is at least :math:`W \min_k r_k`, and the slowest at least :math:`W / \sum_k (pp_k / r_k)`. This bound is
+    below (4), without memory, hops and reductions, and takes no dynamic program.
 """
 
 import math
@@ -38,6 +42,7 @@ from taut.formulations.tables.least_traffic import seconds_of_best
 from taut.solver.bounds.least_rings import ring_per_byte
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.meshes.hops import HopRange, hop_range
+from taut.solver.result import SOLVED
 from taut.solver.stage_division import bottleneck, divide, least_sum
 
 
@@ -54,9 +59,29 @@ class MeshBounds:
     """Bounds of the choices of a problem, with the figures that choices share."""
 
     problem: PlanningProblem
+    _layers: dict[tuple[Candidate, int], Floats] = field(default_factory=dict)
     _stages: dict[tuple[Candidate, int, int], Stage] = field(default_factory=dict)
     _rings: dict[tuple[int, int, int, bool], float] = field(default_factory=dict)
     _hops: dict[tuple[tuple[Mesh, ...], int, int], HopRange] = field(default_factory=dict)
+
+    def floor(self, choice: MeshChoice) -> float:
+        """The bound (5), whether or not anything fits; taken down by what rounding may have added."""
+        each = [self._layer(choice.candidate(k), mesh.kind) for k, mesh in enumerate(choice.meshes)]
+        ratios = np.array([float((layers / each[0]).min()) for layers in each])
+        work, stages = float(each[0].sum()), np.array([mesh.pp for mesh in choice.meshes])
+        slowest = work / float((stages / ratios).sum())
+        least = work * float(ratios.min()) + (choice.num_micro_batches - 1) * slowest
+        return least * (1 - SOLVED) + self.problem.constant_seconds
+
+    def _layer(self, candidate: Candidate, kind: int) -> Floats:
+        """Least seconds of every layer on a mesh, (L,)."""
+        key = replace(candidate, pp=2, dp=1, num_micro_batches=1, zero=0), kind
+        if key not in self._layers:
+            allowed = [RECOMPUTE.index(name) for name in self.problem.recompute_of(candidate)]
+            within = seconds_of_best(self.problem, candidate).both[kind] if candidate.tp > 1 else 0.0
+            seconds = (self.problem.tables(candidate).seconds[kind] + within)[allowed].min(axis=0)
+            self._layers[key] = np.diagonal(seconds, 1)
+        return self._layers[key]
 
     def quick(self, choice: MeshChoice) -> float:
         """The bound (4) of two dynamic programs; infinite where nothing fits."""

@@ -1,9 +1,9 @@
 r"""
 The best plan of meshes: a branch and bound over their choices.
 
-(1) Choices wait in the order of their bounds (``taut.solver.meshes.bound`` (3), then (1)). The one with the least bound
-    is refined: by its exact bound, and then by plans; then it is done. The search ends where no choice that is not done
-    has a bound below the incumbent; the global bound is the least of the incumbent and all bounds.
+(1) Choices wait in the order of their bounds (``taut.solver.meshes.bound`` (5), then (4), then (1)). The one with the
+    least bound is refined: by its next bound, and in the end by plans; then it is done. The search ends where no choice
+    that is not done has a bound below the incumbent; the global bound is the least of the incumbent and all bounds.
 (2) Plans of a choice have devices in the two orders of ranks that FlagScale has, over the nodes of a type in the
     cluster's order: ``tp-cp-ep-dp-pp``, stage by stage, and ``tp-pp-dp``, replica by replica. The division is the one
     that attains the bound, and others that are reached from it by steepest descent over one layer moved between
@@ -32,7 +32,7 @@ from taut.solver.stopwatch import Stopwatch
 
 ORDERS = ("tp-cp-ep-dp-pp", "tp-pp-dp")
 """Orders of ranks inside a mesh, (2); the second one is FlagScale's ``use_tp_pp_dp_mapping``."""
-QUICK, EXACT = 0, 1
+FLOOR, QUICK, EXACT = 0, 1, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +99,7 @@ class _Run:
         self._number = count()
         self.incumbent: MeshIncumbent | None = None
         self.done: list[tuple[MeshChoice, float, float]] = []
-        self.waiting = [(self._bounds.quick(choice), next(self._number), QUICK, choice) for choice in choices]
-        self.waiting = [entry for entry in self.waiting if math.isfinite(entry[0])]
+        self.waiting = [(self._bounds.floor(choice), next(self._number), FLOOR, choice) for choice in choices]
         heapq.heapify(self.waiting)
 
     @property
@@ -122,6 +121,10 @@ class _Run:
     def refine(self) -> MeshChoice | None:
         """Refine the choice with the least bound; it is returned where it has a better plan, (1)."""
         bound, _, level, choice = heapq.heappop(self.waiting)
+        if level == FLOOR:
+            if math.isfinite(quick := max(bound, self._bounds.quick(choice))):
+                heapq.heappush(self.waiting, (quick, next(self._number), QUICK, choice))
+            return None
         exact, ends = self._bounds.exact(choice)
         exact = max(bound, exact)
         if level == QUICK and self.waiting and exact > self.waiting[0][0]:

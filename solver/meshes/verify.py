@@ -5,7 +5,7 @@ Checking a plan of meshes without trusting the search that made it.
     (``taut.solver.certificate.reference.mesh_choices``); its stages, devices and memory break no rule.
 (2) Step time, memory, gap and status follow from the inputs, priced by the reference evaluator.
 (3) No choice has a bound below the stated one: bounds of all choices are derived again, the exact one where that of two
-    dynamic programs does not reach (``taut.solver.meshes.bound`` (3)).
+    dynamic programs does not reach (``taut.solver.meshes.bound`` (4) and (5)).
 (4) Those bounds share their prices with the search, so plans of the choices with the least bounds, and of random ones,
     are priced by the reference evaluator, in both orders of ranks and with tensor groups in random places, and from the
     best of a choice those that a steepest descent over moved boundaries and changed recomputes comes by. None that
@@ -176,7 +176,8 @@ class _Check:
             yield f"certificate.lower_bound_s is {stated!r}, above the objective"
         for meshes in self._choices:
             choice = _choice(meshes)
-            if self._bounds.quick(choice) < stated * (1 - TOLERANCE):
+            least = stated * (1 - TOLERANCE)
+            if self._bounds.floor(choice) < least and self._bounds.quick(choice) < least:
                 derived = self._bounds.exact(choice)[0]
                 if derived < min(stated, self._document.certificate.objective_s) * (1 - TOLERANCE):
                     yield f"certificate.lower_bound_s is {stated!r}, derived {derived!r} of a choice"
@@ -185,14 +186,15 @@ class _Check:
     def sample(self, faults: list[str]) -> tuple[int, int]:
         """Price plans of some choices, (4); faults are added. How many, and how many of them fit."""
         rng = np.random.default_rng(int(self._document.certificate.problem_sha256[:16], 16))
-        bounds = [self._bounds.quick(_choice(meshes)) for meshes in self._choices]
+        bounds = [self._bounds.floor(_choice(meshes)) for meshes in self._choices]
         least, others = np.argsort(bounds)[:SAMPLED].tolist(), rng.permutation(len(bounds))[:SAMPLED].tolist()
         stated = self._document.certificate.lower_bound_s or -math.inf
         tried = _Tried()
         for k in dict.fromkeys(each for pair in zip_longest(least, others) for each in pair if each is not None):
             seconds = tried.best([*self._drawn(self._choices[k], rng)], self._case.space["recompute"])
-            if seconds < max(bounds[k], stated) * (1 - TOLERANCE):
-                faults.append(f"a sampled plan takes {seconds!r} s, below the bound {max(bounds[k], stated)!r}")
+            bound = max(self._bounds.quick(_choice(self._choices[k])), stated)
+            if seconds < bound * (1 - TOLERANCE):
+                faults.append(f"a sampled plan takes {seconds!r} s, below the bound {bound!r}")
             if tried.priced * self._case.cluster.num_devices > MOST_PRICED:
                 break
         return tried.priced, tried.fitting
