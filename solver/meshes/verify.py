@@ -13,7 +13,7 @@ Checking a plan of meshes without trusting the search that made it.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product, zip_longest
@@ -189,28 +189,36 @@ class _Check:
         bounds = [self._bounds.floor(_choice(meshes)) for meshes in self._choices]
         least, others = np.argsort(bounds)[:SAMPLED].tolist(), rng.permutation(len(bounds))[:SAMPLED].tolist()
         stated = self._document.certificate.lower_bound_s or -math.inf
-        tried = _Tried()
+        tried, found = _Tried(), list[tuple[float, int, float, MeshFigures]]()
         for k in dict.fromkeys(each for pair in zip_longest(least, others) for each in pair if each is not None):
-            seconds = tried.best([*self._drawn(self._choices[k], rng)], self._case.space["recompute"])
             bound = max(self._bounds.quick(_choice(self._choices[k])), stated)
+            seconds, plan = tried.best(self._drawn(self._choices[k], rng))
+            if plan is not None:
+                found.append((seconds / bound if 0 < bound < math.inf else 0.0, k, bound, plan))
+            if tried.priced * self._case.cluster.num_devices > MOST_PRICED / 2:
+                break
+        for _, _, bound, plan in sorted(found, key=lambda entry: entry[:2]):
+            seconds = tried.descended(plan, self._case.space["recompute"])
             if seconds < bound * (1 - TOLERANCE):
                 faults.append(f"a sampled plan takes {seconds!r} s, below the bound {bound!r}")
+                break
             if tried.priced * self._case.cluster.num_devices > MOST_PRICED:
                 break
         return tried.priced, tried.fitting
 
     def _drawn(self, meshes: Meshes, rng: np.random.Generator) -> Iterator[MeshFigures]:
-        """Plans of a choice: layers as even as can be, stage by stage and replica by replica; and random ones."""
+        """Plans of a choice: layers as even as can be with each recompute in either order of ranks; random ones."""
         layers, pp = len(self._case.model.blocks), meshes.pp
         allowed = [meshes.recompute] if meshes.recompute else self._case.space["recompute"]
-        for number in range(DRAWN + 2):
+        for number in range(2 * len(allowed) + DRAWN):
+            in_order = number < 2 * len(allowed)
             cuts = rng.choice(np.arange(1, layers), pp - 1, replace=False) if number > 1 else np.arange(1, pp)
             ends = (
                 [*sorted(cuts.tolist()), layers] if number > 1 else [round(x * layers / pp) for x in range(1, pp + 1)]
             )
             stages = tuple(zip([0, *ends[:-1]], ends, strict=True))
-            kind = allowed[int(rng.integers(len(allowed)))]
-            devices = [self._placed(degrees, number, rng) for degrees in meshes.degrees]
+            kind = allowed[number // 2 if in_order else int(rng.integers(len(allowed)))]
+            devices = [self._placed(degrees, number % 2 if in_order else 2, rng) for degrees in meshes.degrees]
             yield MeshFigures(self._case, meshes, stages, (kind,) * pp, devices)
 
     def _placed(self, degrees: Sequence[int], number: int, rng: np.random.Generator) -> Ints:
@@ -231,16 +239,22 @@ class _Tried:
     priced: int = 0
     fitting: int = 0
 
-    def best(self, plans: list[MeshFigures], recompute: Sequence[str]) -> float:
-        """Seconds of the best that a descent from the best of some plans of a choice comes by; infinite if none fit."""
-        seconds, plan = min(((self._seconds(plan), k) for k, plan in enumerate(plans)), default=(math.inf, 0))
-        now = plans[plan]
-        for _ in range(ROUNDS if math.isfinite(seconds) else 0):
-            near = [*_neighbours(now, recompute)]
-            better, at = min(((self._seconds(each), k) for k, each in enumerate(near)), default=(math.inf, 0))
-            if better >= seconds:
+    def best(self, plans: Iterable[MeshFigures]) -> tuple[float, MeshFigures | None]:
+        """Seconds of the best of some plans, and the plan; infinite and None if none fits."""
+        best: tuple[float, MeshFigures | None] = math.inf, None
+        for plan in plans:
+            if (seconds := self._seconds(plan)) < best[0]:
+                best = seconds, plan
+        return best
+
+    def descended(self, plan: MeshFigures, recompute: Sequence[str]) -> float:
+        """Seconds of the best plan that a steepest descent comes by."""
+        seconds = plan.total()
+        for _ in range(ROUNDS):
+            better, near = self.best(_neighbours(plan, recompute))
+            if near is None or better >= seconds:
                 break
-            seconds, now = better, near[at]
+            seconds, plan = better, near
         return seconds
 
     def _seconds(self, plan: MeshFigures) -> float:
