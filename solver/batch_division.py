@@ -13,8 +13,8 @@ prices give all others.
 
 References
 ----------
-Jia et al. (2022), Whale: section 4.1, the batch of replicas on different devices by their speed. Federgruen and Groenevelt
-(1986), The greedy procedure for resource allocation problems: (2).
+Jia et al. (2022), Whale: section 4.1, the batch of replicas on different devices by their speed. Federgruen and
+Groenevelt (1986), The greedy procedure for resource allocation problems: (2).
 """
 
 import heapq

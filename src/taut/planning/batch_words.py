@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from taut.planning.tables import device_ranges
-
 if TYPE_CHECKING:
     from taut.solver.certificate.document import StrategySection
 
@@ -20,6 +18,8 @@ def batch_words(strategy: "StrategySection", each: str = "a pipeline and step") 
     """
     if not strategy.micro_batches:
         return f"{strategy.num_micro_batches} of them {each}"
+    from taut.planning.tables import device_ranges
+
     replicas: dict[int, list[int]] = {}
     for replica, count in enumerate(strategy.micro_batches):
         replicas.setdefault(count, []).append(replica)
