@@ -16,6 +16,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.link_bounds import BestLinks
 from taut.solver.certificate.verify import verify_document
 from taut.solver.certificate.write import plan_document
+from taut.solver.placement.exact.node_sets import bound as node_sets
 from taut.solver.placement.path_cover import bound, proving
 from taut.solver.placement.path_cover.bound import Covered, cover_bound, has_cover
 from taut.solver.placement.path_cover.build import CaseSearch
@@ -128,7 +129,7 @@ def test_a_planted_bug_shows(planted: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def made() -> Document:
-    """A plan for four stages of three replicas on four racks of three nodes, where exact pipelines do not suffice."""
+    """A plan without ``node-sets`` for four stages of three replicas on four racks of three nodes, with a witness."""
     rng, rack = np.random.default_rng(2), np.random.default_rng(1).permutation(np.arange(12) // 3)
     rows = np.exp(rng.normal(-5.0, 0.2, (12, 12))) / np.where(np.equal.outer(rack, rack), 1.0, 4.0)
     spec = model(8)
@@ -137,7 +138,10 @@ def made() -> Document:
     nodes = cluster(12, 1, rows=rows.tolist())
     planning = problem(nodes, spec, table=table, global_batch=24, latency_model="step", fixed=fixed)
     limits = Limits(work_limit=60, workers=1)
-    document: Document = json.loads(json.dumps(plan_document(planning, search(planning, limits), limits)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(node_sets, "MOST_REPLICAS", 1)
+        result = search(planning, limits)
+    document: Document = json.loads(json.dumps(plan_document(planning, result, limits)))
     return document
 
 
