@@ -51,7 +51,8 @@ def show_command(
     from taut.sensitivity.box import Box
 
     if is_meshed(path):
-        typer.echo(_meshed(path, as_json=as_json))
+        asked = {"--sensitivity": sensitive, "--within": within, "--break-even": break_even, "--calibrate-after": run}
+        typer.echo(_meshed(path, [name for name, value in asked.items() if value], as_json=as_json))
         return
     plan, box = load_plan(path), Box.stated(within) if within else None
     beside: dict[str, Any] = {}
@@ -82,10 +83,12 @@ def is_meshed(path: Path) -> bool:
     return read_json(path, "a plan").get("format") == "taut-meshes/1"
 
 
-def _meshed(path: Path, *, as_json: bool) -> str:
-    """A plan of meshes in words, or as it is."""
+def _meshed(path: Path, asked: list[str], *, as_json: bool) -> str:
+    """A plan of meshes in words, or as it is, without what is asked for beside."""
     from taut.meshes.plan import MeshedPlan
 
+    if asked:
+        raise DataError(f"{asked[0]}: {path} is a plan of meshes, expected a plan of one degree for all stages")
     plan = MeshedPlan.read(path)
     return json.dumps(plan.document) if as_json else str(plan)
 

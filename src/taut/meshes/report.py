@@ -1,7 +1,7 @@
 """A plan of meshes in words: degrees by type of device, layers and memory by mesh, where the time goes, the bound."""
 
 from taut.data.units import GIB
-from taut.reports.proof import percent
+from taut.reports.proof import percent, prices, unchecked
 from taut.reports.text_table import text_table
 from taut.solver.meshes.document import MeshDocument
 
@@ -35,6 +35,7 @@ def mesh_summary(document: MeshDocument) -> str:
             f"between stages, {times['data_parallel']:.4g} s gradients, {times['optimizer']:.4g} s optimizer",
             f"status      {document.status}: lower bound {bound}, gap {percent(certificate.gap)}",
             f"space       {certificate.choices} choices of meshes, one a type of device, all bounded",
+            *prices(document.inputs, unchecked(document.inputs)),
         ]
     )
 

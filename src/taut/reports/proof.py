@@ -1,15 +1,15 @@
 """The proof of a plan in words: status, bound and gap, the space, and what the prices rest on."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taut.data.catalog.builtin import catalog_calibrations
-from taut.reports.errors_known import calibration_with_errors
+from taut.reports.errors_known import calibration_with_errors, others_than
 from taut.reports.memory_words import memory_words
 
 if TYPE_CHECKING:
-    from taut.solver.certificate.document import PlanDocument
-
+    from taut.solver.certificate.document import InputSection, PlanDocument
 _STOPPED = {
     "exhausted": "nothing was left to refine, more time would change nothing",
     "gap": "the gap that was asked for is reached",
@@ -45,22 +45,32 @@ def proof(plan: "PlanDocument") -> list[str]:
         lines.append(
             f"caution     the calibration prices these terms at 0, so the plan does not weigh them: {', '.join(free)}"
         )
-    lines += [
+    return lines + prices(inputs, [*_band(plan), *_calibrations(plan)])
+
+
+def prices(inputs: "Mapping[Any, InputSection]", beside: Sequence[str] = ()) -> list[str]:
+    """What the prices rest on, with lines beside those of the costs."""
+    memory = inputs["memory_model"]
+    return [
         f"priced by   {inputs['costs'].spec['basis']}",
-        *_band(plan),
-        *_calibrations(plan),
-        f"memory      model {inputs['memory_model'].name}: {memory_words(inputs['memory_model'].spec)}",
+        *beside,
+        f"memory      model {memory.name}: {memory_words(memory.spec)}",
         "The gap is a claim about these prices, not about the machine; `taut verify` derives it again.",
     ]
-    return lines
 
 
 def _band(plan: "PlanDocument") -> list[str]:
     """Seconds between which a run is expected, where the calibration knows errors on unseen runs."""
     if (calibration := calibration_with_errors(plan)) is None:
-        return []
+        return unchecked(plan.inputs)
     low, high = calibration.band(plan.predicted.step_time_s)
     return [f"            80 % of runs are expected between {low:.4g} and {high:.4g} s"]
+
+
+def unchecked(inputs: "Mapping[Any, InputSection]") -> list[str]:
+    """The devices of the cluster that a calibration has no runs of."""
+    others = others_than(inputs["calibration"].spec.get("device"), inputs) if "calibration" in inputs else []
+    return [f"            no run on {' or '.join(others)} checks these prices"] if others else []
 
 
 def _calibrations(plan: "PlanDocument") -> list[str]:

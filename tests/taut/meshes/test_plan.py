@@ -91,6 +91,9 @@ def test_command_line_writes_checks_and_shows(tmp_path: Path) -> None:
     assert "a100-80gb" in printed and "gap" in printed
     assert run_command(["taut", "show", str(out)]) == printed
     assert json.loads(run_command(["taut", "show", str(out), "--json"])) == json.loads(out.read_text())
+    assert "memory      model" in printed and "The gap is a claim about these prices" in printed
+    with pytest.raises(AssertionError, match="exit code 2"):
+        run_command(["taut", "show", str(out), "--break-even"])
     assert "choices of meshes" in run_command(["taut", "verify", str(out)])
     assert json.loads(run_command(["taut", "verify", str(out), "--json"]))["holds"] is True
 

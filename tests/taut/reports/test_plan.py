@@ -2,6 +2,7 @@
 
 import pytest
 
+import taut
 from taut.data.memory import MemoryModel
 from taut.reports.plan import summary
 from taut.reports.proof import percent
@@ -33,3 +34,15 @@ def test_lines_are_wrapped_behind_their_labels_and_names_are_no_markup() -> None
     assert [line for line in lines if len(line) > 60] == []
     first = next(number for number, line in enumerate(lines) if line.startswith("priced by"))
     assert lines[first + 1].startswith(" " * 12 + "prices")
+
+
+def test_errors_of_one_device_are_no_band_beside_another() -> None:
+    """A calibration of H100 states its band on H100 alone; with A10G beside them no run checks the prices."""
+    node = {"count": 1, "gpus_per_node": 4, "intra_bandwidth_gbps": 256}
+    network = {"bandwidth_gbps": 100}
+    for devices, words in (["h100-80gb"], "80 % of runs"), (["h100-80gb", "a10g-24gb"], "no run on a10g-24gb checks"):
+        cluster = {"name": "c", "nodes": [{**node, "device": name} for name in devices], "network": network}
+        plan = taut.plan("gpt2-345m", cluster, global_batch=8, calibration="nemo-h100-bf16", work_limit=1)
+        text = summary(plan.typed)
+        assert words in text
+        assert ("80 % of runs" in text) == (len(devices) == 1)
