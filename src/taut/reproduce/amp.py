@@ -4,8 +4,9 @@ AMP's real trials, priced by our evaluator beside AMP's own predictions.
 A trial ran (tmp, dp, pp, micro-batch) with AMP's split of the layers under DeepSpeed, in Megatron-LM's order: tensor
 ranks, then replicas, then stages, over nodes of G devices. With :math:`m` micro-batches a step takes
 
-(1) :math:`T = (m - 1) \max_x t_x + \sum_x t_x + T_{PP} + T_{DP} + T_{tied}`: 1F1B, then blocking all-reduces. All but
-    the last term are the evaluator's (``taut.formulations.latency``), latency model ``amp``;
+(1) :math:`T = (m - 1) \max_x t_x + \sum_x t_x + T_{PP} + T_{DP} + T_{tied} + T_{opt}`: 1F1B, then blocking
+    all-reduces and the optimizer. All but the last two terms are the evaluator's (``taut.formulations.latency``),
+    latency model ``amp``;
 (2) :math:`t_x`, a stage on its own device type, from AMP's profile at the trial's micro-batch
     (``taut.data.readers.amp``); the profile includes the all-reduces of tensor groups, so they are not priced again;
 (3) :math:`T_{PP}`: one trip there and back in fp16. The :math:`\min(G, tmp \cdot dp)` workers of a stage that leave a
@@ -13,7 +14,9 @@ ranks, then replicas, then stages, over nodes of G devices. With :math:`m` micro
 (4) :math:`T_{DP}`: a ring in fp32 (DeepSpeed's ``fp32_allreduce``) over the slowest link, the longest over all stages.
     The :math:`\min(G, tmp)` rings that leave a node share its rate;
 (5) :math:`T_{tied}`: first and last stage exchange the fp16 gradient of the embedding, of which both have a copy, and
-    the workers of a stage share the node's rate as in (3). The evaluator has no such term.
+    the workers of a stage share the node's rate as in (3). The evaluator has no such term;
+(6) :math:`T_{opt}`: 30 bytes of memory traffic a parameter for Adam and, where there are replicas, 28 around the
+    all-reduce, at the device's stated efficiency; the slowest stage's. AMP's model has no such term.
 
 No figure is fitted to trials. Source: AMP (Li et al., arXiv 2210.07297), and the configuration files of its code.
 """
@@ -27,6 +30,8 @@ from typing import Any
 import numpy as np
 
 from taut.data.analytic.device_rates import ELEMENT_BYTES
+from taut.data.analytic.layer_costs import OPTIMIZER_TRAFFIC_BYTES
+from taut.data.arrays import Ints
 from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
@@ -39,6 +44,7 @@ from taut.data.suggest import one_of
 from taut.data.units import GIGABIT
 from taut.errors import DataError, FieldError
 from taut.formulations.degrees import divisors
+from taut.formulations.gradient_reductions import by_device
 from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
@@ -49,6 +55,11 @@ from taut.reproduce.amp_trials import Trial, read_trials
 MEMORY = MemoryModel(precision="fp16")
 REDUCED = MemoryModel(precision="fp32")
 """What is all-reduced: gradients in fp32."""
+CAST_BYTES = 28
+"""
+A parameter's traffic around an all-reduce in fp32 (DeepSpeed, ``allreduce_bucket`` of its engine): gradients flattened
+(2 read, 2 written), made fp32 (2, 4), divided by the replicas (4, 4), made fp16 (4, 2) and copied back (2, 2).
+"""
 SUSTAINED = {"t4-16gb": 0.6 * 585 / 1590}
 """Share of the peak rate in long runs. A T4's peak is stated at its boost clock, 1590 MHz; within its 70 W only the
 base clock, 585 MHz, is sure, and of its rate the T4 is taken to reach the share that the catalog states of a V100."""
@@ -159,8 +170,10 @@ class AmpExperiment:
             return None
         devices = np.arange(self.cluster.num_devices).reshape(trial.pp, trial.dp, trial.tp)
         hops = step_time(self._problem(self._senders(trial), MEMORY), strategy, devices)
-        rings = step_time(self._problem(min(self.gpus_per_node, trial.tp), REDUCED), strategy, devices)
-        return float(hops.total - hops.data_parallel + rings.data_parallel) + self._tied(trial)
+        reduced = self._problem(min(self.gpus_per_node, trial.tp), REDUCED)
+        rings = step_time(reduced, strategy, devices)
+        model = float(hops.total - hops.data_parallel + rings.data_parallel)
+        return model + self._tied(trial) + _update(reduced, strategy, devices)
 
     def check(self, trial: Trial, where: str) -> None:
         """
@@ -215,6 +228,15 @@ class AmpExperiment:
                 self.model, cluster, self.costs, memory, space, "amp", _coefficients()
             )
         return self._problems[key]
+
+
+def _update(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> float:
+    """T_opt, (6)."""
+    specs = [problem.cluster.devices[name] for name in problem.device_types]
+    passes = np.array([1 / (spec.memory_bandwidth * spec.memory_efficiency) for spec in specs])
+    slowest = passes[problem.type_of_node[problem.links.node_of[devices]]].max(axis=(-1, -2))
+    moved = OPTIMIZER_TRAFFIC_BYTES + (CAST_BYTES if strategy.candidate.dp > 1 else 0)
+    return float((moved * by_device(strategy, problem.tables(strategy.candidate).parameters) * slowest).max())
 
 
 def _sustained(cluster: ClusterSpec) -> dict[str, DeviceSpec]:

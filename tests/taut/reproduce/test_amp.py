@@ -27,6 +27,8 @@ SERIES = {
 FAST, SLOW = 6.25e9, 1.25e9
 """Bytes per second of 50 and of 10 Gb/s."""
 BLOCK = GPT.kinds["block"].parameters()
+T4 = 320e9
+"""Bytes per second of a T4's memory."""
 
 
 @pytest.fixture
@@ -57,12 +59,29 @@ def ring(members: int, parameters: float, rate: float, latency: float) -> float:
     return 2 * (members - 1) / members * 4 * parameters / rate + 2 * (members - 1) * latency
 
 
+def update(parameters: float, traffic: float) -> float:
+    """Seconds of Adam and, of replicas, of casts around the ring, at 0.8 of a device's memory bandwidth."""
+    return (30 + 28) * parameters / (0.8 * traffic)
+
+
 def test_one_stage_is_its_micro_batches_and_one_ring(profile: Path) -> None:
     """Sixteen replicas on T4: two micro-batches of both passes, then a ring over 50 Gb/s with 30 us of latency."""
     found = AmpExperiment.of("homogeneous", profile).seconds(trial(1, 1, 16, 1, 0, 30))
     # Both passes: 2 x (0.1 + 24 x 2 + 0.4) = 97 s; the head shares the embedding's weights but for its norm.
     parameters = 24 * BLOCK + GPT.embedding_parameters() + 2 * 1024
-    assert found == pytest.approx(2 * 97.0 + ring(16, parameters, FAST, 30e-6))
+    assert found == pytest.approx(2 * 97.0 + ring(16, parameters, FAST, 30e-6) + update(parameters, T4))
+
+
+def test_one_replica_casts_no_gradients(profile: Path) -> None:
+    """Sixteen stages of one or two blocks and no replicas: Adam alone, 30 bytes for each parameter of the fullest."""
+    experiment = AmpExperiment.of("homogeneous", profile)
+    cuts = (0, 4, 6, 8, 10, 12, 14, 16, 17, 18, 19, 20, 21, 22, 23, 24, 30)
+    found = experiment.seconds(trial(32, 1, 1, 16, *cuts))
+    # 194 / 2 s of both passes, once; 15 hops there and back, in nodes but for three; both ends have an embedding.
+    hops = 2 * (15 * 2 * 32 * 1024**2 / FAST + 12 * 10e-6 + 3 * 30e-6)
+    tied = 2 * GPT.embedding_parameters() / FAST
+    fullest = max(2 * BLOCK + GPT.embedding_parameters(), 2 * BLOCK + GPT.head_parameters())
+    assert found == pytest.approx(97.0 + hops + tied + 30 * fullest / (0.8 * T4))
 
 
 def test_stages_run_on_their_own_devices_and_workers_share_the_network(profile: Path) -> None:
@@ -78,7 +97,8 @@ def test_stages_run_on_their_own_devices_and_workers_share_the_network(profile: 
     # Rings lie inside nodes. The first stage's on NVLink (170 Gb/s) is shorter than the last one's on PCIe (50 Gb/s).
     rings = ring(4, 6 * BLOCK + GPT.head_parameters(), FAST, 10e-6)
     tied = 2 * GPT.embedding_parameters() / (SLOW / 4)
-    assert found == pytest.approx(pipeline + hops + rings + tied)
+    last = update(6 * BLOCK + GPT.head_parameters(), T4)
+    assert found == pytest.approx(pipeline + hops + rings + tied + last)
 
 
 def test_rings_of_tensor_ranks_share_the_network(profile: Path) -> None:
@@ -88,7 +108,7 @@ def test_rings_of_tensor_ranks_share_the_network(profile: Path) -> None:
     # One micro-batch of 8; the slowest replica is the one on T4: 2 x (0.1 + 24 x 2 + 0.4) less two shares r of
     # all-reduces, which are done 3 x 8 times; r is 2 x 2 x 3/4 x 1024 x 1024 x 2 bytes at 0.8 of PCIe.
     reductions = 24 * (3 * 8 - 2) * 3 * 2 * 1024**2 / (0.8 * FAST)
-    assert found == pytest.approx(97.0 + reductions + ring(4, parameters, SLOW / 4, 30e-6))
+    assert found == pytest.approx(97.0 + reductions + ring(4, parameters, SLOW / 4, 30e-6) + update(parameters, T4))
 
 
 def write(folder: Path, *rows: str, header: str = HEADER) -> Path:
