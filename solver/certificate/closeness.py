@@ -45,3 +45,8 @@ def differences(path: str, wanted: Any, stated: Any) -> Iterator[str]:
             yield f"{path} is {stated}, recomputed {wanted}"
     elif not (is_close(wanted, stated) or abs(wanted - stated) <= 1e-15):
         yield f"{path} is {stated}, recomputed {wanted}"
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is unknown."""
+    return value if value is not None and math.isfinite(value) else None

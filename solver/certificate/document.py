@@ -5,7 +5,6 @@ A document carries everything that a check needs: resolved inputs with digests, 
 predictions, and one bound per candidate. Unknown (infinite) figures are null.
 """
 
-import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -23,18 +22,18 @@ from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Division, Strategy, with_ends
 from taut.formulations.tables.optimizer_offload import check_hosts
 
-FORMAT = "taut-plan/1"
+FORMAT, MESHES = "taut-plan/1", "taut-meshes/1"
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
 """Counts and bytes; larger ones would not fit into an array."""
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
     """A part of the document; fields beside the known ones are kept out of the checks."""
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, frozen=True)
 
 
-class WorkloadSection(_Section):
+class WorkloadSection(Section):
     """What is planned, in a few words; the inputs and the space say the same in full."""
 
     model: str
@@ -46,7 +45,7 @@ class WorkloadSection(_Section):
     overlap_grad_reduce: bool
 
 
-class StrategySection(_Section):
+class StrategySection(Section):
     """The chosen strategy; ``micro_batches`` are those of every replica where they differ."""
 
     pp: Whole
@@ -73,14 +72,14 @@ class StrategySection(_Section):
     recompute: list[str]
 
 
-class PlacementSection(_Section):
+class PlacementSection(Section):
     """Device of every worker: ``devices[stage][replica][rank]``, of a block's ranks tensor ranks first."""
 
     order: str
     devices: list[list[list[Whole]]]
 
 
-class PredictedSection(_Section):
+class PredictedSection(Section):
     """What the plan is predicted to do."""
 
     step_time_s: float
@@ -92,7 +91,7 @@ class PredictedSection(_Section):
     mfu: float | None
 
 
-class CandidateSection(_Section):
+class CandidateSection(Section):
     """One candidate's bound."""
 
     strategy: dict[str, int | float | str | bool | list[str]]
@@ -102,7 +101,7 @@ class CandidateSection(_Section):
     witness: dict[str, Any]
 
 
-class ProofSection(_Section):
+class ProofSection(Section):
     """What the bound of one candidate without a memory margin rests on; ``candidate`` is its place in the list."""
 
     candidate: int
@@ -110,29 +109,33 @@ class ProofSection(_Section):
     witness: dict[str, Any]
 
 
-class CertificateSection(_Section):
-    """
-    Objective, bound and what they rest on.
-
-    ``no_margin_proofs`` prove ``lower_bound_no_margin_s``. Files of earlier versions lack them, and
-    ``overlap_grad_reduce``: their reductions follow the backward pass.
-    """
+class StatedSection(Section):
+    """What every certificate states; without ``overlap_grad_reduce`` reductions follow the backward pass."""
 
     objective_s: float
     lower_bound_s: float | None
     gap: float | None
-    communication_gap: float | None
-    verified_gap: float | None
-    lower_bound_no_margin_s: float | None
     latency_model: str
     overlap_grad_reduce: bool = False
     problem_sha256: str
     space: dict[str, Any]
+
+
+class CertificateSection(StatedSection):
+    """
+    Objective, bound and what they rest on.
+
+    ``no_margin_proofs`` prove ``lower_bound_no_margin_s``. Files of earlier versions lack them.
+    """
+
+    communication_gap: float | None
+    verified_gap: float | None
+    lower_bound_no_margin_s: float | None
     candidates: list[CandidateSection]
     no_margin_proofs: list[ProofSection] | None = None
 
 
-class InputSection(_Section):
+class InputSection(Section):
     """One resolved input with its name and digest."""
 
     name: str
@@ -140,18 +143,24 @@ class InputSection(_Section):
     spec: dict[str, Any]
 
 
-class PlanDocument(_Section):
-    """The whole plan; files of earlier versions lack ``workload``."""
+class DocumentFrame(Section):
+    """What every plan's document has, whatever its strategy is; files of earlier versions lack ``workload``."""
 
-    format: Literal["taut-plan/1"]
     status: Literal["optimal", "feasible"]
     workload: WorkloadSection | None = None
+    certificate: StatedSection
+    inputs: dict[Literal["model", "cluster", "costs", "memory_model", "calibration"], InputSection]
+    provenance: dict[str, Any]
+
+
+class PlanDocument(DocumentFrame):
+    """The whole plan of one degree for all stages."""
+
+    format: Literal["taut-plan/1"]
     strategy: StrategySection
     placement: PlacementSection
     predicted: PredictedSection
     certificate: CertificateSection
-    inputs: dict[Literal["model", "cluster", "costs", "memory_model", "calibration"], InputSection]
-    provenance: dict[str, Any]
 
 
 def parse_document(values: object, source: str) -> PlanDocument:
@@ -163,6 +172,8 @@ def parse_document(values: object, source: str) -> PlanDocument:
     DataError
         One line: source, field, what was expected.
     """
+    if isinstance(values, dict) and values.get("format") == MESHES:
+        raise DataError(f"{source}: is a plan of meshes, expected a plan of one degree for all stages")
     try:
         return PlanDocument.model_validate(values)
     except ValidationError as error:
@@ -212,7 +223,7 @@ def problem_digest(
     )
 
 
-def problem_of(document: PlanDocument, source: str) -> PlanningProblem:
+def problem_of(document: DocumentFrame, source: str) -> PlanningProblem:
     """
     The problem that a document states.
 
@@ -287,8 +298,3 @@ def check_stages(section: StrategySection, source: str) -> None:
     for x, stage in enumerate(section.stages):
         if len(stage) != 2:
             raise DataError(f"{source}: strategy.stages.{x}: is {stage}, expected [first, end]")
-
-
-def finite(value: float | None) -> float | None:
-    """The value, or None where it is unknown."""
-    return value if value is not None and math.isfinite(value) else None

@@ -21,14 +21,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from taut.data.cluster import ClusterSpec
 from taut.data.spec import digest, first_complaint
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.certificate.closeness import is_close, is_close_or_small
-from taut.solver.certificate.document import CandidateSection, InputSection, PlanDocument, problem_of
+from taut.solver.certificate.document import CandidateSection, InputSection, PlanDocument, Section, problem_of
 from taut.solver.certificate.examined import case_of
 from taut.solver.certificate.rederive import Derivation
 from taut.solver.certificate.reference.candidates import candidates
@@ -40,11 +40,7 @@ ROUNDING = 1e-12
 Positive = Annotated[float, Field(gt=0)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, frozen=True)
-
-
-class CountSection(_Section):
+class CountSection(Section):
     """One number of nodes: bound, null where there is no plan; problem and candidates, where it has its own."""
 
     nodes: int
@@ -59,7 +55,7 @@ class CountSection(_Section):
         return math.inf if self.lower_bound_s is None else self.lower_bound_s
 
 
-class NodeCountsSection(_Section):
+class NodeCountsSection(Section):
     """What was asked, the value and its bound, and every number of nodes."""
 
     objective: Literal["time", "cost", "gpus"]

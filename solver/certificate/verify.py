@@ -25,7 +25,6 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
-from taut.data.spec import digest
 from taut.errors import DataError
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -35,12 +34,9 @@ from taut.solver.certificate.document import (
     CandidateSection,
     PlanDocument,
     check_stages,
-    inputs_of,
     parse_document,
-    problem_digest,
     problem_of,
     strategy_of,
-    workload_of,
 )
 from taut.solver.certificate.examined import Examined, case_of
 from taut.solver.certificate.figures import communication_gap, status_of
@@ -49,9 +45,9 @@ from taut.solver.certificate.node_counts import OverNodes, check_node_counts
 from taut.solver.certificate.rederive import Derivation
 from taut.solver.certificate.reference.candidates import candidates
 from taut.solver.certificate.reference.space import Choice
-from taut.solver.certificate.retyped import retyped
 from taut.solver.certificate.sampling import KnownPlan, Sample, sample
 from taut.solver.certificate.simulated import simulated_faults
+from taut.solver.certificate.stated_inputs import input_faults
 from taut.solver.result import relative_gap
 
 MOST_FAULTS = 20
@@ -62,9 +58,10 @@ class Verification:
     """
     Outcome of a check: the faults (none if the plan holds), and what was derived again.
 
-    ``claimed`` are figures of the certificate that were not derived, for want of a proof.
-    ``sampled`` plans were priced against the bounds of their candidates, ``feasible_samples`` of which break no rule.
-    ``narrowed`` names what the plan's space leaves out of the default one; ``over_nodes`` is derived of their number.
+    ``candidates`` counts those of the space, of a plan of meshes its choices of meshes. ``claimed`` are figures of the
+    certificate that were not derived, for want of a proof. ``sampled`` plans were priced against the bounds of their
+    candidates, ``feasible_samples`` of which break no rule. ``narrowed`` names what the plan's space leaves out of the
+    default one; ``over_nodes`` is derived of their number.
     """
 
     faults: tuple[str, ...]
@@ -107,7 +104,7 @@ def verify_document(values: object, source: str = "plan") -> Verification:
     document = parse_document(values, source)
     try:
         check = _read(document, source)
-        faults = check.inputs() or check.strategy()
+        faults = input_faults(document, check.problem) or check.strategy()
     except DataError as error:
         # The document has the right form, but what it states cannot be.
         return Verification(faults=(str(error),), objective=math.nan, lower_bound=-math.inf, candidates=0)
@@ -158,36 +155,6 @@ class _Check:
     def objective(self) -> float:
         """Seconds that the document states."""
         return self.document.certificate.objective_s
-
-    def inputs(self) -> list[str]:
-        """Inputs with another SHA-256, name or form of a value than stated, and a problem with another SHA-256."""
-        sections, stated = self.document.inputs, self.document.certificate
-        faults = [
-            f"inputs.{role} does not have the stated sha256"
-            for role, section in sections.items()
-            if digest(section.spec) != section.sha256
-        ]
-        named: dict[str, Any] = {str(role): {"sha256": section.sha256} for role, section in sections.items()}
-        overlaps = stated.overlap_grad_reduce
-        if problem_digest(named, stated.space, stated.latency_model, overlap_grad_reduce=overlaps) != (
-            stated.problem_sha256
-        ):
-            faults.append("inputs, space, latency model and overlap do not have the stated problem_sha256")
-        return faults + list(self._forms())
-
-    def _forms(self) -> Iterator[str]:
-        """Names and figures that are not those of the specs, and values in another form than they are read as."""
-        space = self.document.certificate.space
-        sections = {str(role): section for role, section in self.document.inputs.items()}
-        for role, read in inputs_of(self.problem).items():
-            if sections[role].name != read["name"]:
-                yield f"inputs.{role}.name is {sections[role].name!r}, its spec's is {read['name']!r}"
-            yield from retyped(f"inputs.{role}.spec", sections[role].spec, read["spec"])
-        yield from retyped("certificate.space", space, self.problem.space.model_dump(mode="json"))
-        stated = {} if self.document.workload is None else self.document.workload.model_dump()
-        for name, value in workload_of(self.problem).items():
-            if stated and stated[name] != value:
-                yield f"workload.{name} is {stated[name]!r}, the inputs say {value!r}"
 
     def strategy(self) -> list[str]:
         """What is wrong with strategy and placement themselves."""

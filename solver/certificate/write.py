@@ -20,10 +20,10 @@ from taut.formulations.latency import step_time
 from taut.formulations.problem import PlanningProblem
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.bounds.margin_free import MarginFreeBound, margin_free_bound
+from taut.solver.certificate.closeness import finite
 from taut.solver.certificate.devices import by_replica
 from taut.solver.certificate.document import (
     FORMAT,
-    finite,
     inputs_of,
     problem_digest,
     strategy_values,

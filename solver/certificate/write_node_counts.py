@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from taut.formulations.problem import PlanningProblem
-from taut.solver.certificate.document import finite, inputs_of
+from taut.solver.certificate.closeness import finite
+from taut.solver.certificate.document import inputs_of
 from taut.solver.certificate.node_counts import NodeCountsSection
 from taut.solver.certificate.write import candidate_values
 from taut.solver.result import SearchResult, relative_gap

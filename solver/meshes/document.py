@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from taut.data.arrays import Ints
 from taut.data.spec import first_complaint
@@ -20,14 +20,15 @@ from taut.errors import DataError, SolverError
 from taut.formulations.meshes.choice import MeshChoice
 from taut.formulations.meshes.step_time import mesh_memory, mesh_step
 from taut.formulations.problem import PlanningProblem
+from taut.solver.certificate.closeness import finite
 from taut.solver.certificate.document import (
-    CertificateSection,
-    InputSection,
-    PlanDocument,
+    MESHES,
+    DocumentFrame,
+    Section,
+    StatedSection,
+    Whole,
     WorkloadSection,
-    finite,
     inputs_of,
-    problem_of,
     workload_of,
 )
 from taut.solver.certificate.figures import status_of
@@ -35,20 +36,12 @@ from taut.solver.certificate.write import digest_of
 from taut.solver.meshes.search import MeshSearch
 from taut.solver.result import Limits, relative_gap
 
-FORMAT = "taut-meshes/1"
 MOST_EXAMINED = 20
 """Examined choices that a document lists."""
-Whole = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[int, Field(gt=0, lt=2**31)]
 
 
-class _Section(BaseModel):
-    """A part of the document; fields beside the known ones are kept out of the checks."""
-
-    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False, frozen=True)
-
-
-class MeshSection(_Section):
+class MeshSection(Section):
     """Degrees of the stages on one type of device."""
 
     device: str
@@ -58,7 +51,7 @@ class MeshSection(_Section):
     micro_batch: Positive
 
 
-class StrategySection(_Section):
+class StrategySection(Section):
     """Meshes in the order of the stages, and what the stages are; ``all_recompute`` is one for all, or empty."""
 
     meshes: Annotated[list[MeshSection], Field(min_length=1)]
@@ -70,7 +63,7 @@ class StrategySection(_Section):
     rank_order: str
 
 
-class PredictedSection(_Section):
+class PredictedSection(Section):
     """What the plan is predicted to take."""
 
     step_time_s: float
@@ -80,7 +73,7 @@ class PredictedSection(_Section):
     tokens_per_s: float
 
 
-class ExaminedSection(_Section):
+class ExaminedSection(Section):
     """A choice with its bound and the step time of its best plan."""
 
     strategy: dict[str, Any]
@@ -88,47 +81,23 @@ class ExaminedSection(_Section):
     step_time_s: float
 
 
-class MeshCertificate(_Section):
+class MeshCertificate(StatedSection):
     """Objective, bound over all choices, and the space."""
 
-    objective_s: float
-    lower_bound_s: float | None
-    gap: float | None
     latency_model: Literal["step"]
-    overlap_grad_reduce: bool
-    problem_sha256: str
-    space: dict[str, Any]
     choices: Whole
     examined: list[ExaminedSection]
 
 
-class MeshDocument(_Section):
+class MeshDocument(DocumentFrame):
     """The whole plan; ``devices[stage][replica][tensor rank]``."""
 
     format: Literal["taut-meshes/1"]
-    status: Literal["optimal", "feasible"]
     workload: WorkloadSection
     strategy: StrategySection
     devices: list[list[list[Whole]]]
     predicted: PredictedSection
     certificate: MeshCertificate
-    inputs: dict[Literal["model", "cluster", "costs", "memory_model", "calibration"], InputSection]
-    provenance: dict[str, Any]
-
-    def problem(self, source: str) -> PlanningProblem:
-        """
-        The problem that the document states.
-
-        Raises
-        ------
-        DataError
-            If an input is malformed.
-        """
-        stated = self.certificate
-        asked: dict[str, Any] = {name: getattr(stated, name) for name in ("space", "latency_model")}
-        asked["overlap_grad_reduce"] = stated.overlap_grad_reduce
-        parts: dict[str, Any] = {"certificate": CertificateSection.model_construct(**asked), "inputs": self.inputs}
-        return problem_of(PlanDocument.model_construct(**parts), source)
 
     def mesh_devices(self, source: str) -> tuple[Ints, ...]:
         """
@@ -166,7 +135,7 @@ def parse_meshes(values: object, source: str) -> MeshDocument:
     try:
         return MeshDocument.model_validate(values)
     except ValidationError as error:
-        raise DataError(f"{source}: {first_complaint(error)}, expected a {FORMAT} document") from None
+        raise DataError(f"{source}: {first_complaint(error)}, expected a {MESHES} document") from None
 
 
 def mesh_document(problem: PlanningProblem, result: MeshSearch, limits: Limits) -> dict[str, Any]:
@@ -189,7 +158,7 @@ def mesh_document(problem: PlanningProblem, result: MeshSearch, limits: Limits) 
     gap = relative_gap(result.incumbent.seconds, result.lower_bound)
     inputs = inputs_of(problem)
     return {
-        "format": FORMAT,
+        "format": MESHES,
         "status": str(status_of(gap)),
         "workload": workload_of(problem),
         "strategy": {

@@ -25,11 +25,14 @@ from taut.errors import DataError
 from taut.formulations.meshes.choice import Mesh, MeshChoice
 from taut.formulations.problem import PlanningProblem
 from taut.solver.certificate.closeness import TOLERANCE, is_close
-from taut.solver.certificate.document import inputs_of, problem_digest
+from taut.solver.certificate.document import problem_of
 from taut.solver.certificate.examined import case_of
 from taut.solver.certificate.figures import status_of
+from taut.solver.certificate.narrowed import narrowed
 from taut.solver.certificate.reference.mesh_choices import Meshes, every_choice
 from taut.solver.certificate.reference.meshes import MeshFigures
+from taut.solver.certificate.stated_inputs import input_faults
+from taut.solver.certificate.verify import Verification
 from taut.solver.meshes.bound import MeshBounds
 from taut.solver.meshes.document import MeshDocument, parse_meshes
 from taut.solver.result import relative_gap
@@ -42,29 +45,7 @@ ROUNDS = 6
 """Of a descent: most end earlier."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeshVerification:
-    """Outcome: faults (none if the plan holds), objective, derived bound, choices, and sampled plans."""
-
-    faults: tuple[str, ...]
-    objective: float
-    lower_bound: float
-    choices: int
-    sampled: int = 0
-    feasible_samples: int = 0
-
-    @property
-    def holds(self) -> bool:
-        """Whether no fault was found."""
-        return not self.faults
-
-    @property
-    def gap(self) -> float | None:
-        """Gap of the derived bound."""
-        return relative_gap(self.objective, self.lower_bound)
-
-
-def verify_meshes(values: object, source: str = "plan") -> MeshVerification:
+def verify_meshes(values: object, source: str = "plan") -> Verification:
     """
     Check a document.
 
@@ -82,20 +63,22 @@ def verify_meshes(values: object, source: str = "plan") -> MeshVerification:
     """
     document = parse_meshes(values, source)
     try:
-        check = _Check(document, document.problem(source), document.mesh_devices(source))
-        faults = [*check.inputs()] or [*check.strategy()] or [*check.figures()] or [*check.bound()]
+        problem = problem_of(document, source)
+        check = _Check(document, problem, document.mesh_devices(source))
+        faults = input_faults(document, problem) or [*check.strategy()] or [*check.figures()] or [*check.bound()]
         sampled, feasible = (0, 0) if faults else check.sample(faults)
     except DataError as error:
-        return MeshVerification(faults=(str(error),), objective=math.nan, lower_bound=-math.inf, choices=0)
+        return Verification(faults=(str(error),), objective=math.nan, lower_bound=-math.inf, candidates=0)
     stated = document.certificate
     bound = -math.inf if stated.lower_bound_s is None or faults else stated.lower_bound_s
-    return MeshVerification(
+    return Verification(
         faults=tuple(faults),
         objective=stated.objective_s,
         lower_bound=bound,
-        choices=stated.choices,
+        candidates=stated.choices,
         sampled=sampled,
         feasible_samples=feasible,
+        narrowed=tuple(narrowed(stated.space, problem.cluster)),
     )
 
 
@@ -119,18 +102,6 @@ class _Check:
     @cached_property
     def _choices(self) -> list[Meshes]:
         return list(every_choice(self._case))
-
-    def inputs(self) -> Iterator[str]:
-        """Inputs with another digest than stated."""
-        derived, stated = inputs_of(self._problem), self._document.certificate
-        for role, section in self._document.inputs.items():
-            if derived[role]["sha256"] != section.sha256 or derived[role]["name"] != section.name:
-                yield f"inputs.{role}: name or digest is not that of its content"
-        digest = problem_digest(
-            derived, stated.space, stated.latency_model, overlap_grad_reduce=stated.overlap_grad_reduce
-        )
-        if digest != stated.problem_sha256:
-            yield "certificate.problem_sha256 is not the digest of inputs and space"
 
     def strategy(self) -> Iterator[str]:
         """Rules that the plan breaks, (1)."""

@@ -79,8 +79,9 @@ def show_command(
 def is_meshed(path: Path) -> bool:
     """Whether a file holds a plan of meshes."""
     from taut.data.read import read_json
+    from taut.solver.certificate.document import MESHES
 
-    return read_json(path, "a plan").get("format") == "taut-meshes/1"
+    return read_json(path, "a plan").get("format") == MESHES
 
 
 def _meshed(path: Path, asked: list[str], *, as_json: bool) -> str:

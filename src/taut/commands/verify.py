@@ -11,12 +11,11 @@ from taut.errors import CertificateError
 if TYPE_CHECKING:
     from taut.schedules.verify import ScheduleVerification
     from taut.solver.certificate.verify import Verification
-    from taut.solver.meshes.verify import MeshVerification
 
-    Outcome = Verification | ScheduleVerification | MeshVerification
+    Outcome = Verification | ScheduleVerification
 
 SCHEDULE, MESHES = "taut-schedule/1", "taut-meshes/1"
-"""Formats of the documents that are no plans of one degree for all stages."""
+"""Formats of a schedule, and of a plan whose candidates are choices of meshes."""
 
 
 def verify_command(
@@ -39,33 +38,19 @@ def verify_command(
 
 def _checked(values: dict[str, Any], path: Path) -> "tuple[Outcome, list[str], dict[str, Any]]":
     """Check by the format: its outcome, figures in words, and further fields of the report."""
-    kind = values.get("format")
-    return _schedule(path) if kind == SCHEDULE else _meshes(values, path) if kind == MESHES else _plan(values, path)
+    return _schedule(path) if values.get("format") == SCHEDULE else _plan(values, path)
 
 
-def _meshes(values: object, path: Path) -> "tuple[MeshVerification, list[str], dict[str, Any]]":
-    """Check of a plan of meshes."""
-    from taut.reports.proof import percent
-    from taut.solver.meshes.verify import verify_meshes
-
-    outcome = verify_meshes(values, str(path))
-    words = (
-        f"holds; step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
-        f"verified gap {percent(outcome.gap)}, {outcome.choices} choices of meshes; {outcome.sampled} sampled plans, "
-        f"{outcome.feasible_samples} of them feasible, undercut no bound"
-    )
-    return outcome, [words], {"sampled": outcome.sampled, "feasible_samples": outcome.feasible_samples}
-
-
-def _plan(values: object, path: Path) -> "tuple[Verification, list[str], dict[str, Any]]":
+def _plan(values: dict[str, Any], path: Path) -> "tuple[Verification, list[str], dict[str, Any]]":
     """Check of a plan, its figures in words, and further fields of the report."""
+    from taut.planning.verification import check_plan
     from taut.reports.proof import percent
-    from taut.solver.certificate.verify import verify_document
 
-    outcome = verify_document(values, str(path))
+    outcome = check_plan(values, str(path))
+    counted = "choices of meshes" if values.get("format") == MESHES else "candidates"
     words = (
         f"holds; step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
-        f"verified gap {percent(outcome.gap)}, {outcome.candidates} candidates"
+        f"verified gap {percent(outcome.gap)}, {outcome.candidates} {counted}"
     )
     words += f"; {outcome.sampled} sampled plans, {outcome.feasible_samples} of them feasible, undercut no bound"
     over = outcome.over_nodes

@@ -31,7 +31,7 @@ from taut.exports.torchtitan import torchtitan_files
 from taut.files import write_atomically
 from taut.meshes.plan import MeshedPlan
 from taut.planning.plan import Plan
-from taut.solver.meshes.document import FORMAT
+from taut.solver.certificate.document import MESHES
 
 Files = dict[str, str]
 FRAMEWORKS: dict[str, Callable[[Job], Files]] = {
@@ -113,7 +113,7 @@ def _files(plan: Plan | MeshedPlan | str | Path, targets: list[str], hosts: tupl
     """
     if isinstance(plan, str | Path):
         values = read_json(Path(plan), "a plan")
-        meshed = values.get("format") == FORMAT
+        meshed = values.get("format") == MESHES
         plan = MeshedPlan(values, str(plan)) if meshed else Plan(values, str(plan))
     if isinstance(plan, Plan):
         return launch_files(Job(plan, hosts), targets)

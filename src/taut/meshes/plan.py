@@ -5,15 +5,12 @@ The problem is that of ``taut.plan`` for the same request, with costs for every 
 some type. What a choice of meshes is stands in ``taut.formulations.meshes.choice``.
 """
 
-import json
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Unpack
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Unpack
 
 from taut.data.load import load_cluster, load_model
-from taut.data.read import read_json
 from taut.errors import FieldError, InfeasibleError, NothingFoundError
-from taut.files import write_atomically
 from taut.formulations.degrees import divisors
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import StrategySpace
@@ -21,9 +18,12 @@ from taut.meshes.report import mesh_summary
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.resolve import resolved_problem
 from taut.planning.stack import stack_of
+from taut.planning.written import WrittenPlan
+from taut.reports.proof import percent
+from taut.solver.certificate.verify import Verification
 from taut.solver.meshes.document import MeshDocument, mesh_document, parse_meshes
 from taut.solver.meshes.search import search_meshes
-from taut.solver.meshes.verify import MeshVerification, verify_meshes
+from taut.solver.meshes.verify import verify_meshes
 from taut.solver.result import Progress, Status
 
 DEFAULT_STACK = "flagscale"
@@ -32,7 +32,7 @@ FIXABLE = ("pp", "zero", "recompute", "schedule")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class MeshedPlan:
+class MeshedPlan(WrittenPlan[MeshDocument]):
     """
     A plan of meshes with its certificate.
 
@@ -49,57 +49,28 @@ class MeshedPlan:
         If the document lacks a section, or a field has the wrong type.
     """
 
-    document: dict[str, Any]
-    source: str = "a plan"
-    typed: MeshDocument = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "typed", parse_meshes(self.document, self.source))
-
-    @classmethod
-    def read(cls, path: str | Path) -> "MeshedPlan":
-        """
-        Read a plan that was written.
-
-        Raises
-        ------
-        DataError
-            If the file cannot be read or is no such plan.
-        """
-        return cls(read_json(Path(path), "a plan of meshes"), str(path))
-
-    def write(self, path: str | Path) -> None:
-        """Write the document as JSON, whole or not at all."""
-        write_atomically(Path(path), json.dumps(self.document) + "\n")
-
-    def verify(self) -> MeshVerification:
-        """Check the certificate without trusting the search."""
-        return verify_meshes(json.loads(json.dumps(self.document)), self.source)
-
-    @property
-    def step_time_s(self) -> float:
-        """Predicted seconds of one training step."""
-        return self.typed.predicted.step_time_s
-
-    @property
-    def lower_bound_s(self) -> float | None:
-        """Seconds that no plan of meshes of the space can beat."""
-        return self.typed.certificate.lower_bound_s
-
-    @property
-    def gap(self) -> float | None:
-        """Relative gap between step time and bound."""
-        return self.typed.certificate.gap
+    kind: ClassVar[str] = "a plan of meshes"
 
     def __str__(self) -> str:
         """The plan in words."""
         return mesh_summary(self.typed)
 
-    def __repr__(self) -> str:
-        """One line: model, cluster, degrees by type, step time."""
-        meshes = "; ".join(f"{m.device}: tp={m.tp} dp={m.dp} pp={m.pp}" for m in self.typed.strategy.meshes)
-        workload = self.typed.workload
-        return f"<MeshedPlan {workload.model} on {workload.cluster}, {meshes}, {self.step_time_s:.4g} s a step>"
+    @property
+    def _figures(self) -> Mapping[str, str]:
+        chosen = self.typed.strategy
+        meshes = "; ".join(f"{m.device}: tp={m.tp} dp={m.dp} pp={m.pp}" for m in chosen.meshes)
+        return {
+            "plan": f"{self.model} on {self.cluster}",
+            "strategy": meshes + (f"; zero={chosen.zero}" if chosen.zero else ""),
+            "step time": f"{self.step_time_s:.4g} s a step",
+            "gap": f"gap {percent(self.gap)}",
+        }
+
+    def _parsed(self) -> MeshDocument:
+        return parse_meshes(self.document, self.source)
+
+    def _checked(self, values: object) -> Verification:
+        return verify_meshes(values, self.source)
 
 
 def plan_meshes(

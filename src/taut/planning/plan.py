@@ -1,22 +1,13 @@
-"""
-A plan as it is returned and read back: the document with its certificate, typed.
+"""A plan of one degree for all stages, as it is returned and read back (``taut.planning.written``)."""
 
-``Plan`` holds the document twice: as plain JSON values, which are written and checked, and as the frozen sections of
-``taut.solver.certificate.document``, which its properties return.
-"""
-
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taut.data.cluster import ClusterSpec
-from taut.data.read import read_json
-from taut.files import write_atomically
-from taut.planning.tables import described_cluster, stage_records, worker_records
+from taut.planning.tables import stage_records, worker_records
+from taut.planning.written import WrittenPlan
 from taut.reports.plan import summary
 from taut.reports.proof import percent
 from taut.solver.certificate.document import (
@@ -34,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Plan:
+class Plan(WrittenPlan[PlanDocument]):
     """
     A plan: strategy, placement, predictions and certificate.
 
@@ -59,48 +50,6 @@ class Plan:
     >>> [stage["layers"] for stage in plan.stages]
     ['0-11', '12-23']
     """
-
-    document: dict[str, Any]
-    source: str = "a plan"
-    typed: PlanDocument = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "typed", parse_document(self.document, self.source))
-
-    @classmethod
-    def read(cls, path: str | Path) -> "Plan":
-        """
-        Read a plan that was written.
-
-        Raises
-        ------
-        DataError
-            If the file cannot be read or is no plan.
-        """
-        return cls(read_json(Path(path), "a plan"), str(path))
-
-    def write(self, path: str | Path) -> None:
-        """Write the document as JSON, whole or not at all."""
-        write_atomically(Path(path), json.dumps(self.document) + "\n")
-
-    def verify(self) -> Verification:
-        """Check the certificate without trusting the search."""
-        return verify_document(json.loads(json.dumps(self.document)), self.source)
-
-    @property
-    def model(self) -> str:
-        """Name of the model."""
-        return self.typed.inputs["model"].name
-
-    @property
-    def cluster(self) -> str:
-        """Name of the cluster."""
-        return self.typed.inputs["cluster"].name
-
-    @property
-    def status(self) -> str:
-        """``optimal`` or ``feasible``."""
-        return self.typed.status
 
     @property
     def strategy(self) -> StrategySection:
@@ -127,21 +76,6 @@ class Plan:
         """Every candidate of the space with its bound, its source and its state."""
         return self.typed.certificate.candidates
 
-    @property
-    def step_time_s(self) -> float:
-        """Predicted seconds of one training step."""
-        return self.typed.predicted.step_time_s
-
-    @property
-    def lower_bound_s(self) -> float | None:
-        """Seconds that no plan of the space can beat; None if nothing was proven."""
-        return self.typed.certificate.lower_bound_s
-
-    @property
-    def gap(self) -> float | None:
-        """Relative gap between step time and bound."""
-        return self.typed.certificate.gap
-
     @cached_property
     def stages(self) -> list[dict[str, Any]]:
         """One record a stage: layers, recompute, kind of device, bytes predicted, kept free and there."""
@@ -151,11 +85,6 @@ class Plan:
     def workers(self) -> list[dict[str, Any]]:
         """One record a worker: stage, replica, tensor rank, device, and its node and place there."""
         return worker_records(self.typed)
-
-    @cached_property
-    def cluster_spec(self) -> ClusterSpec:
-        """The cluster, as the document describes it."""
-        return described_cluster(self.typed)
 
     def to_networkx(self) -> "DiGraph[int]":
         """The traffic of a step between devices, in bytes (``taut.planning.traffic``)."""
@@ -167,14 +96,11 @@ class Plan:
         """The plan in words."""
         return summary(self.typed)
 
-    def __repr__(self) -> str:
-        """One line: model, cluster, strategy, step time, gap."""
-        return f"<Plan {', '.join(self._figures.values())}>"
+    def _parsed(self) -> PlanDocument:
+        return parse_document(self.document, self.source)
 
-    def _repr_html_(self) -> str:
-        """A small table for notebooks: the line of ``repr`` by its parts."""
-        cells = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self._figures.items())
-        return f"<table>{''.join(cells)}</table>"
+    def _checked(self, values: object) -> Verification:
+        return verify_document(values, self.source)
 
     @property
     def _figures(self) -> Mapping[str, str]:

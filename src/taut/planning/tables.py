@@ -10,10 +10,10 @@ from typing import Any
 from taut.data.cluster import ClusterSpec
 from taut.data.model import ModelSpec
 from taut.formulations.schedules.plan_orders import device_of_chunk
-from taut.solver.certificate.document import PlanDocument
+from taut.solver.certificate.document import DocumentFrame, PlanDocument
 
 
-def described_cluster(document: PlanDocument) -> ClusterSpec:
+def described_cluster(document: DocumentFrame) -> ClusterSpec:
     """
     Read the cluster that a plan document describes.
 

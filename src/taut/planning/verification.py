@@ -6,12 +6,16 @@ from typing import Any
 
 from taut.data.read import read_json
 from taut.data.schedule import FORMAT
+from taut.meshes.plan import MeshedPlan
 from taut.planning.plan import Plan
+from taut.planning.written import WrittenPlan
 from taut.schedules.verify import ScheduleVerification, verify_schedule
+from taut.solver.certificate.document import MESHES
 from taut.solver.certificate.verify import Verification, verify_document
+from taut.solver.meshes.verify import verify_meshes
 
 
-def verify(plan: Plan | Mapping[str, Any] | str | Path) -> Verification | ScheduleVerification:
+def verify(plan: Plan | MeshedPlan | Mapping[str, Any] | str | Path) -> Verification | ScheduleVerification:
     """
     Check a plan or schedule without trusting the search that made it.
 
@@ -37,10 +41,24 @@ def verify(plan: Plan | Mapping[str, Any] | str | Path) -> Verification | Schedu
     >>> taut.verify(plan).holds
     True
     """
-    if isinstance(plan, Plan):
+    if isinstance(plan, WrittenPlan):
         return plan.verify()
     if isinstance(plan, Mapping):
-        return verify_document(dict(plan))
+        return check_plan(dict(plan))
     path = Path(plan)
     values = read_json(path, "a plan or schedule")
-    return verify_schedule(path) if values.get("format") == FORMAT else verify_document(values, str(path))
+    return verify_schedule(path) if values.get("format") == FORMAT else check_plan(values, str(path))
+
+
+def check_plan(values: dict[str, Any], source: str = "plan") -> Verification:
+    """
+    Check a plan's document, of one degree for all stages or of meshes.
+
+    Parameters
+    ----------
+    values
+        What its JSON file holds.
+    source
+        File name for messages.
+    """
+    return verify_meshes(values, source) if values.get("format") == MESHES else verify_document(values, source)

@@ -116,6 +116,19 @@ def test_what_meshes_do_not_have_is_refused(options: dict[str, Any], words: str)
         taut.plan_meshes("gpt2-345m", CLUSTER, **{"global_batch": 8, **options})
 
 
+def test_what_takes_one_degree_refuses_meshes_by_name(plan: MeshedPlan, tmp_path: Path) -> None:
+    """Reading as a plan, comparing, simulating and placing say that the file is a plan of meshes; verify takes it."""
+    plan.write(path := tmp_path / "plan.json")
+    words = "is a plan of meshes, expected a plan of one degree for all stages"
+    for asked in (taut.load_plan, taut.simulate, taut.place_strategy, lambda each: taut.compare_plans(each, each)):
+        with pytest.raises(taut.DataError, match=words):
+            asked(path)
+    outcome = taut.verify(path)
+    assert isinstance(outcome, taut.Verification) and outcome.holds
+    assert any("1f1b" in each for each in outcome.narrowed) and taut.verify(plan.document) == outcome
+    assert plan.status == "feasible" and plan.cluster_spec.num_devices == 8 and "<table>" in plan._repr_html_()
+
+
 def test_nothing_fits_is_infeasible() -> None:
     """GPT-3 175B fits on no choice of meshes of eight devices."""
     with pytest.raises(taut.InfeasibleError, match="choices of meshes fits"):

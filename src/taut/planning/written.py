@@ -1,0 +1,129 @@
+"""
+What every plan is as it is returned and read back, whatever its strategy: a document with its certificate, typed.
+
+A plan holds the document twice: as plain JSON values, which are written and checked, and as frozen sections, which its
+properties return. ``taut.planning.plan`` has one degree for all stages, ``taut.meshes.plan`` others by type of device.
+"""
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from taut.data.cluster import ClusterSpec
+from taut.data.read import read_json
+from taut.files import write_atomically
+from taut.planning.tables import described_cluster
+from taut.solver.certificate.document import PlanDocument
+from taut.solver.certificate.verify import Verification
+from taut.solver.meshes.document import MeshDocument
+
+Document = TypeVar("Document", PlanDocument, MeshDocument)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class WrittenPlan(Generic[Document]):
+    """
+    A document with its certificate.
+
+    Parameters
+    ----------
+    document
+        The plan as plain JSON values; not to be changed.
+    source
+        Where it comes from, for messages.
+
+    Raises
+    ------
+    DataError
+        If the document lacks a section, or a field has the wrong type.
+    """
+
+    document: dict[str, Any]
+    source: str = "a plan"
+    typed: Document = field(init=False)
+    kind: ClassVar[str] = "a plan"
+    """What a file is expected to be, for messages."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "typed", self._parsed())
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """
+        Read a plan that was written.
+
+        Raises
+        ------
+        DataError
+            If the file cannot be read or is no such plan.
+        """
+        return cls(read_json(Path(path), cls.kind), str(path))
+
+    def write(self, path: str | Path) -> None:
+        """Write the document as JSON, whole or not at all."""
+        write_atomically(Path(path), json.dumps(self.document) + "\n")
+
+    def verify(self) -> Verification:
+        """Check the certificate without trusting the search."""
+        return self._checked(json.loads(json.dumps(self.document)))
+
+    @property
+    def model(self) -> str:
+        """Name of the model."""
+        return self.typed.inputs["model"].name
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster."""
+        return self.typed.inputs["cluster"].name
+
+    @property
+    def cluster_spec(self) -> ClusterSpec:
+        """The cluster, as the document describes it."""
+        return described_cluster(self.typed)
+
+    @property
+    def status(self) -> str:
+        """``optimal`` or ``feasible``."""
+        return self.typed.status
+
+    @property
+    def step_time_s(self) -> float:
+        """Predicted seconds of one training step."""
+        return self.typed.predicted.step_time_s
+
+    @property
+    def lower_bound_s(self) -> float | None:
+        """Seconds that no plan of the space can beat; None if nothing was proven."""
+        return self.typed.certificate.lower_bound_s
+
+    @property
+    def gap(self) -> float | None:
+        """Relative gap between step time and bound."""
+        return self.typed.certificate.gap
+
+    def __repr__(self) -> str:
+        """One line: model, cluster, strategy, step time, gap."""
+        return f"<{type(self).__name__} {', '.join(self._figures.values())}>"
+
+    def _repr_html_(self) -> str:
+        """A small table for notebooks: the line of ``repr`` by its parts."""
+        cells = (f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in self._figures.items())
+        return f"<table>{''.join(cells)}</table>"
+
+    @property
+    @abstractmethod
+    def _figures(self) -> Mapping[str, str]:
+        """What a line says of the plan, by name."""
+
+    @abstractmethod
+    def _parsed(self) -> Document:
+        """The typed document."""
+
+    @abstractmethod
+    def _checked(self, values: object) -> Verification:
+        """Outcome of the check of plain values."""
