@@ -153,7 +153,10 @@ def main() -> None:
     if options.write_table:
         options.write_table.write_text(table + "\n", encoding="utf-8")
     if options.write_models:
-        values = {model.name: rounded(model.model_dump(mode="json", exclude={"name"})) for model, _ in studied}
+        dumped = {
+            model.name: model.model_dump(mode="json", exclude={"name"}, exclude_none=True) for model, _ in studied
+        }
+        values = {name: rounded(fields) for name, fields in dumped.items()}
         text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=140)
         head = (
             "# Fitted by benchmarks/memory_accuracy.py on public campaigns; coefficients and errors, no measurements.\n"

@@ -51,8 +51,9 @@ def bloom(path: Path) -> MemoryCampaign:
     """
     BLOOM's trials: the most memory on the first or last node, read by hand, in whole GiB.
 
-    Vocabulary 250880 where the source leaves it open, full recompute, ZeRO as stated. One run whose figure the source's
-    reader found suspicious (65 GiB at micro-batch 2, 56 at 4) is left out; the batch is cut to whole micro-batches.
+    Vocabulary 250880 where the source leaves it open, embedding and head tied (``TiedLayerSpec`` of the stack's
+    ``GPTModelPipe``), full recompute, ZeRO as stated. One run whose figure the source's reader found suspicious
+    (65 GiB at micro-batch 2, 56 at 4) is left out; the batch is cut to whole micro-batches.
     """
     rows: list[dict[str, Any]] = []
     for line in lines_of(path):
@@ -66,6 +67,7 @@ def bloom(path: Path) -> MemoryCampaign:
             **{key: line[key] for key in ("hidden", "layers", "heads", "seq", "precision")},
             **degrees,
             "vocab": 250880,
+            "tied_embedding": True,
             "micro_batch": line["mbs"],
             "global_batch": together * max(int(line["gbs"]) // together, 1),
             "zero": line["zero_stage"],

@@ -14,8 +14,10 @@ although the run fitted. Networks differ by their seed; figures are means over N
 """
 
 import argparse
+import os
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,15 +126,22 @@ def _mean(values: NDArray[Any]) -> float:
 def table(studied: list[Study], networks: int) -> list[dict[str, Any]]:
     """A line for every campaign and model; means over divisions and seeds, of the worst the worst."""
     lines: dict[tuple[str, int, str], list[dict[str, float]]] = defaultdict(list)
-    for study in studied:
-        for name, fit in fits(study).items():
-            found = lines[study.name, len(study.seen.rows), name]
-            with suppress(FormulationError):
-                found += [figures(fit(study.seen, seed), study) for seed in range(networks if "network" in name else 1)]
+    tried = [(study, name, networks if "network" in name else 1) for study in studied for name in fits(study)]
+    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
+        for (study, name, _), found in zip(tried, pool.map(_figures, *zip(*tried, strict=True)), strict=True):
+            lines[study.name, len(study.seen.rows), name] += found
     return [
         {"campaign": campaign, "runs": runs, "model": name, **_merged(found)}
         for (campaign, runs, name), found in lines.items()
     ]
+
+
+def _figures(study: Study, name: str, seeds: int) -> list[dict[str, float]]:
+    """Figures of a model by name for so many seeds; none where its runs are too few."""
+    fit = fits(study)[name]
+    with suppress(FormulationError):
+        return [figures(fit(study.seen, seed), study) for seed in range(seeds)]
+    return []
 
 
 def _merged(found: list[dict[str, float]]) -> dict[str, Any]:

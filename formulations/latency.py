@@ -192,8 +192,9 @@ def memory_bytes(problem: PlanningProblem, strategy: Strategy) -> list[int]:
     if strategy.candidate.is_order_priced:
         return problem.device_memory(strategy.candidate).bytes_of(*strategy.ranges)
     if problem.memory.network is None:
-        tables = problem.tables(strategy.candidate)
-        found = bytes_of_stages(tables, problem.memory_of(strategy.candidate), strategy.candidate, *strategy.ranges)
+        candidate, ahead = strategy.candidate, problem.hides_exchange(strategy.candidate)
+        of_candidate = problem.tables(candidate), problem.memory_of(candidate), candidate
+        found = bytes_of_stages(*of_candidate, *strategy.ranges, ahead=ahead)
         return [int(need) for need in found]
     memory = problem.stage_memory(strategy.candidate)
     return [

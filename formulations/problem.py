@@ -260,9 +260,9 @@ class PlanningProblem:
     def _stage_memory(self, candidate: Candidate, margin: bool) -> StageMemory:
         if (network := self.memory.network) is not None:
             return network_stage_memory(network, self.model, candidate, self.capacity_kib, margin=margin)
-        return stage_memory(
-            self.tables(candidate), self.memory_of(candidate), candidate, self.capacity_kib, margin=margin
-        )
+        ahead = self.hides_exchange(candidate) and not candidate.is_order_priced
+        of_candidate = self.tables(candidate), self.memory_of(candidate), candidate
+        return stage_memory(*of_candidate, self.capacity_kib, margin=margin, ahead=ahead)
 
     def gradient_bytes(self, candidate: Candidate) -> Floats:
         """Bytes of rings for every range, times their coefficient, (L+1, L+1), without ``expert_gradient_bytes``."""

@@ -28,6 +28,11 @@ feasible for every reader or for none.
 In the optimizer's step, when activations are gone, a device needs no less than (1), the overhead, and what moments in
 half precision take for a moment (``taut.formulations.tables.held_bytes`` (2)). (7)
 
+Where one stage runs the layers of a micro-batch's forward pass beside those of another one's backward pass, each layer
+of the latter is free when the next one of the former begins, so that the device holds no more than a micro-batch and
+its largest layer once more (Megatron-LM's ``combined_1f1b.py`` and ``model_chunk_schedule_plan.py``; layers whose
+activations never shrink towards the last, or repeat). (8)
+
 A device with several chunks holds the weights, gradients, states and logits of all of them, the activations that its
 order keeps at once, and, as it runs one pass at a time, the largest workspace and buffers of any. (6)
 """
@@ -101,6 +106,7 @@ def stage_memory(
     capacity_kib: list[int],
     *,
     margin: bool = True,
+    ahead: bool = False,
 ) -> StageMemory:
     """
     Memory of every range under a candidate.
@@ -117,6 +123,8 @@ def stage_memory(
         Capacity by device type.
     margin
         Whether the margin is kept free.
+    ahead
+        Whether the single stage runs passes of two micro-batches side by side, (8).
 
     Returns
     -------
@@ -130,6 +138,9 @@ def stage_memory(
     workspace, logits, buffers = passing
     logits = np.maximum(logits, weighed(model, "gradients", unsummed_bytes(tables.largest, each, candidate)))
     fixed = workspace + (np.sum(whole, axis=0) + logits + buffers)[None] + overhead(model, candidate)
+    if ahead:
+        beside = [weighed(model, kept_term(r), tables.layer_activation[k]) for k, r in enumerate(RECOMPUTE)]
+        fixed = fixed + np.stack(beside)
     budget = budgets(model, capacity_kib, margin=margin)
     flight = in_flight(candidate)
     kept = np.stack([weighed(model, kept_term(r), tables.activation[k]) for k, r in enumerate(RECOMPUTE)])
@@ -144,7 +155,14 @@ def stage_memory(
 
 
 def bytes_of_stages(
-    tables: StageTables, model: MemoryModel, candidate: Candidate, recompute: Ints, first: Ints, end: Ints
+    tables: StageTables,
+    model: MemoryModel,
+    candidate: Candidate,
+    recompute: Ints,
+    first: Ints,
+    end: Ints,
+    *,
+    ahead: bool = False,
 ) -> Ints:
     """Bytes of every stage of a closed form (pp,), from its recompute and range, as ``stage_memory`` has them."""
     each, largest = model.held_parameter_bytes, tables.largest[first, end]
@@ -154,11 +172,14 @@ def bytes_of_stages(
     workspace, logits, buffers = (weighed(model, term, figure) for term, figure in zip(PASSING, passing, strict=True))
     unsummed = weighed(model, "gradients", unsummed_bytes(largest, each, candidate))
     passes = workspace + np.maximum(logits, unsummed) + buffers
-    kept, flight = np.zeros_like(first), in_flight(candidate)
+    kept, beside, flight = np.zeros_like(first), np.zeros_like(first), in_flight(candidate)
     for k in np.unique(recompute).tolist():
         some = recompute == k
-        kept[some] = weighed(model, kept_term(RECOMPUTE[k]), tables.activation[k, first[some], end[some]])
-    passes = passes + flight * np.minimum(kept, SATURATED_BYTES // int(flight.max()))
+        kept[some], beside[some] = (
+            weighed(model, kept_term(RECOMPUTE[k]), figure[k, first[some], end[some]])
+            for figure in (tables.activation, tables.layer_activation)
+        )
+    passes = passes + ahead * beside + flight * np.minimum(kept, SATURATED_BYTES // int(flight.max()))
     if model.half_moments:
         cast = cast_bytes(tables.parameters[first, end], candidate, tables.experts[first, end])
         passes = np.maximum(passes, cast)

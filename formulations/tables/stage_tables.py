@@ -11,7 +11,8 @@ For every range, at the degrees of a block and one (micro_batch, sequence_parall
 (2) traffic[r, i, j] inside a block, and forward[i, j] of it (``taut.formulations.tables.block_traffic``);
 (3) parameters[i, j] of one device, and experts[i, j], those of them that fewer devices of a stage hold than the rest
     (``taut.formulations.degrees`` (3));
-(4) activation[r, i, j] bytes kept per micro-batch in flight, workspace[r, i, j] bytes for the layer that is being
+(4) activation[r, i, j] bytes kept per micro-batch in flight, layer_activation[r, i, j] of these those of the layer that
+    keeps most, without what embedding and head keep, workspace[r, i, j] bytes for the layer that is being
     recomputed, logits[i, j] bytes of the loss's passing copies (``LOGIT_BYTES`` an entry, or what the stack takes),
     buffers[i, j] bytes of messages under way (one received, one sent), of the gathered input under sequence
     parallelism, and of all keys and values with their gradients where context ranks gather them, and largest[i, j]
@@ -49,7 +50,7 @@ class StageTables:
         Traffic (2) of both passes, (recompute, L+1, L+1), and of the forward pass, (L+1, L+1).
     parameters, experts
         Parameters (3), (L+1, L+1).
-    activation, workspace
+    activation, layer_activation, workspace
         Bytes of (4), (recompute, L+1, L+1).
     logits, buffers, largest
         Bytes and parameters of (4), (L+1, L+1).
@@ -63,6 +64,7 @@ class StageTables:
     parameters: Ints
     experts: Ints
     activation: Ints
+    layer_activation: Ints
     workspace: Ints
     logits: Ints
     buffers: Ints
@@ -137,6 +139,7 @@ def stage_tables(
         parameters=parameters.astype(np.int64),
         experts=ranges([priced.apart(layer) for layer in kinds], 0, 0).astype(np.int64),
         activation=np.array([ranges(kept[r], *at_edges) for r in RECOMPUTE]).astype(np.int64),
+        layer_activation=np.array([_largest(kept[r], count) for r in RECOMPUTE]),
         workspace=np.array([_largest(_brought_back(kept["none"], kept[r]), count) for r in RECOMPUTE]),
         logits=(logit_bytes * _logits(priced) * priced.last).astype(np.int64),
         buffers=_largest(

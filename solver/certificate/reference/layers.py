@@ -45,8 +45,9 @@ class Layers:
     """
     Figures by layer; axes are device type k, recompute r, layer l where they apply.
 
-    ``passes`` (3, k, r, l) are seconds forward, by the input and by the weights. ``kept`` (r, l) and ``brought_back``
-    (r, l) are bytes of activations that stay, and that recomputing brings back. ``output`` (l,) are bytes of the
+    ``passes`` (3, k, r, l) are seconds forward, by the input and by the weights. ``kept`` (r, l), ``of_layer`` (r, l)
+    and ``brought_back`` (r, l) are bytes of activations that stay, of these those of one layer without embedding and
+    head, and those that recomputing brings back. ``output`` (l,) are bytes of the
     layers' outputs, ``keys`` (l,) those of keys and values, ``moved`` and ``core`` (l,) as in (4), ``parameters`` (l,)
     those of one rank, ``gathered`` (l,) those that the largest gather takes; ``experts`` (l,) those of experts where
     fewer devices hold them than the rest; ``embedding`` are those of the token embedding alone. ``hiding`` are the
@@ -55,6 +56,7 @@ class Layers:
 
     passes: Floats
     kept: Ints
+    of_layer: Ints
     brought_back: Ints
     output: Ints
     keys: Ints
@@ -90,7 +92,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     routed = np.array([layer.experts is not None for layer in blocks])
     hiding = float(costs[:, 0, routed, :3].sum(axis=-1).min(initial=np.inf))
     passes, kept = np.moveaxis(costs[..., :3], -1, 0), costs[..., 4 if choice.sequence_parallel else 3].max(axis=0)
-    brought_back = np.maximum(kept[0] - kept, 0)
+    brought_back, of_layer = np.maximum(kept[0] - kept, 0), kept
     vocabulary = -(-(case.model.vocab or 0) // (128 * tp)) * 128
     parameters = np.array([_parameters(layer, tp, choice.expert_group) for layer in kinds.values()])[of]
     experts = np.array([_routed(layer, choice.expert_group) for layer in kinds.values()])[of]
@@ -98,7 +100,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     passes, kept, parameters, experts = (
         numbers * _with_ends(figures, choice) for figures in (passes, kept, parameters, experts)
     )
-    brought_back = (numbers > 0) * _with_ends(brought_back, choice)
+    brought_back, of_layer = ((numbers > 0) * _with_ends(figures, choice) for figures in (brought_back, of_layer))
     gathered, embedding, further = (parameters // np.maximum(numbers, 1)), 0, case.model.mtp_layers
     if case.model.vocab:
         for name, at in (("embedding", 0), ("head", -1)):
@@ -125,7 +127,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     widths, reach = np.array([_attention_widths(layer, tp) for layer in blocks]), [_window(layer) for layer in blocks]
     moved, core = keys + number * tokens * widths[:, 0], 4 * tokens * np.array(reach) * widths[:, 1]
     output, keys, moved, core = (_with_ends(figures, choice) for figures in (output, keys, moved, core))
-    held = kept.astype(int), brought_back.astype(int), output, keys, moved, core
+    held = kept.astype(int), of_layer.astype(int), brought_back.astype(int), output, keys, moved, core
     entry = case.memory.shared_logit_bytes if tp > 1 else LOGIT_BYTES
     if (case.calibration or case.memory).fused_loss:
         entry = 0

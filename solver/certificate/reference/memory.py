@@ -7,8 +7,9 @@ What a device of each pipeline rank holds, and which plans break a rule.
     ZeRO-3 gathers two of the largest layers, and in a pipeline holds weights and gradients whole beside its shares.
     What is divided of experts that a group of w devices has between them is divided by tp cp dp / w.
 (2) Stage x of 1F1B holds min(pp - x, m) micro-batches, GPipe m; other orders what their passes hold, until the whole
-    backward pass or the gradient by the weights; where exchanges overlap, the largest chunk's once more. Full
-    recompute keeps checkpoints, otherwise activations.
+    backward pass or the gradient by the weights; where exchanges overlap, the largest chunk's once more, or in one
+    stage its largest layer's, whose backward pass ends before the next forward pass of a layer. Full recompute keeps
+    checkpoints, otherwise activations.
 (3) For a moment a device holds the largest layer that recomputing brings back, the messages under way (one each way)
     with the gathered input under sequence parallelism, all keys and values with their gradients where context ranks
     gather them, and the loss its logits or, if that is more, the gradients of the largest layer under ZeRO-2 and 3,
@@ -104,6 +105,9 @@ def memory_bytes(
     passes = sum(weighed.values()) + _at_once(case, choice, kept, order)
     if case.hides(choice) and choice.schedule not in CLOSED_FORM:
         passes = passes + np.array([kept[rank == d].max() for d in range(choice.pp)])
+    elif case.hides(choice):
+        once = np.maximum.reduceat(layers.of_layer[row, each], first)
+        passes = passes + np.where(full, _times(memory, "checkpoints", once), _times(memory, "activations", once))
     if memory.half_moments:
         passes = np.maximum(passes, _cast(choice, parameters, added(np.add.reduceat(layers.experts, first))))
     groups = (choice.pp > 1) + (choice.dp * choice.cp > 1)

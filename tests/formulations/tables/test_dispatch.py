@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 import taut
+from taut.data.costs import RECOMPUTE
 from taut.errors import FieldError
+from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.strategy import Division, Strategy
 from taut.formulations.tables.block_links import BlockLink
 
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 512}
@@ -57,6 +60,19 @@ def test_hidden_exchanges_take_what_computation_does_not_hide() -> None:
     assert both.seconds(slow)[0, 1, 2] == pytest.approx(both.near_bytes[0, 1, 2] - layer)
     assert both.seconds(slow)[0, 1, 2] == pytest.approx(2 * forward.seconds(slow)[1, 2])
     np.testing.assert_allclose(both.seconds(slow)[0, 0, 8], 8 * both.seconds(slow)[0, 1, 2], rtol=1e-9)
+
+
+def test_a_single_stage_with_hidden_exchanges_holds_one_more_layer() -> None:
+    """Of eight layers alike beside head and embedding: an eighth of what they keep, weighed, by table and by list."""
+    plain, hidden = (problem(overlap_moe_expert_parallel_comm=overlap) for overlap in (False, True))
+    for wanted in ({"uniform_recompute": "none"}, {"uniform_recompute": "selective"}):
+        candidate = chosen(hidden, pp=1, **wanted)
+        assert hidden.hides_exchange(candidate)
+        strategy = Strategy(candidate=candidate, division=Division(((0, 8),), (candidate.uniform_recompute,)))
+        few, more = (memory_bytes(given, strategy)[0] for given in (plain, hidden))
+        recompute = RECOMPUTE.index(candidate.uniform_recompute)
+        assert more - few == hidden.tables(candidate).activation[recompute, 1, 2] > 0
+        assert hidden.stage_memory(candidate).bytes_of(0, 0, 8, recompute) == more
 
 
 def test_overlap_goes_with_alternating_passes_alone() -> None:

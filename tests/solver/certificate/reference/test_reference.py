@@ -284,6 +284,18 @@ def test_evaluators_agree_where_experts_have_ranks_of_their_own(block: int) -> N
     assert checked > 100
 
 
+def test_evaluators_agree_where_one_stage_hides_exchanges() -> None:
+    """A single stage whose exchanges another micro-batch hides holds one more layer of activations for both."""
+    rng, checked = np.random.default_rng(900), 0
+    for seed in (each for each in range(120) if each % 4 < 2):
+        given = with_expert_ranks(seed)
+        fixed = {**given.space.fixed, "pp": 1}
+        given = replace(given, space=given.space.model_copy(update={"fixed": fixed}))
+        if any(given.hides_exchange(candidate) for candidate in given.candidates):
+            checked += agree(given, rng, 6)
+    assert checked > 60
+
+
 @pytest.mark.parametrize("block", blocks(3, 1))
 def test_evaluators_agree_where_shards_of_experts_have_groups_of_their_own(block: int) -> None:
     """ZeRO-2 and 3 beside expert ranks, with gathers hidden, exposed and between; and the same candidates."""
