@@ -91,17 +91,18 @@ class MeshChoice:
 
 def mesh_choices(problem: PlanningProblem) -> list[MeshChoice]:
     """Every choice of meshes, (1) to (6), in ascending order."""
+    return sorted(choice for choices in choices_by_degrees(problem) for choice in choices)
+
+
+def choices_by_degrees(problem: PlanningProblem) -> Iterator[list[MeshChoice]]:
+    """Every choice of meshes, (1) to (6), as lists with the same degrees, which may be empty."""
     kinds = range(len(problem.device_types))
     options = [_degrees(problem, kind) for kind in kinds]
     known: dict[tuple[int, int], bool] = {}
-    found = [
-        choice
-        for order in permutations(kinds)
-        for degrees in product(*(options[kind] for kind in order))
-        for choice in _shared(problem, order, degrees)
-        if all(_priced(problem, choice.candidate(k), known) for k in range(len(choice.meshes)))
-    ]
-    return sorted(found)
+    for order in permutations(kinds):
+        for degrees in product(*(options[kind] for kind in order)):
+            shared = _shared(problem, order, degrees)
+            yield [c for c in shared if all(_priced(problem, c.candidate(k), known) for k in range(len(c.meshes)))]
 
 
 def _degrees(problem: PlanningProblem, kind: int) -> list[tuple[int, int, int]]:

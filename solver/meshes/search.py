@@ -9,19 +9,22 @@ The best plan of meshes: a branch and bound over their choices.
     that attains the bound, and others that are reached from it by steepest descent over one layer moved between
     neighbouring stages, each stage with its cheapest recompute that fits.
 
+(3) Limits end the enumeration and the first bounds as well. Choices that have no bound yet may be better than anything,
+    so the global bound is minus infinity then.
+
 The bound holds for any placement and division; the plans are only those of (2).
 """
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.meshes.choice import MeshChoice, mesh_choices
+from taut.formulations.meshes.choice import MeshChoice, choices_by_degrees
 from taut.formulations.meshes.step_time import MeshPlan, mesh_step
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
@@ -75,32 +78,51 @@ def search_meshes(problem: PlanningProblem, limits: Limits, progress: Progress |
         Called with elapsed seconds, incumbent, bound and what was just done.
     """
     with Stopwatch() as watch, interrupt_requested() as asked:
-        run = _Run(problem, mesh_choices(problem))
-        stopped = StoppedBy.EXHAUSTED
-        while run.waiting and not run.is_done:
+
+        def stop() -> StoppedBy | None:
+            if asked():
+                return StoppedBy.INTERRUPT
+            late = limits.time_limit is not None and watch.seconds >= limits.time_limit
+            return StoppedBy.TIME if late else None
+
+        run = _Run(problem)
+        stopped = run.begin(stop)
+        while stopped is None and run.waiting and not run.is_done:
             gap = relative_gap(run.seconds, run.lower_bound)
             if gap is not None and gap <= limits.gap:
                 stopped = StoppedBy.GAP
-                break
-            if asked() or (limits.time_limit is not None and watch.seconds >= limits.time_limit):
-                stopped = StoppedBy.INTERRUPT if asked() else StoppedBy.TIME
-                break
-            found = run.refine()
-            if progress is not None and found is not None:
-                progress(watch.seconds, run.seconds, run.lower_bound, found.words(problem.device_types))
-        return run.outcome(stopped, limits, watch.seconds)
+            elif (stopped := stop()) is None:
+                found = run.refine()
+                if progress is not None and found is not None:
+                    progress(watch.seconds, run.seconds, run.lower_bound, found.words(problem.device_types))
+        return run.outcome(stopped or StoppedBy.EXHAUSTED, watch.seconds)
 
 
 class _Run:
     """Choices in the order of their bounds, and what is known of those that are done."""
 
-    def __init__(self, problem: PlanningProblem, choices: list[MeshChoice]) -> None:
-        self._problem, self._bounds, self._choices = problem, MeshBounds(problem), choices
-        self._number = count()
+    def __init__(self, problem: PlanningProblem) -> None:
+        self._problem, self._bounds, self._count = problem, MeshBounds(problem), 0
+        self._number, self._begun = count(), False
         self.incumbent: MeshIncumbent | None = None
         self.done: list[tuple[MeshChoice, float, float]] = []
-        self.waiting = [(self._bounds.floor(choice), next(self._number), FLOOR, choice) for choice in choices]
+        self.waiting: list[tuple[float, int, int, MeshChoice]] = []
+
+    def begin(self, stop: Callable[[], StoppedBy | None]) -> StoppedBy | None:
+        """Enumerate and bound all choices; why it stopped before it was done, (3)."""
+        choices = list[MeshChoice]()
+        for alike in choices_by_degrees(self._problem):
+            choices += alike
+            if (stopped := stop()) is not None:
+                return stopped
+        self._count = len(choices)
+        for choice in sorted(choices):
+            self.waiting.append((self._bounds.floor(choice), next(self._number), FLOOR, choice))
+            if (stopped := stop()) is not None:
+                return stopped
         heapq.heapify(self.waiting)
+        self._begun = True
+        return None
 
     @property
     def seconds(self) -> float:
@@ -114,7 +136,9 @@ class _Run:
 
     @property
     def lower_bound(self) -> float:
-        """The least of the incumbent and all bounds."""
+        """The least of the incumbent and all bounds, (1) and (3)."""
+        if not self._begun:
+            return -math.inf
         done = min((bound for _, bound, _ in self.done), default=math.inf)
         return min(self.seconds, done, self.waiting[0][0] if self.waiting else math.inf)
 
@@ -141,15 +165,15 @@ class _Run:
             return choice
         return None
 
-    def outcome(self, stopped: StoppedBy, limits: Limits, wall_s: float) -> MeshSearch:
+    def outcome(self, stopped: StoppedBy, wall_s: float) -> MeshSearch:
         """What the search ends with."""
         bound, gap = self.lower_bound, relative_gap(self.seconds, self.lower_bound)
         if self.incumbent is None:
-            status = Status.UNKNOWN if self.waiting else Status.INFEASIBLE
+            status = Status.UNKNOWN if self.waiting or not self._begun else Status.INFEASIBLE
         else:
             status = Status.OPTIMAL if gap is not None and gap <= SOLVED else Status.FEASIBLE
         examined = tuple(sorted(self.done, key=lambda entry: entry[1]))
-        return MeshSearch(status, stopped, self.incumbent, bound, len(self._choices), examined, wall_s)
+        return MeshSearch(status, stopped, self.incumbent, bound, self._count, examined, wall_s)
 
 
 def ranked_devices(problem: PlanningProblem, choice: MeshChoice, order: str) -> tuple[Ints, ...]:

@@ -60,6 +60,7 @@ def show_command(
     try:
         more = details(plan, width=text_width())
         words = summary(plan.typed, width=text_width(), details=more)
+        words += f"\n{plan.spaces}" if plan.spaces else ""
         if sensitive:
             words += f"\n\n{sensitivity_text(plan.typed, width=text_width())}"
             beside["sensitivity"] = sensitivity(plan.typed).as_dict()

@@ -43,15 +43,17 @@ def _checked(values: dict[str, Any], path: Path) -> "tuple[Outcome, list[str], d
 
 def _plan(values: dict[str, Any], path: Path) -> "tuple[Verification, list[str], dict[str, Any]]":
     """Check of a plan, its figures in words, and further fields of the report."""
-    from taut.planning.verification import check_plan
     from taut.reports.proof import percent
+    from taut.solver.meshes.spaces import NAME, verify_plan
 
-    outcome = check_plan(values, str(path))
+    outcome = verify_plan(values, str(path))
     counted = "choices of meshes" if values.get("format") == MESHES else "candidates"
     words = (
         f"holds; step time {outcome.objective:.6g} s, derived lower bound {outcome.lower_bound:.6g} s, "
         f"verified gap {percent(outcome.gap)}, {outcome.candidates} {counted}"
     )
+    if values.get(NAME) is not None and f"{NAME}.status" not in outcome.claimed:
+        words += ", bound of both spaces"
     words += f"; {outcome.sampled} sampled plans, {outcome.feasible_samples} of them feasible, undercut no bound"
     over = outcome.over_nodes
     if over is not None:

@@ -21,6 +21,7 @@ from taut.planning.plan import Plan
 from taut.reports.proof import percent
 from taut.solver.meshes.document import MeshSection
 from taut.solver.meshes.search import ORDERS
+from taut.solver.meshes.spaces import NAME
 
 REPLICA_MAJOR = "use_tp_pp_dp_mapping"
 
@@ -93,7 +94,7 @@ def _first_mesh(plan: MeshedPlan) -> Plan:
     unknown = ("communication_gap", "verified_gap", "lower_bound_no_margin_s")
     return Plan(
         {
-            **document,
+            **{name: value for name, value in document.items() if name != NAME},
             "format": "taut-plan/1",
             "strategy": {**document["strategy"], **degrees, **shared},
             "placement": {"order": "pp,dp,tp", "devices": [[[0] * mesh.tp] * mesh.dp] * pp},

@@ -5,6 +5,7 @@ The problem is that of ``taut.plan`` for the same request, with costs for every 
 some type. What a choice of meshes is stands in ``taut.formulations.meshes.choice``.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Unpack
@@ -20,10 +21,8 @@ from taut.planning.resolve import resolved_problem
 from taut.planning.stack import stack_of
 from taut.planning.written import WrittenPlan
 from taut.reports.proof import percent
-from taut.solver.certificate.verify import Verification
 from taut.solver.meshes.document import MeshDocument, mesh_document, parse_meshes
 from taut.solver.meshes.search import search_meshes
-from taut.solver.meshes.verify import verify_meshes
 from taut.solver.result import Progress, Status
 
 DEFAULT_STACK = "flagscale"
@@ -53,7 +52,7 @@ class MeshedPlan(WrittenPlan[MeshDocument]):
 
     def __str__(self) -> str:
         """The plan in words."""
-        return mesh_summary(self.typed)
+        return mesh_summary(self.typed) + (f"\n{self.spaces}" if self.spaces else "")
 
     @property
     def _figures(self) -> Mapping[str, str]:
@@ -68,9 +67,6 @@ class MeshedPlan(WrittenPlan[MeshDocument]):
 
     def _parsed(self) -> MeshDocument:
         return parse_meshes(self.document, self.source)
-
-    def _checked(self, values: object) -> Verification:
-        return verify_meshes(values, self.source)
 
 
 def plan_meshes(
@@ -125,12 +121,13 @@ def planned_meshes(request: PlanRequest, progress: Progress | None = None) -> Me
         request = request.model_copy(update={"stack": DEFAULT_STACK})
     problem = mesh_problem(request)
     result = search_meshes(problem, request.limits, progress)
-    if result.choices == 0:
+    if result.choices == 0 and result.status is Status.INFEASIBLE:
         raise FieldError("cluster", problem.cluster.name, _rule(problem))
     if result.status is Status.INFEASIBLE:
         raise InfeasibleError(f"infeasible: none of {result.choices} choices of meshes fits the devices' memory", {})
     if result.incumbent is None:
-        raise NothingFoundError(f"no plan of meshes found within the limit; none is below {result.lower_bound:.6g} s")
+        bound = f"; none is below {result.lower_bound:.6g} s" if math.isfinite(result.lower_bound) else ""
+        raise NothingFoundError(f"no plan of meshes found within the limit{bound}")
     return MeshedPlan(mesh_document(problem, result, request.limits))
 
 

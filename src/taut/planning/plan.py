@@ -18,7 +18,6 @@ from taut.solver.certificate.document import (
     StrategySection,
     parse_document,
 )
-from taut.solver.certificate.verify import Verification, verify_document
 
 if TYPE_CHECKING:
     from networkx import DiGraph
@@ -94,13 +93,10 @@ class Plan(WrittenPlan[PlanDocument]):
 
     def __str__(self) -> str:
         """The plan in words."""
-        return summary(self.typed)
+        return summary(self.typed) + (f"\n{self.spaces}" if self.spaces else "")
 
     def _parsed(self) -> PlanDocument:
         return parse_document(self.document, self.source)
-
-    def _checked(self, values: object) -> Verification:
-        return verify_document(values, self.source)
 
     @property
     def _figures(self) -> Mapping[str, str]:

@@ -10,9 +10,8 @@ from taut.meshes.plan import MeshedPlan
 from taut.planning.plan import Plan
 from taut.planning.written import WrittenPlan
 from taut.schedules.verify import ScheduleVerification, verify_schedule
-from taut.solver.certificate.document import MESHES
-from taut.solver.certificate.verify import Verification, verify_document
-from taut.solver.meshes.verify import verify_meshes
+from taut.solver.certificate.verify import Verification
+from taut.solver.meshes.spaces import verify_plan
 
 
 def verify(plan: Plan | MeshedPlan | Mapping[str, Any] | str | Path) -> Verification | ScheduleVerification:
@@ -44,21 +43,7 @@ def verify(plan: Plan | MeshedPlan | Mapping[str, Any] | str | Path) -> Verifica
     if isinstance(plan, WrittenPlan):
         return plan.verify()
     if isinstance(plan, Mapping):
-        return check_plan(dict(plan))
+        return verify_plan(dict(plan))
     path = Path(plan)
     values = read_json(path, "a plan or schedule")
-    return verify_schedule(path) if values.get("format") == FORMAT else check_plan(values, str(path))
-
-
-def check_plan(values: dict[str, Any], source: str = "plan") -> Verification:
-    """
-    Check a plan's document, of one degree for all stages or of meshes.
-
-    Parameters
-    ----------
-    values
-        What its JSON file holds.
-    source
-        File name for messages.
-    """
-    return verify_meshes(values, source) if values.get("format") == MESHES else verify_document(values, source)
+    return verify_schedule(path) if values.get("format") == FORMAT else verify_plan(values, str(path))

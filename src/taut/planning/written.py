@@ -17,9 +17,12 @@ from taut.data.cluster import ClusterSpec
 from taut.data.read import read_json
 from taut.files import write_atomically
 from taut.planning.tables import described_cluster
-from taut.solver.certificate.document import PlanDocument
+from taut.reports.proof import percent
+from taut.solver.certificate.document import MESHES, DocumentFrame, PlanDocument
 from taut.solver.certificate.verify import Verification
 from taut.solver.meshes.document import MeshDocument
+from taut.solver.meshes.spaces import WithoutPlan, bound_of_both, other_space, verify_plan
+from taut.solver.result import relative_gap
 
 Document = TypeVar("Document", PlanDocument, MeshDocument)
 
@@ -50,6 +53,7 @@ class WrittenPlan(Generic[Document]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "typed", self._parsed())
+        other_space(self.document, self.source)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -69,7 +73,7 @@ class WrittenPlan(Generic[Document]):
 
     def verify(self) -> Verification:
         """Check the certificate without trusting the search."""
-        return self._checked(json.loads(json.dumps(self.document)))
+        return verify_plan(json.loads(json.dumps(self.document)), self.source)
 
     @property
     def model(self) -> str:
@@ -97,14 +101,37 @@ class WrittenPlan(Generic[Document]):
         return self.typed.predicted.step_time_s
 
     @property
+    def other_space(self) -> DocumentFrame | WithoutPlan | None:
+        """What the document says of plans of meshes, or of one degree; None where one space alone was searched."""
+        return other_space(self.document, self.source)
+
+    @property
     def lower_bound_s(self) -> float | None:
-        """Seconds that no plan of the space can beat; None if nothing was proven."""
-        return self.typed.certificate.lower_bound_s
+        """Seconds that no plan of the space, or of both, can beat; None if nothing was proven."""
+        return bound_of_both(self.typed.certificate.lower_bound_s, self.other_space)
 
     @property
     def gap(self) -> float | None:
         """Relative gap between step time and bound."""
-        return self.typed.certificate.gap
+        if self.other_space is None:
+            return self.typed.certificate.gap
+        return None if self.lower_bound_s is None else relative_gap(self.step_time_s, self.lower_bound_s)
+
+    @property
+    def spaces(self) -> str:
+        """The other space and the bound of both in a line; empty where one space alone was searched."""
+        other, bound = self.other_space, self.lower_bound_s
+        if other is None:
+            return ""
+        others = "one degree for all stages" if self.typed.format == MESHES else "degrees by type of device"
+        if isinstance(other, WithoutPlan):
+            found = "no plan fits" if other.status == "infeasible" else "no plan was found in time"
+        else:
+            stated = other.certificate
+            least = "" if stated.lower_bound_s is None else f", none below {stated.lower_bound_s:.6g} s"
+            found = f"the best plan takes {stated.objective_s:.6g} s{least}"
+        both = "unknown" if bound is None else f"{bound:.6g} s, gap {percent(self.gap)}"
+        return f"both spaces with {others} {found}; lower bound of both {both}"
 
     def __repr__(self) -> str:
         """One line: model, cluster, strategy, step time, gap."""
@@ -123,7 +150,3 @@ class WrittenPlan(Generic[Document]):
     @abstractmethod
     def _parsed(self) -> Document:
         """The typed document."""
-
-    @abstractmethod
-    def _checked(self, values: object) -> Verification:
-        """Outcome of the check of plain values."""
