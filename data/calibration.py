@@ -32,9 +32,13 @@ experts are part of their products' kernels (``fused_experts``).
 
 Since a calibration only multiplies terms, the planner's bounds hold with it as they do without.
 
+``computation`` holds what fits on other types of device found for the terms of a device's own work (``DEVICE_TERMS``),
+for clusters of several types: a calibration prices computation on each by that type's, and communication by its own.
+
 ``residuals`` holds quantiles of prediction / measurement - 1 on runs that the fit had not seen (cross-validation).
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -58,6 +62,8 @@ TERMS = (
 )
 EXPERT_TERMS = (*TERMS, "exchange")
 """The terms of models with experts."""
+DEVICE_TERMS = ("gemm", "attention", "memory", "launch", "optimizer")
+"""The terms of what a device does by itself."""
 OPTIONAL = ("gather", "exchange")
 """Terms that a calibration may leave out."""
 KEPT = ("fused_attention", "selective_products", "fp8_inputs", "fused_loss")
@@ -69,6 +75,24 @@ A100, 0.74 on H100, 0.67 on B200 (aiconfigurator's tables), all-reduce 0.76 to 0
 """
 LOW, HIGH = 0.1, 0.9
 """Quantiles that bound the 80 % band."""
+
+
+class Computation(Spec):
+    """What a calibration of another type of device found for the terms of that device's own work."""
+
+    name: str
+    source: str = ""
+    launch_us: NotNegative | None = None
+    fused_experts: bool = False
+    coefficients: dict[str, NotNegative]
+    layer_factors: list[LayerFactor] = []
+
+    @model_validator(mode="after")
+    def _complete(self) -> "Computation":
+        if set(self.coefficients) != set(DEVICE_TERMS):
+            known = ", ".join(sorted(self.coefficients)) or "none"
+            raise ValueError(f"coefficients: of {known}, expected {', '.join(DEVICE_TERMS)}")
+        return self
 
 
 class Calibration(Spec):
@@ -99,6 +123,7 @@ class Calibration(Spec):
     cluster: str = ""
     coefficients: dict[str, NotNegative]
     layer_factors: list[LayerFactor] = []
+    computation: dict[str, Computation] = {}
     residuals: dict[str, float] = {}
     samples: Annotated[int, Field(ge=0)] = 0
     mape: NotNegative | None = None
@@ -106,7 +131,7 @@ class Calibration(Spec):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "fused_loss", "layer_factors")
+        return self.dumped(handler(self), "fused_loss", "layer_factors", "computation")
 
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":
@@ -127,6 +152,31 @@ class Calibration(Spec):
             alike = "data_parallel" if term == "gather" else "tensor_parallel"
             return max(1.0, self.coefficients[alike])
         return self.coefficients[term]
+
+    def on(self, device: str) -> "Calibration":
+        """The calibration as it prices computation on a type of device."""
+        if (found := self.computation.get(device)) is None:
+            return self
+        coefficients = {**self.coefficients, **found.coefficients}
+        stated = {name: getattr(found, name) for name in ("launch_us", "fused_experts", "layer_factors")}
+        return self.model_copy(update={**stated, "coefficients": coefficients})
+
+    def beside(self, others: Iterable["Calibration"]) -> "Calibration":
+        """The calibration with the computation of other types of device as calibrations of these found it."""
+        found = {other.device: other.own_work for other in others}
+        return self.model_copy(update={"computation": found}) if found else self
+
+    @property
+    def own_work(self) -> Computation:
+        """Its terms of what a device does by itself, for calibrations of clusters with several types."""
+        return Computation(
+            name=self.name,
+            source=self.source,
+            launch_us=self.launch_us,
+            fused_experts=self.fused_experts,
+            coefficients={term: self[term] for term in DEVICE_TERMS},
+            layer_factors=self.layer_factors,
+        )
 
     @property
     def rings_where_hidden(self) -> float:

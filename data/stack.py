@@ -146,7 +146,8 @@ def calibration_for(
     -------
     Calibration or None
         One whose ``device`` is of the cluster where there is one; otherwise a copy that is of no device and bears no
-        band, since its errors are known for another one. None if nothing is known.
+        band, since its errors are known for another one. None if nothing is known. On a cluster of several types the
+        first's calibration has beside it what those of the other types found for computation.
     """
     nodes, types = "many" if many_nodes else "one", set(devices)
     alike: tuple[Precision, ...] = HALF if precision in HALF else (precision,)
@@ -159,7 +160,10 @@ def calibration_for(
     every.sort(key=lambda one: (one.device not in types, one.nodes not in (nodes, "any")))
     if not every:
         return None
-    return every[0] if own and every[0].device in types else borrowed(every[0])
+    if not own or every[0].device not in types:
+        return borrowed(every[0])
+    first = {one.device: one for one in reversed(every) if one.device in types - {every[0].device}}
+    return every[0].beside(first[device] for device in sorted(first))
 
 
 def borrowed(calibration: Calibration) -> Calibration:

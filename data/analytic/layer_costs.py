@@ -98,7 +98,8 @@ def analytic_costs(
     selective_products, fp8_inputs, fused_loss
         What else the stack keeps (``taut.data.analytic.device_rates.rates_of``); a calibration knows better.
     calibration
-        Coefficients for every device; without it memory traffic at the stated efficiency, the rest as modelled.
+        Coefficients for every device, computation on some types by their own; without it memory traffic at the stated
+        efficiency, the rest as modelled.
 
     Returns
     -------
@@ -124,17 +125,17 @@ def analytic_costs(
     apart = sorted(set(expert_degrees) - {1})
     modules = tuple(recompute_modules)
     rows = [row for one in priced for share in shares for row in _rows(model, one, *share, apart, modules)]
-    chosen = {device.name: calibration or uncalibrated(device) for device in devices}
+    chosen = {device.name: _calibrated(device, calibration) for device in devices}
     optimizer = {
         device.name: chosen[device.name]["optimizer"] * OPTIMIZER_TRAFFIC_BYTES / device.memory_bandwidth
         for device in devices
     }
-    basis = (
-        _stated(devices, models, precision)
-        if calibration is None
-        else f"calibration {calibration.name}, {calibration.source}"
-    )
+    basis = _stated(devices, models, precision) if calibration is None else _fitted(calibration)
     return CostTable(name=f"analytic-{precision}", basis=basis, rows=rows, optimizer_s_per_parameter=optimizer)
+
+
+def _calibrated(device: DeviceSpec, calibration: Calibration | None) -> Calibration:
+    return uncalibrated(device) if calibration is None else calibration.on(device.name)
 
 
 def _priced(
@@ -145,7 +146,7 @@ def _priced(
     calibration: Calibration | None,
     imbalance: float,
 ) -> _Priced:
-    chosen = calibration or uncalibrated(device)
+    chosen = _calibrated(device, calibration)
     rates = rates_of(
         device,
         precision,
@@ -157,6 +158,11 @@ def _priced(
         **kept,
     )
     return _Priced(device, rates, np.array([chosen[kind] for kind in KINDS]))
+
+
+def _fitted(calibration: Calibration) -> str:
+    others = (f"computation on {name} as in {one.name}, {one.source}" for name, one in calibration.computation.items())
+    return "; ".join((f"calibration {calibration.name}, {calibration.source}", *others))
 
 
 def _stated(devices: list[DeviceSpec], models: Mapping[str, Operators | None], precision: Precision) -> str:

@@ -1,8 +1,7 @@
 """
 The plan as a document: the stable JSON form, and the way back to the problem it was computed from.
 
-A document carries everything that a check needs: resolved inputs with digests, the space, the strategy and placement,
-predictions, and one bound per candidate. Unknown (infinite) figures are null.
+It has the inputs with digests, space, strategy, placement, predictions and a bound per candidate; null is infinite.
 """
 
 from typing import Annotated, Any, Literal
@@ -146,6 +145,7 @@ class InputSection(Section):
 class DocumentFrame(Section):
     """What every plan's document has, whatever its strategy is; files of earlier versions lack ``workload``."""
 
+    format: str
     status: Literal["optimal", "feasible"]
     workload: WorkloadSection | None = None
     certificate: StatedSection

@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 import yaml
 
+from taut.data.analytic.layer_costs import analytic_costs
+from taut.data.calibration import Calibration
 from taut.data.catalog.builtin import catalog_calibrations, catalog_memory_models
-from taut.data.device import Precision
+from taut.data.catalog.devices import catalog_device
+from taut.data.costs import CostRow
+from taut.data.device import DeviceSpec, Precision
+from taut.data.load import load_model
 from taut.data.stack import SCHEDULES, calibration_for, catalog_stacks, load_stack
 from taut.errors import DataError
 
@@ -39,6 +44,38 @@ def test_calibration_of_the_device_precision_and_nodes_is_taken() -> None:
         "nemo-h100-bf16",
         "nemo-h100-fp8",
     ]
+
+
+def test_computation_on_each_of_several_types_is_priced_by_its_own_calibration() -> None:
+    """H100 beside A100: links by H100's calibration, products of A100 by A100's, and a digest without it as before."""
+    known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
+    h100, a100 = (catalog_calibrations()[name] for name in ("nemo-h100-bf16", "megatron-deepspeed-a100-many"))
+    both = calibration_for(known, ["a100-80gb", "h100-80gb"], "bf16", many_nodes=True)
+    assert both is not None and both.name == h100.name and list(both.computation) == ["a100-80gb"]
+    assert both.on("h100-80gb")["gemm"] == h100["gemm"] and both.on("a100-80gb")["gemm"] == a100["gemm"]
+    assert both.on("a100-80gb")["tensor_parallel"] == h100["tensor_parallel"]
+    assert both.on("a100-80gb").launch == a100.launch != h100.launch
+    assert "computation" not in h100.model_dump() and Calibration.parse(both.model_dump(), "both") == both
+
+
+def test_costs_of_two_types_are_those_of_each_alone() -> None:
+    """The rows of A100 and of H100 in a table of both are the rows of a table of one, each under its calibration."""
+    known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
+    devices = [catalog_device(name) for name in ("a100-80gb", "h100-80gb")]
+
+    def rows(types: list[DeviceSpec]) -> list[CostRow]:
+        taken = calibration_for(known, [each.name for each in types], "bf16", many_nodes=True)
+        model = load_model("llama3-8b")
+        return list(
+            analytic_costs(
+                model, types, precision="bf16", tensor_degrees=[1, 2], micro_batches=[1], calibration=taken
+            ).rows
+        )
+
+    def seconds(found: list[CostRow]) -> list[tuple[float, float]]:
+        return [(row.forward_s, row.input_grad_s + row.weight_grad_s) for row in found]
+
+    assert seconds(rows(devices)) == seconds(rows(devices[:1]) + rows(devices[1:]))
 
 
 def test_losses_of_another_device_are_taken_over_without_their_band() -> None:

@@ -68,9 +68,13 @@ def _band(plan: "PlanDocument") -> list[str]:
 
 
 def unchecked(inputs: "Mapping[Any, InputSection]") -> list[str]:
-    """The devices of the cluster that a calibration has no runs of."""
-    others = others_than(inputs["calibration"].spec.get("device"), inputs) if "calibration" in inputs else []
-    return [f"            no run on {' or '.join(others)} checks these prices"] if others else []
+    """The devices of the cluster that a calibration has no runs of, or that its runs had no two types together."""
+    given = inputs["calibration"].spec if "calibration" in inputs else {}
+    if not (others := others_than(given.get("device"), inputs)):
+        return []
+    unknown = [device for device in others if device not in given.get("computation", {})]
+    said = f"on {' or '.join(unknown)}" if unknown else "of these types together"
+    return [f"            no run {said} checks these prices"]
 
 
 def _calibrations(plan: "PlanDocument") -> list[str]:
