@@ -28,7 +28,9 @@ smaller one stands for what dense layers hid.
 
 Beside the coefficients stand properties of the software stack that the terms themselves depend on: ``launch_us``, what
 the host takes to launch one pass over one layer, whether attention is fused, and whether biases and activation of
-experts are part of their products' kernels (``fused_experts``).
+experts are part of their products' kernels (``fused_experts``), and ``gather_slowdown``, the share of their pace that
+kernels lose while gathers and scatters of shards run beside them: 0 where the runs had shards, since the coefficients
+of computation then hold it, else ``GATHER_SLOWDOWN``.
 
 Since a calibration only multiplies terms, the planner's bounds hold with it as they do without.
 
@@ -72,6 +74,13 @@ RING_EFFICIENCY = 0.8
 """
 Share of nominal link rates that NCCL's rings reach: reduce-scatter and all-gather over the NVLink of eight GPUs 0.68 on
 A100, 0.74 on H100, 0.67 on B200 (aiconfigurator's tables), all-reduce 0.76 to 0.89 on A100 and V100 (vTrain's).
+"""
+GATHER_SLOWDOWN = 0.16
+"""
+Share of their pace that kernels lose beside collectives. Computation took 18.9 % longer in the mean where it overlapped
+collectives, in FSDP and pipelines on four A100, H100 or MI200, and at most 40 % (Lee et al. 2025, arXiv 2507.03114):
+1 - 1/1.189 = 0.16, which is of all computation and so rather little for what runs beside collectives alone.
+Communication of DeepSeek-V3 takes 20 of the 132 multiprocessors of an H800, 0.15 (arXiv 2412.19437, section 3.2.2).
 """
 LOW, HIGH = 0.1, 0.9
 """Quantiles that bound the 80 % band."""
@@ -120,6 +129,7 @@ class Calibration(Spec):
     fused_experts: bool = False
     fused_loss: bool = False
     experts: bool = False
+    gather_slowdown: Annotated[float, Field(ge=0, lt=1)] = 0.0
     cluster: str = ""
     coefficients: dict[str, NotNegative]
     layer_factors: list[LayerFactor] = []
@@ -131,7 +141,7 @@ class Calibration(Spec):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "fused_loss", "layer_factors", "computation")
+        return self.dumped(handler(self), "fused_loss", "layer_factors", "computation", "gather_slowdown")
 
     @model_validator(mode="after")
     def _complete(self) -> "Calibration":

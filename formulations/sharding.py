@@ -21,6 +21,10 @@ backward pass, tensor-parallel time included, :math:`F'` without the last layer.
         E_B = \rho w P_{j-1} + \rho g P_i + \max(0, \rho w (P - P_{j-1}) + \rho g (P - P_i) - B),
 
     and under ZeRO-2, which scatters gradients alone, :math:`E_B = \rho g P_i + \max(0, \rho g (P - P_i) - B)`.
+    Collectives take multiprocessors and memory bandwidth from the kernels beside them, which run at :math:`1 - \sigma`
+    of their pace meanwhile (``taut.data.calibration``, 0 where runs with shards were fitted). So in G seconds beside
+    computation of F, :math:`(1 - \sigma) G` of it are done: both take :math:`\max(F + \sigma G, G)`, and every
+    :math:`\max(0, G - F)` of (2) becomes :math:`\max(\sigma G, G - F)`.
 (3) Each device hides behind its own computation, so the slowest of a tensor group is the one whose pass with (2) is.
 (4) After the last pass ZeRO-2 gathers the updated weights, those of experts next, and ZeRO-3 nothing; where groups have
     a copy each, these sum their gradients (``taut.formulations.gradient_reductions`` (2)).
@@ -103,9 +107,9 @@ def _sent(problem: PlanningProblem, candidate: Candidate, parameters: Floats) ->
     )
 
 
-def exposed(alone: Floats, beside: Floats, seconds: Floats) -> Floats:
-    """Seconds that gathers and scatters of so many seconds add to a pass, (2)."""
-    return np.asarray(alone + np.maximum(beside - seconds, 0.0))
+def exposed(alone: Floats, beside: Floats, seconds: Floats, slowdown: float) -> Floats:
+    """Seconds that gathers and scatters of so many seconds add to a pass at a slowdown sigma, (2)."""
+    return np.asarray(alone + np.maximum(beside - seconds, slowdown * beside))
 
 
 def exposed_by_range(
@@ -144,8 +148,8 @@ def exposed_by_range(
     before = np.zeros_like(forward)
     before[..., 1:] = (forward + within.forward)[..., :-1]
     return (
-        exposed(sent.forward_alone, sent.forward_beside, np.triu(before, 2)),
-        exposed(sent.backward_alone, sent.backward_beside, backward),
+        exposed(sent.forward_alone, sent.forward_beside, np.triu(before, 2), problem.gather_slowdown),
+        exposed(sent.backward_alone, sent.backward_beside, backward, problem.gather_slowdown),
     )
 
 
@@ -209,7 +213,8 @@ def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, 
     alone, beside, backward_alone, backward_beside = (
         common * a + experts * b for a, b in zip(*of.sent[..., None, None], strict=True)
     )
-    return exposed(alone, beside, forward), exposed(backward_alone, backward_beside, backward)
+    slow = problem.gather_slowdown
+    return exposed(alone, beside, forward, slow), exposed(backward_alone, backward_beside, backward, slow)
 
 
 def shard_rates(problem: PlanningProblem, candidate: Candidate, devices: Ints) -> tuple[Floats, Floats]:

@@ -37,8 +37,8 @@ class Rows(NamedTuple):
     ``layers`` (rows, chunks); ``one``, ``table``, ``head`` parameters; ``reduction`` (rows, stages) seconds at the
     stated links, ``last_bucket`` (rows, stages) the share that overlap never hides, 1 without overlap; ``tied``
     seconds; ``gather`` (rows, stages) seconds per byte, and ``weight`` and ``gradient`` the bytes of a parameter that
-    are gathered and scattered; ``apart`` whether embedding and head are for themselves, (5); ``first`` and
-    ``patterns`` of ``leaves`` as in ``taut.formulations.batch.layouts``.
+    are gathered and scattered, ``slowdown`` of kernels beside; ``apart`` whether embedding and head are for themselves,
+    (5); ``first`` and ``patterns`` of ``leaves`` as in ``taut.formulations.batch.layouts``.
     """
 
     pp: Ints
@@ -55,6 +55,7 @@ class Rows(NamedTuple):
     gather: Floats
     weight: Ints
     gradient: Ints
+    slowdown: float
     apart: Flags
     first: Ints
     patterns: Ints
@@ -143,14 +144,17 @@ def gather_counts(rows: Rows, i: int, chunk: int, stage: int, price: Floats, for
         at_first, at_last = rows.one[i] + table, rows.one[i] + head
     gathered, scattered = rate * rows.weight[i], rate * rows.gradient[i]
     ahead, embedded = max(layers - (0 if apart and last else 1), 0), first if parts > 1 else 0
-    forward[3] = gathered * at_first
-    if gathered * (whole - at_first) * price[GATHERED] > ahead * price[0] + embedded * price[3]:
+    shown, beside = 1.0 - rows.slowdown, gathered * (whole - at_first)
+    forward[3] = gathered * at_first + rows.slowdown * beside
+    if shown * beside * price[GATHERED] > ahead * price[0] + embedded * price[3]:
         forward[0], forward[1], forward[3] = layers - ahead, first - embedded, gathered * whole
     beside = gathered * (whole - at_last) + scattered * (whole - at_first)
     backward[3] = gathered * at_last + scattered * at_first
-    if beside * price[GATHERED] > backward_seconds(backward, price) - backward[3] * price[GATHERED]:
+    if shown * beside * price[GATHERED] > backward_seconds(backward, price) - backward[3] * price[GATHERED]:
         backward[0], backward[1], backward[2] = 0.0, 0.0, 0.0
         backward[3] += beside
+    else:
+        backward[3] += rows.slowdown * beside
 
 
 @jit

@@ -109,6 +109,7 @@ def step_form(
     machine: Machine,
     per_parameter: ParameterBytes,
     rings_where_hidden: float = 1.0 / RING_EFFICIENCY,
+    gather_slowdown: float = 0.0,
 ) -> StepForm:
     """
     The step time of configurations on one machine.
@@ -123,16 +124,18 @@ def step_form(
         Bytes of a parameter's weight and gradient.
     rings_where_hidden
         Coefficient of overlapped gradient rings in the place of one below 1, (3).
+    gather_slowdown
+        Share of their pace that kernels lose beside gathers and scatters (``taut.formulations.sharding`` (2)).
     """
     held = device_parameters(c)
     shards = np.where(c.zero > 0, c.dp * c.cp, 1)
     optimizer = OPTIMIZER_TRAFFIC_BYTES * held.max(axis=1) / shards / machine.rates.memory_bandwidth
     passes = pass_terms(c, machine).reshape(len(c), INSIDE, -1)
-    rows = _rows(c, layouts(c, machine), held, per_parameter)
+    rows = _rows(c, layouts(c, machine), held, per_parameter, gather_slowdown)
     return StepForm(rows, c.schedule, passes, hop_seconds(c, machine), optimizer, c.overlap == 1, rings_where_hidden)
 
 
-def _rows(c: Configurations, lies: Layouts, held: Ints, each: ParameterBytes) -> Rows:
+def _rows(c: Configurations, lies: Layouts, held: Ints, each: ParameterBytes, slowdown: float) -> Rows:
     """Figures that the counts are found from."""
     replicas, sharded = c.dp * c.cp, (c.zero >= 2) & (c.dp * c.cp > 1)
     at_end = np.array([each.exchanged_at_end(zero) for zero in range(4)])[c.zero]
@@ -154,6 +157,7 @@ def _rows(c: Configurations, lies: Layouts, held: Ints, each: ParameterBytes) ->
         gather=np.where(sharded[:, None], lies.ring / 2, 0.0),
         weight=np.where(c.zero == 3, each.weight, 0),
         gradient=np.full(len(c), each.gradient),
+        slowdown=slowdown,
         apart=(c.division[:, 0] == 0) | (c.division[np.arange(len(c)), c.pp * c.vpp - 1] == 0),
         first=lies.first,
         patterns=lies.count,

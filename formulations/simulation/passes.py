@@ -11,6 +11,10 @@ one after another.
     the stream of its device is free, gathers first. A pass ends when its last scatter has.
 (4) A pass of a chunk sends its result when it ends, if the next chunk is on another device.
 
+(5) Gathers and scatters take pace from the units beside them: with G seconds of those beside unit u and
+    :math:`\sigma` of ``taut.formulations.sharding`` (2), its operators take
+    :math:`\min(1 + \sigma G / C_u, 1 / (1 - \sigma))` times as long.
+
 Where every gather and scatter is shorter than the operators beside it, a pass takes what
 ``taut.formulations.sharding`` (2) says.
 """
@@ -25,10 +29,15 @@ ENTRY, NONE = -2, -1
 
 
 class Shards(NamedTuple):
-    """Seconds of gathering a unit's weights and of scattering its gradients, by layer; 0 where there are none."""
+    """
+    Seconds of gathering a unit's weights and of scattering its gradients, by layer; 0 where there are none.
+
+    ``slowdown`` is the share of their pace that kernels beside them lose, (5).
+    """
 
     gather: dict[int, float]
     scatter: dict[int, float]
+    slowdown: float = 0.0
 
 
 class Template(NamedTuple):
@@ -58,7 +67,7 @@ class _Builder:
 
 def template(units: Iterable[list[Operator]], shards: Shards, send: Operator | None) -> Template:
     """
-    Tasks of a pass over some units, (1) to (4).
+    Tasks of a pass over some units, (1) to (5).
 
     Parameters
     ----------
@@ -76,12 +85,14 @@ def template(units: Iterable[list[Operator]], shards: Shards, send: Operator | N
     stream, pending = fetched, NONE
     for u, unit in enumerate(every):
         started = ended
-        ready, fetched = fetched, NONE
+        ready, fetched, beside = fetched, NONE, 0.0
         if u + 1 < len(every) and gathers[u + 1] > 0.0:
             stream = fetched = _gather(made, every, gathers, u + 1, started, stream)
+            beside += gathers[u + 1]
         if pending != NONE:
             stream = _scatter(made, every[u - 1], shards, pending, stream)
-        ended = _chain(made, unit, ended, ready)
+            beside += shards.scatter[every[u - 1][0].layer]
+        ended = _chain(made, _slowed(unit, beside, shards.slowdown), ended, ready)
         pending = ended if shards.scatter.get(unit[0].layer, 0.0) > 0.0 else NONE
     if pending != NONE:
         ended = _scatter(made, every[-1], shards, pending, stream)
@@ -101,6 +112,15 @@ def _gather(made: _Builder, units: list[list[Operator]], gathers: list[float], u
 def _scatter(made: _Builder, unit: list[Operator], shards: Shards, ended: int, stream: int) -> int:
     layer = unit[0].layer
     return made.add(Operator(shards.scatter[layer], SCATTER, WHOLE, layer, DATA), ended, stream)
+
+
+def _slowed(unit: list[Operator], beside: float, slowdown: float) -> list[Operator]:
+    """Operators of a unit beside some seconds of gathers and scatters, (5)."""
+    whole = sum(operator.seconds for operator in unit)
+    if not (slowdown > 0.0 and beside > 0.0 and whole > 0.0):
+        return unit
+    longer = min(1.0 + slowdown * beside / whole, 1.0 / (1.0 - slowdown))
+    return [operator._replace(seconds=longer * operator.seconds) for operator in unit]
 
 
 def _chain(made: _Builder, unit: list[Operator], before: int, ready: int) -> int:

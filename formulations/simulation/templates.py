@@ -108,4 +108,5 @@ class _Maker:
         return Shards(
             {layer: weight * moved[layer] for layer in layers if gathers},
             {layer: gradient * moved[layer] for layer in layers if scatters},
+            self.prices.problem.gather_slowdown,
         )

@@ -113,7 +113,7 @@ def _slowest_stage(least: Floats, paces: Floats) -> float:
 
 
 def _whole_gathers(problem: PlanningProblem, candidate: Candidate, gather: GatherRates) -> float:
-    """Seconds of a micro-batch's passes over all layers, each as long as its computation or its gathers at least."""
+    """Seconds of a micro-batch's passes over all layers, each at least its slowed computation and its gathers."""
     if gather == NO_GATHERS:
         return 0.0
     layers, passes = np.arange(problem.tables(candidate).num_layers), problem.passes(candidate)
@@ -121,7 +121,8 @@ def _whole_gathers(problem: PlanningProblem, candidate: Candidate, gather: Gathe
     least = [each[:, :, layers, layers + 1].min(axis=(0, 1)).sum() for each in (forward, backward)]
     sent = pass_seconds(problem, candidate, gather)
     gathers = [sent.forward_alone + sent.forward_beside, sent.backward_alone + sent.backward_beside]
-    return float(sum(max(one, every[0, -1]) for one, every in zip(least, gathers, strict=True)))
+    slow = problem.gather_slowdown
+    return float(sum(max(one + slow * every[0, -1], every[0, -1]) for one, every in zip(least, gathers, strict=True)))
 
 
 def _trip(problem: PlanningProblem, candidate: Candidate, seconds: Floats) -> float:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from taut.data.calibration import TERMS, Calibration
 from taut.formulations.latency import memory_bytes, step_time
 from taut.formulations.problem import PlanningProblem
 from tests.solver.certificate.reference.test_whole_step import CROSSED, PARAMETERS, SLOW, crossed, seconds
@@ -13,6 +14,10 @@ from tests.support.small import candidate, cluster, costs, in_order, model, prob
 GATHER, SCATTER = 0.5 * PARAMETERS * 2 / 10e3, 0.5 * PARAMETERS * 4 / 10e3
 """Seconds for a layer on two nodes of a device at 10 kB/s: half of a ring whose factor is 1, 4.9984 and 9.9968 s."""
 ALONE = [[[0], [1]]]
+SLOWED = Calibration(
+    name="slowed", coefficients={term: float(term != "constant") for term in TERMS}, gather_slowdown=0.2
+)
+"""Stated prices, and kernels that lose a fifth of their pace beside gathers."""
 
 
 def pair(layer: float) -> PlanningProblem:
@@ -35,6 +40,17 @@ def test_gathers_show_where_layers_are_short() -> None:
     forward, backward = 4 * GATHER - 3, 4 * (GATHER + SCATTER) - 8
     choice = candidate(1, 1, 2, m=4, zero=3)
     assert seconds(pair(1.0), choice, (4,), ALONE) == pytest.approx(4 * (12 + forward + backward))
+
+
+def test_kernels_beside_gathers_are_slower_and_no_pass_is_shorter_than_its_gathers() -> None:
+    """At a slowdown of 1/5 what is hidden costs a fifth of itself, and passes of gathers alone take what they took."""
+    choice = candidate(1, 1, 2, m=4, zero=3)
+    # Beside long layers 3 gathers forward, and 3 gathers and 3 scatters backward; the others stand alone.
+    hidden = 3 * (2 * GATHER + SCATTER)
+    long, short = (replace(pair(layer), calibration=SLOWED) for layer in (20.0, 1.0))
+    assert seconds(long, choice, (4,), ALONE) == pytest.approx(4 * (240 + 2 * GATHER + SCATTER + hidden / 5))
+    forward, backward = 4 * GATHER - 3, 4 * (GATHER + SCATTER) - 8
+    assert seconds(short, choice, (4,), ALONE) == pytest.approx(4 * (12 + forward + backward))
 
 
 def test_gradient_shards_scatter_in_every_backward_pass_and_gather_weights_once() -> None:

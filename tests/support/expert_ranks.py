@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from taut.data.calibration import TERMS, Calibration
 from taut.data.costs import CostRow, Module
 from taut.data.layers.dispatch import DISPATCHERS, DispatchSpec
 from taut.data.stack import SCHEDULES
@@ -43,13 +44,19 @@ def with_expert_ranks(seed: int, *, orders: bool = True) -> PlanningProblem:
 
 
 def with_expert_shards(seed: int, *, orders: bool = True) -> PlanningProblem:
-    """The same with ZeRO-2 and 3 alone and no hidden exchange; layers take a hundredth to a hundredfold as long."""
+    """
+    The same with ZeRO-2 and 3 alone and no hidden exchange; layers take a hundredth to a hundredfold as long.
+
+    Two of three slow kernels beside gathers.
+    """
     given, factor = with_expert_ranks(seed, orders=orders), float(10 ** np.random.default_rng((seed, 8)).uniform(-2, 2))
     rows = [row.model_copy(update={name: factor * getattr(row, name) for name in SECONDS}) for row in given.costs.rows]
     dispatch = given.space.dispatch.model_copy(update={"overlap": False})
     named = {"expert_zero": [2, 3] if seed % 4 == 1 else None, "expert_tensor": seed % 5 != 1}
     space = given.space.model_copy(update={"zero": [[2, 3], [2], [3]][seed % 3], "dispatch": dispatch, **named})
-    return replace(given, costs=given.costs.model_copy(update={"rows": rows}), space=space)
+    known = given.calibration or Calibration(name="stated", coefficients={t: float(t != "constant") for t in TERMS})
+    slowed = known.model_copy(update={"gather_slowdown": 0.2 * (seed % 3)})
+    return replace(given, costs=given.costs.model_copy(update={"rows": rows}), space=space, calibration=slowed)
 
 
 def with_hidden_exchanges(seed: int) -> PlanningProblem:

@@ -88,7 +88,8 @@ def _calibration(rng: np.random.Generator) -> Calibration:
         coefficients["gather"] = float(values[2])
     if values[1] < values[2]:
         coefficients["exchange"] = float(values[3])
-    return Calibration(name="random", coefficients=coefficients)
+    slowdown = float(values[4] / 10) if values[2] < values[3] else 0.0
+    return Calibration(name="random", coefficients=coefficients, gather_slowdown=slowdown)
 
 
 def _model(rng: np.random.Generator, large: bool) -> ModelSpec:

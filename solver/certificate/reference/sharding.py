@@ -10,7 +10,8 @@ A stage or chunk has layers a..b with p_l parameters each, w and g bytes of a we
 (2) Forward ZeRO-3 gathers every layer before it runs. Layer a comes first, with nothing beside it; the others come
     while a..b-1 compute: rate w p_a, and what rate w (p_{a+1} + ... + p_b) exceeds the computation of a..b-1.
 (3) Backward ZeRO-3 gathers layer b first, and both scatter layer a last, with nothing beside them; the gathers of
-    b-1..a and the scatters of b..a+1 go beside the whole backward pass. ZeRO-2 scatters alone.
+    b-1..a and the scatters of b..a+1 go beside the whole backward pass. ZeRO-2 scatters alone. What goes beside
+    computation slows it by the calibration's share of its own seconds, and at least that is waited for.
 (4) Each device waits beside its own computation.
 """
 
@@ -46,10 +47,12 @@ def waits(plan: Figures, rank: Ints) -> Floats:
         return np.asarray(found)[..., None]
 
     forward, backward = _computed(plan, rank)
+    slowed = 0.0 if plan.case.calibration is None else plan.case.calibration.gather_slowdown
+    ahead, behind = moved(every - a, 0 * a), moved(every - b, every - a)
     return np.stack(
         [
-            moved(a, 0 * a) + np.maximum(moved(every - a, 0 * a) - forward, 0.0),
-            moved(b, a) + np.maximum(moved(every - b, every - a) - backward, 0.0),
+            moved(a, 0 * a) + np.maximum(ahead - forward, slowed * ahead),
+            moved(b, a) + np.maximum(behind - backward, slowed * behind),
         ]
     )
 

@@ -22,14 +22,16 @@ class ShardPrices(NamedTuple):
     Arrays of what passes gather and scatter; S sites.
 
     ``replicas`` of a copy, 0 without shards, and whether there are ``several`` copies; ``half`` of a ring, times its
-    coefficient; ``share`` of a gather at the end for each byte that copies sum; ``sent`` (4, pp) bytes forward alone
-    and beside computation, backward alone and beside it; ``site_seconds`` (2, pp, S) of that computation, which include
-    the all-reduces where a site is a whole tensor group, else ``ring_bytes`` and ``ring_steps`` (2, pp) are added.
+    coefficient; ``slowdown`` of kernels beside gathers; ``share`` of a gather at the end for each byte that copies sum;
+    ``sent`` (4, pp) bytes forward alone and beside computation, backward alone and beside it; ``site_seconds``
+    (2, pp, S) of that computation, which include the all-reduces where a site is a whole tensor group, else
+    ``ring_bytes`` and ``ring_steps`` (2, pp) are added.
     """
 
     replicas: int
     several: bool
     half: float
+    slowdown: float
     share: float
     sent: Floats
     site_seconds: Floats
@@ -51,7 +53,7 @@ def shard_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTab
     planning, candidate, links = problem.problem, problem.candidate, problem.links
     if not has_shards(planning, candidate):
         none = np.zeros((1, 1))
-        return ShardPrices(0, False, 0.0, 0.0, none, none[None], none, none)
+        return ShardPrices(0, False, 0.0, 0.0, 0.0, none, none[None], none, none)
     of = sharded_passes(planning, problem.strategy)
     # Experts that one device holds alone are not gathered, and others count in the ring of all.
     moved = of.sent.sum(axis=0) if candidate.edp > 1 else of.sent[0]
@@ -67,6 +69,7 @@ def shard_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTab
         replicas=candidate.dp_shard or candidate.pipelines,
         several=candidate.dp_shard > 0,
         half=float(half_ring(planning, 1.0)),
+        slowdown=planning.gather_slowdown,
         share=weight_share(planning, candidate) if candidate.dp_shard else 0.0,
         sent=np.ascontiguousarray(sent),
         site_seconds=np.ascontiguousarray(seconds),
@@ -101,4 +104,5 @@ def exposed_seconds(
     sent = shards.sent
     seconds = shards.site_seconds[backward, x, site]
     seconds += shards.ring_bytes[backward, x] * link + shards.ring_steps[backward, x] * steps
-    return float(rate * sent[2 * backward, x] + max(rate * sent[2 * backward + 1, x] - seconds, 0.0))
+    beside = rate * sent[2 * backward + 1, x]
+    return float(rate * sent[2 * backward, x] + max(beside - seconds, shards.slowdown * beside))

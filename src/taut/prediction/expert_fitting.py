@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.data.calibration import EXPERT_TERMS, KEPT, Calibration, uncalibrated
+from taut.data.calibration import EXPERT_TERMS, GATHER_SLOWDOWN, KEPT, Calibration, uncalibrated
 from taut.data.samples import ConfigurationRow
 from taut.prediction.expert_terms import slopes
 from taut.prediction.settings import Given, find_device, setting_of
@@ -66,7 +66,9 @@ def calibrate_experts(
     """
     devices = list({row.gpu: find_device(row.gpu) for row in rows}.values())
     samples = expert_samples(rows, about, launches)
-    found = fit_calibration(samples, devices[0], {"nodes": "any", **about, "experts": True}, EXPERT_TERMS)
+    slowdown = 0.0 if any(row.zero >= 2 for row in rows) else GATHER_SLOWDOWN
+    about = {"nodes": "any", **about, "experts": True, "gather_slowdown": slowdown}
+    found = fit_calibration(samples, devices[0], about, EXPERT_TERMS)
     several = len(devices) > 1
     return [
         found.model_copy(

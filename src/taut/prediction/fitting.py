@@ -8,7 +8,7 @@ import numpy as np
 
 from taut.data.analytic.device_rates import rates_of
 from taut.data.arrays import Floats
-from taut.data.calibration import KEPT, TERMS, Calibration, uncalibrated
+from taut.data.calibration import GATHER_SLOWDOWN, KEPT, TERMS, Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_memory_models, catalog_operators
 from taut.data.device import DeviceSpec, Precision, usual_precision
 from taut.data.layers.layer_factor import SIZES, LayerFactor
@@ -77,6 +77,7 @@ def calibrate(rows: list[ConfigurationRow], about: dict[str, Any], like: Calibra
         "cluster": about["cluster"] or default_cluster(device),
         "nodes": "any" if len(many) > 1 else "many" if many == {True} else "one",
         "precision": precisions.pop() if len(precisions) == 1 else None,
+        "gather_slowdown": 0.0 if any(row.zero >= 2 for row in rows) else GATHER_SLOWDOWN,
     }
     return fit_calibration(samples_by_stack(rows, device, about), device, about, like=like)
 

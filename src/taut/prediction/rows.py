@@ -145,8 +145,8 @@ def _prediction(seconds: float, needed: int, setting: Setting) -> Prediction:
 
 def price(configurations: Configurations, setting: Setting) -> tuple[Floats, Ints]:
     """Seconds and bytes of configurations; the fast inner part of ``predict_rows``."""
-    hidden = setting.calibration.rings_where_hidden
-    form = step_form(configurations, setting.machine, setting.per_parameter, hidden)
+    hidden, slowdown = setting.calibration.rings_where_hidden, setting.calibration.gather_slowdown
+    form = step_form(configurations, setting.machine, setting.per_parameter, hidden, slowdown)
     seconds = form.seconds(np.array([setting.calibration[term] for term in TERMS]))
     rates, memory = setting.machine.rates, setting.memory
     return seconds, memory_bytes(configurations, rates, memory)

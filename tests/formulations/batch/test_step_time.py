@@ -35,7 +35,9 @@ def random_coefficients(rng: np.random.Generator) -> Calibration:
     values = rng.uniform(0.1, 3, len(TERMS)) * np.where(
         np.isin(TERMS, ("data_parallel", "gather")), 10 ** rng.uniform(-2, 2), 1
     )
-    return Calibration(name="random", coefficients=dict(zip(TERMS, values.tolist(), strict=True)))
+    slowdown = float(values[0] / 10) if values[0] < values[1] else 0.0
+    coefficients = dict(zip(TERMS, values.tolist(), strict=True))
+    return Calibration(name="random", coefficients=coefficients, gather_slowdown=slowdown)
 
 
 def random_candidate(rng: np.random.Generator, kinds: tuple[str, ...]) -> tuple[Candidate, int]:
@@ -157,7 +159,12 @@ def forms(seed: int, **kind: Any) -> tuple[float, float, StepForm, np.ndarray[An
     problem, strategy, columns, calibration = random_case(seed, **kind)
     candidate = strategy.candidate
     devices = np.arange(problem.cluster.num_devices).reshape(candidate.pp, candidate.dp, candidate.tp)
-    form = step_form(columns, machine(problem), problem.memory.parameter_bytes)
+    form = step_form(
+        columns,
+        machine(problem),
+        problem.memory.parameter_bytes,
+        gather_slowdown=calibration.gather_slowdown,
+    )
     coefficients = np.array([calibration[term] for term in TERMS])
     wanted = float(step_time(problem, strategy, devices).total)
     return wanted, float(form.seconds(coefficients)[0]), form, coefficients

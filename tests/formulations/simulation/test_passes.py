@@ -1,5 +1,7 @@
 """Gathers and scatters of shards beside the operators of a pass."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from taut.formulations.simulation.graph import operator_graph
 from taut.formulations.simulation.operators import KINDS
 from taut.formulations.strategy import Strategy
 from tests.formulations.simulation.test_graph import both, seconds
-from tests.formulations.test_sharding import GATHER, SCATTER, pair
+from tests.formulations.test_sharding import GATHER, SCATTER, SLOWED, pair
 from tests.support.small import candidate, in_order, strategy
 
 
@@ -18,10 +20,14 @@ def chosen(zero: int) -> Strategy:
 
 @pytest.mark.parametrize("zero", [2, 3])
 def test_long_layers_hide_all_but_the_first_and_the_last(zero: int) -> None:
-    """Layers of 20 s hide what is beside them, and the closed form is exact."""
-    plan = chosen(zero)
-    found, closed = both(pair(20.0), plan, in_order(plan.candidate))
-    assert found == pytest.approx(closed, rel=1e-9)
+    """Layers of 20 s hide what is beside them, slowed by it or not, and the closed form is exact."""
+    plan, ends = chosen(zero), []
+    for calibration in (None, SLOWED):
+        found, closed = both(replace(pair(20.0), calibration=calibration), plan, in_order(plan.candidate))
+        assert found == pytest.approx(closed, rel=1e-9)
+        ends.append(found)
+    # Four micro-batches, each with 3 gathers forward and 3 gathers and scatters backward beside layers.
+    assert ends[1] - ends[0] == pytest.approx(4 * 3 * ((2 * GATHER if zero == 3 else 0) + SCATTER) / 5)
 
 
 def test_short_layers_wait_for_their_weights() -> None:
