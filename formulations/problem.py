@@ -150,11 +150,6 @@ class PlanningProblem:
         return 1.0 if self.calibration is None else self.calibration[term]
 
     @property
-    def gather_slowdown(self) -> float:
-        """Share of their pace that kernels lose beside gathers and scatters; 0 without a calibration."""
-        return 0.0 if self.calibration is None else self.calibration.gather_slowdown
-
-    @property
     def constant_seconds(self) -> float:
         """Seconds of every step that no term explains; 0 without a calibration."""
         return 0.0 if self.calibration is None else self.calibration["constant"]

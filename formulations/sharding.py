@@ -70,6 +70,11 @@ NO_GATHERS = GatherRates()
 """Rates where nothing is gathered, or nothing is known of the rings."""
 
 
+def gather_slowdown(problem: PlanningProblem) -> float:
+    """Share of their pace that kernels lose beside gathers and scatters, (2); 0 without a calibration."""
+    return 0.0 if problem.calibration is None else problem.calibration.gather_slowdown
+
+
 def has_shards(problem: PlanningProblem, candidate: Candidate) -> bool:
     """Whether the passes of a candidate wait for gathers or scatters, (2)."""
     return problem.latency_model == "step" and candidate.zero >= 2 and candidate.dp_cp > 1
@@ -141,15 +146,15 @@ def exposed_by_range(
     tuple
         Seconds forward and backward, (n, recompute, L+1, L+1) each.
     """
-    passes, sent = problem.passes(candidate), pass_seconds(problem, candidate, gather)
+    passes, sent, slow = problem.passes(candidate), pass_seconds(problem, candidate, gather), gather_slowdown(problem)
     of = np.arange(len(problem.device_types)) if types is None else types
     forward = passes.forward[of]
     backward = (passes.input_gradient + passes.weight_gradient)[of] + within.both - within.forward
     before = np.zeros_like(forward)
     before[..., 1:] = (forward + within.forward)[..., :-1]
     return (
-        exposed(sent.forward_alone, sent.forward_beside, np.triu(before, 2), problem.gather_slowdown),
-        exposed(sent.backward_alone, sent.backward_beside, backward, problem.gather_slowdown),
+        exposed(sent.forward_alone, sent.forward_beside, np.triu(before, 2), slow),
+        exposed(sent.backward_alone, sent.backward_beside, backward, slow),
     )
 
 
@@ -213,7 +218,7 @@ def exposed_by_worker(problem: PlanningProblem, strategy: Strategy, rank: Ints, 
     alone, beside, backward_alone, backward_beside = (
         common * a + experts * b for a, b in zip(*of.sent[..., None, None], strict=True)
     )
-    slow = problem.gather_slowdown
+    slow = gather_slowdown(problem)
     return exposed(alone, beside, forward, slow), exposed(backward_alone, backward_beside, backward, slow)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 
 from taut.formulations.schedules.plan_orders import Order
 from taut.formulations.schedules.recurrence import BACKWARD, FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT
-from taut.formulations.sharding import has_shards
+from taut.formulations.sharding import gather_slowdown, has_shards
 from taut.formulations.simulation import operators
 from taut.formulations.simulation.layer_passes import backward_operators, forward_operators
 from taut.formulations.simulation.operators import BACK, FORTH, RETURN, SEND, WHOLE, Operator, Prices
@@ -108,5 +108,5 @@ class _Maker:
         return Shards(
             {layer: weight * moved[layer] for layer in layers if gathers},
             {layer: gradient * moved[layer] for layer in layers if scatters},
-            self.prices.problem.gather_slowdown,
+            gather_slowdown(self.prices.problem),
         )

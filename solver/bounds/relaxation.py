@@ -28,7 +28,7 @@ from taut.data.arrays import Floats
 from taut.data.costs import RECOMPUTE
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.schedules.plan_orders import ON_V, SPLIT
-from taut.formulations.sharding import NO_GATHERS, GatherRates, pass_seconds
+from taut.formulations.sharding import NO_GATHERS, GatherRates, gather_slowdown, pass_seconds
 from taut.formulations.space import Candidate
 from taut.formulations.tables.least_traffic import least_within
 from taut.solver.bounds.communication import Communication
@@ -121,7 +121,7 @@ def _whole_gathers(problem: PlanningProblem, candidate: Candidate, gather: Gathe
     least = [each[:, :, layers, layers + 1].min(axis=(0, 1)).sum() for each in (forward, backward)]
     sent = pass_seconds(problem, candidate, gather)
     gathers = [sent.forward_alone + sent.forward_beside, sent.backward_alone + sent.backward_beside]
-    slow = problem.gather_slowdown
+    slow = gather_slowdown(problem)
     return float(sum(max(one + slow * every[0, -1], every[0, -1]) for one, every in zip(least, gathers, strict=True)))
 
 

@@ -14,7 +14,7 @@ from taut.formulations.compiled import jit
 from taut.formulations.gradient_reductions import weight_share
 from taut.formulations.pair_table import PairTable
 from taut.formulations.placement import PlacementProblem, by_device_of
-from taut.formulations.sharding import half_ring, has_shards, sharded_passes
+from taut.formulations.sharding import gather_slowdown, half_ring, has_shards, sharded_passes
 
 
 class ShardPrices(NamedTuple):
@@ -69,7 +69,7 @@ def shard_prices(problem: PlacementProblem, inverse: PairTable, latency: PairTab
         replicas=candidate.dp_shard or candidate.pipelines,
         several=candidate.dp_shard > 0,
         half=float(half_ring(planning, 1.0)),
-        slowdown=planning.gather_slowdown,
+        slowdown=gather_slowdown(planning),
         share=weight_share(planning, candidate) if candidate.dp_shard else 0.0,
         sent=np.ascontiguousarray(sent),
         site_seconds=np.ascontiguousarray(seconds),
