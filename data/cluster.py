@@ -11,7 +11,8 @@ the link) and the latency (seconds) are given in one of two ways:
 A node may state ``nic_bandwidth_gbps``, the sum of its network cards: ``taut.formulations.links`` shares it among
 the transfers that leave the node at the same time. ``host_memory_gbytes`` is the rate of its hosts' memory, which its
 GPUs share where they offload optimizer states (``taut.formulations.tables.optimizer_offload``), and of which updates
-reach the share ``host_memory_efficiency``.
+reach the share ``host_memory_efficiency``; ``host_memory_gib`` is its size, which bounds activations there
+(``taut.formulations.tables.activation_offload``).
 """
 
 import math
@@ -59,10 +60,14 @@ class NodeSpec(Spec):
         Field(description="GB/s (1e9 bytes) of the memory of all processors of a node together"),
     ] = None
     host_memory_efficiency: Fraction = 0.24
+    host_memory_gib: Annotated[
+        Positive | None,
+        Field(description="GiB of the memory of all processors of a node together"),
+    ] = None
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "host_memory_gbytes", "host_memory_efficiency")
+        return self.dumped(handler(self), "host_memory_gbytes", "host_memory_efficiency", "host_memory_gib")
 
     @property
     def host_update(self) -> float | None:

@@ -81,6 +81,7 @@ class ConfigurationRow(Spec):
     precision: Precision | None = None
     grad_precision: GradPrecision | None = None
     optimizer_offload_fraction: OffloadFraction = 0.0
+    activation_offload_fraction: OffloadFraction = 0.0
     stack: str = ""
     cluster: str = ""
     measured_s: Positive | None = None

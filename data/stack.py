@@ -87,6 +87,9 @@ class Stack(Spec):
     pipeline_zero: Annotated[list[ZeroStage], Field(min_length=1)] | None = None
     offload_zero: list[ZeroStage] = []
     offload_part_zero: list[ZeroStage] = []
+    offload_activations: list[Recompute] = []
+    offload_pipelines: bool = False
+    offload_layers: bool = False
     divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
     empty_ends: bool = False
     uneven_batch: bool = False

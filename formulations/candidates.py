@@ -1,4 +1,4 @@
-"""Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (16)."""
+"""Candidates of a strategy space, one by one: ``taut.formulations.space`` (1) to (17)."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
@@ -15,6 +15,9 @@ from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace
 from taut.formulations.tables.context_kinds import ContextKinds
 
+CLOSED_FORM = "1f1b", "gpipe"
+"""Schedules beside which activations may be on hosts, (17)."""
+
 
 def candidates(
     space: StrategySpace,
@@ -24,7 +27,7 @@ def candidates(
     kinds: ContextKinds | None = None,
 ) -> list[Candidate]:
     """
-    Every candidate of the space, in a fixed order, (1) to (16).
+    Every candidate of the space, in a fixed order, (1) to (17).
 
     ``kinds`` of context ranks know the links; by default they leave out nothing on account of these.
     """
@@ -91,12 +94,34 @@ def _all(space: StrategySpace, model: ModelSpec, cluster: ClusterSpec, kinds: Co
                                     if beside and sharded == (tp > 1):
                                         every += _with_experts(space, model, cluster, choice)
                                     for share in space.shares_offloaded(zero, dp * cp):
-                                        yield from (_away(each, share) for each in every)
+                                        for each in every:
+                                            yield from _activations_away(space, _away(each, share))
 
 
 def _away(choice: Candidate, share: float) -> Candidate:
     """The candidate with a share of its optimizer states in the host's memory, (15)."""
     return replace(choice, optimizer_offload=share) if share else choice
+
+
+def _activations_away(space: StrategySpace, choice: Candidate) -> Iterator[Candidate]:
+    """The candidate with each share of its activations in the host's memory, (17)."""
+    if not space.activation_offload:
+        yield choice
+    for each in space.activation_offload:
+        if not each.fraction:
+            yield choice
+        elif choice.schedule in CLOSED_FORM and (each.pipelines or choice.pp == 1):
+            found = replace(choice, activation_offload=each.fraction)
+            kept = beside_hosts(space, found, recompute_of(space, choice.schedule))
+            if choice.uniform_recompute in kept or (kept and not choice.uniform_recompute):
+                yield found
+
+
+def beside_hosts(space: StrategySpace, choice: Candidate, every: tuple[Recompute, ...]) -> tuple[Recompute, ...]:
+    """Those kinds of recompute that go with a candidate's share of activations on hosts, (17)."""
+    share = choice.activation_offload
+    listed = [each.recompute for each in space.activation_offload if each.fraction == share]
+    return tuple(name for name in every if name in listed[0]) if share and listed else every
 
 
 def divides_unevenly(space: StrategySpace, cluster: ClusterSpec, choice: Candidate) -> bool:

@@ -20,15 +20,16 @@ from taut.data.costs import CostTable, Recompute
 from taut.data.device import core_inverse
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.formulations.candidates import beside_overlap, candidates, hides_exchange, recompute_of
-from taut.formulations.degrees import BlockShape
+from taut.formulations.candidates import beside_hosts, beside_overlap, candidates, hides_exchange, recompute_of
 from taut.formulations.divisions import families, listed
 from taut.formulations.links import Links, links
 from taut.formulations.rings import RingRates, ring_rates
 from taut.formulations.schedules.plan_orders import ON_V
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace
+from taut.formulations.tables.activation_offload import host_links
 from taut.formulations.tables.block_traffic import Traffic
 from taut.formulations.tables.context_kinds import ContextKinds
+from taut.formulations.tables.host_room import activations_on_hosts, within_hosts
 from taut.formulations.tables.learned_memory import network_stage_memory
 from taut.formulations.tables.memory import DeviceMemory, StageMemory, budgets, device_memory, stage_memory
 from taut.formulations.tables.optimizer_offload import OffloadedShares
@@ -40,6 +41,7 @@ LatencyModel = Literal["step", "pipette", "pipette-printed", "amp"]
 LATENCY_MODELS: tuple[LatencyModel, ...] = ("step", "pipette", "pipette-printed", "amp")
 WHOLE_STEP: tuple[LatencyModel, ...] = ("step", "pipette")
 """Models that price every schedule, and the optimizer."""
+Key = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -59,19 +61,12 @@ class PlanningProblem:
     latency_model: LatencyModel = "step"
     calibration: Calibration | None = None
     overlap_grad_reduce: bool = False
-    _tables: dict[tuple[BlockShape, int, bool, bool, bool, bool, bool], StageTables] = field(
-        default_factory=dict, repr=False, compare=False
-    )
-    _passes: dict[tuple[BlockShape, int, bool], PassTables] = field(default_factory=dict, repr=False, compare=False)
-    _priced: dict[tuple[BlockShape, int, bool], PricedLayers] = field(
-        init=False, default_factory=dict, repr=False, compare=False
-    )
-    _traffic: dict[tuple[BlockShape, int, bool, bool], tuple[Traffic, Traffic]] = field(
-        init=False, default_factory=dict, repr=False, compare=False
-    )
-    _latest: dict[tuple[Candidate, bool], StageMemory] = field(
-        init=False, default_factory=dict, repr=False, compare=False
-    )
+    _tables: dict[Key, StageTables] = field(default_factory=dict, repr=False, compare=False)
+    _on_hosts: dict[Candidate, StageTables] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _passes: dict[Key, PassTables] = field(default_factory=dict, repr=False, compare=False)
+    _priced: dict[Key, PricedLayers] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _traffic: dict[Key, tuple[Traffic, Traffic]] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _latest: dict[Key, StageMemory] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def links(self) -> Links:
@@ -90,9 +85,7 @@ class PlanningProblem:
         kinds = ContextKinds(self.space, self.model, self.cluster, self.links, element, self._core_inverse)
         found = candidates(self.space, self.model, self.cluster, self.costs, kinds)
         if not self.prices_groups:
-            found = [
-                choice for choice in found if choice.of_tensor_groups and not (choice.dp_shard or choice.uneven_batch)
-            ]
+            found = [choice for choice in found if not choice.needs_step]
         return found if self.prices_orders else [choice for choice in found if not choice.is_order_priced]
 
     @property
@@ -103,9 +96,8 @@ class PlanningProblem:
     def with_orders(self, orders: Iterable[GivenOrder]) -> "PlanningProblem":
         """The problem with further orders in its space; itself where there are none."""
         every = [*self.space.orders, *orders]
-        if len(every) == len(self.space.orders):
-            return self
-        return replace(self, space=self.space.model_copy(update={"orders": every}))
+        same = len(every) == len(self.space.orders)
+        return self if same else replace(self, space=self.space.model_copy(update={"orders": every}))
 
     @property
     def prices_orders(self) -> bool:
@@ -161,9 +153,16 @@ class PlanningProblem:
 
     def tables(self, candidate: Candidate) -> StageTables:
         """Seconds, bytes and messages of every range of layers under a candidate."""
+        if not candidate.activation_offload:
+            return self._stage_tables(candidate)
+        if candidate not in self._on_hosts:
+            memory, tables = self.memory_of(candidate), self._stage_tables(candidate)
+            self._on_hosts[candidate] = within_hosts(self.cluster, memory, candidate, tables)
+        return self._on_hosts[candidate]
+
+    def _stage_tables(self, candidate: Candidate) -> StageTables:
         single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
-        layers = candidate.block, candidate.micro_batch, candidate.empty_ends
-        key = *layers, candidate.sequence_parallel, single, shared, self.hides_exchange(candidate)
+        key = *self._key(candidate), candidate.sequence_parallel, single, shared, self.hides_exchange(candidate)
         if key not in self._tables:
             self._tables[key] = stage_tables(
                 self.priced_layers(candidate),
@@ -175,10 +174,14 @@ class PlanningProblem:
             )
         return self._tables[key]
 
+    def _key(self, candidate: Candidate) -> Key:
+        """What prices of layers depend on: the links as well where activations are on hosts."""
+        return *candidate.layers_key, *(host_links(self.cluster).items() if candidate.activation_offload else ())
+
     def traffic(self, candidate: Candidate) -> tuple[Traffic, Traffic]:
         """Traffic within blocks of every range of layers, of both passes and of the forward pass."""
         hides = self.hides_exchange(candidate)
-        key = (candidate.block, candidate.micro_batch, candidate.empty_ends, hides)
+        key = *self._key(candidate), hides
         if key not in self._traffic:
             coefficients = self.coefficient("tensor_parallel"), self.coefficient("exchange")
             self._traffic[key] = traffic_tables(self.priced_layers(candidate), *coefficients, hides=hides)
@@ -186,14 +189,14 @@ class PlanningProblem:
 
     def passes(self, candidate: Candidate) -> PassTables:
         """Seconds of every range of layers by pass under a candidate."""
-        key = (candidate.block, candidate.micro_batch, candidate.empty_ends)
+        key = self._key(candidate)
         if key not in self._passes:
             self._passes[key] = pass_tables(self.priced_layers(candidate))
         return self._passes[key]
 
     def priced_layers(self, candidate: Candidate) -> PricedLayers:
         """Layers with their prices at a candidate's degrees."""
-        key = (candidate.block, candidate.micro_batch, candidate.empty_ends)
+        key = self._key(candidate)
         if key not in self._priced:
             self._priced[key] = PricedLayers(
                 model=self.model,
@@ -207,15 +210,15 @@ class PlanningProblem:
                 core_inverse=self._core_inverse,
                 ends=candidate.empty_ends,
                 dispatch=self.space.dispatch,
+                hosts=activations_on_hosts(self.cluster, candidate),
             )
         return self._priced[key]
 
     @cached_property
     def _core_inverse(self) -> float:
         """Seconds of a FLOP of attention on the fastest device as stated, beside which rings of keys go; 0 if none."""
-        if not self.space.overlap_context:
-            return 0.0
-        return core_inverse(self.cluster.devices.values(), self.memory.precision)
+        devices, precision = self.cluster.devices.values(), self.memory.precision
+        return core_inverse(devices, precision) if self.space.overlap_context else 0.0
 
     def num_layers(self, candidate: Candidate) -> int:
         """What a candidate divides: layers, with embedding and head where the end chunks may have none."""
@@ -225,6 +228,7 @@ class PlanningProblem:
         """Recompute that a stage of a candidate may choose."""
         every = recompute_of(self.space, candidate.schedule)
         every = beside_overlap(self.space, self.model, candidate, every)
+        every = beside_hosts(self.space, candidate, every)
         return tuple(name for name in every if candidate.uniform_recompute in ("", name))
 
     def hides_exchange(self, candidate: Candidate) -> bool:
@@ -243,10 +247,8 @@ class PlanningProblem:
 
     def device_memory(self, candidate: Candidate) -> DeviceMemory:
         """Memory of a device with several chunks under a candidate."""
-        ahead = self.hides_exchange(candidate)
-        return device_memory(
-            self.tables(candidate), self.memory_of(candidate), candidate, self.capacity_kib, ahead=ahead
-        )
+        tables, memory, ahead = self.tables(candidate), self.memory_of(candidate), self.hides_exchange(candidate)
+        return device_memory(tables, memory, candidate, self.capacity_kib, ahead=ahead)
 
     def stage_memory(self, candidate: Candidate, *, margin: bool = True) -> StageMemory:
         """Memory of every range of layers under a candidate; that of the last one is kept, as it is asked for often."""
@@ -287,14 +289,12 @@ class PlanningProblem:
         """
         How often a step pays the trip through the pipeline, the factor on T_PP.
 
-        ``WHOLE_STEP`` under 1F1B pay max(1, m / pp), as printed (pp - 1) m / pp; everything else pays one trip, and
-        a calibration multiplies all of them. Of an order-priced candidate this is a guide to
-        placements alone.
+        1F1B pays max(1, m / pp) under ``WHOLE_STEP``, as printed (pp - 1) m / pp; all else one trip, and a calibration
+        multiplies it. Of an order-priced candidate this is a guide to placements alone.
         """
         return self.coefficient("pipeline") * self._trips(candidate)
 
     def _trips(self, candidate: Candidate) -> float:
-        if candidate.schedule == "gpipe" or self.latency_model == "amp":
-            return 1.0
-        trips = candidate.num_micro_batches / candidate.pp
-        return max(1.0, trips) if self.latency_model in WHOLE_STEP else trips * (candidate.pp - 1)
+        trips, once = candidate.num_micro_batches / candidate.pp, candidate.schedule == "gpipe"
+        paid = max(1.0, trips) if self.latency_model in WHOLE_STEP else trips * (candidate.pp - 1)
+        return 1.0 if once or self.latency_model == "amp" else paid

@@ -2,7 +2,8 @@ r"""
 The strategy space: every candidate that the planner considers.
 
 A candidate is (pp, tp, dp, vpp, micro_batch, schedule, zero, sequence_parallel, order, dp_shard, uniform_recompute,
-cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch). With D devices, global batch :math:`g` and L layers,
+cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch, activation_offload). With D devices, global batch
+:math:`g` and L layers,
 
 (1) pp * tp * cp * dp = D and pp <= L;
 (2) g = dp * micro_batch * m with m micro-batches a pipeline and step;
@@ -56,6 +57,8 @@ cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch). With D devic
     1F1B with m >= pp and m > 1, so that stages hold what they hold with m, with ZeRO-0 or 1 and ep = 1, as other ranks
     would exchange something with every micro-batch. It is priced by the latency model ``step`` alone, where memory is a
     sum of terms. Gradients are averaged over samples: a replica's count by its micro-batches.
+(17) with ``activation_offload`` candidates are there with each share of their activations in the host's memory, those
+    above none under 1F1B and GPipe, with the share's recompute, with several stages where it says so, as (16) priced.
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
@@ -69,25 +72,30 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 
 from taut.data.costs import RECOMPUTE, Module, Recompute
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
-from taut.data.memory import OffloadFraction
 from taut.data.spec import Spec
 from taut.data.stack import ANY_DIVISION, ContextKind, Form, Schedule, ZeroStage
 from taut.data.suggest import one_of
 from taut.errors import FormulationError
 from taut.formulations.degrees import BlockShape
 from taut.formulations.schedules.plan_orders import ORDER_PRICED, order_of
+from taut.formulations.tables.host_shares import ActivationOffload, OptimizerOffload
 
 MOST_SEQUENCES = 10_000_000
 FIXABLE = (
     *("pp", "tp", "cp", "dp", "ep", "etp", "vpp", "micro_batch", "schedule", "zero", "sequence_parallel", "dp_shard"),
-    "cp_comm",
-    "empty_ends",
-    "uneven_batch",
+    *("cp_comm", "empty_ends", "uneven_batch"),
 )
-SELDOM = "order", "dp_shard", "uniform_recompute", "etp", "empty_ends", "optimizer_offload", "uneven_batch"
+OFFLOADED = "optimizer_offload", "activation_offload"
+SELDOM = "order", "dp_shard", "uniform_recompute", "etp", "empty_ends", "uneven_batch", *OFFLOADED
 """Fields of a candidate that are written only where they are given."""
+USUAL = (
+    *("max_ep", "divisions", "recompute_modules", "cp_comm", "overlap_context", "empty_ends", "expert_zero"),
+    *("expert_tensor", "uneven_batch", *OFFLOADED),
+)
+"""Fields of a space that are written only where they differ from their default."""
 SWITCHES = "sequence_parallel", "empty_ends", "uneven_batch"
 """Fixable fields that are true or false."""
+LayersKey = tuple[BlockShape, int, bool, float, bool]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -99,6 +107,7 @@ class Candidate:
     the recompute of every stage, (8), or empty where each stage has its own. ``etp`` is 0 where ``ep`` is 1, which
     stands for tp, (11). ``optimizer_offload`` is the share of the optimizer states in the host's memory where the space
     has several, (15). With ``uneven_batch`` replicas run different numbers of micro-batches, m in the mean, (16).
+    ``activation_offload`` is the share of the activations in the host's memory, (17).
     """
 
     pp: int
@@ -120,6 +129,7 @@ class Candidate:
     empty_ends: bool = False
     optimizer_offload: float = 0.0
     uneven_batch: bool = False
+    activation_offload: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; those that have a default only where they differ from it."""
@@ -141,7 +151,14 @@ class Candidate:
         text += (f" zero={self.zero}" if self.zero else "") + (f" dp_shard={self.dp_shard}" if self.dp_shard else "")
         text += (" sp" if self.sequence_parallel else "") + (" uneven batch" if self.uneven_batch else "")
         text += f" offload={self.optimizer_offload:g}" if self.optimizer_offload else ""
+        text += f" activation_offload={self.activation_offload:g}" if self.activation_offload else ""
         return text + (f" recompute={self.uniform_recompute}" if self.uniform_recompute else "")
+
+    @property
+    def layers_key(self) -> LayersKey:
+        """What the prices of layers depend on: beside activations on hosts also what tensor ranks share."""
+        away = self.activation_offload
+        return self.block, self.micro_batch, self.empty_ends, away, bool(away) and self.sequence_parallel
 
     @property
     def width(self) -> int:
@@ -162,6 +179,11 @@ class Candidate:
     def of_tensor_groups(self) -> bool:
         """Whether blocks are tensor groups and exchange nothing else."""
         return self.cp == self.ep == 1
+
+    @property
+    def needs_step(self) -> bool:
+        """Whether ``step`` alone prices it, where memory is a sum of terms."""
+        return not self.of_tensor_groups or bool(self.dp_shard or self.uneven_batch or self.activation_offload)
 
     @property
     def edp(self) -> int:
@@ -208,13 +230,6 @@ class GivenOrder(Spec):
         return self
 
 
-class OptimizerOffload(Spec):
-    """A share of the optimizer states that may be in the host's memory, and the ZeRO stages beside it, (15)."""
-
-    fraction: OffloadFraction
-    zero: Annotated[list[ZeroStage], Field(min_length=1)]
-
-
 class StrategySpace(Spec):
     """
     What is varied and what is fixed; the plan carries it, and ``verify`` enumerates it again.
@@ -252,22 +267,11 @@ class StrategySpace(Spec):
     fixed: dict[str, int | str | bool] = {}
     orders: list[GivenOrder] = []
     optimizer_offload: list[OptimizerOffload] = []
+    activation_offload: list[ActivationOffload] = []
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        usual = (
-            "max_ep",
-            "divisions",
-            "recompute_modules",
-            "cp_comm",
-            "overlap_context",
-            "empty_ends",
-            "optimizer_offload",
-            "expert_zero",
-            "expert_tensor",
-            "uneven_batch",
-        )
-        values = self.dumped(handler(self), *usual)
+        values = self.dumped(handler(self), *USUAL)
         if self.dispatch == USUAL_DISPATCH:
             del values["dispatch"]
         return values

@@ -27,6 +27,7 @@ from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
 from taut.formulations.degrees import BlockShape
+from taut.formulations.tables.activation_offload import ActivationsOnHosts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,6 +53,8 @@ class PricedLayers:
         Whether embedding and head are parts of their own.
     dispatch
         How expert ranks exchange tokens.
+    hosts
+        Where a share of the activations is in the memory of hosts, what moves it.
     """
 
     model: ModelSpec
@@ -65,6 +68,7 @@ class PricedLayers:
     core_inverse: float = 0.0
     ends: bool = False
     dispatch: DispatchSpec = USUAL_DISPATCH
+    hosts: ActivationsOnHosts | None = None
 
     @property
     def tp(self) -> int:
@@ -132,12 +136,17 @@ class PricedLayers:
 
     def prices(self, device: str, recompute: str) -> list[LayerCost]:
         """Cost of a layer of each kind."""
+        plain = self.plain_prices(device, recompute)
+        return plain if self.hosts is None else [self.hosts.price(device, cost) for cost in plain]
+
+    def plain_prices(self, device: str, recompute: str) -> list[LayerCost]:
+        """Cost of a layer of each kind whose activations stay on the device."""
         return [self._price(device, layer, recompute) for layer in self.kinds]
 
     @property
     def hiding(self) -> float:
         """Least seconds of both passes of a layer with experts, without recompute, on any device type."""
-        every = (zip(self.kinds, self.prices(device, "none"), strict=True) for device in self.device_types)
+        every = (zip(self.kinds, self.plain_prices(device, "none"), strict=True) for device in self.device_types)
         return min(cost.seconds for each in every for layer, cost in each if layer.experts)
 
     def edges(self, device: str) -> tuple[LayerCost, LayerCost]:

@@ -23,13 +23,13 @@ A range's figures are sums over layer kinds (``taut.formulations.tables.priced_l
 floats.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.data.costs import RECOMPUTE, LayerCost
+from taut.data.costs import RECOMPUTE, LayerCost, Recompute
 from taut.data.layers.layer import LayerSpec
 from taut.data.memory import LOGIT_BYTES
 from taut.formulations.tables.block_traffic import Traffic
@@ -56,6 +56,8 @@ class StageTables:
         Bytes and parameters of (4), (L+1, L+1).
     message
         Bytes (5), (L+1,).
+    moved
+        Bytes of a micro-batch on the host, (recompute, L+1, L+1), where a share of the activations is there.
     """
 
     seconds: Floats
@@ -70,6 +72,7 @@ class StageTables:
     buffers: Ints
     largest: Ints
     message: Floats
+    moved: Ints | None = None
 
     @property
     def num_layers(self) -> int:
@@ -126,6 +129,8 @@ def stage_tables(
     output = [float(priced.output_bytes(layer)) for layer in kinds]
     both, forward = traffic or traffic_tables(priced)
     kept = {r: _most([priced.prices(d, r) for d in priced.device_types], sequence_parallel) for r in RECOMPUTE}
+    plain = kept if priced.hosts is None else _plain(priced, sequence_parallel)
+    away = {r: [whole - left for whole, left in zip(plain[r], kept[r], strict=True)] for r in RECOMPUTE}
     at_edges = _most([priced.edges(device) for device in priced.device_types], sequence_parallel)
     parameters = ranges(
         [priced.parameters(layer) for layer in kinds],
@@ -140,7 +145,7 @@ def stage_tables(
         experts=ranges([priced.apart(layer) for layer in kinds], 0, 0).astype(np.int64),
         activation=np.array([ranges(kept[r], *at_edges) for r in RECOMPUTE]).astype(np.int64),
         layer_activation=np.array([_largest(kept[r], count) for r in RECOMPUTE]),
-        workspace=np.array([_largest(_brought_back(kept["none"], kept[r]), count) for r in RECOMPUTE]),
+        workspace=np.array([_largest(_passing(plain["none"], plain[r], away[r]), count) for r in RECOMPUTE]),
         logits=(logit_bytes * _logits(priced) * priced.last).astype(np.int64),
         buffers=_largest(
             [
@@ -155,7 +160,19 @@ def stage_tables(
             (model.embedding_parameters(tp) * priced.first).astype(np.int64),
         ),
         message=_messages(priced, output, tp if sequence_parallel else 1),
+        moved=None if priced.hosts is None else _moved(priced, away),
     )
+
+
+def _plain(priced: PricedLayers, sequence_parallel: bool) -> dict[str, list[int]]:
+    """Activation bytes by recompute and layer where none are on hosts."""
+    types = priced.device_types
+    return {r: _most([priced.plain_prices(device, r) for device in types], sequence_parallel) for r in RECOMPUTE}
+
+
+def _moved(priced: PricedLayers, away: Mapping[Recompute, list[int]]) -> Ints:
+    """Bytes of a micro-batch on the host by recompute and range."""
+    return np.array([priced.sums(away[r], 0, 0) for r in RECOMPUTE]).astype(np.int64)
 
 
 def _most(by_device: Sequence[Sequence[LayerCost]], sequence_parallel: bool) -> list[int]:
@@ -164,9 +181,9 @@ def _most(by_device: Sequence[Sequence[LayerCost]], sequence_parallel: bool) -> 
     return [max(getattr(cost, field) for cost in costs) for costs in zip(*by_device, strict=True)]
 
 
-def _brought_back(plain: list[int], kept: list[int]) -> list[int]:
-    """Bytes that recomputing a layer brings back for a moment, by kind, (4)."""
-    return [max(a - b, 0) for a, b in zip(plain, kept, strict=True)]
+def _passing(plain: list[int], kept: list[int], away: list[int]) -> list[int]:
+    """Bytes that recomputing a layer brings back for a moment, by kind, (4), and two layers' that are on hosts."""
+    return [max(a - b, 0) + 2 * c for a, b, c in zip(plain, kept, away, strict=True)]
 
 
 def _largest(per_kind: list[int], count: Floats, at_ends: Iterable[Ints] = ()) -> Ints:

@@ -115,7 +115,7 @@ class Ladder:
     def _layer_seconds(self, candidate: Candidate) -> LayerSeconds:
         """Least seconds of single layers, which many candidates share."""
         recompute, hides = self.problem.recompute_of(candidate), self.problem.hides_exchange(candidate)
-        key = candidate.block, candidate.micro_batch, candidate.empty_ends, recompute, hides
+        key = *candidate.layers_key, recompute, hides
         if key not in self._layers:
             self._layers[key] = layer_seconds(self.problem, candidate)
         return self._layers[key]

@@ -1,8 +1,4 @@
-"""
-The plan as a document: the stable JSON form, and the way back to the problem it was computed from.
-
-It has the inputs with digests, space, strategy, placement, predictions and a bound per candidate; null is infinite.
-"""
+"""The plan as a document, with digests of inputs and a bound per candidate, and the way back; null is infinite."""
 
 from typing import Annotated, Any, Literal
 
@@ -19,7 +15,7 @@ from taut.errors import DataError
 from taut.formulations.problem import LATENCY_MODELS, LatencyModel, PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Division, Strategy, with_ends
-from taut.formulations.tables.optimizer_offload import check_hosts
+from taut.formulations.tables.host_room import check_all_hosts
 
 FORMAT, MESHES = "taut-plan/1", "taut-meshes/1"
 Whole = Annotated[int, Field(ge=0, lt=2**63)]
@@ -66,6 +62,7 @@ class StrategySection(Section):
     empty_ends: bool = False
     optimizer_offload: float = 0.0
     uneven_batch: bool = False
+    activation_offload: float = 0.0
     micro_batches: list[Whole] = []
     stages: list[list[Whole]]
     recompute: list[str]
@@ -247,7 +244,7 @@ def problem_of(document: DocumentFrame, source: str) -> PlanningProblem:
         overlap_grad_reduce=document.certificate.overlap_grad_reduce,
     )
     try:
-        check_hosts(problem.cluster, problem.memory, (each.fraction for each in problem.space.optimizer_offload))
+        check_all_hosts(problem.cluster, problem.memory, problem.space)
     except DataError as error:
         raise DataError(f"{source}: {error}") from None
     return problem

@@ -22,7 +22,8 @@ from taut.data.stack import catalog_stack
 from taut.data.units import GIB, KIB
 from taut.formulations.degrees import tensor_degrees
 from taut.formulations.problem import PlanningProblem
-from taut.formulations.space import FIXABLE, Candidate, OptimizerOffload, StrategySpace
+from taut.formulations.space import FIXABLE, Candidate, StrategySpace
+from taut.formulations.tables.host_shares import OptimizerOffload
 from taut.formulations.tables.optimizer_offload import SHARES, describes_hosts
 from taut.solver.infeasibility.feasibility import Fit, any_fits, best_fit, least_share
 

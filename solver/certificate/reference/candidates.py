@@ -42,6 +42,8 @@ With D devices, global batch g and L layers a candidate has
 (14) where exchanges overlap (``Case.hides``), some recompute that goes with it;
 (15) where the space lists shares of optimizer states for the host's memory, each of them beside the ZeRO stages that
     are listed with it, or any where one device holds the weights;
+(17) where the space lists shares of activations for the host's memory, each of them, those above 0 under 1F1B and
+    GPipe, with recompute that goes with it, with several stages where it says so, and as (10);
 (16) where the space has uneven batches, each candidate once more with one, if there are several device types with
     pp tp cp times a whole number of devices each, m >= pp and m >= 2, the schedule is 1F1B, ZeRO is 0 or 1, and ep is
     1: in the latency model ``step``, with memory that is a sum of terms.
@@ -59,6 +61,7 @@ from taut.data.layers.layer import LayerSpec
 from taut.errors import DataError
 from taut.solver.certificate.reference.divisions import has_stated
 from taut.solver.certificate.reference.expert_degrees import expert_ranks, zero_stages
+from taut.solver.certificate.reference.host_shares import activations_away, states_away
 from taut.solver.certificate.reference.layers import attention_figures, attention_inverse
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import CLOSED_FORM, ON_V, SPLIT, WHOLE_STEP, Case, Choice
@@ -117,7 +120,7 @@ def _degrees(case: Case) -> Iterator[Choice]:
                                 for shared in _shared_recompute(case, schedule):
                                     choice = Choice(*head, zero, sharded, (), copy, shared, cp)
                                     kinds, ranks = [*_kinds(case, tp, cp)], [*expert_ranks(case, choice)]
-                                    for kind, (ep, etp), away in product(kinds, ranks, _away(case, choice)):
+                                    for kind, (ep, etp), away in product(kinds, ranks, states_away(case, choice)):
                                         found = replace(
                                             choice,
                                             ep=ep,
@@ -126,16 +129,9 @@ def _degrees(case: Case) -> Iterator[Choice]:
                                             empty_ends=apart,
                                             optimizer_offload=away,
                                         )
-                                        yield found
-                                        if _uneven(case, found):
-                                            yield replace(found, uneven_batch=True)
-
-
-def _away(case: Case, choice: Choice) -> list[float]:
-    """Shares of the optimizer states that the host's memory may have, (15)."""
-    listed = case.space.get("optimizer_offload", ())
-    found = {each["fraction"] for each in listed if choice.holders == 1 or choice.zero in each["zero"]}
-    return sorted(found) if listed else [0.0]
+                                        uneven = [replace(found, uneven_batch=True)] if _uneven(case, found) else []
+                                        for each in [found, *uneven]:
+                                            yield from activations_away(case, each)
 
 
 def _uneven(case: Case, choice: Choice) -> bool:

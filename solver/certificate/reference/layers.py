@@ -17,6 +17,9 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     the values'.
 (5) Where end chunks may have no layers, embedding and head are parts before and behind the layers: what they add to the
     first and the last layer in (1) and (3) is theirs alone, and both hand on as many bytes as the layers beside them.
+(7) Of what a layer keeps under its recompute the host has floor(share times bytes) where a candidate has a share of its
+    activations there. No pass takes less than these over the rate of the device's link, the gradients by input and
+    weights together, and two layers' stand on the device beside what recomputing brings back.
 (6) Of further tokens that are predicted each adds to the head a layer like the last one, three norms, 2 h^2 parameters
     of a product, the head's seconds times 1 + 2 h over its padded words without tensor ranks, and the head's bytes with
     4 outputs of a layer. Where embedding and head lie apart, the latter's device has a copy of the embedding.
@@ -58,6 +61,7 @@ class Layers:
     kept: Ints
     of_layer: Ints
     brought_back: Ints
+    moved_away: Ints
     output: Ints
     keys: Ints
     moved: Ints
@@ -74,7 +78,7 @@ def layers_of(case: Case, choice: Choice) -> Layers:
     """Figures of all layers at the degrees of a candidate."""
     shared = choice.pp == 1 or choice.schedule in ON_V
     degrees = choice.tp, choice.cp, choice.ep, choice.etp, choice.micro_batch, choice.sequence_parallel
-    key = "layers", *degrees, choice.empty_ends, shared
+    key = "layers", *degrees, choice.activation_offload, choice.empty_ends, shared
     if key not in case.kept:
         case.kept[key] = _layers(case, choice, shared)
     found: Layers = case.kept[key]
@@ -91,14 +95,18 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     )[:, :, of]
     routed = np.array([layer.experts is not None for layer in blocks])
     hiding = float(costs[:, 0, routed, :3].sum(axis=-1).min(initial=np.inf))
-    passes, kept = np.moveaxis(costs[..., :3], -1, 0), costs[..., 4 if choice.sequence_parallel else 3].max(axis=0)
-    brought_back, of_layer = np.maximum(kept[0] - kept, 0), kept
+    whole = costs[..., 4 if choice.sequence_parallel else 3]
+    away = np.floor(choice.activation_offload * whole)
+    passes, kept = _beside_transfers(case, costs[..., :3], away), (whole - away).max(axis=0)
+    moved_away = away.max(axis=0)
+    of_layer = kept
+    brought_back = np.maximum(whole.max(axis=0)[0] - whole.max(axis=0), 0) + 2 * moved_away
     vocabulary = -(-(case.model.vocab or 0) // (128 * tp)) * 128
     parameters = np.array([_parameters(layer, tp, choice.expert_group) for layer in kinds.values()])[of]
     experts = np.array([_routed(layer, choice.expert_group) for layer in kinds.values()])[of]
     numbers = numbers_of_layers(case, choice)
-    passes, kept, parameters, experts = (
-        numbers * _with_ends(figures, choice) for figures in (passes, kept, parameters, experts)
+    passes, kept, moved_away, parameters, experts = (
+        numbers * _with_ends(figures, choice) for figures in (passes, kept, moved_away, parameters, experts)
     )
     brought_back, of_layer = ((numbers > 0) * _with_ends(figures, choice) for figures in (brought_back, of_layer))
     gathered, embedding, further = (parameters // np.maximum(numbers, 1)), 0, case.model.mtp_layers
@@ -127,13 +135,25 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     widths, reach = np.array([_attention_widths(layer, tp) for layer in blocks]), [_window(layer) for layer in blocks]
     moved, core = keys + number * tokens * widths[:, 0], 4 * tokens * np.array(reach) * widths[:, 1]
     output, keys, moved, core = (_with_ends(figures, choice) for figures in (output, keys, moved, core))
-    held = kept.astype(int), of_layer.astype(int), brought_back.astype(int), output, keys, moved, core
+    passing = brought_back.astype(int), moved_away.astype(int)
+    held = kept.astype(int), of_layer.astype(int), *passing, output, keys, moved, core
     entry = case.memory.shared_logit_bytes if tp > 1 else LOGIT_BYTES
     if (case.calibration or case.memory).fused_loss:
         entry = 0
     apart = experts if choice.expert_group > tp else 0 * experts
     edges = embedding, entry * tokens[-1] * vocabulary
     return Layers(passes, *held, parameters, gathered, apart, *edges, hiding if routed.any() else 0.0)
+
+
+def _beside_transfers(case: Case, costs: Floats, away: Floats) -> Floats:
+    """Seconds of the three passes (3, k, r, l), none shorter than what leaves or comes back beside it, (7)."""
+    passes = np.moveaxis(costs, -1, 0).copy()
+    if not away.any():
+        return passes
+    links = [1e9 * kind.host_link_efficiency * (kind.host_link_gbytes or 0.0) for kind in case.cluster.devices.values()]
+    seconds = away / np.array(links)[:, None, None]
+    passes[0], passes[1] = np.maximum(passes[0], seconds), np.maximum(passes[1], seconds - passes[2])
+    return passes
 
 
 def _with_ends(figures: Any, choice: Choice) -> Any:

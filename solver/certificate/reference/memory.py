@@ -45,6 +45,8 @@ PARAMETER_BYTES = {
     "mxfp8": (2, 4, 12),
     "nvfp4": (2, 4, 12),
 }
+HOST_FULL = 2**50
+"""Bytes for a micro-batch of a stage whose host holds no more, (7)."""
 GRADIENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 Stages = tuple[tuple[int, int], ...]
 
@@ -89,13 +91,17 @@ def memory_bytes(
         return np.array([figures[rank == d].max() for d in range(choice.pp)]) if choice.vpp > 1 else figures
 
     parameters, widest = added(np.add.reduceat(layers.parameters, first)), np.maximum.reduceat(layers.gathered, first)
+    held_terms = _held(memory, choice, parameters, largest(widest), added(np.add.reduceat(layers.experts, first)))
     terms = {
-        **_held(memory, choice, parameters, largest(widest), added(np.add.reduceat(layers.experts, first))),
+        **held_terms,
         "workspace": largest(np.maximum.reduceat(layers.brought_back[row, each], first)),
         "buffers": largest(np.maximum.reduceat(buffers, first)),
         "logits": added(np.where(last == len(row) - 1, layers.logits, 0)),
     }
     kept = np.add.reduceat(layers.kept[row, each], first)
+    if choice.activation_offload:
+        moved = np.add.reduceat(layers.moved_away[row, each], first)
+        kept = np.where(_beyond_host(case, choice, moved, held_terms["states"]), HOST_FULL, kept)
     full = np.array(recompute) == "full"
     kept = np.where(full, _times(memory, "checkpoints", kept), _times(memory, "activations", kept))
     weighed = {term: _times(memory, term, figure) for term, figure in terms.items()}
@@ -114,6 +120,14 @@ def memory_bytes(
     overhead = round(memory.overhead_gib * GIB) + groups * round(memory.group_overhead_gib * GIB)
     found: list[int] = np.asarray(held + passes + overhead).tolist()
     return found
+
+
+def _beyond_host(case: Case, choice: Choice, moved: Ints, states: Ints) -> Ints:
+    """Whether hosts hold too little for activations and optimizer states of stages, an equal part for each GPU, (7)."""
+    room = min(int((node.host_memory_gib or 0.0) * GIB) // node.gpus_per_node for node in case.cluster.nodes)
+    m, away = choice.num_micro_batches, case.memory_of(choice).optimizer_offload_fraction
+    most = m if choice.schedule == "gpipe" else min(choice.pp, m)
+    return np.asarray(most * moved + np.ceil(away * states) > room)
 
 
 def _cast(choice: Choice, parameters: Ints, experts: Ints) -> Ints:

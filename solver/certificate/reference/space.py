@@ -55,6 +55,10 @@ class Case:
         """What stages of a candidate may recompute: no whole layers where a schedule splits passes or (14) forbids."""
         found = [kind for kind in self.space["recompute"] if not (kind == "full" and choice.schedule in SPLIT)]
         found = [kind for kind in found if choice.uniform_recompute in ("", kind)]
+        if choice.activation_offload:
+            listed = self.space.get("activation_offload", ())
+            beside = next((each["recompute"] for each in listed if each["fraction"] == choice.activation_offload), ())
+            found = [kind for kind in found if kind in beside]
         if not self.hides(choice):
             return found
         named = "moe" in self.space.get("recompute_modules", ())
@@ -100,12 +104,13 @@ class Choice:
     empty_ends: bool = False
     optimizer_offload: float = 0.0
     uneven_batch: bool = False
+    activation_offload: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Fields as plain values; the order, copy, shared recompute and context ranks only where given."""
         given = {"order": list(self.order), "dp_shard": self.dp_shard, "uniform_recompute": self.uniform_recompute}
         given |= {"etp": self.etp, "empty_ends": self.empty_ends, "optimizer_offload": self.optimizer_offload}
-        given |= {"uneven_batch": self.uneven_batch}
+        given |= {"uneven_batch": self.uneven_batch, "activation_offload": self.activation_offload}
         values = {name: value for name, value in asdict(self).items() if name not in given}
         values = {name: value for name, value in values.items() if name not in ("cp", "ep") or value > 1}
         if self.cp == 1:

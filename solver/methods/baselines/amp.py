@@ -78,7 +78,16 @@ def _runs(problem: PlanningProblem, chosen: list[Candidate], seed: int) -> Itera
 
 def _same(one: Candidate, other: Candidate) -> bool:
     """Whether two candidates are one strategy of AMP's."""
-    names = ("pp", "tp", "dp", "micro_batch", "uniform_recompute", "schedule", "optimizer_offload")
+    names = (
+        "pp",
+        "tp",
+        "dp",
+        "micro_batch",
+        "uniform_recompute",
+        "schedule",
+        "optimizer_offload",
+        "activation_offload",
+    )
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 

@@ -13,7 +13,8 @@ from taut.errors import DataError
 
 @takes_options(
     "global_batch", "seq", "mtp_layers", "profile", "memory_model", "calibration", "stack", "precision",
-    "grad_precision", "optimizer_offload_fraction", "overlap_moe_expert_parallel_comm", "moe_token_dispatcher",
+    "grad_precision", "optimizer_offload_fraction", "activation_offload_fraction",
+    "overlap_moe_expert_parallel_comm", "moe_token_dispatcher",
     "fp8_dispatch", "imbalance", "schedules", "time_limit", "work_limit",
 )  # fmt: skip
 def compare_command(

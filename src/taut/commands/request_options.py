@@ -69,6 +69,10 @@ def _request(
             help="Share of the optimizer states in the host's memory, 0 to 1, several, or auto; default: none."
         ),
     ] = None,
+    activation_offload_fraction: Annotated[
+        str | None,
+        typer.Option(help="Share of the activations in the host's memory, 0 to 1, several, or auto; default: none."),
+    ] = None,
     fix: Annotated[
         list[str] | None, typer.Option(help="Values that must hold, such as tp=8,pp=4,schedule=1f1b.")
     ] = None,

@@ -20,7 +20,7 @@ FORMATS = (".png", ".pdf", ".svg")
 
 @takes_options(
     "global_batch", "fix", "seq", "profile", "memory_model", "calibration", "stack", "precision", "grad_precision",
-    "overlap_grad_reduce", "optimizer_offload_fraction",
+    "overlap_grad_reduce", "optimizer_offload_fraction", "activation_offload_fraction",
 )  # fmt: skip
 def simulate_command(
     model: Annotated[str, typer.Argument(metavar="MODEL|PLAN.json", help="The model, as for plan; or a plan, alone.")],

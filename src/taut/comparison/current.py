@@ -21,9 +21,9 @@ LAYERS = "layers"
 EVEN = "even"
 CHUNKED = "interleaved-1f1b"
 """The schedule of stages in chunks, unless another is stated."""
-SHARE = "optimizer_offload_fraction"
-OPTIONS = ("moe_token_dispatcher", "fp8_dispatch", "overlap_moe_expert_parallel_comm", SHARE)
-"""Options of a request that a configuration may state: how expert ranks exchange tokens, optimizer states on hosts."""
+SHARE, ACTIVATIONS = "optimizer_offload_fraction", "activation_offload_fraction"
+OPTIONS = ("moe_token_dispatcher", "fp8_dispatch", "overlap_moe_expert_parallel_comm", SHARE, ACTIVATIONS)
+"""Options of a request that a configuration may state: how expert ranks exchange tokens, what is on hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def with_options(request: PlanRequest, current: Current) -> PlanRequest:
         If the request states others, or a value is wrong.
     """
     given = {name: getattr(request, name) for name in PlanRequest.model_fields}
-    several = {SHARE} if isinstance(request.optimizer_offload_fraction, tuple) else set()
+    several = {name for name in (SHARE, ACTIVATIONS) if isinstance(given[name], tuple)}
     stated = {name: value for name, value in current.options.items() if name not in several}
     for name, value in stated.items():
         if given[name] not in (None, False, value):
@@ -93,10 +93,11 @@ def with_options(request: PlanRequest, current: Current) -> PlanRequest:
 
 def at_its_share(request: PlanRequest, current: Current) -> PlanRequest:
     """The request with the share of the optimizer states on hosts that runs, none unless it is stated."""
-    if not isinstance(request.optimizer_offload_fraction, tuple):
-        return request
     given = {name: getattr(request, name) for name in PlanRequest.model_fields}
-    return PlanRequest(**(given | {SHARE: current.options.get(SHARE, 0.0)}))
+    several = [name for name in (SHARE, ACTIVATIONS) if isinstance(given[name], tuple)]
+    if not several:
+        return request
+    return PlanRequest(**(given | {name: current.options.get(name, 0.0) for name in several}))
 
 
 def priced_as_is(request: PlanRequest, current: Current) -> Stated:

@@ -44,6 +44,7 @@ def _figures(plan: Plan) -> dict[str, str]:
         "schedule": chosen.schedule + (f", {chosen.vpp} chunks" if chosen.vpp > 1 else ""),
         "ZeRO": str(chosen.zero),
         "optimizer states on hosts": f"{100 * share:.3g} %" if share else NONE,
+        "activations on hosts": f"{100 * chosen.activation_offload:.3g} %" if chosen.activation_offload else NONE,
         "recompute": ", ".join(recompute),
         "layers": "|".join(str(end - first) for first, end in chosen.stages),
         "step time": f"{plan.step_time_s:.6g} s",

@@ -87,6 +87,7 @@ def _check(job: Job) -> None:
         "sequence parallelism of tensor ranks": chosen.sequence_parallel,
         f"groups of replicas with a copy each (dp_shard={chosen.dp_shard})": bool(chosen.dp_shard),
         f"precision {job.memory.precision}": job.memory.precision not in ("bf16", "fp16", "fp32"),
+        "activations in the host's memory": bool(chosen.activation_offload),
         "selective recompute": "selective" in chosen.recompute,
         f"a part of the optimizer states in the host's memory beside ZeRO-{chosen.zero}": 0 < fraction < 1
         and chosen.zero != 3,

@@ -17,6 +17,8 @@ RECIPES = {"fp8": "tensorwise", "fp8-blockwise": "blockwise", "mxfp8": "mxfp8"}
 HIERARCHICAL = "a2a+p2p"
 SINGLE = 4
 """Bytes of a gradient in single precision."""
+LAYER_TOLERANCE = 1e-3
+"""Layers by which a share may be off a whole number of them."""
 
 
 def megatron_flags(job: Job) -> Flags:
@@ -58,6 +60,7 @@ def megatron_flags(job: Job) -> Flags:
         **dict(_recompute(job)),
         **dict(_sharding(job)),
         **dict(_offload(job)),
+        **({"--cpu-offloading-num-layers": str(count)} if (count := layers_on_hosts(job)) else {}),
     }
 
 
@@ -161,6 +164,32 @@ def offloaded(job: Job) -> float:
             "with --precision bf16"
         )
     return fraction
+
+
+def layers_on_hosts(job: Job) -> int:
+    """
+    Layers whose activations go to the host's memory.
+
+    Raises
+    ------
+    ExportError
+        If Megatron-LM does not offload so many beside the plan's stages and recompute.
+    """
+    chosen, layers, source = job.strategy, len(job.model.blocks), job.plan.source
+    count = round(chosen.activation_offload * layers)
+    if not chosen.activation_offload:
+        return 0
+    if chosen.pp > 1 or set(chosen.recompute) != {"none"}:
+        raise ExportError(
+            f"{source}: activations in the host's memory beside several stages or recompute, which Megatron-LM has "
+            "not; plan with --stack megatron-core"
+        )
+    if abs(count - chosen.activation_offload * layers) > LAYER_TOLERANCE or count >= layers:
+        raise ExportError(
+            f"{source}: activations of {chosen.activation_offload * layers:g} of {layers} layers in the host's memory, "
+            "expected a whole number below all for Megatron-LM; plan with --stack megatron-core"
+        )
+    return count
 
 
 def flags_text(flags: Flags) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from taut.exports.dispatch import dispatch_settings
 from taut.exports.job import Job
 from taut.exports.layout import layout_of
-from taut.exports.megatron import HIERARCHICAL, SHARDING, SINGLE, check_schedule, offloaded
+from taut.exports.megatron import HIERARCHICAL, SHARDING, SINGLE, check_schedule, layers_on_hosts, offloaded
 
 RECIPE = '''\
 """A plan as a recipe of Megatron-Bridge."""
@@ -86,6 +86,8 @@ def _formats(job: Job) -> dict[str, Any]:
         found["optimizer.use_precision_aware_optimizer"] = True
         found["optimizer.optimizer_cpu_offload"] = True
         found["optimizer.optimizer_offload_fraction"] = fraction
+    if count := layers_on_hosts(job):
+        found |= {"model.cpu_offloading": True, "model.cpu_offloading_num_layers": count}
     return found
 
 

@@ -121,6 +121,11 @@ def _check(job: Job) -> None:
             f"{source}: optimizer states in the host's memory, which torchtitan has not without weights and gradients; "
             "plan with --optimizer-offload-fraction 0"
         )
+    if chosen.activation_offload:
+        raise ExportError(
+            f"{source}: activations in the host's memory, which the export to torchtitan has not; plan without "
+            "--activation-offload-fraction"
+        )
     if chosen.zero == 1:
         raise ExportError(f"{source}: ZeRO-1, which torchtitan has not; plan with --stack torchtitan, or --fix zero=2")
     _check_experts(job)

@@ -33,7 +33,18 @@ from taut.reports.proof import percent
 from taut.solver.certificate.document import StrategySection
 from taut.solver.result import OPTIMALITY_GAP, Status, relative_gap
 
-DEGREES = ("pp", "tp", "dp", "micro_batch", "schedule", "zero", "sequence_parallel", "dp_shard", "optimizer_offload")
+DEGREES = (
+    "pp",
+    "tp",
+    "dp",
+    "micro_batch",
+    "schedule",
+    "zero",
+    "sequence_parallel",
+    "dp_shard",
+    "optimizer_offload",
+    "activation_offload",
+)
 COLUMNS = ("limit_gib", "status", "step_time_s", "lower_bound_s", "gap", "tokens_per_s", "memory_bytes", "needs_gib")
 
 

@@ -156,6 +156,8 @@ def mesh_problem(request: PlanRequest) -> PlanningProblem:
     if isinstance(shares := request.optimizer_offload_fraction, tuple):
         shown = ",".join(f"{share:g}" for share in shares)
         raise FieldError("optimizer_offload_fraction", shown, "is chosen by taut plan alone, expected one number")
+    if request.activation_offload_fraction:
+        raise FieldError("activation_offload_fraction", "given", "is no part of meshes, expected none")
     most = request.max_tp or max(group.gpus_per_node for group in cluster.nodes)
     degrees = {tp for group in cluster.nodes for tp in divisors(group.gpus_per_node)}
     fix = {name: value for name, value in request.fix.items() if name != "pp"}

@@ -103,6 +103,7 @@ class Plan(WrittenPlan[PlanDocument]):
         chosen = self.strategy
         copies = f" dp_shard={chosen.dp_shard}" if chosen.dp_shard else ""
         away = f" offload={chosen.optimizer_offload:g}" if chosen.optimizer_offload else ""
+        away += f" activation_offload={chosen.activation_offload:g}" if chosen.activation_offload else ""
         named = {"pp": chosen.pp, "tp": chosen.tp, "cp": chosen.cp, "dp": chosen.dp, "ep": chosen.ep}
         shown = [f"{name}={degree}" for name, degree in named.items() if degree > 1 or name not in ("cp", "ep")]
         degrees = f"{' '.join(shown)} micro_batch={chosen.micro_batch} {chosen.schedule}"

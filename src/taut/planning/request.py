@@ -71,6 +71,7 @@ class PlanOptions(TypedDict, total=False):
     precision: str | None
     grad_precision: str | None
     optimizer_offload_fraction: float | str | Iterable[float] | None
+    activation_offload_fraction: float | str | Iterable[float] | None
     fix: Fixed | None
     max_tp: int | None
     max_cp: int | None
@@ -205,6 +206,7 @@ class PlanRequest(BaseModel):
     precision: Annotated[Precision | None, optional(one_of_names(get_args(Precision)))] = None
     grad_precision: Annotated[GradPrecision | None, optional(one_of_names(get_args(GradPrecision)))] = None
     optimizer_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)] = None
+    activation_offload_fraction: Annotated[float | tuple[float, ...] | None, optional(_shares)] = None
     fix: Annotated[dict[str, Any], BeforeValidator(_fixed)] = {}
     max_tp: Annotated[int | None, optional(Positive)] = None
     max_cp: Annotated[int | None, optional(Positive)] = None

@@ -23,11 +23,11 @@ from taut.formulations.degrees import divisors, tensor_degrees
 from taut.formulations.problem import LATENCY_MODELS, WHOLE_STEP, LatencyModel, PlanningProblem
 from taut.formulations.schedules.plan_orders import ORDER_PRICED
 from taut.formulations.space import StrategySpace
-from taut.formulations.tables.optimizer_offload import check_hosts
+from taut.formulations.tables.host_room import check_all_hosts
 from taut.planning.fixed_values import check_fixed
+from taut.planning.offload import beside_offload, with_activations
 from taut.planning.request import PlanRequest
 from taut.planning.stack import (
-    beside_offload,
     calibration_of,
     memory_model_for,
     not_hidden_twice,
@@ -87,11 +87,12 @@ def resolved_problem(request: PlanRequest, tensor: list[int] | None = None) -> P
     memory = _memory_model(request, cluster, stack, calibration)
     check_fixed(request.fix, request.global_batch, cluster)
     space = beside_offload(request, space_of(request, model, cluster, stack), stack, memory)
+    space = with_activations(request, space, stack, model)
     _check_priced(space, request.latency_model, memory)
     _check_copies(space, request.latency_model, memory)
     _check_ranks(request, model, stack, memory)
     costs = _costs(request.profile, model, cluster, memory, space, calibration, tensor)
-    check_hosts(cluster, memory, (each.fraction for each in space.optimizer_offload))
+    check_all_hosts(cluster, memory, space)
     return PlanningProblem(model, cluster, costs, memory, space, request.latency_model, calibration, overlap)
 
 

@@ -118,6 +118,9 @@ def plan(
         updates its weights; by default none. Several shares, or ``auto`` for quarters from 0 to 1, are a choice of the
         plan.
 
+        ``activation_offload_fraction``: the share of the activations that goes to the host's memory and comes back for
+        the backward pass; by default none. Several shares, or ``auto``, are a choice of the plan.
+
         ``fix``: degrees and choices that must have these values, such as ``{"tp": 8, "schedule": "1f1b"}``.
 
         ``max_tp``: largest tensor degree; by default the largest node.

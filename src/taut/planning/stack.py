@@ -18,8 +18,7 @@ from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES, Schedule, Stack, calibration_for, load_stack
 from taut.errors import FieldError
-from taut.formulations.space import OptimizerOffload, StrategySpace
-from taut.formulations.tables.optimizer_offload import SHARES
+from taut.formulations.space import StrategySpace
 from taut.planning.request import PlanRequest
 
 DEFAULT_STACK, WHOLE_SPACE = "megatron-core", "any"
@@ -140,55 +139,6 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         fixed=fixed,
     )
     return space.model_copy(update={"max_vpp": max(space.max_vpp, request.fix.get("vpp", 1))})
-
-
-def beside_offload(request: PlanRequest, space: StrategySpace, stack: Stack, memory: MemoryModel) -> StrategySpace:
-    """
-    The space with the ZeRO stages beside which the stack has optimizer states on the host.
-
-    One share is the memory model's; several are each candidate's own. Those are left out that do not go with a fixed
-    ZeRO stage, and of ``auto`` those that the stack has not.
-
-    Raises
-    ------
-    FieldError
-        If the stack, the latency model or a fixed ZeRO stage does not go with a share.
-    """
-    asked = request.optimizer_offload_fraction
-    if not isinstance(asked, tuple):
-        return _beside_share(request, space, stack, memory.optimizer_offload_fraction)
-    if (most := max(asked)) and (request.latency_model != "step" or not stack.zero_beside_offload(1)):
-        _beside_share(request, space, stack, most)
-    listed = []
-    for share in asked:
-        try:
-            beside = _beside_share(request, space, stack, share)
-        except FieldError as error:
-            if error.field != "fix" and asked != SHARES:
-                raise
-            continue
-        listed.append(OptimizerOffload(fraction=share, zero=beside.zero))
-    if not listed:
-        _beside_share(request, space, stack, most)
-    return space.model_copy(update={"optimizer_offload": listed})
-
-
-def _beside_share(request: PlanRequest, space: StrategySpace, stack: Stack, fraction: float) -> StrategySpace:
-    """The space with the ZeRO stages that go with a share of the optimizer states on the host."""
-    field = "optimizer_offload_fraction"
-    if not fraction:
-        return space
-    shown = f"{fraction:g}"
-    if request.latency_model != "step":
-        raise FieldError(field, shown, f"no part of {request.latency_model}, expected latency model step")
-    allowed = stack.zero_beside_offload(fraction)
-    if not allowed:
-        some = f", {1 if stack.offload_zero else 0}" if stack.offload_zero else ""
-        raise FieldError(field, shown, f"not in {stack.name}, expected 0{some}, or stack any")
-    if (zero := space.fixed.get("zero")) is not None and zero not in allowed:
-        beside = ", ".join(map(str, allowed))
-        raise FieldError("fix", f"zero={zero}", f"not beside {field} in {stack.name}, expected one of {beside}")
-    return space.of_zero(allowed)
 
 
 def _modules(request: PlanRequest, model: ModelSpec, stack: Stack) -> list[Module]:

@@ -24,6 +24,8 @@ from taut.formulations.latency import memory_bytes, step_time, violations
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate, StrategySpace
 from taut.formulations.strategy import Strategy, division_of_layers
+from taut.formulations.tables.activation_offload import HOST_FULL, LEAST_COEFFICIENT, check_activation_hosts
+from taut.formulations.tables.host_shares import ActivationOffload
 from taut.planning.stack import not_hidden_twice
 from taut.prediction.settings import Setting
 from taut.solver.simple_plans import rank_order
@@ -54,7 +56,10 @@ def priced_alone(row: ConfigurationRow, setting: Setting, division: list[int]) -
     devices = rank_order(candidate)
     if torn := [words for words in violations(problem, strategy, devices) if "needs" not in words]:
         raise DataError(f"{torn[0]}, expected other degrees")
-    return float(step_time(problem, strategy, devices).total), max(memory_bytes(problem, strategy))
+    needed = max(memory_bytes(problem, strategy))
+    if row.activation_offload_fraction and needed >= LEAST_COEFFICIENT * HOST_FULL:
+        raise DataError("activation_offload_fraction: more than host_memory_gib of a node holds, expected less")
+    return float(step_time(problem, strategy, devices).total), needed
 
 
 def division_of(row: ConfigurationRow) -> list[int]:
@@ -110,6 +115,7 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
         hybrid_sharding=False,
         empty_ends=row.has_empty_ends,
         fixed=fixed,
+        activation_offload=_activations(row),
     )
     costs = analytic_costs(
         model,
@@ -124,7 +130,15 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
         operators=catalog_operators(),
         calibration=kept,
     )
-    return PlanningProblem(model, _cluster(row, setting), costs, memory, space, "step", kept, overlap)
+    cluster = _cluster(row, setting)
+    check_activation_hosts(cluster, memory, [row.activation_offload_fraction])
+    return PlanningProblem(model, cluster, costs, memory, space, "step", kept, overlap)
+
+
+def _activations(row: ConfigurationRow) -> list[ActivationOffload]:
+    """The row's share of activations on the host."""
+    share = row.activation_offload_fraction
+    return [ActivationOffload(fraction=share, recompute=[row.recompute])] if share else []
 
 
 def _model(row: ConfigurationRow) -> ModelSpec:

@@ -289,4 +289,6 @@ def _not_fitted(row: ConfigurationRow) -> str:
     """Why a row with experts, or optimizer states on the host, is fitted by nothing; empty for others."""
     if share := row.optimizer_offload_fraction:
         return f"optimizer_offload_fraction is {share:g}, expected 0 to fit by"
+    if share := row.activation_offload_fraction:
+        return f"activation_offload_fraction is {share:g}, expected 0 to fit by"
     return "" if row.num_experts is None else f"num_experts is {row.num_experts}, expected a dense model to fit by"

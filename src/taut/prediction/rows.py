@@ -31,6 +31,7 @@ SHARED = (
     "precision",
     "grad_precision",
     "optimizer_offload_fraction",
+    "activation_offload_fraction",
     "stack",
     "cluster",
     "cuda_graphs",
@@ -94,8 +95,9 @@ def _of_setting(rows: list[ConfigurationRow], given: Given) -> list[Prediction]:
 
 
 def _stands_alone(row: ConfigurationRow) -> bool:
-    """Whether a row is priced as a plan: with experts, recompute of named modules, or optimizer states on the host."""
-    return row.num_experts is not None or bool(row.recompute_modules) or row.optimizer_offload_fraction > 0
+    """Whether a row is priced as a plan: with experts, recompute of named modules, or a share on the host."""
+    away = max(row.optimizer_offload_fraction, row.activation_offload_fraction)
+    return row.num_experts is not None or bool(row.recompute_modules) or away > 0
 
 
 def _alone(row: ConfigurationRow, setting: Setting) -> Prediction:
@@ -103,6 +105,11 @@ def _alone(row: ConfigurationRow, setting: Setting) -> Prediction:
     if row.optimizer_offload_fraction and row.dp * row.cp > 1 and row.zero not in setting.offload_zero:
         beside = " or ".join(map(str, setting.offload_zero))
         return Prediction(error=f"zero is {row.zero}, expected {beside} beside optimizer_offload_fraction")
+    if share := row.activation_offload_fraction:
+        stages = row.pp > 1 and not setting.offload_pipelines
+        if stages or row.recompute not in setting.offload_recompute:
+            words = f"activation_offload_fraction is {share:g} beside pp {row.pp} and recompute {row.recompute}"
+            return Prediction(error=f"{words}, which the stack has not, expected 0")
     try:
         seconds, needed = priced_alone(row, setting, division_of(row))
     except DataError as error:

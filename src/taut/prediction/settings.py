@@ -17,6 +17,7 @@ from taut.data.analytic.device_rates import rates_of
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations, catalog_operators, memory_model_of
 from taut.data.catalog.devices import catalog_devices, catalog_section
+from taut.data.costs import RECOMPUTE
 from taut.data.device import DeviceSpec, Precision, core_inverse, usual_precision
 from taut.data.load import load_cluster
 from taut.data.memory import MemoryModel, ParameterBytes, parameter_bytes
@@ -80,6 +81,8 @@ class Setting:
     cp_comm: ContextKind
     host: Mapping[str, float] = field(default_factory=dict)
     offload_zero: tuple[int, ...] = (0, 1, 2, 3)
+    offload_recompute: tuple[str, ...] = RECOMPUTE
+    offload_pipelines: bool = True
 
 
 def setting_of(row: ConfigurationRow, given: Given) -> Setting:
@@ -117,18 +120,23 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         per_parameter=parameter_bytes(precision, row.grad_precision),
         overlap=stack is not None and stack.overlap_grad_reduce,
         cp_comm=runs.cp_comm[0] if runs else "p2p",
-        host=_host(row, device) if row.optimizer_offload_fraction else {},
+        host=_host(row, device) if row.optimizer_offload_fraction or row.activation_offload_fraction else {},
         offload_zero=tuple(stack.zero_beside_offload(row.optimizer_offload_fraction)) if stack else (0, 1, 2, 3),
+        offload_recompute=tuple(stack.offload_activations) if stack else RECOMPUTE,
+        offload_pipelines=stack is None or stack.offload_pipelines,
     )
 
 
 def _host(row: ConfigurationRow, device: DeviceSpec) -> dict[str, float]:
     """The memory of the hosts of a row's nodes: of each GPU what it has in the cluster that is named, or its own."""
     node = load_cluster(row.cluster or default_cluster(device)).nodes[0]
-    if node.host_memory_gbytes is None:
-        return {}
-    rate = node.host_memory_gbytes / node.gpus_per_node * min(row.gpus_per_node, row.n_gpus)
-    return {"host_memory_gbytes": rate, "host_memory_efficiency": node.host_memory_efficiency}
+    gpus, found = min(row.gpus_per_node, row.n_gpus), dict[str, float]()
+    if node.host_memory_gbytes is not None:
+        rate = node.host_memory_gbytes / node.gpus_per_node * gpus
+        found |= {"host_memory_gbytes": rate, "host_memory_efficiency": node.host_memory_efficiency}
+    if node.host_memory_gib is not None:
+        found["host_memory_gib"] = node.host_memory_gib / node.gpus_per_node * gpus
+    return found
 
 
 def _offloaded(row: ConfigurationRow, memory: MemoryModel, stack: Stack | None) -> MemoryModel:

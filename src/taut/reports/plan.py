@@ -92,6 +92,8 @@ def strategy_words(strategy: "StrategySection") -> str:
     sharding = f"ZeRO-{strategy.zero}{copies}" + (", sequence parallel" if strategy.sequence_parallel else "")
     if strategy.optimizer_offload:
         sharding += f", {100 * strategy.optimizer_offload:.3g}% of the optimizer states on the host"
+    if strategy.activation_offload:
+        sharding += f", {100 * strategy.activation_offload:.3g}% of the activations on the host"
     return f"{degrees}; {_schedule(strategy)}, {sharding}"
 
 

@@ -26,10 +26,9 @@ STRATEGY, COPIES = "--data-parallel-sharding-strategy", "--num-distributed-optim
 OFFLOAD = "--optimizer-offload-fraction"
 ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "--fine-grained-activation-offloading": (),
-    "--cpu-offloading": (),
-    "--cpu-offloading-num-layers": ("0",),
 }
-"""Flags that put activations into the host's memory, with the values that do not."""
+"""Flags that put activations of modules into the host's memory, with the values that do not."""
+LAYERS_ON_HOSTS = "--cpu-offloading-num-layers"
 MODULES = "--recompute-modules"
 """The one flag of several values that is read."""
 SHARDS = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -97,6 +96,8 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
         values["recompute_modules"] = "+".join(str(flags[MODULES]).split())
     if "--optimizer-cpu-offload" in flags:
         values["optimizer_offload_fraction"] = _fraction(flags.get(OFFLOAD) or "1")
+    if flags.get(LAYERS_ON_HOSTS) not in (None, "0"):
+        values["activation_offload_fraction"] = _share_of_layers(flags)
     if layers:
         values["layers"] = "|".join(map(str, layers))
     if "--global-batch-size" in flags:
@@ -110,6 +111,15 @@ def _check_activations(flags: Mapping[str, str | None]) -> None:
         if flag in flags and (flags[flag] or "") not in off:
             shown = f"{flag} {flags[flag] or ''}".strip()
             raise DataError(f"{shown}: activations in the host's memory are not priced, expected none")
+
+
+def _share_of_layers(flags: Mapping[str, str | None]) -> float:
+    """The share of the layers whose activations are in the host's memory."""
+    moved, layers = count(flags, LAYERS_ON_HOSTS), count(flags, "--num-layers", 0)
+    if not moved < layers:
+        shown = f"{LAYERS_ON_HOSTS} {moved}"
+        raise DataError(f"{shown}: expected fewer than the model's layers, which --num-layers states")
+    return moved / layers
 
 
 def _fraction(text: str) -> float:

@@ -41,6 +41,7 @@ def test_a_command_line_of_megatron() -> None:
         ("--micro-batch-size 2", "ep", 1),
         ("--micro-batch-size 2 --recompute-granularity full", "recompute", "full"),
         ("--micro-batch-size 2 --cpu-offloading-num-layers 0", "recompute", "none"),
+        ("--micro-batch-size 2 --num-layers 8 --cpu-offloading-num-layers 2", "activation_offload_fraction", 0.25),
         ("--micro-batch-size 2 --optimizer-cpu-offload", "optimizer_offload_fraction", 1.0),
         (
             "--micro-batch-size 2 --optimizer-cpu-offload --optimizer-offload-fraction 0.5",
@@ -99,7 +100,10 @@ WRONG = {
         "--micro-batch-size 1 --fine-grained-activation-offloading --offload-modules core_attn",
         "activations in the host's memory are not priced, expected none",
     ),
-    "p.sh": ("--micro-batch-size 1 --cpu-offloading-num-layers 5", "--cpu-offloading-num-layers 5: activations in"),
+    "p.sh": (
+        "--micro-batch-size 1 --num-layers 5 --cpu-offloading-num-layers 5",
+        "expected fewer than the model's layers",
+    ),
     "q.json": (
         '{"train_batch_size": 8, "activation_checkpointing": {"cpu_checkpointing": true}}',
         "activation_checkpointing.cpu_checkpointing true: activations in",

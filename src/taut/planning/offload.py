@@ -1,0 +1,117 @@
+"""What a request's shares of optimizer states and activations on hosts make of its space."""
+
+from collections.abc import Iterable
+
+from taut.data.memory import MemoryModel
+from taut.data.model import ModelSpec
+from taut.data.stack import Stack
+from taut.errors import FieldError
+from taut.formulations.space import StrategySpace
+from taut.formulations.tables.host_shares import ActivationOffload, OptimizerOffload
+from taut.formulations.tables.optimizer_offload import SHARES
+from taut.planning.request import PlanRequest
+
+LAYER_TOLERANCE = 1e-3
+"""Layers by which a stated share may be off a whole number of them: shares are written with six digits or so."""
+
+
+def beside_offload(request: PlanRequest, space: StrategySpace, stack: Stack, memory: MemoryModel) -> StrategySpace:
+    """
+    The space with the ZeRO stages beside which the stack has optimizer states on the host.
+
+    One share is the memory model's; several are each candidate's own. Those are left out that do not go with a fixed
+    ZeRO stage, and of ``auto`` those that the stack has not.
+
+    Raises
+    ------
+    FieldError
+        If the stack, the latency model or a fixed ZeRO stage does not go with a share.
+    """
+    asked = request.optimizer_offload_fraction
+    if not isinstance(asked, tuple):
+        return _beside_share(request, space, stack, memory.optimizer_offload_fraction)
+    if (most := max(asked)) and (request.latency_model != "step" or not stack.zero_beside_offload(1)):
+        _beside_share(request, space, stack, most)
+    listed = []
+    for share in asked:
+        try:
+            beside = _beside_share(request, space, stack, share)
+        except FieldError as error:
+            if error.field != "fix" and asked != SHARES:
+                raise
+            continue
+        listed.append(OptimizerOffload(fraction=share, zero=beside.zero))
+    if not listed:
+        _beside_share(request, space, stack, most)
+    return space.model_copy(update={"optimizer_offload": listed})
+
+
+def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, model: ModelSpec) -> StrategySpace:
+    """
+    The space with the shares of activations on hosts that are asked for and the stack has.
+
+    Where the stack offloads whole layers, shares are of so many of the model's layers, and fewer than all; those of
+    ``auto`` are rounded to such ones.
+
+    Raises
+    ------
+    FieldError
+        If the stack or the latency model does not go with a share, or it is of no whole number of layers.
+    """
+    asked, field = request.activation_offload_fraction, "activation_offload_fraction"
+    if asked is None or asked == 0:
+        return space
+    if request.latency_model != "step":
+        raise FieldError(field, _shown(asked), f"no part of {request.latency_model}, expected latency model step")
+    beside = [kind for kind in space.recompute if kind in stack.offload_activations]
+    if not beside:
+        expected = f" beside recompute {', '.join(stack.offload_activations)}" if stack.offload_activations else ""
+        raise FieldError(field, _shown(asked), f"not in {stack.name}, expected 0{expected}, or stack any")
+    shares = [asked] if isinstance(asked, float | int) else list(asked)
+    if stack.offload_layers:
+        shares = _of_layers(shares, len(model.blocks), rounded=asked == SHARES)
+    listed = [
+        ActivationOffload(
+            fraction=share, recompute=beside if share else space.recompute, pipelines=_piped(stack, share)
+        )
+        for share in shares
+    ]
+    return space.model_copy(update={"activation_offload": listed})
+
+
+def _piped(stack: Stack, share: float) -> bool:
+    return stack.offload_pipelines or not share
+
+
+def _of_layers(shares: Iterable[float], layers: int, *, rounded: bool) -> list[float]:
+    """Shares of whole layers, fewer than all."""
+    found = []
+    for share in shares:
+        count = min(round(share * layers), layers - 1) if rounded else round(share * layers)
+        if not rounded and (abs(count - share * layers) > LAYER_TOLERANCE or count >= layers):
+            reason = f"is of no whole number of {layers} layers below all, expected such as {layers // 2 / layers:.6g}"
+            raise FieldError("activation_offload_fraction", f"{share:g}", reason)
+        found.append(count / layers)
+    return sorted(set(found))
+
+
+def _shown(asked: float | tuple[float, ...]) -> str:
+    return ",".join(f"{share:g}" for share in (asked if isinstance(asked, tuple) else (asked,)))
+
+
+def _beside_share(request: PlanRequest, space: StrategySpace, stack: Stack, fraction: float) -> StrategySpace:
+    """The space with the ZeRO stages that go with a share of the optimizer states on the host."""
+    field = "optimizer_offload_fraction"
+    if not fraction:
+        return space
+    shown = f"{fraction:g}"
+    if request.latency_model != "step":
+        raise FieldError(field, shown, f"no part of {request.latency_model}, expected latency model step")
+    allowed = stack.zero_beside_offload(fraction)
+    if not allowed:
+        some = f", {1 if stack.offload_zero else 0}" if stack.offload_zero else ""
+        raise FieldError(field, shown, f"not in {stack.name}, expected 0{some}, or stack any")
+    if (zero := space.fixed.get("zero")) is not None and zero not in allowed:
+        beside = ", ".join(map(str, allowed))
+        raise FieldError("fix", f"zero={zero}", f"not beside {field} in {stack.name}, expected one of {beside}")
+    return space.of_zero(allowed)

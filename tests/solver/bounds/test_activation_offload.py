@@ -1,0 +1,123 @@
+"""Bounds and searches of problems with activations on hosts, beside the enumerated optimum."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from taut.formulations.problem import PlanningProblem
+from taut.formulations.space import StrategySpace
+from taut.formulations.tables.activation_offload import HOST_FULL
+from taut.solver.certificate.verify import verify_document
+from taut.solver.certificate.write import plan_document
+from taut.solver.result import Limits, Status
+from taut.solver.search.search import search
+from tests.support.blocks import blocks
+from tests.support.instances import random_problem, with_offload
+from tests.support.ladder import check_candidates
+from tests.support.oracle import enumerate_all
+
+pytestmark = pytest.mark.proof
+
+
+def on_hosts(seed: int, *, few: bool = False) -> PlanningProblem:
+    """A random problem with shares of activations on hosts of any size, in turn with experts and states on hosts."""
+    rng = np.random.default_rng((seed, 8))
+    given = random_problem(seed, measured=seed % 5 == 0, large=seed % 7 == 4, experts=seed % 3 == 0)
+    given = with_offload(seed, given)
+    away = seed % 2 * given.memory.optimizer_offload_fraction
+    shares = sorted(rng.choice([0.0, 0.3, 0.5, 1.0], size=2 if few else 3, replace=False).tolist())
+    kinds = [["none", "selective", "full"], ["none"], ["full", "none"], ["selective", "none"]]
+    listed = [
+        {"fraction": s, "recompute": kinds[rng.integers(4)], "pipelines": bool(rng.random() < 0.8)} for s in shares
+    ]
+    more: dict[str, Any] = {"activation_offload": listed, "zero": [[0, 1], [2], [3], [1]][seed % 4]}
+    space = StrategySpace.parse(given.space.model_dump(mode="json") | more, "space")
+    gib = float(10 ** rng.uniform(-4, 1))
+    groups = [
+        node.model_copy(
+            update={
+                "host_memory_gib": gib * rng.uniform(1, 2),
+                "device": node.device.model_copy(update={"host_link_gbytes": float(10 ** rng.uniform(-1, 2))}),
+            }
+        )
+        for node in given.cluster.nodes
+    ]
+    first = {node.device.name: node.device for node in reversed(groups)}
+    groups = [node.model_copy(update={"device": first[node.device.name]}) for node in groups]
+    memory = given.memory.model_copy(update={"optimizer_offload_fraction": away})
+    cluster = given.cluster.model_copy(update={"nodes": groups})
+    return replace(given, space=space, memory=memory, cluster=cluster, overlap_grad_reduce=seed % 4 == 0)
+
+
+@pytest.mark.parametrize("block", blocks(10, every_run=1))
+def test_no_bound_with_activations_on_hosts_is_above_the_optimum(block: int) -> None:
+    """A thousand candidates, a hundred a block, with full hosts and infeasible ones among them."""
+    checked, seed, full = 0, 30_000 + 1_000 * block, 0
+    while checked < 100:
+        given = on_hosts(seed)
+        some = [each for each in given.candidates if each.activation_offload]
+        found = check_candidates(given, some, seed, 5)
+        full += sum(bool((given.tables(each).activation >= HOST_FULL).any()) for each in found)
+        checked, seed = checked + len(found), seed + 1
+    assert full > 0
+
+
+@pytest.mark.parametrize("block", blocks(8, every_run=1))
+def test_searches_choose_the_share_of_activations(block: int) -> None:
+    """The enumerated optimum lies between bound and plan, infinite where none is found, and the certificate holds."""
+    ended, chosen = [], set()
+    for seed in range(4 * block, 4 * (block + 1)):
+        given = on_hosts(seed, few=True)
+        best, found = enumerate_all(given).seconds, search(given, Limits())
+        ended.append(found.status)
+        if found.incumbent is None:
+            assert best == float("inf"), seed
+            continue
+        assert found.incumbent.seconds >= best * (1 - 1e-9), seed
+        assert found.lower_bound <= best * (1 + 1e-9), seed
+        chosen.add(found.incumbent.strategy.candidate.activation_offload)
+        made = json.loads(json.dumps(plan_document(given, found, Limits())))
+        assert verify_document(made).faults == (), seed
+    assert {Status.OPTIMAL, Status.FEASIBLE} & set(ended) and chosen
+
+
+def _made() -> dict[str, Any]:
+    """A plan with a share of the activations on hosts."""
+    plans = ((given, search(given, Limits())) for given in map(on_hosts, range(100)))
+    given, found = next(
+        (given, found)
+        for given, found in plans
+        if found.incumbent and found.incumbent.strategy.candidate.activation_offload
+    )
+    return dict(json.loads(json.dumps(plan_document(given, found, Limits()))))
+
+
+def test_corrupted_shares_of_activations_are_refused() -> None:
+    """A certificate with another share, host memory that is too small or a slow link, digests matched, is refused."""
+    from tests.solver.certificate.test_verify import resigned
+
+    made = _made()
+    assert verify_document(made).holds
+
+    def share(plan: Any) -> None:
+        plan["strategy"]["activation_offload"] *= 0.5
+
+    def listed(plan: Any) -> None:
+        for each in plan["certificate"]["space"]["activation_offload"]:
+            each["fraction"] *= 0.5
+
+    def host(plan: Any) -> None:
+        for node in plan["inputs"]["cluster"]["spec"]["nodes"]:
+            node["host_memory_gib"] = 1e-9
+
+    def link(plan: Any) -> None:
+        for node in plan["inputs"]["cluster"]["spec"]["nodes"]:
+            node["device"]["host_link_gbytes"] = 1e-4
+
+    for corrupt in (share, listed, host, link):
+        changed = json.loads(json.dumps(made))
+        corrupt(changed)
+        assert not verify_document(resigned(changed)).holds, corrupt.__name__
