@@ -3,7 +3,8 @@ The bound of two spaces together: plans of one degree for all stages, and plans 
 
 (1) The better plan's document holds that of the other space's best plan as ``other_space``. With the bounds L and L' of
     the two, no plan of either space takes less than :math:`\min(L, L')`. Where the other space has no plan that fits,
-    or none was found in time, ``other_space`` states that, and a bound; neither has a proof, and a check claims none.
+    or none was found in time, ``other_space`` states that, and a bound; neither has a proof, so that a check derives no
+    bound of the two.
 (2) A check of both documents proves (1) if they are about the same problem: model, cluster, memory model, calibration,
     batch and what is fixed are the same, every cost that both tables have is equal, and the other plan is no faster.
 """
@@ -92,7 +93,7 @@ def verify_plan(values: dict[str, Any], source: str = "plan") -> Verification:
     if other is None:
         return own
     if isinstance(other, WithoutPlan):
-        return replace(own, claimed=(*own.claimed, f"{NAME}.status"))
+        return replace(own, lower_bound=-math.inf, claimed=(*own.claimed, f"{NAME}.status"))
     second = _verified(values[NAME], f"{source}: {NAME}")
     faults = [*own.faults, *(f"{NAME}: {fault}" for fault in second.faults)]
     if not faults:

@@ -81,10 +81,11 @@ def test_the_other_plan_is_of_the_same_problem() -> None:
 
 
 def test_a_space_without_a_plan_is_a_claim(found: Plan | MeshedPlan) -> None:
-    """Where the other space has no plan, its state is stated and claimed; a wrong state is bad input."""
+    """Where the other space has no plan, its state is claimed and no bound derived; a wrong state is bad input."""
     values = {**found.document, NAME: {"status": "infeasible", "lower_bound_s": None}}
     outcome = verify_plan(values)
     assert outcome.holds and outcome.claimed[-1] == f"{NAME}.status"
+    assert outcome.lower_bound == float("-inf") and outcome.gap is None
     with pytest.raises(taut.DataError, match="other_space: status"):
         verify_plan({**values, NAME: {"status": "fine"}})
     with pytest.raises(taut.DataError, match="expected that of the other space"):
