@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from taut.data.arrays import Floats
-from taut.data.calibration import EXPERT_TERMS, GATHER_SLOWDOWN, KEPT, Calibration, uncalibrated
+from taut.data.calibration import EXPERT_TERMS, KEPT, Calibration, uncalibrated
 from taut.data.samples import ConfigurationRow
 from taut.prediction.expert_terms import slopes
+from taut.prediction.fitting import gather_slowdown_of
 from taut.prediction.settings import Given, find_device, setting_of
 from taut.solver.calibration.fitted import fit_calibration
 from taut.solver.calibration.latency import (
@@ -66,8 +67,7 @@ def calibrate_experts(
     """
     devices = list({row.gpu: find_device(row.gpu) for row in rows}.values())
     samples = expert_samples(rows, about, launches)
-    slowdown = 0.0 if any(row.zero >= 2 for row in rows) else GATHER_SLOWDOWN
-    about = {"nodes": "any", **about, "experts": True, "gather_slowdown": slowdown}
+    about = {"nodes": "any", **about, "experts": True, "gather_slowdown": gather_slowdown_of(rows)}
     found = fit_calibration(samples, devices[0], about, EXPERT_TERMS)
     several = len(devices) > 1
     return [

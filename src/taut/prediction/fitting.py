@@ -77,9 +77,14 @@ def calibrate(rows: list[ConfigurationRow], about: dict[str, Any], like: Calibra
         "cluster": about["cluster"] or default_cluster(device),
         "nodes": "any" if len(many) > 1 else "many" if many == {True} else "one",
         "precision": precisions.pop() if len(precisions) == 1 else None,
-        "gather_slowdown": 0.0 if any(row.zero >= 2 for row in rows) else GATHER_SLOWDOWN,
+        "gather_slowdown": gather_slowdown_of(rows),
     }
     return fit_calibration(samples_by_stack(rows, device, about), device, about, like=like)
+
+
+def gather_slowdown_of(rows: list[ConfigurationRow]) -> float:
+    """What kernels lose beside gathers: nothing more where runs with shards are among those of a fit."""
+    return 0.0 if any(row.zero >= 2 for row in rows) else GATHER_SLOWDOWN
 
 
 def samples_by_stack(
