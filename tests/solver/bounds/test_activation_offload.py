@@ -17,7 +17,7 @@ from taut.solver.search.search import search
 from tests.support.blocks import blocks
 from tests.support.instances import random_problem, with_offload
 from tests.support.ladder import check_candidates
-from tests.support.oracle import enumerate_all
+from tests.support.searches import check_search
 
 pytestmark = pytest.mark.proof
 
@@ -71,16 +71,10 @@ def test_searches_choose_the_share_of_activations(block: int) -> None:
     ended, chosen = [], set()
     for seed in range(4 * block, 4 * (block + 1)):
         given = on_hosts(seed, few=True)
-        best, found = enumerate_all(given).seconds, search(given, Limits())
+        found, _ = check_search(given, seed)
         ended.append(found.status)
-        if found.incumbent is None:
-            assert best == float("inf"), seed
-            continue
-        assert found.incumbent.seconds >= best * (1 - 1e-9), seed
-        assert found.lower_bound <= best * (1 + 1e-9), seed
-        chosen.add(found.incumbent.strategy.candidate.activation_offload)
-        made = json.loads(json.dumps(plan_document(given, found, Limits())))
-        assert verify_document(made).faults == (), seed
+        if found.incumbent:
+            chosen.add(found.incumbent.strategy.candidate.activation_offload)
     assert {Status.OPTIMAL, Status.FEASIBLE} & set(ended) and chosen
 
 
