@@ -28,7 +28,7 @@ activations along the sequence and so relies on (3).
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations, product
-from math import gcd, lcm
+from math import gcd
 
 from taut.formulations.candidates import priced, recompute_of, zero_stages
 from taut.formulations.degrees import divisors
@@ -45,6 +45,11 @@ class Mesh:
     dp: int
     pp: int
     micro_batch: int
+
+    def candidate(self, pp: int, num_micro_batches: int, zero: int = 0, recompute: str = "") -> Candidate:
+        """The ordinary candidate of a pipeline of ``pp`` stages that those of the mesh are priced as, (7)."""
+        degrees = pp, self.tp, self.dp, 1, self.micro_batch, num_micro_batches
+        return Candidate(*degrees, "1f1b", zero if self.dp > 1 else 0, self.tp > 1, (), 0, recompute)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -78,10 +83,7 @@ class MeshChoice:
 
     def candidate(self, k: int) -> Candidate:
         """The ordinary candidate that stages of the mesh at place k are priced as, (7)."""
-        mesh = self.meshes[k]
-        zero, sharded = self.zero if mesh.dp > 1 else 0, mesh.tp > 1
-        degrees = self.pp, mesh.tp, mesh.dp, 1, mesh.micro_batch, self.num_micro_batches
-        return Candidate(*degrees, "1f1b", zero, sharded, (), 0, self.recompute)
+        return self.meshes[k].candidate(self.pp, self.num_micro_batches, self.zero, self.recompute)
 
     def words(self, types: list[str]) -> str:
         """One line."""
@@ -91,18 +93,23 @@ class MeshChoice:
 
 def mesh_choices(problem: PlanningProblem) -> list[MeshChoice]:
     """Every choice of meshes, (1) to (6), in ascending order."""
-    return sorted(choice for choices in choices_by_degrees(problem) for choice in choices)
+    every = (alike for together in divisors(problem.space.global_batch) for alike in choices_at(problem, together))
+    return sorted(choice for alike in every for choice in alike)
 
 
-def choices_by_degrees(problem: PlanningProblem) -> Iterator[list[MeshChoice]]:
-    """Every choice of meshes, (1) to (6), as lists with the same degrees, which may be empty."""
+def choices_at(problem: PlanningProblem, together: int) -> Iterator[list[MeshChoice]]:
+    """Choices whose pipeline takes so many sequences at once, (1) to (6), as lists, which may be empty."""
     kinds = range(len(problem.device_types))
-    options = [_degrees(problem, kind) for kind in kinds]
-    known: dict[tuple[int, int], bool] = {}
+    options = [meshes_of_type(problem, kind, together) for kind in kinds]
     for order in permutations(kinds):
-        for degrees in product(*(options[kind] for kind in order)):
-            shared = _shared(problem, order, degrees)
-            yield [c for c in shared if all(_priced(problem, c.candidate(k), known) for k in range(len(c.meshes)))]
+        for meshes in product(*(options[kind] for kind in order)):
+            yield [*_shared(problem, meshes, problem.space.global_batch // together)]
+
+
+def meshes_of_type(problem: PlanningProblem, kind: int, together: int) -> list[Mesh]:
+    """Meshes of one type in a pipeline that takes so many sequences at once, (1) to (4)."""
+    found = [Mesh(kind, tp, dp, pp, together // dp) for tp, dp, pp in _degrees(problem, kind) if together % dp == 0]
+    return [mesh for mesh in found if priced(problem.model, problem.cluster, problem.costs, mesh.candidate(2, 1))]
 
 
 def _degrees(problem: PlanningProblem, kind: int) -> list[tuple[int, int, int]]:
@@ -119,29 +126,13 @@ def _degrees(problem: PlanningProblem, kind: int) -> list[tuple[int, int, int]]:
     return [(tp, dp, int(sizes.sum()) // tp // dp) for tp in fits for dp in divisors(int(sizes.sum()) // tp)]
 
 
-def _shared(
-    problem: PlanningProblem, order: tuple[int, ...], degrees: tuple[tuple[int, int, int], ...]
-) -> Iterator[MeshChoice]:
-    """Choices of some degrees, (2), (5) and (6)."""
-    space, replicas, pp = problem.space, [dp for _, dp, _ in degrees], sum(pp for _, _, pp in degrees)
-    tied = problem.model.shares_embedding and degrees[0][:2] != degrees[-1][:2]
+def _shared(problem: PlanningProblem, meshes: tuple[Mesh, ...], num_micro_batches: int) -> Iterator[MeshChoice]:
+    """Choices of some meshes, (1), (5) and (6)."""
+    space, pp, ends = problem.space, sum(mesh.pp for mesh in meshes), (meshes[0], meshes[-1])
+    tied = problem.model.shares_embedding and len({(mesh.tp, mesh.dp) for mesh in ends}) > 1
     if pp > len(problem.model.blocks) or space.fixed.get("pp", pp) != pp or tied:
         return
     every = [""] if space.recompute_by_stage else recompute_of(space, "1f1b")
-    for together in divisors(space.global_batch):
-        if together % lcm(*replicas):
-            continue
-        meshes = tuple(
-            Mesh(kind, tp, dp, stages, together // dp) for kind, (tp, dp, stages) in zip(order, degrees, strict=True)
-        )
-        for zero in zero_stages(space, pp, max(replicas)):
-            if zero < 2 and space.fixed.get("zero", zero) == zero:
-                yield from (MeshChoice(meshes, space.global_batch // together, zero, kind) for kind in every)
-
-
-def _priced(problem: PlanningProblem, candidate: Candidate, known: dict[tuple[int, int], bool]) -> bool:
-    """Whether layers have a price at the degrees of a mesh, (4)."""
-    key = candidate.tp, candidate.micro_batch
-    if key not in known:
-        known[key] = priced(problem.model, problem.cluster, problem.costs, candidate)
-    return known[key]
+    for zero in zero_stages(space, pp, max(mesh.dp for mesh in meshes)):
+        if zero < 2 and space.fixed.get("zero", zero) == zero:
+            yield from (MeshChoice(meshes, num_micro_batches, zero, kind) for kind in every)

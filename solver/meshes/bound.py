@@ -21,6 +21,10 @@ step time (5) of ``taut.formulations.meshes.step_time`` is at least its term of 
     :math:`r_k = \min_l c_k(l) / a(l)` and :math:`W = \sum_l a(l)`, layers of W in all are on the meshes: the sum of
     stages is at least :math:`W \min_k r_k`, and the slowest at least :math:`W / \sum_k (pp_k / r_k)`. This bound is
     below (4), without memory, hops and reductions, and takes no dynamic program.
+(6) Of all choices whose pipeline takes B sequences at once, m = g / B micro-batches, whatever the order of their
+    meshes: with a any one positive reference, :math:`r_k` the least and :math:`s_k` the largest :math:`pp_k / r_k` over
+    the degrees of type k, at least :math:`W \min_k r_k + (m - 1) W / \sum_k s_k` as in (5). It takes the prices of
+    layers alone, and is known before a choice is enumerated.
 """
 
 import math
@@ -34,7 +38,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.costs import RECOMPUTE
 from taut.formulations.gradient_reductions import least_bytes, optimized_parameters, optimizer_shards
-from taut.formulations.meshes.choice import Mesh, MeshChoice
+from taut.formulations.meshes.choice import Mesh, MeshChoice, meshes_of_type
 from taut.formulations.meshes.step_time import hop_inverse
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
@@ -64,14 +68,28 @@ class MeshBounds:
     _rings: dict[tuple[int, int, int, bool], float] = field(default_factory=dict)
     _hops: dict[tuple[tuple[Mesh, ...], int, int], HopRange] = field(default_factory=dict)
 
+    def of_all(self, together: int) -> float:
+        """The bound (6) of all choices that take so many sequences at once; infinite where there is none."""
+        types, m = range(len(self.problem.device_types)), self.problem.space.global_batch // together
+        every = [meshes_of_type(self.problem, kind, together) for kind in types]
+        if not all(every):
+            return math.inf
+        layers = [[self._layer(mesh.candidate(2, 1), mesh.kind) for mesh in meshes] for meshes in every]
+        reference = layers[0][0]
+        ratios = [[float((each / reference).min()) for each in of_type] for of_type in layers]
+        stages = [max(mesh.pp / r for mesh, r in zip(*both, strict=True)) for both in zip(every, ratios, strict=True)]
+        return self._of_work(float(reference.sum()), min(map(min, ratios)), sum(stages), m)
+
     def floor(self, choice: MeshChoice) -> float:
-        """The bound (5), whether or not anything fits; taken down by what rounding may have added."""
+        """The bound (5), whether or not anything fits."""
         each = [self._layer(choice.candidate(k), mesh.kind) for k, mesh in enumerate(choice.meshes)]
         ratios = np.array([float((layers / each[0]).min()) for layers in each])
-        work, stages = float(each[0].sum()), np.array([mesh.pp for mesh in choice.meshes])
-        slowest = work / float((stages / ratios).sum())
-        least = work * float(ratios.min()) + (choice.num_micro_batches - 1) * slowest
-        return least * (1 - SOLVED) + self.problem.constant_seconds
+        stages = float((np.array([mesh.pp for mesh in choice.meshes]) / ratios).sum())
+        return self._of_work(float(each[0].sum()), float(ratios.min()), stages, choice.num_micro_batches)
+
+    def _of_work(self, work: float, ratio: float, stages: float, m: int) -> float:
+        """Seconds of W on stages in all, (5); taken down by what rounding may have added."""
+        return (work * ratio + (m - 1) * work / stages) * (1 - SOLVED) + self.problem.constant_seconds
 
     def _layer(self, candidate: Candidate, kind: int) -> Floats:
         """Least seconds of every layer on a mesh, (L,)."""

@@ -1,7 +1,8 @@
 """
 A plan of meshes as a document: ``taut-meshes/1``, with inputs, space, strategy, devices, predictions and certificate.
 
-The certificate states how many choices of meshes the space has and a lower bound of the step time over all of them;
+The certificate states how many choices of meshes the space has, unless a limit came before they were enumerated, and a
+lower bound of the step time over all of them;
 ``examined`` are those that the search found plans of, with their own bounds, for readers. A check enumerates and bounds
 all choices again (``taut.solver.meshes.verify``).
 """
@@ -85,7 +86,7 @@ class MeshCertificate(StatedSection):
     """Objective, bound over all choices, and the space."""
 
     latency_model: Literal["step"]
-    choices: Whole
+    choices: Whole | None
     examined: list[ExaminedSection]
 
 
@@ -187,8 +188,9 @@ def mesh_document(problem: PlanningProblem, result: MeshSearch, limits: Limits) 
         "provenance": {
             "taut": version("taut"),
             "python": platform.python_version(),
-            "limits": {"time_s": limits.time_limit, "gap": limits.gap},
+            "limits": {"time_s": limits.time_limit, "work": limits.work_limit, "gap": limits.gap},
             "stopped_by": str(result.stopped_by),
+            "work": result.work,
             "wall_s": result.wall_s,
         },
     }

@@ -1,16 +1,18 @@
 r"""
 The best plan of meshes: a branch and bound over their choices.
 
-(1) Choices wait in the order of their bounds (``taut.solver.meshes.bound`` (5), then (4), then (1)). The one with the
-    least bound is refined: by its next bound, and in the end by plans; then it is done. The search ends where no choice
-    that is not done has a bound below the incumbent; the global bound is the least of the incumbent and all bounds.
+(1) Choices wait in the order of their bounds (``taut.solver.meshes.bound`` (5), then (4), then (1)), those that take as
+    many sequences at once together until they are enumerated (6). What has the least bound is refined: choices together
+    are enumerated, a choice is bounded by its next bound, and in the end by plans; then it is done. The search ends
+    where nothing that is not done has a bound below the incumbent; the global bound is the least of the incumbent and
+    all bounds. A refinement is a unit of work. Until there is an incumbent, a choice is refined to its end.
 (2) Plans of a choice have devices in the two orders of ranks that FlagScale has, over the nodes of a type in the
     cluster's order: ``tp-cp-ep-dp-pp``, stage by stage, and ``tp-pp-dp``, replica by replica. The division is the one
     that attains the bound, and others that are reached from it by steepest descent over one layer moved between
     neighbouring stages, each stage with its cheapest recompute that fits.
 
-(3) Limits end the enumeration and the first bounds as well. Choices that have no bound yet may be better than anything,
-    so the global bound is minus infinity then.
+(3) Limits end an enumeration as well. Choices together then keep the bound of all of them, which is valid, and how many
+    choices there are is not known.
 
 The bound holds for any placement and division; the plans are only those of (2).
 """
@@ -24,7 +26,8 @@ from itertools import count
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.formulations.meshes.choice import MeshChoice, choices_by_degrees
+from taut.formulations.degrees import divisors
+from taut.formulations.meshes.choice import MeshChoice, choices_at
 from taut.formulations.meshes.step_time import MeshPlan, mesh_step
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
@@ -36,6 +39,7 @@ from taut.solver.stopwatch import Stopwatch
 ORDERS = ("tp-cp-ep-dp-pp", "tp-pp-dp")
 """Orders of ranks inside a mesh, (2); the second one is FlagScale's ``use_tp_pp_dp_mapping``."""
 FLOOR, QUICK, EXACT = 0, 1, 2
+"""The last bound of a choice that waits, (1)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +54,7 @@ class MeshIncumbent:
 @dataclass(frozen=True, eq=False)
 class MeshSearch:
     """
-    Outcome: incumbent and global bound, how many choices there are and how many were refined, and why it ended.
+    Outcome: incumbent and global bound, how many choices there are, None if unknown, and why it ended.
 
     ``examined`` are the choices with plans, in the order of their bounds: choice, bound, seconds of its best plan.
     """
@@ -59,8 +63,9 @@ class MeshSearch:
     stopped_by: StoppedBy
     incumbent: MeshIncumbent | None
     lower_bound: float
-    choices: int
+    choices: int | None
     examined: tuple[tuple[MeshChoice, float, float], ...]
+    work: int
     wall_s: float
 
 
@@ -73,26 +78,28 @@ def search_meshes(problem: PlanningProblem, limits: Limits, progress: Progress |
     problem
         What is planned, on devices of several types.
     limits
-        Time, and the gap that is good enough.
+        Time, work, and the gap that is good enough.
     progress
         Called with elapsed seconds, incumbent, bound and what was just done.
     """
     with Stopwatch() as watch, interrupt_requested() as asked:
+        run = _Run(problem)
 
-        def stop() -> StoppedBy | None:
+        def late() -> StoppedBy | None:
             if asked():
                 return StoppedBy.INTERRUPT
-            late = limits.time_limit is not None and watch.seconds >= limits.time_limit
-            return StoppedBy.TIME if late else None
+            out_of_time = limits.time_limit is not None and watch.seconds >= limits.time_limit
+            return StoppedBy.TIME if out_of_time else None
 
-        run = _Run(problem)
-        stopped = run.begin(stop)
+        stopped = None
         while stopped is None and run.waiting and not run.is_done:
             gap = relative_gap(run.seconds, run.lower_bound)
             if gap is not None and gap <= limits.gap:
                 stopped = StoppedBy.GAP
-            elif (stopped := stop()) is None:
-                found = run.refine()
+            elif limits.work_limit is not None and run.work >= limits.work_limit:
+                stopped = StoppedBy.WORK
+            elif (stopped := late()) is None:
+                found = run.refine(late)
                 if progress is not None and found is not None:
                     progress(watch.seconds, run.seconds, run.lower_bound, found.words(problem.device_types))
         return run.outcome(stopped or StoppedBy.EXHAUSTED, watch.seconds)
@@ -103,26 +110,17 @@ class _Run:
 
     def __init__(self, problem: PlanningProblem) -> None:
         self._problem, self._bounds, self._count = problem, MeshBounds(problem), 0
-        self._number, self._begun = count(), False
+        self._number, self.work = count(), 0
         self.incumbent: MeshIncumbent | None = None
         self.done: list[tuple[MeshChoice, float, float]] = []
-        self.waiting: list[tuple[float, int, int, MeshChoice]] = []
+        self.waiting: list[tuple[float, int, int, MeshChoice | int]] = []
+        for together in divisors(problem.space.global_batch):
+            self._wait(self._bounds.of_all(together), FLOOR, together)
 
-    def begin(self, stop: Callable[[], StoppedBy | None]) -> StoppedBy | None:
-        """Enumerate and bound all choices; why it stopped before it was done, (3)."""
-        choices = list[MeshChoice]()
-        for alike in choices_by_degrees(self._problem):
-            choices += alike
-            if (stopped := stop()) is not None:
-                return stopped
-        self._count = len(choices)
-        for choice in sorted(choices):
-            self.waiting.append((self._bounds.floor(choice), next(self._number), FLOOR, choice))
-            if (stopped := stop()) is not None:
-                return stopped
-        heapq.heapify(self.waiting)
-        self._begun = True
-        return None
+    def _wait(self, bound: float, level: int, choice: MeshChoice | int) -> None:
+        """Let a choice wait, or all that take so many sequences at once, unless none of them fits."""
+        if math.isfinite(bound):
+            heapq.heappush(self.waiting, (bound, next(self._number), level, choice))
 
     @property
     def seconds(self) -> float:
@@ -136,24 +134,26 @@ class _Run:
 
     @property
     def lower_bound(self) -> float:
-        """The least of the incumbent and all bounds, (1) and (3)."""
-        if not self._begun:
-            return -math.inf
+        """The least of the incumbent and all bounds, (1)."""
         done = min((bound for _, bound, _ in self.done), default=math.inf)
         return min(self.seconds, done, self.waiting[0][0] if self.waiting else math.inf)
 
-    def refine(self) -> MeshChoice | None:
-        """Refine the choice with the least bound; it is returned where it has a better plan, (1)."""
+    def refine(self, late: Callable[[], StoppedBy | None]) -> MeshChoice | None:
+        """Refine what has the least bound; a choice is returned where it has a better plan, (1)."""
         bound, _, level, choice = heapq.heappop(self.waiting)
+        self.work += 1
+        if isinstance(choice, int):
+            self._enumerate(bound, choice, late)
+            return None
         if level == FLOOR:
-            if math.isfinite(quick := max(bound, self._bounds.quick(choice))):
-                heapq.heappush(self.waiting, (quick, next(self._number), QUICK, choice))
+            bound = max(bound, self._bounds.quick(choice))
+        if math.isinf(bound) or (level == FLOOR and self.incumbent is not None):
+            self._wait(bound, QUICK, choice)
             return None
         exact, ends = self._bounds.exact(choice)
         exact = max(bound, exact)
-        if level == QUICK and self.waiting and exact > self.waiting[0][0]:
-            if math.isfinite(exact):
-                heapq.heappush(self.waiting, (exact, next(self._number), EXACT, choice))
+        if level == QUICK and self.incumbent is not None and self.waiting and exact > self.waiting[0][0]:
+            self._wait(exact, EXACT, choice)
             return None
         if not ends:
             return None
@@ -165,15 +165,34 @@ class _Run:
             return choice
         return None
 
+    def _enumerate(self, bound: float, together: int, late: Callable[[], StoppedBy | None]) -> None:
+        """Let all choices wait that take so many sequences at once, (1) and (3)."""
+        found = list[tuple[MeshChoice, float]]()
+        for alike in choices_at(self._problem, together):
+            found += [(choice, self._bounds.floor(choice)) for choice in alike]
+            if late() is not None:
+                self._wait(bound, FLOOR, together)
+                return
+        self._count += len(found)
+        for choice, floor in sorted(found):
+            self._wait(max(bound, floor), FLOOR, choice)
+
+    def _number_of_choices(self) -> int:
+        """How many there are, with those that are not enumerated since their bounds are too high."""
+        left = [choice for _, _, _, choice in self.waiting if isinstance(choice, int)]
+        return self._count + sum(len(alike) for each in left for alike in choices_at(self._problem, each))
+
     def outcome(self, stopped: StoppedBy, wall_s: float) -> MeshSearch:
         """What the search ends with."""
         bound, gap = self.lower_bound, relative_gap(self.seconds, self.lower_bound)
         if self.incumbent is None:
-            status = Status.UNKNOWN if self.waiting or not self._begun else Status.INFEASIBLE
+            status = Status.UNKNOWN if self.waiting else Status.INFEASIBLE
         else:
             status = Status.OPTIMAL if gap is not None and gap <= SOLVED else Status.FEASIBLE
         examined = tuple(sorted(self.done, key=lambda entry: entry[1]))
-        return MeshSearch(status, stopped, self.incumbent, bound, self._count, examined, wall_s)
+        known = stopped in (StoppedBy.EXHAUSTED, StoppedBy.GAP)
+        choices = self._number_of_choices() if known else None
+        return MeshSearch(status, stopped, self.incumbent, bound, choices, examined, self.work, wall_s)
 
 
 def ranked_devices(problem: PlanningProblem, choice: MeshChoice, order: str) -> tuple[Ints, ...]:

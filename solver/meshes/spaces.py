@@ -2,7 +2,8 @@ r"""
 The bound of two spaces together: plans of one degree for all stages, and plans of meshes.
 
 (1) The better plan's document holds that of the other space's best plan as ``other_space``. With the bounds L and L' of
-    the two, no plan of either space takes less than :math:`\min(L, L')`. Where the other space has no plan that fits,
+    the two, no plan of either space takes less than :math:`\min(L, L')`, which ``both_spaces`` states with the gap and
+    the status that follow. Where the other space has no plan that fits,
     or none was found in time, ``other_space`` states that, and a bound; neither has a proof, so that a check derives no
     bound of the two.
 (2) A check of both documents proves (1) if they are about the same problem: model, cluster, memory model, calibration,
@@ -27,11 +28,13 @@ from taut.solver.certificate.document import (
     parse_document,
     problem_of,
 )
+from taut.solver.certificate.figures import status_of
 from taut.solver.certificate.verify import Verification, verify_document
 from taut.solver.meshes.document import parse_meshes
 from taut.solver.meshes.verify import verify_meshes
+from taut.solver.result import Status, relative_gap
 
-NAME = "other_space"
+NAME, BOTH = "other_space", "both_spaces"
 SAME = ("global_batch", "stack", "recompute", "recompute_modules", "fixed")
 """Fields of the space that both searches have alike."""
 
@@ -73,6 +76,29 @@ def bound_of_both(own: float | None, other: DocumentFrame | WithoutPlan | None) 
     return None if own is None or bound is None else min(own, bound)
 
 
+def with_other_space(values: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan's document that holds what is known of the other space, and the claim about both, (1)."""
+    found = {**values, NAME: other}
+    stated = values["certificate"]
+    return {**found, BOTH: _claim(stated["objective_s"], stated["lower_bound_s"], other_space(found, "a plan"))}
+
+
+def status_of_both(objective: float, own: float | None, other: DocumentFrame | WithoutPlan | None) -> Status:
+    """What the gap to the bound of both makes of the plan, (1)."""
+    return status_of(_gap(objective, bound_of_both(own, other)))
+
+
+def _claim(objective: float, own: float | None, other: DocumentFrame | WithoutPlan | None) -> dict[str, Any]:
+    """Status, bound and gap of both spaces, (1)."""
+    bound = bound_of_both(own, other)
+    status = str(status_of_both(objective, own, other))
+    return {"status": status, "lower_bound_s": bound, "gap": _gap(objective, bound)}
+
+
+def _gap(objective: float, bound: float | None) -> float | None:
+    return None if bound is None else relative_gap(objective, bound)
+
+
 def verify_plan(values: dict[str, Any], source: str = "plan") -> Verification:
     """
     Check a document of either space, with the other one's where it holds one, (2).
@@ -91,13 +117,16 @@ def verify_plan(values: dict[str, Any], source: str = "plan") -> Verification:
     """
     own, other = _verified(values, source), other_space(values, source)
     if other is None:
-        return own
+        return own if values.get(BOTH) is None else replace(own, faults=(*own.faults, f"{BOTH} has no {NAME}"))
+    document = parse_meshes(values, source) if values["format"] == MESHES else parse_document(values, source)
+    claim = _claim(document.certificate.objective_s, document.certificate.lower_bound_s, other)
+    faults = [] if values.get(BOTH) in (None, claim) else [f"{BOTH} is {values[BOTH]}, both documents make it {claim}"]
     if isinstance(other, WithoutPlan):
-        return replace(own, lower_bound=-math.inf, claimed=(*own.claimed, f"{NAME}.status"))
+        claimed = (*own.claimed, f"{NAME}.status")
+        return replace(own, faults=(*own.faults, *faults), lower_bound=-math.inf, claimed=claimed)
     second = _verified(values[NAME], f"{source}: {NAME}")
-    faults = [*own.faults, *(f"{NAME}: {fault}" for fault in second.faults)]
+    faults += [*own.faults, *(f"{NAME}: {fault}" for fault in second.faults)]
     if not faults:
-        document = parse_meshes(values, source) if values["format"] == MESHES else parse_document(values, source)
         faults += _differing(document, other, source)
         if second.objective < own.objective * (1 - TOLERANCE):
             faults.append(f"{NAME} has a plan of {second.objective!r} s, faster than {own.objective!r} s")

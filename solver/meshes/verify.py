@@ -75,7 +75,7 @@ def verify_meshes(values: object, source: str = "plan") -> Verification:
         faults=tuple(faults),
         objective=stated.objective_s,
         lower_bound=bound,
-        candidates=stated.choices,
+        candidates=check.count,
         sampled=sampled,
         feasible_samples=feasible,
         narrowed=tuple(narrowed(stated.space, problem.cluster)),
@@ -103,13 +103,18 @@ class _Check:
     def _choices(self) -> list[Meshes]:
         return list(every_choice(self._case))
 
+    @property
+    def count(self) -> int:
+        """How many choices the space has."""
+        return len(self._choices)
+
     def strategy(self) -> Iterator[str]:
         """Rules that the plan breaks, (1)."""
         if self._meshes not in self._choices:
             yield "strategy.meshes are none of the space's choices"
             return
-        if len(self._choices) != self._document.certificate.choices:
-            yield f"certificate.choices is {self._document.certificate.choices}, enumerated {len(self._choices)}"
+        if (stated := self._document.certificate.choices) not in (None, self.count):
+            yield f"certificate.choices is {stated}, enumerated {self.count}"
         yield from self._plan.faults()
 
     def figures(self) -> Iterator[str]:

@@ -4,11 +4,11 @@ Plans the training of large models on GPU clusters, and proves how good the plan
 Everything public is a name of this package, loaded when it is first used, so that importing it costs nothing.
 
 ========================  ==========================================================================================
-to plan                   ``plan``, ``plan_meshes``, ``pareto``, ``resource_front``, ``predict``, ``sweep``, ``place``,
-                          ``place_strategy``, ``verify``, ``provision``, ``compare``, ``compare_plans``,
-                          ``load_plan``, ``export``, ``regret``, ``break_even``; ``Provision``, ``Comparison``,
-                          ``Plan``, ``MeshedPlan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``, ``ResourceFront``,
-                          ``Verification``, ``AssignmentResult``, ``StrategyPlacement``
+to plan                   ``plan``, ``plan_meshes``, ``plan_with_meshes``, ``pareto``, ``resource_front``, ``predict``,
+                          ``sweep``, ``place``, ``place_strategy``, ``verify``, ``provision``, ``compare``,
+                          ``compare_plans``, ``load_plan``, ``export``, ``regret``, ``break_even``; ``Provision``,
+                          ``Comparison``, ``Plan``, ``MeshedPlan``, ``PlanRequest``, ``Frontier``, ``FrontierPoint``,
+                          ``ResourceFront``, ``Verification``, ``AssignmentResult``, ``StrategyPlacement``
 inputs                    ``load_model``, ``load_cluster``, ``load_costs``, ``load_memory_model``,
                           ``load_calibration``, ``load_stack``; ``ModelSpec``, ``LayerSpec``, ``ClusterSpec``,
                           ``NodeSpec``, ``NetworkSpec``, ``DeviceSpec``, ``CostTable``, ``MemoryModel``,
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from taut.frontier.resources import resource_front as resource_front
     from taut.meshes.plan import MeshedPlan as MeshedPlan
     from taut.meshes.plan import plan_meshes as plan_meshes
+    from taut.meshes.spaces import plan_with_meshes as plan_with_meshes
     from taut.planning.plan import Plan as Plan
     from taut.planning.plan import load_plan as load_plan
     from taut.planning.request import PlanRequest as PlanRequest
@@ -184,6 +185,7 @@ _HOMES = {
         "MeshedPlan",
         "plan_meshes",
     ),
+    "taut.meshes.spaces": ("plan_with_meshes",),
     "taut.planning.solve": ("plan",),
     "taut.plots.frontier": ("plot_frontier",),
     "taut.plots.resources": ("plot_resources",),

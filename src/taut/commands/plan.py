@@ -49,39 +49,34 @@ def plan_command(
         _provision(request, {"objective": objective, **given}, out, as_json, quiet)
         return
     from taut.commands.progress import progress_lines
-    from taut.meshes.spaces import runs_meshes
+    from taut.meshes.plan import MeshedPlan
+    from taut.meshes.spaces import plan_with_meshes
+    from taut.planning.plan import Plan
     from taut.planning.solve import plan, scored_by_simulation
+    from taut.planning.stack_price import StackPrice
     from taut.planning.stack_price import stack_price as price_of
     from taut.reports.plan import summary
-    from taut.solver.methods.named import SEARCH
 
     check_file(out)
     request, method = scored_by_simulation(request, method)
-    if method == SEARCH and processes == 1 and not stack_price and runs_meshes(request):
-        _in_both(request, out, as_json, quiet)
-        return
+    costs: StackPrice | None = None
+    found: Plan | MeshedPlan
     with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
-        found = plan(request, method=method, processes=processes, progress=progress)
-        stack_costs = price_of(request, found, progress=progress) if stack_price else None
+        if stack_price:
+            found = one_degree = plan(request, method=method, processes=processes, progress=progress)
+            costs = price_of(request, one_degree, progress=progress)
+        else:
+            found = plan_with_meshes(request, method=method, processes=processes, progress=progress)
     if out is not None:
         found.write(out)
     if as_json:
-        beside = {} if stack_costs is None else {"stack_price": {**asdict(stack_costs), "at_most": stack_costs.at_most}}
+        beside = {} if costs is None else {"stack_price": {**asdict(costs), "at_most": costs.at_most}}
         typer.echo(json.dumps(found.document | beside))
+    elif isinstance(found, MeshedPlan):
+        typer.echo(str(found))
     else:
-        typer.echo(summary(found.typed, width=text_width()) + ("" if stack_costs is None else f"\n{stack_costs}"))
-
-
-def _in_both(request: "PlanRequest", out: Path | None, as_json: bool, quiet: bool) -> None:
-    """Plan with one degree for all stages and with degrees by type of device, and print the better plan."""
-    from taut.commands.progress import progress_lines
-    from taut.meshes.spaces import planned_in_both
-
-    with printed_if_infeasible(as_json), progress_lines(quiet) as progress:
-        found = planned_in_both(request, progress=progress)
-    if out is not None:
-        found.write(out)
-    typer.echo(json.dumps(found.document) if as_json else str(found))
+        words = summary(found.typed, width=text_width(), spaces=found.spaces)
+        typer.echo(words + ("" if costs is None else f"\n{costs}"))
 
 
 def _check_alone(method: str, stack_price: bool, processes: int) -> None:

@@ -59,8 +59,7 @@ def show_command(
     measured = None if run is None else read_run(run)
     try:
         more = details(plan, width=text_width())
-        words = summary(plan.typed, width=text_width(), details=more)
-        words += f"\n{plan.spaces}" if plan.spaces else ""
+        words = summary(plan.typed, width=text_width(), details=more, spaces=plan.spaces)
         if sensitive:
             words += f"\n\n{sensitivity_text(plan.typed, width=text_width())}"
             beside["sensitivity"] = sensitivity(plan.typed).as_dict()

@@ -5,8 +5,12 @@ The plan of a launcher's stack that is nearest to one which the launcher cannot 
     schedule, sharding, recompute, division and placement are planned anew, at the layer costs, calibration and memory
     model of the plan.
 (2) Where the stack has no plan with these degrees, it is the best that is found without them.
+(3) On devices of several types FlagScale's limits are those of stack ``flagscale``, elsewhere those of its Megatron-LM.
+    Without these degrees plans of meshes are searched too (``taut.meshes.spaces``), or alone where the better plan is
+    one that it cannot run.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +18,14 @@ from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.stack import catalog_stack
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.exports.export import FRAMEWORKS
+from taut.exports.flagscale_meshes import mesh_files
 from taut.exports.job import Job
 from taut.formulations.problem import PlanningProblem
+from taut.meshes.plan import MeshedPlan, planned_meshes
+from taut.meshes.spaces import plan_with_meshes
 from taut.planning.plan import Plan
 from taut.planning.request import PlanRequest
-from taut.planning.solve import plan as planned
+from taut.planning.solve import planned
 from taut.solver.certificate.document import problem_of
 from taut.solver.result import Progress
 
@@ -29,16 +36,20 @@ STACKS = {
     "torchtitan": "torchtitan",
     "deepspeed": "deepspeed",
 }
-"""The stack whose limits are a launcher's."""
+"""The stack whose limits are a launcher's, on devices of one type."""
+MESHES = "flagscale"
+"""The launcher whose stack of the same name plans devices of several types, (3)."""
 TIME_LIMIT = 10.0
 """Seconds of each of the two searches, as long as somebody waits for a message; most end sooner."""
+
+Search = Callable[..., Plan | MeshedPlan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nearest:
     """The nearest plan, the stack it is of, the values that it was held to, and how much slower it is as a share."""
 
-    plan: Plan
+    plan: Plan | MeshedPlan
     stack: str
     fix: dict[str, Any]
     slower: float
@@ -71,8 +82,11 @@ def nearest_plan(plan: Plan, framework: str, *, progress: Progress | None = None
     stack, problem = STACKS.get(framework), problem_of(plan.typed, plan.source)
     if stack is None or problem.space.dispatch.imbalance > 1:
         return None
-    for fix in (_degrees(plan), {}):
-        found = _planned(problem, stack, fix, progress)
+    ways: list[tuple[dict[str, Any], Search]] = [(_degrees(plan), planned), ({}, planned)]
+    if framework == MESHES and len(problem.cluster.devices) > 1:
+        stack, ways = MESHES, [ways[0], ({}, plan_with_meshes), ({}, planned_meshes)]
+    for fix, search in ways:
+        found = _planned(search, problem, stack, fix, progress)
         if found is not None and _runs(found, framework):
             return Nearest(plan=found, stack=stack, fix=fix, slower=found.step_time_s / plan.step_time_s - 1)
     return None
@@ -86,7 +100,9 @@ def _degrees(plan: Plan) -> dict[str, Any]:
     return fix | ({"ep": chosen.ep, "etp": chosen.etp} if chosen.ep > 1 else {})
 
 
-def _planned(problem: PlanningProblem, stack: str, fix: dict[str, Any], progress: Progress | None) -> Plan | None:
+def _planned(
+    search: Search, problem: PlanningProblem, stack: str, fix: dict[str, Any], progress: Progress | None
+) -> Plan | MeshedPlan | None:
     try:
         request = PlanRequest(
             problem.model,
@@ -102,7 +118,7 @@ def _planned(problem: PlanningProblem, stack: str, fix: dict[str, Any], progress
             time_limit=TIME_LIMIT,
             **_exchanges(problem.space.dispatch, stack),
         )
-        return planned(request, progress=progress)
+        return search(request, progress=progress)
     except (DataError, InfeasibleError, NothingFoundError):
         return None
 
@@ -118,10 +134,13 @@ def _exchanges(dispatch: DispatchSpec, stack: str) -> dict[str, Any]:
     }
 
 
-def _runs(plan: Plan, framework: str) -> bool:
+def _runs(plan: Plan | MeshedPlan, framework: str) -> bool:
     """Whether the launcher's files can be made."""
     try:
-        FRAMEWORKS[framework](Job(plan))
+        if isinstance(plan, MeshedPlan):
+            mesh_files(plan)
+        else:
+            FRAMEWORKS[framework](Job(plan))
     except DataError:
         return False
     return True

@@ -52,7 +52,7 @@ class MeshedPlan(WrittenPlan[MeshDocument]):
 
     def __str__(self) -> str:
         """The plan in words."""
-        return mesh_summary(self.typed) + (f"\n{self.spaces}" if self.spaces else "")
+        return mesh_summary(self.typed, self.spaces)
 
     @property
     def _figures(self) -> Mapping[str, str]:

@@ -1,14 +1,16 @@
 """A plan of meshes in words: degrees by type of device, layers and memory by mesh, where the time goes, the bound."""
 
+from collections.abc import Sequence
+
 from taut.data.units import GIB
-from taut.reports.proof import percent, prices, unchecked
+from taut.reports.proof import percent, prices, status_label, unchecked
 from taut.reports.text_table import text_table
 from taut.solver.meshes.document import MeshDocument
 
 HEADS = ("device", "stages", "tp", "dp", "micro-batch", "layers of the stages", "recompute", "GiB of each")
 
 
-def mesh_summary(document: MeshDocument) -> str:
+def mesh_summary(document: MeshDocument, spaces: Sequence[str] = ()) -> str:
     """
     The plan in words.
 
@@ -16,6 +18,8 @@ def mesh_summary(document: MeshDocument) -> str:
     ----------
     document
         The plan.
+    spaces
+        Lines of the status of several spaces, where the plan's own is one of them.
     """
     strategy, predicted, certificate = document.strategy, document.predicted, document.certificate
     work, times = document.workload, predicted.breakdown_s
@@ -33,11 +37,17 @@ def mesh_summary(document: MeshDocument) -> str:
             f"ranks in the order {strategy.rank_order}",
             f"of it       {times['passes']:.4g} s passes with tensor traffic, {times['pipeline_transfers']:.4g} s "
             f"between stages, {times['data_parallel']:.4g} s gradients, {times['optimizer']:.4g} s optimizer",
-            f"status      {document.status}: lower bound {bound}, gap {percent(certificate.gap)}",
-            f"space       {certificate.choices} choices of meshes, one a type of device, all bounded",
+            *spaces,
+            f"{status_label(spaces)}{document.status}: lower bound {bound}, gap {percent(certificate.gap)}",
+            f"space       {_counted(certificate.choices)}, one a type of device, all bounded",
             *prices(document.inputs, unchecked(document.inputs)),
         ]
     )
+
+
+def _counted(choices: int | None) -> str:
+    """How many choices there are in words."""
+    return f"{choices} choices of meshes" if choices is not None else "choices of meshes not counted within the limit"
 
 
 def _rows(document: MeshDocument) -> list[tuple[str, ...]]:

@@ -3,24 +3,25 @@ The best plan of two spaces: one degree for all stages, and degrees of their own
 
 Stacks whose stages may lie on meshes run both. The search of one degree comes first, then that of meshes; the better
 plan is returned with the other's certificate beside its own (``taut.solver.meshes.spaces``). Of two equal plans it is
-the one of one degree. Of a time limit each search has a half, the second one also what the first left over.
+the one of one degree. Of a limit of time or work each search has a half, the second one also what the first left over.
 """
 
 import warnings
 from time import perf_counter
-from typing import Any
+from typing import Any, Unpack, overload
 
 from taut.data.load import load_cluster
 from taut.errors import FieldError, InfeasibleError, NothingFoundError
 from taut.meshes.plan import MeshedPlan, mesh_problem
 from taut.planning.plan import Plan
-from taut.planning.request import PlanRequest
-from taut.planning.solve import planned
+from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
+from taut.planning.solve import planned, scored_by_simulation
 from taut.planning.stack import stack_of
 from taut.solver.certificate.closeness import finite
 from taut.solver.meshes.document import mesh_document
 from taut.solver.meshes.search import MeshSearch, search_meshes
-from taut.solver.meshes.spaces import NAME
+from taut.solver.meshes.spaces import with_other_space
+from taut.solver.methods.named import SEARCH
 from taut.solver.result import Progress, Status, StoppedBy
 
 
@@ -30,6 +31,63 @@ def runs_meshes(request: PlanRequest) -> bool:
         return False
     cluster = load_cluster(request.cluster) if isinstance(request.cluster, str) else request.cluster
     return len(cluster.devices) > 1
+
+
+@overload
+def plan_with_meshes(
+    model: PlanRequest, /, *, method: str = SEARCH, processes: int = 1, progress: Progress | None = None
+) -> Plan | MeshedPlan: ...
+@overload
+def plan_with_meshes(
+    model: ModelInput,
+    cluster: ClusterInput,
+    *,
+    method: str = SEARCH,
+    processes: int = 1,
+    progress: Progress | None = None,
+    **options: Unpack[PlanOptions],
+) -> Plan | MeshedPlan: ...
+def plan_with_meshes(
+    model: ModelInput | PlanRequest,
+    cluster: ClusterInput | None = None,
+    *,
+    method: str = SEARCH,
+    processes: int = 1,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Plan | MeshedPlan:
+    """
+    Plan as ``taut plan`` does: with one degree for all stages, and on meshes where the stack has them.
+
+    Meshes are searched where ``stack`` names one that runs them, the devices are of several types, and one process
+    searches by the branch and bound; anything else is ``taut.plan``.
+
+    Parameters
+    ----------
+    model, cluster, method, processes, progress, **options
+        As of ``taut.plan``.
+
+    Returns
+    -------
+    Plan or MeshedPlan
+        The better plan, with a bound on both spaces.
+
+    Raises
+    ------
+    DataError, InfeasibleError, NothingFoundError
+        As ``taut.plan`` does, where neither space has a plan.
+
+    Examples
+    --------
+    >>> import taut
+    >>> found = taut.plan_with_meshes("gpt2-345m", "dgx-a100", global_batch=32, stack="flagscale", fix={"pp": 1})
+    >>> found.status, found.other_space
+    ('optimal', None)
+    """
+    request, method = scored_by_simulation(request_of(model, cluster, options), method)
+    if method == SEARCH and processes == 1 and runs_meshes(request):
+        return planned_in_both(request, progress)
+    return planned(request, method=method, processes=processes, progress=progress)
 
 
 def planned_in_both(request: PlanRequest, progress: Progress | None = None) -> Plan | MeshedPlan:
@@ -53,21 +111,30 @@ def planned_in_both(request: PlanRequest, progress: Progress | None = None) -> P
     except FieldError as error:
         warnings.warn(f"plans of meshes are not searched: {error}", UserWarning, stacklevel=2)
         return planned(request, progress=progress)
-    began, most, nothing = perf_counter(), request.time_limit, None
-    half = request if most is None else request.model_copy(update={"time_limit": most / 2})
-    plan, interrupted = None, False
+    began, plan, nothing = perf_counter(), None, None
     try:
-        plan = planned(half, progress=progress)
-        interrupted = plan.typed.provenance.get("stopped_by") == StoppedBy.INTERRUPT
+        plan = planned(request.model_copy(update=_limits(request, 2, 0.0, 0)), progress=progress)
     except (InfeasibleError, NothingFoundError) as error:
         nothing = error
-    left = 0.0 if interrupted else None if most is None else max(most - (perf_counter() - began), 0.0)
-    limits = request.model_copy(update={"time_limit": left}).limits
+    spent = {} if plan is None else plan.typed.provenance
+    left = _limits(request, 1, perf_counter() - began, spent.get("work", (request.work_limit or 0) // 2))
+    if spent.get("stopped_by") == StoppedBy.INTERRUPT:
+        left |= {"time_limit": 0.0}
+    limits = request.model_copy(update=left).limits
     found = search_meshes(problem, limits, progress)
     meshed = None if found.incumbent is None else MeshedPlan(mesh_document(problem, found, limits))
     if plan is None and meshed is None:
         raise nothing or NothingFoundError("no plan found")
     return _better(plan, nothing, meshed, found)
+
+
+def _limits(request: PlanRequest, searches: int, seconds: float, work: int) -> dict[str, Any]:
+    """Limits of the next of some searches that are left, after so many seconds and so much work."""
+    most, units = request.time_limit, request.work_limit
+    return {
+        "time_limit": None if most is None else max(most - seconds, 0.0) / searches,
+        "work_limit": None if units is None else max(units - work, 0) // searches,
+    }
 
 
 def _better(
@@ -77,12 +144,12 @@ def _better(
     if plan is None:
         assert meshed is not None
         state = "infeasible" if isinstance(nothing, InfeasibleError) else "unknown"
-        return MeshedPlan(meshed.document | {NAME: {"status": state, "lower_bound_s": None}})
+        return MeshedPlan(with_other_space(meshed.document, {"status": state, "lower_bound_s": None}))
     if meshed is None:
-        return Plan(plan.document | {NAME: _without_plan(found)})
+        return Plan(with_other_space(plan.document, _without_plan(found)))
     if meshed.step_time_s < plan.step_time_s:
-        return MeshedPlan(meshed.document | {NAME: plan.document})
-    return Plan(plan.document | {NAME: meshed.document})
+        return MeshedPlan(with_other_space(meshed.document, plan.document))
+    return Plan(with_other_space(plan.document, meshed.document))
 
 
 def _without_plan(found: MeshSearch) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class Plan(WrittenPlan[PlanDocument]):
 
     def __str__(self) -> str:
         """The plan in words."""
-        return summary(self.typed) + (f"\n{self.spaces}" if self.spaces else "")
+        return summary(self.typed, spaces=self.spaces)
 
     def _parsed(self) -> PlanDocument:
         return parse_document(self.document, self.source)

@@ -21,7 +21,7 @@ from taut.reports.proof import percent
 from taut.solver.certificate.document import MESHES, DocumentFrame, PlanDocument
 from taut.solver.certificate.verify import Verification
 from taut.solver.meshes.document import MeshDocument
-from taut.solver.meshes.spaces import WithoutPlan, bound_of_both, other_space, verify_plan
+from taut.solver.meshes.spaces import WithoutPlan, bound_of_both, other_space, status_of_both, verify_plan
 from taut.solver.result import relative_gap
 
 Document = TypeVar("Document", PlanDocument, MeshDocument)
@@ -92,8 +92,10 @@ class WrittenPlan(Generic[Document]):
 
     @property
     def status(self) -> str:
-        """``optimal`` or ``feasible``."""
-        return self.typed.status
+        """``optimal`` or ``feasible``: of the space, or of both."""
+        if (other := self.other_space) is None:
+            return self.typed.status
+        return str(status_of_both(self.step_time_s, self.typed.certificate.lower_bound_s, other))
 
     @property
     def step_time_s(self) -> float:
@@ -118,20 +120,24 @@ class WrittenPlan(Generic[Document]):
         return None if self.lower_bound_s is None else relative_gap(self.step_time_s, self.lower_bound_s)
 
     @property
-    def spaces(self) -> str:
-        """The other space and the bound of both in a line; empty where one space alone was searched."""
+    def spaces(self) -> list[str]:
+        """Status and bound of both spaces, and what is known of the other one; none where one alone was searched."""
         other, bound = self.other_space, self.lower_bound_s
         if other is None:
-            return ""
+            return []
         others = "one degree for all stages" if self.typed.format == MESHES else "degrees by type of device"
         if isinstance(other, WithoutPlan):
-            found = "no plan fits" if other.status == "infeasible" else "no plan was found in time"
+            least = "" if other.lower_bound_s is None else f", none is below {other.lower_bound_s:.6g} s"
+            found = "no plan fits" if other.status == "infeasible" else f"no plan was found in time{least}"
         else:
             stated = other.certificate
             least = "" if stated.lower_bound_s is None else f", none below {stated.lower_bound_s:.6g} s"
             found = f"the best plan takes {stated.objective_s:.6g} s{least}"
         both = "unknown" if bound is None else f"{bound:.6g} s, gap {percent(self.gap)}"
-        return f"both spaces with {others} {found}; lower bound of both {both}"
+        return [
+            f"status      {self.status}: lower bound of both spaces {both}",
+            f"            with {others} {found}",
+        ]
 
     def __repr__(self) -> str:
         """One line: model, cluster, strategy, step time, gap."""

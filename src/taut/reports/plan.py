@@ -1,5 +1,6 @@
 """The plan in words: strategy, and where the time and the memory go, before its proof."""
 
+from collections.abc import Sequence
 from io import StringIO
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ PARTS = {
 }
 
 
-def summary(plan: "PlanDocument", *, width: int = 110, details: str = "") -> str:
+def summary(plan: "PlanDocument", *, width: int = 110, details: str = "", spaces: Sequence[str] = ()) -> str:
     """
     Text of a plan.
 
@@ -44,6 +45,8 @@ def summary(plan: "PlanDocument", *, width: int = 110, details: str = "") -> str
         Columns of the text.
     details
         What is to stand before the proof.
+    spaces
+        Lines of the status of several spaces, where the plan's own is one of them.
     """
     console = Console(file=StringIO(), width=width, color_system=None, force_jupyter=False)
     console.print(_wrapped(_head(plan), width), highlight=False, markup=False)
@@ -51,7 +54,7 @@ def summary(plan: "PlanDocument", *, width: int = 110, details: str = "") -> str
     console.print(_stage_table(plan))
     if details:
         console.print(details, highlight=False, markup=False)
-    console.print(_wrapped(proof(plan), width), highlight=False, markup=False)
+    console.print(_wrapped(proof(plan, spaces), width), highlight=False, markup=False)
     output = console.file
     assert isinstance(output, StringIO)
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())

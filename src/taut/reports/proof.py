@@ -19,8 +19,8 @@ _STOPPED = {
 }
 
 
-def proof(plan: "PlanDocument") -> list[str]:
-    """Status, bound, space, and what the prices rest on, line by line."""
+def proof(plan: "PlanDocument", spaces: Sequence[str] = ()) -> list[str]:
+    """Status, bound, space, and what the prices rest on, line by line; lines of several spaces before its own."""
     from taut.planning.tables import described_cluster, described_model
     from taut.solver.certificate.narrowed import narrowed
 
@@ -28,7 +28,8 @@ def proof(plan: "PlanDocument") -> list[str]:
     states = Counter(f"{entry.state} ({entry.source})" for entry in certificate.candidates)
     lines = [
         "",
-        f"status      {plan.status}: lower bound {_seconds(certificate.lower_bound_s)}, "
+        *spaces,
+        f"{status_label(spaces)}{plan.status}: lower bound {_seconds(certificate.lower_bound_s)}, "
         f"gap {percent(certificate.gap)} ({percent(certificate.communication_gap)} of communication time)",
         *_why_stopped(plan),
         *_method(plan),
@@ -46,6 +47,11 @@ def proof(plan: "PlanDocument") -> list[str]:
             f"caution     the calibration prices these terms at 0, so the plan does not weigh them: {', '.join(free)}"
         )
     return lines + prices(inputs, [*_band(plan), *_calibrations(plan)])
+
+
+def status_label(spaces: Sequence[str]) -> str:
+    """What the line of a plan's own status begins with."""
+    return "this space  " if spaces else "status      "
 
 
 def prices(inputs: "Mapping[Any, InputSection]", beside: Sequence[str] = ()) -> list[str]:

@@ -19,7 +19,8 @@ def test_bounds_undercut_every_plan_and_infinite_ones_have_none(block: int, monk
     """
     500 choices of 150 problems: no division, recompute or placement tried is below the bounds.
 
-    Each cheaper bound is below the next one. A choice has an infinite bound exactly where nothing fits; two in five do.
+    Each cheaper bound is below the next one, that of all choices together below each of them. A choice has an infinite
+    bound exactly where nothing fits; two in five do.
     """
     small_buckets(monkeypatch)
     infeasible = compared = 0
@@ -29,7 +30,8 @@ def test_bounds_undercut_every_plan_and_infinite_ones_have_none(block: int, monk
         small = [choice for choice in choices if number_of_plans(problem, choice) <= 300]
         for k in rng.permutation(len(small))[:4].tolist():
             quick, (exact, _) = bounds.quick(small[k]), bounds.exact(small[k])
-            least = least_seconds(problem, small[k])
+            least, together = least_seconds(problem, small[k]), problem.space.global_batch // small[k].num_micro_batches
+            assert bounds.of_all(together) <= quick * (1 + 1e-12), (seed, small[k])
             assert bounds.floor(small[k]) <= quick <= exact * (1 + 1e-12) and exact <= least * (1 + 1e-12), (
                 seed,
                 small[k],
@@ -59,9 +61,27 @@ def test_search_is_between_bound_and_enumeration(seed: int) -> None:
     assert found.incumbent.seconds == mesh_step(problem, found.incumbent.plan).total >= least * (1 - 1e-12)
 
 
-def test_a_time_limit_leaves_a_valid_bound() -> None:
-    """With no time to enumerate the choices of meshes nothing is found, and no bound is known."""
+@pytest.mark.parametrize("limits", [Limits(time_limit=0.0), Limits(work_limit=0), Limits(work_limit=1)], ids=str)
+def test_limits_before_choices_are_enumerated_leave_a_valid_bound(limits: Limits) -> None:
+    """With no time or work to enumerate the choices of meshes nothing is found, and a bound of all of them is known."""
     problem = next(p for p in map(mesh_problem, range(100)) if search_meshes(p, Limits()).incumbent)
-    found = search_meshes(problem, Limits(time_limit=0.0))
-    assert found.incumbent is None and str(found.stopped_by) == "time"
-    assert found.lower_bound == -np.inf and found.status is Status.UNKNOWN
+    found, best = search_meshes(problem, limits), search_meshes(problem, Limits()).incumbent
+    assert found.incumbent is None and str(found.stopped_by) == ("work" if limits.time_limit is None else "time")
+    assert best is not None and 0 < found.lower_bound <= best.seconds
+    assert found.status is Status.UNKNOWN and found.choices is None
+
+
+@pytest.mark.parametrize("block", blocks(6, 1))
+@pytest.mark.proof
+def test_bounds_are_valid_after_any_work(block: int) -> None:
+    """After any number of refinements the bound is at most the best plan, grows with work, and repeats exactly."""
+    for seed in range(8 * block, 8 * (block + 1)):
+        problem = mesh_problem(seed)
+        best, before = search_meshes(problem, Limits()), 0.0
+        seconds = np.inf if best.incumbent is None else best.incumbent.seconds
+        for work in range(0, best.work + 5, max(1, best.work // 7)):
+            found = search_meshes(problem, Limits(work_limit=work))
+            assert before <= found.lower_bound <= seconds and found.work <= work, (seed, work)
+            assert found.lower_bound == search_meshes(problem, Limits(work_limit=work)).lower_bound
+            assert found.choices in (None, len(mesh_choices(problem)))
+            before = found.lower_bound

@@ -92,12 +92,41 @@ def test_a_space_without_a_plan_is_a_claim(found: Plan | MeshedPlan) -> None:
         verify_plan({**values, NAME: found.document})
 
 
-def test_limits_end_the_enumeration_with_a_valid_bound() -> None:
-    """Where time ends before all choices have a bound, nothing is said to be below any number of seconds."""
-    with pytest.raises(taut.NothingFoundError, match=r"within the limit$"):
+def test_limits_end_the_enumeration_with_a_valid_bound(found: Plan | MeshedPlan) -> None:
+    """Where time ends before choices of meshes are enumerated, the bound of all of them holds, and that of both."""
+    with pytest.raises(taut.NothingFoundError, match=r"within the limit; none is below 0\.\d+ s$"):
         taut.plan_meshes("gpt2-345m", CLUSTER, global_batch=8, time_limit=1e-9)
     plan = planned_in_both(asked(time_limit=1e-9))
-    assert plan.lower_bound_s is None and plan.gap is None and "lower bound of both unknown" in plan.spaces
+    assert plan.lower_bound_s is not None and 0 < plan.lower_bound_s <= found.step_time_s
+    assert "no plan was found in time, none is below" in plan.spaces[1]
+
+
+def test_limits_of_work_give_the_same_plan_again() -> None:
+    """Both searches share the units of work: the plan, its bounds and what both did are the same in every run."""
+    first, second = (planned_in_both(asked(work_limit=6)) for _ in range(2))
+    assert first.document["both_spaces"] == second.document["both_spaces"]
+    other = first.document[NAME]
+    assert first.typed.provenance["work"] + other.get("provenance", {"work": 0})["work"] <= 6
+    assert first.step_time_s == second.step_time_s and first.verify().holds
+
+
+def test_the_status_is_that_of_both(found: Plan | MeshedPlan) -> None:
+    """A plan that is optimal in its own space is not where the other one has no bound; what is stated is checked."""
+    values = {name: value for name, value in found.document.items() if name != "both_spaces"}
+    best = type(found)({**values, NAME: {"status": "unknown", "lower_bound_s": None}})
+    assert best.status == "feasible" and "feasible: lower bound of both spaces unknown" in best.spaces[0]
+    stated = found.document["both_spaces"]
+    assert stated == {"status": found.status, "lower_bound_s": found.lower_bound_s, "gap": found.gap}
+    assert "status      " + found.status in str(found) and "this space  " + found.typed.status in str(found)
+    for changed in ({**stated, "status": "unknown"}, {**stated, "gap": 0.5}, {**stated, "lower_bound_s": None}):
+        assert not verify_plan({**found.document, "both_spaces": changed}).holds
+    assert not verify_plan({name: value for name, value in found.document.items() if name != NAME}).holds
+
+
+def test_python_plans_both_when_asked(found: Plan | MeshedPlan) -> None:
+    """``taut.plan_with_meshes`` returns the better plan of both spaces, as the command does; methods have one."""
+    assert taut.plan_with_meshes(asked()).document["both_spaces"] == found.document["both_spaces"]
+    assert taut.plan_with_meshes(asked(), method="megatron").other_space is None
 
 
 @pytest.mark.parametrize(
