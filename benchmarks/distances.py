@@ -35,11 +35,13 @@ PARTS = {
     "aceso": f"searches --data {DATA} --only Aceso --time-limit 10",
     "galvatron": f"searches --data {DATA} --only Galvatron",
     "sailor": f"searches --data {DATA} --only Sailor --time-limit 10",
-    "llama3-405b": f"searches --data {DATA} --only llama3-405b --time-limit 30",
-    "llama3-70b": f"searches --data {DATA} --only llama3-70b --time-limit 15",
-    "llama3-8b": f"searches --data {DATA} --only llama3-8b --time-limit 15",
+    "llama3-405b": f"searches --data {DATA} --only 'NVIDIA llama3-405b' --time-limit 30",
+    "llama3-70b": f"searches --data {DATA} --only 'NVIDIA llama3-70b' --time-limit 15",
+    "llama3-8b": f"searches --data {DATA} --only 'NVIDIA llama3-8b' --time-limit 15",
     "gpt3": f"searches --data {DATA} --only gpt3-175b --time-limit 15",
     "nemotron": f"searches --data {DATA} --only nemotron --time-limit 15",
+    "offload": f"searches --data {DATA} --only 'NVIDIA recipe' --time-limit 60",
+    "experts": f"searches --data {DATA} --only 'NVIDIA 2' --time-limit 180",
 }
 """What prints a part, after ``taut reproduce``."""
 OWN, OURS = "the paper's own formula", "taut's prices"
@@ -51,6 +53,8 @@ BANDS = {
     "galvatron": "Galvatron's example",
     "aceso": "Aceso's plans",
     "NVIDIA": "NVIDIA's recipes",
+    "offload": "with offload",
+    "experts": "with experts",
     "MLPerf": "MLPerf's records",
     "sailor": "Sailor's test runs",
     "amp": "AMP",
@@ -131,9 +135,8 @@ def _plans(content: dict[str, Any]) -> Iterator[Distance]:
     """Published plans at taut's prices, then searches by their own formulas and at taut's prices."""
     for row in content["rows"]:
         given = row["published"]
-        who = "sailor" if given["who"] == "Sailor" else given["who"].split()[0]
-        job = f"{given['who']} {given['model']} on {given['gpus']} GPUs, batch {given['global_batch']}"
-        job = f"{job} ({_degrees(given['fixed'])})"
+        who = _who(given)
+        job = f"{given['who']} {given['model']} on {_place(given)}, batch {given['global_batch']} ({_degrees(given)})"
         yield Distance(who, job, OURS, row["distance"], row["command"])
         if row["best_s"] is not None and row["lower_bound_s"]:
             best = min(row["best_s"], row["predicted_s"] or row["best_s"])
@@ -152,8 +155,26 @@ def _plans(content: dict[str, Any]) -> Iterator[Distance]:
         yield Distance("galvatron", job, OURS, row["our_distance"], row["command"])
 
 
-def _degrees(fixed: dict[str, Any]) -> str:
-    return " ".join(f"{name} {fixed[name]}" for name in ("tp", "cp", "pp", "vpp") if fixed.get(name, 1) > 1) or "dp"
+def _who(published: dict[str, Any]) -> str:
+    """Which planner of ``BANDS`` a published plan is of."""
+    if published.get("activation_offload"):
+        return "offload"
+    if published["fixed"].get("ep", 1) > 1:
+        return "experts"
+    return "sailor" if published["who"] == "Sailor" else str(published["who"].split()[0])
+
+
+def _place(published: dict[str, Any]) -> str:
+    """Where a plan is for: numbers of H100 alone, other machines by the catalog's name and the precision."""
+    if _who(published) not in ("offload", "experts"):
+        return f"{published['gpus']} GPUs"
+    return f"{published['cluster']} in {published['precision']}"
+
+
+def _degrees(published: dict[str, Any]) -> str:
+    fixed, share = published["fixed"], published.get("activation_offload")
+    said = [f"{name} {fixed[name]}" for name in ("tp", "cp", "pp", "vpp", "ep") if fixed.get(name, 1) > 1] or ["dp"]
+    return " ".join([*said, *([f"offload {100 * share:.0f} %"] if share else [])])
 
 
 def _own(who: str, job: str, row: dict[str, Any]) -> Iterator[Distance]:

@@ -23,6 +23,17 @@ def test_published_plans_stand_beside_the_best_plan() -> None:
     assert "| 4.00 % | 0.77 % | `taut plan x` |" in line
 
 
+def test_recipes_with_offload_and_experts_are_planners_of_their_own() -> None:
+    """Their machines, precision, expert degree and share of the activations on hosts are named."""
+    recipe = {"who": "NVIDIA recipe", "model": "llama3-70b", "gpus": 64, "global_batch": 256, "precision": "fp8"}
+    recipe |= {"cluster": "gb200-nvl64", "activation_offload": 0.5, "fixed": {"tp": 1, "pp": 1}}
+    expert = {**recipe, "who": "NVIDIA 26.08", "activation_offload": 0.0, "fixed": {"tp": 1, "pp": 4, "ep": 64}}
+    rows = list(distances("offload", {"rows": [{**PLAN, "published": each} for each in (recipe, expert)]}))
+    assert [row.planner for row in rows] == ["offload", "taut", "experts", "taut"]
+    assert rows[0].setting == "NVIDIA recipe llama3-70b on gb200-nvl64 in fp8, batch 256 (dp offload 50 %)"
+    assert rows[2].setting == "NVIDIA 26.08 llama3-70b on gb200-nvl64 in fp8, batch 256 (pp 4 ep 64)"
+
+
 def test_searches_are_compared_by_their_own_formula_first() -> None:
     """Aceso's plan by its formula and at taut's prices, a line each."""
     ours = {"theirs_s": 3.3, "best_s": 3.0, "lower_bound_s": 3.0}

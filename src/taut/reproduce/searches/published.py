@@ -12,8 +12,9 @@ from taut.data.cluster import ClusterSpec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedPlan:
     """
-    A plan, on DGX H100 unless stated: who ran it, the job, its measured step and the degrees that it fixes.
+    A plan, on DGX H100 unless stated: who published it, the job, its measured step if it is known, and what it fixes.
 
+    ``activation_offload`` is the share of the activations that it keeps on the hosts.
     ``priced`` are options of ``taut.plan`` for prices of its own, such as measured layer costs.
     """
 
@@ -23,9 +24,10 @@ class PublishedPlan:
     gpus: int
     global_batch: int
     precision: str
-    measured_s: float
+    measured_s: float | None
     fixed: dict[str, Any] = field(default_factory=dict)
     cluster: str | ClusterSpec = ""
+    activation_offload: float = 0.0
     priced: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:

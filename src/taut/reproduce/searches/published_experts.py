@@ -46,19 +46,23 @@ def plans_with_experts(lines: list[dict[str, str]]) -> Iterator[PublishedPlan]:
 
 
 def _plan(line: dict[str, str], model: str, cluster: str) -> PublishedPlan:
-    batch, seq, gpus = int(line["gbs"]), int(line["seq"]), int(line["n_gpus"])
-    tokens = float(line["tokens_per_s_per_gpu"].split()[0].replace(",", ""))
     return PublishedPlan(
         who=f"NVIDIA {line['container']}",
         model=model,
-        seq=seq,
-        gpus=gpus,
-        global_batch=batch,
+        seq=int(line["seq"]),
+        gpus=int(line["n_gpus"]),
+        global_batch=int(line["gbs"]),
         precision=PRECISIONS[line["precision"]],
-        measured_s=batch * seq / (gpus * tokens),
+        measured_s=step_of(line),
         fixed=_degrees(line),
         cluster=cluster,
     )
+
+
+def step_of(line: dict[str, str]) -> float:
+    """Seconds of a step of a measured run."""
+    tokens = float(line["tokens_per_s_per_gpu"].split()[0].replace(",", ""))
+    return int(line["gbs"]) * int(line["seq"]) / (int(line["n_gpus"]) * tokens)
 
 
 def _degrees(line: dict[str, str]) -> dict[str, Any]:

@@ -6,8 +6,9 @@ Plans that were published with their measured step times, read from public table
 are taken, and of equal plans the median step. ``mlperf_dense.csv`` has MLPerf training's logs: ``round``,
 ``submitter``, ``benchmark``, ``gpu``, ``n_gpus``, ``tp``, ``pp``, ``cp``, ``vpp``, ``mbs``, ``gbs``, ``seq``,
 ``precision``, ``step_s_median``; those on DGX H100 of GPT-3 and Llama 3.1 405B are taken. Lines that begin with # are
-comments. Both shard the optimizer over replicas, keep gradients in bf16 and recompute nothing. A third table has plans
-of models with experts (``taut.reproduce.searches.published_experts``).
+comments. Both shard the optimizer over replicas, keep gradients in bf16 and recompute nothing. Other tables have plans
+of models with experts (``taut.reproduce.searches.published_experts``) and recipes with activations on hosts
+(``taut.reproduce.searches.published_offload``).
 """
 
 import statistics
@@ -20,8 +21,10 @@ from taut.data.load import load_model
 from taut.reproduce.searches.places import places_of
 from taut.reproduce.searches.published import PublishedPlan, lines_of
 from taut.reproduce.searches.published_experts import plans_with_experts
+from taut.reproduce.searches.published_offload import recipes_with_offload
 
 NVIDIA, MLPERF, BRIDGE = "nvidia_dgxc_h100.csv", "mlperf_dense.csv", "megatron_bridge_h100_b200_gb200.csv"
+RECIPES = "megatron_bridge_recipes_config.csv"
 MODELS = {
     "llama3.1_8b": ("llama3-8b", 8192),
     "llama3.1_70b": ("llama3-70b", 8192),
@@ -38,9 +41,10 @@ MODELS = {
 def published_plans(folder: Path) -> Iterator[PublishedPlan]:
     """The plans of the tables in a folder or up to two levels below it."""
     readers = {NVIDIA: _nvidia, MLPERF: _mlperf, BRIDGE: plans_with_experts}
-    found = _tables(folder)
-    for name, path in found.items():
-        yield from readers[name](lines_of(path))
+    found = {name: lines_of(path) for name, path in _tables(folder).items()}
+    for name, reader in readers.items():
+        yield from reader(found.get(name, []))
+    yield from recipes_with_offload(found.get(RECIPES, []), found.get(BRIDGE, []))
 
 
 def has_plans(folder: Path) -> bool:
@@ -49,7 +53,7 @@ def has_plans(folder: Path) -> bool:
 
 
 def _tables(folder: Path) -> dict[str, Path]:
-    found = {name: places_of(folder, name) for name in (NVIDIA, MLPERF, BRIDGE)}
+    found = {name: places_of(folder, name) for name in (NVIDIA, MLPERF, BRIDGE, RECIPES)}
     return {name: paths[0] for name, paths in found.items() if paths}
 
 

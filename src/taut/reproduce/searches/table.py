@@ -3,7 +3,8 @@ Published plans beside the best plan of the same space, and their distance from 
 
 For every plan of ``published_plans`` two plans are made at the same prices, those of the default stack's calibration
 for H100, of whose losses other devices have a copy: one with the published degrees and the best division of the layers,
-and the best one that the search finds in the time (1F1B and interleaved 1F1B, context and expert ranks included). With
+and the best one that the search finds in the time (1F1B and interleaved 1F1B, context and expert ranks included, and
+where the published plan keeps a share of the activations on hosts, that share or none). With
 the seconds J of the first and the lower bound L of the second its distance is J / L - 1, which says what the published
 choice of degrees can lose at most, at these prices. Calibrations were fitted on NVIDIA's runs among others, of dense
 models alone, and on MLPerf's not. Runs that Sailor measured are priced by the profiles that it planned with
@@ -26,10 +27,10 @@ from taut.reproduce.searches.aceso import PROFILES, AcesoTable, has_profiles, re
 from taut.reproduce.searches.galvatron import PLANS as GALVATRON
 from taut.reproduce.searches.galvatron import GalvatronTable, galvatron_plans, reproduce_galvatron
 from taut.reproduce.searches.published import PublishedPlan
-from taut.reproduce.searches.published_plans import BRIDGE, MLPERF, NVIDIA, has_plans, published_plans
+from taut.reproduce.searches.published_plans import BRIDGE, MLPERF, NVIDIA, RECIPES, has_plans, published_plans
 from taut.reproduce.searches.sailor import PROFILE, RUNS, has_profile, has_runs, sailor_runs
 
-TABLES = NVIDIA, MLPERF, BRIDGE, RUNS, ACESO, GALVATRON
+TABLES = NVIDIA, MLPERF, BRIDGE, RECIPES, RUNS, ACESO, GALVATRON
 SCHEDULES = ["1f1b", "interleaved-1f1b"]
 GPUS_PER_NODE = 8
 MEMORY = {"overhead_gib": 2.0, "margin": 0.05, "grad_precision": "bf16"}
@@ -77,7 +78,8 @@ class Row:
         fixed = ",".join(f"{name}={str(value).lower()}" for name, value in given.fixed.items())
         words = ["taut", "plan", given.model, str(_cluster(given)), "--global-batch", str(given.global_batch)]
         words += ["--seq", str(given.seq), "--precision", given.precision, "--grad-precision", "bf16", "--fix", fixed]
-        return shlex.join(words)
+        share = given.activation_offload
+        return shlex.join([*words, *(["--activation-offload-fraction", f"{share:.6g}"] if share else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ def _cells(row: Row) -> tuple[str, ...]:
     given = row.published
     distance = "-" if row.distance is None else f"{100 * row.distance:.1f} %"
     job = given.who, given.model, str(given.gpus), str(given.global_batch), _seconds(given.measured_s)
-    plans = degrees(given.fixed), _seconds(row.predicted_s), row.best, _seconds(row.best_s)
+    theirs = degrees({**given.fixed, "activation_offload": given.activation_offload})
+    plans = theirs, _seconds(row.predicted_s), row.best, _seconds(row.best_s)
     return *job, *plans, _seconds(row.lower_bound_s), distance, row.differs
 
 
@@ -118,9 +121,11 @@ def _seconds(value: float | None) -> str:
 
 
 def degrees(chosen: dict[str, Any]) -> str:
-    """Degrees in words, those of 1 left out."""
+    """Degrees in words, those of 1 left out, with the share of the activations on hosts."""
     said = [f"{name} {chosen[name]}" for name in ("tp", "cp", "pp", "vpp", "ep", "dp") if chosen.get(name, 1) > 1]
-    return " ".join([*said, f"mb {chosen['micro_batch']}", f"ZeRO-{chosen['zero']}"])
+    share = chosen.get("activation_offload")
+    away = [f"offload {100 * share:.0f} %"] if share else []
+    return " ".join([*said, f"mb {chosen['micro_batch']}", f"ZeRO-{chosen['zero']}", *away])
 
 
 def reproduce_searches(
@@ -173,8 +178,9 @@ def _priced_sources(folder: Path, only: str, told: Callable[[str], None] | None)
 
 
 def _row(given: PublishedPlan, time_limit: float) -> Row:
-    theirs = _plan(given, time_limit, fix=given.fixed)
-    best = _plan(given, time_limit, schedules=SCHEDULES)
+    share = given.activation_offload
+    theirs = _plan(given, time_limit, fix=given.fixed, **_away([share] if share else []))
+    best = _plan(given, time_limit, schedules=SCHEDULES, **_away([0.0, share] if share else []))
     bound = None if best is None else best.lower_bound_s
     if theirs is not None and best is not None and theirs.step_time_s < best.step_time_s:
         best = theirs
@@ -188,8 +194,13 @@ def _row(given: PublishedPlan, time_limit: float) -> Row:
     )
 
 
+def _away(shares: list[float]) -> dict[str, Any]:
+    """The option for shares of the activations on hosts."""
+    return {"activation_offload_fraction": shares} if shares else {}
+
+
 def _of(found: Plan) -> dict[str, Any]:
-    names = ("tp", "cp", "pp", "vpp", "ep", "dp", "micro_batch", "zero")
+    names = ("tp", "cp", "pp", "vpp", "ep", "dp", "micro_batch", "zero", "activation_offload")
     return {name: getattr(found.strategy, name) for name in names}
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from taut.commands.app import app
 from taut.errors import DataError
 from taut.reproduce.searches import table
-from taut.reproduce.searches.published_plans import BRIDGE, MLPERF, NVIDIA, published_plans
+from taut.reproduce.searches.published_plans import BRIDGE, MLPERF, NVIDIA, RECIPES, published_plans
 from taut.reproduce.searches.table import Row, reproduce_searches
 
 NVIDIA_ROWS = """# a comment
@@ -36,6 +36,26 @@ container,system,model,n_gpus,precision,gbs,mbs,seq,tp,pp,cp,vp,ep,tokens_per_s_
 26.08,DGX-GB200,Qwen3_30B_a3B,8,MXFP8,512,4,4096,1,1,1,n/a,8,39936
 26.04,DGX-H100,Qwen3_235B_a22B,256,FP8,8192,1,4096,2,8,1,4,32,"1,712 (1700)"
 26.04,DGX-H100,Nemotron_3_Nano,8,FP8,512,1,8192,1,1,1,n/a,8,1
+"""
+
+
+RECIPE_COLUMNS = (
+    "model,task,n_gpus,gpu,precision_tag,cpu_offloading,cpu_offloading_num_layers,global_batch_size,micro_batch_size,"
+    "tensor_model_parallel_size,context_parallel_size,sequence_parallel"
+)
+RECIPE_ROWS = f"""# a comment
+{RECIPE_COLUMNS}
+llama3_70b,pretrain,64,gb200,fp8cs,True,40,256,2,1,1,False
+llama3_70b,pretrain,64,gb200,bf16,True,20,256,1,1,1,False
+llama3_70b,pretrain,32,gb200,bf16,True,20,256,1,1,1,False
+llama3_70b,sft,64,gb200,bf16,True,20,256,1,1,1,False
+llama3_70b,pretrain,64,gb200,fp8mx,,,256,1,2,1,False
+llama31_405b,pretrain,128,b300,bf16,True,40,768,1,2,1,True
+"""
+SHARDED_ROWS = """container,system,model,n_gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp,ep,tokens_per_s_per_gpu
+26.06,DGX-GB200,LLAMA3_70B,64,FP8,256,2,8192,0,1,4,1,5,n/a,5000
+26.04.01,DGX-GB200,LLAMA3_70B,64,FP8,256,2,8192,64,1,1,1,n/a,n/a,4224
+26.04,DGX-GB200,LLAMA3_70B,64,FP8,256,2,8192,64,1,1,1,n/a,n/a,4143
 """
 
 
@@ -71,6 +91,31 @@ def test_newest_plans_with_experts_are_read(tmp_path: Path) -> None:
     assert second.fixed["sequence_parallel"] and second.fixed["schedule"] == "interleaved-1f1b"
     row = Row(published=second, predicted_s=None, best="", best_s=None, lower_bound_s=90.0, differs="-")
     assert row.distance is None and "ep=32,etp=1" in row.command
+
+
+def test_recipes_with_activations_on_hosts_are_read(tmp_path: Path) -> None:
+    """Those for pre-training on whole machines, as shares of the layers; one has run in the table beside them."""
+    (tmp_path / RECIPES).write_text(RECIPE_ROWS, encoding="utf-8")
+    assert [each.measured_s for each in published_plans(tmp_path)] == [None, None, None]
+    (tmp_path / BRIDGE).write_text(SHARDED_ROWS, encoding="utf-8")
+    first, second, third = published_plans(tmp_path)
+    assert (first.cluster, first.precision, first.activation_offload) == ("gb200-nvl64", "fp8", 0.5)
+    assert first.measured_s == pytest.approx(256 * 8192 / (64 * 4224)) and second.measured_s is None
+    assert (third.model, third.cluster, third.activation_offload) == ("llama3-405b", "dgx-b300:16", 40 / 126)
+    assert third.fixed["sequence_parallel"] and third.fixed["zero"] == 3 and third.fixed["tp"] == 2
+    row = Row(published=third, predicted_s=100.0, best="", best_s=99.0, lower_bound_s=98.0, differs="-")
+    assert row.command.endswith("zero=3 --activation-offload-fraction 0.31746")
+
+
+@pytest.mark.proof
+def test_a_recipe_is_bounded_among_plans_with_its_share_and_without(tmp_path: Path) -> None:
+    """A recipe that moves a quarter of the activations is no better than the bound, and its share is shown."""
+    (tmp_path / RECIPES).write_text(
+        f"{RECIPE_COLUMNS}\nllama3_70b,pretrain,64,gb200,bf16,True,20,256,1,1,1,False\n", encoding="utf-8"
+    )
+    (row,) = reproduce_searches(tmp_path, time_limit=5.0).rows
+    assert row.predicted_s is not None and row.distance is not None and row.distance >= -1e-9
+    assert "mb 1 ZeRO-3 offload 25 %" in str(reproduce_searches(tmp_path, time_limit=0.5))
 
 
 def test_a_folder_without_tables_is_refused(tmp_path: Path) -> None:
