@@ -6,7 +6,8 @@ on one device of a tensor group that has 1/cp of every sequence, without communi
 weight-gradient seconds, and the bytes of activations that stay for the backward pass, without and with sequence
 parallelism. With ep > 1 the device has 1/ep of a layer's experts, and 1/etp of the width of each; where ep is 1, etp is
 0 and all are split over tensor ranks. Under recompute ``selective`` or ``full`` the input-gradient seconds include the
-forward work that is done again.
+forward work that is done again. ``offload_bytes`` of the activations, and ``offload_bytes_sp`` with sequence
+parallelism, are those that offload of named modules moves to the host (``taut.data.analytic.offload_modules``).
 
 A missing micro-batch between two measured ones is interpolated linearly, with an ``ExtrapolationWarning``; any other
 missing key raises ``MissingProfileError``. Nothing is ever taken as zero.
@@ -31,14 +32,29 @@ Module = Literal["core_attn", "mla_up_proj", "layernorm", "moe_act", "shared_exp
 MODULES: tuple[Module, ...] = get_args(Module)
 """Parts of a layer that selective recompute may be of (``taut.data.analytic.recompute_modules``)."""
 
+OffloadModule = Literal[
+    "attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act", "fused_group_mlp"
+]
+OFFLOAD_MODULES: tuple[OffloadModule, ...] = get_args(OffloadModule)
+"""Parts of a layer whose inputs may go to the host (``taut.data.analytic.offload_modules``)."""
+
 
 def named_modules(value: object) -> object:
     """Modules joined by plus signs, or a list of some, in the order of ``MODULES``; for pydantic."""
+    return _named(value, MODULES)
+
+
+def named_offload_modules(value: object) -> object:
+    """The same of ``OFFLOAD_MODULES``."""
+    return _named(value, OFFLOAD_MODULES)
+
+
+def _named(value: object, known: tuple[str, ...]) -> list[str]:
     words = value.split("+") if isinstance(value, str) else value
-    if not isinstance(words, list) or any(word not in MODULES for word in words):
-        wrong = next((word for word in words if word not in MODULES), "") if isinstance(words, list) else words
-        raise ValueError(f"is {value!r}, expected modules joined by +, {one_of(str(wrong), MODULES)}")
-    return [module for module in MODULES if module in words]
+    if not isinstance(words, list) or any(word not in known for word in words):
+        wrong = next((word for word in words if word not in known), "") if isinstance(words, list) else words
+        raise ValueError(f"is {value!r}, expected modules joined by +, {one_of(str(wrong), known)}")
+    return [module for module in known if module in words]
 
 
 Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES)]
@@ -73,6 +89,8 @@ class LayerCost:
     weight_grad: float
     activation_bytes: int
     activation_bytes_sp: int
+    offload_bytes: int = 0
+    offload_bytes_sp: int = 0
 
     @property
     def seconds(self) -> float:
@@ -102,12 +120,14 @@ class CostRow(Spec):
     weight_grad_s: NotNegative
     activation_bytes: Bytes
     activation_bytes_sp: Bytes | None = None
+    offload_bytes: Bytes = 0
+    offload_bytes_sp: Bytes = 0
     peak_bytes: Bytes | None = None
     spread: NotNegative | None = None
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "ep", "etp")
+        return self.dumped(handler(self), "ep", "etp", "offload_bytes", "offload_bytes_sp")
 
     @property
     def key(self) -> Key:
@@ -119,7 +139,8 @@ class CostRow(Spec):
     def cost(self) -> LayerCost:
         """The row's figures; without a figure of its own, sequence parallelism is credited with nothing."""
         with_sp = self.activation_bytes if self.activation_bytes_sp is None else self.activation_bytes_sp
-        return LayerCost(self.forward_s, self.input_grad_s, self.weight_grad_s, self.activation_bytes, with_sp)
+        seconds = self.forward_s, self.input_grad_s, self.weight_grad_s
+        return LayerCost(*seconds, self.activation_bytes, with_sp, self.offload_bytes, self.offload_bytes_sp)
 
 
 class CostTable(Spec):
@@ -218,6 +239,8 @@ def _between(low: LayerCost, high: LayerCost, share: float) -> LayerCost:
         mix(low.weight_grad, high.weight_grad),
         round(mix(low.activation_bytes, high.activation_bytes)),
         round(mix(low.activation_bytes_sp, high.activation_bytes_sp)),
+        round(mix(low.offload_bytes, high.offload_bytes)),
+        round(mix(low.offload_bytes_sp, high.offload_bytes_sp)),
     )
 
 

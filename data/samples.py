@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from taut.data.costs import Module, Recompute, named_modules
+from taut.data.analytic.offload_modules import conflict
+from taut.data.costs import Module, OffloadModule, Recompute, named_modules, named_offload_modules
 from taut.data.device import Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, Dispatcher, DispatchSpec
 from taut.data.memory import GradPrecision, OffloadFraction
@@ -82,6 +83,7 @@ class ConfigurationRow(Spec):
     grad_precision: GradPrecision | None = None
     optimizer_offload_fraction: OffloadFraction = 0.0
     activation_offload_fraction: OffloadFraction = 0.0
+    offload_modules: Annotated[list[OffloadModule], BeforeValidator(named_offload_modules)] = []
     stack: str = ""
     cluster: str = ""
     measured_s: Positive | None = None
@@ -96,7 +98,9 @@ class ConfigurationRow(Spec):
     @model_validator(mode="before")
     @classmethod
     def _named_modules(cls, values: Any) -> Any:
-        """``selective:moe_act+layernorm`` names modules beside the kind of recompute."""
+        """``selective:moe_act+layernorm`` names modules of recompute; of ``offload_modules`` all go by default."""
+        if isinstance(values, dict) and values.get("offload_modules"):
+            values = {"activation_offload_fraction": 1.0, **values}
         kind = values.get("recompute") if isinstance(values, dict) else None
         if not isinstance(kind, str) or ":" not in kind:
             return values
@@ -121,6 +125,8 @@ class ConfigurationRow(Spec):
         self._check_division()
         if self.recompute_modules and self.recompute != "selective":
             raise ValueError(f"recompute is {self.recompute}, expected selective beside modules")
+        if words := conflict(self.offload_modules, self.recompute_modules):
+            raise ValueError(f"offload_modules: {words}")
         if self.run_schedule == "interleaved-1f1b" and (self.pp == 1 or self.num_micro_batches % self.pp):
             raise ValueError(f"vpp is {self.vpp}, expected 1 unless pp > 1 divides the micro-batches")
         if self.hidden % self.attention_heads or self.attention_heads % self.key_value_heads:

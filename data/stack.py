@@ -18,6 +18,11 @@ uneven_batch           whether replicas on different types of device may run dif
                        gradients being averaged over samples
 offload_zero           ZeRO stages beside which all optimizer states may be in the host's memory
 offload_part_zero      ZeRO stages beside which a part of them may be there
+offload_activations    kinds of recompute beside which activations may be there, whatever module they are of
+offload_pipelines      whether they may with several stages
+offload_layers         whether their share is a whole number of layers, fewer than all
+offload_modules        modules whose inputs may be there (``taut.data.analytic.offload_modules``), beside any pipeline
+                       and no recompute or selective
 sequence_parallel      whether tensor ranks may, or must, share what lies between their blocks
 context_parallel       whether context ranks may share every sequence
 cp_comm                how they share attention (``taut.formulations.degrees`` (4))
@@ -52,7 +57,7 @@ from pydantic import Field, model_validator
 
 from taut.data.calibration import Calibration
 from taut.data.catalog.devices import catalog_section
-from taut.data.costs import RECOMPUTE, Module, Recompute
+from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.device import HALF, QUANTIZED, Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.named import Name, values_of_file
@@ -90,6 +95,7 @@ class Stack(Spec):
     offload_activations: list[Recompute] = []
     offload_pipelines: bool = False
     offload_layers: bool = False
+    offload_modules: list[OffloadModule] = []
     divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
     empty_ends: bool = False
     uneven_batch: bool = False

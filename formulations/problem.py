@@ -210,7 +210,7 @@ class PlanningProblem:
                 core_inverse=self._core_inverse,
                 ends=candidate.empty_ends,
                 dispatch=self.space.dispatch,
-                hosts=activations_on_hosts(self.cluster, candidate),
+                hosts=activations_on_hosts(self.cluster, self.space, candidate),
             )
         return self._priced[key]
 

@@ -57,8 +57,8 @@ cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch, activation_of
     1F1B with m >= pp and m > 1, so that stages hold what they hold with m, with ZeRO-0 or 1 and ep = 1, as other ranks
     would exchange something with every micro-batch. It is priced by the latency model ``step`` alone, where memory is a
     sum of terms. Gradients are averaged over samples: a replica's count by its micro-batches.
-(17) with ``activation_offload`` candidates are there with each share of their activations in the host's memory, those
-    above none under 1F1B and GPipe, with the share's recompute, with several stages where it says so, as (16) priced.
+(17) with ``activation_offload`` candidates are there with each share of their activations, or of ``offload_modules``',
+    in the host's memory, those above none under 1F1B and GPipe, with its recompute and pipelines, priced as in (16).
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
@@ -70,7 +70,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
-from taut.data.costs import RECOMPUTE, Module, Recompute
+from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.spec import Spec
 from taut.data.stack import ANY_DIVISION, ContextKind, Form, Schedule, ZeroStage
@@ -90,7 +90,7 @@ SELDOM = "order", "dp_shard", "uniform_recompute", "etp", "empty_ends", "uneven_
 """Fields of a candidate that are written only where they are given."""
 USUAL = (
     *("max_ep", "divisions", "recompute_modules", "cp_comm", "overlap_context", "empty_ends", "expert_zero"),
-    *("expert_tensor", "uneven_batch", *OFFLOADED),
+    *("expert_tensor", "uneven_batch", "offload_modules", *OFFLOADED),
 )
 """Fields of a space that are written only where they differ from their default."""
 SWITCHES = "sequence_parallel", "empty_ends", "uneven_batch"
@@ -268,6 +268,7 @@ class StrategySpace(Spec):
     orders: list[GivenOrder] = []
     optimizer_offload: list[OptimizerOffload] = []
     activation_offload: list[ActivationOffload] = []
+    offload_modules: list[OffloadModule] = []
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -30,12 +30,13 @@ from taut.data.analytic.layer_work import (
     recomputed,
     selective_shares,
 )
+from taut.data.analytic.offload_modules import offloaded
 from taut.data.analytic.operator_times import OperatorModel
 from taut.data.analytic.recompute_modules import recomputed_terms
-from taut.data.analytic.routed_layers import TOGETHER, ExpertRanks, routed_passes
+from taut.data.analytic.routed_layers import TOGETHER, ExpertRanks, Kept, routed_passes
 from taut.data.arrays import Floats
 from taut.data.calibration import Calibration, uncalibrated
-from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key, Module
+from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key, Module, OffloadModule
 from taut.data.device import HALF, DeviceSpec, Precision
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
@@ -44,6 +45,8 @@ from taut.errors import DataError
 
 OPTIMIZER_TRAFFIC_BYTES = 30
 """Bytes that Adam moves per parameter: gradient and three fp32 states read, states and weights written."""
+
+NOTHING = Kept(0, 0, 0)
 
 
 class _Priced(NamedTuple):
@@ -65,6 +68,7 @@ def analytic_costs(
     expert_degrees: Iterable[int] = (),
     operators: Mapping[str, Operators] | None = None,
     recompute_modules: Collection[Module] = (),
+    offload_modules: Collection[OffloadModule] = (),
     imbalance: float = 1.0,
     fused_attention: bool = True,
     selective_products: bool = False,
@@ -91,6 +95,8 @@ def analytic_costs(
     recompute_modules
         Modules of selective recompute (``taut.data.analytic.recompute_modules``); the attention core, or what the stack
         does, where none is named.
+    offload_modules
+        Modules whose inputs go to the host (``taut.data.analytic.offload_modules``).
     imbalance
         Rows of the fullest expert rank over the mean.
     fused_attention
@@ -123,8 +129,8 @@ def analytic_costs(
     priced = [_priced(device, precision, models[device.name], kept, calibration, imbalance) for device in devices]
     shares = [(tp, batch, cp) for cp in sorted(set(context_degrees)) for tp in degrees for batch in batches]
     apart = sorted(set(expert_degrees) - {1})
-    modules = tuple(recompute_modules)
-    rows = [row for one in priced for share in shares for row in _rows(model, one, *share, apart, modules)]
+    modules = tuple(recompute_modules), tuple(offload_modules)
+    rows = [row for one in priced for share in shares for row in _rows(model, one, *share, apart, *modules)]
     chosen = {device.name: _calibrated(device, calibration) for device in devices}
     optimizer = {
         device.name: chosen[device.name]["optimizer"] * OPTIMIZER_TRAFFIC_BYTES / device.memory_bandwidth
@@ -215,6 +221,7 @@ def _rows(
     cp: int,
     expert_degrees: list[int],
     modules: tuple[Module, ...],
+    away: tuple[OffloadModule, ...],
 ) -> Iterator[CostRow]:
     element, rates, device = priced.rates.element, priced.rates, priced.device.name
     even = replace(rates, imbalance=1.0)
@@ -233,16 +240,19 @@ def _rows(
             )
             for recompute in RECOMPUTE:
                 kept = kept_of(layer, recompute, tokens, own, ranks.share(tp), modules)
+                moved = offloaded(layer, away, recompute, modules, tokens, own, ranks.share(tp))
                 key = Key(device, layer.kind, tp, batch, layer.seq, recompute, cp, *ranks)
-                yield _row(priced, key, recomputed(plain, recompute, again), kept)
+                yield _row(priced, key, recomputed(plain, recompute, again), kept, moved)
     first, last = model.blocks[0], model.blocks[-1]
     if model.vocab and first.seq % cp == last.seq % cp == 0:
         tokens = batch * first.seq // cp
         copy = embedding_passes(tokens, first.hidden, rates)
-        yield _row(priced, Key(device, EMBEDDING, tp, batch, first.seq, "none", cp), copy, (tokens * first.hidden, 0))
+        yield _row(
+            priced, Key(device, EMBEDDING, tp, batch, first.seq, "none", cp), copy, Kept(tokens * first.hidden, 0, 0)
+        )
         tokens = batch * last.seq // cp
         head = head_passes(tokens, last.hidden, model.padded_vocab(tp) // tp, rates)
-        held = 2 * element * tokens * last.hidden, rates.logit_bytes * tokens * model.padded_vocab(tp)
+        held = Kept(2 * element * tokens * last.hidden, rates.logit_bytes * tokens * model.padded_vocab(tp), 0)
         yield _row(priced, Key(device, HEAD, tp, batch, last.seq, "none", cp), head, held)
 
 
@@ -260,16 +270,26 @@ def _passes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ranks: E
     return routed_passes(layer, shape, tp, rates, ranks)
 
 
-def _row(priced: _Priced, key: Key, passes: Passes, kept: tuple[int, ...]) -> CostRow:
+def _row(priced: _Priced, key: Key, passes: Passes, kept: Kept, moved: Kept = NOTHING) -> CostRow:
     forward, input_grad, weight_grad = (float(terms @ priced.coefficients) for terms in passes)
-    (replicated, split, whole), tp = (*kept, 0)[:3], key.tp
+    without, with_sp = _on_a_rank(kept, key.tp)
+    away, away_sp = _on_a_rank(moved, key.tp)
     return CostRow.model_validate(
         {
             **key._asdict(),
             "forward_s": forward,
             "input_grad_s": input_grad,
             "weight_grad_s": weight_grad,
-            "activation_bytes": min(whole + replicated + -(-split // tp), MOST_BYTES),
-            "activation_bytes_sp": min(whole + -(-(replicated + split) // tp), MOST_BYTES),
+            "activation_bytes": without,
+            "activation_bytes_sp": with_sp,
+            "offload_bytes": min(away, without),
+            "offload_bytes_sp": min(away_sp, with_sp),
         }
     )
+
+
+def _on_a_rank(bytes_: Kept, tp: int) -> tuple[int, int]:
+    """Bytes of a tensor rank, without and with sequence parallelism."""
+    replicated, split, whole = bytes_
+    found = whole + replicated + -(-split // tp), whole + -(-(replicated + split) // tp)
+    return min(found[0], MOST_BYTES), min(found[1], MOST_BYTES)

@@ -1,12 +1,14 @@
 r"""
 Activations in the memory of hosts: what a layer then takes, and which ranges of layers a host holds.
 
-A share s of what every layer keeps for the backward pass goes to the host while the layer's forward pass runs, and
-comes back while its backward pass does. With K bytes that a layer keeps of a micro-batch under its recompute (none for
-the embedding and the head, which stay), and B bytes a second that transfers reach on a device's link to its host, in
-one direction (``taut.data.device``), forward f and backward seconds b of the layer without communication become
+A share s of what every layer keeps for the backward pass, or of what its named modules do, goes to the host while the
+layer's forward pass runs, and comes back while its backward pass does. With K bytes that a layer keeps of a micro-batch
+under its recompute (none for the embedding and the head, which stay), of these H of the named modules (all K where none
+are named, the cost table's ``offload_bytes`` otherwise), and B bytes a second that transfers reach on a device's link
+to its host, in one direction (``taut.data.device``), forward f and backward seconds b of the layer without
+communication become
 
-(1) :math:`f' = \max(f, a / B)` and :math:`b' = \max(b, a / B)` with :math:`a = \lfloor s K \rfloor`, as each direction
+(1) :math:`f' = \max(f, a / B)` and :math:`b' = \max(b, a / B)` with :math:`a = \lfloor s H \rfloor`, as each direction
     of the link has one pass's transfers beside its computation. What b' has more than b counts to the gradient by the
     input. Communication of a block hides nothing of a transfer here, so that the price is on the safe side;
 (2) of a micro-batch in flight a device keeps :math:`K - a`, and beside these two layers' :math:`a`: the one that leaves
@@ -22,7 +24,9 @@ Transfers of optimizer states come after the passes, so both shares of the link 
 This is the offload of Transformer Engine that Megatron-LM starts with ``--cpu-offloading-num-layers``
 (megatron/core/transformer/transformer_block.py, ``get_cpu_offload_context``): of n among L layers, which it spreads
 over the passes of all L, so that s = n / L; with one stage, without recompute, and n < L
-(megatron/core/transformer/transformer_config.py).
+(megatron/core/transformer/transformer_config.py). With modules it is that of ``--fine-grained-activation-offloading``
+(megatron/core/pipeline_parallel/fine_grained_activation_offload.py), whose ``--activation-offload-fraction`` is of the
+modules in the order of a pass: the share of a stage's bytes as here, the earlier layers' first.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,23 +62,36 @@ class ActivationsOnHosts:
         Whether tensor ranks share what lies between their parts of a layer.
     links
         Bytes a second of each device type's link to its host, B.
+    modules
+        Whether the share is of what named modules keep, H, and not of all.
     """
 
     share: float
     sequence_parallel: bool
     links: Mapping[str, float]
+    modules: bool = False
 
     def price(self, device: str, cost: LayerCost) -> LayerCost:
         """What a layer takes and keeps, (1) and (2)."""
-        kept = cost.activation_bytes_sp if self.sequence_parallel else cost.activation_bytes
-        seconds = int(self.share * kept) / self.links[device]
+        seconds = self.moved(cost) / self.links[device]
+        without, with_sp = self._moved(cost)
         return LayerCost(
             max(cost.forward, seconds),
             max(cost.input_grad, seconds - cost.weight_grad),
             cost.weight_grad,
-            cost.activation_bytes - int(self.share * cost.activation_bytes),
-            cost.activation_bytes_sp - int(self.share * cost.activation_bytes_sp),
+            cost.activation_bytes - without,
+            cost.activation_bytes_sp - with_sp,
         )
+
+    def moved(self, cost: LayerCost) -> int:
+        """Bytes that go to the host, a."""
+        return self._moved(cost)[self.sequence_parallel]
+
+    def _moved(self, cost: LayerCost) -> tuple[int, int]:
+        """These without and with sequence parallelism."""
+        kept = cost.activation_bytes, cost.activation_bytes_sp
+        of = (cost.offload_bytes, cost.offload_bytes_sp) if self.modules else kept
+        return int(self.share * of[0]), int(self.share * of[1])
 
 
 def host_links(cluster: ClusterSpec) -> dict[str, float]:

@@ -34,10 +34,10 @@ def check_all_hosts(cluster: ClusterSpec, memory: MemoryModel, space: StrategySp
     check_activation_hosts(cluster, memory, (each.fraction for each in space.activation_offload))
 
 
-def activations_on_hosts(cluster: ClusterSpec, candidate: Candidate) -> ActivationsOnHosts | None:
+def activations_on_hosts(cluster: ClusterSpec, space: StrategySpace, candidate: Candidate) -> ActivationsOnHosts | None:
     """What moves a candidate's share of activations; None where all stay."""
-    share = candidate.activation_offload
-    return ActivationsOnHosts(share, candidate.sequence_parallel, host_links(cluster)) if share else None
+    share, modules = candidate.activation_offload, bool(space.offload_modules)
+    return ActivationsOnHosts(share, candidate.sequence_parallel, host_links(cluster), modules) if share else None
 
 
 def within_hosts(cluster: ClusterSpec, memory: MemoryModel, candidate: Candidate, tables: StageTables) -> StageTables:

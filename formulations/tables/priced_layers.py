@@ -143,6 +143,13 @@ class PricedLayers:
         """Cost of a layer of each kind whose activations stay on the device."""
         return [self._price(device, layer, recompute) for layer in self.kinds]
 
+    def moved(self, recompute: str) -> list[int]:
+        """Bytes of a layer of each kind that go to the host, the most of any device type."""
+        if self.hosts is None:
+            return [0] * len(self.kinds)
+        costs = [self.plain_prices(device, recompute) for device in self.device_types]
+        return [max(self.hosts.moved(cost) for cost in of_kind) for of_kind in zip(*costs, strict=True)]
+
     @property
     def hiding(self) -> float:
         """Least seconds of both passes of a layer with experts, without recompute, on any device type."""

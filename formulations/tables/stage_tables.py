@@ -130,7 +130,7 @@ def stage_tables(
     both, forward = traffic or traffic_tables(priced)
     kept = {r: _most([priced.prices(d, r) for d in priced.device_types], sequence_parallel) for r in RECOMPUTE}
     plain = kept if priced.hosts is None else _plain(priced, sequence_parallel)
-    away = {r: [whole - left for whole, left in zip(plain[r], kept[r], strict=True)] for r in RECOMPUTE}
+    away = {r: priced.moved(r) for r in RECOMPUTE}
     at_edges = _most([priced.edges(device) for device in priced.device_types], sequence_parallel)
     parameters = ranges(
         [priced.parameters(layer) for layer in kinds],

@@ -80,7 +80,9 @@ def _choices(space: Mapping[str, Any], default: StrategySpace) -> Iterator[str]:
     if shares := [each["fraction"] for each in space.get("optimizer_offload", ())]:
         yield f"optimizer states on hosts: {', '.join(f'{share:g}' for share in shares)} (left out: other shares)"
     if shares := [each["fraction"] for each in space.get("activation_offload", ())]:
-        yield f"activations on hosts: {', '.join(f'{share:g}' for share in shares)} (left out: other shares)"
+        named = f" of {', '.join(modules)}" if (modules := space.get("offload_modules")) else ""
+        other = "other shares, and other modules" if named else "other shares"
+        yield f"activations on hosts: {', '.join(f'{share:g}' for share in shares)}{named} (left out: {other})"
     if space.get("pipeline_zero") is not None and not set(space.get("zero", [])) <= set(space["pipeline_zero"]):
         yield f"zero in pipelines: {', '.join(map(_word, space['pipeline_zero']))}"
 

@@ -17,9 +17,10 @@ What every layer costs at the degrees of a candidate, read from the cost table.
     the values'.
 (5) Where end chunks may have no layers, embedding and head are parts before and behind the layers: what they add to the
     first and the last layer in (1) and (3) is theirs alone, and both hand on as many bytes as the layers beside them.
-(7) Of what a layer keeps under its recompute the host has floor(share times bytes) where a candidate has a share of its
-    activations there. No pass takes less than these over the rate of the device's link, the gradients by input and
-    weights together, and two layers' stand on the device beside what recomputing brings back.
+(7) Of what a layer keeps under its recompute, or of what the table says that modules offload where the space names
+    some, the host has floor(share times bytes) where a candidate has a share of its activations there. No pass takes
+    less than these over the rate of the device's link, the gradients by input and weights together, and two layers'
+    stand on the device beside what recomputing brings back.
 (6) Of further tokens that are predicted each adds to the head a layer like the last one, three norms, 2 h^2 parameters
     of a product, the head's seconds times 1 + 2 h over its padded words without tensor ranks, and the head's bytes with
     4 outputs of a layer. Where embedding and head lie apart, the latter's device has a copy of the embedding.
@@ -96,7 +97,8 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     routed = np.array([layer.experts is not None for layer in blocks])
     hiding = float(costs[:, 0, routed, :3].sum(axis=-1).min(initial=np.inf))
     whole = costs[..., 4 if choice.sequence_parallel else 3]
-    away = np.floor(choice.activation_offload * whole)
+    named = costs[..., 6 if choice.sequence_parallel else 5]
+    away = np.floor(choice.activation_offload * (named if case.space.get("offload_modules") else whole))
     passes, kept = _beside_transfers(case, costs[..., :3], away), (whole - away).max(axis=0)
     moved_away = away.max(axis=0)
     of_layer = kept
@@ -118,7 +120,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
             times = 1 + more * (1 + 2 * blocks[-1].hidden / (-(-case.model.vocab // 128) * 128))
             passes[..., at] += times * edge[:, :3].T[:, :, None]
             inputs = 4 * number_bytes_of(case, choice, blocks[-1])
-            edge[:, 3:] = (1 + more) * edge[:, 3:] + more * np.array([inputs, -(-inputs // tp)])
+            edge[:, 3:5] = (1 + more) * edge[:, 3:5] + more * np.array([inputs, -(-inputs // tp)])
             kept = kept + edge[:, 4 if choice.sequence_parallel else 3].max() * (
                 np.arange(kept.shape[1]) == at % kept.shape[1]
             )
@@ -181,7 +183,7 @@ def _devices(case: Case) -> list[str]:
 
 
 def _cost(case: Case, choice: Choice, device: str, layer: LayerSpec, recompute: str) -> tuple[float, ...]:
-    """Seconds of the three passes and bytes kept, without and with sequence parallelism, (1) and (2)."""
+    """Seconds of the three passes, bytes kept and of these offloaded, without and with sequence parallelism, (1)."""
     split = (choice.ep, choice.etp) if layer.experts else ()
     key = Key(device, layer.kind, choice.tp, choice.micro_batch, layer.seq, recompute, choice.cp, *split)
     try:
@@ -191,7 +193,7 @@ def _cost(case: Case, choice: Choice, device: str, layer: LayerSpec, recompute: 
     if recompute != "full":
         return plain
     kept = NUMBER_BYTES[case.memory.precision] * choice.micro_batch * layer.seq // choice.cp * layer.hidden
-    return plain[0], plain[1] + plain[0], plain[2], kept, -(-kept // choice.tp)
+    return plain[0], plain[1] + plain[0], plain[2], kept, -(-kept // choice.tp), 0, 0
 
 
 def _measured(case: Case, key: Key) -> tuple[float, ...]:
@@ -205,7 +207,7 @@ def _measured(case: Case, key: Key) -> tuple[float, ...]:
     share = (key.micro_batch - low[-1]) / (high[0] - low[-1])
     ends = (astuple(case.costs.by_key[key._replace(micro_batch=batch)]) for batch in (low[-1], high[0]))
     mixed = [a + share * (b - a) for a, b in zip(*ends, strict=True)]
-    return *mixed[:3], round(mixed[3]), round(mixed[4])
+    return *mixed[:3], *map(round, mixed[3:])
 
 
 def _parameters(layer: LayerSpec, tp: int, group: int) -> int:

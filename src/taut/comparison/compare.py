@@ -154,8 +154,9 @@ def _held(current: Current, strategy: Strategy) -> dict[str, Any]:
         held["etp"] = candidate.etp
     if candidate.dp_shard or "dp_shard" in current.fix:
         held["dp_shard"] = candidate.dp_shard
-    if "recompute_modules" in current.fix:
-        held["recompute_modules"] = current.fix["recompute_modules"]
+    for name in ("recompute_modules", "offload_modules"):
+        if name in current.fix:
+            held[name] = current.fix[name]
     return held | {"recompute": strategy.recompute[0]}
 
 

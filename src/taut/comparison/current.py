@@ -24,6 +24,8 @@ CHUNKED = "interleaved-1f1b"
 SHARE, ACTIVATIONS = "optimizer_offload_fraction", "activation_offload_fraction"
 OPTIONS = ("moe_token_dispatcher", "fp8_dispatch", "overlap_moe_expert_parallel_comm", SHARE, ACTIVATIONS)
 """Options of a request that a configuration may state: how expert ranks exchange tokens, what is on hosts."""
+MODULES = "offload_modules"
+"""The fixed value that both have: modules whose inputs are on hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ def current_of(values: Mapping[str, Any]) -> Current:
     """
     fix = dict(values)
     stated, options = str(fix.pop(LAYERS, EVEN)), {name: fix.pop(name) for name in OPTIONS if name in fix}
+    if MODULES in fix:
+        options.setdefault(ACTIVATIONS, 1.0)
     if fix.get("vpp", 1) != 1 and "schedule" not in fix:
         fix["schedule"] = CHUNKED
     if stated == EVEN:
@@ -83,12 +87,14 @@ def with_options(request: PlanRequest, current: Current) -> PlanRequest:
     """
     given = {name: getattr(request, name) for name in PlanRequest.model_fields}
     several = {name for name in (SHARE, ACTIVATIONS) if isinstance(given[name], tuple)}
+    modules = {name: value for name, value in current.fix.items() if name == MODULES}
+    given["fix"] = modules | given["fix"]
     stated = {name: value for name, value in current.options.items() if name not in several}
     for name, value in stated.items():
         if given[name] not in (None, False, value):
             reason = f"expected {given[name]} as beside it, since both are priced alike"
             raise FieldError("current", f"{name}={value}", reason)
-    return PlanRequest(**(given | stated)) if stated else request
+    return PlanRequest(**(given | stated)) if stated or modules else request
 
 
 def at_its_share(request: PlanRequest, current: Current) -> PlanRequest:

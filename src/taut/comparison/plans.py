@@ -3,6 +3,7 @@
 from taut.data.units import GIB
 from taut.planning.batch_words import batch_words
 from taut.planning.plan import Plan
+from taut.reports.memory_words import activations_on_hosts
 from taut.reports.text_table import percent
 
 Row = tuple[str, str, str]
@@ -44,7 +45,7 @@ def _figures(plan: Plan) -> dict[str, str]:
         "schedule": chosen.schedule + (f", {chosen.vpp} chunks" if chosen.vpp > 1 else ""),
         "ZeRO": str(chosen.zero),
         "optimizer states on hosts": f"{100 * share:.3g} %" if share else NONE,
-        "activations on hosts": f"{100 * chosen.activation_offload:.3g} %" if chosen.activation_offload else NONE,
+        "activations on hosts": activations_on_hosts(chosen.activation_offload, plan.certificate.space) or NONE,
         "recompute": ", ".join(recompute),
         "layers": "|".join(str(end - first) for first, end in chosen.stages),
         "step time": f"{plan.step_time_s:.6g} s",

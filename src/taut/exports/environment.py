@@ -4,7 +4,8 @@ Environment variables that a framework asks for.
 Megatron-LM refuses tensor or context ranks unless ``CUDA_DEVICE_MAX_CONNECTIONS`` is 1, which keeps its kernels in the
 order in which they were launched, and refuses its FSDP if it is (megatron/training/arguments.py). From Blackwell on
 the first demand is gone. Exchanges of experts run beside computation with more connections alone (Megatron-LM's pull
-request 6311: with one, half of the gain is lost).
+request 6311: with one, half of the gain is lost). Beside offload of modules Megatron-LM asks for Transformer
+Engine's first code for it, as the second takes weights for activations (megatron/training/arguments.py).
 """
 
 from taut.exports.job import Job
@@ -27,6 +28,8 @@ def environment(job: Job) -> dict[str, str]:
         values["CUDA_DEVICE_MAX_CONNECTIONS"] = FSDP
     elif chosen.tp > 1 or chosen.cp > 1:
         values["CUDA_DEVICE_MAX_CONNECTIONS"] = ORDERED
+    if job.offload_modules:
+        values["NVTE_CPU_OFFLOAD_V1"] = "1"
     return values
 
 

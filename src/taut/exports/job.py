@@ -177,6 +177,11 @@ class Job:
         """Modules of selective recompute; the attention core where the plan names none."""
         return list(self.plan.certificate.space.get("recompute_modules", ())) or ["core_attn"]
 
+    @property
+    def offload_modules(self) -> list[str]:
+        """Modules whose inputs are in the host's memory; none where the plan has none there."""
+        return list(self.plan.certificate.space.get("offload_modules", ())) if self.strategy.activation_offload else []
+
     @cached_property
     def dispatch(self) -> DispatchSpec:
         """How the plan's expert ranks exchange tokens."""

@@ -7,6 +7,7 @@ whose copies are "optimizer instances". Source of the names: megatron/training/a
 
 from collections.abc import Iterator
 
+from taut.data.analytic.offload_modules import conflict
 from taut.exports.architecture import Flags, architecture_flags
 from taut.exports.division import division_flags
 from taut.exports.job import ExportError, Job
@@ -14,7 +15,7 @@ from taut.exports.job import ExportError, Job
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 RECIPES = {"fp8": "tensorwise", "fp8-blockwise": "blockwise", "mxfp8": "mxfp8"}
 """Names of the recipes of narrow products in ``--fp8-recipe``."""
-HIERARCHICAL = "a2a+p2p"
+HIERARCHICAL, FUSED = "a2a+p2p", "fused_group_mlp"
 SINGLE = 4
 """Bytes of a gradient in single precision."""
 LAYER_TOLERANCE = 1e-3
@@ -61,6 +62,7 @@ def megatron_flags(job: Job) -> Flags:
         **dict(_sharding(job)),
         **dict(_offload(job)),
         **({"--cpu-offloading-num-layers": str(count)} if (count := layers_on_hosts(job)) else {}),
+        **dict(_modules_on_hosts(job)),
     }
 
 
@@ -143,6 +145,31 @@ def _offload(job: Job) -> Iterator[tuple[str, str | None]]:
         yield "--optimizer-offload-fraction", f"{fraction:g}"
 
 
+def _modules_on_hosts(job: Job) -> Iterator[tuple[str, str | None]]:
+    if modules := modules_on_hosts(job):
+        yield "--fine-grained-activation-offloading", None
+        yield "--offload-modules", " ".join(modules)
+        if job.strategy.activation_offload < 1:
+            yield "--activation-offload-fraction", f"{job.strategy.activation_offload:g}"
+        if FUSED in modules:
+            yield "--use-transformer-engine-op-fuser", None
+
+
+def modules_on_hosts(job: Job) -> list[str]:
+    """
+    Modules whose inputs go to the host's memory.
+
+    Raises
+    ------
+    ExportError
+        If they do not go together in Megatron-LM, or with what is recomputed.
+    """
+    recomputed = job.recompute_modules if "selective" in job.strategy.recompute else ()
+    if words := conflict(job.offload_modules, recomputed):
+        raise ExportError(f"{job.plan.source}: offload of {words}; plan with --stack megatron-core")
+    return job.offload_modules
+
+
 def offloaded(job: Job) -> float:
     """
     The share of the optimizer states in the host's memory.
@@ -177,7 +204,7 @@ def layers_on_hosts(job: Job) -> int:
     """
     chosen, layers, source = job.strategy, len(job.model.blocks), job.plan.source
     count = round(chosen.activation_offload * layers)
-    if not chosen.activation_offload:
+    if not chosen.activation_offload or job.offload_modules:
         return 0
     if chosen.pp > 1 or set(chosen.recompute) != {"none"}:
         raise ExportError(

@@ -10,7 +10,16 @@ from typing import Any
 from taut.exports.dispatch import dispatch_settings
 from taut.exports.job import Job
 from taut.exports.layout import layout_of
-from taut.exports.megatron import HIERARCHICAL, SHARDING, SINGLE, check_schedule, layers_on_hosts, offloaded
+from taut.exports.megatron import (
+    FUSED,
+    HIERARCHICAL,
+    SHARDING,
+    SINGLE,
+    check_schedule,
+    layers_on_hosts,
+    modules_on_hosts,
+    offloaded,
+)
 
 RECIPE = '''\
 """A plan as a recipe of Megatron-Bridge."""
@@ -88,6 +97,10 @@ def _formats(job: Job) -> dict[str, Any]:
         found["optimizer.optimizer_offload_fraction"] = fraction
     if count := layers_on_hosts(job):
         found |= {"model.cpu_offloading": True, "model.cpu_offloading_num_layers": count}
+    if modules := modules_on_hosts(job):
+        found |= {"model.fine_grained_activation_offloading": True, "model.offload_modules": modules}
+        found |= {"model.activation_offload_fraction": job.strategy.activation_offload}
+        found |= {"model.use_transformer_engine_op_fuser": True} if FUSED in modules else {}
     return found
 
 

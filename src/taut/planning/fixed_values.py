@@ -7,14 +7,15 @@ They are refused where no candidate can have them whatever else is chosen; ``tau
 from collections.abc import Mapping
 
 from taut.data.cluster import ClusterSpec
-from taut.data.costs import MODULES, RECOMPUTE
+from taut.data.costs import MODULES, OFFLOAD_MODULES, RECOMPUTE
 from taut.data.stack import CONTEXT_KINDS, SCHEDULES
 from taut.data.suggest import one_of
 from taut.errors import FieldError
 from taut.formulations.space import FIXABLE, SWITCHES
 
-NAMES = (*FIXABLE, "recompute", "recompute_modules")
-"""What may be fixed: fields of a candidate, the recompute of every stage, and modules of selective recompute."""
+OF_ALL_STAGES = "recompute", "recompute_modules", "offload_modules"
+NAMES = (*FIXABLE, *OF_ALL_STAGES)
+"""What may be fixed: fields of a candidate, the recompute of every stage, and modules of it and of offload."""
 
 
 def check_fixed(fixed: Mapping[str, object], global_batch: int, cluster: ClusterSpec) -> None:
@@ -39,9 +40,10 @@ def _expected(name: str, value: object, global_batch: int, devices: int) -> str 
         return None if value in SCHEDULES else one_of(str(value), SCHEDULES)
     if name == "recompute":
         return None if value in RECOMPUTE else one_of(str(value), RECOMPUTE)
-    if name == "recompute_modules":
-        wrong = [part for part in str(value).split("+") if part not in MODULES]
-        return f"modules joined by +, {one_of(wrong[0], MODULES)}" if wrong else None
+    if name in ("recompute_modules", "offload_modules"):
+        known: tuple[str, ...] = MODULES if name == "recompute_modules" else OFFLOAD_MODULES
+        wrong = [part for part in str(value).split("+") if part not in known]
+        return f"modules joined by +, {one_of(wrong[0], known)}" if wrong else None
     if name == "cp_comm":
         return None if value in CONTEXT_KINDS else one_of(str(value), CONTEXT_KINDS)
     if name in SWITCHES:
@@ -60,7 +62,7 @@ def _expected(name: str, value: object, global_batch: int, devices: int) -> str 
 
 def _shown(name: object, value: object) -> str:
     """``name=value``; text in quotes where a number or a truth value was expected."""
-    text = ("schedule", "recompute", "recompute_modules", "cp_comm")
+    text = ("schedule", "cp_comm", *OF_ALL_STAGES)
     return f"{name}={value}" if name in text or not isinstance(value, str) else f"{name}={value!r}"
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from taut.data.analytic.offload_modules import conflict
+from taut.data.costs import OFFLOAD_MODULES, OffloadModule
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.stack import Stack
@@ -50,8 +52,9 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
     """
     The space with the shares of activations on hosts that are asked for and the stack has.
 
-    Where the stack offloads whole layers, shares are of so many of the model's layers, and fewer than all; those of
-    ``auto`` are rounded to such ones.
+    With fixed modules, shares are of their inputs, all of them unless it is said. Elsewhere, where the stack offloads
+    whole layers, shares are of so many of the model's layers, and fewer than all; those of ``auto`` are rounded to such
+    ones.
 
     Raises
     ------
@@ -59,6 +62,8 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
         If the stack or the latency model does not go with a share, or it is of no whole number of layers.
     """
     asked, field = request.activation_offload_fraction, "activation_offload_fraction"
+    if (modules := request.fix.get("offload_modules")) is not None and asked != 0:
+        return _of_modules(request, space, stack, str(modules))
     if asked is None or asked == 0:
         return space
     if request.latency_model != "step":
@@ -77,6 +82,31 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
         for share in shares
     ]
     return space.model_copy(update={"activation_offload": listed})
+
+
+def _of_modules(request: PlanRequest, space: StrategySpace, stack: Stack, asked: str) -> StrategySpace:
+    """The space with shares of the inputs of named modules on hosts."""
+    wanted: list[OffloadModule] = [module for module in OFFLOAD_MODULES if module in asked.split("+")]
+    beside = [kind for kind in space.recompute if kind != "full"]
+    lacking = [module for module in wanted if module not in stack.offload_modules]
+    if request.latency_model != "step":
+        reason = f"no part of {request.latency_model}, expected latency model step"
+    elif request.profile is not None:
+        reason = "a profile does not say what their inputs take, expected none beside a profile"
+    elif lacking:
+        reason = f"{lacking[0]} is not in {stack.name}, expected {', '.join(stack.offload_modules) or 'none'}"
+    elif not beside:
+        reason = "full recompute keeps no inputs of modules, expected recompute none or selective"
+    else:
+        reason = conflict(wanted, space.recompute_modules if "selective" in beside else ())
+    if reason:
+        raise FieldError("fix", f"offload_modules={asked}", reason)
+    shares = request.activation_offload_fraction
+    listed = [
+        ActivationOffload(fraction=share, recompute=beside if share else space.recompute)
+        for share in (shares if isinstance(shares, tuple) else (1.0 if shares is None else shares,))
+    ]
+    return space.model_copy(update={"activation_offload": listed, "offload_modules": wanted})
 
 
 def _piped(stack: Stack, share: float) -> bool:

@@ -248,6 +248,7 @@ def _costs(
         context_degrees=[cp for cp in divisors(cluster.num_devices) if cp <= space.max_cp],
         expert_degrees=_expert_degrees(model, cluster, space),
         recompute_modules=space.recompute_modules,
+        offload_modules=space.offload_modules,
         imbalance=space.dispatch.imbalance,
         operators=operators,
         **memory.kept,

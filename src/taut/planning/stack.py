@@ -19,6 +19,7 @@ from taut.data.model import ModelSpec
 from taut.data.stack import SCHEDULES, Schedule, Stack, calibration_for, load_stack
 from taut.errors import FieldError
 from taut.formulations.space import StrategySpace
+from taut.planning.fixed_values import OF_ALL_STAGES
 from taut.planning.request import PlanRequest
 
 DEFAULT_STACK, WHOLE_SPACE = "megatron-core", "any"
@@ -108,7 +109,7 @@ def space_of(request: PlanRequest, model: ModelSpec, cluster: ClusterSpec, stack
         If it asks for a schedule that the stack does not run.
     """
     largest = max(group.gpus_per_node for group in cluster.nodes)
-    fixed = {name: value for name, value in request.fix.items() if name not in ("recompute", "recompute_modules")}
+    fixed = {name: value for name, value in request.fix.items() if name not in OF_ALL_STAGES}
     recompute = [kind for kind in stack.recompute if request.fix.get("recompute", kind) == kind]
     if not recompute:
         reason = f"not in {stack.name}, expected one of {', '.join(stack.recompute)}, or stack any"

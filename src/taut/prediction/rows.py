@@ -105,16 +105,30 @@ def _alone(row: ConfigurationRow, setting: Setting) -> Prediction:
     if row.optimizer_offload_fraction and row.dp * row.cp > 1 and row.zero not in setting.offload_zero:
         beside = " or ".join(map(str, setting.offload_zero))
         return Prediction(error=f"zero is {row.zero}, expected {beside} beside optimizer_offload_fraction")
-    if share := row.activation_offload_fraction:
-        stages = row.pp > 1 and not setting.offload_pipelines
-        if stages or row.recompute not in setting.offload_recompute:
-            words = f"activation_offload_fraction is {share:g} beside pp {row.pp} and recompute {row.recompute}"
-            return Prediction(error=f"{words}, which the stack has not, expected 0")
+    if words := _lacks(row, setting):
+        return Prediction(error=words)
     try:
         seconds, needed = priced_alone(row, setting, division_of(row))
     except DataError as error:
         return Prediction(error=str(error))
     return _prediction(seconds, needed, setting)
+
+
+def _lacks(row: ConfigurationRow, setting: Setting) -> str:
+    """What a row has on the host that its framework does not put there; empty where it does."""
+    share = row.activation_offload_fraction
+    if not share:
+        return ""
+    if row.offload_modules:
+        if lacking := [module for module in row.offload_modules if module not in setting.offload_modules]:
+            return f"offload_modules: the stack has not {lacking[0]}, expected none"
+        full = "offload_modules: full recompute keeps no inputs of modules, expected recompute none or selective"
+        return full if row.recompute == "full" else ""
+    stages = row.pp > 1 and not setting.offload_pipelines
+    if stages or row.recompute not in setting.offload_recompute:
+        words = f"activation_offload_fraction is {share:g} beside pp {row.pp} and recompute {row.recompute}"
+        return f"{words}, which the stack has not, expected 0"
+    return ""
 
 
 def _warn_outside(rows: list[ConfigurationRow], memory: MemoryModel) -> None:

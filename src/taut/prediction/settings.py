@@ -17,7 +17,7 @@ from taut.data.analytic.device_rates import rates_of
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.catalog.builtin import catalog_calibrations, catalog_operators, memory_model_of
 from taut.data.catalog.devices import catalog_devices, catalog_section
-from taut.data.costs import RECOMPUTE
+from taut.data.costs import OFFLOAD_MODULES, RECOMPUTE
 from taut.data.device import DeviceSpec, Precision, core_inverse, usual_precision
 from taut.data.load import load_cluster
 from taut.data.memory import MemoryModel, ParameterBytes, parameter_bytes
@@ -83,6 +83,7 @@ class Setting:
     offload_zero: tuple[int, ...] = (0, 1, 2, 3)
     offload_recompute: tuple[str, ...] = RECOMPUTE
     offload_pipelines: bool = True
+    offload_modules: tuple[str, ...] = OFFLOAD_MODULES
 
 
 def setting_of(row: ConfigurationRow, given: Given) -> Setting:
@@ -124,6 +125,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         offload_zero=tuple(stack.zero_beside_offload(row.optimizer_offload_fraction)) if stack else (0, 1, 2, 3),
         offload_recompute=tuple(stack.offload_activations) if stack else RECOMPUTE,
         offload_pipelines=stack is None or stack.offload_pipelines,
+        offload_modules=tuple(stack.offload_modules) if stack else OFFLOAD_MODULES,
     )
 
 

@@ -1,5 +1,6 @@
-"""What a memory model rests on, in words."""
+"""What a memory model rests on, and what is on hosts, in words."""
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -19,3 +20,17 @@ def memory_words(spec: dict[str, Any]) -> str:
         f"{words}, fitted on {spec['samples']} runs ({100 * spec['mape']:.1f}% off on unseen ones), margin "
         f"{spec['margin_gib']:.2f} GiB, exceeded with a chance of {100 * spec['level']:.3g}%"
     )
+
+
+def activations_on_hosts(share: float, space: Mapping[str, Any]) -> str:
+    """
+    A share of the activations, or of the inputs of the modules that a space names; empty for none.
+
+    Examples
+    --------
+    >>> activations_on_hosts(0.5, {"offload_modules": ["core_attn", "attn_proj"]})
+    "50% of the inputs of core_attn, attn_proj"
+    """
+    modules = space.get("offload_modules")
+    of = f"the inputs of {', '.join(modules)}" if modules else "the activations"
+    return f"{100 * share:.3g}% of {of}" if share else ""

@@ -1,15 +1,16 @@
 """The plan in words: strategy, and where the time and the memory go, before its proof."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from taut.data.units import GIB
 from taut.planning.batch_words import batch_words
+from taut.reports.memory_words import activations_on_hosts
 from taut.reports.proof import proof
 
 if TYPE_CHECKING:
@@ -78,14 +79,14 @@ def _head(plan: "PlanDocument") -> list[str]:
         f"global batch {plan.certificate.space['global_batch']}{_sequence_length(plan)}",
         f"latency model {plan.certificate.latency_model}{overlap}{_stack(plan)}",
         "",
-        f"strategy    {strategy_words(strategy)}",
+        f"strategy    {strategy_words(strategy, plan.certificate.space)}",
         f"            micro-batch {strategy.micro_batch}, {batch_words(strategy)}",
         f"step time   {predicted.step_time_s:.4g} s: {_throughput(predicted)}",
         "",
     ]
 
 
-def strategy_words(strategy: "StrategySection") -> str:
+def strategy_words(strategy: "StrategySection", space: Mapping[str, Any]) -> str:
     """Degrees, schedule and sharding in a line."""
     contexts = f", context {strategy.cp} ({CONTEXT_WORDS[strategy.cp_comm]})" if strategy.cp > 1 else ""
     wide = f" of {strategy.etp} tensor ranks each" if strategy.etp > 1 else ""
@@ -95,8 +96,8 @@ def strategy_words(strategy: "StrategySection") -> str:
     sharding = f"ZeRO-{strategy.zero}{copies}" + (", sequence parallel" if strategy.sequence_parallel else "")
     if strategy.optimizer_offload:
         sharding += f", {100 * strategy.optimizer_offload:.3g}% of the optimizer states on the host"
-    if strategy.activation_offload:
-        sharding += f", {100 * strategy.activation_offload:.3g}% of the activations on the host"
+    if away := activations_on_hosts(strategy.activation_offload, space):
+        sharding += f", {away} on the host"
     return f"{degrees}; {_schedule(strategy)}, {sharding}"
 
 

@@ -1,12 +1,14 @@
 """Bounds and searches of problems with activations on hosts, beside the enumerated optimum."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from taut.data.costs import CostRow
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import StrategySpace
 from taut.formulations.tables.activation_offload import HOST_FULL
@@ -23,7 +25,11 @@ pytestmark = pytest.mark.proof
 
 
 def on_hosts(seed: int, *, few: bool = False) -> PlanningProblem:
-    """A random problem with shares of activations on hosts of any size, in turn with experts and states on hosts."""
+    """
+    A random problem with shares of activations on hosts of any size, in turn with experts and states on hosts.
+
+    In every third one shares are of what a named module keeps, a part of the bytes of any size for every cost.
+    """
     rng = np.random.default_rng((seed, 8))
     given = random_problem(seed, measured=seed % 5 == 0, large=seed % 7 == 4, experts=seed % 3 == 0)
     given = with_offload(seed, given)
@@ -47,9 +53,23 @@ def on_hosts(seed: int, *, few: bool = False) -> PlanningProblem:
     ]
     first = {node.device.name: node.device for node in reversed(groups)}
     groups = [node.model_copy(update={"device": first[node.device.name]}) for node in groups]
+    if seed % 3 == 1:
+        space = space.model_copy(update={"offload_modules": ["core_attn"]})
+        given = replace(given, costs=given.costs.model_copy(update={"rows": [*map(_named(rng), given.costs.rows)]}))
     memory = given.memory.model_copy(update={"optimizer_offload_fraction": away})
     cluster = given.cluster.model_copy(update={"nodes": groups})
     return replace(given, space=space, memory=memory, cluster=cluster, overlap_grad_reduce=seed % 4 == 0)
+
+
+def _named(rng: np.random.Generator) -> Callable[[CostRow], CostRow]:
+    """A row of whose bytes a named module has a part."""
+
+    def changed(row: CostRow) -> CostRow:
+        with_sp = row.activation_bytes if row.activation_bytes_sp is None else row.activation_bytes_sp
+        parts = (int(rng.random() * most) for most in (row.activation_bytes, with_sp))
+        return row.model_copy(update=dict(zip(("offload_bytes", "offload_bytes_sp"), parts, strict=True)))
+
+    return changed
 
 
 @pytest.mark.parametrize("block", blocks(10, every_run=1))
@@ -78,9 +98,10 @@ def test_searches_choose_the_share_of_activations(block: int) -> None:
     assert {Status.OPTIMAL, Status.FEASIBLE} & set(ended) and chosen
 
 
-def _made() -> dict[str, Any]:
-    """A plan with a share of the activations on hosts."""
-    plans = ((given, search(given, Limits())) for given in map(on_hosts, range(100)))
+def _made(*, modules: bool) -> dict[str, Any]:
+    """A plan with a share of the activations on hosts, or of a module's."""
+    problems = (given for given in map(on_hosts, range(300)) if bool(given.space.offload_modules) == modules)
+    plans = ((given, search(given, Limits())) for given in problems)
     given, found = next(
         (given, found)
         for given, found in plans
@@ -93,7 +114,7 @@ def test_corrupted_shares_of_activations_are_refused() -> None:
     """A certificate with another share, host memory that is too small or a slow link, digests matched, is refused."""
     from tests.solver.certificate.test_verify import resigned
 
-    made = _made()
+    made = _made(modules=False)
     assert verify_document(made).holds
 
     def share(plan: Any) -> None:
@@ -112,6 +133,30 @@ def test_corrupted_shares_of_activations_are_refused() -> None:
             node["device"]["host_link_gbytes"] = 1e-4
 
     for corrupt in (share, listed, host, link):
+        changed = json.loads(json.dumps(made))
+        corrupt(changed)
+        assert not verify_document(resigned(changed)).holds, corrupt.__name__
+
+
+def test_corrupted_modules_are_refused() -> None:
+    """A certificate of modules' inputs on hosts, with no module or with other bytes of it, digests matched, fails."""
+    from tests.solver.certificate.test_verify import resigned
+
+    made = _made(modules=True)
+    assert verify_document(made).holds
+
+    def names(plan: Any) -> None:
+        del plan["certificate"]["space"]["offload_modules"]
+
+    def nothing(plan: Any) -> None:
+        for row in plan["inputs"]["costs"]["spec"]["rows"]:
+            row["offload_bytes"] = row["offload_bytes_sp"] = 0
+
+    def more(plan: Any) -> None:
+        for row in plan["inputs"]["costs"]["spec"]["rows"]:
+            row["offload_bytes"], row["offload_bytes_sp"] = row["activation_bytes"], row["activation_bytes"]
+
+    for corrupt in (names, nothing, more):
         changed = json.loads(json.dumps(made))
         corrupt(changed)
         assert not verify_document(resigned(changed)).holds, corrupt.__name__

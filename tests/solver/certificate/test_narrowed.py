@@ -39,6 +39,13 @@ def test_experts_narrow_every_space() -> None:
         ({"recompute": ["full"]}, "recompute: full (left out: none, selective)"),
         ({"sequence_parallel": [False]}, "sequence_parallel: false (left out: true)"),
         ({"recompute_modules": ["moe"]}, "selective recompute: of moe (left out: other modules)"),
+        (
+            {
+                "activation_offload": [{"fraction": 0.5, "recompute": ["none"]}],
+                "offload_modules": ["core_attn", "attn_proj"],
+            },
+            "activations on hosts: 0.5 of core_attn, attn_proj (left out: other shares, and other modules)",
+        ),
         ({"zero": [1]}, "zero: 1 (left out: 0)"),
         ({"schedules": ["gpipe"]}, "schedules: gpipe (left out: 1f1b)"),
         ({"max_tp": 2}, "max_tp: at most 2, not 4"),

@@ -24,13 +24,10 @@ COUNTS = {
 }
 STRATEGY, COPIES = "--data-parallel-sharding-strategy", "--num-distributed-optimizer-instances"
 OFFLOAD = "--optimizer-offload-fraction"
-ACTIVATIONS: dict[str, tuple[str, ...]] = {
-    "--fine-grained-activation-offloading": (),
-}
-"""Flags that put activations of modules into the host's memory, with the values that do not."""
 LAYERS_ON_HOSTS = "--cpu-offloading-num-layers"
-MODULES = "--recompute-modules"
-"""The one flag of several values that is read."""
+MODULES, ON_HOSTS = "--recompute-modules", "--offload-modules"
+"""Flags of several values."""
+FINE_GRAINED, SHARE = "--fine-grained-activation-offloading", "--activation-offload-fraction"
 SHARDS = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
@@ -53,7 +50,7 @@ def flags_of(text: str) -> Flags:
             continue
         name, equals, value = word.partition("=")
         after = words[place + 1] if place + 1 < len(words) else "--"
-        if name == MODULES and not equals:
+        if name in (MODULES, ON_HOSTS) and not equals:
             after = " ".join(takewhile(lambda word: not word.startswith("--"), words[place + 1 :])) or "--"
         found[name] = value if equals else None if after.startswith("--") else after
     return found
@@ -76,9 +73,8 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     Raises
     ------
     DataError
-        If a value is no number or no layout, chunks do not divide the layers, or activations are in the host's memory.
+        If a value is no number or no layout, or chunks do not divide the layers.
     """
-    _check_activations(flags)
     values: dict[str, Any] = {name: count(flags, flag) for name, flag in COUNTS.items()}
     chunks, layers = stated_division(flags, values["pp"])
     values |= {"vpp": chunks, "schedule": "interleaved-1f1b" if chunks > 1 else "1f1b"}
@@ -95,9 +91,11 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     if values["recompute"] == "selective" and flags.get(MODULES):
         values["recompute_modules"] = "+".join(str(flags[MODULES]).split())
     if "--optimizer-cpu-offload" in flags:
-        values["optimizer_offload_fraction"] = _fraction(flags.get(OFFLOAD) or "1")
+        values["optimizer_offload_fraction"] = _fraction(flags.get(OFFLOAD) or "1", OFFLOAD)
     if flags.get(LAYERS_ON_HOSTS) not in (None, "0"):
         values["activation_offload_fraction"] = _share_of_layers(flags)
+    if FINE_GRAINED in flags:
+        values |= _modules_on_hosts(flags)
     if layers:
         values["layers"] = "|".join(map(str, layers))
     if "--global-batch-size" in flags:
@@ -105,12 +103,12 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
     return values
 
 
-def _check_activations(flags: Mapping[str, str | None]) -> None:
-    """Refuse activations in the host's memory, whose transfers no price holds."""
-    for flag, off in ACTIVATIONS.items():
-        if flag in flags and (flags[flag] or "") not in off:
-            shown = f"{flag} {flags[flag] or ''}".strip()
-            raise DataError(f"{shown}: activations in the host's memory are not priced, expected none")
+def _modules_on_hosts(flags: Mapping[str, str | None]) -> dict[str, Any]:
+    """Modules whose inputs are in the host's memory, and the share of them."""
+    if not flags.get(ON_HOSTS):
+        raise DataError(f"{FINE_GRAINED}: expected {ON_HOSTS} beside it, such as core_attn attn_proj")
+    share = _fraction(flags.get(SHARE) or "1", SHARE)
+    return {"offload_modules": "+".join(str(flags[ON_HOSTS]).split()), "activation_offload_fraction": share}
 
 
 def _share_of_layers(flags: Mapping[str, str | None]) -> float:
@@ -122,14 +120,14 @@ def _share_of_layers(flags: Mapping[str, str | None]) -> float:
     return moved / layers
 
 
-def _fraction(text: str) -> float:
-    """The share of the optimizer states in the host's memory."""
+def _fraction(text: str, flag: str) -> float:
+    """The share in the host's memory that a flag states."""
     try:
         share = float(text)
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise DataError(f"{OFFLOAD} {text}: expected a share from 0 to 1")
+        raise DataError(f"{flag} {text}: expected a share from 0 to 1")
     return share
 
 

@@ -102,7 +102,8 @@ def _head(plan: "Plan") -> str:
         else "no plan of its space is faster"
     )
     sentence = (
-        f"Train {plan.model} on the {count} devices of {plan.cluster} as {strategy_words(strategy)}: "
+        f"Train {plan.model} on the {count} devices of {plan.cluster} as "
+        f"{strategy_words(strategy, plan.certificate.space)}: "
         f"{plan.step_time_s:.4g} s a step, and {proven}, at the prices below."
     )
     fullest = max(

@@ -51,6 +51,11 @@ def test_a_command_line_of_megatron() -> None:
             "--micro-batch-size 2 --recompute-granularity selective --recompute-modules moe_act layernorm --bf16",
             *("recompute_modules", "moe_act+layernorm"),
         ),
+        (
+            "--micro-batch-size 2 --fine-grained-activation-offloading --offload-modules core_attn attn_proj --bf16",
+            *("offload_modules", "core_attn+attn_proj"),
+        ),
+        ("--micro-batch-size 2 --activation-offload-fraction 0.5", "recompute", "none"),
         ("--parallelism.pipeline_parallel_degree 4 --training.global_batch_size 64", "global_batch", 64),
         ("--parallelism.pipeline_parallel_degree 4 activation_checkpoint:full", "recompute", "full"),
         ("--parallelism.data_parallel_shard_degree 1 --training.local_batch_size 4", "zero", 0),
@@ -97,12 +102,17 @@ WRONG = {
         'offload_optimizer.device "nvme": expected "cpu"',
     ),
     "o.sh": (
-        "--micro-batch-size 1 --fine-grained-activation-offloading --offload-modules core_attn",
-        "activations in the host's memory are not priced, expected none",
+        "--micro-batch-size 1 --fine-grained-activation-offloading --activation-offload-fraction 0.5",
+        "expected --offload-modules beside it, such as core_attn attn_proj",
     ),
     "p.sh": (
         "--micro-batch-size 1 --num-layers 5 --cpu-offloading-num-layers 5",
         "expected fewer than the model's layers",
+    ),
+    "r.sh": (
+        "--micro-batch-size 1 --fine-grained-activation-offloading --offload-modules moe_act "
+        "--activation-offload-fraction 2",
+        "--activation-offload-fraction 2: expected a share from 0 to 1",
     ),
     "q.json": (
         '{"train_batch_size": 8, "activation_checkpointing": {"cpu_checkpointing": true}}',
