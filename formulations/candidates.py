@@ -15,9 +15,6 @@ from taut.formulations.schedules.plan_orders import ORDER_PRICED, SPLIT, chunks_
 from taut.formulations.space import Candidate, GivenOrder, StrategySpace
 from taut.formulations.tables.context_kinds import ContextKinds
 
-CLOSED_FORM = "1f1b", "gpipe"
-"""Schedules beside which activations may be on hosts, (17)."""
-
 
 def candidates(
     space: StrategySpace,
@@ -110,7 +107,7 @@ def _activations_away(space: StrategySpace, choice: Candidate) -> Iterator[Candi
     for each in space.activation_offload:
         if not each.fraction:
             yield choice
-        elif choice.schedule in CLOSED_FORM and (each.pipelines or choice.pp == 1):
+        elif choice.schedule not in SPLIT and (each.pipelines or choice.pp == 1):
             found = replace(choice, activation_offload=each.fraction)
             kept = beside_hosts(space, found, recompute_of(space, choice.schedule))
             if choice.uniform_recompute in kept or (kept and not choice.uniform_recompute):

@@ -58,7 +58,8 @@ cp, ep, etp, cp_comm, empty_ends, optimizer_offload, uneven_batch, activation_of
     would exchange something with every micro-batch. It is priced by the latency model ``step`` alone, where memory is a
     sum of terms. Gradients are averaged over samples: a replica's count by its micro-batches.
 (17) with ``activation_offload`` candidates are there with each share of their activations, or of ``offload_modules``',
-    in the host's memory, those above none under 1F1B and GPipe, with its recompute and pipelines, priced as in (16).
+    in the host's memory, those above none where no schedule splits the backward pass, whose gradients by the weights
+    keep what came back, with its recompute and pipelines, priced as in (16).
 
 Of choices that are equal by definition one stands for all: one stage is scheduled as 1f1b, one replica has ZeRO-0,
 one tensor rank has no sequence parallelism. Stages, recompute per stage and placement are decided inside a candidate.
@@ -106,8 +107,8 @@ class Candidate:
     ``dp_shard`` replicas share one copy under ZeRO-2 and 3, (7); 0 stands for all of them. ``uniform_recompute`` is
     the recompute of every stage, (8), or empty where each stage has its own. ``etp`` is 0 where ``ep`` is 1, which
     stands for tp, (11). ``optimizer_offload`` is the share of the optimizer states in the host's memory where the space
-    has several, (15). With ``uneven_batch`` replicas run different numbers of micro-batches, m in the mean, (16).
-    ``activation_offload`` is the share of the activations in the host's memory, (17).
+    has several, (15), ``activation_offload`` that of the activations, (17). With ``uneven_batch`` replicas run
+    different numbers of micro-batches, m in the mean, (16).
     """
 
     pp: int
@@ -235,10 +236,9 @@ class StrategySpace(Spec):
     What is varied and what is fixed; the plan carries it, and ``verify`` enumerates it again.
 
     ``stack`` names the framework (``taut.data.stack``) whose limits the other fields state. ``recompute_modules`` are
-    those of selective recompute (``taut.data.analytic.recompute_modules``); none stands for the attention core, or for
-    what the stack recomputes. ``dispatch`` says how expert ranks exchange tokens, (14).
-    ``overlap_context`` says whether steps of a ring of keys and values go beside attention
-    (``taut.formulations.tables.block_traffic`` (2)).
+    those of selective recompute (``taut.data.analytic.recompute_modules``); none stands for the attention core, or what
+    the stack recomputes. ``dispatch`` says how expert ranks exchange tokens, (14), ``overlap_context`` whether steps of
+    a ring of keys and values go beside attention (``taut.formulations.tables.block_traffic`` (2)).
     """
 
     global_batch: Annotated[int, Field(gt=0, le=MOST_SEQUENCES)]

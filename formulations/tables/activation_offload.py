@@ -15,7 +15,8 @@ communication become
     or comes, and the one that runs;
 (3) a host keeps :math:`q a` for every layer of a stage, with the most micro-batches in flight q of any stage, and the
     share F of the optimizer states that is there (``taut.formulations.tables.optimizer_offload``). A stage is feasible
-    where these are no more than an equal part of its node's ``host_memory_gib`` for each GPU, the least of any node.
+    where these are no more than an equal part of its node's ``host_memory_gib`` for each GPU, the least of any node;
+    of a device with several chunks each has an equal part of that.
     A range of more takes ``HOST_FULL`` bytes for a micro-batch, which no device has, so that all that is said of
     memory holds for hosts too.
 

@@ -58,5 +58,5 @@ def within_hosts(cluster: ClusterSpec, memory: MemoryModel, candidate: Candidate
     each, fraction = memory.held_parameter_bytes, memory.optimizer_offload_fraction
     held = held_bytes(tables.parameters, tables.largest, each, candidate, tables.experts)
     states = np.ceil(fraction * held[2]).astype(np.int64)
-    full = beyond_host(tables.moved, int(in_flight(candidate).max()), states, host_bytes(cluster))
+    full = beyond_host(tables.moved, int(in_flight(candidate).max()), states, host_bytes(cluster) // candidate.vpp)
     return replace(tables, activation=np.where(full, HOST_FULL, tables.activation))

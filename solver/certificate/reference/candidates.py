@@ -42,8 +42,8 @@ With D devices, global batch g and L layers a candidate has
 (14) where exchanges overlap (``Case.hides``), some recompute that goes with it;
 (15) where the space lists shares of optimizer states for the host's memory, each of them beside the ZeRO stages that
     are listed with it, or any where one device holds the weights;
-(17) where the space lists shares of activations for the host's memory, each of them, those above 0 under 1F1B and
-    GPipe, with recompute that goes with it, with several stages where it says so, and as (10);
+(17) where the space lists shares of activations for the host's memory, each of them, those above 0 where no schedule
+    splits the backward pass, with recompute that goes with it, with several stages where it says so, and as (10);
 (16) where the space has uneven batches, each candidate once more with one, if there are several device types with
     pp tp cp times a whole number of devices each, m >= pp and m >= 2, the schedule is 1F1B, ZeRO is 0 or 1, and ep is
     1: in the latency model ``step``, with memory that is a sum of terms.

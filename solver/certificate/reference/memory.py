@@ -32,6 +32,7 @@ from taut.data.arrays import Ints
 from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB, MOST_BYTES
 from taut.solver.certificate.reference.divisions import forms_of, is_stated
+from taut.solver.certificate.reference.host_shares import beyond_host
 from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of, numbers_of_layers
 from taut.solver.certificate.reference.orders import Order
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
@@ -46,7 +47,7 @@ PARAMETER_BYTES = {
     "nvfp4": (2, 4, 12),
 }
 HOST_FULL = 2**50
-"""Bytes for a micro-batch of a stage whose host holds no more, (7)."""
+"""Bytes for a micro-batch of a chunk whose host holds no more (``taut.solver.certificate.reference.host_shares``)."""
 GRADIENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 Stages = tuple[tuple[int, int], ...]
 
@@ -100,8 +101,10 @@ def memory_bytes(
     }
     kept = np.add.reduceat(layers.kept[row, each], first)
     if choice.activation_offload:
-        moved = np.add.reduceat(layers.moved_away[row, each], first)
-        kept = np.where(_beyond_host(case, choice, moved, held_terms["states"]), HOST_FULL, kept)
+        figures = layers.parameters, layers.experts, layers.moved_away[row, each]
+        parts, experts, moved = (np.add.reduceat(figure, first) for figure in figures)
+        states = _held(memory, choice, parts, widest, experts)["states"]
+        kept = np.where(beyond_host(case, choice, moved, states, order), HOST_FULL, kept)
     full = np.array(recompute) == "full"
     kept = np.where(full, _times(memory, "checkpoints", kept), _times(memory, "activations", kept))
     weighed = {term: _times(memory, term, figure) for term, figure in terms.items()}
@@ -120,14 +123,6 @@ def memory_bytes(
     overhead = round(memory.overhead_gib * GIB) + groups * round(memory.group_overhead_gib * GIB)
     found: list[int] = np.asarray(held + passes + overhead).tolist()
     return found
-
-
-def _beyond_host(case: Case, choice: Choice, moved: Ints, states: Ints) -> Ints:
-    """Whether hosts hold too little for activations and optimizer states of stages, an equal part for each GPU, (7)."""
-    room = min(int((node.host_memory_gib or 0.0) * GIB) // node.gpus_per_node for node in case.cluster.nodes)
-    m, away = choice.num_micro_batches, case.memory_of(choice).optimizer_offload_fraction
-    most = m if choice.schedule == "gpipe" else min(choice.pp, m)
-    return np.asarray(most * moved + np.ceil(away * states) > room)
 
 
 def _cast(choice: Choice, parameters: Ints, experts: Ints) -> Ints:

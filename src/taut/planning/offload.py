@@ -6,8 +6,9 @@ from taut.data.analytic.offload_modules import conflict
 from taut.data.costs import OFFLOAD_MODULES, OffloadModule
 from taut.data.memory import MemoryModel
 from taut.data.model import ModelSpec
-from taut.data.stack import Stack
+from taut.data.stack import SCHEDULES, Stack
 from taut.errors import FieldError
+from taut.formulations.schedules.plan_orders import SPLIT
 from taut.formulations.space import StrategySpace
 from taut.formulations.tables.host_shares import ActivationOffload, OptimizerOffload
 from taut.formulations.tables.optimizer_offload import SHARES
@@ -63,9 +64,11 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
     """
     asked, field = request.activation_offload_fraction, "activation_offload_fraction"
     if (modules := request.fix.get("offload_modules")) is not None and asked != 0:
+        _check_schedule(request)
         return _of_modules(request, space, stack, str(modules))
     if asked is None or asked == 0:
         return space
+    _check_schedule(request)
     if request.latency_model != "step":
         raise FieldError(field, _shown(asked), f"no part of {request.latency_model}, expected latency model step")
     beside = [kind for kind in space.recompute if kind in stack.offload_activations]
@@ -82,6 +85,15 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
         for share in shares
     ]
     return space.model_copy(update={"activation_offload": listed})
+
+
+def _check_schedule(request: PlanRequest) -> None:
+    """Refuse a fixed schedule beside which all activations stay on the device."""
+    schedule, shares = request.fix.get("schedule"), request.activation_offload_fraction
+    if schedule in SPLIT and not (isinstance(shares, tuple) and 0 in shares):
+        whole = ", ".join(each for each in SCHEDULES if each not in SPLIT)
+        reason = f"splits the backward pass, which keeps all activations on the device, expected one of {whole}"
+        raise FieldError("fix", f"schedule={schedule}", reason)
 
 
 def _of_modules(request: PlanRequest, space: StrategySpace, stack: Stack, asked: str) -> StrategySpace:

@@ -28,6 +28,7 @@ def on_hosts(seed: int, *, few: bool = False) -> PlanningProblem:
     """
     A random problem with shares of activations on hosts of any size, in turn with experts and states on hosts.
 
+    Every fourth has chunks, and a schedule beside which activations stay.
     In every third one shares are of what a named module keeps, a part of the bytes of any size for every cost.
     """
     rng = np.random.default_rng((seed, 8))
@@ -39,7 +40,8 @@ def on_hosts(seed: int, *, few: bool = False) -> PlanningProblem:
     listed = [
         {"fraction": s, "recompute": kinds[rng.integers(4)], "pipelines": bool(rng.random() < 0.8)} for s in shares
     ]
-    more: dict[str, Any] = {"activation_offload": listed, "zero": [[0, 1], [2], [3], [1]][seed % 4]}
+    more: dict[str, Any] = {"schedules": ["1f1b", "gpipe", *(["interleaved-1f1b", "zb-h1"] if seed % 4 == 2 else [])]}
+    more |= {"max_vpp": 2, "activation_offload": listed, "zero": [[0, 1], [2], [3], [1]][seed % 4]}
     space = StrategySpace.parse(given.space.model_dump(mode="json") | more, "space")
     gib = float(10 ** rng.uniform(-4, 1))
     groups = [

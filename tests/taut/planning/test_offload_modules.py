@@ -49,6 +49,7 @@ def test_all_of_the_modules_go_unless_a_share_is_asked_for() -> None:
         ("moe_act", {"fix": {"recompute": "selective", "recompute_modules": "moe"}}, "moe_act beside recompute of moe"),
         ("core_attn", {"stack": "torchtitan"}, "core_attn is not in torchtitan, expected none"),
         ("core_attn", {"latency_model": "pipette"}, "no part of pipette, expected latency model step"),
+        ("core_attn", {"stack": "any", "fix": {"schedule": "zb-v"}}, "schedule=zb-v, splits the backward pass"),
         ("core_attn", {"profile": "p.csv"}, "a profile does not say what their inputs take"),
     ],
 )
@@ -113,3 +114,22 @@ def test_slow_links_take_time() -> None:
     assert steps[0] < steps[1] < steps[2]
     part = taut.plan(MODEL, cluster, global_batch=32, fix=fixed, activation_offload_fraction=0.5)
     assert megatron_flags(Job(part))["--activation-offload-fraction"] == "0.5"
+
+
+def test_chunks_have_modules_on_hosts_too() -> None:
+    """
+    Interleaved, a device holds less of every chunk.
+
+    The first of two devices holds five chunks of one layer at once, without two layers' that pass: three times 16 MiB.
+    """
+    fixed = {**FIXED, "vpp": 2, "schedule": "interleaved-1f1b", "empty_ends": False}
+    model = taut.ModelSpec.parse({"name": "row", **SHAPE, "layers": 4, "experts": EXPERTS}, "row")
+    plain, away = (
+        taut.plan(model, "dgx-h100:2", global_batch=32, fix={**fixed, **more}, work_limit=20)
+        for more in ({}, {"offload_modules": MODULES})
+    )
+    assert away.verify().holds
+    assert away.strategy.stages == plain.strategy.stages == [[0, 1], [1, 2], [2, 3], [3, 4]]
+    less = plain.predicted.memory_bytes[0] - away.predicted.memory_bytes[0]
+    assert less == 3 * 2 * 2048 * 8192 // 2
+    assert megatron_flags(Job(away))["--offload-modules"] == MODULES.replace("+", " ")
