@@ -53,11 +53,13 @@ class Campaign:
     selective_products: bool = False
     fp8_inputs: bool = False
     fused_loss: bool = False
+    fused_attention: bool | None = None
 
     @property
     def about(self) -> dict[str, Any]:
         """What a calibration from these runs says of itself."""
-        return {name: getattr(self, name) for name in ("name", "stack", "cluster", "source", *KEPT[1:])}
+        kept = KEPT if self.fused_attention is not None else KEPT[1:]
+        return {name: getattr(self, name) for name in ("name", "stack", "cluster", "source", *kept)}
 
 
 def lines_of(path: Path) -> list[Line]:

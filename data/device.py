@@ -54,6 +54,11 @@ class DeviceSpec(Spec):
         return self.dumped(handler(self), "host_link_gbytes", "host_link_efficiency")
 
     @property
+    def half_tflops(self) -> float:
+        """Peak rate of products in half precision, or of the first format that is stated, TFLOP/s."""
+        return next(self.peak_tflops[each] for each in (*HALF, *self.peak_tflops) if each in self.peak_tflops)
+
+    @property
     def capacity_kib(self) -> int:
         """Memory in KiB."""
         return int(self.memory_gib * GIB) // KIB

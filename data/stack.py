@@ -1,4 +1,4 @@
-"""
+r"""
 A stack: what a training framework can run, and what it is known to cost.
 
 A framework runs some of all strategies. A stack states which:
@@ -34,6 +34,8 @@ dispatch               how expert ranks exchange tokens unless a user says other
 process_meshes         whether stages on one type of device may have other tensor and data-parallel degrees than those
                        on another (``taut.formulations.meshes``)
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
+fused_attention        whether attention is one kernel, whatever it was in the runs of a calibration; as it was there
+                       where a stack says nothing
 calibrations           fitted coefficients of its step time, catalog names or files, in the order of preference
 memory_models          fitted models of its memory, catalog names or files, in the order of preference
 rules                  the limits in words, each with its source
@@ -44,21 +46,31 @@ as a layer; ``balanced``, even, and the layers that are left over one each on th
 on all pipeline ranks but the first and the last; and ``layout``, any (``taut.formulations.divisions``).
 
 The calibration of a plan is the first that was fitted on the cluster's device in the plan's precision, on as many
-nodes; where there is none, the losses that the stack has on another device, or in another recipe of narrow products,
-are taken over, and the plan says so. For a model with experts it is one whose runs had experts, where the device has
-one, and for others one of dense models.
+nodes; where there is none, the losses that the stack has on the nearest device, or in another recipe of narrow products,
+are taken over, and the plan says so. Devices are as far apart as the logarithms of their rates: with peak rate
+:math:`P` of half precision and memory bandwidth :math:`W`,
+
+(1) :math:`\sqrt{\ln^2 (P / P') + \ln^2 (W / W')}`.
+
+For a model with experts it is one whose runs had experts, where the device has one, and for others one of dense models.
+
+Where a stack has attention in one kernel and the runs had not, what these runs lost in attention says nothing of the
+kernel: attention is then priced at the losses that the stack has in such a kernel on another device, or at what the
+device states (``fused``). Without fused kernels attention takes time in proportion to the square of the sequence, and
+several times as much at the lengths of today, so that losses of the one kind mislead for the other.
 """
 
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from taut.data.calibration import Calibration
-from taut.data.catalog.devices import catalog_section
+from taut.data.catalog.devices import catalog_devices, catalog_section
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
-from taut.data.device import HALF, QUANTIZED, Precision
+from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
 from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.named import Name, values_of_file
 from taut.data.spec import Spec
@@ -109,6 +121,7 @@ class Stack(Spec):
     dispatch: DispatchSpec = USUAL_DISPATCH
     process_meshes: bool = False
     overlap_grad_reduce: bool = False
+    fused_attention: bool | None = None
     calibrations: list[str] = []
     memory_models: list[str] = []
     rules: list[Rule] = []
@@ -129,27 +142,30 @@ class Stack(Spec):
 
 def calibration_for(
     known: Iterable[Calibration],
-    devices: Iterable[str],
+    devices: Iterable[DeviceSpec],
     precision: Precision,
     *,
     many_nodes: bool,
     experts: bool = False,
+    fused_attention: bool | None = None,
 ) -> Calibration | None:
     """
-    The calibration of a stack for a cluster: the first that was fitted there, or the losses known of another device.
+    The calibration of a stack for a cluster: the first that was fitted there, or the losses of the nearest device, (1).
 
     Parameters
     ----------
     known
         Calibrations of the stack in the order of preference.
     devices
-        Names of the cluster's devices.
+        The cluster's devices.
     precision
         Number format of the plan.
     many_nodes
         Whether the cluster has several nodes.
     experts
         Whether the model has experts.
+    fused_attention
+        Whether the stack has attention in one kernel, or None for what the runs had.
 
     Returns
     -------
@@ -158,21 +174,50 @@ def calibration_for(
         band, since its errors are known for another one. None if nothing is known. On a cluster of several types the
         first's calibration has beside it what those of the other types found for computation.
     """
-    nodes, types = "many" if many_nodes else "one", set(devices)
+    nodes, types = "many" if many_nodes else "one", {device.name: device for device in devices}
     alike: tuple[Precision, ...] = HALF if precision in HALF else (precision,)
     known = list(known)
     routed = [one for one in known if one.experts and one.device in types] if experts else []
     known = routed or [one for one in known if not one.experts]
+    known = [fused(one, known) for one in known] if fused_attention else known
     own = [one for one in known if one.precision in (None, *alike)]
     # Recipes of narrow products differ in the products alone, whose seconds are those of the recipe anyway.
     every = own or [one for one in known if one.precision in QUANTIZED and precision in QUANTIZED]
-    every.sort(key=lambda one: (one.device not in types, one.nodes not in (nodes, "any")))
+    every.sort(key=lambda one: (farness(one.device, types), one.nodes not in (nodes, "any")))
     if not every:
         return None
     if not own or every[0].device not in types:
         return borrowed(every[0])
-    first = {one.device: one for one in reversed(every) if one.device in types - {every[0].device}}
+    first = {one.device: one for one in reversed(every) if one.device in types and one.device != every[0].device}
     return every[0].beside(first[device] for device in sorted(first))
+
+
+def farness(name: str, types: Mapping[str, DeviceSpec]) -> float:
+    """How far a device of the catalog is from the first of a cluster's by (1), 0 for these, infinite where unknown."""
+    if name in types or not types:
+        return 0.0
+    known, first = catalog_devices().get(name), next(iter(types.values()))
+    if known is None:
+        return math.inf
+    return math.hypot(
+        math.log(known.half_tflops / first.half_tflops),
+        math.log(known.memory_bandwidth_gbytes / first.memory_bandwidth_gbytes),
+    )
+
+
+def fused(calibration: Calibration, known: Iterable[Calibration]) -> Calibration:
+    """
+    A calibration with attention in one kernel, at the losses of the first of the stack's whose runs had such a kernel.
+
+    Without one attention takes what the device states. Factors of layer shapes hold the other kind and are left out.
+    """
+    if calibration.fused_attention:
+        return calibration
+    like = next((one for one in known if one.fused_attention and one.precision in (None, *HALF)), None)
+    words = f"at the losses of {like.name}" if like else "as the device states it"
+    coefficients = {**calibration.coefficients, "attention": like["attention"] if like else 1.0}
+    changed = {"fused_attention": True, "coefficients": coefficients, "layer_factors": []}
+    return calibration.model_copy(update={**changed, "source": f"{calibration.source}; attention in one kernel {words}"})
 
 
 def borrowed(calibration: Calibration) -> Calibration:

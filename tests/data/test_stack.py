@@ -37,7 +37,7 @@ def test_calibration_of_the_device_precision_and_nodes_is_taken() -> None:
         ("h100-80gb", "bf16", True),
         ("h100-80gb", "fp8", True),
     ]
-    chosen = [calibration_for(known, [device], precision, many_nodes=many) for device, precision, many in asked]
+    chosen = [calibration_for(known, [catalog_device(device)], precision, many_nodes=many) for device, precision, many in asked]
     assert [one.name if one else "" for one in chosen] == [
         "megatron-deepspeed-a100-one",
         "megatron-deepspeed-a100-many",
@@ -50,7 +50,7 @@ def test_computation_on_each_of_several_types_is_priced_by_its_own_calibration()
     """H100 beside A100: links by H100's calibration, products of A100 by A100's, and a digest without it as before."""
     known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
     h100, a100 = (catalog_calibrations()[name] for name in ("nemo-h100-bf16", "megatron-deepspeed-a100-many"))
-    both = calibration_for(known, ["a100-80gb", "h100-80gb"], "bf16", many_nodes=True)
+    both = calibration_for(known, [catalog_device("a100-80gb"), catalog_device("h100-80gb")], "bf16", many_nodes=True)
     assert both is not None and both.name == h100.name and list(both.computation) == ["a100-80gb"]
     assert both.on("h100-80gb")["gemm"] == h100["gemm"] and both.on("a100-80gb")["gemm"] == a100["gemm"]
     assert both.on("a100-80gb")["tensor_parallel"] == h100["tensor_parallel"]
@@ -64,7 +64,7 @@ def test_costs_of_two_types_are_those_of_each_alone() -> None:
     devices = [catalog_device(name) for name in ("a100-80gb", "h100-80gb")]
 
     def rows(types: list[DeviceSpec]) -> list[CostRow]:
-        taken = calibration_for(known, [each.name for each in types], "bf16", many_nodes=True)
+        taken = calibration_for(known, types, "bf16", many_nodes=True)
         model = load_model("llama3-8b")
         return list(
             analytic_costs(
@@ -81,7 +81,7 @@ def test_costs_of_two_types_are_those_of_each_alone() -> None:
 def test_losses_of_another_device_are_taken_over_without_their_band() -> None:
     """A device that the stack was not measured on gets the coefficients, no errors, and a source that says so."""
     known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
-    taken = calibration_for(known, ["b200"], "bf16", many_nodes=True)
+    taken = calibration_for(known, [catalog_device("b200-180gb")], "bf16", many_nodes=True)
     assert taken is not None and taken.device == "" and taken.residuals == {}
     assert taken.coefficients == catalog_calibrations()["nemo-h100-bf16"].coefficients
     assert taken.source.startswith("losses of h100-80gb")
@@ -92,15 +92,15 @@ def test_losses_in_fp8_stand_for_recipes_that_nothing_is_known_of() -> None:
     known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
     asked: list[tuple[str, Precision]] = [("b200-180gb", "nvfp4"), ("h100-80gb", "fp8-blockwise")]
     for device, precision in asked:
-        taken = calibration_for(known, [device], precision, many_nodes=True)
+        taken = calibration_for(known, [catalog_device(device)], precision, many_nodes=True)
         assert taken is not None and taken.device == "" and taken.residuals == {}
         assert taken.coefficients == catalog_calibrations()["nemo-h100-fp8"].coefficients
-    assert calibration_for(known[-1:], ["h100-80gb"], "fp32", many_nodes=True) is None
+    assert calibration_for(known[-1:], [catalog_device("h100-80gb")], "fp32", many_nodes=True) is None
 
 
 def test_a_stack_that_nothing_is_known_of_has_no_calibration() -> None:
     """The whole space is priced at stated efficiencies."""
-    assert calibration_for([], ["h100-80gb"], "bf16", many_nodes=True) is None
+    assert calibration_for([], [catalog_device("h100-80gb")], "bf16", many_nodes=True) is None
 
 
 def test_a_stack_is_read_from_a_file(tmp_path: Path) -> None:

@@ -55,8 +55,14 @@ def calibration_of(
         if request.profile is not None:
             return None
         mine = [load_calibration(name) for name in stack.calibrations]
-        many = cluster.num_nodes > 1
-        return calibration_for(mine, cluster.devices, precision, many_nodes=many, experts=model.has_experts)
+        return calibration_for(
+            mine,
+            cluster.devices.values(),
+            precision,
+            many_nodes=cluster.num_nodes > 1,
+            experts=model.has_experts,
+            fused_attention=stack.fused_attention,
+        )
     found = load_calibration(given) if isinstance(given, str) else given
     if found.device and found.device not in cluster.devices:
         reason = f"is of {found.device}, expected one of {', '.join(cluster.devices)}, which {cluster.name} has"

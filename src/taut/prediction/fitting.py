@@ -90,8 +90,9 @@ def gather_slowdown_of(rows: list[ConfigurationRow]) -> float:
 def samples_by_stack(
     rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[str, Any]
 ) -> dict[Stack, Samples]:
-    """Runs under every stack that a fit tries, of a calibration that says this of itself."""
-    return {stack: samples_of(rows, device, about, stack) for stack in STACKS}
+    """Runs under every stack that a fit tries, of a calibration that says this of itself, its kind of attention or not."""
+    tried = [stack for stack in STACKS if about.get("fused_attention", stack.fused_attention) == stack.fused_attention]
+    return {stack: samples_of(rows, device, about, stack) for stack in tried}
 
 
 def samples_of(rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[str, Any], stack: Stack) -> Samples:

@@ -190,8 +190,14 @@ def _calibration(
     nodes, every = "one" if row.n_gpus <= row.gpus_per_node else "many", catalog_calibrations()
     if stack is not None:
         mine = [every[name] for name in stack.calibrations]
-        experts = row.num_experts is not None
-        return calibration_for(mine, [device.name], precision, many_nodes=nodes == "many", experts=experts)
+        return calibration_for(
+            mine,
+            [device],
+            precision,
+            many_nodes=nodes == "many",
+            experts=row.num_experts is not None,
+            fused_attention=stack.fused_attention,
+        )
     known = [entry for entry in every.values() if entry.stack == row.stack]
     if not known:
         stacks = ", ".join([*catalog_section("stacks"), *sorted({entry.stack for entry in every.values()})])
