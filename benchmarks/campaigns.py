@@ -41,9 +41,7 @@ def vtrain(path: Path, nodes: str) -> Campaign:
     kept, left_out = accepted(rows)
     source = f"vTrain (arXiv 2312.12391), {'one node' if nodes == 'one' else 'up to 64 nodes'} of 8 A100"
     name = f"megatron-deepspeed-a100-{nodes}"
-    return Campaign(
-        name, "megatron-deepspeed-a100", "vtrain-multi-node", source, kept, left_out, fused_attention=False
-    )
+    return Campaign(name, "megatron-deepspeed-a100", "vtrain-multi-node", source, kept, left_out, fused_attention=False)
 
 
 def bloom(path: Path) -> Campaign:

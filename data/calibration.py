@@ -66,6 +66,8 @@ EXPERT_TERMS = (*TERMS, "exchange")
 """The terms of models with experts."""
 DEVICE_TERMS = ("gemm", "attention", "memory", "launch", "optimizer")
 """The terms of what a device does by itself."""
+OWN_PROPERTIES = ("launch_us", "fused_attention", "fused_experts", "layer_factors")
+"""What these terms depend on beside their coefficients."""
 OPTIONAL = ("gather", "exchange")
 """Terms that a calibration may leave out."""
 KEPT = ("fused_attention", "selective_products", "fp8_inputs", "fused_loss")
@@ -92,6 +94,7 @@ class Computation(Spec):
     name: str
     source: str = ""
     launch_us: NotNegative | None = None
+    fused_attention: bool = True
     fused_experts: bool = False
     coefficients: dict[str, NotNegative]
     layer_factors: list[LayerFactor] = []
@@ -168,7 +171,7 @@ class Calibration(Spec):
         if (found := self.computation.get(device)) is None:
             return self
         coefficients = {**self.coefficients, **found.coefficients}
-        stated = {name: getattr(found, name) for name in ("launch_us", "fused_experts", "layer_factors")}
+        stated = {name: getattr(found, name) for name in OWN_PROPERTIES}
         return self.model_copy(update={**stated, "coefficients": coefficients})
 
     def beside(self, others: Iterable["Calibration"]) -> "Calibration":
@@ -182,10 +185,8 @@ class Calibration(Spec):
         return Computation(
             name=self.name,
             source=self.source,
-            launch_us=self.launch_us,
-            fused_experts=self.fused_experts,
             coefficients={term: self[term] for term in DEVICE_TERMS},
-            layer_factors=self.layer_factors,
+            **{name: getattr(self, name) for name in OWN_PROPERTIES},
         )
 
     @property

@@ -46,9 +46,9 @@ as a layer; ``balanced``, even, and the layers that are left over one each on th
 on all pipeline ranks but the first and the last; and ``layout``, any (``taut.formulations.divisions``).
 
 The calibration of a plan is the first that was fitted on the cluster's device in the plan's precision, on as many
-nodes; where there is none, the losses that the stack has on the nearest device, or in another recipe of narrow products,
-are taken over, and the plan says so. Devices are as far apart as the logarithms of their rates: with peak rate
-:math:`P` of half precision and memory bandwidth :math:`W`,
+nodes; where there is none, the losses that the stack has on the nearest device, or in another recipe of narrow
+products, are taken over, and the plan says so. Devices are as far apart as the logarithms of their rates: with peak
+rate :math:`P` of half precision and memory bandwidth :math:`W`,
 
 (1) :math:`\sqrt{\ln^2 (P / P') + \ln^2 (W / W')}`.
 
@@ -217,7 +217,9 @@ def fused(calibration: Calibration, known: Iterable[Calibration]) -> Calibration
     words = f"at the losses of {like.name}" if like else "as the device states it"
     coefficients = {**calibration.coefficients, "attention": like["attention"] if like else 1.0}
     changed = {"fused_attention": True, "coefficients": coefficients, "layer_factors": []}
-    return calibration.model_copy(update={**changed, "source": f"{calibration.source}; attention in one kernel {words}"})
+    return calibration.model_copy(
+        update={**changed, "source": f"{calibration.source}; attention in one kernel {words}"}
+    )
 
 
 def borrowed(calibration: Calibration) -> Calibration:

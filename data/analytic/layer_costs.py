@@ -124,9 +124,8 @@ def analytic_costs(
             raise DataError(f"device {device.name}: no peak rate for precision {precision}, expected one of {known}")
     given = {"fused_attention": fused_attention, "selective_products": selective_products, "fp8_inputs": fp8_inputs}
     given["fused_loss"] = fused_loss
-    kept = calibration.kept if calibration else given
     models = {device.name: (operators or {}).get(device.name) for device in devices}
-    priced = [_priced(device, precision, models[device.name], kept, calibration, imbalance) for device in devices]
+    priced = [_priced(device, precision, models[device.name], given, calibration, imbalance) for device in devices]
     shares = [(tp, batch, cp) for cp in sorted(set(context_degrees)) for tp in degrees for batch in batches]
     apart = sorted(set(expert_degrees) - {1})
     modules = tuple(recompute_modules), tuple(offload_modules)
@@ -148,7 +147,7 @@ def _priced(
     device: DeviceSpec,
     precision: Precision,
     operators: Operators | None,
-    kept: Mapping[str, bool],
+    given: Mapping[str, bool],
     calibration: Calibration | None,
     imbalance: float,
 ) -> _Priced:
@@ -161,7 +160,7 @@ def _priced(
         fused_experts=chosen.fused_experts,
         imbalance=imbalance,
         layer_factors=chosen.layer_factors,
-        **kept,
+        **(given if calibration is None else chosen.kept),
     )
     return _Priced(device, rates, np.array([chosen[kind] for kind in KINDS]))
 

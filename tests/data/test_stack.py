@@ -1,5 +1,6 @@
 """Stacks: what frameworks run, and which calibration speaks for them."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from taut.data.catalog.devices import catalog_device
 from taut.data.costs import CostRow
 from taut.data.device import DeviceSpec, Precision
 from taut.data.load import load_model
-from taut.data.stack import SCHEDULES, calibration_for, catalog_stacks, load_stack
+from taut.data.stack import SCHEDULES, calibration_for, catalog_stacks, farness, fused, load_stack
 from taut.errors import DataError
 
 
@@ -37,7 +38,10 @@ def test_calibration_of_the_device_precision_and_nodes_is_taken() -> None:
         ("h100-80gb", "bf16", True),
         ("h100-80gb", "fp8", True),
     ]
-    chosen = [calibration_for(known, [catalog_device(device)], precision, many_nodes=many) for device, precision, many in asked]
+    chosen = [
+        calibration_for(known, [catalog_device(device)], precision, many_nodes=many)
+        for device, precision, many in asked
+    ]
     assert [one.name if one else "" for one in chosen] == [
         "megatron-deepspeed-a100-one",
         "megatron-deepspeed-a100-many",
@@ -85,6 +89,42 @@ def test_losses_of_another_device_are_taken_over_without_their_band() -> None:
     assert taken is not None and taken.device == "" and taken.residuals == {}
     assert taken.coefficients == catalog_calibrations()["nemo-h100-bf16"].coefficients
     assert taken.source.startswith("losses of h100-80gb")
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        ("a100-40gb", "megatron-deepspeed-a100-many"),
+        ("v100-32gb", "megatron-deepspeed-a100-many"),
+        ("h200-141gb", "nemo-h100-bf16"),
+        ("b300-270gb", "nemo-h100-bf16"),
+    ],
+)
+def test_losses_are_those_of_the_nearest_device(device: str, name: str) -> None:
+    """A100 with less memory computes as A100, not as H100; what is faster than both takes H100's losses."""
+    known = [catalog_calibrations()[one] for one in load_stack("megatron-core").calibrations]
+    taken = calibration_for(known, [catalog_device(device)], "bf16", many_nodes=True)
+    assert taken is not None and taken.device == "" and taken.name == name
+
+
+def test_distance_of_two_devices_is_that_of_their_rates() -> None:
+    """By (1) ln(989 / 312) = 1.154 and ln(3350 / 2039) = 0.496, so 1.256; strangers are infinitely so."""
+    types = {"a100-80gb": catalog_device("a100-80gb")}
+    assert farness("h100-80gb", types) == pytest.approx(1.256, abs=2e-3)
+    assert farness("a100-80gb", types) == 0.0
+    assert farness("ours", types) == math.inf
+
+
+def test_attention_in_one_kernel_is_priced_by_runs_that_had_it() -> None:
+    """On A100 attention has H100's coefficient, all other terms the runs' own; nothing changes where kinds agree."""
+    names = ("megatron-deepspeed-a100-many", "nemo-h100-bf16")
+    several, one = (catalog_calibrations()[name] for name in names)
+    taken = fused(several, [several, one])
+    assert not several.fused_attention and taken.fused_attention
+    assert taken.coefficients == {**several.coefficients, "attention": one["attention"]}
+    assert taken.source.endswith("attention in one kernel at the losses of nemo-h100-bf16")
+    assert fused(several, [several])["attention"] == 1.0
+    assert fused(one, [several, one]) is one
 
 
 def test_losses_in_fp8_stand_for_recipes_that_nothing_is_known_of() -> None:

@@ -90,7 +90,7 @@ def gather_slowdown_of(rows: list[ConfigurationRow]) -> float:
 def samples_by_stack(
     rows: list[ConfigurationRow], device: DeviceSpec, about: Mapping[str, Any]
 ) -> dict[Stack, Samples]:
-    """Runs under every stack that a fit tries, of a calibration that says this of itself, its kind of attention or not."""
+    """Runs under every stack that a fit tries: of the kind of attention that is said of them, or of both."""
     tried = [stack for stack in STACKS if about.get("fused_attention", stack.fused_attention) == stack.fused_attention]
     return {stack: samples_of(rows, device, about, stack) for stack in tried}
 

@@ -6,6 +6,8 @@ import pytest
 
 import taut
 from taut.data.calibration import RING_EFFICIENCY
+from taut.data.catalog.builtin import catalog_calibrations
+from taut.data.stack import fused
 from taut.errors import FieldError
 from taut.planning.stack_price import stack_price
 
@@ -68,6 +70,7 @@ def test_the_price_of_a_stack_is_a_bound_on_everything_it_cannot_run() -> None:
     request = taut.PlanRequest("gpt2-345m", "dgx-a100", global_batch=16, fix={"pp": 2, "tp": 1, "micro_batch": 2})
     found = taut.plan(request)
     price = stack_price(request, found)
+    several, one = (catalog_calibrations()[name] for name in ("megatron-deepspeed-a100-many", "nemo-h100-bf16"))
     best = taut.plan(
         "gpt2-345m",
         "dgx-a100",
@@ -75,7 +78,7 @@ def test_the_price_of_a_stack_is_a_bound_on_everything_it_cannot_run() -> None:
         fix={"pp": 2, "tp": 1, "micro_batch": 2},
         stack="any",
         schedules="all",
-        calibration="megatron-deepspeed-a100-many",
+        calibration=fused(several, [one]),
     )
     assert price.whole_space_bound_s <= best.step_time_s <= found.step_time_s
     assert price.at_most == found.step_time_s / price.whole_space_bound_s - 1

@@ -54,7 +54,7 @@ def test_a_fit_finds_what_made_its_runs() -> None:
 def test_runs_with_experts_speak_for_models_with_experts(gpu: str, precision: Any, name: str) -> None:
     """Where a device has a calibration of such runs; dense models keep theirs."""
     known = [catalog_calibrations()[each] for each in load_stack("megatron-core").calibrations]
-    device = find_device(gpu).name
+    device = find_device(gpu)
     taken = calibration_for(known, [device], precision, many_nodes=True, experts=True)
     dense = calibration_for(known, [device], precision, many_nodes=True)
     assert taken is not None and taken.name == name

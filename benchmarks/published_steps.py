@@ -1,0 +1,180 @@
+"""
+Steps that papers published for GPT on A100, with attention in several kernels or in one, beside both prices.
+
+Run ``python -m benchmarks.published_steps [--write-table FILE]``. Nothing was fitted on these runs. Rows with attention
+in several kernels are priced as vTrain's runs were (calibration ``megatron-deepspeed-a100-many``), those in one kernel
+as ``taut plan`` does by default (stack ``megatron-core``). The published TFLOP/s of FlashAttention-2's table are turned
+into seconds by its own formula, for L layers of hidden size h, P parameters and b sequences of s tokens:
+
+(1) :math:`b (6 s P + 12 L h s^2)` FLOP a step.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.accuracy import as_table
+from taut.data.load import load_calibration
+from taut.data.samples import ConfigurationRow
+from taut.data.units import TERA
+from taut.prediction.rows import predict_rows
+from taut.prediction.settings import Given
+
+SEVERAL = "megatron-deepspeed-a100-many"
+"""The calibration of runs whose attention took several kernels."""
+LOCAL_BATCH, ACCUMULATED = 8, 16
+"""
+Sequences of a micro-batch and micro-batches of a step where the source states neither: with 4 or more sequences
+launches are hidden, and with 16 micro-batches the optimizer and reductions are below a per cent.
+"""
+
+
+class Published(NamedTuple):
+    """One published step: its source, the model's name, how attention ran, and the row."""
+
+    source: str
+    model: str
+    one_kernel: bool
+    row: ConfigurationRow
+
+
+def published() -> list[Published]:
+    """All published steps."""
+    return [*korthikanti(), *megascale(), *flash_attention()]
+
+
+def korthikanti() -> list[Published]:
+    """Korthikanti et al. (arXiv 2205.05198), tables 3 and 5: before Megatron-LM had attention in one kernel."""
+    shapes = [
+        ("22B", {"n_gpus": 8, "hidden": 6144, "layers": 48, "heads": 64, "micro_batch": 4, "global_batch": 4}, 1, 1),
+        ("175B", {"n_gpus": 64, "hidden": 12288, "layers": 96, "heads": 96, "global_batch": 64}, 8, 3),
+        ("530B", {"n_gpus": 280, "hidden": 20480, "layers": 105, "heads": 128, "global_batch": 280}, 35, 3),
+        ("1T", {"n_gpus": 512, "hidden": 25600, "layers": 128, "heads": 160, "global_batch": 512}, 64, 1),
+    ]
+    seconds = {"full": (1.42, 18.13, 49.05, 94.42), "selective": (1.10, 13.75, 37.83, 71.49)}
+    found = []
+    for index, (name, shape, pp, vpp) in enumerate(shapes):
+        for recompute, measured in seconds.items():
+            degrees = {"tp": 8, "pp": pp, "vpp": vpp, "dp": 1, "recompute": recompute}
+            # Full recompute was run without sequence parallelism, selective recompute with it.
+            together = {"sequence_parallel": recompute == "selective", "measured_s": measured[index]}
+            row = _row(shape | degrees | together)
+            found.append(Published("Korthikanti et al. 2022", name, one_kernel=False, row=row))
+    return found
+
+
+def megascale() -> list[Published]:
+    """
+    Megatron-LM as Jiang et al. (MegaScale, arXiv 2402.15627) ran it, table 2: 175B with 128 heads, vocabulary 64,000.
+
+    Its commit is of 2023. Table 1 states tp and pp, section 6.1 six chunks a device; recompute, not stated, is
+    taken to be selective, as without it a stage does not fit.
+    """
+    seconds = {
+        768: {256: 40.0, 512: 21.2, 768: 15.2, 1024: 11.9},
+        6144: {3072: 29.02, 6144: 14.78, 8192: 12.24, 12288: 8.57},
+    }
+    shape = {"hidden": 12288, "layers": 96, "heads": 128, "vocab": 64000, "tp": 8, "pp": 8, "vpp": 6}
+    return [
+        Published(
+            "Jiang et al. 2024",
+            "175B",
+            one_kernel=True,
+            row=_row(
+                {
+                    **shape,
+                    "n_gpus": gpus,
+                    "dp": gpus // 64,
+                    "global_batch": batch,
+                    "recompute": "selective",
+                    "measured_s": measured,
+                }
+            ),
+        )
+        for batch, runs in seconds.items()
+        for gpus, measured in runs.items()
+    ]
+
+
+def flash_attention() -> list[Published]:
+    """Dao (FlashAttention-2, arXiv 2307.08691), table 1: TFLOP/s a GPU on eight A100 without and with it."""
+    runs = [
+        ("1.3B", {"hidden": 2048, "layers": 24, "heads": 16, "seq": 2048}, 142, 196),
+        ("1.3B", {"hidden": 2048, "layers": 24, "heads": 16, "seq": 8192}, 72, 220),
+        ("2.7B", {"hidden": 2560, "layers": 32, "heads": 32, "seq": 2048}, 149, 205),
+        ("2.7B", {"hidden": 2560, "layers": 32, "heads": 32, "seq": 8192}, 80, 225),
+    ]
+    found = []
+    for name, shape, *rates in runs:
+        for one_kernel, rate in zip((False, True), rates, strict=True):
+            measured = _seconds(shape, 8 * LOCAL_BATCH * ACCUMULATED, 8 * rate * TERA)
+            batch = {"micro_batch": LOCAL_BATCH, "global_batch": 8 * LOCAL_BATCH * ACCUMULATED}
+            degrees = {"n_gpus": 8, "tp": 1, "pp": 1, "dp": 8, "vocab": 50257, "recompute": "none"}
+            row = _row(shape | batch | degrees | {"measured_s": measured})
+            found.append(Published("Dao 2023", f"{name}, {shape['seq']} tokens", one_kernel, row))
+    return found
+
+
+def _row(values: dict[str, Any]) -> ConfigurationRow:
+    usual = {"gpu": "a100-80gb", "seq": 2048, "vocab": 51200, "micro_batch": 1}
+    if values.get("vpp", 1) > 1:
+        usual["schedule"] = "interleaved-1f1b"
+    return ConfigurationRow.parse_cells({key: str(value) for key, value in (usual | values).items()}, "row")
+
+
+def _seconds(shape: dict[str, int], sequences: int, rate: float) -> float:
+    """Seconds of a step by (1) at a rate of FLOP/s of all GPUs."""
+    layers, hidden, tokens = shape["layers"], shape["hidden"], shape["seq"]
+    parameters = 12 * layers * hidden**2 + 50257 * hidden
+    return sequences * (6 * tokens * parameters + 12 * layers * hidden * tokens**2) / rate
+
+
+def priced(run: Published) -> tuple[float, float]:
+    """Seconds with attention in several kernels and in one."""
+    several = predict_rows([run.row], Given(calibration=load_calibration(SEVERAL)))[0].step_time_s
+    one = predict_rows([run.row])[0].step_time_s
+    assert several is not None and one is not None
+    return several, one
+
+
+def rows() -> list[dict[str, Any]]:
+    """The table: measured and predicted seconds, errors of the run's own kind of attention and of the other."""
+    table = []
+    for run in published():
+        measured, (several, one) = run.row.measured_s or np.nan, priced(run)
+        table.append(
+            {
+                "source": run.source,
+                "model": run.model,
+                "GPUs": run.row.n_gpus,
+                "tp, pp, chunks": f"{run.row.tp}, {run.row.pp}, {run.row.vpp}",
+                "recompute": run.row.recompute,
+                "attention": "one kernel" if run.one_kernel else "several",
+                "measured s": f"{measured:.2f}",
+                "predicted s": f"{one if run.one_kernel else several:.2f}",
+                "error": f"{100 * ((one if run.one_kernel else several) / measured - 1):+.1f} %",
+                "of the other kind": f"{100 * ((several if run.one_kernel else one) / measured - 1):+.1f} %",
+            }
+        )
+    return table
+
+
+def main() -> None:
+    """Print the table and the mean error of every source."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write-table", type=Path)
+    options = parser.parse_args()
+    table = rows()
+    text = as_table(table)
+    print(text)
+    for source, kind in dict.fromkeys((row["source"], row["attention"]) for row in table):
+        errors = [abs(float(row["error"][:-2])) for row in table if (row["source"], row["attention"]) == (source, kind)]
+        print(f"{source}, attention in {kind}: {np.mean(errors):.1f} % in the mean, {max(errors):.1f} % at the most")
+    if options.write_table:
+        options.write_table.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
