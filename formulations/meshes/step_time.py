@@ -19,6 +19,7 @@ With equal degrees in all meshes this is the step time of the ordinary plan.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,6 +51,26 @@ class MeshPlan:
     devices: tuple[Ints, ...]
 
 
+class Hops(NamedTuple):
+    """Longest trip of a pipeline (D,), (2), and the slowest rank's way to the next stage and back (P - 1, D), (4)."""
+
+    trip: Floats
+    forth: Floats
+    back: Floats
+
+
+class AfterPasses(NamedTuple):
+    """Seconds of every stage's reduction and optimizer (P,), and of the exchange of a tied embedding, (5)."""
+
+    reductions: Floats
+    tied: float
+    optimizer: Floats
+
+    def end(self, ended: Floats) -> float:
+        """When all gradients are reduced, of stages that end their passes at ``ended`` (P,), (5)."""
+        return max(float((ended + self.reductions).max()), float(max(ended[0], ended[-1])) + self.tied)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshStep:
     """Seconds of a step and its parts: passes with the traffic of tensor groups, hops, reductions, optimizer."""
@@ -73,21 +94,13 @@ def mesh_step(problem: PlanningProblem, plan: MeshPlan) -> MeshStep:
     plan
         Meshes, division and devices.
     """
-    choice, count = plan.choice, plan.choice.pipelines
-    seconds = [_stage_seconds(problem, plan, k) for k in range(len(choice.meshes))]
-    stage, backward = (
-        np.concatenate([each[part].reshape(len(each[part]), count, -1).max(axis=-1) for each in seconds])
-        for part in (0, 1)
-    )
-    trip, back = _trips(problem, plan)
-    transfers = problem.transfer_weight(choice.candidate(0)) * trip
+    choice, (stage, backward), hops = plan.choice, pipeline_seconds(problem, plan), hops_of(problem, plan)
+    transfers = problem.transfer_weight(choice.candidate(0)) * hops.trip
     passes = stage.sum(axis=0) + (choice.num_micro_batches - 1) * stage.max(axis=0)
-    total = passes + transfers
-    later = (backward[:-1] + problem.coefficient("pipeline") * back).cumsum(axis=0)
-    ended = (total - np.concatenate([np.zeros((1, count)), later])).max(axis=-1)
-    reduced = (ended + _reductions(problem, plan, [each[1] for each in seconds])).max()
-    end = max(float(reduced), float(max(ended[0], ended[-1])) + _tied(problem, plan))
-    optimizer, worst = float(_optimizer(problem, plan).max()), int(total.argmax())
+    total, after = passes + transfers, after_passes(problem, plan, backward)
+    later = (backward[:-1] + problem.coefficient("pipeline") * hops.back).cumsum(axis=0)
+    end = after.end((total - np.concatenate([np.zeros((1, choice.pipelines)), later])).max(axis=-1))
+    optimizer, worst = float(after.optimizer.max()), int(total.argmax())
     return MeshStep(
         total=end + optimizer + problem.constant_seconds,
         passes=float(passes[worst]),
@@ -98,7 +111,22 @@ def mesh_step(problem: PlanningProblem, plan: MeshPlan) -> MeshStep:
     )
 
 
-def _ranges(plan: MeshPlan, k: int) -> tuple[Ints, Ints, Ints]:
+def pipeline_seconds(problem: PlanningProblem, plan: MeshPlan) -> tuple[Floats, Floats]:
+    """Seconds of both passes, and of the backward pass, of every pipeline's slowest replica on a stage (P, D), (1)."""
+    each, count = [_stage_seconds(problem, plan, k) for k in range(len(plan.choice.meshes))], plan.choice.pipelines
+    stage, backward = (
+        np.concatenate([own[part].reshape(len(own[part]), count, -1).max(axis=-1) for own in each]) for part in (0, 1)
+    )
+    return stage, backward
+
+
+def after_passes(problem: PlanningProblem, plan: MeshPlan, backward: Floats) -> AfterPasses:
+    """What follows the passes, of which the backward ones take so many seconds (P, D), (5)."""
+    reductions = _reductions(problem, plan, backward.max(axis=-1))
+    return AfterPasses(reductions, _tied(problem, plan), _optimizer(problem, plan))
+
+
+def ranges_of(plan: MeshPlan, k: int) -> tuple[Ints, Ints, Ints]:
     """Index of recompute, first layer and end of the stages of the mesh at place k."""
     start, count = plan.choice.first_stages[k], plan.choice.meshes[k].pp
     recompute, first, end = (each[start : start + count] for each in plan.division.ranges)
@@ -108,7 +136,7 @@ def _ranges(plan: MeshPlan, k: int) -> tuple[Ints, Ints, Ints]:
 def _stage_seconds(problem: PlanningProblem, plan: MeshPlan, k: int) -> tuple[Floats, Floats]:
     """Seconds of both passes and of the backward pass of every stage and replica of a mesh, (pp, dp), (1)."""
     candidate, kind = plan.choice.candidate(k), plan.choice.meshes[k].kind
-    recompute, first, end = _ranges(plan, k)
+    recompute, first, end = ranges_of(plan, k)
     tables, passes = problem.tables(candidate), problem.passes(candidate)
     none = np.zeros(plan.devices[k].shape[:2])
     both = none + tables.seconds[kind, recompute, first, end][:, None]
@@ -130,38 +158,41 @@ def hop_inverse(problem: PlanningProblem, choice: MeshChoice) -> PairTable:
     return inverse
 
 
-def _trips(problem: PlanningProblem, plan: MeshPlan) -> tuple[Floats, Floats]:
-    """T_PP by pipeline (D,), (2), and the way of the gradient back to every stage but the last (P - 1, D), (4)."""
+def hops_of(problem: PlanningProblem, plan: MeshPlan) -> Hops:
+    """Hops between all stages, (2) and (4), without the calibration's coefficient."""
     choice, links, inverse = plan.choice, problem.links, hop_inverse(problem, plan.choice)
-    reached, back, count = np.zeros(plan.devices[0][0].size), list[Floats](), choice.pipelines
+    reached, ways, count = np.zeros(plan.devices[0][0].size), list[tuple[Floats, Floats]](), choice.pipelines
     for k, devices in enumerate(plan.devices):
-        message = problem.tables(choice.candidate(k)).message[_ranges(plan, k)[2]]
+        message = problem.tables(choice.candidate(k)).message[ranges_of(plan, k)[2]]
         sites = links.site_of[devices].reshape(len(devices), -1)
         for x in range(len(devices) - 1):
             i, j = sites[x], sites[x + 1]
-            again = links.latency[j, i] + message[x] * inverse[j, i]
-            reached = reached + links.latency[i, j] + message[x] * inverse[i, j] + again
-            back.append(again.reshape(count, -1).max(axis=-1))
+            forth = links.latency[i, j] + message[x] * inverse[i, j]
+            back = links.latency[j, i] + message[x] * inverse[j, i]
+            reached = reached + forth + back
+            ways.append((forth, back))
         if k + 1 < len(plan.devices):
             whole = float(message[-1]) * devices[-1].size
-            forth, again, joined = crossing(links, inverse, devices[-1], plan.devices[k + 1][0], whole)
-            back.append(again.max(axis=1).reshape(count, -1).max(axis=-1))
-            reached = np.where(joined, reached[:, None] + forth + again, 0.0).max(axis=0)
-    return reached.reshape(count, -1).max(axis=-1), np.stack(back)
+            forth, back, joined = crossing(links, inverse, devices[-1], plan.devices[k + 1][0], whole)
+            ways.append((forth.max(axis=1), back.max(axis=1)))
+            reached = np.where(joined, reached[:, None] + forth + back, 0.0).max(axis=0)
+    slowest = [np.stack([way[part].reshape(count, -1).max(axis=-1) for way in ways]) for part in (0, 1)]
+    return Hops(reached.reshape(count, -1).max(axis=-1), *slowest)
 
 
-def _reductions(problem: PlanningProblem, plan: MeshPlan, backward: list[Floats]) -> Floats:
-    """R of every stage (P,), (5)."""
+def _reductions(problem: PlanningProblem, plan: MeshPlan, backward: Floats) -> Floats:
+    """R of every stage (P,), whose backward passes take so many seconds (P,), (5)."""
     found = []
     for k, devices in enumerate(plan.devices):
-        candidate, (_, first, end) = plan.choice.candidate(k), _ranges(plan, k)
+        candidate, (_, first, end) = plan.choice.candidate(k), ranges_of(plan, k)
+        start = plan.choice.first_stages[k]
         if candidate.dp == 1:
             found.append(np.zeros(len(devices)))
             continue
         seconds = problem.gradient_bytes(candidate)[first, end] * hierarchical_ring(problem, devices)
         if overlaps(problem, candidate):
             parameters = problem.tables(candidate).parameters[first, end]
-            seconds = after_overlap(seconds, parameters, backward[k].max(axis=-1), candidate)
+            seconds = after_overlap(seconds, parameters, backward[start : start + len(devices)], candidate)
         found.append(seconds)
     return np.concatenate(found)
 
@@ -178,7 +209,7 @@ def _optimizer(problem: PlanningProblem, plan: MeshPlan) -> Floats:
     """T_opt of every stage (P,)."""
     found = []
     for k, mesh in enumerate(plan.choice.meshes):
-        candidate, (_, first, end) = plan.choice.candidate(k), _ranges(plan, k)
+        candidate, (_, first, end) = plan.choice.candidate(k), ranges_of(plan, k)
         parameters = optimized_parameters(problem, candidate)[first, end] / optimizer_shards(candidate)
         found.append(problem.optimizer_seconds(candidate)[mesh.kind] * parameters)
     return np.concatenate(found)

@@ -15,12 +15,14 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from taut.data.arrays import Ints
+from taut.data.costs import RECOMPUTE
 from taut.data.spec import first_complaint
 from taut.data.units import KIB
 from taut.errors import DataError, SolverError
-from taut.formulations.meshes.choice import MeshChoice
-from taut.formulations.meshes.step_time import mesh_memory, mesh_step
+from taut.formulations.meshes.choice import Mesh, MeshChoice
+from taut.formulations.meshes.step_time import MeshPlan, mesh_memory, mesh_step, mesh_violations
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.strategy import Division
 from taut.solver.certificate.closeness import finite
 from taut.solver.certificate.document import (
     MESHES,
@@ -137,6 +139,36 @@ def parse_meshes(values: object, source: str) -> MeshDocument:
         return MeshDocument.model_validate(values)
     except ValidationError as error:
         raise DataError(f"{source}: {first_complaint(error)}, expected a {MESHES} document") from None
+
+
+def mesh_plan_of(document: MeshDocument, problem: PlanningProblem, source: str) -> MeshPlan:
+    """
+    The plan that a document states.
+
+    Parameters
+    ----------
+    document, problem
+        The document and its problem.
+    source
+        File name for messages.
+
+    Raises
+    ------
+    DataError
+        If a mesh is on no device of the cluster, or the plan breaks a rule.
+    """
+    stated, types = document.strategy, problem.device_types
+    if unknown := [mesh.device for mesh in stated.meshes if mesh.device not in types]:
+        raise DataError(f"{source}: strategy.meshes: {unknown[0]} is no device of the cluster")
+    meshes = tuple(Mesh(types.index(m.device), m.tp, m.dp, m.pp, m.micro_batch) for m in stated.meshes)
+    choice = MeshChoice(meshes, stated.num_micro_batches, stated.zero, stated.all_recompute)
+    division = Division(tuple((first, end) for first, end in stated.stages), tuple(stated.recompute))
+    if len(stated.stages) != choice.pp or len(stated.recompute) != choice.pp or set(stated.recompute) - {*RECOMPUTE}:
+        raise DataError(f"{source}: strategy: stages and recompute are not of {choice.pp} stages")
+    plan = MeshPlan(choice, division, document.mesh_devices(source))
+    if faults := mesh_violations(problem, plan):
+        raise DataError(f"{source}: {faults[0]}")
+    return plan
 
 
 def mesh_document(problem: PlanningProblem, result: MeshSearch, limits: Limits) -> dict[str, Any]:

@@ -17,10 +17,11 @@ the problem               ``PlanningProblem``, ``StrategySpace``, ``Candidate``,
                           ``QuadraticAssignment``; ``planning_problem``
 measured runs             ``fit_latency``, ``fit_memory_samples``
 many jobs on one cluster  ``jobs``; ``JobsSchedule``
-one step, event by event  ``simulate``, ``simulate_strategy``; ``Simulation``
+one step, event by event  ``simulate``, ``simulate_strategy``, ``simulate_meshes``; ``Simulation``, ``MeshSimulation``
 pipeline schedules        ``best_schedule``, ``published_schedule``; ``Stages``, ``Schedule``, ``ScheduleSearch``
 pictures                  ``plot_placement``, ``plot_memory``, ``plot_time``, ``plot_frontier``, ``plot_resources``,
-                          ``plot_schedule``, ``schedule_page``, ``plan_page``, ``plot_timeline``, ``plot_jobs``
+                          ``plot_schedule``, ``schedule_page``, ``plan_page``, ``mesh_page``,
+                          ``plot_timeline``, ``plot_jobs``
 what goes wrong           ``TautError``, ``DataError``, ``FieldError``, ``MissingProfileError``, ``FormulationError``,
                           ``SolverError``, ``InfeasibleError``, ``NothingFoundError``, ``CertificateError``,
                           ``ExtrapolationWarning``
@@ -75,8 +76,11 @@ if TYPE_CHECKING:
     from taut.frontier.frontier import FrontierPoint as FrontierPoint
     from taut.frontier.resources import ResourceFront as ResourceFront
     from taut.frontier.resources import resource_front as resource_front
+    from taut.meshes.page import mesh_page as mesh_page
     from taut.meshes.plan import MeshedPlan as MeshedPlan
     from taut.meshes.plan import plan_meshes as plan_meshes
+    from taut.meshes.simulation import MeshSimulation as MeshSimulation
+    from taut.meshes.simulation import simulate_meshes as simulate_meshes
     from taut.meshes.spaces import plan_with_meshes as plan_with_meshes
     from taut.planning.plan import Plan as Plan
     from taut.planning.plan import load_plan as load_plan
@@ -181,10 +185,12 @@ _HOMES = {
         "ResourceFront",
         "resource_front",
     ),
+    "taut.meshes.page": ("mesh_page",),
     "taut.meshes.plan": (
         "MeshedPlan",
         "plan_meshes",
     ),
+    "taut.meshes.simulation": ("MeshSimulation", "simulate_meshes"),
     "taut.meshes.spaces": ("plan_with_meshes",),
     "taut.planning.solve": ("plan",),
     "taut.plots.frontier": ("plot_frontier",),

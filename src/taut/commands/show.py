@@ -120,11 +120,13 @@ def report_command(
 ) -> None:
     """Write a plan as one HTML page that opens without a network: figures, placement, every candidate, assumptions."""
     from taut.files import write_atomically
+    from taut.meshes.page import mesh_page
+    from taut.meshes.plan import MeshedPlan
     from taut.planning.plan import load_plan
     from taut.reports.page.page import plan_page
 
     check_file(out)
-    page = plan_page(load_plan(path))
+    page = mesh_page(MeshedPlan.read(path)) if is_meshed(path) else plan_page(load_plan(path))
     write_atomically(out, page)
     typer.echo(f"{out}: {len(page.encode()) / 1e6:.2f} MB")
 

@@ -10,6 +10,7 @@ import typer
 
 from taut.commands.options import JsonFlag, check_file, text_width
 from taut.commands.request_options import takes_options
+from taut.commands.show import is_meshed
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -41,6 +42,10 @@ def simulate_command(
     from taut.simulation.trace import write_trace
 
     check_file(trace)
+    if cluster is None and Path(model).suffix == ".json" and is_meshed(Path(model)):
+        asked = {**options, "share_links": share_links, "picture": picture}
+        typer.echo(_of_meshes(model, [name for name, value in asked.items() if value], trace, as_json=as_json))
+        return
     _check_picture(picture)
     found = _simulated(model, cluster, options, share_links)
     if trace is not None:
@@ -48,6 +53,19 @@ def simulate_command(
     if picture is not None:
         write_atomically(picture, _drawn(found, picture.suffix.lower()))
     typer.echo(json.dumps(found.as_dict()) if as_json else summary(found, width=text_width()))
+
+
+def _of_meshes(path: str, asked: list[str], trace: Path | None, *, as_json: bool) -> str:
+    """The step of a plan of meshes, without what is asked for beside."""
+    from taut.meshes.simulation import simulate_meshes
+
+    if asked:
+        name = "--" + asked[0].replace("_", "-")
+        raise DataError(f"{name}: {path} is a plan of meshes, expected a plan of one degree for all stages")
+    found = simulate_meshes(path)
+    if trace is not None:
+        found.write_trace(trace)
+    return json.dumps(found.as_dict()) if as_json else str(found)
 
 
 def _simulated(model: str, cluster: str | None, options: dict[str, Any], share_links: bool) -> "Simulation":

@@ -8,14 +8,14 @@ some type. What a choice of meshes is stands in ``taut.formulations.meshes.choic
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 from taut.data.load import load_cluster, load_model
 from taut.errors import FieldError, InfeasibleError, NothingFoundError
 from taut.formulations.degrees import divisors
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import StrategySpace
-from taut.meshes.report import mesh_summary
+from taut.meshes.report import mesh_stage_records, mesh_summary
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.resolve import resolved_problem
 from taut.planning.stack import stack_of
@@ -49,6 +49,11 @@ class MeshedPlan(WrittenPlan[MeshDocument]):
     """
 
     kind: ClassVar[str] = "a plan of meshes"
+
+    @property
+    def stages(self) -> list[dict[str, Any]]:
+        """One record a stage: layers, recompute, kind of device, bytes predicted, kept free and there, devices."""
+        return mesh_stage_records(self.typed)
 
     def __str__(self) -> str:
         """The plan in words."""

@@ -6,7 +6,7 @@ https://ui.perfetto.dev or in ``chrome://tracing``.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +40,21 @@ def write_trace(found: "Simulation", path: str | Path) -> None:
     DataError
         If the step has more than ``MOST_SLICES`` tasks, or the file cannot be written.
     """
-    if found.tasks > MOST_SLICES:
-        raise DataError(f"{path}: {found.tasks} tasks, expected at most {MOST_SLICES} for a trace")
-    lines = ",\n".join(json.dumps(event) for event in trace_events(found))
+    write_events(path, found.tasks, trace_events(found))
+
+
+def write_events(path: str | Path, slices: int, events: Iterable[dict[str, Any]]) -> None:
+    """
+    Write events of a trace, whole or not at all.
+
+    Raises
+    ------
+    DataError
+        If there are more than ``MOST_SLICES``, or the file cannot be written.
+    """
+    if slices > MOST_SLICES:
+        raise DataError(f"{path}: {slices} tasks, expected at most {MOST_SLICES} for a trace")
+    lines = ",\n".join(json.dumps(event) for event in events)
     write_atomically(Path(path), f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n')
 
 
@@ -50,10 +62,10 @@ def trace_events(found: "Simulation") -> Iterator[dict[str, Any]]:
     """Events of a trace as plain values."""
     graph, devices = found.graph, found.graph.devices
     for device in range(devices):
-        yield _named("process_name", device, 0, found.device_name(device))
-        yield {**_named("process_sort_index", device, 0, ""), "args": {"sort_index": device}}
-        yield from (_named("thread_name", device, k, name) for k, name in enumerate(STREAMS))
-    yield _named("process_name", devices, 0, "whole job")
+        yield named("process_name", device, 0, found.device_name(device))
+        yield {**named("process_sort_index", device, 0, ""), "args": {"sort_index": device}}
+        yield from (named("thread_name", device, k, name) for k, name in enumerate(STREAMS))
+    yield named("process_name", devices, 0, "whole job")
     for task in np.flatnonzero(graph.seconds > 0).tolist():
         device, stream = divmod(int(graph.stream[task]), len(STREAMS))
         yield {
@@ -70,5 +82,6 @@ def trace_events(found: "Simulation") -> Iterator[dict[str, Any]]:
             yield {"name": "memory (GiB)", "ph": "C", "ts": second, "pid": rank, "tid": 0, "args": {"held": size}}
 
 
-def _named(kind: str, device: int, thread: int, name: str) -> dict[str, Any]:
+def named(kind: str, device: int, thread: int, name: str) -> dict[str, Any]:
+    """The name of a process or thread."""
     return {"name": kind, "ph": "M", "pid": device, "tid": thread, "args": {"name": name}}

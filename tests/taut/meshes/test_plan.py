@@ -129,6 +129,44 @@ def test_what_takes_one_degree_refuses_meshes_by_name(plan: MeshedPlan, tmp_path
     assert plan.status == "feasible" and plan.cluster_spec.num_devices == 8 and "<table>" in plan._repr_html_()
 
 
+def test_a_step_is_simulated_pass_by_pass(plan: MeshedPlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its passes are those of 1F1B, near the closed form that planned it; a trace has each; parts add up."""
+    plan.write(path := tmp_path / "plan.json")
+    found, stages = taut.simulate_meshes(path), plan.typed.strategy.stages
+    assert found.closed_form_s == pytest.approx(plan.step_time_s, rel=1e-12)
+    assert abs(found.step_time_s / found.closed_form_s - 1) < 0.05
+    assert sum(found.breakdown_s.values()) == pytest.approx(found.step_time_s) and found.breakdown_s["waiting"] >= 0
+    found.write_trace(trace := tmp_path / "trace.json")
+    slices = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    count = plan.typed.strategy.num_micro_batches * len(stages) * len(found.timeline.pipelines)
+    assert len(slices) == found.tasks == 2 * count
+    assert max(event["ts"] + event["dur"] for event in slices) == pytest.approx(1e6 * found.timeline.ended.max())
+    printed = run_command(["taut", "simulate", str(path)])
+    assert f"closed form {plan.step_time_s:.6g} s" in printed and "passes end" in printed
+    values = json.loads(run_command(["taut", "simulate", str(path), "--json"]))
+    assert values["step_time_s"] == found.step_time_s and len(values["passes_end_s"]) == len(stages)
+    for words in (["--share-links"], ["--picture", str(tmp_path / "t.svg")]):
+        with pytest.raises(AssertionError, match="exit code 2"):
+            run_command(["taut", "simulate", str(path), *words])
+        assert f"{words[0]}: {path} is a plan of meshes, expected" in capsys.readouterr().err
+
+
+def test_a_page_has_meshes_memory_and_passes(plan: MeshedPlan, tmp_path: Path) -> None:
+    """The page is one document with the plan's figures, a bar for every stage's memory and all choices listed."""
+    plan.write(path := tmp_path / "plan.json")
+    page = taut.mesh_page(plan)
+    assert page.startswith("<!doctype html>") and "http-equiv" in page and "src=" not in page
+    assert all(mesh.device in page for mesh in plan.typed.strategy.meshes) and f"{plan.step_time_s:.4g}" in page
+    assert all(f"{each.step_time_s:.6g}" in page for each in plan.typed.certificate.examined)
+    assert page.count("GiB used") == 3 * len(plan.stages) and "timeline of the schedule" in page
+    run_command(["taut", "report", str(path), "--out", str(tmp_path / "page.html")])
+    assert (tmp_path / "page.html").read_text() == page
+    values = json.loads(path.read_text())
+    del values["predicted"]["breakdown_s"]["optimizer"]
+    with pytest.raises(taut.DataError, match="lacks or contradicts a figure"):
+        taut.mesh_page(MeshedPlan(values))
+
+
 def test_nothing_fits_is_infeasible() -> None:
     """GPT-3 175B fits on no choice of meshes of eight devices."""
     with pytest.raises(taut.InfeasibleError, match="choices of meshes fits"):

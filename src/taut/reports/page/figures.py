@@ -8,12 +8,12 @@ Figures of a plan's numbers: where the time goes, how the gap closed, and memory
     capacity.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taut.data.units import GIB
 from taut.plots.plan import HOP, RING, SHADES
 from taut.reports.page.markup import box, drawing, label, legend, line
-from taut.reports.plan import PARTS
 from taut.reports.proof import percent
 
 if TYPE_CHECKING:
@@ -24,24 +24,21 @@ LEFT, RIGHT = 64.0, 150.0
 Moments = list[tuple[float, float | None, float | None]]
 
 
-def parts_figure(plan: "Plan") -> str:
-    """Bar of the step's seconds by part with the bound, (1), and the parts as a legend."""
-    total, parts = plan.step_time_s, plan.predicted.breakdown_s
+def parts_figure(total: float, parts: Mapping[str, float], bound: float | None) -> str:
+    """Bar of the step's seconds by part, named in words, with the bound, (1), and the parts as a legend."""
     scale = (WIDTH - 2) / (max(total, sum(parts.values())) or 1.0)
-    shapes, at, named = [], 0.0, []
-    for shade, (part, words) in zip(SHADES, PARTS.items(), strict=True):
-        seconds = parts[part]
+    shapes, at, shown = [], 0.0, []
+    for shade, (words, seconds) in zip(SHADES, parts.items(), strict=False):
         hint = f"{words}: {seconds:.4g} s" + (f", {seconds / total:.1%}" if total else "")
         shapes.append(box(1 + at * scale, 18, seconds * scale, 40, shade, hint))
         at += seconds
         if seconds > 0:
-            named.append((hint, shade))
-    if plan.lower_bound_s is not None:
-        x = 1 + plan.lower_bound_s * scale
+            shown.append((hint, shade))
+    if bound is not None:
+        x = 1 + bound * scale
         shapes.append(line(x, 8, x, 68, 'class="bound"'))
-        words = f"lower bound {plan.lower_bound_s:.4g} s"
-        shapes.append(label(x - 4, 14, words, 'text-anchor="end"'))
-    return drawing(WIDTH, 74, shapes, "seconds of a step by part") + legend(named)
+        shapes.append(label(x - 4, 14, f"lower bound {bound:.4g} s", 'text-anchor="end"'))
+    return drawing(WIDTH, 74, shapes, "seconds of a step by part") + legend(shown)
 
 
 def moments_of(plan: "Plan") -> Moments:
@@ -111,11 +108,11 @@ def _steps(points: list[tuple[float, float]], colour: str) -> str:
     return f'<path d="{moves}" fill="none" stroke="{colour}" stroke-width="2"/>'
 
 
-def memory_figure(plan: "Plan") -> str:
-    """One bar a stage: predicted bytes, the margin, the capacity, (3)."""
-    most = max(plan.predicted.capacity_bytes) or 1
+def memory_figure(stages: Sequence[Mapping[str, Any]]) -> str:
+    """One bar a stage, of its record: predicted bytes, the margin, the capacity, (3)."""
+    most = max(stage["capacity_bytes"] for stage in stages) or 1
     scale, pitch, shapes = (WIDTH - LEFT - RIGHT) / most, 24.0, []
-    for stage in plan.stages:
+    for stage in stages:
         y = pitch * stage["stage"] + 2
         used, margin, capacity = (stage[f"{name}_bytes"] for name in ("memory", "margin", "capacity"))
         hint = f"stage {stage['stage']}: {used / GIB:.2f} GiB used, {margin / GIB:.2f} kept free, {capacity / GIB:.2f}"
@@ -130,7 +127,7 @@ def memory_figure(plan: "Plan") -> str:
         '<defs><pattern id="margin" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         '<line x1="0" y1="0" x2="0" y2="6" stroke="#888" stroke-width="2"/></pattern></defs>'
     )
-    height = pitch * len(plan.stages) + 4
+    height = pitch * len(stages) + 4
     named = legend([("used by each device of the stage", SHADES[0]), ("free", "var(--pale)")])
     words = '<p class="note">Hatched: the margin that the memory model keeps free.</p>'
     return drawing(WIDTH, height, [hatch, *shapes], "memory of each stage's devices") + named + words

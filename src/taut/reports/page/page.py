@@ -1,29 +1,21 @@
-"""
-A plan as one page: a document that opens without a network and runs nothing but its own small script.
+"""A plan of one degree for all stages as one page (``taut.reports.page.frame``)."""
 
-The page's policy (``Content-Security-Policy``) lets a browser load nothing at all: styles and the script stand in the
-page, and every figure is SVG in it. What a plan's file says comes in as text (``taut.reports.page.markup``).
-"""
-
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from taut.data.calibration import Calibration
-from taut.errors import DataError
 from taut.planning.batch_words import batch_words
 from taut.planning.tables import device_ranges
 from taut.reports.alternatives import candidate_name, own_entry
 from taut.reports.page.figures import gap_figure, memory_figure, parts_figure
-from taut.reports.page.markup import script_json, table, text
+from taut.reports.page.frame import assumptions, framed, head, section
+from taut.reports.page.markup import script_json, table
 from taut.reports.page.pipeline import timeline_figure
 from taut.reports.page.placement import placement_figure
-from taut.reports.plan import strategy_words
-from taut.reports.proof import percent, proof
+from taut.reports.plan import PARTS, strategy_words
+from taut.reports.proof import proof
 
 if TYPE_CHECKING:
     from taut.planning.plan import Plan
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 HEADS = ("strategy", "state", "bound (s)", "against the plan", "bound by")
 STATES = ("solved", "open", "pruned", "infeasible")
 
@@ -54,73 +46,31 @@ def plan_page(plan: "Plan") -> str:
     >>> taut.plan_page(plan).startswith("<!doctype html>")
     True
     """
-    try:
-        body = "".join(_sections(plan))
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{plan.source}: lacks or contradicts a figure ({error!r}), expected a plan written by taut"
-        ) from None
-    folder = files("taut.reports.page")
-    style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{text(plan.model)} on {text(plan.cluster)}</title><style>{style}</style></head>\n"
-        f"<body>{body}<script>{script}</script></body></html>\n"
-    )
+    return framed(plan, _sections)
 
 
 def _sections(plan: "Plan") -> "list[str]":
     """The parts of the page in order."""
+    parts = {words: plan.predicted.breakdown_s[part] for part, words in PARTS.items()}
     return [
         _head(plan),
-        _section("Where the step's time goes", parts_figure(plan)),
-        _section("Strategy", _strategy(plan)),
-        _section("How the gap closed", gap_figure(plan)),
-        _section("Memory of every device", memory_figure(plan)),
-        _section("Timeline of the schedule", timeline_figure(plan)),
-        _section("Placement on the cluster", placement_figure(plan)),
-        _section("Candidates", _candidates(plan)),
-        _section("What this rests on", _assumptions(plan)),
+        section("Where the step's time goes", parts_figure(plan.step_time_s, parts, plan.lower_bound_s)),
+        section("Strategy", _strategy(plan)),
+        section("How the gap closed", gap_figure(plan)),
+        section("Memory of every device", memory_figure(plan.stages)),
+        section("Timeline of the schedule", timeline_figure(plan)),
+        section("Placement on the cluster", placement_figure(plan)),
+        section("Candidates", _candidates(plan)),
+        section("What this rests on", _assumptions(plan)),
     ]
-
-
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{title}</h2>{content}</section>\n"
 
 
 def _head(plan: "Plan") -> str:
     """The plan in a sentence, and its first figures."""
-    predicted, strategy = plan.predicted, plan.strategy
+    strategy, mfu = plan.strategy, plan.predicted.mfu
     count = strategy.pp * strategy.tp * strategy.cp * strategy.dp
-    proven = (
-        "nothing is proven of how good it is"
-        if plan.gap is None
-        else f"no plan of its space takes more than {percent(plan.gap)} less"
-        if plan.status != "optimal"
-        else "no plan of its space is faster"
-    )
-    sentence = (
-        f"Train {plan.model} on the {count} devices of {plan.cluster} as "
-        f"{strategy_words(strategy, plan.certificate.space)}: "
-        f"{plan.step_time_s:.4g} s a step, and {proven}, at the prices below."
-    )
-    fullest = max(
-        used / there if there else 0.0
-        for used, there in zip(predicted.memory_bytes, predicted.capacity_bytes, strict=True)
-    )
-    cards = {
-        "seconds a step": f"{plan.step_time_s:.4g}",
-        "lower bound (s)": "unknown" if plan.lower_bound_s is None else f"{plan.lower_bound_s:.4g}",
-        "gap": percent(plan.gap),
-        "tokens a second": "unknown" if predicted.tokens_per_s is None else f"{predicted.tokens_per_s:,.0f}",
-        "model FLOP utilisation": "unknown" if predicted.mfu is None else f"{predicted.mfu:.1%}",
-        "memory of the fullest device": f"{fullest:.0%}",
-    }
-    shown = "".join(f"<div><b>{text(value)}</b><span>{text(name)}</span></div>" for name, value in cards.items())
-    title = f"<h1>{text(plan.model)} on {text(plan.cluster)}</h1>"
-    return f'{title}<p class="lead">{text(sentence)}</p><div class="cards">{shown}</div>\n'
+    more = {"model FLOP utilisation": "unknown" if mfu is None else f"{mfu:.1%}"}
+    return head(plan, count, strategy_words(strategy, plan.certificate.space), more)
 
 
 def _strategy(plan: "Plan") -> str:
@@ -177,17 +127,4 @@ def _candidates(plan: "Plan") -> str:
 
 def _assumptions(plan: "Plan") -> str:
     """What the proof and the prices say of themselves, and the calibration's errors."""
-    lines = "".join(f"<li>{text(' '.join(line.split()))}</li>" for line in proof(plan.typed) if line.strip())
-    stated = f"<ul><li>latency model {text(plan.certificate.latency_model)}</li>{lines}</ul>"
-    given = plan.typed.inputs.get("calibration")
-    if given is None:
-        return f"{stated}<p>No calibration was used: how far a run is from these prices is not known.</p>"
-    found = Calibration.parse(given.spec, "inputs.calibration")
-    off = "" if found.mape is None else f", {found.mape:.2%} off on average on unseen ones"
-    words = f"Calibration {found.name}: {found.samples} runs{off}. Quantiles of prediction / measurement - 1:"
-    if not found.residuals:
-        words = f"Calibration {found.name}: {found.samples} runs{off}; the spread of its errors is not known."
-    heads = [f"{100 * float(level):g} %" for level in found.residuals]
-    errors = [f"{error:+.2%}" for error in found.residuals.values()]
-    shown = table(heads, [errors], numbers_from=0) if errors else ""
-    return f"{stated}<h3>Calibration error</h3><p>{text(words)}</p>{shown}"
+    return assumptions(plan, proof(plan.typed, plan.spaces))

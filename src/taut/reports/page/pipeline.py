@@ -12,7 +12,7 @@ import numpy as np
 
 from taut.data.units import GIB
 from taut.errors import TautError
-from taut.formulations.schedules.schedule import timetable
+from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Timetable, timetable
 from taut.plots.schedule_bars import IDLE, NAMES, Bars, bars_of, colour, shades
 from taut.reports.page.figures import LEFT, WIDTH
 from taut.reports.page.markup import box, boxes, drawing, label, legend, text
@@ -33,7 +33,11 @@ def timeline_figure(plan: "Plan") -> str:
         placed, schedule = planned(plan.document, plan.source)
     except TautError as error:
         return f"<p>The schedule cannot be drawn: {text(error)}.</p>"
-    problem, times = placed.problem, timetable(placed.problem, schedule)
+    return schedule_figure(placed.problem, schedule, timetable(placed.problem, schedule), "the slowest replica")
+
+
+def schedule_figure(problem: ScheduleProblem, schedule: Schedule, times: Timetable, which: str) -> str:
+    """The passes of a pipeline over time, of the one that ``which`` says in words."""
     bars, end, words = bars_of(problem, schedule, times), times.makespan, ""
     if len(bars.start) > MOST:
         end = float(np.partition(bars.start, MOST)[MOST])
@@ -55,7 +59,7 @@ def timeline_figure(plan: "Plan") -> str:
     drawn = drawing(WIDTH, height + 18, [*lanes, *paths, *named, *held, *axis], "timeline of the schedule")
     m = problem.num_micro_batches
     note = (
-        f"{schedule.kind}, the slowest replica, {m} micro-batch{'es' if m > 1 else ''}; at the right the most bytes "
+        f"{schedule.kind}, {which}, {m} micro-batch{'es' if m > 1 else ''}; at the right the most bytes "
         f"of activations that a device holds. Reductions of gradients and the optimizer follow.{words}"
     )
     names = [(name, colour(kind, 0.0)) for kind, name in NAMES.items()] + [("idle", IDLE)]
