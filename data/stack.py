@@ -20,7 +20,7 @@ offload_zero           ZeRO stages beside which all optimizer states may be in t
 offload_part_zero      ZeRO stages beside which a part of them may be there
 offload_activations    kinds of recompute beside which activations may be there, whatever module they are of
 offload_pipelines      whether they may with several stages
-offload_layers         whether their share is a whole number of layers, fewer than all
+offload_shares         which shares of them: any, those of whole layers, fewer than all, or all
 offload_modules        modules whose inputs may be there (``taut.data.analytic.offload_modules``), beside any pipeline
                        and no recompute or selective
 sequence_parallel      whether tensor ranks may, or must, share what lies between their blocks
@@ -106,7 +106,7 @@ class Stack(Spec):
     offload_part_zero: list[ZeroStage] = []
     offload_activations: list[Recompute] = []
     offload_pipelines: bool = False
-    offload_layers: bool = False
+    offload_shares: Literal["any", "layers", "all"] = "any"
     offload_modules: list[OffloadModule] = []
     divisions: Annotated[list[Form], Field(min_length=1)] = [ANY_DIVISION]
     empty_ends: bool = False

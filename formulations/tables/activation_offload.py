@@ -27,7 +27,9 @@ This is the offload of Transformer Engine that Megatron-LM starts with ``--cpu-o
 over the passes of all L, so that s = n / L; with one stage, without recompute, and n < L
 (megatron/core/transformer/transformer_config.py). With modules it is that of ``--fine-grained-activation-offloading``
 (megatron/core/pipeline_parallel/fine_grained_activation_offload.py), whose ``--activation-offload-fraction`` is of the
-modules in the order of a pass: the share of a stage's bytes as here, the earlier layers' first.
+modules in the order of a pass: the share of a stage's bytes as here, the earlier layers' first. All that full recompute
+keeps is what DeepSpeed's ``cpu_checkpointing`` moves, on a stream of its own since 2026
+(deepspeed/runtime/activation_checkpointing/checkpointing.py, ``_ActivationOffloadEngine``).
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,8 +44,6 @@ from taut.data.memory import MemoryModel
 from taut.data.units import GIB
 from taut.errors import DataError
 
-ACTIVATION_SHARES = 0.0, 0.25, 0.5, 0.75, 1.0
-"""Shares that are tried where none is stated: bytes are linear in the share, seconds are so beyond the pass's own."""
 HOST_FULL = 2**50
 """Bytes of a micro-batch that stand for a host that is full, (3): a pebibyte, which no device has."""
 LEAST_COEFFICIENT = 1e-3

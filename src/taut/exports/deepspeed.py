@@ -6,6 +6,8 @@ as many classes of that name as there are stages begin one stage each (deepspeed
 numbers processes in the order of the hostfile, node by node, GPUs ascending; any other placement is started by Slurm's
 or Open MPI's files of the same plan. Tensor ranks are the model's own affair, such as Megatron-DeepSpeed's. A first
 stage without layers ends before layer 0, and a last one begins behind the last layer, with the norm or the head.
+Inputs of recomputed layers go to the host's memory with ``cpu_checkpointing``, which the model's script turns on by
+``deepspeed.checkpointing.configure`` with this file.
 """
 
 import json
@@ -65,6 +67,7 @@ def deepspeed_config(job: Job) -> dict[str, Any]:
         "bf16": {"enabled": precision == "bf16"},
         "fp16": {"enabled": precision == "fp16"},
         "gradient_clipping": 1.0,
+        **({"activation_checkpointing": {"cpu_checkpointing": True}} if chosen.activation_offload else {}),
     }
 
 
@@ -87,7 +90,10 @@ def _check(job: Job) -> None:
         "sequence parallelism of tensor ranks": chosen.sequence_parallel,
         f"groups of replicas with a copy each (dp_shard={chosen.dp_shard})": bool(chosen.dp_shard),
         f"precision {job.memory.precision}": job.memory.precision not in ("bf16", "fp16", "fp32"),
-        "activations in the host's memory": bool(chosen.activation_offload),
+        "activations of modules in the host's memory": bool(job.offload_modules),
+        "a part of the activations in the host's memory": 0 < chosen.activation_offload < 1,
+        "activations in the host's memory without full recompute": bool(chosen.activation_offload)
+        and set(chosen.recompute) != {"full"},
         "selective recompute": "selective" in chosen.recompute,
         f"a part of the optimizer states in the host's memory beside ZeRO-{chosen.zero}": 0 < fraction < 1
         and chosen.zero != 3,

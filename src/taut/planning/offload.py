@@ -55,7 +55,7 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
 
     With fixed modules, shares are of their inputs, all of them unless it is said. Elsewhere, where the stack offloads
     whole layers, shares are of so many of the model's layers, and fewer than all; those of ``auto`` are rounded to such
-    ones.
+    ones, and where it offloads all or nothing, the others of them are left out.
 
     Raises
     ------
@@ -76,8 +76,10 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
         expected = f" beside recompute {', '.join(stack.offload_activations)}" if stack.offload_activations else ""
         raise FieldError(field, _shown(asked), f"not in {stack.name}, expected 0{expected}, or stack any")
     shares = [asked] if isinstance(asked, float | int) else list(asked)
-    if stack.offload_layers:
+    if stack.offload_shares == "layers":
         shares = _of_layers(shares, len(model.blocks), rounded=asked == SHARES)
+    if stack.offload_shares == "all":
+        shares = _all_or_none(shares, stack, rounded=asked == SHARES)
     listed = [
         ActivationOffload(
             fraction=share, recompute=beside if share else space.recompute, pipelines=_piped(stack, share)
@@ -135,6 +137,15 @@ def _of_layers(shares: Iterable[float], layers: int, *, rounded: bool) -> list[f
             raise FieldError("activation_offload_fraction", f"{share:g}", reason)
         found.append(count / layers)
     return sorted(set(found))
+
+
+def _all_or_none(shares: list[float], stack: Stack, *, rounded: bool) -> list[float]:
+    """Those of the shares that are all or none."""
+    for share in shares:
+        if share not in (0, 1) and not rounded:
+            reason = f"a part is not in {stack.name}, expected 0 or 1"
+            raise FieldError("activation_offload_fraction", f"{share:g}", reason)
+    return [share for share in shares if share in (0, 1)]
 
 
 def _shown(asked: float | tuple[float, ...]) -> str:

@@ -128,7 +128,8 @@ def _lacks(row: ConfigurationRow, setting: Setting) -> str:
     if stages or row.recompute not in setting.offload_recompute:
         words = f"activation_offload_fraction is {share:g} beside pp {row.pp} and recompute {row.recompute}"
         return f"{words}, which the stack has not, expected 0"
-    return ""
+    part = setting.offload_shares == "all" and share < 1
+    return f"activation_offload_fraction is {share:g}, expected 0 or 1 in the stack" if part else ""
 
 
 def _warn_outside(rows: list[ConfigurationRow], memory: MemoryModel) -> None:

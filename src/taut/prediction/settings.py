@@ -83,6 +83,7 @@ class Setting:
     offload_zero: tuple[int, ...] = (0, 1, 2, 3)
     offload_recompute: tuple[str, ...] = RECOMPUTE
     offload_pipelines: bool = True
+    offload_shares: str = "any"
     offload_modules: tuple[str, ...] = OFFLOAD_MODULES
 
 
@@ -125,6 +126,7 @@ def setting_of(row: ConfigurationRow, given: Given) -> Setting:
         offload_zero=tuple(stack.zero_beside_offload(row.optimizer_offload_fraction)) if stack else (0, 1, 2, 3),
         offload_recompute=tuple(stack.offload_activations) if stack else RECOMPUTE,
         offload_pipelines=stack is None or stack.offload_pipelines,
+        offload_shares=stack.offload_shares if stack else "any",
         offload_modules=tuple(stack.offload_modules) if stack else OFFLOAD_MODULES,
     )
 

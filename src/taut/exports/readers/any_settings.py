@@ -74,7 +74,7 @@ def deepspeed_values(config: Any, source: str) -> dict[str, Any]:
     Raises
     ------
     DataError
-        If a value is no number, or checkpoints of activations are in the host's memory.
+        If a value is no number, or checkpoints in the host's memory are divided among tensor ranks.
     """
     names = {"micro_batch": "train_micro_batch_size_per_gpu", "global_batch": "train_batch_size"}
     given = config if isinstance(config, dict) else {}
@@ -88,11 +88,17 @@ def deepspeed_values(config: Any, source: str) -> dict[str, Any]:
             raise DataError(
                 f"{source}: {names.get(name, 'zero_optimization.stage')} {json.dumps(value)}: expected a number"
             )
-    kept = given.get("activation_checkpointing")
-    if isinstance(kept, dict) and kept.get("cpu_checkpointing"):
-        words = "activations in the host's memory are not priced, expected false"
-        raise DataError(f"{source}: activation_checkpointing.cpu_checkpointing true: {words}")
-    return found | _offload(zero, source)
+    return found | _offload(zero, source) | _checkpoints(given.get("activation_checkpointing"), source)
+
+
+def _checkpoints(given: Any, source: str) -> dict[str, Any]:
+    """Recompute of whole layers with their inputs in the host's memory, where it is stated."""
+    if not isinstance(given, dict) or not given.get("cpu_checkpointing"):
+        return {}
+    if given.get("partition_activations"):
+        words = "copies that compute waits for are not priced, expected one of both"
+        raise DataError(f"{source}: activation_checkpointing.partition_activations beside cpu_checkpointing: {words}")
+    return {"activation_offload_fraction": 1.0, "recompute": "full"}
 
 
 def _offload(zero: Any, source: str) -> dict[str, float]:

@@ -27,6 +27,8 @@ OFFLOAD = "--optimizer-offload-fraction"
 LAYERS_ON_HOSTS = "--cpu-offloading-num-layers"
 MODULES, ON_HOSTS = "--recompute-modules", "--offload-modules"
 """Flags of several values."""
+CHECKPOINTS, DIVIDED = "--checkpoint-in-cpu", "--partition-activations"
+"""Megatron-DeepSpeed's flags for inputs of recomputed layers."""
 FINE_GRAINED, SHARE = "--fine-grained-activation-offloading", "--activation-offload-fraction"
 SHARDS = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
@@ -96,11 +98,20 @@ def megatron_values(flags: Mapping[str, str | None]) -> dict[str, Any]:
         values["activation_offload_fraction"] = _share_of_layers(flags)
     if FINE_GRAINED in flags:
         values |= _modules_on_hosts(flags)
+    if CHECKPOINTS in flags:
+        values |= _checkpoints_on_hosts(flags)
     if layers:
         values["layers"] = "|".join(map(str, layers))
     if "--global-batch-size" in flags:
         values["global_batch"] = count(flags, "--global-batch-size")
     return values
+
+
+def _checkpoints_on_hosts(flags: Mapping[str, str | None]) -> dict[str, Any]:
+    """Recompute of whole layers with their inputs in the host's memory."""
+    if DIVIDED in flags:
+        raise DataError(f"{DIVIDED} beside {CHECKPOINTS}: copies that compute waits for are not priced, expected one")
+    return {"activation_offload_fraction": 1.0, "recompute": "full"}
 
 
 def _modules_on_hosts(flags: Mapping[str, str | None]) -> dict[str, Any]:

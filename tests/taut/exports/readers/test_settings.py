@@ -56,6 +56,8 @@ def test_a_command_line_of_megatron() -> None:
             *("offload_modules", "core_attn+attn_proj"),
         ),
         ("--micro-batch-size 2 --activation-offload-fraction 0.5", "recompute", "none"),
+        ("--micro-batch-size 2 --deepspeed-activation-checkpointing --checkpoint-in-cpu", "recompute", "full"),
+        ("--micro-batch-size 2 --checkpoint-in-cpu", "activation_offload_fraction", 1.0),
         ("--parallelism.pipeline_parallel_degree 4 --training.global_batch_size 64", "global_batch", 64),
         ("--parallelism.pipeline_parallel_degree 4 activation_checkpoint:full", "recompute", "full"),
         ("--parallelism.data_parallel_shard_degree 1 --training.local_batch_size 4", "zero", 0),
@@ -115,8 +117,13 @@ WRONG = {
         "--activation-offload-fraction 2: expected a share from 0 to 1",
     ),
     "q.json": (
-        '{"train_batch_size": 8, "activation_checkpointing": {"cpu_checkpointing": true}}',
-        "activation_checkpointing.cpu_checkpointing true: activations in",
+        '{"train_batch_size": 8, "activation_checkpointing": '
+        '{"cpu_checkpointing": true, "partition_activations": true}}',
+        "activation_checkpointing.partition_activations beside cpu_checkpointing: copies that compute waits for",
+    ),
+    "s.sh": (
+        "--micro-batch-size 1 --deepspeed-activation-checkpointing --checkpoint-in-cpu --partition-activations",
+        "--partition-activations beside --checkpoint-in-cpu: copies that compute waits for",
     ),
     "l.toml": ("[parallelism]\ntensor_parallel_degree = 1.5", "a whole number"),
 }
