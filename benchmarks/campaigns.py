@@ -170,7 +170,11 @@ def torchtitan_row(line: Line, device: str, precisions: str) -> dict[str, Any] |
 
 
 def llm_foundry(path: Path, device: str, precision: str) -> Campaign:
-    """MosaicML's runs of MPT models: FSDP with full or gradient sharding (ZeRO-3 and ZeRO-2)."""
+    """
+    MosaicML's runs of MPT models: FSDP with full or gradient sharding (ZeRO-3 and ZeRO-2).
+
+    Their loss is fused, MPT's default (llm-foundry's ``modeling_mpt.py``, ``fused_crossentropy``).
+    """
     rows = []
     for line in lines_of(path):
         if line["gpu"].replace("_", "-").lower() != device or not line["precision"].endswith(precision):
@@ -193,7 +197,9 @@ def llm_foundry(path: Path, device: str, precision: str) -> Campaign:
         )
     kept, left_out = accepted(rows)
     stack, source = "llm-foundry-" + device.partition("-")[0], "mosaicml/llm-foundry scripts/train/benchmarking"
-    return Campaign(f"llm-foundry-{device}-{precision}", stack, _cluster_of(device), source, kept, left_out)
+    return Campaign(
+        f"llm-foundry-{device}-{precision}", stack, _cluster_of(device), source, kept, left_out, fused_loss=True
+    )
 
 
 def megatron_core(path: Path) -> Campaign:

@@ -127,14 +127,18 @@ def _run(line: Line, source: str, values: dict[str, Any], *, out: bool) -> Memor
 
 def predicted(run: MemoryRun) -> tuple[float, bool]:
     """Bytes that a run allocates, as predicted, and whether it is called fit."""
-    formats = {name: value for name, value in FORMATS[run.model].items() if name != "grad_precision"}
-    row = run.row.model_copy(update={"grad_precision": FORMATS[run.model].get("grad_precision")})
-    kept = {"fp8_inputs": True, "fused_loss": True}
-    memory, device = MemoryModel(**{"sequence_parallel": True, **kept, **formats}), find_device(row.gpu)
-    given = Given(memory_model=memory, calibration=uncalibrated(device).model_copy(update=kept))
+    memory, row = formats_of(run)
+    given = Given(memory_model=memory, calibration=uncalibrated(find_device(row.gpu)).model_copy(update=memory.kept))
     found = predict_rows([row], given)[0]
     assert found.memory_bytes is not None, found.error
     return found.memory_bytes - memory.overhead_bytes, bool(found.fits)
+
+
+def formats_of(run: MemoryRun) -> tuple[MemoryModel, ConfigurationRow]:
+    """The analytic memory model with the formats of a run's recipe, and the row with that of its gradients."""
+    formats = {name: value for name, value in FORMATS[run.model].items() if name != "grad_precision"}
+    row = run.row.model_copy(update={"grad_precision": FORMATS[run.model].get("grad_precision")})
+    return MemoryModel(**{"sequence_parallel": True, "fp8_inputs": True, "fused_loss": True, **formats}), row
 
 
 def described(row: ConfigurationRow) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import yaml
 
 from benchmarks.accuracy import as_table, rounded
-from benchmarks.memory_campaigns import MemoryCampaign, memory_campaigns
+from benchmarks.memory_campaigns import STATED, MemoryCampaign, memory_campaigns
 from taut.data.arrays import Floats
 from taut.data.device import usual_precision
 from taut.data.memory import MemoryModel
@@ -153,9 +153,8 @@ def main() -> None:
     if options.write_table:
         options.write_table.write_text(table + "\n", encoding="utf-8")
     if options.write_models:
-        dumped = {
-            model.name: model.model_dump(mode="json", exclude={"name"}, exclude_none=True) for model, _ in studied
-        }
+        written = [*(model for model, _ in studied), *STATED]
+        dumped = {model.name: model.model_dump(mode="json", exclude={"name"}, exclude_none=True) for model in written}
         values = {name: rounded(fields) for name, fields in dumped.items()}
         text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=140)
         head = (

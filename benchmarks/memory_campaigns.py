@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.campaigns import torchtitan_row
 from benchmarks.runs import accepted, lines_of
-from taut.data.memory import LOGIT_BYTES
+from taut.data.memory import LOGIT_BYTES, MemoryModel
 from taut.data.samples import ConfigurationRow
 from taut.data.units import GIB
 
@@ -20,6 +20,23 @@ MEBIBYTE = 2**20
 LOSS_PARALLEL_BYTES = 12
 """Passing copies of PyTorch's loss over shared logits: the gradient, the exponential and their sum, in fp32 beside the
 logarithms that stay (torch/distributed/tensor/parallel/loss.py, _nll_loss_and_log_softmax_backward)."""
+
+
+FSDP: dict[str, Any] = {"weight_remainders": True}
+"""PyTorch's FSDP casts sharded fp32 weights when it gathers them, and keeps no copy in half precision beside them: 16
+bytes a parameter, as remainders beside a copy take."""
+STATED = [
+    MemoryModel(
+        name=f"llm-foundry-{device}",
+        stack=f"llm-foundry-{device}",
+        source="FSDP of fp32 weights, MPT's fused loss, whose gradient lies beside the logits; not fitted",
+        **FSDP,
+        fused_loss=True,
+        fused_logit_bytes=2,
+    )
+    for device in ("a100", "h100")
+]
+"""Memory models of stacks whose formats are known and whose memory is not."""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class MemoryModel(Spec):
     weights (Transformer Engine's ``pytorch/optimizers/fused_adam.py``). ``optimizer_offload_fraction`` of the states
     are in the host's memory, where the host updates their weights (``taut.formulations.tables.optimizer_offload``).
     ``shared_logit_bytes`` are the bytes for an entry of the logits' passing copies where tensor ranks share the
-    vocabulary.
+    vocabulary, and ``fused_logit_bytes`` those of a fused loss that does not write the gradient in the logits' place.
     ``overhead_gib`` is what CUDA, NCCL and the framework hold on every device, ``group_overhead_gib`` what
     communicators and their buffers hold beside it for the pipeline and for the replicas, for each where there are
     several of them, and ``coefficients`` multiply the other terms (1 where none is given). Because predictions err,
@@ -144,6 +144,7 @@ class MemoryModel(Spec):
     half_moments: bool = False
     optimizer_offload_fraction: OffloadFraction = 0.0
     shared_logit_bytes: Annotated[int, Field(ge=1, le=64)] = LOGIT_BYTES
+    fused_logit_bytes: Annotated[int, Field(ge=0, le=64)] = 0
     overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 2.0
     group_overhead_gib: Annotated[float, Field(ge=0, le=MOST_GIB)] = 0.0
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.05
@@ -166,7 +167,9 @@ class MemoryModel(Spec):
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return self.dumped(handler(self), "fused_loss", "half_moments", "optimizer_offload_fraction")
+        return self.dumped(
+            handler(self), "fused_loss", "fused_logit_bytes", "half_moments", "optimizer_offload_fraction"
+        )
 
     @model_validator(mode="after")
     def _known_terms(self) -> "MemoryModel":
@@ -194,8 +197,8 @@ class MemoryModel(Spec):
         return own * (1 - self.optimizer_offload_fraction) if term == "states" else own
 
     def logit_bytes(self, tp: int, fused_loss: bool) -> int:
-        """Bytes of an entry of the logits' passing copies on one of so many tensor ranks, none of a fused loss."""
-        return 0 if fused_loss else self.shared_logit_bytes if tp > 1 else LOGIT_BYTES
+        """Bytes of an entry of the logits' passing copies on one of so many tensor ranks, or of a fused loss."""
+        return self.fused_logit_bytes if fused_loss else self.shared_logit_bytes if tp > 1 else LOGIT_BYTES
 
     @property
     def kept(self) -> dict[str, bool]:

@@ -314,6 +314,20 @@ def test_gradients_wait_for_their_sum_when_the_logits_are_gone() -> None:
     assert more == 8 * 100 * 1024 - 6 * largest > 0
 
 
+def test_a_fused_loss_may_keep_its_gradient_apart() -> None:
+    """Two bytes for each of 100 x 1024 logits that a fused loss does not overwrite, on one stage."""
+    spoken = model().model_copy(update={"vocab": 1000})
+    block = costs(spoken).rows[0]
+    edges = [block.model_copy(update={"kind": kind, "activation_bytes": 0}) for kind in (EMBEDDING, HEAD)]
+    table = costs(spoken).model_copy(update={"rows": [*costs(spoken).rows, *edges]})
+    choice, given = strategy(candidate(1, 1, 1), 4), problem(cluster(1, 1), spoken, table=table)
+    needs = [
+        memory_bytes(replace(given, memory=given.memory.model_copy(update=fields), _tables={}, _passes={}), choice)[0]
+        for fields in ({"fused_loss": True}, {"fused_loss": True, "fused_logit_bytes": 2})
+    ]
+    assert needs[1] - needs[0] == 2 * 100 * 1024
+
+
 def test_violations_name_what_is_wrong() -> None:
     """Stages, devices, tensor groups and memory are each refused with a line of their own."""
     given = problem(cluster(2, 2))

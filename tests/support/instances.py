@@ -56,7 +56,7 @@ def random_problem(seed: int, *, large: bool = False, measured: bool = False, ex
         space, costs = space.model_copy(update={"max_cp": 4}), _with_contexts(seed, costs)
     margin = float(rng.choice([0.0, 0.1]))
     stack: dict[str, Any] = {"half_gradients": seed % 4 == 0, "weight_remainders": seed % 3 == 0}
-    stack |= {"half_moments": seed % 5 == 1, "fused_loss": seed % 6 == 2}
+    stack |= {"half_moments": seed % 5 == 1, "fused_loss": seed % 6 == 2, "fused_logit_bytes": 2 * (seed % 12 == 2)}
     stack["group_overhead_gib"] = 1e-5 * (seed % 5 == 1)
     memory = MemoryModel(
         precision="bf16", overhead_gib=0.0, margin=margin, shared_logit_bytes=8 if seed % 2 else 12, **stack

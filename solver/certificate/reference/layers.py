@@ -141,7 +141,7 @@ def _layers(case: Case, choice: Choice, shared: bool) -> Layers:
     held = kept.astype(int), of_layer.astype(int), *passing, output, keys, moved, core
     entry = case.memory.shared_logit_bytes if tp > 1 else LOGIT_BYTES
     if (case.calibration or case.memory).fused_loss:
-        entry = 0
+        entry = case.memory.fused_logit_bytes
     apart = experts if choice.expert_group > tp else 0 * experts
     edges = embedding, entry * tokens[-1] * vocabulary
     return Layers(passes, *held, parameters, gathered, apart, *edges, hiding if routed.any() else 0.0)

@@ -1,0 +1,123 @@
+"""
+Whether every public run with a known outcome is called fit, or refused where it ended out of memory.
+
+Run ``python -m benchmarks.memory_outcomes DATA [--rows]``. DATA is a folder with the campaigns' CSV files; none of them
+is part of the project (``benchmarks/memory_sources.py``). The script prints a row for every source: how many of the
+runs that ran have a predicted need of no more than their device's memory, how many stay below it by the margin as well,
+as ``taut plan`` and the column ``fits`` of ``taut predict`` ask for, and how many of those that ended out of memory are
+refused. With ``--rows`` it prints every run that is called otherwise than it went.
+
+Where a source leaves something open, a run is called fit if it is with one choice, and refused if it is with all.
+"""
+
+import argparse
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.accuracy import as_table
+from benchmarks.expert_memory import described
+from benchmarks.memory_sources import Rows, Source, sources
+from taut.data.calibration import uncalibrated
+from taut.data.memory import MemoryModel
+from taut.data.samples import ConfigurationRow
+from taut.data.units import GIB, KIB
+from taut.errors import ExtrapolationWarning
+from taut.prediction.fitting import stage_terms
+from taut.prediction.rows import predict_rows
+from taut.prediction.settings import Given, find_device
+from taut.solver.calibration.memory import predicted, weights_of
+
+
+class Call(NamedTuple):
+    """What is said of a run: the least bytes of its choices, whether they fit its device, and with the margin."""
+
+    row: ConfigurationRow
+    needed: float
+    fits: bool
+    with_margin: bool
+
+
+def main() -> None:
+    """Call every run, and print the counts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--rows", action="store_true")
+    options = parser.parse_args()
+    print(as_table(counted(sources(options.data), show=options.rows)))
+
+
+def counted(every: Iterable[Source], *, show: bool = False) -> list[dict[str, Any]]:
+    """A row of counts for every name of a source, and the sums."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for source in every:
+        ran, out = calls(source, source.ran), calls(source, source.out)
+        wrong = [call for call in ran if not call.with_margin] + [call for call in out if call.fits]
+        for call in wrong if show else []:
+            print(f"{source.name}: {in_words(call)}, {'ran' if call in ran else 'out of memory'}")
+        figures = [len(ran), sum(c.fits for c in ran), sum(c.with_margin for c in ran)]
+        figures += [len(out), sum(not c.fits for c in out), sum(not c.with_margin for c in out)]
+        key = source.name, source.open
+        found[key] = [a + b for a, b in zip(found.get(key, [0] * 6), figures, strict=True)]
+    found["together", ""] = [sum(column) for column in zip(*found.values(), strict=True)]
+    return [_row(*key, *figures) for key, figures in found.items()]
+
+
+def _row(
+    name: str, left: str, ran: int, fit: int, with_margin: int, out: int, refused: int, beside: int
+) -> dict[str, Any]:
+    return {
+        "runs": name,
+        "left open": left or "-",
+        "ran": ran,
+        "called fit": fit,
+        "with margin": with_margin,
+        "out of memory": out,
+        "refused": refused if out else "-",
+        "refused with margin": beside if out else "-",
+    }
+
+
+def calls(source: Source, rows: Rows) -> list[Call]:
+    """What the source's memory model says of runs."""
+    if not rows:
+        return []
+    needs = [needed([row.model_copy(update=choice) for row in rows], source.model) for choice in source.choices]
+    return [_call(row, min(each), source.model) for row, each in zip(rows, zip(*needs, strict=True), strict=True)]
+
+
+def _call(row: ConfigurationRow, bytes_: float, model: MemoryModel) -> Call:
+    capacity = find_device(row.gpu).capacity_kib
+    return Call(row, bytes_, bytes_ <= capacity * KIB, bytes_ <= (capacity - model.margin_kib(capacity)) * KIB)
+
+
+def needed(rows: Rows, model: MemoryModel) -> list[float]:
+    """Bytes of the fullest device of every row, or of the stage that it names."""
+    if rows[0].stage is not None:
+        return [float(bytes_) for bytes_ in predicted(stage_terms(rows, model), weights_of(model))]
+    found: list[float] = [0.0] * len(rows)
+    for gpu in {row.gpu for row in rows}:
+        places = [place for place, row in enumerate(rows) if row.gpu == gpu]
+        calibration = uncalibrated(find_device(gpu)).model_copy(update=model.kept)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExtrapolationWarning)
+            priced = predict_rows([rows[place] for place in places], Given(memory_model=model, calibration=calibration))
+        for place, one in zip(places, priced, strict=True):
+            assert one.memory_bytes is not None, one.error
+            found[place] = one.memory_bytes
+    return found
+
+
+def in_words(call: Call) -> str:
+    """A run and what is said of it."""
+    row = call.row
+    held = find_device(row.gpu).capacity_kib * KIB / GIB
+    shape = (
+        f"{row.layers} layers of {row.hidden}, cp {row.cp} vpp {row.vpp} seq {row.seq} ZeRO-{row.zero} {row.precision}"
+    )
+    return f"{row.gpu} {described(row)}, {shape}: {call.needed / GIB:.1f} of {held:.1f} GiB"
+
+
+if __name__ == "__main__":
+    main()
