@@ -42,7 +42,7 @@ def simulate_command(
     from taut.simulation.trace import write_trace
 
     check_file(trace)
-    if cluster is None and Path(model).suffix == ".json" and is_meshed(Path(model)):
+    if cluster is None and Path(model).suffix == ".json" and Path(model).exists() and is_meshed(Path(model)):
         asked = {**options, "share_links": share_links, "picture": picture}
         typer.echo(_of_meshes(model, [name for name, value in asked.items() if value], trace, as_json=as_json))
         return
