@@ -135,6 +135,12 @@ class Stack(Spec):
                     raise ValueError(f"{name}: is {stage}, expected one of zero: {', '.join(map(str, self.zero))}")
         return self
 
+    def activation_shares(self, shares: Iterable[float], layers: int) -> list[float]:
+        """Shares of the activations that may be in the host's memory, the nearest to the given ones, ascending."""
+        if self.offload_shares == "layers":
+            shares = [min(round(share * layers), layers - 1) / layers for share in shares]
+        return sorted({share for share in shares if self.offload_shares != "all" or share in (0, 1)})
+
     def zero_beside_offload(self, fraction: float) -> list[ZeroStage]:
         """ZeRO stages beside which such a share of the optimizer states may be in the host's memory."""
         return self.zero if not fraction else self.offload_zero if fraction == 1 else self.offload_part_zero

@@ -3,7 +3,7 @@ Changes without more hardware that make a plan fit, each computed and its second
 
 A change frees what the space or its fixed values forbid, and keeps every other constraint: recompute, ZeRO stages, a
 smaller micro-batch, more pipeline stages, a larger tensor degree, another schedule, sequence parallelism, a share of
-the optimizer states on hosts, no margin.
+the optimizer states on hosts, another one of the activations where some are there, no margin.
 Pipeline stages and tensor ranks are had at the cost of replicas, so ``dp`` is freed with either.
 
 (1) Each change is tried alone; a changed problem is bounded by its candidates that fit
@@ -23,7 +23,7 @@ from taut.data.units import GIB, KIB
 from taut.formulations.degrees import tensor_degrees
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import FIXABLE, Candidate, StrategySpace
-from taut.formulations.tables.host_shares import OptimizerOffload
+from taut.formulations.tables.host_shares import ActivationOffload, OptimizerOffload
 from taut.formulations.tables.optimizer_offload import SHARES, describes_hosts
 from taut.solver.infeasibility.feasibility import Fit, any_fits, best_fit, least_share
 
@@ -154,6 +154,24 @@ def _optimizer_offload(problem: PlanningProblem, pricing: Pricing) -> PlanningPr
     )
 
 
+def _activation_offload(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
+    """Other shares of the activations, or of the modules' inputs, on the hosts than those that the space lists."""
+    space, listed = problem.space, problem.space.activation_offload
+    if not listed or (space.stack and space.stack not in catalog_section("stacks")):
+        return None
+    named, stack = bool(space.offload_modules), catalog_stack(space.stack or "any")
+    some = next((each for each in listed if each.fraction), listed[0])
+    shares = SHARES if named else stack.activation_shares(SHARES, len(problem.model.blocks))
+    more = [
+        some.model_copy(update={"fraction": share})
+        if share
+        else ActivationOffload(fraction=0.0, recompute=space.recompute)
+        for share in shares
+        if all(share != each.fraction for each in listed)
+    ]
+    return _freed(problem, activation_offload=[*listed, *more])
+
+
 def _margin(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:
     changed = without_margin(problem)
     return None if changed.memory == problem.memory else changed
@@ -173,6 +191,7 @@ CHANGES: dict[str, Change] = {
     "schedule": _schedule,
     "sequence_parallel": _sequence_parallel,
     "optimizer_offload": _optimizer_offload,
+    "activation_offload": _activation_offload,
     "margin": _margin,
 }
 """Among equal bounds, and where several are needed, the first ones are preferred."""
@@ -195,7 +214,7 @@ def _freed(problem: PlanningProblem, *fields: str, **space: object) -> PlanningP
 def _more(values: object, before: object) -> bool:
     """Whether lists hold other values, in whatever order, or numbers differ."""
     if isinstance(values, list) and isinstance(before, list):
-        return set(values) != set(before)
+        return len(values) != len(before) or any(value not in before for value in values)
     return values != before
 
 
@@ -207,6 +226,9 @@ def _remedy(name: str, problem: PlanningProblem, changed: PlanningProblem, fit: 
         own, share = problem.memory.optimizer_offload_fraction, fit.candidate.optimizer_offload
         less = f" ({least:g} fits too)" if (least := least_share(changed)) < share else ""
         parts.append(f"optimizer-offload-fraction {share:g} instead of {own:g}{less}")
+    if changed.space.activation_offload != problem.space.activation_offload:
+        before = _or(f"{each.fraction:g}" for each in problem.space.activation_offload)
+        parts.append(f"activation-offload-fraction {fit.candidate.activation_offload:g} instead of {before}")
     if (changed.memory.margin, changed.memory.margin_gib) != (problem.memory.margin, problem.memory.margin_gib):
         margin = problem.memory.margin_kib(max(problem.capacity_kib)) * KIB / GIB
         parts.append(f"no memory margin instead of {margin:.3g} GiB")

@@ -2,7 +2,8 @@
 Why no plan fits, by how much, and the remedies: each computed, none guessed.
 
 The nearest candidate is the one whose best division of layers exceeds memory least; every stage of that division that
-does not fit is named with its device and the bytes that are missing (``taut.solver.infeasibility.feasibility``). Ways
+does not fit is named with its device and the bytes that are missing (``taut.solver.infeasibility.feasibility``), or,
+where the hosts' memory is full, what lacks of that (``taut.solver.infeasibility.host_memory``). Ways
 out that need no more hardware come first, by their lower bound (``taut.solver.infeasibility.changes``), then more nodes
 and larger devices
 (``taut.solver.infeasibility.hardware``). Bounds are compared with that of the same problem on devices of unlimited
@@ -22,8 +23,15 @@ from taut.data.costs import CostTable
 from taut.data.units import GIB, KIB
 from taut.formulations.problem import PlanningProblem
 from taut.solver.infeasibility.changes import Remedy, changes
-from taut.solver.infeasibility.feasibility import StageNeeds, best_fit, least_need, nearest_division
-from taut.solver.infeasibility.hardware import more_hardware, without_memory_limits
+from taut.solver.infeasibility.feasibility import StageNeeds, best_division, best_fit, least_need, nearest_division
+from taut.solver.infeasibility.hardware import larger_hosts, more_hardware, without_memory_limits
+from taut.solver.infeasibility.host_memory import (
+    HostShortfall,
+    is_full,
+    least_host_room,
+    with_room,
+    with_unlimited_hosts,
+)
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.placement.exact.memory_assignment import least_missing
 from taut.solver.result import CandidateBound, SearchResult, State
@@ -55,7 +63,8 @@ class Infeasibility:
     The nearest division, the stages that do not fit, and the remedies, the cheapest first.
 
     ``unlimited_bound`` are seconds that no plan would beat if memory were unlimited; ``complete`` is false where Ctrl-C
-    came before all remedies were tried.
+    came before all remedies were tried. Where hosts are full, ``hosts`` says what lacks there, and ``nearest`` is the
+    division that would fit.
     """
 
     nearest: StageNeeds
@@ -63,6 +72,7 @@ class Infeasibility:
     remedies: tuple[Remedy, ...]
     unlimited_bound: float | None
     complete: bool
+    hosts: HostShortfall | None = None
 
     def slowdown(self, remedy: Remedy) -> float | None:
         """Bound of a remedy relative to that without memory limits, less 1; below 0 with more hardware."""
@@ -81,6 +91,7 @@ class Infeasibility:
                 "recompute": list(strategy.recompute),
             },
             "devices": [asdict(shortfall) for shortfall in self.shortfalls],
+            **({"hosts": self._of_hosts(self.hosts)} if self.hosts else {}),
             "unlimited_memory_lower_bound_s": self.unlimited_bound,
             "ways_out": [
                 {
@@ -95,11 +106,17 @@ class Infeasibility:
             "complete": self.complete,
         }
 
+    @staticmethod
+    def _of_hosts(found: HostShortfall) -> dict[str, int]:
+        sizes = {"needed_bytes": found.needed_bytes, "room_bytes": found.room_bytes}
+        return sizes | {"missing_bytes": found.missing_bytes}
+
     def __str__(self) -> str:
         """One sentence."""
+        lacks = str(self.hosts) if self.hosts else _missing(self.shortfalls)
         return (
             f"no plan fits: the nearest, {self.nearest.strategy.candidate}, even with the best stages and "
-            f"recompute lacks {_missing(self.shortfalls)}; {self._remedies()}"
+            f"recompute lacks {lacks}; {self._remedies()}"
         )
 
     def _remedies(self) -> str:
@@ -142,16 +159,30 @@ def diagnose(
     refused = [bound for bound in refused if not bound.candidate.is_order_priced] or refused
     nearest = nearest_division(problem, [(_lacking(problem, bound), bound.candidate) for bound in refused])
     with interrupt_requested() as interrupted:
+        hosts, given = least_host_room(problem, interrupted), problem
+        if is_full(nearest):
+            nearest, given = _on_larger_hosts(problem, hosts), with_unlimited_hosts(problem)
         remedies = changes(problem, cache(pricing or (lambda largest: problem.costs)), interrupted)
-        remedies += more_hardware(problem, _sufficient(problem, nearest), interrupted)
-        unlimited = best_fit(without_memory_limits(problem), stop=interrupted)
+        remedies += [] if hosts is None else larger_hosts(problem, hosts, interrupted)
+        needed = _sufficient(given, nearest) if any(nearest.missing) else None
+        remedies += more_hardware(problem, needed, interrupted)
+        unlimited = best_fit(without_memory_limits(given), stop=interrupted)
         return Infeasibility(
             nearest=nearest,
             shortfalls=_shortfalls(problem, nearest),
             remedies=tuple(remedies),
             unlimited_bound=None if unlimited is None else unlimited.lower_bound,
             complete=not interrupted(),
+            hosts=None if any(nearest.missing) else hosts,
         )
+
+
+def _on_larger_hosts(problem: PlanningProblem, hosts: HostShortfall | None) -> StageNeeds:
+    """The division that fits with enough of the hosts' memory, or else the nearest one with hosts that are not full."""
+    given = with_unlimited_hosts(problem)
+    if hosts is not None:
+        return best_division(with_room(problem, hosts.needed_bytes // KIB), hosts.candidate)
+    return nearest_division(given, [(least_need(given, each), each) for each in problem.candidates])
 
 
 def _lacking(problem: PlanningProblem, bound: CandidateBound) -> int:

@@ -7,19 +7,22 @@ How much more hardware makes a plan fit: the fewest nodes, and the least memory 
     fit. Fixed values are dropped only where they prevent every number.
 (2) Devices of the same speed with the least tenth of a GiB that leaves, beside the margin, what the best division of
     the leanest candidate needs.
+(3) Where hosts have activations, the least memory of each for which the leanest candidate fits, in whole GiB for a node
+    (``taut.solver.infeasibility.host_memory`` (2)).
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from taut.data.cluster import MOST_NODES, ClusterSpec
-from taut.data.units import MOST_GIB
+from taut.data.units import KIB, MOST_GIB
 from taut.formulations.candidates import candidates
 from taut.formulations.degrees import divisors
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.solver.infeasibility.changes import Remedy, Stop, without_margin
 from taut.solver.infeasibility.feasibility import Fit, best_fit, fits, leanest
+from taut.solver.infeasibility.host_memory import HostShortfall, with_room
 
 NUMBERS_TRIED = 64
 """Next larger numbers of nodes that are all tried, since few of them may divide into stages and replicas."""
@@ -29,7 +32,7 @@ MOST_PRICED_NODES = 512
 """Matrices between more nodes take too long to bound what would run on them."""
 
 
-def more_hardware(problem: PlanningProblem, needed: int, stop: Stop) -> Iterator[Remedy]:
+def more_hardware(problem: PlanningProblem, needed: int | None, stop: Stop) -> Iterator[Remedy]:
     """
     More nodes and larger devices, where either makes a plan fit.
 
@@ -38,13 +41,24 @@ def more_hardware(problem: PlanningProblem, needed: int, stop: Stop) -> Iterator
     problem
         A problem in which no candidate fits.
     needed
-        Bytes that suffice on every device, beside the margin.
+        Bytes that suffice on every device, beside the margin; None where devices lack nothing.
     stop
         As its type says.
     """
-    for remedy in (_more_nodes(problem, stop), _larger_devices(problem, needed, stop)):
+    devices = None if needed is None else _larger_devices(problem, needed, stop)
+    for remedy in (_more_nodes(problem, stop), devices):
         if remedy is not None:
             yield remedy
+
+
+def larger_hosts(problem: PlanningProblem, hosts: HostShortfall, stop: Stop) -> Iterator[Remedy]:
+    """Hosts with enough memory, (3)."""
+    changed = with_room(problem, hosts.needed_bytes // KIB, whole=True)
+    sizes = ({group.host_memory_gib or 0.0 for group in each.cluster.nodes} for each in (changed, problem))
+    needed, own = (" or ".join(f"{size:g}" for size in sorted(every)) for every in sizes)
+    detail = f"host_memory_gib {needed} instead of {own}"
+    if remedy := _remedy("host_memory", detail, changed, best_fit(changed, stop=stop)):
+        yield remedy
 
 
 def without_memory_limits(problem: PlanningProblem) -> PlanningProblem:

@@ -76,10 +76,12 @@ def with_activations(request: PlanRequest, space: StrategySpace, stack: Stack, m
         expected = f" beside recompute {', '.join(stack.offload_activations)}" if stack.offload_activations else ""
         raise FieldError(field, _shown(asked), f"not in {stack.name}, expected 0{expected}, or stack any")
     shares = [asked] if isinstance(asked, float | int) else list(asked)
-    if stack.offload_shares == "layers":
-        shares = _of_layers(shares, len(model.blocks), rounded=asked == SHARES)
-    if stack.offload_shares == "all":
-        shares = _all_or_none(shares, stack, rounded=asked == SHARES)
+    if asked == SHARES:
+        shares = stack.activation_shares(SHARES, len(model.blocks))
+    elif stack.offload_shares == "layers":
+        shares = _of_layers(shares, len(model.blocks))
+    elif stack.offload_shares == "all" and (parts := [share for share in shares if share not in (0, 1)]):
+        raise FieldError(field, f"{parts[0]:g}", f"a part is not in {stack.name}, expected 0 or 1")
     listed = [
         ActivationOffload(
             fraction=share, recompute=beside if share else space.recompute, pipelines=_piped(stack, share)
@@ -127,25 +129,16 @@ def _piped(stack: Stack, share: float) -> bool:
     return stack.offload_pipelines or not share
 
 
-def _of_layers(shares: Iterable[float], layers: int, *, rounded: bool) -> list[float]:
+def _of_layers(shares: Iterable[float], layers: int) -> list[float]:
     """Shares of whole layers, fewer than all."""
     found = []
     for share in shares:
-        count = min(round(share * layers), layers - 1) if rounded else round(share * layers)
-        if not rounded and (abs(count - share * layers) > LAYER_TOLERANCE or count >= layers):
+        count = round(share * layers)
+        if abs(count - share * layers) > LAYER_TOLERANCE or count >= layers:
             reason = f"is of no whole number of {layers} layers below all, expected such as {layers // 2 / layers:.6g}"
             raise FieldError("activation_offload_fraction", f"{share:g}", reason)
         found.append(count / layers)
     return sorted(set(found))
-
-
-def _all_or_none(shares: list[float], stack: Stack, *, rounded: bool) -> list[float]:
-    """Those of the shares that are all or none."""
-    for share in shares:
-        if share not in (0, 1) and not rounded:
-            reason = f"a part is not in {stack.name}, expected 0 or 1"
-            raise FieldError("activation_offload_fraction", f"{share:g}", reason)
-    return [share for share in shares if share in (0, 1)]
 
 
 def _shown(asked: float | tuple[float, ...]) -> str:
