@@ -40,7 +40,7 @@ for clusters of several types: a calibration prices computation on each by that 
 ``residuals`` holds quantiles of prediction / measurement - 1 on runs that the fit had not seen (cross-validation).
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -174,9 +174,9 @@ class Calibration(Spec):
         stated = {name: getattr(found, name) for name in OWN_PROPERTIES}
         return self.model_copy(update={**stated, "coefficients": coefficients})
 
-    def beside(self, others: Iterable["Calibration"]) -> "Calibration":
-        """The calibration with the computation of other types of device as calibrations of these found it."""
-        found = {other.device: other.own_work for other in others}
+    def beside(self, others: Mapping[str, "Calibration"]) -> "Calibration":
+        """The calibration with the computation of other types of device as the calibrations for these found it."""
+        found = {device: other.own_work for device, other in others.items()}
         return self.model_copy(update={"computation": found}) if found else self
 
     @property

@@ -177,8 +177,8 @@ def calibration_for(
     -------
     Calibration or None
         One whose ``device`` is of the cluster where there is one; otherwise a copy that is of no device and bears no
-        band, since its errors are known for another one. None if nothing is known. On a cluster of several types the
-        first's calibration has beside it what those of the other types found for computation.
+        band, since its errors are known for another one. None if nothing is known. On a cluster of several types it
+        has beside it what the calibrations nearest to the other types found for computation.
     """
     nodes, types = "many" if many_nodes else "one", {device.name: device for device in devices}
     alike: tuple[Precision, ...] = HALF if precision in HALF else (precision,)
@@ -192,10 +192,9 @@ def calibration_for(
     every.sort(key=lambda one: (farness(one.device, types), one.nodes not in (nodes, "any")))
     if not every:
         return None
-    if not own or every[0].device not in types:
-        return borrowed(every[0])
-    first = {one.device: one for one in reversed(every) if one.device in types and one.device != every[0].device}
-    return every[0].beside(first[device] for device in sorted(first))
+    first = every[0] if own and every[0].device in types else borrowed(every[0])
+    nearest = {name: min(every, key=lambda one: farness(one.device, {name: types[name]})) for name in sorted(types)}
+    return first.beside({name: one for name, one in nearest.items() if one.name != first.name})
 
 
 def farness(name: str, types: Mapping[str, DeviceSpec]) -> float:

@@ -62,6 +62,18 @@ def test_computation_on_each_of_several_types_is_priced_by_its_own_calibration()
     assert "computation" not in h100.model_dump() and Calibration.parse(both.model_dump(), "both") == both
 
 
+def test_a_type_without_runs_computes_as_the_nearest_that_has_some() -> None:
+    """A10G beside H100 loses what A100 loses, as it does alone; links are those of H100's calibration."""
+    known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
+    h100, a10g = catalog_device("h100-80gb"), catalog_device("a10g-24gb")
+    alone = calibration_for(known, [a10g], "bf16", many_nodes=True)
+    both = calibration_for(known, [h100, a10g], "bf16", many_nodes=True)
+    assert alone is not None and both is not None and both.name == "nemo-h100-bf16"
+    assert list(both.computation) == ["a10g-24gb"]
+    assert both.on("a10g-24gb")["gemm"] == alone["gemm"] != both["gemm"]
+    assert both.on("a10g-24gb")["tensor_parallel"] == both["tensor_parallel"]
+
+
 def test_costs_of_two_types_are_those_of_each_alone() -> None:
     """The rows of A100 and of H100 in a table of both are the rows of a table of one, each under its calibration."""
     known = [catalog_calibrations()[name] for name in load_stack("megatron-core").calibrations]
