@@ -12,6 +12,7 @@ budget and need being those of the plan, the budget of the smallest device of th
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,7 +31,15 @@ _SUMS: dict[str, Callable[[ScheduleProblem], Schedule]] = {"1f1b": one_forward_o
 """Schedules that a plan prices by a sum over stages."""
 
 
-def planned_schedule(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> tuple[ScheduleProblem, Schedule]:
+class PlannedSchedule(NamedTuple):
+    """Pipeline and orders of a plan's slowest replica, and which one it is."""
+
+    pipeline: ScheduleProblem
+    schedule: Schedule
+    replica: int
+
+
+def planned_schedule(problem: PlanningProblem, strategy: Strategy, devices: Ints) -> PlannedSchedule:
     """
     Pipeline and orders of a plan.
 
@@ -43,9 +52,9 @@ def planned_schedule(problem: PlanningProblem, strategy: Strategy, devices: Ints
 
     Returns
     -------
-    tuple
-        The pipeline of the slowest replica, with memory limits (1), none where the memory model has no terms; and the
-        plan's orders.
+    PlannedSchedule
+        The pipeline of the slowest replica, with memory limits (1), none where the memory model has no terms; the
+        plan's orders; and the replica.
     """
     candidate = strategy.candidate
     passes, transfers = replica_seconds(problem, strategy, devices)
@@ -57,7 +66,7 @@ def planned_schedule(problem: PlanningProblem, strategy: Strategy, devices: Ints
     slowest = int(np.argmax([each.makespan for each in times]))
     pipeline, peak = pipelines[slowest], times[slowest].peak_memory
     limit = np.maximum(peak + _left(problem, strategy, devices), 0.0)
-    return replace(pipeline, memory_limit=limit), schedules[pipeline.num_micro_batches]
+    return PlannedSchedule(replace(pipeline, memory_limit=limit), schedules[pipeline.num_micro_batches], slowest)
 
 
 def _pipeline(

@@ -113,16 +113,26 @@ class MeshBounds:
     def exact(self, choice: MeshChoice) -> tuple[float, list[Ints]]:
         """The largest of (1) at its least, with the ends of the stages for each s; infinite where nothing fits."""
         seconds, m = np.stack([stage.seconds for stage in self.stages(choice)]), choice.num_micro_batches
-        bound, found, every = -math.inf, list[Ints](), np.arange(choice.pp)
+        bound, found = -math.inf, list[Ints]()
         for added, cuts in self._terms(choice):
             ends = divide(seconds, cuts, m, added)
             if ends is None:
                 return math.inf, []
-            at = every, np.concatenate([[0], ends[:-1]]), ends
-            total = added[at].sum() + (m - 1) * seconds[at].max() + cuts[every[:-1], ends[:-1]].sum()
-            bound = max(bound, float(total) + self.problem.constant_seconds)
+            bound = max(bound, self._summed(seconds, added, cuts, m, ends))
             found.append(ends)
         return bound, found
+
+    def of_division(self, choice: MeshChoice, ends: Ints) -> float:
+        """The largest of (1) of one division by the ends of its stages (P,); infinite where it does not fit."""
+        seconds, m = np.stack([stage.seconds for stage in self.stages(choice)]), choice.num_micro_batches
+        return max(self._summed(seconds, added, cuts, m, ends) for added, cuts in self._terms(choice))
+
+    def _summed(self, seconds: Floats, added: Floats, cuts: Floats, m: int, ends: Ints) -> float:
+        """The value of (1) of a division."""
+        every = np.arange(len(ends))
+        at = every, np.concatenate([[0], ends[:-1]]), ends
+        total = added[at].sum() + (m - 1) * seconds[at].max() + cuts[every[:-1], ends[:-1]].sum()
+        return float(total) + self.problem.constant_seconds
 
     def stages(self, choice: MeshChoice) -> list[Stage]:
         """Figures of every stage."""
@@ -153,13 +163,13 @@ class MeshBounds:
         found = []
         for k, s in enumerate(choice.first_stages):
             added = np.stack([stage.forward if x < s else stage.seconds for x, stage in enumerate(stages)])
-            added[s] = added[s] + self._after(choice, k)
+            added[s] = added[s] + self.after(choice, k)
             cuts = weight * whole
             cuts[:s] -= once * back[:s]
             found.append((added, cuts))
         return found
 
-    def _after(self, choice: MeshChoice, k: int) -> Floats:
+    def after(self, choice: MeshChoice, k: int) -> Floats:
         """R and O of the first stage of a mesh by range (L+1, L+1), (1)."""
         problem, candidate, kind = self.problem, choice.candidate(k), choice.meshes[k].kind
         update = optimized_parameters(problem, candidate) / optimizer_shards(candidate)

@@ -10,13 +10,16 @@ Checking a plan of meshes without trusting the search that made it.
     are priced by the reference evaluator, in both orders of ranks and with tensor groups in random places, and from the
     best of a choice those that a steepest descent over moved boundaries and changed recomputes comes by. None that
     breaks no rule may undercut the stated bound or its choice's own.
+(5) Bounds add up terms (``taut.solver.meshes.bound`` (1)). In plans with every mesh that some choice has, and in
+    those of (4), reduction and optimizer of each mesh's first stage take no less by the reference evaluator than in
+    the bound, and the step takes no less than the bound's sum at the plan's own division.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise, product, zip_longest
+from itertools import islice, pairwise, product, zip_longest
 
 import numpy as np
 
@@ -46,21 +49,7 @@ ROUNDS = 6
 
 
 def verify_meshes(values: object, source: str = "plan") -> Verification:
-    """
-    Check a document.
-
-    Parameters
-    ----------
-    values
-        What the JSON file holds.
-    source
-        File name for messages.
-
-    Raises
-    ------
-    DataError
-        If this is no such document.
-    """
+    """Check a plan of meshes by itself; arguments and errors are those of ``taut.solver.meshes.spaces.verify_plan``."""
     document = parse_meshes(values, source)
     try:
         problem = problem_of(document, source)
@@ -166,10 +155,15 @@ class _Check:
         least, others = np.argsort(bounds)[:SAMPLED].tolist(), rng.permutation(len(bounds))[:SAMPLED].tolist()
         stated = self._document.certificate.lower_bound_s or -math.inf
         tried, found = _Tried(), list[tuple[float, int, float, MeshFigures]]()
+        wrong = (fault for drawn in self._of_every_mesh(rng) for fault in self._terms(drawn))
+        if fault := next(wrong, None):
+            faults.append(fault)
+            return 0, 0
         for k in dict.fromkeys(each for pair in zip_longest(least, others) for each in pair if each is not None):
             bound = max(self._bounds.quick(_choice(self._choices[k])), stated)
             seconds, plan = tried.best(self._drawn(self._choices[k], rng))
             if plan is not None:
+                faults += [*self._terms(plan)][: not faults]
                 found.append((seconds / bound if 0 < bound < math.inf else 0.0, k, bound, plan))
             if tried.priced * self._case.cluster.num_devices > MOST_PRICED / 2:
                 break
@@ -181,6 +175,28 @@ class _Check:
             if tried.priced * self._case.cluster.num_devices > MOST_PRICED:
                 break
         return tried.priced, tried.fitting
+
+    def _of_every_mesh(self, rng: np.random.Generator) -> Iterator[MeshFigures]:
+        """Plans of choices that have all meshes together, two of each, (5)."""
+        seen = set[tuple[int, ...]]()
+        for meshes in self._choices:
+            own = {(*degrees[:4], place == 0) for place, degrees in enumerate(meshes.degrees)}
+            if not own <= seen:
+                seen |= own
+                yield from islice(self._drawn(meshes, rng), 1, 3)
+
+    def _terms(self, plan: MeshFigures) -> Iterator[str]:
+        """Terms of the bounds that are above what a plan takes, (5)."""
+        choice, starts = _choice(plan.meshes), [first for first, _ in plan.stages]
+        for k, x in enumerate(choice.first_stages):
+            first, end = plan.stages[x]
+            bound, seconds = float(self._bounds.after(choice, k)[first, end]), plan.after(x)
+            if bound > seconds * (1 + TOLERANCE):
+                yield f"reduction and optimizer of stage {x} take {seconds!r} s in a plan, bounded by {bound!r}"
+        if not any(plan.faults()):
+            bound = self._bounds.of_division(choice, np.array([*starts[1:], len(self._case.model.blocks)]))
+            if bound > (seconds := plan.total()) * (1 + TOLERANCE):
+                yield f"a sampled plan takes {seconds!r} s, below the sum {bound!r} of its terms"
 
     def _drawn(self, meshes: Meshes, rng: np.random.Generator) -> Iterator[MeshFigures]:
         """Plans of a choice: layers as even as can be with each recompute in either order of ranks; random ones."""

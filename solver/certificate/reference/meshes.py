@@ -89,6 +89,10 @@ class MeshFigures:
         end = max(float(reduced), float(max(last[0], last[-1]) + tied(self.figures[0])[0]))
         return end + max(map(self._update, range(pp))) + self.case.coefficient("constant")
 
+    def after(self, x: int) -> float:
+        """Seconds of a stage's reduction and optimizer, (4)."""
+        return float(reductions(self.figures[self.mesh_of[x]])[0, x]) + self._update(x)
+
     @cached_property
     def _passes(self) -> Floats:
         """Seconds of both passes, and of the backward pass, of every stage and pipeline, (2, P, D), (2)."""

@@ -87,11 +87,18 @@ def is_meshed(path: Path) -> bool:
 def _meshed(path: Path, asked: list[str], *, as_json: bool) -> str:
     """A plan of meshes in words, or as it is, without what is asked for beside."""
     from taut.meshes.plan import MeshedPlan
+    from taut.meshes.simulation import simulate_meshes
+    from taut.reports.plan_details import drawn_timeline
 
     if asked:
         raise DataError(f"{asked[0]}: {path} is a plan of meshes, expected a plan of one degree for all stages")
     plan = MeshedPlan.read(path)
-    return json.dumps(plan.document) if as_json else str(plan)
+    if as_json:
+        return json.dumps(plan.document)
+    found = simulate_meshes(plan).timeline
+    passes = found.pipelines[found.slowest], found.schedule, found.times[found.slowest]
+    whose = f" of pipeline {found.slowest}, the slowest" if len(found.pipelines) > 1 else ""
+    return "\n".join([str(plan), *drawn_timeline(*passes, text_width(), whose)])
 
 
 def _searched(

@@ -32,21 +32,7 @@ FIXABLE = ("pp", "zero", "recompute", "schedule")
 
 @dataclass(frozen=True, repr=False, eq=False)
 class MeshedPlan(WrittenPlan[MeshDocument]):
-    """
-    A plan of meshes with its certificate.
-
-    Parameters
-    ----------
-    document
-        Plain JSON values in the format ``taut-meshes/1``; not to be changed.
-    source
-        Where it comes from, for messages.
-
-    Raises
-    ------
-    DataError
-        If the document lacks a section, or a field has the wrong type.
-    """
+    """A plan of meshes in the format ``taut-meshes/1``, with its certificate; ``taut.Plan`` says what it is made of."""
 
     kind: ClassVar[str] = "a plan of meshes"
 

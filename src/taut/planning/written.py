@@ -29,21 +29,7 @@ Document = TypeVar("Document", PlanDocument, MeshDocument)
 
 @dataclass(frozen=True, repr=False, eq=False)
 class WrittenPlan(Generic[Document]):
-    """
-    A document with its certificate.
-
-    Parameters
-    ----------
-    document
-        The plan as plain JSON values; not to be changed.
-    source
-        Where it comes from, for messages.
-
-    Raises
-    ------
-    DataError
-        If the document lacks a section, or a field has the wrong type.
-    """
+    """A document with its certificate, as ``Plan`` and ``MeshedPlan`` say."""
 
     document: dict[str, Any]
     source: str = "a plan"

@@ -15,7 +15,15 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.errors import TautError
-from taut.formulations.schedules.schedule import FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT, timetable
+from taut.formulations.schedules.schedule import (
+    FORWARD,
+    INPUT_GRADIENT,
+    WEIGHT_GRADIENT,
+    Schedule,
+    ScheduleProblem,
+    Timetable,
+    timetable,
+)
 from taut.plots.schedule_bars import Bars, bars_of
 from taut.reports.alternatives import WHY, candidate_name, nearest, own_entry, why_lost
 from taut.schedules.reading import planned
@@ -53,18 +61,30 @@ def details(plan: "Plan", *, width: int) -> str:
 def timeline_lines(plan: "Plan", width: int) -> list[str]:
     """The schedule of the slowest replica in characters, (1); nothing of a plan that contradicts itself."""
     try:
-        placed, schedule = planned(plan.document, plan.source)
+        placed, schedule, replica = planned(plan.document, plan.source)
     except TautError:
         # `taut verify` says what is wrong with it.
         return []
-    times = timetable(placed.problem, schedule)
-    bars, ranks = bars_of(placed.problem, schedule, times), placed.problem.num_devices
+    whose = f" of {slowest_words(plan, replica)}" if plan.strategy.micro_batches else ""
+    return drawn_timeline(placed.problem, schedule, timetable(placed.problem, schedule), width, whose)
+
+
+def slowest_words(plan: "Plan", replica: int) -> str:
+    """The slowest replica; which one it is where replicas have other numbers of micro-batches."""
+    return f"replica {replica}, the slowest" if plan.strategy.micro_batches else "the slowest replica"
+
+
+def drawn_timeline(
+    problem: ScheduleProblem, schedule: Schedule, times: Timetable, width: int, whose: str = ""
+) -> list[str]:
+    """A schedule in characters, (1), and whose it is in words."""
+    bars, ranks = bars_of(problem, schedule, times), problem.num_devices
     label = len(f"stage {ranks - 1}") + 2
     pieces, cell = _pieces(bars, times.makespan, width - label)
     rows = sorted({round(k * (ranks - 1) / max(MOST_ROWS - 1, 1)) for k in range(MOST_ROWS)} if ranks > MOST_ROWS
                   else range(ranks))  # fmt: skip
     drawn = [f"{f'stage {d}':<{label}}" + "~".join(_signs(bars, d, piece, cell) for piece in pieces) for d in rows]
-    words = f"timeline: {cell:.3g} s a character; F forward, B gradient by input, W by weights, . idle"
+    words = f"timeline{whose}: {cell:.3g} s a character; F forward, B gradient by input, W by weights, . idle"
     return ["", *wrap(words, width), *drawn]
 
 

@@ -36,13 +36,16 @@ def given_json(path: Path) -> Built:
         If the file is neither, or its orders are not feasible.
     """
     values = read_json(path, "a schedule or plan")
-    placed, schedule = planned(values, str(path)) if values.get("format") == PLAN_FORMAT else load_schedule(path)
+    if values.get("format") == PLAN_FORMAT:
+        placed, schedule, _ = planned(values, str(path))
+    else:
+        placed, schedule = load_schedule(path)
     return Built(placed=placed, schedule=schedule, times=timetable(placed.problem, schedule))
 
 
-def planned(values: object, source: str) -> tuple[PlacedProblem, Schedule]:
+def planned(values: object, source: str) -> tuple[PlacedProblem, Schedule, int]:
     """
-    Pipeline and orders of a plan's document, in seconds and bytes.
+    Pipeline and orders of a plan's slowest replica, in seconds and bytes, and which replica it is.
 
     Raises
     ------
@@ -56,12 +59,12 @@ def planned(values: object, source: str) -> tuple[PlacedProblem, Schedule]:
         raise DataError(f"{source}: strategy: {strategy.candidate}, expected a candidate of certificate.space")
     if faults := violations(problem, strategy, devices):
         raise DataError(f"{source}: {faults[0]}, expected a plan that fits")
-    pipeline, schedule = planned_schedule(problem, strategy, devices)
+    pipeline, schedule, replica = planned_schedule(problem, strategy, devices)
     choice = strategy.candidate
     names = {count: name for name, count in CHUNKS.items()}
     placement = "v" if choice.schedule in ON_V else names[min(choice.vpp, 2)]
     placed = PlacedProblem(placement=placement, problem=pipeline, reference_memory=_reference(pipeline), unit="s")
-    return placed, schedule
+    return placed, schedule, replica
 
 
 def _reference(pipeline: ScheduleProblem) -> float:

@@ -28,7 +28,7 @@ def test_makespan_is_that_of_the_slowest_replica(kind: str) -> None:
     strategy = replace(single, candidate=choice)
     nodes = np.random.default_rng(2).permutation(8).reshape(choice.pp, choice.dp, 1)
     devices = 2 * nodes + np.arange(2)
-    pipeline, schedule = planned_schedule(given, strategy, devices)
+    pipeline, schedule, _ = planned_schedule(given, strategy, devices)
     replicas = chunk_pipelines(given, strategy, devices).total
     assert len(np.unique(replicas)) == choice.dp > 1
     assert timetable(pipeline, schedule).makespan == pytest.approx(replicas.max(), rel=1e-12)
@@ -39,7 +39,7 @@ def test_even_1f1b_and_gpipe_have_their_formula() -> None:
     given = problem(cluster(4, 1), model(8), table=costs(model(8)))
     for kind in ("1f1b", "gpipe"):
         strategy = chosen(kind, 4, 1, 8, 2, 4, 6, 8)
-        pipeline, schedule = planned_schedule(given, strategy, in_order(strategy.candidate))
+        pipeline, schedule, _ = planned_schedule(given, strategy, in_order(strategy.candidate))
         hops = float(pipeline.transfer.sum())
         assert schedule.kind == kind and 0 < hops < 1e-4
         assert timetable(pipeline, schedule).makespan == pytest.approx((8 + 3) * 6.0, abs=8 * 2 * hops)
@@ -56,7 +56,7 @@ def test_limits_leave_what_the_plan_leaves_free() -> None:
             ends = [layers * (x + 1) // choice.pp for x in range(choice.pp)]
             strategy = chosen("1f1b", choice.pp, 1, choice.num_micro_batches, *ends)
             devices = in_order(strategy.candidate)
-            pipeline, schedule = planned_schedule(given, strategy, devices)
+            pipeline, schedule, _ = planned_schedule(given, strategy, devices)
             types = given.type_of_node[given.links.node_of[devices.ravel()]]
             free = given.stage_memory(strategy.candidate).budget[types] - np.array(memory_bytes(given, strategy))
             peak = timetable(pipeline, schedule).peak_memory

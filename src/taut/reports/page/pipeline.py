@@ -16,6 +16,7 @@ from taut.formulations.schedules.schedule import Schedule, ScheduleProblem, Time
 from taut.plots.schedule_bars import IDLE, NAMES, Bars, bars_of, colour, shades
 from taut.reports.page.figures import LEFT, WIDTH
 from taut.reports.page.markup import box, boxes, drawing, label, legend, text
+from taut.reports.plan_details import slowest_words
 from taut.schedules.reading import planned
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ RIGHT = 90.0
 def timeline_figure(plan: "Plan") -> str:
     """The schedule over time, or why it cannot be drawn."""
     try:
-        placed, schedule = planned(plan.document, plan.source)
+        placed, schedule, replica = planned(plan.document, plan.source)
     except TautError as error:
         return f"<p>The schedule cannot be drawn: {text(error)}.</p>"
-    return schedule_figure(placed.problem, schedule, timetable(placed.problem, schedule), "the slowest replica")
+    return schedule_figure(placed.problem, schedule, timetable(placed.problem, schedule), slowest_words(plan, replica))
 
 
 def schedule_figure(problem: ScheduleProblem, schedule: Schedule, times: Timetable, which: str) -> str:
