@@ -128,6 +128,25 @@ def test_states_on_hosts_are_taken_as_they_are(fraction: float) -> None:
         assert [said[name] for name in case["read"]] == [True, fraction, True, True], said
 
 
+@pytest.mark.parametrize(
+    ("modules", "share", "more"),
+    [
+        ("core_attn+attn_proj+expert_fc1+moe_act", 1.0, {}),
+        ("qkv_linear+mlp_norm", 0.5, {"vpp": 2, "schedule": "interleaved-1f1b"}),
+        ("fused_group_mlp", 1.0, {}),
+    ],
+)
+def test_modules_on_hosts_are_taken_as_they_are(modules: str, share: float, more: dict[str, Any]) -> None:
+    """Modules and their share beside pipelines, chunks and selective recompute, and what a fused part asks for."""
+    fix = {"pp": 2, "tp": 1, "ep": 4, "recompute": "selective", "offload_modules": modules, **more}
+    options: dict[str, Any] = {"activation_offload_fraction": share, "gap": 0.5}
+    case = case_of(Job(taut.plan("qwen3-30b-a3b", "dgx-h100:2", global_batch=64, fix=fix, **options)))
+    case["read"] = ["fine_grained_activation_offloading", "offload_modules", "activation_offload_fraction"]
+    case["read"].append("use_transformer_engine_op_fuser")
+    (said,) = asked("megatron_arguments", [case], "checkout_worker")
+    assert [said[name] for name in case["read"]] == [True, modules.split("+"), share, "fused" in modules], said
+
+
 def test_what_does_not_fit_the_plan_is_refused() -> None:
     """Another number of processes, a layout of other layers, kernels in any order, and a flag that is none."""
     jobs = drawn("megatron-core", ["1f1b"], ["none"])
