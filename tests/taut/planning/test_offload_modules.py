@@ -133,3 +133,17 @@ def test_chunks_have_modules_on_hosts_too() -> None:
     less = plain.predicted.memory_bytes[0] - away.predicted.memory_bytes[0]
     assert less == 3 * 2 * 2048 * 8192 // 2
     assert megatron_flags(Job(away))["--offload-modules"] == MODULES.replace("+", " ")
+
+
+def test_the_simulator_plays_the_same_transfers() -> None:
+    """Of a step that slow links make longer, event by event, in stages and in chunks."""
+    given = taut.load_cluster("dgx-h100:2")
+    node = given.nodes[0]
+    slow = node.model_copy(update={"device": node.device.model_copy(update={"host_link_gbytes": 1.0})})
+    cluster = given.model_copy(update={"nodes": [slow]})
+    fixed = {**FIXED, "empty_ends": False, "offload_modules": MODULES}
+    for more in ({}, {"vpp": 2, "schedule": "interleaved-1f1b"}):
+        plan = taut.plan(MODEL, cluster, global_batch=32, fix=fixed | more, work_limit=20)
+        fast = taut.plan(MODEL, given, global_batch=32, fix=fixed | more, work_limit=20)
+        assert plan.step_time_s > 1.5 * fast.step_time_s
+        assert taut.simulate(plan).step_time_s == pytest.approx(plan.step_time_s, rel=0.01)
