@@ -17,9 +17,9 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from taut.data.spec import NotNegative, Spec
 from taut.data.suggest import one_of
@@ -124,6 +124,15 @@ class CostRow(Spec):
     offload_bytes_sp: Bytes = 0
     peak_bytes: Bytes | None = None
     spread: NotNegative | None = None
+
+    @model_validator(mode="after")
+    def _no_more_offloaded_than_kept(self) -> Self:
+        """Refuse more bytes on the host than a layer keeps."""
+        cost = self.cost
+        if cost.offload_bytes > cost.activation_bytes or cost.offload_bytes_sp > cost.activation_bytes_sp:
+            shown = f"offload_bytes: is {self.offload_bytes}, with sequence parallelism {self.offload_bytes_sp}"
+            raise ValueError(f"{shown}, expected at most activation_bytes, {self.activation_bytes}, and those with it")
+        return self
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

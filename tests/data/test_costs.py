@@ -40,6 +40,19 @@ def test_key_in_the_table_is_exact() -> None:
     assert TABLE.at(key(8)) == LayerCost(0.5, 1.0, 1.5, 401, 401)
 
 
+def test_no_more_is_offloaded_than_a_layer_keeps() -> None:
+    """A row whose host has more than the layer keeps is refused in one line, with and without sequence parallelism."""
+    plain = row(2, 0.2, 100).model_dump()
+    kept = CostRow.parse({**plain, "offload_bytes": 100, "offload_bytes_sp": 90}, "row 1")
+    assert (kept.cost.offload_bytes, kept.cost.offload_bytes_sp) == (100, 90)
+    for more in ({"offload_bytes": 101}, {"offload_bytes_sp": 101}):
+        with pytest.raises(
+            DataError, match="row 1: offload_bytes: is .*, expected at most activation_bytes, 100"
+        ) as no:
+            CostRow.parse({**plain, **more}, "row 1")
+        assert "\n" not in str(no.value)
+
+
 def test_micro_batch_between_two_is_interpolated_with_a_warning() -> None:
     """Between micro-batches 2 and 8 the costs at 4 are a third of the way, and the plan is warned of it."""
     with pytest.warns(ExtrapolationWarning, match="micro_batch=4.* interpolated between micro_batch 2 and 8"):
