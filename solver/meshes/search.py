@@ -9,7 +9,8 @@ The best plan of meshes: a branch and bound over their choices.
 (2) Plans of a choice have devices in the two orders of ranks that FlagScale has, over the nodes of a type in the
     cluster's order: ``tp-cp-ep-dp-pp``, stage by stage, and ``tp-pp-dp``, replica by replica. The division is the one
     that attains the bound, and others that are reached from it by steepest descent over one layer moved between
-    neighbouring stages, each stage with its cheapest recompute that fits.
+    neighbouring stages, each stage with its cheapest recompute that fits. Exchanges of nodes follow
+    (``taut.solver.meshes.exchange``).
 
 (3) Limits end an enumeration as well. Choices together then keep the bound of all of them, which is valid, and how many
     choices there are is not known.
@@ -20,7 +21,7 @@ The bound holds for any placement and division; the plans are only those of (2).
 import heapq
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
@@ -33,6 +34,7 @@ from taut.formulations.problem import PlanningProblem
 from taut.formulations.strategy import Division
 from taut.solver.interrupt import interrupt_requested
 from taut.solver.meshes.bound import MeshBounds, Stage
+from taut.solver.meshes.exchange import exchangeable, with_exchanges
 from taut.solver.result import SOLVED, Limits, Progress, Status, StoppedBy, relative_gap
 from taut.solver.stopwatch import Stopwatch
 
@@ -110,7 +112,7 @@ class _Run:
 
     def __init__(self, problem: PlanningProblem) -> None:
         self._problem, self._bounds, self._count = problem, MeshBounds(problem), 0
-        self._number, self.work = count(), 0
+        self._number, self.work, self._pairs = count(), 0, exchangeable(problem)
         self.incumbent: MeshIncumbent | None = None
         self.done: list[tuple[MeshChoice, float, float]] = []
         self.waiting: list[tuple[float, int, int, MeshChoice | int]] = []
@@ -158,7 +160,8 @@ class _Run:
         if not ends:
             return None
         plans = _plans(self._problem, choice, self._bounds.stages(choice), ends)
-        best = min(plans, key=lambda plan: plan.seconds)
+        first = min(plans, key=lambda plan: plan.seconds)
+        best = replace(first, **with_exchanges(self._problem, first.plan, self._pairs, self.seconds, late)._asdict())
         self.done.append((choice, min(exact, best.seconds), best.seconds))
         if best.seconds < self.seconds:
             self.incumbent = best

@@ -3,19 +3,20 @@ FlagScale: the configuration and hostfile of a plan of meshes, and back.
 
 The words for model, precision and sharding are those of the first mesh as an ordinary plan of all stages, since
 FlagScale derives micro-batches of later meshes from the first one's. The plan's orders of ranks are FlagScale's, over
-the nodes of a type as the hostfile lists them, so that no process is placed by hand. Source: FlagScale of November
-2025, flagscale/train/arguments.py and flagscale/train/hetero/parallel_context.py.
+the nodes of a type as the hostfile lists them, which is not always the cluster's order, so that no process is placed by
+hand. Source: FlagScale of November 2025, flagscale/train/arguments.py and flagscale/train/hetero/parallel_context.py.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import yaml
 
 from taut.errors import DataError
 from taut.exports.flagscale import plain_flags, sections, with_meshes
-from taut.exports.job import Job
+from taut.exports.job import ExportError, Job
 from taut.meshes.plan import MeshedPlan
 from taut.planning.plan import Plan
 from taut.reports.proof import percent
@@ -48,13 +49,37 @@ def mesh_files(plan: MeshedPlan, hosts: Sequence[str] = ()) -> dict[str, str]:
     flags = with_meshes(flags, job.layers, meshes)
     if strategy.rank_order != ORDERS[0]:
         flags[REPLICA_MAJOR] = True
-    nodes = zip(job.host_names, job.cluster.node_list, strict=True)
+    nodes = [(job.host_names[node], job.cluster.node_list[node]) for node in _hosts_in_order(plan)]
     return {
         "train.yaml": yaml.safe_dump(sections(flags), sort_keys=False, default_flow_style=None),
         "hostfile": "".join(f"{name} slots={node.gpus_per_node} type={node.device.name}\n" for name, node in nodes),
         "plan.json": json.dumps(plan.document) + "\n",
         "launch.md": _notes(plan),
     }
+
+
+def _hosts_in_order(plan: MeshedPlan) -> list[int]:
+    """
+    Nodes of the cluster as the hostfile lists them: those of a type in the order of their ranks, else as they stand.
+
+    Raises
+    ------
+    ExportError
+        If the devices of a mesh are not in the plan's order of ranks over some order of nodes.
+    """
+    cluster = plan.cluster_spec.node_list
+    node_of = np.repeat(np.arange(len(cluster)), [node.gpus_per_node for node in cluster])
+    found, by_stage = list(range(len(cluster))), plan.typed.strategy.rank_order == ORDERS[0]
+    for devices in plan.typed.mesh_devices(plan.source):
+        ranks = (devices if by_stage else devices.swapaxes(0, 1)).ravel()
+        nodes = list(dict.fromkeys(node_of[ranks].tolist()))
+        if ranks.tolist() != [device for node in nodes for device in np.flatnonzero(node_of == node).tolist()]:
+            raise ExportError(
+                f"{plan.source}: devices are not in the order {plan.typed.strategy.rank_order} over nodes"
+            )
+        for place, node in zip(sorted(nodes), nodes, strict=True):
+            found[place] = node
+    return found
 
 
 def meshes_of(config: Mapping[str, Any]) -> tuple[list[MeshSection], list[int], str]:
@@ -114,7 +139,7 @@ def _notes(plan: MeshedPlan) -> str:
         f"Predicted: {plan.step_time_s:.4g} s a step, gap {percent(plan.gap)}.",
         "",
         "- merge train.yaml into your configuration of FlagScale, and name hostfile in its experiment's runner",
-        "- the hostfile lists nodes in the cluster's order, which decides the ranks: keep it",
+        "- the order of the hostfile decides the ranks: keep it",
         "- FlagScale numbers processes by device type; no process is placed by hand",
         "- tokenizer, data and learning rate are yours to add",
     ]

@@ -13,7 +13,7 @@ from taut.exports.flagscale_meshes import meshes_of
 from taut.meshes.plan import MeshedPlan
 from tests.support.pages import run_command
 
-CLUSTER = {
+CLUSTER: dict[str, Any] = {
     "name": "two-types",
     "nodes": [
         {
@@ -73,6 +73,22 @@ def test_export_is_read_back(plan: MeshedPlan, tmp_path: Path) -> None:
     assert hosts == ["a slots=4 type=a100-80gb", "b slots=2 type=l4-24gb", "c slots=2 type=l4-24gb"]
     with pytest.raises(taut.DataError, match="expected flagscale alone"):
         taut.export(plan, "megatron", tmp_path / "other")
+
+
+def test_the_hostfile_lists_nodes_in_the_order_of_their_ranks(plan: MeshedPlan, tmp_path: Path) -> None:
+    """With the two L4 nodes exchanged the plan holds, and the hostfile has them the other way round."""
+    values = json.loads(json.dumps(plan.document))
+    place = {4: 6, 5: 7, 6: 4, 7: 5}
+    values["devices"] = [[[place.get(d, d) for d in rank] for rank in stage] for stage in values["devices"]]
+    exchanged = MeshedPlan(values)
+    assert exchanged.verify().holds
+    taut.export(exchanged, "flagscale", tmp_path / "launch", hosts=["a", "b", "c"])
+    hosts = (tmp_path / "launch" / "hostfile").read_text().splitlines()
+    assert [line.split()[0] for line in hosts] == ["a", "c", "b"]
+    split = {4: 6, 6: 4}
+    values["devices"] = [[[split.get(d, d) for d in rank] for rank in stage] for stage in values["devices"]]
+    with pytest.raises(taut.DataError, match="devices are not in the order"):
+        taut.export(MeshedPlan(values), "flagscale", tmp_path / "other")
 
 
 def test_first_replicas_times_micro_batch_divide_by_all_replicas(plan: MeshedPlan) -> None:
