@@ -37,6 +37,13 @@ def mesh_page(plan: MeshedPlan) -> str:
     ------
     DataError
         If the plan lacks or contradicts a figure.
+
+    Examples
+    --------
+    >>> import taut
+    >>> plan = taut.plan_meshes("gpt2-345m", "amp-heterogeneous", global_batch=24, gap=0.2)
+    >>> taut.mesh_page(plan)[:15]
+    '<!doctype html>'
     """
     return framed(plan, _sections)
 
