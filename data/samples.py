@@ -153,6 +153,8 @@ class ConfigurationRow(Spec):
                 f"ep is {self.ep} and etp {self.expert_tp}, expected a divisor of the {self.num_experts} experts, "
                 f"and 1 or tp = {self.tp}"
             )
+        if conflict := self.dispatch().conflict:
+            raise ValueError(f"moe_token_dispatcher is {self.moe_token_dispatcher}, {conflict}")
 
     def _check_contexts(self) -> None:
         """Refuse all-to-alls of context ranks among which the heads do not divide."""

@@ -31,6 +31,7 @@ expert_parallel        whether experts may have ranks of their own
 expert_zero            ZeRO stages beside several expert ranks, all that it has where none are named
 expert_tensor          whether several tensor ranks may share an expert beside several expert ranks
 dispatch               how expert ranks exchange tokens unless a user says otherwise (``taut.data.layers.dispatch``)
+dispatchers            dispatchers of tokens to expert ranks that it has
 process_meshes         whether stages on one type of device may have other tensor and data-parallel degrees than those
                        on another (``taut.formulations.meshes``)
 overlap_grad_reduce    whether gradients are reduced during the last backward pass unless a user says otherwise
@@ -71,7 +72,7 @@ from taut.data.calibration import Calibration
 from taut.data.catalog.devices import catalog_devices, catalog_section
 from taut.data.costs import RECOMPUTE, Module, OffloadModule, Recompute
 from taut.data.device import HALF, QUANTIZED, DeviceSpec, Precision
-from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
+from taut.data.layers.dispatch import DISPATCHERS, USUAL_DISPATCH, Dispatcher, DispatchSpec
 from taut.data.named import Name, values_of_file
 from taut.data.spec import Spec
 
@@ -119,6 +120,7 @@ class Stack(Spec):
     expert_zero: Annotated[list[ZeroStage], Field(min_length=1)] | None = None
     expert_tensor: bool = True
     dispatch: DispatchSpec = USUAL_DISPATCH
+    dispatchers: Annotated[list[Dispatcher], Field(min_length=1)] = list(DISPATCHERS)
     process_meshes: bool = False
     overlap_grad_reduce: bool = False
     fused_attention: bool | None = None
@@ -133,6 +135,9 @@ class Stack(Spec):
             for stage in getattr(self, name) or ():
                 if stage not in self.zero:
                     raise ValueError(f"{name}: is {stage}, expected one of zero: {', '.join(map(str, self.zero))}")
+        if self.dispatch.dispatcher not in self.dispatchers:
+            expected = f"expected one of dispatchers: {', '.join(self.dispatchers)}"
+            raise ValueError(f"dispatch.dispatcher: is {self.dispatch.dispatcher}, {expected}")
         return self
 
     def activation_shares(self, shares: Iterable[float], layers: int) -> list[float]:

@@ -96,8 +96,8 @@ class Rates:
     number, (5); ``head`` the operators of the head where they are others than a layer's, (4). ``selective_products``
     says what selective recompute keeps (``taut.data.analytic.kept_activations`` (3)), ``fused_experts`` that biases and
     activation of experts are part of their products' kernels, ``fused_loss`` that the logits' gradient takes their
-    place, ``imbalance`` the load of the fullest rank's experts over the mean. ``layer_factors`` are those of layers of
-    some shapes (``taut.data.layers.layer_factor``).
+    place, ``imbalance`` the load of the fullest rank's experts over the mean, ``gathers`` that expert ranks gather all
+    of their tokens. ``layer_factors`` are those of layers of some shapes (``taut.data.layers.layer_factor``).
     """
 
     operators: Operators
@@ -114,6 +114,7 @@ class Rates:
     fused_experts: bool = False
     fused_loss: bool = False
     imbalance: float = 1.0
+    gathers: bool = False
     layer_factors: tuple[LayerFactor, ...] = ()
 
     @property
@@ -139,6 +140,7 @@ def rates_of(
     fused_experts: bool = False,
     fused_loss: bool = False,
     imbalance: float = 1.0,
+    gathers: bool = False,
     layer_factors: Sequence[LayerFactor] = (),
 ) -> Rates:
     """
@@ -165,6 +167,8 @@ def rates_of(
         Whether the loss writes the logits' gradient in their place.
     imbalance
         Rows of the fullest rank's experts over the mean.
+    gathers
+        Whether expert ranks gather all of their tokens.
     layer_factors
         Measured over modelled seconds of layers of some shapes.
     """
@@ -191,6 +195,7 @@ def rates_of(
         fused_experts=fused_experts,
         fused_loss=fused_loss,
         imbalance=imbalance,
+        gathers=gathers,
         layer_factors=tuple(layer_factors),
     )
 

@@ -38,6 +38,7 @@ from taut.data.arrays import Floats
 from taut.data.calibration import Calibration, uncalibrated
 from taut.data.costs import RECOMPUTE, CostRow, CostTable, Key, Module, OffloadModule
 from taut.data.device import HALF, DeviceSpec, Precision
+from taut.data.layers.dispatch import USUAL_DISPATCH, DispatchSpec
 from taut.data.layers.layer import EMBEDDING, HEAD, LayerSpec
 from taut.data.model import ModelSpec
 from taut.data.units import MOST_BYTES
@@ -69,7 +70,7 @@ def analytic_costs(
     operators: Mapping[str, Operators] | None = None,
     recompute_modules: Collection[Module] = (),
     offload_modules: Collection[OffloadModule] = (),
-    imbalance: float = 1.0,
+    dispatch: DispatchSpec = USUAL_DISPATCH,
     fused_attention: bool = True,
     selective_products: bool = False,
     fp8_inputs: bool = False,
@@ -97,8 +98,8 @@ def analytic_costs(
         does, where none is named.
     offload_modules
         Modules whose inputs go to the host (``taut.data.analytic.offload_modules``).
-    imbalance
-        Rows of the fullest expert rank over the mean.
+    dispatch
+        How expert ranks exchange tokens, which says how full the fullest is and what it puts in order.
     fused_attention
         Whether the attention scores stay out of memory, as FlashAttention keeps them; a calibration knows better.
     selective_products, fp8_inputs, fused_loss
@@ -125,7 +126,7 @@ def analytic_costs(
     given = {"fused_attention": fused_attention, "selective_products": selective_products, "fp8_inputs": fp8_inputs}
     given["fused_loss"] = fused_loss
     models = {device.name: (operators or {}).get(device.name) for device in devices}
-    priced = [_priced(device, precision, models[device.name], given, calibration, imbalance) for device in devices]
+    priced = [_priced(device, precision, models[device.name], given, calibration, dispatch) for device in devices]
     shares = [(tp, batch, cp) for cp in sorted(set(context_degrees)) for tp in degrees for batch in batches]
     apart = sorted(set(expert_degrees) - {1})
     modules = tuple(recompute_modules), tuple(offload_modules)
@@ -149,7 +150,7 @@ def _priced(
     operators: Operators | None,
     given: Mapping[str, bool],
     calibration: Calibration | None,
-    imbalance: float,
+    dispatch: DispatchSpec,
 ) -> _Priced:
     chosen = _calibrated(device, calibration)
     rates = rates_of(
@@ -158,7 +159,8 @@ def _priced(
         operators,
         launch=chosen.launch,
         fused_experts=chosen.fused_experts,
-        imbalance=imbalance,
+        imbalance=dispatch.imbalance,
+        gathers=dispatch.gathers,
         layer_factors=chosen.layer_factors,
         **(given if calibration is None else chosen.kept),
     )

@@ -35,7 +35,10 @@ dispatcher), so that tensor ranks exchange what they do for a dense one. With e 
 
 (5) the router has n / t rows; a rank has E / e experts of width :math:`f_e / x`, which take k n x / t rows in all;
     putting rows in order moves :math:`4 e n k h (1 + x) / t` bytes, before and after either exchange; and of the
-    experts' inputs a rank keeps x / t. What else is kept does not change: ranks trade tokens for tokens.
+    experts' inputs a rank keeps x / t. What else is kept does not change: ranks trade tokens for tokens. Where all
+    tokens of the ranks are gathered they are in order before, and outputs are added into rows for all of them that
+    begin as 0: :math:`e n h x (4 k + e) / t` bytes with e ranks (the buffers are counted with messages,
+    ``taut.formulations.tables.stage_tables`` (4)).
 """
 
 import math
@@ -111,9 +114,12 @@ def routing_bytes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
     """Bytes that putting rows in order and scores move forward, (3) and (5)."""
     if layer.experts is None:
         return 0.0
-    own, turns = (1.0, 1) if ranks.ep == 1 else (1.0 / tp, 1 + ranks.etp)
-    rows = 4.0 * rates.element * layer.experts.experts_per_token * shape.hidden
-    return np.asarray(shape.batch * shape.seq * own * (rows * turns + SCORE_BYTES * layer.experts.num_experts))
+    row, chosen = rates.element * shape.hidden, layer.experts.experts_per_token
+    if ranks.ep == 1:
+        own, rows = 1.0, 4.0 * chosen
+    else:
+        own, rows = 1.0 / tp, ranks.etp * (4.0 * chosen + ranks.ep) if rates.gathers else 4.0 * chosen * (1 + ranks.etp)
+    return np.asarray(shape.batch * shape.seq * own * (rows * row + SCORE_BYTES * layer.experts.num_experts))
 
 
 def biased_bytes(layer: LayerSpec, tokens: Floats, tp: int, rates: Rates, ranks: ExpertRanks) -> Floats | float:

@@ -39,11 +39,14 @@ rank,
     experts, none without them; and where x is tp, one of the :math:`e k b s h / cp` bytes that the group's experts take
     (gathered before them and scattered after them);
     With the dispatcher ``alltoall`` (``taut.data.layers.dispatch``) its k rows go each to its own expert instead,
-    :math:`k (g - 1) / ep` of them inside the node and :math:`k (ep - g) / ep` to others. Bytes are times the imbalance
-    factor, and of what is dispatched forward, or again, those in its format. Where a candidate hides exchanges
-    (``taut.formulations.space`` (14)), a layer's E seconds of them take :math:`\max(0, E - H)`, with H the least
-    seconds of both passes of a layer with experts, of which half hide what is exchanged forward. Such layers are
-    alike, so ranges have sums of both;
+    :math:`k (g - 1) / ep` of them inside the node and :math:`k (ep - g) / ep` to others. With ``allgather`` every token
+    goes to all nodes and to all of their devices, p = 1 whatever k, and ep of its rows in the place of k through each
+    tensor group: the ring of an all-gather of the x ep devices, and of a reduce-scatter back, in x ep - 1 steps of the
+    largest latency (``MoEAllGatherTokenDispatcher`` of Megatron-LM; the router's scores, 3 E bytes beside e h, are left
+    out). Bytes but those of ``allgather`` are times the imbalance factor, and of what is dispatched forward, or again,
+    those in its format. Where a candidate hides exchanges (``taut.formulations.space`` (14)), a layer's E seconds of
+    them take :math:`\max(0, E - H)`, with H the least seconds of both passes of a layer with experts, of which half
+    hide what is exchanged forward. Such layers are alike, so ranges have sums of both;
 (5) seconds are bytes times the slowest inverse rate, plus steps times the largest latency, of the tensor group and of
     the context ranks. Of its nodes' cards a context ring with g of G devices on a node gets g / G. But for (3) and (4)
     none of it overlaps computation;
@@ -160,7 +163,7 @@ class Traffic(NamedTuple):
             rest = self._replace(**none)
             anywhere, moved, steps = rest.by_place(links, block)
             return anywhere + self.seconds(best) - rest.seconds(best), moved, steps
-        if block.tp == block.width:
+        if block.tp == block.width and block.ep == 1:
             return np.zeros_like(self.group_bytes), self.group_bytes, self.group_steps
         link = best_block(links, np.ones(links.num_nodes, bool), block)
         shows = self._shown(link) > 0.0

@@ -15,8 +15,9 @@ For every range, at the degrees of a block and one (micro_batch, sequence_parall
     keeps most, without what embedding and head keep, workspace[r, i, j] bytes for the layer that is being
     recomputed, logits[i, j] bytes of the loss's passing copies (``LOGIT_BYTES`` an entry, or what the stack takes),
     buffers[i, j] bytes of messages under way (one received, one sent), of the gathered input under sequence
-    parallelism, and of all keys and values with their gradients where context ranks gather them, and largest[i, j]
-    parameters of the largest layer;
+    parallelism, of all keys and values with their gradients where context ranks gather them, and of all tokens of an
+    expert group with their outputs, or gradients, where its ranks gather them, and largest[i, j] parameters of the
+    largest layer;
 (5) message[j] bytes between the stage that ends before layer j and the next one, on one tensor rank.
 
 A range's figures are sums over layer kinds (``taut.formulations.tables.priced_layers``), so equal ranges get equal
@@ -149,7 +150,9 @@ def stage_tables(
         logits=(logit_bytes * _logits(priced) * priced.last).astype(np.int64),
         buffers=_largest(
             [
-                _buffers(int(out), tp, sequence_parallel, single_stage) + _gathered(priced, layer)
+                _buffers(int(out), tp, sequence_parallel, single_stage)
+                + _gathered(priced, layer)
+                + _gathered_tokens(priced, layer)
                 for layer, out in zip(kinds, output, strict=True)
             ],
             count,
@@ -222,6 +225,13 @@ def _gathered(priced: PricedLayers, layer: LayerSpec) -> int:
     if priced.cp == 1 or priced.block.cp_comm != "all_gather":
         return 0
     return 2 * priced.element * priced.micro_batch * layer.seq * layer.keys_and_values(priced.tp)
+
+
+def _gathered_tokens(priced: PricedLayers, layer: LayerSpec) -> int:
+    """Bytes of an expert group's tokens with their outputs or gradients, where each of its ranks has all, (4)."""
+    if layer.experts is None or priced.block.ep == 1 or not priced.dispatch.gathers:
+        return 0
+    return 2 * priced.output_bytes(layer) * priced.block.experts // priced.tp
 
 
 def _messages(priced: PricedLayers, output: list[float], shards: int) -> Floats:

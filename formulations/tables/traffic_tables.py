@@ -54,12 +54,14 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
     reductions, exchanges = REDUCTIONS[kind], REDUCTIONS[kind] + 2 * exchanged
     # Every second exchange forward, or of what is computed again, is a dispatch in its own format.
     spared = (1 - priced.dispatch.dispatched) * ((2 if kind == "full" else 1) + exchanged)
-    exchanged_bytes = priced.dispatch.imbalance * (exchanges - spared)
+    exchanged_bytes = priced.dispatch.uneven * (exchanges - spared)
     tp = block.tp
     tokens = [priced.micro_batch * layer.seq // block.cp for layer in kinds]
     output = np.array([priced.element * count * layer.hidden for count, layer in zip(tokens, kinds, strict=True)])
     summed, chosen = np.array([_feed_forward(layer, block) for layer in kinds]).T
-    wide = chosen * (block.etp > 1)
+    gathers = priced.dispatch.gathers
+    wide = (block.ep * (chosen > 0) if gathers else chosen) * (block.etp > 1)
+    summed_apart = (wide > 0) & (not gathers)
     near, far = np.array([_copies(layer, priced) for layer in kinds]).T
     none = np.zeros(len(kinds))
 
@@ -73,13 +75,13 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
             ring_factor(tp) * (reductions * summed / 2 + repeated) * output,
             ring_factor(tp) * (exchanges * wide / 2) * output,
         ),
-        sums(ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (exchanges * (wide > 0) / 2)),
+        sums(ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (exchanges * summed_apart / 2)),
         coefficient * rings[0],
         coefficient * rings[1],
         coefficient * rings[2],
         sums(none, exchanged_bytes * (near * output / tp)),
         sums(none, exchanged_bytes * (far * output / tp)),
-        sums(none, exchanges * (chosen > 0)),
+        sums(none, exchanges * (chosen > 0) * (block.experts - 1 if gathers else 1)),
         sums(inside),
         sums(outside),
         sums(steps),
@@ -146,5 +148,5 @@ def _copies(layer: LayerSpec, priced: PricedLayers) -> tuple[float, float]:
     if priced.dispatch.dispatcher == "alltoall":
         rows = layer.experts.experts_per_token
         return rows * (here - 1) / ep, rows * (ep - here) / ep
-    near = ep * (here - 1) / here * layer.experts.reach(ep)
-    return near, (ep / here - 1) * layer.experts.reach(ep // here)
+    of_device, of_node = (1.0 if priced.dispatch.gathers else layer.experts.reach(n) for n in (ep, ep // here))
+    return ep * (here - 1) / here * of_device, (ep / here - 1) * of_node

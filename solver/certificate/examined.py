@@ -18,14 +18,8 @@ from taut.data.units import KIB
 from taut.formulations.problem import PlanningProblem
 from taut.solver.certificate.document import StrategySection
 from taut.solver.certificate.published_orders import order_for
-from taut.solver.certificate.reference.memory import (
-    Stages,
-    capacity_kib,
-    margin_kib,
-    memory_bytes,
-    of_parts,
-    violations,
-)
+from taut.solver.certificate.reference.divisions import Stages, of_parts
+from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes, violations
 from taut.solver.certificate.reference.orders import Order
 from taut.solver.certificate.reference.prices import Price, price
 from taut.solver.certificate.reference.space import Case, Choice

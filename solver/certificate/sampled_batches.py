@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
-from taut.solver.certificate.reference.memory import Stages
+from taut.solver.certificate.reference.divisions import Stages
 from taut.solver.certificate.reference.prices import pipelines
 from taut.solver.certificate.reference.space import Case, Choice
 

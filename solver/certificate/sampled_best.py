@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taut.data.arrays import Ints
-from taut.solver.certificate.reference.memory import Stages
+from taut.solver.certificate.reference.divisions import Stages
 from taut.solver.certificate.reference.space import Choice
 from taut.solver.certificate.sampled_divisions import Recompute
 

@@ -6,8 +6,9 @@ from itertools import pairwise
 import numpy as np
 
 from taut.solver.certificate.published_orders import order_for
+from taut.solver.certificate.reference.divisions import Stages
 from taut.solver.certificate.reference.layers import layers_of
-from taut.solver.certificate.reference.memory import Stages, memory_bytes
+from taut.solver.certificate.reference.memory import memory_bytes
 from taut.solver.certificate.reference.space import Case, Choice
 
 Recompute = tuple[str, ...]

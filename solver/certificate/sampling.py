@@ -32,8 +32,8 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.units import KIB
 from taut.solver.certificate.published_orders import order_for
-from taut.solver.certificate.reference.divisions import ANY, forms_of, is_stated, stated
-from taut.solver.certificate.reference.memory import Stages, capacity_kib, margin_kib, memory_bytes
+from taut.solver.certificate.reference.divisions import ANY, Stages, forms_of, is_stated, stated
+from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.prices import price
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 from taut.solver.certificate.sampled_batches import Batches, batches, by_type, of_types

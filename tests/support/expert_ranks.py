@@ -32,15 +32,21 @@ def with_expert_ranks(seed: int, *, orders: bool = True) -> PlanningProblem:
         update={
             **{"max_ep": 8, "zero": [[0, 1], [1], [0]][seed % 3], "sequence_parallel": [False, True]},
             "recompute_modules": MODULES[seed % len(MODULES)],
-            "dispatch": DispatchSpec(
-                dispatcher=DISPATCHERS[seed % 2], fp8=seed % 3 == 1, imbalance=1.0 + seed % 4 / 4, overlap=seed % 4 < 2
-            ),
+            "dispatch": _dispatch(seed),
         }
     )
     if orders and seed % 3 == 0 and given.cluster.num_devices <= MOST_DEVICES:
         space = space.model_copy(update={"schedules": list(SCHEDULES), "max_vpp": 2})
     costs = given.costs.model_copy(update={"rows": rows})
     return replace(given, costs=costs, space=space, latency_model="step", overlap_grad_reduce=seed % 2 == 0)
+
+
+def _dispatch(seed: int) -> DispatchSpec:
+    """Every dispatcher in turn, beside formats, imbalance and overlap where it has them."""
+    imbalance = 1.0 + seed % 4 / 4
+    if seed % 8 in (3, 6):
+        return DispatchSpec(dispatcher="allgather", imbalance=imbalance)
+    return DispatchSpec(dispatcher=DISPATCHERS[seed % 2], fp8=seed % 3 == 1, imbalance=imbalance, overlap=seed % 4 < 2)
 
 
 def with_expert_shards(seed: int, *, orders: bool = True) -> PlanningProblem:
@@ -63,7 +69,7 @@ def with_hidden_exchanges(seed: int) -> PlanningProblem:
     """The same under interleaved 1F1B, exchanges behind another micro-batch where layers with experts are alike."""
     given = with_expert_ranks(seed)
     schedules = ["interleaved-1f1b"] if given.cluster.num_devices <= MOST_DEVICES else ["1f1b"]
-    dispatch = given.space.dispatch.model_copy(update={"overlap": True})
+    dispatch = given.space.dispatch.model_copy(update={"dispatcher": DISPATCHERS[seed % 2], "overlap": True})
     update = {"dispatch": dispatch, "schedules": schedules, "max_vpp": 2}
     return replace(given, space=given.space.model_copy(update=update))
 

@@ -20,6 +20,25 @@ from taut.solver.certificate.reference.space import Case, Choice
 
 ANY = "layout"
 Layers = tuple[int, ...]
+Stages = tuple[tuple[int, int], ...]
+"""First layer and end of every chunk."""
+
+
+def of_parts(choice: Choice, stages: Stages) -> Stages:
+    """Stages of layers as stages of parts, embedding before the first layer and head behind the last."""
+    if not choice.empty_ends or not stages:
+        return stages
+    ends = [*(end + 1 for _, end in stages[:-1]), stages[-1][1] + 2]
+    firsts = [stages[0][0], *(first + 1 for first, _ in stages[1:])]
+    return tuple(zip(firsts, ends, strict=True))
+
+
+def of_layers(choice: Choice, stages: Stages) -> Stages:
+    """Stages of parts as stages of layers."""
+    if not choice.empty_ends or not stages:
+        return stages
+    last = stages[-1][1] - 2
+    return tuple((min(max(first - 1, 0), last), min(end - 1, last)) for first, end in stages)
 
 
 def forms_of(case: Case) -> list[str]:

@@ -19,7 +19,10 @@ consecutive tp cp ranks context rank c. In groups of ep etp consecutive ranks ev
     there; both take their turn, and the largest latency. All-reduces (1) are one for attention, one for shared experts,
     and with etp > 1 one of k outputs. Of exchanges that overlap, what a layer's passes take at least without recompute
     is hidden, half of it forward. A plain all-to-all sends k rows of a token, each to one of ep devices. A row is times
-    the imbalance factor, and the first of two exchanges forward in the dispatch's format.
+    the imbalance factor, and the first of two exchanges forward in the dispatch's format. Where all tokens of an expert
+    group are gathered, each goes to every device of it, evenly: every other node has one of its rows, within a node
+    every device but one of the g, with etp > 1 the all-reduce (1) is of ep outputs and has no latency of its own, and
+    the largest latency counts once for each other device of the group.
 (5) Each of cp context ranks sends keys and values to the next cp - 1 times (p2p), forward once, backward twice, and
     once more where attention is computed again; as many where all gather them (all_gather). Their link is the slowest
     of those with one tensor rank, or between nodes the share of a node's cards of those of them that it holds. Where
@@ -40,8 +43,14 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.layers.layer import LayerSpec
-from taut.solver.certificate.reference.layers import RECOMPUTE, attention_inverse, layers_of, numbers_of_layers
-from taut.solver.certificate.reference.memory import Stages
+from taut.solver.certificate.reference.divisions import Stages
+from taut.solver.certificate.reference.layers import (
+    RECOMPUTE,
+    attention_inverse,
+    layers_of,
+    layers_with_ends,
+    numbers_of_layers,
+)
 from taut.solver.certificate.reference.network import Network
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 
@@ -72,13 +81,15 @@ class Figures:
         turns = one * (of_kind.ravel() == np.arange(kinds.shape[1])[:, None])
         outputs, chosen = self._summed_forward()
         usual, exchange = case.coefficient("tensor_parallel"), case.coefficient("exchange")
-        wide = chosen * (self.choice.etp > 1) * exchange
+        gathers = case.dispatch.dispatcher == "allgather"
+        wide = (self.choice.ep * (chosen > 0) if gathers else chosen) * (self.choice.etp > 1) * exchange
+        waits = self.choice.expert_group - 1 if gathers else 1
         each = np.array(
             [
                 (outputs * usual + wide) / 2 * layers.output,
-                (outputs * usual + (wide > 0) * exchange) / 2,
-                *self._copies() * layers.output * exchange * case.dispatch.imbalance,
-                (chosen > 0) * exchange,
+                (outputs * usual + (wide > 0) * (not gathers) * exchange) / 2,
+                *self._copies() * layers.output * exchange * (1.0 if gathers else case.dispatch.imbalance),
+                (chosen > 0) * exchange * waits,
                 (chosen > 0) * layers.hiding * case.hides(choice) / 2,
                 layers.moved * usual,
                 one * usual,
@@ -103,8 +114,7 @@ class Figures:
     @property
     def blocks(self) -> list[LayerSpec]:
         """Layers, and the ones beside embedding and head where these are parts."""
-        own, ends = self.case.model.blocks, int(self.choice.empty_ends)
-        return [*own[:1] * ends, *own, *own[-1:] * ends]
+        return layers_with_ends(self.case, self.choice)
 
     def _summed_forward(self) -> tuple[Floats, Floats]:
         """Outputs of each layer that are summed forward but its experts', and experts elsewhere for a token, (L,)."""
@@ -140,6 +150,9 @@ class Figures:
                 here = min(ep, int(self.network.size.max()) // self.choice.etp)
                 if self.case.dispatch.dispatcher == "alltoall":
                     found[:, at] = chosen / ep * (here - 1), chosen / ep * (ep - here)
+                    continue
+                if self.case.dispatch.dispatcher == "allgather":
+                    found[:, at] = ep // here * (here - 1), ep // here - 1
                     continue
                 of_device, of_node = (
                     1 - np.prod([(count - own - i) / (count - i) for i in range(chosen)])

@@ -164,6 +164,12 @@ def _with_ends(figures: Any, choice: Choice) -> Any:
     return np.pad(figures, [(0, 0)] * (figures.ndim - 1) + [(more, more)], mode="edge")
 
 
+def layers_with_ends(case: Case, choice: Choice) -> list[LayerSpec]:
+    """Layers, and the ones beside embedding and head where these are parts, (5)."""
+    own, ends = case.model.blocks, int(choice.empty_ends)
+    return [*own[:1] * ends, *own, *own[-1:] * ends]
+
+
 def numbers_of_layers(case: Case, choice: Choice) -> Ints:
     """Layers in every part, (5) and (6): one, none in the embedding, and with the head those for further tokens."""
     ends = [0] * choice.empty_ends

@@ -12,8 +12,9 @@ What a device of each pipeline rank holds, and which plans break a rule.
     checkpoints, otherwise activations.
 (3) For a moment a device holds the largest layer that recomputing brings back, the messages under way (one each way)
     with the gathered input under sequence parallelism, all keys and values with their gradients where context ranks
-    gather them, and the loss its logits or, if that is more, the gradients of the largest layer under ZeRO-2 and 3,
-    until they are scattered: in the weights' format and, but for ZeRO-3 in a pipeline, in that of the sum.
+    gather them, beside experts all inputs and outputs of an expert group whose ranks gather them, and the loss its
+    logits or, if that is more, the gradients of the largest layer under ZeRO-2 and 3, until they are scattered: in the
+    weights' format and, but for ZeRO-3 in a pipeline, in that of the sum.
 (4) Bytes are the sum of terms times coefficients, each rounded up, the overhead, and that of groups: once for several
     stages, once for several replicas or context ranks. A network predicts them instead, for stages whose layers differ
     by one at most.
@@ -31,9 +32,9 @@ import numpy as np
 from taut.data.arrays import Ints
 from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB, MOST_BYTES
-from taut.solver.certificate.reference.divisions import forms_of, is_stated
+from taut.solver.certificate.reference.divisions import Stages, forms_of, is_stated, of_layers
 from taut.solver.certificate.reference.host_shares import beyond_host
-from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of, numbers_of_layers
+from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of, layers_with_ends, numbers_of_layers
 from taut.solver.certificate.reference.orders import Order
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 
@@ -49,24 +50,6 @@ PARAMETER_BYTES = {
 HOST_FULL = 2**50
 """Bytes for a micro-batch of a chunk whose host holds no more (``taut.solver.certificate.reference.host_shares``)."""
 GRADIENT_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
-Stages = tuple[tuple[int, int], ...]
-
-
-def of_parts(choice: Choice, stages: Stages) -> Stages:
-    """Stages of layers as stages of parts, embedding before the first layer and head behind the last."""
-    if not choice.empty_ends or not stages:
-        return stages
-    ends = [*(end + 1 for _, end in stages[:-1]), stages[-1][1] + 2]
-    firsts = [stages[0][0], *(first + 1 for first, _ in stages[1:])]
-    return tuple(zip(firsts, ends, strict=True))
-
-
-def of_layers(choice: Choice, stages: Stages) -> Stages:
-    """Stages of parts as stages of layers."""
-    if not choice.empty_ends or not stages:
-        return stages
-    last = stages[-1][1] - 2
-    return tuple((min(max(first - 1, 0), last), min(end - 1, last)) for first, end in stages)
 
 
 def memory_bytes(
@@ -84,6 +67,10 @@ def memory_bytes(
     buffers = gathered + (2 * message if choice.pp > 1 else 0)
     if choice.cp > 1 and choice.cp_comm == "all_gather":
         buffers = buffers + 2 * choice.cp * layers.keys * (numbers_of_layers(case, choice) > 0)
+    if choice.ep > 1 and case.dispatch.dispatcher == "allgather":
+        routed = np.array([layer.experts is not None for layer in layers_with_ends(case, choice)])
+        of_group = layers.output * (choice.expert_group // choice.tp)
+        buffers = buffers + 2 * of_group * routed * (numbers_of_layers(case, choice) > 0)
 
     def added(figures: Ints) -> Ints:
         return np.bincount(rank, figures, choice.pp).astype(int)

@@ -24,9 +24,10 @@ import numpy as np
 
 from taut.data.arrays import Floats, Ints
 from taut.data.units import KIB
+from taut.solver.certificate.reference.divisions import Stages
 from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.gradients import reductions, tied, update_seconds
-from taut.solver.certificate.reference.memory import Stages, capacity_kib, margin_kib, memory_bytes
+from taut.solver.certificate.reference.memory import capacity_kib, margin_kib, memory_bytes
 from taut.solver.certificate.reference.mesh_choices import Meshes
 from taut.solver.certificate.reference.space import Case
 

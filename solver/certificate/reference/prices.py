@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.data.arrays import Floats, Ints
+from taut.solver.certificate.reference.divisions import Stages
 from taut.solver.certificate.reference.figures import Figures
 from taut.solver.certificate.reference.gradients import all_reduced, in_papers, optimizer
-from taut.solver.certificate.reference.memory import Stages
 from taut.solver.certificate.reference.orders import Order, device_ends
 from taut.solver.certificate.reference.sharding import is_sharded, waits
 from taut.solver.certificate.reference.space import CLOSED_FORM, WHOLE_STEP, Case, Choice

@@ -47,7 +47,7 @@ def _request(
         ),
     ] = False,
     moe_token_dispatcher: Annotated[
-        str | None, typer.Option(help="Of expert ranks: flex (DeepEP, HybridEP; default) or alltoall.")
+        str | None, typer.Option(help="Of expert ranks: flex (DeepEP, HybridEP; default), alltoall or allgather.")
     ] = None,
     fp8_dispatch: Annotated[
         bool, typer.Option("--fp8-dispatch", help="Dispatch tokens to experts in fp8, forward.")

@@ -3,13 +3,15 @@ How expert ranks exchange tokens, in Megatron-LM's flags and back.
 
 A plan's ``flex`` dispatcher is Megatron-LM's with the backend that the plan's nodes ask for: DeepEP in nodes of up to
 eight GPUs, HybridEP in NVLink domains of more, which no other backend spans, and NCCL EP where rows are dispatched in
-fp8, which it alone can, in the fused products of mxfp8. A single expert rank exchanges nothing, and has the dispatcher
-that every installation has. Source: megatron/core/transformer/transformer_config.py of August 2026.
+fp8, which it alone can, in the fused products of mxfp8. A single expert rank exchanges nothing, and has a dispatcher
+that every installation has. A command line that names none has Megatron-LM's default, a gather of all tokens. Source:
+megatron/core/transformer/transformer_config.py of August 2026.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from taut.data.layers.dispatch import DISPATCHERS
 from taut.errors import DataError
 from taut.exports.job import ExportError, Job
 
@@ -21,12 +23,13 @@ FUSED = "--use-transformer-engine-op-fuser"
 OVERLAP = "--overlap-moe-expert-parallel-comm"
 NODE = 8
 """GPUs of a node that DeepEP spans."""
-PRICED = ("flex", "alltoall")
+UNSAID = "allgather"
+"""The dispatcher of a command line that names none."""
 
 
 def dispatcher_of(job: Job) -> tuple[str, str]:
     """
-    The dispatcher of a plan, and the backend of ``flex``, empty beside the other.
+    The dispatcher of a plan, and the backend of ``flex``, empty beside the others.
 
     Raises
     ------
@@ -47,7 +50,9 @@ def dispatcher_of(job: Job) -> tuple[str, str]:
             f"{job.plan.source}: exchanges of experts are hidden beside {job.model.mtp_layers} layers of further "
             "tokens, of which Megatron-LM has one then; plan without --overlap-moe-expert-parallel-comm"
         )
-    if dispatch.dispatcher == "alltoall" or job.strategy.ep == 1:
+    if dispatch.dispatcher != "flex":
+        return dispatch.dispatcher, ""
+    if job.strategy.ep == 1:
         return "alltoall", ""
     wide = max(node.gpus_per_node for node in job.cluster.nodes) > NODE
     return "flex", "ncclep" if fp8 else "hybridep" if wide else "deepep"
@@ -67,11 +72,17 @@ def dispatch_flags(job: Job) -> Iterator[tuple[str, str | None]]:
 
 
 def dispatch_settings(job: Job) -> dict[str, Any]:
-    """The same as settings of Megatron-Bridge; it has shared experts beside exchanges unless other work goes there."""
+    """
+    The same as settings of Megatron-Bridge.
+
+    It has shared experts beside exchanges unless other work goes there, or all tokens are gathered.
+    """
     kind, backend = dispatcher_of(job)
     found: dict[str, Any] = {"model.moe_token_dispatcher_type": kind}
+    if kind != "alltoall":
+        found["model.moe_shared_expert_overlap"] = False
     if backend:
-        found |= {"model.moe_flex_dispatcher_backend": backend, "model.moe_shared_expert_overlap": False}
+        found["model.moe_flex_dispatcher_backend"] = backend
     if backend == "ncclep":
         found |= {"model.moe_dispatch_fwd_dtype": NARROW, "model.use_transformer_engine_op_fuser": True}
     if job.hides_exchange:
@@ -81,18 +92,17 @@ def dispatch_settings(job: Job) -> dict[str, Any]:
 
 def stated_dispatch(flags: Mapping[str, str | None]) -> dict[str, Any]:
     """
-    What a command line says of exchanges, as options of ``taut.plan``; nothing where it names no dispatcher.
+    What a command line says of exchanges, as options of ``taut.plan``.
 
     Raises
     ------
     DataError
         If it names a dispatcher that nothing prices.
     """
-    found: dict[str, Any] = {}
-    if TYPE in flags:
-        if flags[TYPE] not in PRICED:
-            raise DataError(f"{TYPE} {flags[TYPE] or ''}: expected one of {', '.join(PRICED)}, which are priced")
-        found["moe_token_dispatcher"] = flags[TYPE]
+    kind = flags.get(TYPE, UNSAID)
+    if kind not in DISPATCHERS:
+        raise DataError(f"{TYPE} {kind or ''}: expected one of {', '.join(DISPATCHERS)}, which are priced")
+    found: dict[str, Any] = {"moe_token_dispatcher": kind}
     if flags.get(FORMAT) == NARROW:
         found["fp8_dispatch"] = True
     if OVERLAP in flags:

@@ -76,11 +76,12 @@ def nearest_plan(plan: Plan, framework: str, *, progress: Progress | None = None
     Returns
     -------
     Nearest or None
-        None where the launcher has no stack, routing is uneven, which measured layer costs do not tell, or no plan was
-        found that it can run.
+        None where the launcher has no stack, routing is uneven, or by a dispatcher that the stack has not, which given
+        layer costs do not tell, or no plan was found that it can run.
     """
     stack, problem = STACKS.get(framework), problem_of(plan.typed, plan.source)
-    if stack is None or problem.space.dispatch.imbalance > 1:
+    dispatch = problem.space.dispatch
+    if stack is None or dispatch.imbalance > 1 or dispatch.dispatcher not in catalog_stack(stack).dispatchers:
         return None
     ways: list[tuple[dict[str, Any], Search]] = [(_degrees(plan), planned), ({}, planned)]
     if framework == MESHES and len(problem.cluster.devices) > 1:

@@ -152,10 +152,10 @@ def _check_experts(job: Job) -> None:
             f"{source}: expert ranks (ep={chosen.ep}) {lacking}, which torchtitan has not; "
             "plan with --stack torchtitan, or --fix ep=1"
         )
-    if job.hides_exchange or job.dispatch.fp8:
+    if job.hides_exchange or job.dispatch.fp8 or job.dispatch.gathers:
         raise ExportError(
-            f"{source}: exchanges of experts that are hidden or in fp8, which torchtitan has not; plan with --stack "
-            "torchtitan"
+            f"{source}: exchanges of experts that are hidden, in fp8 or by allgather, which torchtitan has not; plan "
+            "with --stack torchtitan"
         )
 
 

@@ -249,7 +249,7 @@ def _costs(
         expert_degrees=_expert_degrees(model, cluster, space),
         recompute_modules=space.recompute_modules,
         offload_modules=space.offload_modules,
-        imbalance=space.dispatch.imbalance,
+        dispatch=space.dispatch,
         operators=operators,
         **memory.kept,
         calibration=calibration,

@@ -174,7 +174,8 @@ def _dispatch(request: PlanRequest, model: ModelSpec, stack: Stack) -> DispatchS
     Raises
     ------
     FieldError
-        If it is asked for where no expert ranks are, or overlap where layers with experts differ.
+        If it is asked for where no expert ranks are, the stack has no such dispatcher, or overlap is where layers with
+        experts differ or all tokens are gathered.
     """
     own = stack.dispatch
     asked = {
@@ -192,6 +193,9 @@ def _dispatch(request: PlanRequest, model: ModelSpec, stack: Stack) -> DispatchS
         if field == "imbalance" and request.profile is not None:
             raise FieldError(field, shown, "products are those that the profile measured, expected none beside it")
     found = own.model_copy(update=dict(given.values()))
+    if found.dispatcher not in stack.dispatchers or found.conflict:
+        lacking = f"is not in {stack.name}, expected {' or '.join(stack.dispatchers)}"
+        raise FieldError("moe_token_dispatcher", found.dispatcher, found.conflict or lacking)
     if found.overlap and not model.has_alike_experts:
         reason = f"layers with experts of {model.name} differ, expected layers that are alike"
         raise FieldError("overlap_moe_expert_parallel_comm", "true", reason)

@@ -128,7 +128,7 @@ def _problem(row: ConfigurationRow, setting: Setting) -> PlanningProblem:
         expert_degrees=[row.ep],
         recompute_modules=modules,
         offload_modules=row.offload_modules,
-        imbalance=row.dispatch().imbalance,
+        dispatch=row.dispatch(),
         operators=catalog_operators(),
         calibration=kept,
     )

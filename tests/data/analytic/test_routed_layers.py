@@ -10,7 +10,7 @@ from taut.data.analytic.kept_activations import kept_bytes
 from taut.data.analytic.layer_costs import analytic_costs, layer_shape
 from taut.data.analytic.layer_work import block_passes
 from taut.data.analytic.operator_times import OperatorModel
-from taut.data.analytic.routed_layers import ExpertRanks, Kept, routed_kept, routed_passes
+from taut.data.analytic.routed_layers import ExpertRanks, Kept, routed_kept, routed_passes, routing_bytes
 from taut.data.costs import Key
 from taut.data.device import DeviceSpec, Precision
 from taut.data.layers.layer import LayerSpec
@@ -24,6 +24,7 @@ DEVICE = DeviceSpec.parse(
     "d",
 )
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 128, "shared_ffn_hidden": 64}
+RANKS = ExpertRanks(4, 1)
 LATENT = {"q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
 
 
@@ -100,9 +101,21 @@ def test_experts_read_their_weights_once_each() -> None:
     assert model.gemm_seconds(4, 128, 64) == model.gemm_seconds(4, 128, 64, 1)
 
 
+def test_rows_of_experts_are_put_in_order_once_where_all_tokens_are_gathered() -> None:
+    """On 4 ranks 96 tokens with 2 rows of 64 in 2 bytes: 4 times 2 rows, and 4 rows that begin as 0."""
+    given, shape = layer(experts=EXPERTS), layer_shape(layer(experts=EXPERTS), 1, 3)
+    traded, gathered = (
+        routing_bytes(given, shape, 1, rates_of(DEVICE, "bf16", None, gathers=gathers), RANKS)
+        for gathers in (False, True)
+    )
+    row, scores = 64 * 2, 12 * 8
+    assert gathered == 96 * ((4 * 2 + 4) * row + scores)
+    assert traded == 96 * (2 * 4 * 2 * row + scores)
+
+
 def test_the_fullest_of_several_ranks_has_more_rows_of_experts_alone() -> None:
     """At 50 TFLOP/s half as many rows more: 0.5 * 2 experts of width 128 for 96 tokens, three matrices 64 wide."""
-    given, ranks = layer(experts=EXPERTS), ExpertRanks(4, 1)
+    given, ranks = layer(experts=EXPERTS), RANKS
     even, uneven = (rates_of(DEVICE, "bf16", None, imbalance=factor) for factor in (1.0, 1.5))
     shape = layer_shape(given, 1, 3)
     more = routed_passes(given, shape, 1, uneven, ranks).forward - routed_passes(given, shape, 1, even, ranks).forward

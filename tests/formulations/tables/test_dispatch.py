@@ -1,5 +1,6 @@
 """Exchanges of expert ranks by dispatcher, format and imbalance, and what another micro-batch hides of them."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -12,17 +13,21 @@ from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
 from taut.formulations.strategy import Division, Strategy
-from taut.formulations.tables.block_links import BlockLink
+from taut.formulations.tables.block_links import BlockLink, best_block
+from taut.solver.certificate.verify import verify_document
 
 EXPERTS = {"num_experts": 8, "experts_per_token": 2, "expert_ffn_hidden": 512}
+MANY = {"experts": EXPERTS | {"num_experts": 16}}
 MODEL = {"name": "m", "layers": 8, "hidden": 512, "heads": 8, "seq": 512, "gated_mlp": True, "experts": EXPERTS}
 
 
-def problem(nodes: int = 2, fix: dict[str, Any] | None = None, **options: Any) -> PlanningProblem:
+def problem(
+    nodes: int = 2, fix: dict[str, Any] | None = None, model: dict[str, Any] | None = None, **options: Any
+) -> PlanningProblem:
     """Eight alike layers on H100 nodes of eight, one expert rank for each expert."""
     fixed = {"ep": 8, "tp": 1, "micro_batch": 1, **(fix or {})}
-    model = taut.ModelSpec.parse(MODEL, "m")
-    return taut.planning_problem(taut.PlanRequest(model, f"dgx-h100:{nodes}", global_batch=32, fix=fixed, **options))
+    spec = taut.ModelSpec.parse(MODEL | (model or {}), "m")
+    return taut.planning_problem(taut.PlanRequest(spec, f"dgx-h100:{nodes}", global_batch=32, fix=fixed, **options))
 
 
 def chosen(given: PlanningProblem, **wanted: Any) -> Candidate:
@@ -37,6 +42,92 @@ def test_an_all_to_all_sends_every_row() -> None:
     unit = 2 * 512 * 512 * 2 * rows.coefficient("exchange")
     # One of 8 GPUs has 1 of 8 experts, which takes a token with probability 2 / 8: 8 * 7 / 8 of these.
     assert near == pytest.approx([unit * 2 * 7 / 8, unit * 7 * 0.25])
+
+
+@pytest.mark.parametrize("chosen_experts", [1, 2, 6])
+def test_a_gather_sends_all_tokens_whatever_experts_they_chose(chosen_experts: int) -> None:
+    """Eight ranks of a node gather 7 shares of tokens each in 7 steps, and hold all 8 with their outputs."""
+    experts = {"experts": EXPERTS | {"experts_per_token": chosen_experts}}
+    given = problem(moe_token_dispatcher="allgather", imbalance=1.5, model=experts)
+    candidate = chosen(given, pp=1)
+    both, forward = given.traffic(candidate)
+    # 512 tokens of 512 numbers of 2 bytes, before the experts and back behind them.
+    share = 512 * 512 * 2
+    assert forward.near_bytes[0, 1] == pytest.approx(2 * 7 * share * given.coefficient("exchange"))
+    assert forward.expert_steps[0, 1] == pytest.approx(2 * 7 * given.coefficient("exchange"))
+    np.testing.assert_allclose(both.near_bytes[:, 0, 1], np.array([4, 4, 6]) / 2 * forward.near_bytes[0, 1])
+    assert not both.far_bytes[:, 0, 8].any()
+    plain = problem(moe_token_dispatcher="alltoall", imbalance=1.5, model=experts)
+    buffers = [each.tables(chosen(each, pp=1)).buffers[0, 8] for each in (given, plain)]
+    assert buffers[0] - buffers[1] == 2 * 8 * share
+    kept = [each.tables(chosen(each, pp=1)).activation[:, 0, 8] for each in (given, plain)]
+    np.testing.assert_array_equal(kept[0], kept[1])
+
+
+@pytest.mark.parametrize(
+    ("fix", "near", "far", "group", "steps"),
+    [
+        # 16 ranks on two nodes: 14 of 16 shares come from the node, and one of each 8 of the other node.
+        ({"ep": 16}, 16 * 7 / 8, 1, 0, 15),
+        # 4 ranks of two tensor ranks each: 3 shares of peers, and half of 4 times 2 shares from the tensor rank beside.
+        ({"ep": 4, "tp": 2, "etp": 2}, 3, 0, 4, 7),
+        ({"ep": 8, "tp": 2, "etp": 2}, 8 * 3 / 4, 1, 8, 15),
+        # The same 8 devices, but each expert whole on one: 7 shares of the 8.
+        ({"ep": 8, "tp": 2, "etp": 1}, 7, 0, 0, 7),
+    ],
+    ids=["two-nodes", "tensor-ranks", "both", "one-tensor-rank"],
+)
+def test_a_gather_is_a_ring_of_the_whole_group(
+    fix: dict[str, int], near: float, far: float, group: float, steps: int
+) -> None:
+    """What a device gathers of an expert group of n is n - 1 shares, or of g on each node g n' - g shares over g."""
+    given, dense = (problem(fix=fix, moe_token_dispatcher=kind, model=MANY) for kind in ("allgather", "alltoall"))
+    forward, other = (each.traffic(chosen(each, pp=1, **fix))[1] for each in (given, dense))
+    exchange, tp = given.coefficient("exchange"), fix.get("tp", 1)
+    share = 512 * 512 * 2 / tp
+    assert forward.near_bytes[0, 1] == pytest.approx(2 * near * share * exchange)
+    assert forward.far_bytes[0, 1] == pytest.approx(2 * far * share * exchange)
+    assert forward.expert_steps[0, 1] == pytest.approx(2 * steps * exchange)
+    # Beside an all-to-all tensor ranks gather two rows of each token of theirs, half of 2 tp shares, in a ring's steps.
+    rows = 2 * tp / 2 * (fix.get("etp", 1) > 1)
+    assert forward.group_bytes[0, 1] - other.group_bytes[0, 1] == pytest.approx(2 * (group - rows) * share * exchange)
+    gathered = (fix.get("etp", 1) > 1) * 2 * exchange
+    assert other.group_steps[0, 1] - forward.group_steps[0, 1] == pytest.approx(gathered)
+
+
+@pytest.mark.parametrize("dispatcher", ["flex", "alltoall", "allgather"])
+@pytest.mark.parametrize("tp", [2, 8])
+def test_figures_of_places_hold_exchanges(tp: int, dispatcher: str) -> None:
+    """Expert ranks on the tensor ranks alone, or more: bytes and steps over a node's link are the block's seconds."""
+    given = problem(fix={"tp": tp, "etp": 1}, moe_token_dispatcher=dispatcher)
+    candidate = chosen(given, pp=1)
+    forward, link = given.traffic(candidate)[1].at(0, 8), best_block(given.links, np.ones(2, bool), candidate.block)
+    anywhere, moved, steps = forward.by_place(given.links, candidate.block)
+    assert forward.near_bytes > 0
+    assert anywhere + moved * link.inverse + steps * link.latency == pytest.approx(forward.seconds(link))
+
+
+def test_a_gather_is_neither_hidden_nor_in_fp8() -> None:
+    """No framework has either, so that both are refused by name; a stack without such a dispatcher refuses it."""
+    several: list[dict[str, Any]] = [{"overlap_moe_expert_parallel_comm": True}, {"fp8_dispatch": True}]
+    for options in several:
+        with pytest.raises(FieldError, match="moe_token_dispatcher: allgather, which"):
+            problem(moe_token_dispatcher="allgather", **options)
+    with pytest.raises(FieldError, match="is not in torchtitan, expected alltoall or flex"):
+        problem(moe_token_dispatcher="allgather", stack="torchtitan")
+
+
+def test_a_certificate_with_another_dispatcher_is_refused() -> None:
+    """What is gathered is priced again from the document, which holds, and says so."""
+    fix: dict[str, Any] = {"ep": 4, "etp": 2, "pp": 2, "tp": 2, "schedule": "1f1b", "zero": 1, "micro_batch": 1}
+    model = taut.ModelSpec.parse(MODEL, "m")
+    plan = taut.plan(model, "dgx-h100:2", global_batch=32, fix=fix, moe_token_dispatcher="allgather")
+    assert plan.verify().holds
+    document = plan.document
+    for dispatch in ({"dispatcher": "alltoall"}, {}):
+        changed = copy.deepcopy(document)
+        changed["certificate"]["space"]["dispatch"] = dispatch
+        assert not verify_document(changed).holds
 
 
 def test_format_and_imbalance_multiply_bytes() -> None:

@@ -19,6 +19,17 @@ def test_no_bound_with_expert_ranks_is_above_the_optimum(block: int) -> None:
         seed += 1
 
 
+@pytest.mark.parametrize("block", blocks(4, every_run=1))
+def test_no_bound_with_gathered_tokens_is_above_the_optimum(block: int) -> None:
+    """Two hundred candidates, fifty a block, whose ranks gather all tokens: in nodes, between them, by tensor ranks."""
+    checked, seed = 0, 10_000 * block
+    while checked < 50:
+        given = with_expert_ranks(seed)
+        if given.space.dispatch.gathers:
+            checked += len(check_candidates(given, [each for each in given.candidates if each.ep > 1], seed, 4))
+        seed += 1
+
+
 @pytest.mark.parametrize("block", blocks(10, every_run=1))
 def test_no_bound_with_hidden_exchanges_is_above_the_optimum(block: int) -> None:
     """Two hundred candidates, twenty a block, whose exchanges hide behind another micro-batch by their order."""

@@ -15,8 +15,10 @@ from taut.exports.flagscale import flagscale_config
 from taut.exports.job import ExportError, Job
 from taut.exports.megatron import flags_text, megatron_flags
 from taut.exports.megatron_bridge import bridge_settings
+from taut.exports.nearest import nearest_plan
 from taut.exports.notes import launch_notes
 from taut.exports.readers.any_settings import settings_of_flags
+from taut.exports.torchtitan import torchtitan_files
 from taut.planning.request import PlanRequest
 from tests.support.launches import in_order, model_with_experts, small_cluster
 
@@ -46,9 +48,11 @@ def racks() -> ClusterSpec:
         (racks(), {}, "flex", "hybridep"),
         (racks(), {"precision": "mxfp8", "fp8_dispatch": True}, "flex", "ncclep"),
         (small_cluster(), {"moe_token_dispatcher": "alltoall"}, "alltoall", None),
+        (small_cluster(), {"moe_token_dispatcher": "allgather"}, "allgather", None),
+        (small_cluster(), {"moe_token_dispatcher": "allgather", "fix": {"ep": 1, "etp": 1}}, "allgather", None),
         (small_cluster(), {"fix": {"ep": 1, "etp": 1}}, "alltoall", None),
     ],
-    ids=["node", "domain", "fp8", "alltoall", "one-rank"],
+    ids=["node", "domain", "fp8", "alltoall", "allgather", "allgather-of-one-rank", "one-rank"],
 )
 def test_the_priced_dispatcher_is_exported(
     cluster: ClusterSpec, options: dict[str, Any], kind: str, backend: str | None
@@ -60,6 +64,7 @@ def test_the_priced_dispatcher_is_exported(
     assert (flags.get("--moe-dispatch-fwd-dtype") == "mxfp8") == (backend == "ncclep")
     assert settings["model.moe_token_dispatcher_type"] == kind
     assert settings.get("model.moe_flex_dispatcher_backend") == backend
+    assert settings.get("model.moe_shared_expert_overlap", True) == (kind == "alltoall")
     assert "--moe-grouped-gemm" in flags and "--overlap-moe-expert-parallel-comm" not in flags
 
 
@@ -84,8 +89,9 @@ def test_overlap_is_exported_where_the_plan_hides_exchanges() -> None:
         {"overlap_moe_expert_parallel_comm": True, "moe_token_dispatcher": "alltoall"},
         {"fix": {"pp": 2, "vpp": 2, "schedule": "interleaved-1f1b"}, "overlap_moe_expert_parallel_comm": True},
         {"fix": {"ep": 8, "tp": 2, "recompute": "full"}, "moe_token_dispatcher": "alltoall"},
+        {"fix": {"ep": 4, "tp": 2, "etp": 2}, "moe_token_dispatcher": "allgather"},
     ],
-    ids=["flex", "alltoall", "overlap", "both", "interleaved", "tensor-ranks"],
+    ids=["flex", "alltoall", "overlap", "both", "interleaved", "tensor-ranks", "allgather"],
 )
 def test_flags_are_read_as_the_plan_that_wrote_them(options: dict[str, Any]) -> None:
     """Exported flags, read back and priced as what runs today, cost what the plan says."""
@@ -138,14 +144,29 @@ def test_another_loss_is_told_with_its_bytes() -> None:
 
 
 def test_flagscale_has_deepep_alone() -> None:
-    """Its Megatron-LM has a switch for it, and no other backend."""
+    """Its Megatron-LM has a switch for it, and no other backend; a gather of all tokens is what it begins with."""
     assert flagscale_config(planned())["model"]["moe_enable_deepep"] is True
+    gathering = flagscale_config(planned(moe_token_dispatcher="allgather"))["model"]
+    assert gathering["moe_token_dispatcher_type"] == "allgather" and "moe_enable_deepep" not in gathering
     with pytest.raises(ExportError, match="hybridep"):
         flagscale_config(planned(racks()))
 
 
-def test_other_dispatchers_are_refused() -> None:
-    """A gather of all tokens has no price."""
-    flags = "--micro-batch-size 1 --num-experts 8 --expert-model-parallel-size 2 --moe-token-dispatcher-type allgather"
-    with pytest.raises(DataError, match="allgather: expected one of flex, alltoall"):
-        settings_of_flags(flags)
+def test_torchtitan_gathers_no_tokens() -> None:
+    """A plan whose expert ranks gather all tokens is refused by name, and layer costs tell no plan near it."""
+    fix = {"zero": 3, "dp": 8}
+    job = planned(moe_token_dispatcher="allgather", fix=fix)
+    with pytest.raises(ExportError, match="by allgather, which torchtitan has not"):
+        torchtitan_files(job)
+    assert nearest_plan(job.plan, "torchtitan") is None
+    alone = planned(moe_token_dispatcher="allgather", fix=fix | {"ep": 1})
+    assert "moe_comm_backend" not in torchtitan_files(alone)["taut_plan.py"]
+
+
+def test_what_a_line_does_not_say_of_the_dispatcher_is_megatrons_default() -> None:
+    """A gather of all tokens where it names none; of others those that have no price are refused."""
+    flags = "--micro-batch-size 1 --num-experts 8 --expert-model-parallel-size 2"
+    assert settings_of_flags(flags)["moe_token_dispatcher"] == "allgather"
+    assert "moe_token_dispatcher" not in settings_of_flags("--micro-batch-size 1 --num-experts 8")
+    with pytest.raises(DataError, match="alltoall_seq: expected one of flex, alltoall, allgather"):
+        settings_of_flags(f"{flags} --moe-token-dispatcher-type alltoall_seq")

@@ -38,6 +38,24 @@ def test_a_row_is_priced_as_the_plan(degrees: dict[str, int]) -> None:
     assert said["fits"]
 
 
+@pytest.mark.parametrize("dispatcher", ["flex", "alltoall", "allgather"])
+def test_a_row_has_a_dispatcher(dispatcher: Any) -> None:
+    """Seconds and bytes are those of a plan with this dispatcher, which one alone gathers in buffers."""
+    degrees = {"tp": 2, "pp": 2, "dp": 4, "zero": 1, "ep": 4, "etp": 2}
+    shape: dict[str, Any] = {"name": "row", "gated_mlp": True, "experts": EXPERTS, **SHAPE}
+    fixed: dict[str, Any] = {"micro_batch": 1, "recompute": "none", "schedule": "1f1b", **degrees}
+    model = taut.ModelSpec.parse(shape, "row")
+    found = taut.plan(model, "dgx-h100:2", global_batch=32, fix=fixed, moe_token_dispatcher=dispatcher)
+    row = {**ROW, **degrees, "stages": [end - first for first, end in found.strategy.stages]}
+    said, usual = taut.predict([{**row, "moe_token_dispatcher": dispatcher}, row])
+    assert said["error"] == ""
+    assert said["step_time_s"] == pytest.approx(found.step_time_s, rel=1e-9)
+    assert said["memory_bytes"] == max(found.predicted.memory_bytes)
+    # Four shares of the tokens in a context rank's place, and as many outputs.
+    gathered = 2 * 4 * 2 * 2048 * 1024 * (dispatcher == "allgather")
+    assert said["memory_bytes"] - usual["memory_bytes"] == gathered
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("layers", ["3|3", "0|2|4|0", "0|6"])
 def test_a_row_is_priced_as_what_runs(layers: str, overlap: bool) -> None:
@@ -126,6 +144,10 @@ def test_rows_whose_states_cannot_be_on_hosts_have_an_error(changes: dict[str, A
         ({"num_experts": None}, "expected num_experts beside it"),
         ({"experts_per_token": None}, "experts_per_token: missing, expected it beside num_experts"),
         ({"ep": 3}, "ep is 3 and etp 1, expected a divisor of the 8 experts"),
+        (
+            {"ep": 8, "moe_token_dispatcher": "allgather", "overlap_moe_expert_parallel_comm": True},
+            "moe_token_dispatcher is allgather, which hides no exchange, expected flex or alltoall",
+        ),
         ({"ep": 8, "zero": 2, "overlap_moe_expert_parallel_comm": True}, "no plan has these degrees"),
     ],
 )

@@ -2,8 +2,8 @@
 A command line of Megatron-LM as values of a configuration.
 
 Flags that say nothing of the strategy are passed over; of those that do, what is not written is Megatron-LM's default:
-degrees of 1, experts on all tensor ranks, no distributed optimizer, no recompute, even stages. The dispatcher of expert
-ranks alone is the stack's where none is written, as Megatron-LM's own default is for small runs.
+degrees of 1, experts on all tensor ranks, a gather of all tokens of expert ranks, no distributed optimizer, no
+recompute, even stages.
 """
 
 import shlex
