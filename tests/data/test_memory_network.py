@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_prediction_is_the_hand_computed_one() -> None:
     # Second: 2 * 4.5 + 7 * 0 - 1 = 8. Logarithm of bytes: 20 + 0.25 * 8 = 22.
     # hidden e, zero 1: inputs 0 and 0, first layer 0.5 and 1, second 1 + 7 - 1 = 7, logarithm 20 + 1.75.
     network = MemoryNetwork.parse(TINY, "tiny")
-    found = network.predict(np.array([[np.e**2, 3], [np.e, 1]]))
+    found = network.predict(np.array([[math.e**2, 3], [math.e, 1]]))
     assert found == pytest.approx(np.exp([22.0, 21.75]), rel=1e-12)
 
 
@@ -67,7 +68,7 @@ def test_last_layer_is_not_cut() -> None:
     """A network of one layer may give less than its centre."""
     # hidden e: (1 - 1) / 0.5 = 0; zero 1: 0. Output -3, logarithm 20 - 0.75.
     network = MemoryNetwork.parse({**TINY, "layers": [{"weights": [[1.0, 1.0]], "biases": [-3.0]}]}, "tiny")
-    assert network.predict([[np.e, 1]]) == pytest.approx(np.exp([19.25]))
+    assert network.predict([[math.e, 1]]) == pytest.approx(np.exp([19.25]))
 
 
 def test_no_prediction_exceeds_what_any_device_has() -> None:
@@ -172,7 +173,7 @@ def test_weights_beyond_numbers_are_refused() -> None:
         {**values, "layers": [values["layers"][0], {"weights": [[9, -9]], "biases": [0]}]}, "t"
     )
     with pytest.raises(DataError, match="row 1 gives no number"):
-        network.predict(np.array([[np.e, 0], [9, 0]]))
+        network.predict(np.array([[math.e, 0], [9, 0]]))
 
 
 def test_features_are_equation_seven() -> None:
