@@ -17,7 +17,6 @@ stage fits its memory and the patterns use up the slow tensor groups. For a thre
 With two classes of device, divisions with at most one mixed stage are found apart from those with more: one mixed stage
 has the seconds of the slow class (``taut.formulations.partition`` (5)), in the first the only one. The latter take no
 less than a single pipeline does, (7) there, which has few states and is often enough. The optimum is then a bound.
-Where a limit is given, a single pipeline is tried before all else, with hops between classes free.
 
 One threshold takes :math:`O(pp L^2)` steps, times the patterns and the pairs (a, b) with two classes of device.
 
@@ -165,19 +164,10 @@ def _solved(problem: PartitionProblem, costs: _Costs, cap: float, limit: float) 
     """The optimum (2) under a cap, without the optimizer of (5)."""
     if problem.low.shape[0] == 1 or problem.pp == 1:
         return _with_mixed(problem, costs, cap, limit, (0, problem.pp))
-    several = 2, problem.pp
-    least = _without_hops(problem, costs, cap, limit) if np.isfinite(limit) else None
-    if least is not None and not least.feasible:
-        return least
-    if least is not None and least.seconds >= limit:
-        fitting = costs._replace(crossing=NO_CROSSING)
-        found = _with_mixed(problem.with_mixed(1), fitting, cap, 0.0, (0, 1))
-        found = found if found.feasible else _with_mixed(problem, fitting, cap, 0.0, several)
-        return replace(found, seconds=limit) if found.feasible else found
     few = _with_mixed(problem.with_mixed(1), costs, cap, limit, (0, 1))
-    below = min(limit, few.seconds)
+    below, several = min(limit, few.seconds), (2, problem.pp)
     one = _with_mixed(problem.of_one_pipeline, costs, cap, below, (0, 0), one_pipeline=True)
-    if not one.feasible or (few.feasible and one.seconds >= below):
+    if few.feasible and one.seconds >= below:
         return few
     many = _with_mixed(problem, costs, cap, below, several)
     if many.seconds < below:
@@ -186,17 +176,6 @@ def _solved(problem: PartitionProblem, costs: _Costs, cap: float, limit: float) 
     if many.feasible:
         many = replace(many, seconds=max(many.seconds, one.seconds))
     return many if many.seconds < few.seconds or not few.feasible else few
-
-
-def _without_hops(problem: PartitionProblem, costs: _Costs, cap: float, limit: float) -> Partition:
-    """One pipeline whose stages are mixed or not, whichever is less, and whose hops between classes are free."""
-    one, later = problem.of_one_pipeline, costs.later
-    budget = np.maximum(one.budget[:2], one.budget[2])
-    forward = None if one.forward is None else one.forward[:2]
-    alike = replace(one, low=one.low[:2], high=one.high[:2], budget=budget, forward=forward)
-    if later is not None:
-        later = replace(later, class_ring=np.minimum(later.class_ring, later.class_ring[-1]))
-    return _with_mixed(alike, costs._replace(later=later, crossing=NO_CROSSING), cap, limit, (0, 0))
 
 
 def _with_mixed(

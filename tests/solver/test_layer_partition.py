@@ -158,11 +158,6 @@ def test_partition_is_below_every_assignment_of_classes(block: int) -> None:
         found = solve_partition(given, edge, tail, later=later, crossing=crossing)
         least = assigned(given, edge, tail, later, crossing)
         assert found.seconds <= least * (1 + 1e-12), seed
-        for limit in (0.5 * least, 0.98 * found.seconds, 1.1 * least):
-            limited = solve_partition(given, edge, tail, later=later, crossing=crossing, limit=limit)
-            assert limited.seconds <= least * (1 + 1e-12), seed
-            assert limited.seconds >= min(limit, found.seconds) * (1 - 1e-12), seed
-            assert limited.feasible == found.feasible, seed
         assert found.feasible or not np.isfinite(least), seed
         finite, exact = finite + np.isfinite(least), exact + (found.seconds == pytest.approx(least, rel=1e-12))
     assert finite > 0 and exact > 0
