@@ -149,9 +149,9 @@ class PartitionProblem:
     def of_one_pipeline(self) -> "PartitionProblem":
         """The problem of the pipeline with the most slow blocks, with four patterns, (7)."""
         slow, taken = -(-self.slow_groups // self.dp), [0, 1, 0, 1]
-        low, forward = self.low[taken], None if self.forward is None else self.forward[taken]
-        alone = replace(self, dp=1, slow_groups=slow, more_slow_groups=self.pp - slow, budget=self.budget[[0, 1, 2, 2]])
-        return replace(alone, low=low, high=low, forward=forward)
+        forward = None if self.forward is None else self.forward[taken]
+        figures = {"low": self.low[taken], "high": self.low[taken], "budget": self.budget[[0, 1, 2, 2]]}
+        return replace(self, dp=1, slow_groups=slow, more_slow_groups=self.pp - slow, forward=forward, **figures)
 
     def with_mixed(self, *classes: int) -> "PartitionProblem":
         """The same with a pattern for every way of pricing a mixed stage, by its own low seconds or a class's, (5)."""
