@@ -149,12 +149,12 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
                     fasts = a % without
                     if fasts > x or (q == SLOW_MIXED and a < without and not ranges.one_pipeline):
                         continue
-                    # Stages before x that are neither all fast nor all slow are mixed.
-                    fewest = max(x - fasts - ranges.most_mixed + int(kind >= 2), 0) if patterns > 1 else 0
-                    numbers = max(min(x - fasts, half - 1) + 1 - fewest, 0)
-                    for place in range(numbers * (count.shape[3] // half)):
-                        slows, was_slow = fewest + place % numbers, place >= numbers
-                        b, mixed = slows + (half if was_slow else 0), x - fasts - slows
+                    for b in range(count.shape[3]):
+                        slows, was_slow = b % half, b >= half
+                        # Stages before x that are neither all fast nor all slow are mixed.
+                        mixed = x - fasts - slows
+                        if mixed < 0 or (patterns > 1 and mixed + (kind >= 2) > ranges.most_mixed):
+                            continue
                         if apart and not has_last(fasts, slows, mixed, was_slow):
                             continue
                         if fasts + (kind == 0 and patterns > 1) >= without or slows + (kind == 1) >= half:
