@@ -44,9 +44,9 @@ it is exact when no stage is mixed. Where stages are mixed,
     way back; so does any after such stages, since of those that follow it nothing is known yet.
 
 (7) The n_1 slow blocks lie on dp pipelines, so some pipeline has at least n_1 / dp of them, rounded up. It takes no
-    less than the least (1) or (1') of a single pipeline that passes so many stages or more on a slow replica, and all
-    others on a fast one: the same problem with dp = 1 and four patterns, as the replica that is passed may be one of a
-    mixed stage. Where stages are mixed it passes one at least. Of every stage its class is known, and so are hops (6).
+    less than the least (1) or (1') of a single pipeline with so many slow stages or more, all others being fast: the
+    same problem with dp = 1. A stage that the pipeline passes on a slow replica is all slow or mixed, so its ring is
+    no quicker than the quicker of theirs; likewise of a fast one.
 """
 
 from collections.abc import Iterator
@@ -147,11 +147,9 @@ class PartitionProblem:
 
     @property
     def of_one_pipeline(self) -> "PartitionProblem":
-        """The problem of the pipeline with the most slow blocks, with four patterns, (7)."""
-        slow, taken = -(-self.slow_groups // self.dp), [0, 1, 0, 1]
-        forward = None if self.forward is None else self.forward[taken]
-        figures = {"low": self.low[taken], "high": self.low[taken], "budget": self.budget[[0, 1, 2, 2]]}
-        return replace(self, dp=1, slow_groups=slow, more_slow_groups=self.pp - slow, forward=forward, **figures)
+        """The problem of the pipeline with the most slow blocks, (7)."""
+        slow = -(-self.slow_groups // self.dp)
+        return replace(self, dp=1, slow_groups=slow, more_slow_groups=self.pp - slow)
 
     def with_mixed(self, *classes: int) -> "PartitionProblem":
         """The same with a pattern for every way of pricing a mixed stage, by its own low seconds or a class's, (5)."""
@@ -206,6 +204,11 @@ class LaterStages:
     optimizer: float
     class_ring: Floats = field(default_factory=lambda: np.zeros(3))
     each: Floats = field(default_factory=lambda: np.zeros(1))
+
+    @property
+    def of_one_pipeline(self) -> "LaterStages":
+        """What stages of one pipeline wait for, whatever the replicas of the others, (7)."""
+        return replace(self, class_ring=np.minimum(self.class_ring, self.class_ring[2]))
 
 
 def partition_problem(

@@ -15,8 +15,7 @@ stage fits its memory and the patterns use up the slow tensor groups. For a thre
     are tried in order until :math:`(m - 1) \theta + D_\infty` is no better than the best found. The optimum is exact.
 
 With two classes of device, divisions with at most one mixed stage are found apart from those with more: one mixed stage
-has the seconds of the slow class (``taut.formulations.partition`` (5)), in the first the only one. The latter take no
-less than a single pipeline does, (7) there, which has few states and is often enough. The optimum is then a bound.
+has the seconds of the slow class (``taut.formulations.partition`` (5)), in the first the only one.
 
 One threshold takes :math:`O(pp L^2)` steps, times the patterns and the pairs (a, b) with two classes of device.
 
@@ -50,8 +49,7 @@ import numpy as np
 from taut.data.arrays import Floats
 from taut.formulations.partition import NO_CROSSING, Crossing, LaterStages, PartitionProblem
 from taut.formulations.strategy import Division
-from taut.solver.partition_labels import least_division
-from taut.solver.partition_states import Ranges
+from taut.solver.partition_labels import Ranges, least_division
 
 MOST_CAPS = 12
 """Caps tried in (5) before the rest is bounded; an even division is near, so three are usual."""
@@ -166,29 +164,18 @@ def _solved(problem: PartitionProblem, costs: _Costs, cap: float, limit: float) 
         return _with_mixed(problem, costs, cap, limit, (0, problem.pp))
     few = _with_mixed(problem.with_mixed(1), costs, cap, limit, (0, 1))
     below, several = min(limit, few.seconds), (2, problem.pp)
-    one = _with_mixed(problem.of_one_pipeline, costs, cap, below, (0, 0), one_pipeline=True)
-    if few.feasible and one.seconds >= below:
-        return few
     many = _with_mixed(problem, costs, cap, below, several)
     if many.seconds < below:
         # Twice as many states: only where the quicker bound without (5) is not enough.
         many = _with_mixed(problem.with_mixed(2, 1), costs, cap, below, several)
-    if many.feasible:
-        many = replace(many, seconds=max(many.seconds, one.seconds))
     return many if many.seconds < few.seconds or not few.feasible else few
 
 
 def _with_mixed(
-    problem: PartitionProblem,
-    costs: _Costs,
-    cap: float,
-    limit: float,
-    mixed: tuple[int, int],
-    *,
-    one_pipeline: bool = False,
+    problem: PartitionProblem, costs: _Costs, cap: float, limit: float, mixed: tuple[int, int]
 ) -> Partition:
-    """The optimum with so many mixed stages, at least and at most, or that of one pipeline."""
-    ranges = _ranges(problem, costs, cap)._replace(least_mixed=mixed[0], most_mixed=mixed[1], one_pipeline=one_pipeline)
+    """The optimum with so many mixed stages, at least and at most."""
+    ranges = _ranges(problem, costs, cap)._replace(least_mixed=mixed[0], most_mixed=mixed[1])
     thresholds = _thresholds(problem.high, int(ranges.layers[:, 0].min()), int(ranges.layers[:, 1].max()))
     if not len(thresholds):
         return Partition(seconds=np.inf)
@@ -240,7 +227,6 @@ def _ranges(problem: PartitionProblem, costs: _Costs, cap: float) -> Ranges:
         crossing_before=crossing.before,
         layers=layers,
         growing=problem.growing,
-        one_pipeline=False,
     )
 
 

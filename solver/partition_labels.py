@@ -1,8 +1,11 @@
 r"""
 Labels of the exact division: the compiled loops of ``taut.solver.layer_partition``, equations (1) to (4) there.
 
-States are those of ``taut.solver.partition_states``. Labels of a state are pairs (S, W), of which none is at least
-another in both.
+A state is (x, i, a, b): stages from x on, on layers from i on, with a all-fast and b all-slow stages before. Its labels
+are pairs (S, W), of which none is at least another in both. Where one mixed stage has the seconds of the slow class
+(``taut.formulations.partition`` (5)), that is a pattern of its own, ``SLOW_MIXED``, and a state says whether the stages
+from x on have it: those are numbered after the others along a. Where hops between classes add something, a state says
+of which class the pipeline was last known to be: where of the slow one, it is numbered after the others along b.
 """
 
 from typing import NamedTuple
@@ -12,14 +15,58 @@ from numpy.typing import NDArray
 
 from taut.data.arrays import Floats, Ints
 from taut.formulations.compiled import jit
-from taut.solver.partition_states import SLOW_MIXED, Ranges, counted, counts_fit, has_last, is_slow, sides
 
 Steps = NDArray[np.int16]
 """Ends, recomputes and patterns; layers are far fewer than 32,768."""
 MOST_LABELS = 6
 """Labels of a state; more are merged, which weakens the bound, and every label costs a pass over the ranges."""
+SLOW_MIXED = 3
+"""The pattern of the mixed stage with the seconds of the slow class, where there are so many patterns."""
 BEYOND, FULL = -2, -1
 """In the place of a recompute: every one exceeds the threshold, or those within it exceed the memory."""
+
+
+class Ranges(NamedTuple):
+    """
+    Figures of every range, as ``taut.formulations.partition`` names them.
+
+    ``size`` (L+1, L+1) may not exceed ``cap``; ``slow`` blocks and up to ``more`` further ones are of the slow class,
+    and from ``least_mixed`` to ``most_mixed`` stages are mixed; ``later`` says whether later stages are waited for,
+    ``later_edge`` is edge' and ``least_wait`` what stage 0 waits for beyond ``others``; ``crossing`` and
+    ``crossing_before`` are what a hop between classes adds, (6) there; stage x has ``layers[x]``, (pp, 2), at least and
+    at most; with ``growing`` longer ranges take longer.
+    """
+
+    low: Floats
+    high: Floats
+    fixed: Ints
+    activation: Ints
+    in_flight: Ints
+    budget: Ints
+    size: Floats
+    cap: float
+    dp: int
+    slow: int
+    more: int
+    least_mixed: int
+    most_mixed: int
+    edge: Floats
+    tail: Floats
+    later: bool
+    overlap: bool
+    forward: Floats
+    later_edge: Floats
+    ring: Floats
+    class_ring: Floats
+    exchanged: Floats
+    unhidden: Floats
+    each: Floats
+    others: float
+    least_wait: float
+    crossing: float
+    crossing_before: float
+    layers: Ints
+    growing: bool
 
 
 class Labels(NamedTuple):
@@ -82,8 +129,14 @@ def _tables(ranges: Ranges) -> Labels:
     if ranges.low.shape[0] > 1:
         fasts, slows = min(pp, max(pp * dp - ranges.slow, 0) // dp), min(pp, (ranges.slow + ranges.more) // dp)
     most = MOST_LABELS if ranges.later else 1
-    shape = (pp + 1, layers + 1, twice * (fasts + 1), sides(ranges) * (slows + 1), most)
+    shape = (pp + 1, layers + 1, twice * (fasts + 1), _sides(ranges) * (slows + 1), most)
     return Labels(np.empty(shape), np.empty(shape), np.empty(shape[:4], np.int16), np.empty((*shape, 4), np.int16))
+
+
+@jit
+def _sides(ranges: Ranges) -> int:
+    """Classes that a state tells apart along b."""
+    return 2 if ranges.low.shape[0] > 1 and ranges.crossing > 0.0 else 1
 
 
 @jit
@@ -92,10 +145,10 @@ def _stage_sum(ranges: Ranges, threshold: float, picks: Ints, labels: Labels) ->
     patterns, layers, pp = ranges.low.shape[0], ranges.low.shape[2] - 1, len(ranges.in_flight)
     labels.number[:] = 0
     without = labels.number.shape[2] // 2 if patterns > SLOW_MIXED else labels.number.shape[2]
-    start, half = without if patterns > SLOW_MIXED else 0, labels.number.shape[3] // sides(ranges)
+    start, half = without if patterns > SLOW_MIXED else 0, labels.number.shape[3] // _sides(ranges)
     for a in range(without):
         for b in range(labels.number.shape[3]):
-            if patterns == 1 or counts_fit(ranges, a, b % half, pp):
+            if patterns == 1 or _counts_fit(ranges, a, b % half, pp):
                 labels.number[pp, layers, a, b] = 1
                 labels.sums[pp, layers, a, b, 0], labels.waits[pp, layers, a, b, 0] = 0.0, -np.inf
     for x in range(pp - 1, -1, -1):
@@ -106,9 +159,36 @@ def _stage_sum(ranges: Ranges, threshold: float, picks: Ints, labels: Labels) ->
     for x in range(pp):
         chosen = labels.step[x, i, a, b, k]
         picks[x, 0], picks[x, 1], picks[x, 2] = chosen[0], chosen[1], chosen[2]
-        a, b = counted(ranges, picks[x, 2], a, b, without, half)
+        a, b = _counted(ranges, picks[x, 2], a, b, without, half)
         i, k = picks[x, 0], chosen[3]
     return float(labels.sums[0, 0, start, 0, 0])
+
+
+@jit
+def _counts_fit(ranges: Ranges, fasts: int, slows: int, pp: int) -> bool:
+    """Whether these numbers of all-fast and all-slow stages can use up the slow groups; one replica is never mixed."""
+    mixed, dp = pp - fasts - slows, ranges.dp
+    least, most = dp * slows + mixed, dp * slows + (dp - 1) * mixed
+    allowed = max(ranges.least_mixed, 0) <= mixed <= ranges.most_mixed
+    return allowed and least <= most and least <= ranges.slow + ranges.more and ranges.slow <= most
+
+
+@jit
+def _counted(ranges: Ranges, q: int, a: int, b: int, without: int, half: int) -> tuple[int, int]:
+    """Where the state after a stage of pattern q is numbered along a and b."""
+    if ranges.low.shape[0] == 1:
+        return a, b
+    a += int(q == 0) - (without if q == SLOW_MIXED else 0)
+    if _sides(ranges) == 1:
+        return a, b + int(q == 1)
+    slow = _is_slow(ranges, q) or (q >= 2 and b >= half)
+    return a, b % half + int(q == 1) + (half if slow else 0)
+
+
+@jit
+def _is_slow(ranges: Ranges, q: int) -> bool:
+    """Whether the pipeline takes a stage on the slow class: one that is all slow, or the mixed one of (5)."""
+    return q == 1 or q == SLOW_MIXED or (q == 2 and ranges.most_mixed == 1)
 
 
 @jit
@@ -124,7 +204,8 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
     ring_of_stage, class_ring = ranges.ring[x] if ranges.later else 0.0, ranges.class_ring
     last_end, ways_back = layers - (pp - 1 - x), ranges.crossing - ranges.crossing_before
     without = count.shape[2] // 2 if patterns > SLOW_MIXED else count.shape[2]
-    half, apart = count.shape[3] // sides(ranges), sides(ranges) == 2
+    sides = _sides(ranges)
+    half = count.shape[3] // sides
     for i in range(x, 1 if x == 0 else last_end):
         for j in range(max(i + held_layers[0], layers if x == pp - 1 else 0), min(last_end, i + held_layers[1]) + 1):
             if size[i, j] > cap:
@@ -134,7 +215,6 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
             for q in range(patterns):
                 seconds, r = cheapest(low, high, fixed, activation, held, budget[q], threshold, q, i, j)
                 within = within or r != BEYOND
-                kind = q % 2 if ranges.one_pipeline else q
                 if r < 0 or not np.isfinite(cut + (tail[j] if x == 0 else 0.0)):
                     continue
                 wait, ahead = -np.inf, 0.0
@@ -147,24 +227,24 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
                     wait += of_stage
                 for a in range(count.shape[2]):
                     fasts = a % without
-                    if fasts > x or (q == SLOW_MIXED and a < without and not ranges.one_pipeline):
+                    if fasts > x or (q == SLOW_MIXED and a < without):
                         continue
                     for b in range(count.shape[3]):
                         slows, was_slow = b % half, b >= half
                         # Stages before x that are neither all fast nor all slow are mixed.
                         mixed = x - fasts - slows
-                        if mixed < 0 or (patterns > 1 and mixed + (kind >= 2) > ranges.most_mixed):
+                        if mixed < 0 or (patterns > 1 and mixed + (q >= 2) > ranges.most_mixed):
                             continue
-                        if apart and not has_last(fasts, slows, mixed, was_slow):
+                        if sides == 2 and not _has_last(fasts, slows, mixed, was_slow):
                             continue
-                        if fasts + (kind == 0 and patterns > 1) >= without or slows + (kind == 1) >= half:
+                        if fasts + (q == 0 and patterns > 1) >= without or slows + (q == 1) >= half:
                             continue
-                        a2, b2 = counted(ranges, q, a, b, without, half)
-                        on_slow, begun = is_slow(ranges, q), fasts > 0 or was_slow
-                        hops = apart and ((kind == 0 and was_slow) or (on_slow and begun and not was_slow))
+                        a2, b2 = _counted(ranges, q, a, b, without, half)
+                        is_slow, begun = _is_slow(ranges, q), fasts > 0 or was_slow
+                        hops = sides == 2 and ((q == 0 and was_slow) or (is_slow and begun and not was_slow))
                         for k in range(count[x + 1, j, a2, b2]):
                             total = seconds + cut + sums[x + 1, j, a2, b2, k]
-                            back = ways_back if kind >= 2 and not on_slow and begun else 0.0
+                            back = ways_back if q >= 2 and not is_slow and begun else 0.0
                             longest = max(total - back + wait, ahead + waits[x + 1, j, a2, b2, k])
                             if hops:
                                 total, longest = total + ranges.crossing, longest + ranges.crossing_before
@@ -181,6 +261,12 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
             if ranges.growing and not within:
                 # Longer ranges take longer still.
                 break
+
+
+@jit
+def _has_last(fasts: int, slows: int, mixed: int, was_slow: bool) -> bool:
+    """Whether a pipeline with such stages before may have been of the slow class last, or of the fast one or none."""
+    return slows > 0 or mixed > 0 if was_slow else slows == 0 or fasts > 0
 
 
 @jit

@@ -15,6 +15,8 @@ are named by what they minimise exactly:
 ``order``       of a schedule that is priced by its order, the paths of ``taut.solver.order_priced.bound``.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from taut.formulations.order_division import ChunkProblem, chunk_problem
@@ -67,7 +69,7 @@ def partition_bound(
         return _of_copies(problem, candidate, comm, links, margin=margin, limit=limit)
     if comm.ring == 0.0:
         limit -= comm.ring_latency
-        found = solve_partition(stages, comm.edge, comm.tail, later=comm.later, crossing=comm.crossing, limit=limit)
+        found = _of_every_pipeline(stages, comm, limit)
         if links is not None and found.seconds < limit:
             found = _of_placements(problem, candidate, links, stages, comm, found, limit)
         return (found.seconds + comm.ring_latency) * (1 - ROUNDING), found
@@ -100,6 +102,18 @@ def _of_placements(
     if racks is None:
         return found
     return max(found, least_of_cases(stages, comm, racks, limit=limit), key=lambda one: one.seconds)
+
+
+def _of_every_pipeline(stages: PartitionProblem, comm: Communication, limit: float) -> Partition:
+    """The exact partition, with two classes of device also of the pipeline with the most slow blocks."""
+    found = solve_partition(stages, comm.edge, comm.tail, later=comm.later, crossing=comm.crossing, limit=limit)
+    if stages.low.shape[0] == 1 or min(stages.pp, stages.dp) == 1 or found.seconds >= limit:
+        return found
+    later = None if comm.later is None else comm.later.of_one_pipeline
+    slowest = solve_partition(
+        stages.of_one_pipeline, comm.edge, comm.tail, later=later, crossing=comm.crossing, limit=limit
+    )
+    return replace(found, seconds=max(found.seconds, slowest.seconds))
 
 
 def _of_copies(

@@ -17,9 +17,7 @@ Sets: nodes that hold c tensor groups at most.
 (5) Where every s replicas have a copy of weights and gradients (``taut.formulations.gradient_reductions`` (2)), a
     copy's ring of s members and a ring of dp / s members between copies take the least of (2), each over its nodes.
 (6) With two classes of device (``taut.formulations.partition`` (4)) a stage of fast blocks touches none of the slow
-    type's nodes, and one of slow blocks none but them, unless blocks span nodes: (2) over those nodes alone. Rings of a
-    mixed stage run over two nodes at least, and one pair of their members over a link between the classes: (2) with no
-    less than the quickest of these between nodes.
+    type's nodes, and one of slow blocks none but them, unless blocks span nodes: (2) over those nodes alone.
 (7) Experts that fewer devices hold than the rest have rings of their own, as tensor groups of an expert group's devices
     would have: (1) to (3); so have gathers of their shards. With :math:`r` and :math:`r_e` seconds per byte of both, X
     bytes of experts and M others take :math:`r M + r_e X = r (M + X r_e / r)`, and every range at least the least mean
@@ -102,7 +100,7 @@ def _ring_on(problem: PlanningProblem, candidate: Candidate, best: BestLinks, no
 
 
 def _ring_across(problem: PlanningProblem, candidate: Candidate, best: BestLinks, slow: Flags) -> float:
-    """T_DP per gradient byte of a stage on nodes of both classes, (6); zero where holders have several rings."""
+    """T_DP per gradient byte of a stage on nodes of both classes, (7); zero where holders have several rings."""
     holders, numbers = candidate.dp_cp, spreads(problem, candidate, best.num_nodes)
     if holders == 1 or candidate.dp_shard:
         return 0.0
