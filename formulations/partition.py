@@ -37,11 +37,11 @@ it is exact when no stage is mixed. Where stages are mixed,
     of it; and if it is not, all its replicas are alike, so every pipeline meets the slowest stage, among them one that
     takes a slow replica of a mixed stage.
 
-(6) Of stages that are all fast, all slow, or the one of (5), let u be followed by y of the other class, with none of
-    them between: every pipeline makes a hop between blocks of both classes after u and by y. What that adds at least to
-    hops of the least seconds comes on top of (1), for every such pair. In (1') U_x takes it in full for x <= u, and
-    without its way back from y on. A mixed stage between u and y may have the hop before it, so it takes it without its
-    way back; so does any after such stages, since of those that follow it nothing is known yet.
+(6) Where a stage is all fast and another all slow, every pipeline makes a hop between blocks of both classes. What that
+    adds at least to hops of the least seconds comes on top of (1). Let y be the first stage of the class that comes
+    second. In (1') U_x takes it in full for x < y, and without its way back from y on. A mixed stage between the first
+    stages of both classes may have the hop before it, so it takes it without its way back, unless it is the only mixed
+    one and follows slow stages: by (5) the pipeline takes its slow replica, and the hop comes after it.
 
 (7) The n_1 slow blocks lie on dp pipelines, so some pipeline has at least n_1 / dp of them, rounded up. It takes no
     less than the least (1) or (1') of a single pipeline with so many slow stages or more, all others being fast: the

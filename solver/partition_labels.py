@@ -4,8 +4,7 @@ Labels of the exact division: the compiled loops of ``taut.solver.layer_partitio
 A state is (x, i, a, b): stages from x on, on layers from i on, with a all-fast and b all-slow stages before. Its labels
 are pairs (S, W), of which none is at least another in both. Where one mixed stage has the seconds of the slow class
 (``taut.formulations.partition`` (5)), that is a pattern of its own, ``SLOW_MIXED``, and a state says whether the stages
-from x on have it: those are numbered after the others along a. Where hops between classes add something, a state says
-of which class the pipeline was last known to be: where of the slow one, it is numbered after the others along b.
+from x on have it: those are numbered after the others along a.
 """
 
 from typing import NamedTuple
@@ -129,14 +128,8 @@ def _tables(ranges: Ranges) -> Labels:
     if ranges.low.shape[0] > 1:
         fasts, slows = min(pp, max(pp * dp - ranges.slow, 0) // dp), min(pp, (ranges.slow + ranges.more) // dp)
     most = MOST_LABELS if ranges.later else 1
-    shape = (pp + 1, layers + 1, twice * (fasts + 1), _sides(ranges) * (slows + 1), most)
+    shape = (pp + 1, layers + 1, twice * (fasts + 1), slows + 1, most)
     return Labels(np.empty(shape), np.empty(shape), np.empty(shape[:4], np.int16), np.empty((*shape, 4), np.int16))
-
-
-@jit
-def _sides(ranges: Ranges) -> int:
-    """Classes that a state tells apart along b."""
-    return 2 if ranges.low.shape[0] > 1 and ranges.crossing > 0.0 else 1
 
 
 @jit
@@ -145,10 +138,10 @@ def _stage_sum(ranges: Ranges, threshold: float, picks: Ints, labels: Labels) ->
     patterns, layers, pp = ranges.low.shape[0], ranges.low.shape[2] - 1, len(ranges.in_flight)
     labels.number[:] = 0
     without = labels.number.shape[2] // 2 if patterns > SLOW_MIXED else labels.number.shape[2]
-    start, half = without if patterns > SLOW_MIXED else 0, labels.number.shape[3] // _sides(ranges)
+    start = without if patterns > SLOW_MIXED else 0
     for a in range(without):
         for b in range(labels.number.shape[3]):
-            if patterns == 1 or _counts_fit(ranges, a, b % half, pp):
+            if patterns == 1 or _counts_fit(ranges, a, b, pp):
                 labels.number[pp, layers, a, b] = 1
                 labels.sums[pp, layers, a, b, 0], labels.waits[pp, layers, a, b, 0] = 0.0, -np.inf
     for x in range(pp - 1, -1, -1):
@@ -159,7 +152,9 @@ def _stage_sum(ranges: Ranges, threshold: float, picks: Ints, labels: Labels) ->
     for x in range(pp):
         chosen = labels.step[x, i, a, b, k]
         picks[x, 0], picks[x, 1], picks[x, 2] = chosen[0], chosen[1], chosen[2]
-        a, b = _counted(ranges, picks[x, 2], a, b, without, half)
+        a += 1 if picks[x, 2] == 0 and patterns > 1 else 0
+        b += 1 if picks[x, 2] == 1 else 0
+        a -= without if picks[x, 2] == SLOW_MIXED else 0
         i, k = picks[x, 0], chosen[3]
     return float(labels.sums[0, 0, start, 0, 0])
 
@@ -171,24 +166,6 @@ def _counts_fit(ranges: Ranges, fasts: int, slows: int, pp: int) -> bool:
     least, most = dp * slows + mixed, dp * slows + (dp - 1) * mixed
     allowed = max(ranges.least_mixed, 0) <= mixed <= ranges.most_mixed
     return allowed and least <= most and least <= ranges.slow + ranges.more and ranges.slow <= most
-
-
-@jit
-def _counted(ranges: Ranges, q: int, a: int, b: int, without: int, half: int) -> tuple[int, int]:
-    """Where the state after a stage of pattern q is numbered along a and b."""
-    if ranges.low.shape[0] == 1:
-        return a, b
-    a += int(q == 0) - (without if q == SLOW_MIXED else 0)
-    if _sides(ranges) == 1:
-        return a, b + int(q == 1)
-    slow = _is_slow(ranges, q) or (q >= 2 and b >= half)
-    return a, b % half + int(q == 1) + (half if slow else 0)
-
-
-@jit
-def _is_slow(ranges: Ranges, q: int) -> bool:
-    """Whether the pipeline takes a stage on the slow class: one that is all slow, or the mixed one of (5)."""
-    return q == 1 or q == SLOW_MIXED or (q == 2 and ranges.most_mixed == 1)
 
 
 @jit
@@ -204,8 +181,6 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
     ring_of_stage, class_ring = ranges.ring[x] if ranges.later else 0.0, ranges.class_ring
     last_end, ways_back = layers - (pp - 1 - x), ranges.crossing - ranges.crossing_before
     without = count.shape[2] // 2 if patterns > SLOW_MIXED else count.shape[2]
-    sides = _sides(ranges)
-    half = count.shape[3] // sides
     for i in range(x, 1 if x == 0 else last_end):
         for j in range(max(i + held_layers[0], layers if x == pp - 1 else 0), min(last_end, i + held_layers[1]) + 1):
             if size[i, j] > cap:
@@ -229,24 +204,20 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
                     fasts = a % without
                     if fasts > x or (q == SLOW_MIXED and a < without):
                         continue
-                    for b in range(count.shape[3]):
-                        slows, was_slow = b % half, b >= half
+                    for b in range(min(x - fasts, count.shape[3] - 1) + 1):
                         # Stages before x that are neither all fast nor all slow are mixed.
-                        mixed = x - fasts - slows
-                        if mixed < 0 or (patterns > 1 and mixed + (q >= 2) > ranges.most_mixed):
+                        if patterns > 1 and x - fasts - b + (q >= 2) > ranges.most_mixed:
                             continue
-                        if sides == 2 and not _has_last(fasts, slows, mixed, was_slow):
+                        a2, b2 = a + int(q == 0 and patterns > 1), b + int(q == 1)
+                        if (a2 - a + fasts) >= without or b2 >= count.shape[3]:
                             continue
-                        if fasts + (q == 0 and patterns > 1) >= without or slows + (q == 1) >= half:
-                            continue
-                        a2, b2 = _counted(ranges, q, a, b, without, half)
-                        is_slow, begun = _is_slow(ranges, q), fasts > 0 or was_slow
-                        hops = sides == 2 and ((q == 0 and was_slow) or (is_slow and begun and not was_slow))
+                        if q == SLOW_MIXED:
+                            a2 -= without
                         for k in range(count[x + 1, j, a2, b2]):
                             total = seconds + cut + sums[x + 1, j, a2, b2, k]
-                            back = ways_back if q >= 2 and not is_slow and begun else 0.0
+                            back = ways_back if q >= 2 and _hop_may_lie_before(ranges, fasts, b) else 0.0
                             longest = max(total - back + wait, ahead + waits[x + 1, j, a2, b2, k])
-                            if hops:
+                            if (q == 0 and fasts == 0 and b > 0) or (q == 1 and b == 0 and fasts > 0):
                                 total, longest = total + ranges.crossing, longest + ranges.crossing_before
                             if x == 0:
                                 total, longest = max(total + tail[j], longest + ranges.others), -np.inf
@@ -264,9 +235,12 @@ def _extend(ranges: Ranges, threshold: float, x: int, labels: Labels) -> None:
 
 
 @jit
-def _has_last(fasts: int, slows: int, mixed: int, was_slow: bool) -> bool:
-    """Whether a pipeline with such stages before may have been of the slow class last, or of the fast one or none."""
-    return slows > 0 or mixed > 0 if was_slow else slows == 0 or fasts > 0
+def _hop_may_lie_before(ranges: Ranges, fasts: int, slows: int) -> bool:
+    """Whether a hop between classes that later stages may have counted in full may lie before this mixed stage, (6)."""
+    if ranges.most_mixed > 1:
+        return (fasts > 0) != (slows > 0)
+    # With one mixed stage the slow groups fix how many stages are slow.
+    return fasts > 0 and slows == 0 and ranges.slow >= ranges.dp
 
 
 @jit

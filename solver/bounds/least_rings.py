@@ -65,11 +65,11 @@ def telling(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> 
     return best.telling(candidate.dp_cp, spreads(problem, candidate, best.num_nodes))
 
 
-def ring_per_byte(dp: int, k: int, best: BestLinks, slowest: float = 0.0) -> float:
-    """T_DP per gradient byte on k nodes at least, (2), with a link that takes so many seconds per byte at least."""
+def ring_per_byte(dp: int, k: int, best: BestLinks) -> float:
+    """T_DP per gradient byte on k nodes at least, (2)."""
     g = -(-dp // k)
     inside = inside_factor(g) * best.inside_inverse if g > 1 else 0.0
-    return inside + ring_factor(k) * max(best.between(dp, k), slowest)
+    return inside + ring_factor(k) * best.between(dp, k)
 
 
 def least_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:
@@ -90,23 +90,13 @@ def least_rings_by_class(problem: PlanningProblem, candidate: Candidate, best: B
     slow = problem.type_of_node == slowest_type(problem, candidate)
     wide = candidate.width > problem.links.gpus_per_node.max()
     each = [_ring_on(problem, candidate, best, nodes) for nodes in (~slow, np.ones_like(slow) if wide else slow)]
-    return np.array([*each, 0.0 if wide else _ring_across(problem, candidate, best, slow)])
+    return np.array([*each, 0.0])
 
 
 def _ring_on(problem: PlanningProblem, candidate: Candidate, best: BestLinks, nodes: Flags) -> float:
     """T_DP per gradient byte on some nodes; where they are too few for a stage, on any."""
     held = int((problem.links.gpus_per_node[nodes] // candidate.tp).sum())
     return least_ring(problem, candidate, best.of_nodes(nodes) if held >= candidate.dp_cp else best)
-
-
-def _ring_across(problem: PlanningProblem, candidate: Candidate, best: BestLinks, slow: Flags) -> float:
-    """T_DP per gradient byte of a stage on nodes of both classes, (7); zero where holders have several rings."""
-    holders, numbers = candidate.dp_cp, spreads(problem, candidate, best.num_nodes)
-    if holders == 1 or candidate.dp_shard:
-        return 0.0
-    across = best.least_across(problem.rings.inverse, slow)
-    several = best.telling(holders, range(max(numbers.start, 2), numbers.stop))
-    return min((ring_per_byte(holders, k, best, across) for k in several), default=0.0)
 
 
 def least_expert_ring(problem: PlanningProblem, candidate: Candidate, best: BestLinks) -> float:

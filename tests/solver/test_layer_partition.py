@@ -1,7 +1,7 @@
 """Exact partition against enumeration of every division, recompute and pattern."""
 
 from dataclasses import replace
-from itertools import combinations, pairwise, product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -67,22 +67,20 @@ def enumerated(
             if not _feasible(given, firsts, ends, recompute, patterns):
                 continue
             at = list(zip(patterns, recompute, firsts, ends, strict=True))
-            total = min(
-                sum(given.low[index] for index in way) + crossing.whole * len(_crossings(way)) for way in one_slow(at)
-            )
+            total = min(sum(given.low[index] for index in way) for way in one_slow(at))
             straggler = max(given.high[index] for index in at)
             total += (given.micro_batches - 1) * straggler + sum(edge[end] for end in inner) + tail[ends[0]]
+            total += crossing.whole if _crosses(patterns) else 0.0
             best = min(best, float(total))
     return best
 
 
+def _crosses(patterns: tuple[int, ...]) -> bool:
+    """Whether some stages are all fast and others all slow."""
+    return {0, 1} <= set(patterns)
+
+
 Index = tuple[int, int, int, int]
-
-
-def _crossings(at: list[Index]) -> list[tuple[int, int]]:
-    """Stages of one class and the next that are of the other, (6)."""
-    known = [x for x, index in enumerate(at) if index[0] < 2]
-    return [(u, y) for u, y in pairwise(known) if at[u][0] != at[y][0]]
 
 
 def one_slow(at: list[Index]) -> list[list[Index]]:
@@ -136,7 +134,7 @@ def test_partition_whose_pipelines_cross_between_classes(block: int) -> None:
         found = solve_partition(given, edge, tail, later=later, crossing=crossing)
         wanted = enumerated_later(given, edge, tail, later, crossing)
         assert found.seconds <= wanted * (1 + 1e-12), seed
-        crossed += {0, 1} <= set(found.patterns)
+        crossed += _crosses(found.patterns)
         instances, equal = instances + 1, equal + (found.seconds == pytest.approx(wanted, rel=1e-12))
     assert crossed > 0 and equal >= 0.9 * instances
 
@@ -178,15 +176,20 @@ def enumerated_later(
             at = list(zip(patterns, recompute, firsts, ends, strict=True))
             straggler = max(given.high[index] for index in at)
             largest = max(later.parameters[i, j] for i, j in zip(firsts, ends, strict=True))
-            ways = [(way, _crossing_of(way, crossing)) for way in one_slow(at)]
-            waited = min(_longest_wait(given, edge, tail, later, way, hops) for way, hops in ways)
+            hops = _crossing_of(patterns, crossing)
+            waited = min(_longest_wait(given, edge, tail, later, way, hops) for way in one_slow(at))
             best = min(best, float((given.micro_batches - 1) * straggler + waited + later.optimizer * largest))
     return best
 
 
-def _crossing_of(at: list[Index], crossing: Crossing) -> list[float]:
-    """What the hops between classes add for every stage that is waited for, (6)."""
-    return [sum(crossing.whole if x <= u else crossing.before for u, _ in _crossings(at)) for x in range(len(at))]
+def _crossing_of(patterns: tuple[int, ...], crossing: Crossing) -> list[float]:
+    """What the hop between classes adds for every stage that is waited for, (6)."""
+    if not _crosses(patterns):
+        return [0.0] * len(patterns)
+    first, second = sorted([patterns.index(0), patterns.index(1)])
+    behind = patterns.count(2) == 1 and patterns[first] == 1
+    either = [x >= second or (x > first and patterns[x] == 2 and not behind) for x in range(len(patterns))]
+    return [crossing.before if one else crossing.whole for one in either]
 
 
 def _longest_wait(
