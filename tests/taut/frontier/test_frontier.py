@@ -39,7 +39,7 @@ from tests.taut.conftest import Run
 
 pytestmark = pytest.mark.proof
 
-BATCH = 32
+BATCH = 64
 GIVEN = [2.0, 3.0, 3.5, 4.0, 6.0, 8.0, 16.0]
 ASKED = ("pareto", "gpt2-345m", "amp-homogeneous", "--global-batch", BATCH, "--fix", "zero=1", "--quiet")
 SMALL = ("pareto", "gpt2-345m", "g4dn.12xlarge", "--global-batch", 8, "--quiet")
@@ -386,7 +386,7 @@ def test_command_prints_what_is_known(run: Run) -> None:
     outcome = run(*ASKED, "--limits", "2,4,16")
     assert outcome.code == 0
     lines = outcome.out.splitlines()
-    head = "gpt2-345m on amp-homogeneous, global batch 32, sequence length 1024, latency model step"
+    head = "gpt2-345m on amp-homogeneous, global batch 64, sequence length 1024, latency model step"
     assert lines[0] == f"{head}: step time by memory limit"
     assert lines[2].split()[:2] == ["limit", "GiB"]
     assert [line.split()[0] for line in lines[3:6]] == ["16.00", "4.00", "2.00"]
