@@ -14,7 +14,7 @@ from taut.data.catalog.devices import catalog_device
 from taut.data.costs import CostRow
 from taut.data.device import DeviceSpec, Precision
 from taut.data.load import load_model
-from taut.data.stack import SCHEDULES, calibration_for, catalog_stacks, farness, fused, load_stack
+from taut.data.stack import SCHEDULES, calibration_for, catalog_stacks, distance, fused, load_stack
 from taut.errors import DataError
 
 
@@ -122,9 +122,9 @@ def test_losses_are_those_of_the_nearest_device(device: str, name: str) -> None:
 def test_distance_of_two_devices_is_that_of_their_rates() -> None:
     """By (1) ln(989 / 312) = 1.154 and ln(3350 / 2039) = 0.496, so 1.256; strangers are infinitely so."""
     types = {"a100-80gb": catalog_device("a100-80gb")}
-    assert farness("h100-80gb", types) == pytest.approx(1.256, abs=2e-3)
-    assert farness("a100-80gb", types) == 0.0
-    assert farness("ours", types) == math.inf
+    assert distance("h100-80gb", types) == pytest.approx(1.256, abs=2e-3)
+    assert distance("a100-80gb", types) == 0.0
+    assert distance("ours", types) == math.inf
 
 
 def test_attention_in_one_kernel_is_priced_by_runs_that_had_it() -> None:
