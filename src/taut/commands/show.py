@@ -43,6 +43,7 @@ def show_command(
 ) -> None:
     """Print a plan in words: where time and memory go, its timeline, the nearest alternatives, bound and gap."""
     from taut.planning.plan import load_plan
+    from taut.planning.written import is_meshed
     from taut.prediction.measured_run import read_run
     from taut.reports.first_run import first_run, first_run_text
     from taut.reports.plan import summary
@@ -74,14 +75,6 @@ def show_command(
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{path}: lacks or contradicts a figure ({error!r}), expected a plan written by taut") from None
     typer.echo(json.dumps(plan.document | beside) if as_json else words)
-
-
-def is_meshed(path: Path) -> bool:
-    """Whether a file holds a plan of meshes."""
-    from taut.data.read import read_json
-    from taut.solver.certificate.document import MESHES
-
-    return read_json(path, "a plan").get("format") == MESHES
 
 
 def _meshed(path: Path, asked: list[str], *, as_json: bool) -> str:
@@ -130,6 +123,7 @@ def report_command(
     from taut.meshes.page import mesh_page
     from taut.meshes.plan import MeshedPlan
     from taut.planning.plan import load_plan
+    from taut.planning.written import is_meshed
     from taut.reports.page.page import plan_page
 
     check_file(out)

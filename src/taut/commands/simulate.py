@@ -10,7 +10,6 @@ import typer
 
 from taut.commands.options import JsonFlag, check_file, text_width
 from taut.commands.request_options import takes_options
-from taut.commands.show import is_meshed
 from taut.errors import DataError
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ def simulate_command(
 ) -> None:
     """Simulate one training step, event by event: time, bubble, exposed communication, memory over time."""
     from taut.files import write_atomically
+    from taut.planning.written import is_meshed
     from taut.reports.simulation import summary
     from taut.simulation.trace import write_trace
 

@@ -19,10 +19,12 @@ from taut.comparison.current import Current, at_its_share, current_of, priced_as
 from taut.comparison.result import Change, Comparison, Priced
 from taut.errors import DataError, InfeasibleError, NothingFoundError
 from taut.formulations.strategy import Strategy
+from taut.meshes.plan import MeshedPlan
 from taut.planning.plan import Plan
 from taut.planning.request import ClusterInput, ModelInput, PlanOptions, PlanRequest, request_of
 from taut.planning.solve import planned
 from taut.planning.stated import stated_configuration
+from taut.planning.written import is_meshed
 from taut.solver.result import Progress
 
 DEGREES = ("tp", "cp", "pp")
@@ -167,9 +169,12 @@ def _value(strategy: Strategy, what: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def compare_plans(one: Plan | str | Path, other: Plan | str | Path) -> list[tuple[str, str, str]]:
+AnyPlan = Plan | MeshedPlan | str | Path
+
+
+def compare_plans(one: AnyPlan, other: AnyPlan) -> list[tuple[str, str, str]]:
     """
-    Two plans side by side.
+    Two plans side by side, of one degree for all stages or of meshes.
 
     Parameters
     ----------
@@ -195,4 +200,11 @@ def compare_plans(one: Plan | str | Path, other: Plan | str | Path) -> list[tupl
     """
     from taut.comparison.plans import side_by_side
 
-    return side_by_side(*(each if isinstance(each, Plan) else Plan.read(each) for each in (one, other)))
+    return side_by_side(_read(one), _read(other))
+
+
+def _read(plan: AnyPlan) -> Plan | MeshedPlan:
+    """The plan, or that of a file."""
+    if isinstance(plan, str | Path):
+        return (MeshedPlan if is_meshed(Path(plan)) else Plan).read(plan)
+    return plan

@@ -1,6 +1,7 @@
 """Two plans side by side: inputs, strategy, stages, time, memory, bound, and how many workers are elsewhere."""
 
 from taut.data.units import GIB
+from taut.meshes.plan import MeshedPlan
 from taut.planning.batch_words import batch_words
 from taut.planning.plan import Plan
 from taut.reports.memory_words import activations_on_hosts
@@ -10,13 +11,13 @@ Row = tuple[str, str, str]
 
 
 NONE = "-"
-SELDOM = "context ranks", "optimizer states on hosts"
+SELDOM = "context ranks", "optimizer states on hosts", "activations on hosts"
 """Rows that are left out where neither plan has them."""
 
 
-def side_by_side(one: Plan, other: Plan) -> list[Row]:
+def side_by_side(one: Plan | MeshedPlan, other: Plan | MeshedPlan) -> list[Row]:
     """
-    Figures of two plans.
+    Figures of two plans; of a plan of meshes degrees and micro-batch are those of each, in the order of its stages.
 
     Parameters
     ----------
@@ -29,14 +30,28 @@ def side_by_side(one: Plan, other: Plan) -> list[Row]:
     return [*rows, ("workers on another device", *_moved(one, other))]
 
 
-def _figures(plan: Plan) -> dict[str, str]:
-    chosen, figures, kept = plan.strategy, plan.predicted, plan.typed.inputs["memory_model"].spec
-    share = chosen.optimizer_offload or kept.get("optimizer_offload_fraction", 0.0)
-    recompute = sorted(set(chosen.recompute))
+def _figures(plan: Plan | MeshedPlan) -> dict[str, str]:
+    chosen, predicted = plan.typed.strategy, plan.typed.predicted
     return {
         "model": plan.model,
         "cluster": plan.cluster,
-        "latency model": plan.certificate.latency_model,
+        "latency model": plan.typed.certificate.latency_model,
+        **(_of_meshes(plan) if isinstance(plan, MeshedPlan) else _of_degrees(plan)),
+        "recompute": ", ".join(sorted(set(chosen.recompute))),
+        "layers": "|".join(str(end - first) for first, end in chosen.stages),
+        "step time": f"{plan.step_time_s:.6g} s",
+        "lower bound": NONE if plan.lower_bound_s is None else f"{plan.lower_bound_s:.6g} s",
+        "gap": percent(plan.gap),
+        "fullest device": f"{max(predicted.memory_bytes) / GIB:.2f} GiB",
+        "communication": _communication(plan),
+    }
+
+
+def _of_degrees(plan: Plan) -> dict[str, str]:
+    """The strategy of a plan of one degree for all stages."""
+    chosen, kept = plan.strategy, plan.typed.inputs["memory_model"].spec
+    share = chosen.optimizer_offload or kept.get("optimizer_offload_fraction", 0.0)
+    return {
         "pp, tp, cp, dp": ", ".join(str(each) for each in (chosen.pp, chosen.tp, chosen.cp, chosen.dp)),
         "context ranks": chosen.cp_comm if chosen.cp > 1 else NONE,
         "micro-batch": f"{chosen.micro_batch}, {batch_words(chosen, 'a pipeline')}"
@@ -46,27 +61,49 @@ def _figures(plan: Plan) -> dict[str, str]:
         "ZeRO": str(chosen.zero),
         "optimizer states on hosts": f"{100 * share:.3g} %" if share else NONE,
         "activations on hosts": activations_on_hosts(chosen.activation_offload, plan.certificate.space) or NONE,
-        "recompute": ", ".join(recompute),
-        "layers": "|".join(str(end - first) for first, end in chosen.stages),
-        "step time": f"{plan.step_time_s:.6g} s",
-        "lower bound": "-" if plan.lower_bound_s is None else f"{plan.lower_bound_s:.6g} s",
-        "gap": percent(plan.gap),
-        "fullest device": f"{max(figures.memory_bytes) / GIB:.2f} GiB",
-        "communication": f"{plan.step_time_s - figures.breakdown_s['compute']:.4g} s",
     }
 
 
-def _moved(one: Plan, other: Plan) -> tuple[str, str]:
+def _of_meshes(plan: MeshedPlan) -> dict[str, str]:
+    """The strategy of a plan of meshes, which divide neither contexts nor chunks and keep all on devices."""
+    chosen, kept = plan.typed.strategy, plan.typed.inputs["memory_model"].spec
+    share, each = kept.get("optimizer_offload_fraction", 0.0), chosen.meshes
+    sizes = "/".join(str(mesh.micro_batch) for mesh in each)
+    return {
+        "pp, tp, cp, dp": "; ".join(f"{mesh.device} {mesh.pp}, {mesh.tp}, 1, {mesh.dp}" for mesh in each),
+        "context ranks": NONE,
+        "micro-batch": f"{sizes}, {chosen.num_micro_batches} of them",
+        "schedule": "1f1b",
+        "ZeRO": str(chosen.zero),
+        "optimizer states on hosts": f"{100 * share:.3g} %" if share else NONE,
+        "activations on hosts": NONE,
+    }
+
+
+def _communication(plan: Plan | MeshedPlan) -> str:
+    """Seconds of the step beside computation, which passes of meshes do not tell apart from their tensor traffic."""
+    if isinstance(plan, MeshedPlan):
+        return NONE
+    return f"{plan.step_time_s - plan.predicted.breakdown_s['compute']:.4g} s"
+
+
+def _moved(one: Plan | MeshedPlan, other: Plan | MeshedPlan) -> tuple[str, str]:
     """How many workers of the second plan are not where the first has them; a dash where degrees differ."""
-    if _shape(one) != _shape(other):
-        return "-", "-"
-    pairs = zip(_flat(one), _flat(other), strict=True)
-    return "-", str(sum(a != b for a, b in pairs))
+    ours, theirs = _devices(one), _devices(other)
+    if _shape(ours) != _shape(theirs):
+        return NONE, NONE
+    return NONE, str(sum(a != b for a, b in zip(_flat(ours), _flat(theirs), strict=True)))
 
 
-def _shape(plan: Plan) -> tuple[int, int, int]:
-    return len(plan.devices), len(plan.devices[0]), len(plan.devices[0][0])
+def _devices(plan: Plan | MeshedPlan) -> list[list[list[int]]]:
+    """Devices by stage, replica and rank."""
+    return plan.typed.devices if isinstance(plan, MeshedPlan) else plan.devices
 
 
-def _flat(plan: Plan) -> list[int]:
-    return [device for stage in plan.devices for replica in stage for device in replica]
+def _shape(devices: list[list[list[int]]]) -> list[list[int]]:
+    """Tensor ranks of every replica of every stage."""
+    return [[len(replica) for replica in stage] for stage in devices]
+
+
+def _flat(devices: list[list[list[int]]]) -> list[int]:
+    return [device for stage in devices for replica in stage for device in replica]

@@ -27,6 +27,18 @@ from taut.solver.result import relative_gap
 Document = TypeVar("Document", PlanDocument, MeshDocument)
 
 
+def is_meshed(path: Path) -> bool:
+    """
+    Whether a file holds a plan of meshes.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read or is no JSON object.
+    """
+    return bool(read_json(path, "a plan").get("format") == MESHES)
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class WrittenPlan(Generic[Document]):
     """A document with its certificate, as ``Plan`` and ``MeshedPlan`` say."""

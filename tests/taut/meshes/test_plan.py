@@ -134,16 +134,31 @@ def test_what_meshes_do_not_have_is_refused(options: dict[str, Any], words: str)
 
 
 def test_what_takes_one_degree_refuses_meshes_by_name(plan: MeshedPlan, tmp_path: Path) -> None:
-    """Reading as a plan, comparing, simulating and placing say that the file is a plan of meshes; verify takes it."""
+    """Reading as a plan, simulating and placing say that the file is a plan of meshes; verify takes it."""
     plan.write(path := tmp_path / "plan.json")
     words = "is a plan of meshes, expected a plan of one degree for all stages"
-    for asked in (taut.load_plan, taut.simulate, taut.place_strategy, lambda each: taut.compare_plans(each, each)):
+    for asked in (taut.load_plan, taut.simulate, taut.place_strategy):
         with pytest.raises(taut.DataError, match=words):
             asked(path)
     outcome = taut.verify(path)
     assert isinstance(outcome, taut.Verification) and outcome.holds
     assert any("1f1b" in each for each in outcome.narrowed) and taut.verify(plan.document) == outcome
     assert plan.status == "feasible" and plan.cluster_spec.num_devices == 8 and "<table>" in plan._repr_html_()
+
+
+def test_a_plan_of_meshes_stands_beside_one_of_one_degree(plan: MeshedPlan, tmp_path: Path) -> None:
+    """Degrees and micro-batches are each mesh's; beside itself no worker moves, beside another plan none is counted."""
+    plan.write(path := tmp_path / "meshes.json")
+    rows = {what: values for what, *values in taut.compare_plans(path, plan)}
+    assert all(one == other for one, other in rows.values() if one != "-")
+    assert rows["workers on another device"] == ["-", "0"]
+    first, second = plan.typed.strategy.meshes
+    degrees = [f"{mesh.device} {mesh.pp}, {mesh.tp}, 1, {mesh.dp}" for mesh in (first, second)]
+    assert rows["pp, tp, cp, dp"][0] == "; ".join(degrees)
+    ordinary = taut.plan("gpt2-345m", CLUSTER, global_batch=16, stack="megatron-core", fix={"pp": 2, "tp": 1})
+    beside = {what: values for what, *values in taut.compare_plans(ordinary, plan)}
+    assert beside["pp, tp, cp, dp"][0].startswith("2, ") and beside["step time"][1] == f"{plan.step_time_s:.6g} s"
+    assert beside["workers on another device"] == ["-", "-"] and beside["communication"][1] == "-"
 
 
 def test_a_step_is_simulated_pass_by_pass(plan: MeshedPlan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
