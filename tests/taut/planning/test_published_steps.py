@@ -15,12 +15,17 @@ def test_published_steps_with_attention_in_several_kernels_are_predicted_within_
     assert max(_errors(korthikanti())) < 0.05
 
 
-@pytest.mark.parametrize("runs", [megascale(), [run for run in flash_attention() if run.one_kernel]])
-def test_published_steps_with_attention_in_one_kernel_are_predicted_by_default(runs: list[Published]) -> None:
-    """175B on 256 to 12,288 GPUs, and 1.3B and 2.7B at two lengths: within 10 % each, 6 % in the mean."""
+@pytest.mark.parametrize(
+    ("runs", "each", "mean"),
+    [(megascale(), 0.09, 0.05), ([run for run in flash_attention() if run.one_kernel], 0.11, 0.07)],
+)
+def test_published_steps_with_attention_in_one_kernel_are_predicted_by_default(
+    runs: list[Published], each: float, mean: float
+) -> None:
+    """175B on 256 to 12,288 GPUs within 9 % each and 5 % in the mean, 1.3B and 2.7B within 11 and 7 %."""
     errors = _errors(runs)
-    assert max(errors) < 0.10
-    assert np.mean(errors) < 0.06
+    assert max(errors) < each
+    assert np.mean(errors) < mean
 
 
 def test_prices_of_the_other_kind_of_attention_miss_long_sequences() -> None:

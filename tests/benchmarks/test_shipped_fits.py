@@ -1,0 +1,95 @@
+"""What the catalog ships of fits is what the scripts that are named as its source fit today."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.accuracy import rounded
+from benchmarks.campaigns import campaigns
+from benchmarks.expert_rows import campaigns as expert_campaigns
+from benchmarks.expert_rows import expert_runs
+from benchmarks.memory_accuracy import fitted
+from benchmarks.memory_campaigns import memory_campaigns
+from taut.data.calibration import EXPERT_TERMS, TERMS, Calibration
+from taut.data.catalog.builtin import catalog_calibrations, catalog_memory_models
+from taut.data.device import QUANTIZED
+from taut.prediction.expert_fitting import expert_samples
+from taut.prediction.fitting import memory_model, samples_of
+from taut.prediction.settings import find_device
+from taut.solver.calibration.latency import (
+    ALIKE,
+    drawn_to,
+    factors_above,
+    fit_coefficients,
+    stack_of,
+    stated_coefficients,
+)
+
+MEASURED = Path(os.environ.get("TAUT_SHARED_DATA", "absent")) / "measured"
+RELATIVE, ABSOLUTE = 1e-3, 1e-4
+"""Far above what is rounded, and what other libraries of linear algebra round; far below what any price shows."""
+
+pytestmark = pytest.mark.skipif(not MEASURED.is_dir(), reason="TAUT_SHARED_DATA holds no measured campaigns")
+
+
+def in_half_precision(shipped: Calibration) -> Calibration | None:
+    """The fit of the same stack in half precision that one in a narrower format is pulled to."""
+    wide = [one for one in catalog_calibrations().values() if one.stack == shipped.stack and one.precision == "bf16"]
+    return wide[0] if wide and shipped.precision in QUANTIZED and wide[0].samples >= 20 else None
+
+
+def test_calibrations_are_what_their_runs_give() -> None:
+    """Coefficients and factors of every campaign at the shipped launch time, the narrow formats' pulled to bf16's."""
+    known, seen = catalog_calibrations(), set()
+    for campaign in campaigns(MEASURED):
+        shipped, device = known[campaign.name], find_device(campaign.rows[0].gpu)
+        like = in_half_precision(shipped)
+        runs = samples_of(campaign.rows, device, campaign.about, stack_of(shipped))
+        runs = runs if like is None else runs._replace(strength=ALIKE)
+        found = fit_coefficients(runs, drawn_to(device, like))
+        assert [shipped[term] for term in TERMS] == pytest.approx(found, rel=RELATIVE, abs=ABSOLUTE), campaign.name
+        assert shipped.samples == len(runs.seconds)
+        if shipped.layer_factors:
+            above = factors_above(runs, found)
+            assert above is not None
+            assert [one.factor - 1 for one in shipped.layer_factors] == pytest.approx(
+                above, rel=RELATIVE, abs=ABSOLUTE
+            ), campaign.name
+        seen.add(campaign.name)
+    assert seen == {name for name, one in known.items() if not one.experts}
+
+
+@pytest.mark.proof
+def test_calibrations_with_experts_are_what_their_runs_give() -> None:
+    """The same of campaigns with experts, each once for every device of theirs."""
+    known, seen = catalog_calibrations(), set()
+    for campaign in expert_campaigns(expert_runs(MEASURED)):
+        rows = [run.row for run in campaign.runs]
+        ((_, runs),) = expert_samples(rows, campaign.about, campaign.launches).items()
+        found = fit_coefficients(runs, stated_coefficients(find_device(rows[0].gpu), EXPERT_TERMS))
+        for shipped in (one for one in known.values() if one.stack == campaign.about["stack"]):
+            assert [shipped[term] for term in EXPERT_TERMS] == pytest.approx(found, rel=RELATIVE, abs=ABSOLUTE), (
+                shipped.name
+            )
+            seen.add(shipped.name)
+    assert seen == {name for name, one in known.items() if one.experts}
+
+
+def test_memory_models_are_what_their_runs_give() -> None:
+    """Coefficients, overheads and margins of every memory model that was fitted, the margins pooled with the others."""
+    known = catalog_memory_models()
+    every = [fitted(campaign) for campaign in memory_campaigns(MEASURED)]
+    for index, one in enumerate(every):
+        others = [other.excesses() for other in every[:index] + every[index + 1 :]]
+        found = memory_model(one.campaign.rows, one.campaign.about, others=others)
+        shipped = known[found.name]
+        assert shipped.coefficients == pytest.approx(found.coefficients, rel=RELATIVE, abs=ABSOLUTE), found.name
+        for name in ("overhead_gib", "group_overhead_gib", "margin_gib", "mape"):
+            assert getattr(shipped, name) == pytest.approx(getattr(found, name), rel=RELATIVE, abs=ABSOLUTE), (
+                found.name,
+                name,
+            )
+        assert np.allclose(shipped.excesses_gib, rounded(found.excesses_gib), atol=1e-3), found.name
+    assert {one.campaign.name for one in every} == {name for name, one in known.items() if one.excesses_gib}
