@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from taut.data.analytic.offload_modules import conflict
 from taut.data.costs import Module, OffloadModule, Recompute, named_modules, named_offload_modules
 from taut.data.device import Precision
-from taut.data.layers.dispatch import USUAL_DISPATCH, Dispatcher, DispatchSpec
+from taut.data.layers.dispatch import USUAL_DISPATCH, Dispatcher, DispatchSpec, RouterFormat
 from taut.data.memory import GradPrecision, OffloadFraction
 from taut.data.read import read_text, rows_of
 from taut.data.spec import Positive, Spec, cell_counts, shorten
@@ -77,6 +77,7 @@ class ConfigurationRow(Spec):
     overlap_moe_expert_parallel_comm: bool | None = None
     moe_token_dispatcher: Dispatcher | None = None
     fp8_dispatch: bool | None = None
+    moe_router_dtype: RouterFormat | None = None
     imbalance: Annotated[float, Field(ge=1, le=1000)] | None = None
     cuda_graphs: bool = False
     precision: Precision | None = None
@@ -203,6 +204,7 @@ class ConfigurationRow(Spec):
         """How expert ranks exchange tokens, where the row does not say as usual."""
         said: dict[str, Any] = {"dispatcher": self.moe_token_dispatcher, "fp8": self.fp8_dispatch}
         said |= {"overlap": self.overlap_moe_expert_parallel_comm, "imbalance": self.imbalance}
+        said |= {"router_dtype": self.moe_router_dtype}
         return usual.model_copy(update={name: value for name, value in said.items() if value is not None})
 
     @property

@@ -96,8 +96,9 @@ class Rates:
     number, (5); ``head`` the operators of the head where they are others than a layer's, (4). ``selective_products``
     says what selective recompute keeps (``taut.data.analytic.kept_activations`` (3)), ``fused_experts`` that biases and
     activation of experts are part of their products' kernels, ``fused_loss`` that the logits' gradient takes their
-    place, ``imbalance`` the load of the fullest rank's experts over the mean, ``gathers`` that expert ranks gather all
-    of their tokens. ``layer_factors`` are those of layers of some shapes (``taut.data.layers.layer_factor``).
+    place, ``imbalance`` the load of the fullest rank's experts over the mean, ``summed`` the bytes of a number of
+    the experts' outputs where expert ranks gather all of their tokens and sum these, 0 where they do not.
+    ``layer_factors`` are those of layers of some shapes (``taut.data.layers.layer_factor``).
     """
 
     operators: Operators
@@ -114,7 +115,7 @@ class Rates:
     fused_experts: bool = False
     fused_loss: bool = False
     imbalance: float = 1.0
-    gathers: bool = False
+    summed: int = 0
     layer_factors: tuple[LayerFactor, ...] = ()
 
     @property
@@ -140,7 +141,7 @@ def rates_of(
     fused_experts: bool = False,
     fused_loss: bool = False,
     imbalance: float = 1.0,
-    gathers: bool = False,
+    summed: int = 0,
     layer_factors: Sequence[LayerFactor] = (),
 ) -> Rates:
     """
@@ -167,8 +168,8 @@ def rates_of(
         Whether the loss writes the logits' gradient in their place.
     imbalance
         Rows of the fullest rank's experts over the mean.
-    gathers
-        Whether expert ranks gather all of their tokens.
+    summed
+        Bytes of a number of the experts' outputs where expert ranks gather all of their tokens and sum these, else 0.
     layer_factors
         Measured over modelled seconds of layers of some shapes.
     """
@@ -195,7 +196,7 @@ def rates_of(
         fused_experts=fused_experts,
         fused_loss=fused_loss,
         imbalance=imbalance,
-        gathers=gathers,
+        summed=summed,
         layer_factors=tuple(layer_factors),
     )
 

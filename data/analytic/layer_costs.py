@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taut.data.analytic.device_rates import Operators, Rates, rates_of
+from taut.data.analytic.device_rates import ELEMENT_BYTES, Operators, Rates, rates_of
 from taut.data.analytic.kept_activations import is_plain, kept_of
 from taut.data.analytic.layer_work import (
     KINDS,
@@ -160,7 +160,7 @@ def _priced(
         launch=chosen.launch,
         fused_experts=chosen.fused_experts,
         imbalance=dispatch.imbalance,
-        gathers=dispatch.gathers,
+        summed=dispatch.score_bytes(ELEMENT_BYTES[precision]) if dispatch.gathers else 0,
         layer_factors=chosen.layer_factors,
         **(given if calibration is None else chosen.kept),
     )

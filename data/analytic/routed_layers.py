@@ -37,8 +37,10 @@ dispatcher), so that tensor ranks exchange what they do for a dense one. With e 
     putting rows in order moves :math:`4 e n k h (1 + x) / t` bytes, before and after either exchange; and of the
     experts' inputs a rank keeps x / t. What else is kept does not change: ranks trade tokens for tokens. Where all
     tokens of the ranks are gathered they are in order before, and outputs are added into rows for all of them that
-    begin as 0: :math:`e n h x (4 k + e) / t` bytes with e ranks (the buffers are counted with messages,
-    ``taut.formulations.tables.stage_tables`` (4)).
+    begin as 0: :math:`x (4 k + r) / t` rows of e h bytes a token with r ranks (the buffers are counted with messages,
+    ``taut.formulations.tables.stage_tables`` (4)). Where outputs are summed in another format, numbers of s bytes
+    (``taut.data.layers.dispatch``), each of the r x rows is cast to it before, and the sum back behind, which moves
+    :math:`(e + s) h` bytes a row.
 """
 
 import math
@@ -118,8 +120,16 @@ def routing_bytes(layer: LayerSpec, shape: LayerShape, tp: int, rates: Rates, ra
     if ranks.ep == 1:
         own, rows = 1.0, 4.0 * chosen
     else:
-        own, rows = 1.0 / tp, ranks.etp * (4.0 * chosen + ranks.ep) if rates.gathers else 4.0 * chosen * (1 + ranks.etp)
+        own, rows = 1.0 / tp, _rows_in_order(chosen, rates, ranks)
     return np.asarray(shape.batch * shape.seq * own * (rows * row + SCORE_BYTES * layer.experts.num_experts))
+
+
+def _rows_in_order(chosen: int, rates: Rates, ranks: ExpertRanks) -> float:
+    """Rows of a token that putting rows in order moves on several expert ranks, (5)."""
+    if not rates.summed:
+        return 4.0 * chosen * (1 + ranks.etp)
+    cast = (ranks.etp * ranks.ep + 1) * (1 + rates.summed / rates.element) * (rates.summed != rates.element)
+    return ranks.etp * (4.0 * chosen + ranks.ep) + cast
 
 
 def biased_bytes(layer: LayerSpec, tokens: Floats, tp: int, rates: Rates, ranks: ExpertRanks) -> Floats | float:

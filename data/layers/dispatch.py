@@ -8,7 +8,10 @@ are dispatched forward as products in fp8 take them, one scale for 128 numbers (
 3.3.2); what is combined, and gradients, stay in bf16. ``imbalance`` is the load of the fullest rank over the mean, 1
 where routing is forced to be even, as in published benchmarks. With ``overlap`` the exchanges of one micro-batch run
 beside the computation of another one (Megatron-LM's ``--overlap-moe-expert-parallel-comm``), which has it, as fp8, but
-beside ``allgather`` (megatron/core/transformer/transformer_config.py).
+beside ``allgather`` (megatron/core/transformer/transformer_config.py). ``router_dtype`` is the format of the router's
+scores, that of the activations unless stated (Megatron-LM's ``--moe-router-dtype``): a gather sends the scores of all
+experts beside every token, and sums the experts' outputs in their format; what other dispatchers send does not depend
+on it.
 """
 
 from typing import Annotated, Literal, Self, get_args
@@ -19,17 +22,21 @@ from taut.data.spec import Spec
 
 Dispatcher = Literal["flex", "alltoall", "allgather"]
 DISPATCHERS: tuple[Dispatcher, ...] = get_args(Dispatcher)
+RouterFormat = Literal["fp32", "fp64"]
+ROUTER_FORMATS: tuple[RouterFormat, ...] = get_args(RouterFormat)
+SCORE_BYTES = {"fp32": 4, "fp64": 8}
 NARROW = 132 / 256
 """Bytes of a row in fp8 with a scale of 4 bytes for 128 numbers, of those in bf16."""
 
 
 class DispatchSpec(Spec):
-    """The dispatcher, its format, the imbalance factor, and whether exchanges overlap another micro-batch."""
+    """The dispatcher, its format, the imbalance factor, overlap with another micro-batch, the scores' format."""
 
     dispatcher: Dispatcher = "flex"
     fp8: bool = False
     imbalance: Annotated[float, Field(ge=1, le=1000)] = 1.0
     overlap: bool = False
+    router_dtype: RouterFormat | None = None
 
     @model_validator(mode="after")
     def _goes_together(self) -> Self:
@@ -55,10 +62,9 @@ class DispatchSpec(Spec):
         """Bytes of a row dispatched forward, of those in bf16."""
         return NARROW if self.fp8 else 1.0
 
-    @property
-    def uneven(self) -> float:
-        """Bytes that the fullest rank exchanges over the mean; all exchange as many where they gather all tokens."""
-        return 1.0 if self.gathers else self.imbalance
+    def score_bytes(self, element: int) -> int:
+        """Bytes of a router's score, where an activation's number has so many."""
+        return element if self.router_dtype is None else SCORE_BYTES[self.router_dtype]
 
 
 USUAL_DISPATCH = DispatchSpec()

@@ -65,7 +65,7 @@ def _backward(prices: Prices, own: LayerPrices, layer: int, recompute: str, kind
     seconds = {INPUT: own.input, WEIGHT: own.weight, BACKWARD: own.input + own.weight}[kind]
     if kind != WEIGHT:
         yield from _recomputed(prices, own, layer, recompute)
-    reduce, combine = (0.0, 0.0) if kind == WEIGHT else (own.reduce, own.combine)
+    reduce, combine = (0.0, 0.0) if kind == WEIGHT else (own.reduce_back, own.combine)
     yield from _tokens(combine, layer)
     yield from _part(prices, reduce, Operator((1 - own.share) * seconds, kind, MLP, layer, COMPUTE))
     yield from _tokens(combine, layer)

@@ -15,8 +15,9 @@ Data: seconds of a layer by pass (``taut.data.costs``), traffic within blocks
 (3) Recompute r adds :math:`I_r - I_{none}` seconds before the gradients of a layer: the whole forward pass with its
     all-reduces, or attention's core; both with the context ring. What a table's row has less than none is 0.
 (4) Expert ranks exchange tokens before the MLP of a layer with experts and after it, in both passes. What its gradients
-    exchange is in one format, so that a combine takes half of their seconds, and a dispatch forward, or again, the rest
-    of its pass's. A block runs in step, so no exchange waits for another one. The all-reduces of such a layer differ
+    exchange takes half of its seconds before and behind, a combine forward as long, and a dispatch forward, or again,
+    the rest of its pass's: exactly where gradients are in one format, as they are but where tokens are gathered, and
+    in sum there. A block runs in step, so no exchange waits for another one. The all-reduces of such a layer differ
     and take their mean each.
 
 An operator of a block takes what it takes on the block's slowest device type, as every part ends in a collective that
@@ -74,7 +75,7 @@ class Operator(NamedTuple):
     stream: int
 
 
-TRAFFIC = ("reduce", "ring", "exchange", "summed", "dispatch", "dispatch_again", "combine")
+TRAFFIC = ("reduce", "reduce_back", "ring", "exchange", "summed", "dispatch", "dispatch_again", "combine")
 """Prices of traffic within a block."""
 
 
@@ -82,10 +83,10 @@ class LayerPrices(NamedTuple):
     """
     What one layer costs a block.
 
-    ``forward``, ``again`` (recompute), ``input`` and ``weight`` seconds; ``share`` of attention, (1); ``reduce``
-    seconds of one all-reduce, ``ring`` of one turn of keys and values, ``exchange`` of the all-to-alls of a pass, (2);
-    ``summed`` of what selective recompute sums again, (3); ``dispatch`` and ``dispatch_again`` of a dispatch forward
-    and again, ``combine`` of any other exchange of tokens, (4).
+    ``forward``, ``again`` (recompute), ``input`` and ``weight`` seconds; ``share`` of attention, (1); ``reduce`` and
+    ``reduce_back`` seconds of one all-reduce forward and backward, ``ring`` of one turn of keys and values,
+    ``exchange`` of the all-to-alls of a pass, (2); ``summed`` of what selective recompute sums again, (3); ``dispatch``
+    and ``dispatch_again`` of a dispatch forward and again, ``combine`` of any other exchange of tokens, (4).
     """
 
     forward: float
@@ -94,6 +95,7 @@ class LayerPrices(NamedTuple):
     weight: float
     share: float
     reduce: float
+    reduce_back: float
     ring: float
     exchange: float
     summed: float
@@ -157,6 +159,7 @@ class Prices:
             weight=max(cost.weight_grad for cost in chosen),
             share=self._share[kind],
             reduce=_summed(sent, link) / 2,
+            reduce_back=_summed(both.less(sent), link) / 2,
             ring=float(sent.ring_seconds(link)),
             exchange=float(sent.all_to_all_seconds(link)),
             summed=max(_summed(more, link), 0.0),

@@ -42,8 +42,12 @@ rank,
     :math:`k (g - 1) / ep` of them inside the node and :math:`k (ep - g) / ep` to others. With ``allgather`` every token
     goes to all nodes and to all of their devices, p = 1 whatever k, and ep of its rows in the place of k through each
     tensor group: the ring of an all-gather of the x ep devices, and of a reduce-scatter back, in x ep - 1 steps of the
-    largest latency (``MoEAllGatherTokenDispatcher`` of Megatron-LM; the router's scores, 3 E bytes beside e h, are left
-    out). Bytes but those of ``allgather`` are times the imbalance factor, and of what is dispatched forward, or again,
+    largest latency. With scores of s bytes a token takes :math:`e h + (s + 1) E` bytes forward, in three gathers: of
+    the tokens, of the scores of all experts, and of a byte for each that says whether it takes the token; and
+    :math:`s h` back, since outputs are cast to the scores' format and summed in it. Backward :math:`s h` are gathered,
+    and :math:`e h + s E` summed and scattered in two, as the byte has no gradient (``MoEAllGatherTokenDispatcher`` and
+    ``topk_routing_with_score_function`` of Megatron-LM). Bytes but those of ``allgather`` are times the imbalance
+    factor, and of what is dispatched forward, or again,
     those in its format. Where a candidate hides exchanges (``taut.formulations.space`` (14)), a layer's E seconds of
     them take :math:`\max(0, E - H)`, with H the least seconds of both passes of a layer with experts, of which half
     hide what is exchanged forward. Such layers are alike, so ranges have sums of both;

@@ -16,8 +16,8 @@ For every range, at the degrees of a block and one (micro_batch, sequence_parall
     recomputed, logits[i, j] bytes of the loss's passing copies (``LOGIT_BYTES`` an entry, or what the stack takes),
     buffers[i, j] bytes of messages under way (one received, one sent), of the gathered input under sequence
     parallelism, of all keys and values with their gradients where context ranks gather them, and of all tokens of an
-    expert group with their outputs, or gradients, where its ranks gather them, and largest[i, j] parameters of the
-    largest layer;
+    expert group with their scores, and their outputs or gradients, also in a wider format where they are summed in one,
+    where its ranks gather them, and largest[i, j] parameters of the largest layer;
 (5) message[j] bytes between the stage that ends before layer j and the next one, on one tensor rank.
 
 A range's figures are sums over layer kinds (``taut.formulations.tables.priced_layers``), so equal ranges get equal
@@ -231,7 +231,10 @@ def _gathered_tokens(priced: PricedLayers, layer: LayerSpec) -> int:
     """Bytes of an expert group's tokens with their outputs or gradients, where each of its ranks has all, (4)."""
     if layer.experts is None or priced.block.ep == 1 or not priced.dispatch.gathers:
         return 0
-    return 2 * priced.output_bytes(layer) * priced.block.experts // priced.tp
+    score, tokens = priced.dispatch.score_bytes(priced.element), priced.output_bytes(layer) // priced.element
+    summed = score if score > priced.element else 0
+    rows = (2 * priced.element + summed) * tokens + layer.experts.num_experts * (score + 1) * tokens // layer.hidden
+    return rows * priced.block.experts // priced.tp
 
 
 def _messages(priced: PricedLayers, output: list[float], shards: int) -> Floats:

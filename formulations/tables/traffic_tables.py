@@ -20,6 +20,9 @@ REDUCTIONS = {"forward": 2, "none": 4, "selective": 4, "full": 6}
 """All-reduces of a layer and micro-batch in Megatron by recompute, (1); and exchanges of tokens, (4)."""
 PASSED = {"forward": 1, "none": 3, "selective": 4, "full": 4}
 """Times that keys and values pass their ring for a layer and micro-batch by recompute, (2)."""
+GATHERS = 4, 3
+"""Collectives of a layer whose tokens are gathered, forward and backward: of which experts take a token, of scores, and
+of tokens, and the sums of outputs; the gradients of all but the first, (4)."""
 EXCHANGED = {"forward": 1, "none": 2, "selective": 3, "full": 3}
 """Times that an all-to-all of context ranks goes to attention and back, by recompute, (2)."""
 
@@ -52,16 +55,19 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
     attention = "none" if modules and "core_attn" not in modules else kind
     repeated, exchanged = np.array([_again(layer, block, modules) for layer in kinds]).T
     reductions, exchanges = REDUCTIONS[kind], REDUCTIONS[kind] + 2 * exchanged
-    # Every second exchange forward, or of what is computed again, is a dispatch in its own format.
-    spared = (1 - priced.dispatch.dispatched) * ((2 if kind == "full" else 1) + exchanged)
-    exchanged_bytes = priced.dispatch.uneven * (exchanges - spared)
+    forward = (2 if kind == "full" else 1) + exchanged
+    backward = float(kind != "forward")
+    exchanged_bytes = np.array([_outputs_moved(layer, priced) for layer in kinds]).T
+    moved = exchanged_bytes[0] * forward + exchanged_bytes[1] * backward
     tp = block.tp
     tokens = [priced.micro_batch * layer.seq // block.cp for layer in kinds]
     output = np.array([priced.element * count * layer.hidden for count, layer in zip(tokens, kinds, strict=True)])
     summed, chosen = np.array([_feed_forward(layer, block) for layer in kinds]).T
     gathers = priced.dispatch.gathers
-    wide = (block.ep * (chosen > 0) if gathers else chosen) * (block.etp > 1)
-    summed_apart = (wide > 0) & (not gathers)
+    apart = chosen > 0
+    wide = (block.ep * moved if gathers else chosen * exchanges) * (block.etp > 1) * apart
+    summed_apart = exchanges * (wide > 0) * (not gathers)
+    waits = (GATHERS[0] * forward + GATHERS[1] * backward) * (block.experts - 1) if gathers else exchanges
     near, far = np.array([_copies(layer, priced) for layer in kinds]).T
     none = np.zeros(len(kinds))
 
@@ -73,19 +79,19 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
     return Traffic(
         sums(
             ring_factor(tp) * (reductions * summed / 2 + repeated) * output,
-            ring_factor(tp) * (exchanges * wide / 2) * output,
+            ring_factor(tp) * (wide / 2) * output,
         ),
-        sums(ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (exchanges * summed_apart / 2)),
+        sums(ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (summed_apart / 2)),
         coefficient * rings[0],
         coefficient * rings[1],
         coefficient * rings[2],
-        sums(none, exchanged_bytes * (near * output / tp)),
-        sums(none, exchanged_bytes * (far * output / tp)),
-        sums(none, exchanges * (chosen > 0) * (block.experts - 1 if gathers else 1)),
+        sums(none, moved * (near * output / tp)),
+        sums(none, moved * (far * output / tp)),
+        sums(none, waits * apart),
         sums(inside),
         sums(outside),
         sums(steps),
-        _weighed_sums(priced, [(1.0, hiding * (chosen > 0))]),
+        _weighed_sums(priced, [(1.0, hiding * apart)]),
     )
 
 
@@ -137,6 +143,16 @@ def _again(layer: LayerSpec, block: BlockShape, modules: Collection[Module]) -> 
     if "moe" in modules:
         return _feed_forward(layer, block)[0] - 1, int(block.ep > 1)
     return int("shared_experts" in modules and layer.experts.shared_ffn_hidden > 0 and block.ep > 1), 0
+
+
+def _outputs_moved(layer: LayerSpec, priced: PricedLayers) -> tuple[float, float]:
+    """Bytes of a dispatch and a combine over those of a layer's output, forward and backward, (4)."""
+    dispatch, element = priced.dispatch, priced.element
+    if not dispatch.gathers or layer.experts is None:
+        return dispatch.imbalance * (dispatch.dispatched + 1.0), dispatch.imbalance * 2.0
+    score, row = dispatch.score_bytes(element), element * layer.hidden
+    scores, summed = layer.experts.num_experts * score / row, score / element
+    return 1.0 + scores + layer.experts.num_experts / row + summed, summed + 1.0 + scores
 
 
 def _copies(layer: LayerSpec, priced: PricedLayers) -> tuple[float, float]:

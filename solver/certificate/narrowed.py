@@ -91,6 +91,7 @@ def _dispatched(dispatch: Mapping[str, Any]) -> str:
     """How tokens are dispatched, in words."""
     words = [str(dispatch.get("dispatcher", "flex"))]
     words += ["dispatched in fp8"] * bool(dispatch.get("fp8"))
+    words += [f"scores in {dispatch.get('router_dtype')}"] * bool(dispatch.get("router_dtype"))
     factor = float(dispatch.get("imbalance", 1.0))
     words += [f"imbalance factor {factor:g}"] * (factor > 1)
     words += ["hidden behind another micro-batch where passes alternate"] * bool(dispatch.get("overlap"))

@@ -6,7 +6,7 @@ import numpy as np
 
 from taut.data.calibration import TERMS, Calibration
 from taut.data.costs import CostRow, Module
-from taut.data.layers.dispatch import DISPATCHERS, DispatchSpec
+from taut.data.layers.dispatch import DISPATCHERS, ROUTER_FORMATS, DispatchSpec
 from taut.data.stack import SCHEDULES
 from taut.formulations.problem import PlanningProblem
 from tests.support.instances import random_problem
@@ -15,6 +15,8 @@ DEGREES = (2, 4, 8)
 SECONDS = ("forward_s", "input_grad_s", "weight_grad_s")
 MODULES: list[list[Module]] = [[], ["moe"], ["shared_experts", "mlp"], ["core_attn", "moe"], ["moe_act"]]
 """What selective recompute is of, in turn."""
+ROUTERS = (*ROUTER_FORMATS, None)
+"""Formats of the router's scores, in turn."""
 MOST_DEVICES = 4
 """Devices up to which orders of passes are enumerated: each placement runs its order."""
 
@@ -45,7 +47,7 @@ def _dispatch(seed: int) -> DispatchSpec:
     """Every dispatcher in turn, beside formats, imbalance and overlap where it has them."""
     imbalance = 1.0 + seed % 4 / 4
     if seed % 8 in (3, 6):
-        return DispatchSpec(dispatcher="allgather", imbalance=imbalance)
+        return DispatchSpec(dispatcher="allgather", imbalance=imbalance, router_dtype=ROUTERS[seed // 8 % 3])
     return DispatchSpec(dispatcher=DISPATCHERS[seed % 2], fp8=seed % 3 == 1, imbalance=imbalance, overlap=seed % 4 < 2)
 
 

@@ -12,17 +12,13 @@ consecutive tp cp ranks context rank c. In groups of ep etp consecutive ranks ev
 (3) A backward pass takes the gradients by input and weights on the slowest type of the tensor group; where an order
     runs them apart, each on the slowest for it.
 (4) With ep > 1 a device of a layer with experts sends its b s / (cp tp) tokens' outputs to its peers, twice forward,
-    twice backward and twice more where all is computed again. Each crosses once to every other node that has one of the
-    token's k of E experts, and within a node once to every device that has one, but from one of the node's g peers to
-    itself; none of n experts is among k with probability (E - n)! (E - k)! / ((E - n - k)! E!). Between nodes the rate
-    is the slowest between the group's, or an equal share of a node's cards if that is less, within nodes the slowest
-    there; both take their turn, and the largest latency. All-reduces (1) are one for attention, one for shared experts,
-    and with etp > 1 one of k outputs. Of exchanges that overlap, what a layer's passes take at least without recompute
-    is hidden, half of it forward. A plain all-to-all sends k rows of a token, each to one of ep devices. A row is times
-    the imbalance factor, and the first of two exchanges forward in the dispatch's format. Where all tokens of an expert
-    group are gathered, each goes to every device of it, evenly: every other node has one of its rows, within a node
-    every device but one of the g, with etp > 1 the all-reduce (1) is of ep outputs and has no latency of its own, and
-    the largest latency counts once for each other device of the group.
+    twice backward and twice more where all is computed again, in the copies and formats of
+    ``taut.solver.certificate.reference.exchanges``. Between nodes the rate is the slowest between the group's, or an
+    equal share of a node's cards if that is less, within nodes the slowest there; both take their turn, and the largest
+    latency. All-reduces (1) are one for attention, one for shared experts, and with etp > 1 one of k outputs. Of
+    exchanges that overlap, what a layer's passes take at least without recompute is hidden, half of it forward. Where
+    all tokens of an expert group are gathered, with etp > 1 the all-reduce (1) is of ep outputs and has no latency of
+    its own, and the largest latency counts once for each other device of the group.
 (5) Each of cp context ranks sends keys and values to the next cp - 1 times (p2p), forward once, backward twice, and
     once more where attention is computed again; as many where all gather them (all_gather). Their link is the slowest
     of those with one tensor rank, or between nodes the share of a node's cards of those of them that it holds. Where
@@ -44,6 +40,7 @@ import numpy as np
 from taut.data.arrays import Floats, Ints
 from taut.data.layers.layer import LayerSpec
 from taut.solver.certificate.reference.divisions import Stages
+from taut.solver.certificate.reference.exchanges import both_ways, copies
 from taut.solver.certificate.reference.layers import (
     RECOMPUTE,
     attention_inverse,
@@ -74,7 +71,7 @@ class Figures:
         self.passes = self.summed(self.by_layer)
         #: Bytes and numbers of all-reduces and tokens of experts, seconds of these that another micro-batch hides,
         #: bytes and number of all-to-alls of context ranks, and turns of keys by layers alike in these and in attention
-        #: (8 + kinds, chunks): forward, and all.
+        #: (9 + kinds, chunks): forward, and all.
         layers, one = self.layers, np.ones(len(row))
         kinds, of_kind = np.unique(np.stack([layers.keys, layers.core]), axis=1, return_inverse=True)
         self.turn_bytes, self.turn_flops = kinds
@@ -83,32 +80,32 @@ class Figures:
         usual, exchange = case.coefficient("tensor_parallel"), case.coefficient("exchange")
         gathers = case.dispatch.dispatcher == "allgather"
         wide = (self.choice.ep * (chosen > 0) if gathers else chosen) * (self.choice.etp > 1) * exchange
-        waits = self.choice.expert_group - 1 if gathers else 1
         each = np.array(
             [
-                (outputs * usual + wide) / 2 * layers.output,
+                outputs * usual / 2 * layers.output,
                 (outputs * usual + (wide > 0) * (not gathers) * exchange) / 2,
-                *self._copies() * layers.output * exchange * (1.0 if gathers else case.dispatch.imbalance),
-                (chosen > 0) * exchange * waits,
+                wide / 2 * layers.output,
+                *copies(case, choice, int(self.network.size.max()))
+                * layers.output
+                * exchange
+                * (1.0 if gathers else case.dispatch.imbalance),
+                (chosen > 0) * exchange * (self.choice.expert_group - 1 if gathers else 1),
                 (chosen > 0) * layers.hiding * case.hides(choice) / 2,
                 layers.moved * usual,
                 one * usual,
                 *turns * usual,
             ]
         )
-        #: Of two exchanges, to experts and back, the first is in the dispatch's own format.
-        self.both_ways = 1 + case.dispatch.dispatched
+        there, back = both_ways(case, choice)
         number = numbers_of_layers(case, choice)
-        each, more = number * each, number * self._repeated(set(case.space.get("recompute_modules", ())), each)
-        self.sent = np.array([2, 2, *[self.both_ways] * 2, 2, *[1] * (3 + len(turns))])[:, None] * each
+        modules = set(case.space.get("recompute_modules", ()))
+        each, more = number * each, number * self._repeated(modules, each, there)
+        self.sent = np.concatenate([there, np.ones((3 + len(turns), len(row)))]) * each
         self.is_last = np.isin(np.arange(len(row)), self.last)
         self.parameters, self.experts = self.summed(layers.parameters), self.summed(layers.experts)
-        whole = np.where(row == 2, 6, 4)
-        modules = set(case.space.get("recompute_modules", ()))
         again = np.where((row == 2) | (row == 1) & (not modules or "core_attn" in modules), 1, 0)
-        moved = np.where(row == 2, 2 * self.both_ways, self.both_ways) + 2
-        contexts = [*[2 + again] * 2, *[3 + again] * len(turns)]
-        times = np.array([whole, whole, moved, moved, whole, 0 * row + 2, *contexts])
+        contexts = np.array([0 * row + 2, *[2 + again] * 2, *[3 + again] * len(turns)])
+        times = np.concatenate([np.where(row == 2, 2 * there, there) + back, contexts])
         self.forward, self.every = self.summed(self.sent), self.summed(times * each + (row == 1) * more)
 
     @property
@@ -125,7 +122,7 @@ class Figures:
         outputs, chosen = np.array(found, dtype=float).T
         return outputs, chosen
 
-    def _repeated(self, modules: set[str], each: Floats) -> Floats:
+    def _repeated(self, modules: set[str], each: Floats, there: Floats) -> Floats:
         """What recomputing modules sends again, of what layers send in half of their passes' times, by layer, (6)."""
         found, usual = np.zeros_like(each), self.case.coefficient("tensor_parallel")
         for at, layer in enumerate(self.blocks):
@@ -133,32 +130,12 @@ class Figures:
             apart = layer.experts is not None and self.choice.ep > 1
             shared = layer.experts is not None and layer.experts.shared_ffn_hidden > 0
             if apart and "moe" in modules:
-                times = np.array([2, 2, *[self.both_ways] * 2, 2, *[0] * (len(each) - 5)])
-                found[:, at] = times * each[:, at] - one
+                found[:6, at] = there[:, at] * each[:6, at]
+                found[:, at] -= one
             elif apart:
                 found[:, at] = one * (shared and "shared_experts" in modules)
             else:
                 found[:, at] = one * (("mlp" if layer.experts is None else "moe") in modules)
-        return found
-
-    def _copies(self) -> Floats:
-        """Copies of a token of each layer that its device sends within nodes and to other nodes, (2, L), (4)."""
-        found, ep = np.zeros((2, len(self.blocks))), self.choice.ep
-        for at, layer in enumerate(self.blocks):
-            if layer.experts is not None and ep > 1:
-                count, chosen = layer.experts.num_experts, layer.experts.experts_per_token
-                here = min(ep, int(self.network.size.max()) // self.choice.etp)
-                if self.case.dispatch.dispatcher == "alltoall":
-                    found[:, at] = chosen / ep * (here - 1), chosen / ep * (ep - here)
-                    continue
-                if self.case.dispatch.dispatcher == "allgather":
-                    found[:, at] = ep // here * (here - 1), ep // here - 1
-                    continue
-                of_device, of_node = (
-                    1 - np.prod([(count - own - i) / (count - i) for i in range(chosen)])
-                    for own in (count // ep, count // ep * here)
-                )
-                found[:, at] = of_device * (ep - ep // here), of_node * (ep // here - 1)
         return found
 
     def summed(self, figures: Floats | Ints) -> Floats:
@@ -227,12 +204,12 @@ class Figures:
         return near, far, wait
 
     def rings(self, sent: Floats, rank: Ints) -> Floats:
-        """Seconds of what blocks of pipeline ranks (C,) exchange, (n, C, blocks), of (8 + kinds, C) figures."""
+        """Seconds of what blocks of pipeline ranks (C,) exchange, (n, C, blocks), of (9 + kinds, C) figures."""
         tp, found = self.choice.tp, np.zeros((len(self.devices), len(rank), self.choice.blocks))
-        moved, steps, near, far, exchanges, hidden, whole, times, *turns = sent[:, :, None]
+        moved, steps, sums, near, far, exchanges, hidden, whole, times, *turns = sent[:, :, None]
         if tp > 1:
             rate, latency = (figure[:, rank] for figure in self.group_link)
-            found = found + 2 * (tp - 1) / tp * moved / rate + 2 * (tp - 1) * steps * latency
+            found = found + 2 * (tp - 1) / tp * (moved + sums) / rate + 2 * (tp - 1) * steps * latency
         if self.choice.cp > 1:
             found = found + self._contexts(rank, whole, times, turns)
         if self.choice.ep > 1:

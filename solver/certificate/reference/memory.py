@@ -12,7 +12,7 @@ What a device of each pipeline rank holds, and which plans break a rule.
     checkpoints, otherwise activations.
 (3) For a moment a device holds the largest layer that recomputing brings back, the messages under way (one each way)
     with the gathered input under sequence parallelism, all keys and values with their gradients where context ranks
-    gather them, beside experts all inputs and outputs of an expert group whose ranks gather them, and the loss its
+    gather them, beside experts all that an expert group gathers and sums where its ranks do so, and the loss its
     logits or, if that is more, the gradients of the largest layer under ZeRO-2 and 3, until they are scattered: in the
     weights' format and, but for ZeRO-3 in a pipeline, in that of the sum.
 (4) Bytes are the sum of terms times coefficients, each rounded up, the overhead, and that of groups: once for several
@@ -33,8 +33,9 @@ from taut.data.arrays import Ints
 from taut.data.memory import MemoryModel
 from taut.data.units import GIB, KIB, MOST_BYTES
 from taut.solver.certificate.reference.divisions import Stages, forms_of, is_stated, of_layers
+from taut.solver.certificate.reference.exchanges import gathered_bytes
 from taut.solver.certificate.reference.host_shares import beyond_host
-from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of, layers_with_ends, numbers_of_layers
+from taut.solver.certificate.reference.layers import RECOMPUTE, layers_of, numbers_of_layers
 from taut.solver.certificate.reference.orders import Order
 from taut.solver.certificate.reference.space import CLOSED_FORM, Case, Choice
 
@@ -68,9 +69,7 @@ def memory_bytes(
     if choice.cp > 1 and choice.cp_comm == "all_gather":
         buffers = buffers + 2 * choice.cp * layers.keys * (numbers_of_layers(case, choice) > 0)
     if choice.ep > 1 and case.dispatch.dispatcher == "allgather":
-        routed = np.array([layer.experts is not None for layer in layers_with_ends(case, choice)])
-        of_group = layers.output * (choice.expert_group // choice.tp)
-        buffers = buffers + 2 * of_group * routed * (numbers_of_layers(case, choice) > 0)
+        buffers = buffers + gathered_bytes(case, choice, layers.output) * (numbers_of_layers(case, choice) > 0)
 
     def added(figures: Ints) -> Ints:
         return np.bincount(rank, figures, choice.pp).astype(int)

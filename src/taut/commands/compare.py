@@ -15,7 +15,7 @@ from taut.errors import DataError
     "global_batch", "seq", "mtp_layers", "profile", "memory_model", "calibration", "stack", "precision",
     "grad_precision", "optimizer_offload_fraction", "activation_offload_fraction",
     "overlap_moe_expert_parallel_comm", "moe_token_dispatcher",
-    "fp8_dispatch", "imbalance", "schedules", "time_limit", "work_limit",
+    "fp8_dispatch", "moe_router_dtype", "imbalance", "schedules", "time_limit", "work_limit",
 )  # fmt: skip
 def compare_command(
     model: Annotated[str, typer.Argument(metavar="MODEL|A.json", help="The model, as for plan; or a plan.")],

@@ -52,6 +52,9 @@ def _request(
     fp8_dispatch: Annotated[
         bool, typer.Option("--fp8-dispatch", help="Dispatch tokens to experts in fp8, forward.")
     ] = False,
+    moe_router_dtype: Annotated[
+        str | None, typer.Option(help="Of router scores, in which allgather sums outputs: fp32 or fp64.")
+    ] = None,
     imbalance: Annotated[
         float | None, typer.Option(help="Tokens of the fullest expert rank over the mean; default: 1, even routing.")
     ] = None,

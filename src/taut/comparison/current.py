@@ -22,7 +22,8 @@ EVEN = "even"
 CHUNKED = "interleaved-1f1b"
 """The schedule of stages in chunks, unless another is stated."""
 SHARE, ACTIVATIONS = "optimizer_offload_fraction", "activation_offload_fraction"
-OPTIONS = ("moe_token_dispatcher", "fp8_dispatch", "overlap_moe_expert_parallel_comm", SHARE, ACTIVATIONS)
+EXCHANGES = ("moe_token_dispatcher", "moe_router_dtype", "fp8_dispatch", "overlap_moe_expert_parallel_comm")
+OPTIONS = (*EXCHANGES, SHARE, ACTIVATIONS)
 """Options of a request that a configuration may state: how expert ranks exchange tokens, what is on hosts."""
 MODULES = "offload_modules"
 """The fixed value that both have: modules whose inputs are on hosts."""

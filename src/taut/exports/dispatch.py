@@ -4,7 +4,8 @@ How expert ranks exchange tokens, in Megatron-LM's flags and back.
 A plan's ``flex`` dispatcher is Megatron-LM's with the backend that the plan's nodes ask for: DeepEP in nodes of up to
 eight GPUs, HybridEP in NVLink domains of more, which no other backend spans, and NCCL EP where rows are dispatched in
 fp8, which it alone can, in the fused products of mxfp8. A single expert rank exchanges nothing, and has a dispatcher
-that every installation has. A command line that names none has Megatron-LM's default, a gather of all tokens. Source:
+that every installation has. A command line that names none has Megatron-LM's default, a gather of all tokens. The
+format of the router's scores is written where the plan states one. Source:
 megatron/core/transformer/transformer_config.py of August 2026.
 """
 
@@ -19,6 +20,7 @@ TYPE, BACKEND = "--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend"
 DEEPEP = "--moe-enable-deepep"
 """The switch of DeepEP before there were other backends."""
 FORMAT, NARROW = "--moe-dispatch-fwd-dtype", "mxfp8"
+SCORES = "--moe-router-dtype"
 FUSED = "--use-transformer-engine-op-fuser"
 OVERLAP = "--overlap-moe-expert-parallel-comm"
 NODE = 8
@@ -67,6 +69,8 @@ def dispatch_flags(job: Job) -> Iterator[tuple[str, str | None]]:
     if backend == "ncclep":
         yield FORMAT, NARROW
         yield FUSED, None
+    if job.dispatch.router_dtype:
+        yield SCORES, job.dispatch.router_dtype
     if job.hides_exchange:
         yield OVERLAP, None
 
@@ -85,6 +89,8 @@ def dispatch_settings(job: Job) -> dict[str, Any]:
         found["model.moe_flex_dispatcher_backend"] = backend
     if backend == "ncclep":
         found |= {"model.moe_dispatch_fwd_dtype": NARROW, "model.use_transformer_engine_op_fuser": True}
+    if job.dispatch.router_dtype:
+        found["model.moe_router_dtype"] = job.dispatch.router_dtype
     if job.hides_exchange:
         found |= {"model.moe_shared_expert_overlap": False, "comm_overlap.overlap_moe_expert_parallel_comm": True}
     return found
@@ -103,6 +109,8 @@ def stated_dispatch(flags: Mapping[str, str | None]) -> dict[str, Any]:
     if kind not in DISPATCHERS:
         raise DataError(f"{TYPE} {kind or ''}: expected one of {', '.join(DISPATCHERS)}, which are priced")
     found: dict[str, Any] = {"moe_token_dispatcher": kind}
+    if scores := flags.get(SCORES):
+        found["moe_router_dtype"] = scores
     if flags.get(FORMAT) == NARROW:
         found["fp8_dispatch"] = True
     if OVERLAP in flags:

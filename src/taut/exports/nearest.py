@@ -131,6 +131,7 @@ def _exchanges(dispatch: DispatchSpec, stack: str) -> dict[str, Any]:
     return {
         "moe_token_dispatcher": dispatch.dispatcher,
         "fp8_dispatch": dispatch.fp8,
+        "moe_router_dtype": dispatch.router_dtype,
         "overlap_moe_expert_parallel_comm": dispatch.overlap,
     }
 

@@ -29,7 +29,7 @@ from taut.data.calibration import Calibration
 from taut.data.cluster import ClusterSpec
 from taut.data.costs import CostTable
 from taut.data.device import Precision
-from taut.data.layers.dispatch import DISPATCHERS, Dispatcher
+from taut.data.layers.dispatch import DISPATCHERS, ROUTER_FORMATS, Dispatcher, RouterFormat
 from taut.data.memory import GradPrecision, MemoryModel
 from taut.data.model import ModelSpec
 from taut.data.spec import Spec, shorten
@@ -65,6 +65,7 @@ class PlanOptions(TypedDict, total=False):
     overlap_moe_expert_parallel_comm: bool
     moe_token_dispatcher: str | None
     fp8_dispatch: bool
+    moe_router_dtype: str | None
     imbalance: float | None
     calibration: Calibration | Name | Mapping[str, Any] | None
     stack: Stack | Name | Mapping[str, Any] | None
@@ -198,6 +199,7 @@ class PlanRequest(BaseModel):
     overlap_moe_expert_parallel_comm: Annotated[bool, BeforeValidator(flag)] = False
     moe_token_dispatcher: Annotated[Dispatcher | None, optional(one_of_names(DISPATCHERS))] = None
     fp8_dispatch: Annotated[bool, BeforeValidator(flag)] = False
+    moe_router_dtype: Annotated[RouterFormat | None, optional(one_of_names(ROUTER_FORMATS))] = None
     imbalance: Annotated[
         float | None, optional(number("expected a factor of 1 to 1000", lambda factor: 1 <= factor <= 1000))
     ] = None

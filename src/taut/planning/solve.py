@@ -97,9 +97,10 @@ def plan(
 
         ``overlap_grad_reduce``: whether gradients are reduced during the last backward pass, in ``step``.
 
-        ``overlap_moe_expert_parallel_comm``, ``moe_token_dispatcher``, ``fp8_dispatch``, ``imbalance``: how expert
-        ranks exchange tokens: hidden behind another micro-batch, by ``flex`` (the default), ``alltoall`` or
-        ``allgather``, in fp8 forward, and the load of the fullest rank over the mean, by default 1.
+        ``overlap_moe_expert_parallel_comm``, ``moe_token_dispatcher``, ``fp8_dispatch``, ``moe_router_dtype``,
+        ``imbalance``: how expert ranks exchange tokens: hidden behind another micro-batch, by ``flex`` (the default),
+        ``alltoall`` or ``allgather``, in fp8 forward, the router's scores in ``fp32`` or ``fp64``, and the load of the
+        fullest rank over the mean, by default 1.
 
         ``calibration``: coefficients fitted on measured runs, by catalog name or file; the stated efficiencies
         without it.

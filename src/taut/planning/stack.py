@@ -182,6 +182,7 @@ def _dispatch(request: PlanRequest, model: ModelSpec, stack: Stack) -> DispatchS
         "overlap_moe_expert_parallel_comm": ("overlap", request.overlap_moe_expert_parallel_comm or None),
         "moe_token_dispatcher": ("dispatcher", request.moe_token_dispatcher),
         "fp8_dispatch": ("fp8", request.fp8_dispatch or None),
+        "moe_router_dtype": ("router_dtype", request.moe_router_dtype),
         "imbalance": ("imbalance", request.imbalance),
     }
     given = {field: (name, value) for field, (name, value) in asked.items() if value is not None}

@@ -105,12 +105,20 @@ def test_rows_of_experts_are_put_in_order_once_where_all_tokens_are_gathered() -
     """On 4 ranks 96 tokens with 2 rows of 64 in 2 bytes: 4 times 2 rows, and 4 rows that begin as 0."""
     given, shape = layer(experts=EXPERTS), layer_shape(layer(experts=EXPERTS), 1, 3)
     traded, gathered = (
-        routing_bytes(given, shape, 1, rates_of(DEVICE, "bf16", None, gathers=gathers), RANKS)
-        for gathers in (False, True)
+        routing_bytes(given, shape, 1, rates_of(DEVICE, "bf16", None, summed=summed), RANKS) for summed in (0, 2)
     )
     row, scores = 64 * 2, 12 * 8
     assert gathered == 96 * ((4 * 2 + 4) * row + scores)
     assert traded == 96 * (2 * 4 * 2 * row + scores)
+
+
+def test_outputs_that_are_summed_in_a_wider_format_are_cast() -> None:
+    """On 4 ranks each of 96 tokens has 4 rows of 64, and one sum: read in 2 and written in 4 bytes, or the reverse."""
+    given, shape = layer(experts=EXPERTS), layer_shape(layer(experts=EXPERTS), 1, 3)
+    alike, wide = (
+        routing_bytes(given, shape, 1, rates_of(DEVICE, "bf16", None, summed=summed), RANKS) for summed in (2, 4)
+    )
+    assert wide - alike == 96 * (4 + 1) * 64 * (2 + 4)
 
 
 def test_the_fullest_of_several_ranks_has_more_rows_of_experts_alone() -> None:

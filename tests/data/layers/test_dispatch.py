@@ -12,10 +12,15 @@ def test_a_dispatch_in_fp8_has_a_scale_for_128_numbers() -> None:
     assert USUAL_DISPATCH.dispatched == 1.0
 
 
-def test_a_gather_is_even_and_has_no_format_of_its_own() -> None:
-    """Every rank gathers as many tokens as any other, in bf16, and nothing hides it."""
-    assert DispatchSpec(dispatcher="allgather", imbalance=1.5).uneven == 1.0
-    assert DispatchSpec(dispatcher="alltoall", imbalance=1.5).uneven == 1.5
+def test_scores_have_the_format_of_activations_unless_one_is_stated() -> None:
+    """2 or 4 bytes as numbers of activations have, 4 in fp32 and 8 in fp64 whatever these are."""
+    assert [USUAL_DISPATCH.score_bytes(element) for element in (2, 4)] == [2, 4]
+    assert [DispatchSpec(router_dtype="fp32").score_bytes(element) for element in (2, 4)] == [4, 4]
+    assert DispatchSpec(router_dtype="fp64").score_bytes(2) == 8
+
+
+def test_a_gather_has_no_fp8_and_nothing_hides_it() -> None:
+    """Both are refused by name."""
     with pytest.raises(DataError, match="dispatcher is allgather, which gathers nothing in fp8"):
         DispatchSpec.parse({"dispatcher": "allgather", "fp8": True}, "dispatch")
     with pytest.raises(DataError, match="dispatcher is allgather, which hides no exchange"):

@@ -46,22 +46,44 @@ def test_an_all_to_all_sends_every_row() -> None:
 
 @pytest.mark.parametrize("chosen_experts", [1, 2, 6])
 def test_a_gather_sends_all_tokens_whatever_experts_they_chose(chosen_experts: int) -> None:
-    """Eight ranks of a node gather 7 shares of tokens each in 7 steps, and hold all 8 with their outputs."""
+    """Eight ranks of a node gather 7 shares of tokens each with the scores of 8 experts, and hold all 8."""
     experts = {"experts": EXPERTS | {"experts_per_token": chosen_experts}}
     given = problem(moe_token_dispatcher="allgather", imbalance=1.5, model=experts)
     candidate = chosen(given, pp=1)
     both, forward = given.traffic(candidate)
-    # 512 tokens of 512 numbers of 2 bytes, before the experts and back behind them.
-    share = 512 * 512 * 2
-    assert forward.near_bytes[0, 1] == pytest.approx(2 * 7 * share * given.coefficient("exchange"))
-    assert forward.expert_steps[0, 1] == pytest.approx(2 * 7 * given.coefficient("exchange"))
-    np.testing.assert_allclose(both.near_bytes[:, 0, 1], np.array([4, 4, 6]) / 2 * forward.near_bytes[0, 1])
+    # 512 tokens of 512 numbers of 2 bytes with 8 scores of 2 and 8 choices of 1 byte, and 512 numbers back; backward
+    # 512 numbers, and as many with 8 scores back.
+    there, back = 512 * (1024 + 8 * 3 + 1024), 512 * (1024 + 1024 + 8 * 2)
+    exchange = given.coefficient("exchange")
+    assert forward.near_bytes[0, 1] == pytest.approx(7 * there * exchange, rel=1e-12)
+    # Three gathers and a sum forward; a gather and two sums backward; 7 steps each.
+    assert forward.expert_steps[0, 1] == pytest.approx(4 * 7 * exchange)
+    np.testing.assert_allclose(both.expert_steps[:, 0, 1], np.array([7, 7, 11]) * 7 * exchange)
+    sent = 7 * exchange * np.array([there + back, there + back, 2 * there + back])
+    np.testing.assert_allclose(both.near_bytes[:, 0, 1], sent, rtol=1e-12)
     assert not both.far_bytes[:, 0, 8].any()
     plain = problem(moe_token_dispatcher="alltoall", imbalance=1.5, model=experts)
     buffers = [each.tables(chosen(each, pp=1)).buffers[0, 8] for each in (given, plain)]
-    assert buffers[0] - buffers[1] == 2 * 8 * share
+    assert buffers[0] - buffers[1] == 8 * 512 * (2 * 1024 + 8 * 3)
     kept = [each.tables(chosen(each, pp=1)).activation[:, 0, 8] for each in (given, plain)]
     np.testing.assert_array_equal(kept[0], kept[1])
+
+
+@pytest.mark.parametrize(("router", "score"), [("fp32", 4), ("fp64", 8)])
+def test_outputs_are_summed_in_the_format_of_scores(router: str, score: int) -> None:
+    """Outputs go back in it, and their gradients come in it; other dispatchers send as many bytes as without."""
+    usual, wide = (problem(moe_token_dispatcher="allgather", moe_router_dtype=kind) for kind in (None, router))
+    more = [each.traffic(chosen(each, pp=1))[0].near_bytes[0, 0, 1] for each in (usual, wide)]
+    # Of a token 512 numbers twice and 8 scores twice, each score - 2 bytes more.
+    expected = 7 * 512 * (score - 2) * (2 * 512 + 2 * 8) * usual.coefficient("exchange")
+    assert more[1] - more[0] == pytest.approx(expected, rel=1e-12)
+    buffers = [each.tables(chosen(each, pp=1)).buffers[0, 8] for each in (usual, wide)]
+    # A third copy of 512 numbers in the wide format.
+    assert buffers[1] - buffers[0] == 8 * 512 * (512 * score + 8 * (score - 2))
+    for kind in ("flex", "alltoall"):
+        plain, same = (problem(moe_token_dispatcher=kind, moe_router_dtype=each) for each in (None, router))
+        sent = [each.traffic(chosen(each, pp=1))[0].near_bytes for each in (plain, same)]
+        np.testing.assert_array_equal(sent[0], sent[1])
 
 
 @pytest.mark.parametrize(
@@ -84,13 +106,15 @@ def test_a_gather_is_a_ring_of_the_whole_group(
     given, dense = (problem(fix=fix, moe_token_dispatcher=kind, model=MANY) for kind in ("allgather", "alltoall"))
     forward, other = (each.traffic(chosen(each, pp=1, **fix))[1] for each in (given, dense))
     exchange, tp = given.coefficient("exchange"), fix.get("tp", 1)
-    share = 512 * 512 * 2 / tp
-    assert forward.near_bytes[0, 1] == pytest.approx(2 * near * share * exchange)
-    assert forward.far_bytes[0, 1] == pytest.approx(2 * far * share * exchange)
-    assert forward.expert_steps[0, 1] == pytest.approx(2 * steps * exchange)
+    # There with 16 scores of 2 and 16 choices of 1 byte, and back without.
+    both_ways, share = 512 * (1024 + 16 * 3 + 1024) / tp, 512 * 1024 / tp
+    assert forward.near_bytes[0, 1] == pytest.approx(near * both_ways * exchange, rel=1e-12)
+    assert forward.far_bytes[0, 1] == pytest.approx(far * both_ways * exchange, rel=1e-12)
+    assert forward.expert_steps[0, 1] == pytest.approx(4 * steps * exchange)
     # Beside an all-to-all tensor ranks gather two rows of each token of theirs, half of 2 tp shares, in a ring's steps.
     rows = 2 * tp / 2 * (fix.get("etp", 1) > 1)
-    assert forward.group_bytes[0, 1] - other.group_bytes[0, 1] == pytest.approx(2 * (group - rows) * share * exchange)
+    more = (group * both_ways - 2 * rows * share) * exchange
+    assert forward.group_bytes[0, 1] - other.group_bytes[0, 1] == pytest.approx(more, rel=1e-12)
     gathered = (fix.get("etp", 1) > 1) * 2 * exchange
     assert other.group_steps[0, 1] - forward.group_steps[0, 1] == pytest.approx(gathered)
 
@@ -124,7 +148,7 @@ def test_a_certificate_with_another_dispatcher_is_refused() -> None:
     plan = taut.plan(model, "dgx-h100:2", global_batch=32, fix=fix, moe_token_dispatcher="allgather")
     assert plan.verify().holds
     document = plan.document
-    for dispatch in ({"dispatcher": "alltoall"}, {}):
+    for dispatch in ({"dispatcher": "alltoall"}, {}, {"dispatcher": "allgather", "router_dtype": "fp32"}):
         changed = copy.deepcopy(document)
         changed["certificate"]["space"]["dispatch"] = dispatch
         assert not verify_document(changed).holds

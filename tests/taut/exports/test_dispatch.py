@@ -68,6 +68,18 @@ def test_the_priced_dispatcher_is_exported(
     assert "--moe-grouped-gemm" in flags and "--overlap-moe-expert-parallel-comm" not in flags
 
 
+def test_the_format_of_scores_is_exported_and_read_back() -> None:
+    """A stated one in the flag and the setting of its name, and back to the option; none where none is stated."""
+    stated, plain = planned(moe_router_dtype="fp32"), planned()
+    assert megatron_flags(stated)["--moe-router-dtype"] == "fp32"
+    assert bridge_settings(stated)["model.moe_router_dtype"] == "fp32"
+    assert settings_of_flags(flags_text(megatron_flags(stated)))["moe_router_dtype"] == "fp32"
+    assert "--moe-router-dtype" not in megatron_flags(plain)
+    assert "moe_router_dtype" not in settings_of_flags(flags_text(megatron_flags(plain)))
+    with pytest.raises(FieldError, match="moe_router_dtype: bf16, expected one of fp32, fp64"):
+        planned(moe_router_dtype="bf16")
+
+
 def test_overlap_is_exported_where_the_plan_hides_exchanges() -> None:
     """In one stage it hides them and asks for several connections; in plain 1F1B of two stages it hides nothing."""
     one = planned(overlap_moe_expert_parallel_comm=True)

@@ -51,8 +51,8 @@ def test_a_row_has_a_dispatcher(dispatcher: Any) -> None:
     assert said["error"] == ""
     assert said["step_time_s"] == pytest.approx(found.step_time_s, rel=1e-9)
     assert said["memory_bytes"] == max(found.predicted.memory_bytes)
-    # Four shares of the tokens in a context rank's place, and as many outputs.
-    gathered = 2 * 4 * 2 * 2048 * 1024 * (dispatcher == "allgather")
+    # Four shares of the tokens in a context rank's place and as many outputs, 8 scores of 2 and 8 choices of 1 byte.
+    gathered = 4 * 2048 * (2 * 2 * 1024 + 8 * 3) * (dispatcher == "allgather")
     assert said["memory_bytes"] - usual["memory_bytes"] == gathered
 
 
