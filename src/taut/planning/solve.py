@@ -98,9 +98,8 @@ def plan(
         ``overlap_grad_reduce``: whether gradients are reduced during the last backward pass, in ``step``.
 
         ``overlap_moe_expert_parallel_comm``, ``moe_token_dispatcher``, ``fp8_dispatch``, ``moe_router_dtype``,
-        ``imbalance``: how expert ranks exchange tokens: hidden behind another micro-batch, by ``flex`` (the default),
-        ``alltoall`` or ``allgather``, in fp8 forward, the router's scores in ``fp32`` or ``fp64``, and the load of the
-        fullest rank over the mean, by default 1.
+        ``imbalance``: how expert ranks exchange tokens: hidden behind another micro-batch, by ``flex`` (the default) or
+        ``taut.data.layers.dispatch``'s others, in fp8 forward, scores in fp32 or fp64, and the fullest rank's load.
 
         ``calibration``: coefficients fitted on measured runs, by catalog name or file; the stated efficiencies
         without it.
