@@ -233,11 +233,7 @@ class PlanRequest(BaseModel):
     def limits(self) -> Limits:
         """When the search stops, and on how many threads it runs."""
         return Limits(
-            time_limit=self.time_limit,
-            work_limit=self.work_limit,
-            gap=self.gap,
-            seed=self.seed,
-            workers=self.workers,
+            time_limit=self.time_limit, work_limit=self.work_limit, gap=self.gap, seed=self.seed, workers=self.workers
         )
 
 
