@@ -34,6 +34,7 @@ from taut.formulations.tables.learned_memory import network_stage_memory
 from taut.formulations.tables.memory import DeviceMemory, StageMemory, budgets, device_memory, stage_memory
 from taut.formulations.tables.optimizer_offload import OffloadedShares
 from taut.formulations.tables.priced_layers import PassTables, PricedLayers, pass_tables
+from taut.formulations.tables.recent import Recent
 from taut.formulations.tables.stage_tables import StageTables, stage_tables
 from taut.formulations.tables.traffic_tables import traffic_tables
 
@@ -41,6 +42,8 @@ LatencyModel = Literal["step", "pipette", "pipette-printed", "amp"]
 LATENCY_MODELS: tuple[LatencyModel, ...] = ("step", "pipette", "pipette-printed", "amp")
 WHOLE_STEP: tuple[LatencyModel, ...] = ("step", "pipette")
 """Models that price every schedule, and the optimizer."""
+MOST_KEPT = 384 * 2**20
+"""Bytes of tables that a problem keeps, twice: a hundred sets of 126 layers each, or thousands of 32."""
 Key = tuple[object, ...]
 
 
@@ -61,11 +64,8 @@ class PlanningProblem:
     latency_model: LatencyModel = "step"
     calibration: Calibration | None = None
     overlap_grad_reduce: bool = False
-    _tables: dict[Key, StageTables] = field(default_factory=dict, repr=False, compare=False)
-    _on_hosts: dict[Candidate, StageTables] = field(init=False, default_factory=dict, repr=False, compare=False)
-    _passes: dict[Key, PassTables] = field(default_factory=dict, repr=False, compare=False)
-    _priced: dict[Key, PricedLayers] = field(init=False, default_factory=dict, repr=False, compare=False)
-    _traffic: dict[Key, tuple[Traffic, Traffic]] = field(init=False, default_factory=dict, repr=False, compare=False)
+    _shared: Recent = field(default_factory=lambda: Recent(MOST_KEPT), repr=False, compare=False)
+    _own: Recent = field(init=False, default_factory=lambda: Recent(MOST_KEPT), repr=False, compare=False)
     _latest: dict[Key, StageMemory] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -155,24 +155,23 @@ class PlanningProblem:
         """Seconds, bytes and messages of every range of layers under a candidate."""
         if not candidate.activation_offload:
             return self._stage_tables(candidate)
-        if candidate not in self._on_hosts:
-            memory, tables = self.memory_of(candidate), self._stage_tables(candidate)
-            self._on_hosts[candidate] = within_hosts(self.cluster, memory, candidate, tables)
-        return self._on_hosts[candidate]
+        memory, tables = self.memory_of(candidate), self._stage_tables(candidate)
+        return self._own.get(candidate, lambda: within_hosts(self.cluster, memory, candidate, tables))
 
     def _stage_tables(self, candidate: Candidate) -> StageTables:
         single, shared = candidate.pp == 1, candidate.pp == 1 or candidate.schedule in ON_V
         key = *self._key(candidate), candidate.sequence_parallel, single, shared, self.hides_exchange(candidate)
-        if key not in self._tables:
-            self._tables[key] = stage_tables(
+        return self._shared.get(
+            ("stages", *key),
+            lambda: stage_tables(
                 self.priced_layers(candidate),
                 sequence_parallel=candidate.sequence_parallel,
                 single_stage=single,
                 shared_head=shared,
                 traffic=self.traffic(candidate),
                 logit_bytes=self.memory.logit_bytes(candidate.tp, self.fused_loss),
-            )
-        return self._tables[key]
+            ),
+        )
 
     def _key(self, candidate: Candidate) -> Key:
         """What prices of layers depend on: the links as well where activations are on hosts."""
@@ -181,38 +180,36 @@ class PlanningProblem:
     def traffic(self, candidate: Candidate) -> tuple[Traffic, Traffic]:
         """Traffic within blocks of every range of layers, of both passes and of the forward pass."""
         hides = self.hides_exchange(candidate)
-        key = *self._key(candidate), hides
-        if key not in self._traffic:
-            coefficients = self.coefficient("tensor_parallel"), self.coefficient("exchange")
-            self._traffic[key] = traffic_tables(self.priced_layers(candidate), *coefficients, hides=hides)
-        return self._traffic[key]
+        coefficients = self.coefficient("tensor_parallel"), self.coefficient("exchange")
+        return self._own.get(
+            ("traffic", *self._key(candidate), hides),
+            lambda: traffic_tables(self.priced_layers(candidate), *coefficients, hides=hides),
+        )
 
     def passes(self, candidate: Candidate) -> PassTables:
         """Seconds of every range of layers by pass under a candidate."""
-        key = self._key(candidate)
-        if key not in self._passes:
-            self._passes[key] = pass_tables(self.priced_layers(candidate))
-        return self._passes[key]
+        key = "passes", *self._key(candidate)
+        return self._shared.get(key, lambda: pass_tables(self.priced_layers(candidate)))
 
     def priced_layers(self, candidate: Candidate) -> PricedLayers:
         """Layers with their prices at a candidate's degrees."""
-        key = self._key(candidate)
-        if key not in self._priced:
-            self._priced[key] = PricedLayers(
-                model=self.model,
-                costs=self.costs,
-                device_types=self.device_types,
-                precision=self.memory.precision,
-                block=candidate.block,
-                micro_batch=candidate.micro_batch,
-                node_size=int(self.links.gpus_per_node.max()),
-                modules=tuple(self.space.recompute_modules),
-                core_inverse=self._core_inverse,
-                ends=candidate.empty_ends,
-                dispatch=self.space.dispatch,
-                hosts=activations_on_hosts(self.cluster, self.space, candidate),
-            )
-        return self._priced[key]
+        return self._own.get(("priced", *self._key(candidate)), lambda: self._priced_layers(candidate))
+
+    def _priced_layers(self, candidate: Candidate) -> PricedLayers:
+        return PricedLayers(
+            model=self.model,
+            costs=self.costs,
+            device_types=self.device_types,
+            precision=self.memory.precision,
+            block=candidate.block,
+            micro_batch=candidate.micro_batch,
+            node_size=int(self.links.gpus_per_node.max()),
+            modules=tuple(self.space.recompute_modules),
+            core_inverse=self._core_inverse,
+            ends=candidate.empty_ends,
+            dispatch=self.space.dispatch,
+            hosts=activations_on_hosts(self.cluster, self.space, candidate),
+        )
 
     @cached_property
     def _core_inverse(self) -> float:

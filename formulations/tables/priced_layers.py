@@ -109,11 +109,6 @@ class PricedLayers:
     def _holds(self) -> tuple[Floats, Floats, Floats]:
         return _held_by_ranges(tuple(layer.kind for layer in self.model.blocks), self.ends, self.model.mtp_layers)
 
-    @cached_property
-    def whole_seconds(self) -> Floats:
-        """Sums of the costs of all passes over every range (types, recompute, L+1, L+1)."""
-        return self.seconds(lambda cost: cost.seconds)
-
     def sums(self, per_kind: Sequence[float], at_first: float, at_last: float) -> Floats:
         """Sum (1) of a figure of layers, embedding and head over every range."""
         total = at_first * self.first + at_last * self.last

@@ -126,7 +126,7 @@ def stage_tables(
         If a cost is neither in the table nor between two entries.
     """
     model, tp, kinds, count, ranges = priced.model, priced.tp, priced.kinds, priced.count, priced.sums
-    seconds = priced.whole_seconds
+    seconds = priced.seconds(lambda cost: cost.seconds)
     output = [float(priced.output_bytes(layer)) for layer in kinds]
     both, forward = traffic or traffic_tables(priced)
     kept = {r: _most([priced.prices(d, r) for d in priced.device_types], sequence_parallel) for r in RECOMPUTE}

@@ -4,7 +4,7 @@ Traffic of every range of layers within a block: ``taut.formulations.tables.bloc
 A layer's bytes, steps and hidden seconds are sums over its kinds (``taut.formulations.tables.priced_layers`` (1)).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -45,7 +45,19 @@ def traffic_tables(
     hiding = priced.hiding if hides else 0.0
     both = [_traffic(priced, coefficient, exchange, kind, hiding) for kind in RECOMPUTE]
     forward = _traffic(priced, coefficient, exchange, "forward", hiding / 2)
-    return Traffic(*(np.stack(figures) for figures in zip(*both, strict=True))), forward
+    return Traffic(*(_stacked(figures) for figures in zip(*both, strict=True))), forward
+
+
+def no_traffic(shape: tuple[int, ...]) -> Floats:
+    """Zeros that take no memory: most blocks have no context ranks and no expert ranks."""
+    return np.broadcast_to(np.zeros(1), shape)
+
+
+def _stacked(figures: Sequence[Floats]) -> Floats:
+    """The figures of every recompute in one array."""
+    first = figures[0]
+    without = all(figure.base is not None and not any(figure.strides) for figure in figures)
+    return no_traffic((len(figures), *first.shape)) if without else np.stack(figures)
 
 
 def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: str, hiding: float) -> Traffic:
@@ -75,6 +87,7 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
         return _weighed_sums(priced, [(coefficient, common), (exchange, experts)])
 
     rings = _rings(priced, np.array(tokens), PASSED[attention])
+    rings = coefficient * rings if rings.any() else rings
     inside, outside, steps = _all_to_alls(priced, np.array(tokens), EXCHANGED[attention])
     return Traffic(
         sums(
@@ -82,9 +95,9 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
             ring_factor(tp) * (wide / 2) * output,
         ),
         sums(ring_steps(tp) * (reductions * summed / 2 + repeated), ring_steps(tp) * (summed_apart / 2)),
-        coefficient * rings[0],
-        coefficient * rings[1],
-        coefficient * rings[2],
+        rings[0],
+        rings[1],
+        rings[2],
         sums(none, moved * (near * output / tp)),
         sums(none, moved * (far * output / tp)),
         sums(none, waits * apart),
@@ -97,16 +110,15 @@ def _traffic(priced: PricedLayers, coefficient: float, exchange: float, kind: st
 
 def _weighed_sums(priced: PricedLayers, parts: list[tuple[float, Floats]]) -> Floats:
     """Sums of figures by kind over every range, each times its coefficient."""
-    # Most blocks have no context ranks and no expert ranks.
     some = [weight * priced.sums(figure.astype(float).tolist(), 0, 0) for weight, figure in parts if figure.any()]
-    return np.asarray(sum(some[1:], some[0]) if some else np.zeros_like(priced.first))
+    return np.asarray(sum(some[1:], some[0]) if some else no_traffic(priced.first.shape))
 
 
 def _rings(priced: PricedLayers, tokens: Ints, passes: int) -> Floats:
     """Bytes, steps and hidden seconds of context rings of every range, (3, L+1, L+1, layers alike), (2) and (3)."""
     block, inner = priced.block, inner_contexts(priced.tp, priced.cp, priced.node_size)
     if priced.cp == 1:
-        return np.zeros((3, *priced.first.shape, 1))
+        return no_traffic((3, *priced.first.shape, 1))
     turns = {"a2a": 0, "a2a+p2p": block.cp // inner - 1}.get(block.cp_comm, block.cp - 1)
     sent = priced.element * tokens * np.array([layer.keys_and_values(block.tp) for layer in priced.kinds])
     hides = priced.core_inverse if block.cp_comm != "all_gather" else 0.0

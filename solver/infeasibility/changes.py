@@ -21,10 +21,11 @@ from taut.data.costs import RECOMPUTE, CostTable
 from taut.data.stack import catalog_stack
 from taut.data.units import GIB, KIB
 from taut.formulations.degrees import tensor_degrees
-from taut.formulations.problem import PlanningProblem
+from taut.formulations.problem import MOST_KEPT, PlanningProblem
 from taut.formulations.space import FIXABLE, Candidate, StrategySpace
 from taut.formulations.tables.host_shares import ActivationOffload, OptimizerOffload
 from taut.formulations.tables.optimizer_offload import SHARES, describes_hosts
+from taut.formulations.tables.recent import Recent
 from taut.solver.infeasibility.feasibility import Fit, any_fits, best_fit, least_share
 
 Stop = Callable[[], bool]
@@ -117,7 +118,7 @@ def _tensor_degree(problem: PlanningProblem, pricing: Pricing) -> PlanningProble
     if largest <= problem.space.max_tp:
         return _freed(problem, "tp", "dp")
     changed = _freed(problem, "tp", "dp", max_tp=largest)
-    return changed and replace(changed, costs=pricing(largest), _tables={}, _passes={})
+    return changed and replace(changed, costs=pricing(largest), _shared=Recent(MOST_KEPT))
 
 
 def _schedule(problem: PlanningProblem, pricing: Pricing) -> PlanningProblem | None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from taut.formulations.problem import PlanningProblem
+from taut.formulations.tables.recent import Recent
 from taut.solver.bounds.computations import partition
 from taut.solver.bounds.copies import cases
 from taut.solver.bounds.ladder import Ladder
@@ -52,7 +53,7 @@ def test_copies_of_two_racks_cross_between_them_in_gathers_or_in_rings() -> None
         {"name": "racks", "nodes": [nodes.model_dump()], "bandwidth_matrix": {"unit": "Gb/s", "rows": rows}}
     )
     space = given.space.model_copy(update={"global_batch": 8})
-    found = replace(given, cluster=cluster, space=space, _tables={}, _passes={})
+    found = replace(given, cluster=cluster, space=space, _shared=Recent(0))
     candidate = next(choice for choice in found.candidates if choice.dp_shard)
     across = 1 / (slow * 1e9 / 8)
     for case in cases(found, candidate, BestLinks(found.links, found.rings)):

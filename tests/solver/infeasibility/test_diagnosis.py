@@ -16,6 +16,7 @@ from taut.data.units import GIB, KIB
 from taut.formulations.latency import memory_bytes
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.space import Candidate
+from taut.formulations.tables.recent import Recent
 from taut.solver.infeasibility.changes import CHANGES, Remedy
 from taut.solver.infeasibility.diagnosis import Infeasibility, diagnose, explain_infeasible
 from taut.solver.infeasibility.feasibility import fits
@@ -102,7 +103,7 @@ def test_only_zero_3_helps() -> None:
 def test_only_zero_3_without_the_margin_helps() -> None:
     """The same with a tenth of the memory kept free: 2,340 KiB hold 47.9 bytes, and neither change alone is enough."""
     given = problem(cluster(1, 4, memory_gib=kib(2600)), layers(9), global_batch=4, recompute=["none"])
-    found = diagnosed(replace(given, memory=given.memory.model_copy(update={"margin": 0.1}), _tables={}, _passes={}))
+    found = diagnosed(replace(given, memory=given.memory.model_copy(update={"margin": 0.1}), _shared=Recent(0)))
     assert changed(found)[0] == "zero+margin"
     assert all(map(holds, found.remedies))
 
@@ -350,7 +351,7 @@ def test_states_on_hosts_are_a_way_out_where_hosts_are_described() -> None:
     device = node.device.model_copy(update={"host_link_gbytes": 10.0, "host_link_efficiency": 1.0})
     host = {"host_memory_gbytes": 28.0, "host_memory_efficiency": 1.0}
     described = nodes.model_copy(update={"nodes": [node.model_copy(update={"device": device, **host})]})
-    found = diagnosed(replace(given, cluster=described, _tables={}, _passes={}))
+    found = diagnosed(replace(given, cluster=described, _shared=Recent(0)))
     assert changed(found)[0] == "optimizer_offload"
     assert found.remedies[0].detail == "optimizer-offload-fraction 0.5 instead of 0"
     assert found.remedies[0].lower_bound == pytest.approx(12 + 4 * LAYER * 0.5 * 1.8e-9, rel=1e-9)
