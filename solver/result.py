@@ -36,6 +36,7 @@ class State(StrEnum):
 class Source(StrEnum):
     """What a bound rests on, as ``taut.solver.bounds.ladder`` explains; the names stand in the file format."""
 
+    BALANCE = "balance"
     RELAXATION = "relaxation"
     MEMORY = "memory"
     PARTITION = "partition"

@@ -129,6 +129,16 @@ class PricedLayers:
             ]
         )
 
+    def seconds_of_layers(self) -> Floats:
+        """Seconds of both passes of every single layer (types, recompute, L), without sums over ranges."""
+        count, first, last = (np.diagonal(holds, 1, -2, -1) for holds in self._holds)
+        edges = {device: [cost.seconds for cost in self.edges(device)] for device in self.device_types}
+        priced = [
+            [[cost.seconds for cost in self.prices(device, r)] for r in RECOMPUTE] for device in self.device_types
+        ]
+        beside = np.array([edges[device][0] * first + edges[device][1] * last for device in self.device_types])
+        return np.asarray(beside[:, None] + np.array(priced) @ count)
+
     def prices(self, device: str, recompute: str) -> list[LayerCost]:
         """Cost of a layer of each kind."""
         plain = self.plain_prices(device, recompute)

@@ -15,7 +15,7 @@ Without a memory margin, a bound on every candidate gives
 .. math:: B = \min_c b_c \tag{2}
 
 A proof of B names the source and the witness of those candidates alone whose bound is another than ``relaxation``,
-which ignores memory and takes no witness.
+which ignores memory and takes no witness, and is not computed where ``balance`` is no less than B already.
 """
 
 import math
@@ -64,7 +64,7 @@ def derived_margin_free(ladder: Ladder, proofs: Iterable[Proof]) -> float:
     ladder
         The problem, with or without its margin.
     proofs
-        In any order; other candidates have the bound ``relaxation``.
+        In any order; other candidates have the bound ``relaxation``, where it may be the least.
 
     Returns
     -------
@@ -75,14 +75,13 @@ def derived_margin_free(ladder: Ladder, proofs: Iterable[Proof]) -> float:
     known = {proof.candidate: proof for proof in proofs}
     if not known.keys() <= set(range(len(candidates))):
         return -math.inf
-    free.relax(candidates)
     least = math.inf
-    for index, candidate in enumerate(candidates):
-        proof = known.get(index)
-        if proof is None:
-            least = min(least, free.relaxation(candidate))
-        else:
-            least = min(least, derived_bound(free, candidate, proof.source, proof.witness))
+    for index, proof in known.items():
+        least = min(least, derived_bound(free, candidates[index], proof.source, proof.witness))
+    others = [candidate for index, candidate in enumerate(candidates) if index not in known]
+    for index in free.turns(others):
+        if free.first(others[index])[0] < least:
+            least = min(least, free.relaxation(others[index]))
     return least
 
 
@@ -111,6 +110,10 @@ def derived_bound(ladder: Ladder, candidate: Candidate, source: str, witness: Wi
     if not math.isfinite(seconds):
         return seconds
     return max(seconds, *(_CHECKS[weaker](ladder, candidate, {}) for weaker in rung.weaker), -math.inf)
+
+
+def _balance(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
+    return ladder.balance(candidate)
 
 
 def _relaxation(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
@@ -198,6 +201,7 @@ def _cover(ladder: Ladder, candidate: Candidate, witness: Witness) -> float:
 
 
 _CHECKS: dict[Source, Check] = {
+    Source.BALANCE: _balance,
     Source.RELAXATION: _relaxation,
     Source.MEMORY: _memory,
     Source.PARTITION: _partition,

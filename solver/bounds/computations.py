@@ -92,6 +92,16 @@ def relaxation(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> E
     return Evaluation(seconds=ladder.relaxation(candidate), source=Source.RELAXATION)
 
 
+def first(ladder: Ladder, candidate: Candidate) -> Evaluation:
+    """The bound that is known without further work: ``relaxation``, or ``balance`` where that is not."""
+    seconds, source = ladder.first(candidate)
+    return Evaluation(seconds=seconds, source=source)
+
+
+def _balance(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
+    return Evaluation(seconds=ladder.balance(candidate), source=Source.BALANCE)
+
+
 def partition(ladder: Ladder, candidate: Candidate, limit: float = np.inf) -> Evaluation:
     """Bound ``partition``, or ``memory`` where no division fits; the witness is the limit where that was reached."""
     if candidate.uneven_batch:
@@ -162,6 +172,7 @@ def _sets(ladder: Ladder, candidate: Candidate, limit: float) -> Evaluation:
 
 
 COMPUTATIONS: dict[Source, Compute] = {
+    Source.BALANCE: _balance,
     Source.RELAXATION: relaxation,
     Source.PARTITION: partition,
     Source.ORDER: order,

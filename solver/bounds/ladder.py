@@ -4,6 +4,7 @@ The ladder of bounds: the lower bounds on a candidate, the weakest first, and wh
 ====================  ==============================================================  ============================
 source                what it is                                                      module
 ====================  ==============================================================  ============================
+``balance``           what is computed, ideally balanced                              ``bounds.balance``
 ``relaxation``        closed form: ideal balance, memory ignored                      ``bounds.relaxation``
 ``memory``            no division of the layers fits                                  ``layer_partition``
 ``partition``         exact division of the layers, least communication               ``bounds.candidate_bounds``
@@ -23,7 +24,7 @@ The search, the margin-free bound and the diagnosis of infeasible problems compu
 (``taut.solver.bounds.computations``); a check derives them again (``taut.solver.bounds.checks``).
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from enum import IntEnum
@@ -32,7 +33,8 @@ from typing import Any
 
 from taut.formulations.problem import PlanningProblem
 from taut.formulations.sharding import NO_GATHERS
-from taut.formulations.space import Candidate
+from taut.formulations.space import Candidate, LayersKey
+from taut.solver.bounds.balance import Computation, balance_bound, computation
 from taut.solver.bounds.communication import Communication, communication
 from taut.solver.bounds.least_rings import least_gather
 from taut.solver.bounds.link_bounds import BestLinks
@@ -76,6 +78,7 @@ class Ladder:
         self.subsets, self.placements, self.slots = SubsetCache(), EnumerationCache(), SlotCache()
         self.relaxations = {} if relaxations is None else relaxations
         self._whole_devices: dict[tuple[Hashable, ...], float] = {}
+        self._computations: dict[LayersKey, Computation] = {}
         self._latest: tuple[tuple[Hashable, ...], Communication] | None = None
         self._layers: dict[tuple[Hashable, ...], LayerSeconds] = {}
 
@@ -92,10 +95,30 @@ class Ladder:
             self._latest = key, communication(self.problem, candidate, self.links)
         return self._latest[1]
 
-    def relax(self, candidates: Iterable[Candidate]) -> None:
-        """Compute bound ``relaxation`` of many candidates, alike ones in a row."""
-        for candidate in sorted(candidates, key=_degrees):
-            self.relaxation(candidate)
+    def turns(self, candidates: Sequence[Candidate]) -> Iterator[int]:
+        """Places of candidates, those with common tables in a row, and the rows by their least bound ``balance``."""
+        rows: dict[LayersKey, list[int]] = {}
+        for index, candidate in enumerate(candidates):
+            rows.setdefault(candidate.layers_key, []).append(index)
+        for row in sorted(rows.values(), key=lambda row: min(self.balance(candidates[index]) for index in row)):
+            yield from sorted(row, key=lambda index: _degrees(candidates[index]))
+
+    def relax(self, candidates: Sequence[Candidate]) -> None:
+        """Compute bound ``relaxation`` of many candidates."""
+        for index in self.turns(candidates):
+            self.relaxation(candidates[index])
+
+    def balance(self, candidate: Candidate) -> float:
+        """Bound ``balance`` in seconds, which takes some microseconds."""
+        key = candidate.layers_key
+        if key not in self._computations:
+            self._computations[key] = computation(self.problem, candidate)
+        return balance_bound(self.problem, candidate, self._computations[key])
+
+    def first(self, candidate: Candidate) -> tuple[float, Source]:
+        """Bound ``relaxation`` where it is known, and ``balance`` otherwise."""
+        known = self.relaxations.get(candidate)
+        return (self.balance(candidate), Source.BALANCE) if known is None else (known, Source.RELAXATION)
 
     def relaxation(self, candidate: Candidate) -> float:
         """Bound ``relaxation`` in seconds, which does not depend on memory."""
@@ -197,6 +220,7 @@ def _cover(ladder: Ladder, candidate: Candidate) -> bool:
 _DIVIDED = (Source.RELAXATION, Source.PARTITION)
 
 RUNGS = (
+    Rung(source=Source.BALANCE, level=Level.CLOSED_FORM, applies=_always),
     Rung(source=Source.RELAXATION, level=Level.CLOSED_FORM, applies=_always),
     Rung(source=Source.MEMORY, level=Level.DIVISION, applies=_always),
     Rung(source=Source.PARTITION, level=Level.DIVISION, applies=_closed_form, weaker=_DIVIDED[:1]),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from taut.solver.bounds.checks import Proof
-from taut.solver.bounds.computations import relaxation, strongest
+from taut.solver.bounds.computations import first, strongest
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.result import Source
 
@@ -36,23 +36,29 @@ def margin_free_bound(ladder: Ladder, stop: Callable[[], bool] = lambda: False) 
     ladder
         The problem, with or without its margin.
     stop
-        Asked before every candidate; from where it says so on closed forms count alone.
+        Asked before every candidate; from where it says so on closed forms count alone, those that are known already.
     """
     free, candidates = ladder.without_margin(), ladder.problem.candidates
     least, proofs = np.inf, list[Proof]()
     for index in sorted(range(len(candidates)), key=lambda i: _turn(free, i)):
         candidate = candidates[index]
-        if free.relaxation(candidate) >= least:
+        if free.first(candidate)[0] >= least:
             continue
-        found = relaxation(free, candidate) if stop() else strongest(free, candidate, least)
+        found = first(free, candidate) if stop() else strongest(free, candidate, least)
         if found.source is not Source.RELAXATION:
             proofs.append(Proof(candidate=index, source=str(found.source), witness=found.witness))
         least = min(least, found.seconds)
-    needed = [proof for proof in proofs if free.relaxation(candidates[proof.candidate]) < least]
-    return MarginFreeBound(seconds=float(least), proofs=tuple(needed))
+    needed = tuple(proof for proof in proofs if _matters(free, proof, least))
+    return MarginFreeBound(seconds=float(least), proofs=needed)
+
+
+def _matters(free: Ladder, proof: Proof, least: float) -> bool:
+    """Whether a bound that takes no proof is not as good."""
+    seconds, source = free.first(free.problem.candidates[proof.candidate])
+    return source is Source.BALANCE or seconds < least
 
 
 def _turn(free: Ladder, index: int) -> tuple[bool, float]:
     """Closed forms first, each kind by its closed form."""
     candidate = free.problem.candidates[index]
-    return candidate.is_order_priced, free.relaxation(candidate)
+    return candidate.is_order_priced, free.first(candidate)[0]

@@ -12,6 +12,7 @@ from taut.formulations.space import Candidate
 from taut.solver.bounds.checks import Proof, derived_bound, derived_margin_free
 from taut.solver.bounds.ladder import Ladder
 from taut.solver.certificate.document import CandidateSection, ProofSection
+from taut.solver.result import Source
 
 
 class Derivation:
@@ -19,6 +20,11 @@ class Derivation:
 
     def __init__(self, problem: PlanningProblem) -> None:
         self._ladder = Ladder(problem)
+
+    def prepare(self, candidates: Sequence[Candidate], entries: Sequence[CandidateSection]) -> None:
+        """Relax the candidates whose bound is ``relaxation``, alike ones in a row."""
+        relaxed = str(Source.RELAXATION)
+        self._ladder.relax([c for c, entry in zip(candidates, entries, strict=True) if entry.source == relaxed])
 
     def derive(self, candidate: Candidate, entry: CandidateSection) -> float:
         """The bound of a candidate that its entry's source and witness yield, in seconds."""

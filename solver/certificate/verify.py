@@ -233,8 +233,9 @@ class _Check:
             return [f"the {len(entries)} candidates are not the {len(wanted)} of the stated space"]
         faults: list[str] = []
         least = self.objective
-        for choice, entry in zip(wanted, entries, strict=True):
-            candidate = Candidate(**{field.name: getattr(choice, field.name) for field in fields(choice)})
+        read = [Candidate(**{field.name: getattr(choice, field.name) for field in fields(choice)}) for choice in wanted]
+        self.bounds.prepare(read, entries)
+        for choice, candidate, entry in zip(wanted, read, entries, strict=True):
             derived = self.bounds.derive(candidate, entry)
             self.derived.append((choice, derived))
             faults += self._entry_faults(candidate, entry, derived)

@@ -11,7 +11,7 @@ that fit are priced: ``MOST_PRICED``, and of large clusters fewer.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, takewhile
 
 import numpy as np
 
@@ -24,8 +24,9 @@ from taut.formulations.space import Candidate
 from taut.formulations.strategy import Strategy
 from taut.formulations.tables.held_bytes import held_bytes
 from taut.formulations.tables.memory import HELD, kept_term, weighed
-from taut.solver.result import CandidateBound
+from taut.solver.result import CandidateBound, Source
 from taut.solver.simple_plans import even_strategy, rank_order
+from taut.solver.threads import Stopping, never
 
 MOST_TRIED, MOST_PRICED = 1000, 24
 """Candidates whose memory is computed, and plans that are priced: of 576 devices together about a second."""
@@ -39,18 +40,23 @@ Plan = tuple[CandidateBound, Strategy, Ints]
 """A candidate's bound, its strategy, and the device of every worker."""
 
 
-def first_plans(problem: PlanningProblem, bounds: Iterable[CandidateBound]) -> Iterator[Plan]:
+def first_plans(
+    problem: PlanningProblem, bounds: Iterable[CandidateBound], stopping: Stopping = never
+) -> Iterator[Plan]:
     """Simple plans to begin with, by ascending bound; none on mixed devices, nor where no order is priced."""
     every = list(bounds)
     if len(problem.device_types) > 1 or not any(bound.candidate.is_order_priced for bound in every):
         return iter(())
-    return simplest_plans(problem, every)
+    return simplest_plans(problem, every, stopping)
 
 
-def simplest_plans(problem: PlanningProblem, bounds: Iterable[CandidateBound]) -> Iterator[Plan]:
-    """Simple plans that break no rule, by ascending bound of their candidate."""
-    ordered = sorted(bounds, key=lambda bound: (bound.lower_bound, bound.candidate))
-    tried = islice((bound for bound in ordered if _may_fit(problem, bound.candidate)), MOST_TRIED)
+def simplest_plans(
+    problem: PlanningProblem, bounds: Iterable[CandidateBound], stopping: Stopping = never
+) -> Iterator[Plan]:
+    """Simple plans that break no rule, by ascending bound of their candidate, those with ``balance`` alone last."""
+    ordered = sorted(bounds, key=lambda bound: (bound.source is Source.BALANCE, bound.lower_bound, bound.candidate))
+    considered = takewhile(lambda bound: not stopping(), ordered)
+    tried = islice((bound for bound in considered if _may_fit(problem, bound.candidate)), MOST_TRIED)
     most = min(MOST_PRICED, max(MOST_DEVICES // problem.cluster.num_devices, 1))
     return islice((plan for bound in tried if (plan := _plan(problem, bound)) is not None), most)
 

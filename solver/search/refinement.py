@@ -1,7 +1,7 @@
 r"""
 Refinements of one candidate: how its bound rises and its plan falls.
 
-(1) ``relaxation``: closed form;
+(1) ``balance``, and ``relaxation`` before all else: closed forms;
 (2) ``partition``: exact stages and recompute within memory, and a first placement; or that bound of a candidate that
     dominates this one, where it is beaten (``taut.solver.bounds.partition_dominance``);
 (3) ``every-placement`` where there are few placements of different groups, ``placement`` for few equal tensor groups;
@@ -68,28 +68,30 @@ class Refining:
         self._by_order = OrderRefining(problem, limits, best, self.ladder)
         self.orders = self._by_order.orders
 
-    def relaxed(self, candidate: Candidate) -> CandidateBound:
+    def first(self, candidate: Candidate) -> CandidateBound:
         """A candidate with its first bound, (1)."""
-        self._standing[candidate] = Standing()
-        return CandidateBound(
-            candidate=candidate, lower_bound=self.ladder.relaxation(candidate), source=Source.RELAXATION
-        )
+        seconds, source = self.ladder.first(candidate)
+        return CandidateBound(candidate=candidate, lower_bound=seconds, source=source)
+
+    def relax(self, bound: CandidateBound) -> None:
+        """Raise the bound of a candidate to ``relaxation``."""
+        bound.lower_bound, bound.source = self.ladder.relaxation(bound.candidate), Source.RELAXATION
 
     def standing(self, candidate: Candidate) -> Standing:
         """Where a candidate stands."""
-        return self._standing[candidate]
+        return self._standing.setdefault(candidate, Standing())
 
     def awaits_plan(self, bound: CandidateBound) -> bool:
         """Whether a candidate is left that a better plan would let branch."""
-        return bound.state is State.OPEN and self._standing[bound.candidate].unbranched is not None
+        return bound.state is State.OPEN and self.standing(bound.candidate).unbranched is not None
 
     def has_lower_limit(self, bound: CandidateBound) -> bool:
         """Whether there is such a plan by now."""
-        return self._by_order.has_lower_limit(self._standing[bound.candidate])
+        return self._by_order.has_lower_limit(self.standing(bound.candidate))
 
     def refine(self, bound: CandidateBound) -> bool:
         """Refine a candidate by one step; returns whether there is another."""
-        at = self._standing[bound.candidate]
+        at = self.standing(bound.candidate)
         if at.stage is Stage.DIVIDE:
             more = self._by_order.divide(bound, at) if bound.candidate.is_order_priced else self._partition(bound, at)
         elif at.stage is Stage.IMPROVE and at.draft is not None:

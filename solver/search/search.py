@@ -1,7 +1,8 @@
 r"""
 Best-first branch and bound over all candidates.
 
-Every candidate c carries a lower bound LB(c) over its stages, recompute and placement together. The candidate with
+Every candidate c carries a lower bound LB(c) over its stages, recompute and placement together, first ``balance``, then
+``relaxation``. What half of the time limit leaves without the latter gets it when its turn comes. The candidate with
 the least bound is refined (``taut.solver.search.refinement``), step by step, until none with a bound below the
 incumbent can be refined further. Candidates that are priced by their order, of which simple plans are the first
 incumbents (``taut.solver.search.first_plans``), come after all others, whose incumbent they can be refuted by: first
@@ -18,7 +19,6 @@ there is none yet, simple plans are looked at even then.
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 
 import numpy as np
 
@@ -41,23 +41,17 @@ from taut.solver.search.conclusion import concluded
 from taut.solver.search.first_plans import first_plans, simplest_plans
 from taut.solver.search.history import History, Moment
 from taut.solver.search.incumbent import Best
+from taut.solver.search.priority import Priority, turn
 from taut.solver.search.refinement import Refining, load_loops
 from taut.solver.search.standing import Stage
 from taut.solver.stopwatch import Stopwatch
 
-
-class Priority(IntEnum):
-    """Classes of candidates in the heap: a good plan of one class shortens the refinements of the next."""
-
-    CLOSED_FORM = 0
-    ORDER_PRICED = 1
-    DIVIDED = 2
-    BRANCHING = 3
-
-
 MOST_RESORTED = 200
 """Divisions that are tried once a limit came without a plan: a second or two, as each takes some milliseconds."""
-_OF_STAGE = {Stage.DIVIDE: Priority.ORDER_PRICED, Stage.BRANCH: Priority.BRANCHING}
+RELAXING = 0.5
+"""Share of the time limit after which candidates are refined: the least bound of any is known then, or soon after."""
+RELAXED_AT_ONCE = 64
+"""Bounds between two looks at limits: some hundredths of a second."""
 
 
 def search(
@@ -121,10 +115,12 @@ class _Search:
         """Search until proven, stopped or interrupted."""
         stopped: StoppedBy | None = None
         with self._watch, interrupt_requested() as self._interrupted:
-            self._refining.ladder.relax(self._every)
             for candidate in self._every:
                 self._add(candidate)
-            for plan in first_plans(self._problem, self._bounds):
+            self._relax()
+            for index in range(len(self._bounds)):
+                self._push(index)
+            for plan in first_plans(self._problem, self._bounds, self._is_stopping):
                 self._best.take(*plan)
             self._keep()
             while (self._heap or self._refining.orders.has_pending) and stopped is None:
@@ -135,12 +131,20 @@ class _Search:
                 stopped = self._resort(stopped)
         return self._result(stopped)
 
-    def _resort(self, stopped: StoppedBy) -> StoppedBy | None:
-        """
-        Find a plan where a limit came before there was one: a simple one, or a first division of stages that fits.
+    def _relax(self) -> None:
+        """Bound ``relaxation`` of as many candidates as half of the time limit allows."""
+        limit = self._limits.time_limit
+        last = math.inf if limit is None else RELAXING * limit
+        for count, index in enumerate(self._refining.ladder.turns(self._every)):
+            if count % RELAXED_AT_ONCE == 0:
+                if self._interrupted() or self._elapsed >= last:
+                    return
+                self._tell(f"bounds of {count} of {len(self._every)} candidates")
+            self._refining.relax(self._bounds[index])
+            self._note(index)
 
-        Returns why the search stopped, None where nothing fits.
-        """
+    def _resort(self, stopped: StoppedBy) -> StoppedBy | None:
+        """Find a plan where a limit came before one: simple or a first division; returns why, None if none fits."""
         left = [bound for bound in self._bounds if bound.state is State.OPEN]
         for plan in simplest_plans(self._problem, left):
             self._best.take(*plan)
@@ -179,12 +183,11 @@ class _Search:
                 self._note(index)
         return None
 
-    def _add(self, candidate: Candidate) -> None:
-        """Take a candidate up, with its first bound."""
-        index = len(self._bounds)
-        self._bounds.append(self._refining.relaxed(candidate))
-        self._note(index)
-        self._push(index)
+    def _add(self, candidate: Candidate) -> int:
+        """Note a candidate with its first bound; returns its place."""
+        self._bounds.append(self._refining.first(candidate))
+        self._note(len(self._bounds) - 1)
+        return len(self._bounds) - 1
 
     @property
     def _elapsed(self) -> float:
@@ -202,18 +205,9 @@ class _Search:
     def _push(self, index: int) -> None:
         """Take a candidate up again."""
         bound = self._bounds[index]
-        candidate = bound.candidate
         # Of equal bounds the one with sequence parallelism goes first, since it bounds the other.
-        priority, at = self._priority(candidate), self._refining.standing(candidate)
-        key = at.found_seconds if priority is Priority.DIVIDED else bound.lower_bound
-        heapq.heappush(self._heap, (priority, key, not candidate.sequence_parallel, index))
-
-    def _priority(self, candidate: Candidate) -> Priority:
-        """Class of a candidate."""
-        stage = self._refining.standing(candidate).stage
-        if not candidate.is_order_priced:
-            return Priority.CLOSED_FORM
-        return _OF_STAGE.get(stage, Priority.DIVIDED)
+        priority, key = turn(bound, self._refining.standing(bound.candidate))
+        heapq.heappush(self._heap, (priority, key, not bound.candidate.sequence_parallel, index))
 
     def _step(self) -> StoppedBy | None:
         """Adapt an order where that comes first, or refine the candidate with the least bound; returns why to stop."""
@@ -228,6 +222,11 @@ class _Search:
             if key == bound.lower_bound:
                 self._heap = [entry for entry in self._heap if entry[0] is not priority]
                 heapq.heapify(self._heap)
+            return None
+        if bound.source is Source.BALANCE:
+            self._refining.relax(bound)
+            self._note(index)
+            self._push(index)
             return None
         more = self._refining.refine(bound)
         self._note(index)
@@ -254,8 +253,9 @@ class _Search:
             self._problem = self._problem.with_orders([order])
             more = [candidate for candidate in self._problem.candidates if candidate not in known]
             self._unsolved = np.append(self._unsolved, np.full(len(more), np.inf))
+            self._refining.ladder.relax(more)
             for candidate in more:
-                self._add(candidate)
+                self._push(self._add(candidate))
         self._report("an order adapted to its times" if order else "no order found that is quicker")
 
     def _report(self, doing: str) -> None:

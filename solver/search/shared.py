@@ -1,7 +1,7 @@
 r"""
 The branch and bound on several processes, which share incumbent and bounds.
 
-(1) The relaxations of all candidates are computed in parts, one a process.
+(1) The relaxations of all candidates are computed in parts, one a process, within half of the time limit.
 (2) Candidates are searched in groups by ascending bound, those priced by their order last, a group a task
     (``taut.solver.search.search``). A task begins with the best plan so far, and returns its plan and its bounds.
 (3) A group is sent out only while its least bound is below the incumbent. With b(c) the best bound returned so far of
@@ -16,7 +16,7 @@ The processes may be any ``concurrent.futures.Executor``. Each keeps the tables 
 
 import math
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import replace
 
@@ -38,13 +38,15 @@ from taut.solver.result import (
 from taut.solver.search.conclusion import concluded
 from taut.solver.search.history import History, Moment
 from taut.solver.search.refinement import load_loops
-from taut.solver.search.search import search
+from taut.solver.search.search import RELAXING, search
 from taut.solver.stopwatch import Stopwatch
 
 FIRST_GROUP, LARGEST_GROUP = 4, 64
 """Candidates of a group: few while every plan helps the others, more once most are refuted at their first bound."""
 PARTS = 8
 """Parts of (1) for each process: candidates of large degrees take longer than others."""
+FIRST = Source.BALANCE, Source.RELAXATION
+"""What bounds rest on until a candidate was sent out."""
 LOOK_S = 0.2
 """Seconds between two looks at limits while tasks run."""
 
@@ -113,12 +115,12 @@ class _Shared:
         every = self._problem.candidates
         count = min(PARTS * self._processes, len(every)) or 1
         parts = [every[k::count] for k in range(count)]
-        futures = [self._executor.submit(_relaxed, self._packed, part) for part in parts]
+        limit = self._limits.time_limit
+        each = math.inf if limit is None else RELAXING * limit * self._processes / count
+        futures = [self._executor.submit(_relaxed, self._packed, part, each) for part in parts]
         for part, future in zip(parts, futures, strict=True):
-            for candidate, seconds in zip(part, future.result(), strict=True):
-                self._bounds[candidate] = CandidateBound(
-                    candidate=candidate, lower_bound=seconds, source=Source.RELAXATION
-                )
+            for candidate, (seconds, source) in zip(part, future.result(), strict=True):
+                self._bounds[candidate] = CandidateBound(candidate=candidate, lower_bound=seconds, source=source)
         self._waiting = sorted(every, key=self._priority, reverse=True)
         self._tell("relaxations")
 
@@ -156,7 +158,8 @@ class _Shared:
     ) -> tuple[bytes, list[Candidate], dict[Candidate, float], Incumbent | None, Limits]:
         """What a process needs to search a group."""
         left = None if self._limits.time_limit is None else max(self._limits.time_limit - self._watch.seconds, 0.0)
-        relaxations = {candidate: self._bounds[candidate].lower_bound for candidate in group}
+        bounds = (self._bounds[candidate] for candidate in group)
+        relaxations = {b.candidate: b.lower_bound for b in bounds if b.source is Source.RELAXATION}
         return self._packed, group, relaxations, self._incumbent, replace(self._limits, time_limit=left, workers=1)
 
     def _take(self, found: SearchResult) -> None:
@@ -169,7 +172,7 @@ class _Shared:
         if found.incumbent is not None and found.incumbent.seconds < self._seconds:
             self._incumbent = found.incumbent
         self._work += found.work
-        self._tell(f"{sum(bound.source is not Source.RELAXATION for bound in self._bounds.values())} candidates")
+        self._tell(f"{sum(bound.source not in FIRST for bound in self._bounds.values())} candidates")
 
     @property
     def _seconds(self) -> float:
@@ -204,11 +207,15 @@ def _unpacked(packed: bytes) -> PlanningProblem:
     return _known[packed]
 
 
-def _relaxed(packed: bytes, candidates: Iterable[Candidate]) -> list[float]:
-    """Task: relaxations of some candidates."""
-    ladder, every = Ladder(_unpacked(packed)), list(candidates)
-    ladder.relax(every)
-    return [ladder.relaxation(candidate) for candidate in every]
+def _relaxed(packed: bytes, candidates: Sequence[Candidate], limit: float) -> list[tuple[float, Source]]:
+    """Task: first bounds of some candidates, relaxations as far as the seconds go."""
+    ladder = Ladder(_unpacked(packed))
+    with Stopwatch() as watch:
+        for index in ladder.turns(candidates):
+            if watch.seconds >= limit:
+                break
+            ladder.relaxation(candidates[index])
+    return [ladder.first(candidate) for candidate in candidates]
 
 
 def _searched(

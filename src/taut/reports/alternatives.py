@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from taut.solver.certificate.document import CandidateSection, PlanDocument
 
 WHY = {
+    "balance": "what it computes",
     "relaxation": "its closed-form bound",
     "partition": "its best division of the layers on the fastest links",
     "order-memory": "its order within the memory",

@@ -1,0 +1,65 @@
+"""The bound of computation alone, which takes no communication, no memory and no table of ranges."""
+
+import numpy as np
+import pytest
+
+from taut.formulations.problem import PlanningProblem
+from taut.solver.bounds.balance import Computation, balance_bound
+from taut.solver.bounds.checks import derived_bound
+from taut.solver.bounds.ladder import Ladder
+from tests.solver.order_priced.test_bound import random_orders
+from tests.support.instances import random_problem
+from tests.support.small import cluster, costs, model, problem
+
+KINDS = "nodes", "measured", "experts", "orders"
+
+
+def instance(kind: str, seed: int) -> PlanningProblem:
+    """A random problem: links by node, measured by device, with experts, or of schedules priced by their order."""
+    if kind == "orders":
+        return random_orders(seed, ["zb-h1", "zb-v", "v-min", "interleaved-1f1b"])
+    return random_problem(seed, measured=kind == "measured", experts=kind == "experts")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_balance_is_never_above_the_relaxation(kind: str) -> None:
+    """Communication, straggling stages and the optimizer only add to what is computed; a check derives it again."""
+    for seed in range(12):
+        ladder = Ladder(instance(kind, seed))
+        for candidate in ladder.problem.candidates:
+            seconds = ladder.balance(candidate)
+            assert 0 < seconds <= ladder.relaxation(candidate) * (1 + 1e-15), (seed, candidate)
+            assert derived_bound(ladder, candidate, "balance", {}) == seconds
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_seconds_of_layers_are_those_of_ranges_of_one_layer(kind: str) -> None:
+    """What single layers take without tables of ranges is what the tables say of ranges of one layer."""
+    for seed in range(12):
+        given = instance(kind, seed)
+        for candidate in given.candidates[:5]:
+            tables, layers = given.tables(candidate), np.arange(given.num_layers(candidate))
+            found = given.priced_layers(candidate).seconds_of_layers()
+            assert found == pytest.approx(tables.seconds[..., layers, layers + 1], rel=1e-14)
+
+
+def test_balance_by_hand() -> None:
+    """Two stages, m = 4, 0.3 s a micro-batch: 0.3 + 3 0.15 s; where a layer alone takes 0.2 s, 0.3 + 3 0.2 s."""
+    given = problem(cluster(2, 1), model(3), latency_model="step", fixed={"pp": 2, "micro_batch": 1}, global_batch=4)
+    candidate = given.candidates[0]
+    assert candidate.num_micro_batches == 4
+    assert balance_bound(given, candidate, Computation(0.3, 0.1)) == pytest.approx(0.75, rel=1e-9)
+    assert balance_bound(given, candidate, Computation(0.3, 0.2)) == pytest.approx(0.9, rel=1e-9)
+
+
+def test_candidates_with_common_tables_come_in_a_row() -> None:
+    """Every candidate has one turn, those with the same prices of layers follow each other, the least bound first."""
+    given = problem(cluster(2, 4), model(8), table=costs(model(8)), latency_model="step")
+    ladder = Ladder(given)
+    turns = [given.candidates[index] for index in ladder.turns(given.candidates)]
+    assert sorted(turns) == given.candidates
+    keys = [candidate.layers_key for candidate in turns]
+    rows = [key for index, key in enumerate(keys) if index == 0 or keys[index - 1] != key]
+    assert len(rows) == len(set(keys)) > 1
+    least = [min(ladder.balance(c) for c in turns if c.layers_key == key) for key in rows]
+    assert least == sorted(least)
