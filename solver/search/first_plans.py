@@ -53,8 +53,8 @@ def first_plans(
 def simplest_plans(
     problem: PlanningProblem, bounds: Iterable[CandidateBound], stopping: Stopping = never
 ) -> Iterator[Plan]:
-    """Simple plans that break no rule, by ascending bound of their candidate, those with ``balance`` alone last."""
-    ordered = sorted(bounds, key=lambda bound: (bound.source is Source.BALANCE, bound.lower_bound, bound.candidate))
+    """Simple plans that break no rule, by ascending bound, those with ``balance`` alone last; of equals in order."""
+    ordered = sorted(bounds, key=lambda bound: (bound.source is Source.BALANCE, bound.lower_bound))
     considered = takewhile(lambda bound: not stopping(), ordered)
     tried = islice((bound for bound in considered if _may_fit(problem, bound.candidate)), MOST_TRIED)
     most = min(MOST_PRICED, max(MOST_DEVICES // problem.cluster.num_devices, 1))
